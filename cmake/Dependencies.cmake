@@ -1,0 +1,40 @@
+# Finds every dependency with find_package or pkg-config; nothing is downloaded. What is required
+# and missing is named with its Debian package. PMDK, liburing and CUDA are AUTO (used where found),
+# ON (an error where missing) or OFF; a build without one says so here and in Promises::notes.
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+
+macro(tensorshelf_require prefix module package)
+  pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
+  if(NOT ${prefix}_FOUND)
+    message(FATAL_ERROR "${module} not found. Debian: apt-get install ${package}")
+  endif()
+endmacro()
+
+macro(tensorshelf_optional option prefix module package without)
+  set(${option} AUTO CACHE STRING "Use ${module}: AUTO, ON or OFF")
+  set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
+  set(${prefix}_FOUND FALSE)
+  if(NOT ${option} STREQUAL "OFF")
+    pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
+    if(NOT ${prefix}_FOUND AND ${option} STREQUAL "ON")
+      message(FATAL_ERROR "${option}=ON but ${module} not found. Debian: apt-get install ${package}")
+    endif()
+  endif()
+  if(${prefix}_FOUND)
+    message(STATUS "tensorshelf: with ${module} ${${prefix}_VERSION}")
+  else()
+    message(STATUS "tensorshelf: WITHOUT ${module} (${package}): ${without}")
+  endif()
+endmacro()
+
+tensorshelf_require(XXHASH libxxhash libxxhash-dev)
+find_package(fmt QUIET)
+if(NOT fmt_FOUND)
+  message(FATAL_ERROR "fmt not found. Debian: apt-get install libfmt-dev")
+endif()
+
+tensorshelf_optional(TENSORSHELF_PMDK PMEM2 libpmem2 libpmem2-dev
+  "no FS-DAX or DevDAX; tmpfs files go through the block medium")
+tensorshelf_optional(TENSORSHELF_URING URING liburing liburing-dev
+  "the block medium writes with pwrite")

@@ -1,0 +1,56 @@
+// What the world does wrong: one exception type with a stable code, a sentence that names the
+// thing and the limit, and the remedy. What we do wrong is an assert (src/base/check.hpp).
+//
+// Match on code(), never on the text: the text may improve, the code may not change.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace tensorshelf {
+
+enum class Errc {
+  not_found,     // no shelf at the path
+  exists,        // mode x, and there is one
+  not_a_shelf,   // no shelf header: zeroed, or something else
+  truncated,     // the medium is shorter than the shelf's own record of it
+  newer_format,  // written by a later tensorshelf
+  busy,          // another process holds it for writing
+  full,          // no room for the tensor's slots; only create and replace can say so
+  layout,        // dtype, shape or byte range differ from the tensor's
+  unknown_name,  // no tensor of that name
+  bad_name,      // empty, too long, not UTF-8, or reserved
+  name_taken,    // create, and there is a tensor of that name
+  bad_argument,  // a size text, mode, tier or option that cannot be read
+  corrupt,       // a checksum fails and no intact copy exists
+  read_only,     // opened with mode r, or the file may not be written
+  closed,        // used after close()
+  leased,        // a live view pins the slot that the write needs
+  forked,        // used in a child of the process that opened it
+  not_dax,       // tier pmem was asked for and the path is not persistent memory
+  unsupported,   // this build or this shelf lacks it (the text names what)
+  stale,         // mode r, and the writer has since overwritten the version being read
+  io,            // the operating system failed a read, a write or a barrier
+  failed,        // an earlier write or barrier failed: reopen (I8)
+};
+
+// The code as users and logs see it: "shelf_not_found", "layout_mismatch", ... Never changes.
+std::string_view code_name(Errc code) noexcept;
+
+class Error : public std::runtime_error {
+ public:
+  // `what` names the thing and the limit; `remedy` says what to do; `os_error` is an errno or 0.
+  Error(Errc code, const std::string& what, std::string remedy, int os_error = 0);
+
+  Errc code() const noexcept { return code_; }
+  const std::string& remedy() const noexcept { return remedy_; }
+  int os_error() const noexcept { return os_error_; }
+
+ private:
+  Errc code_;
+  std::string remedy_;
+  int os_error_;
+};
+
+}  // namespace tensorshelf

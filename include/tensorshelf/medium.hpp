@@ -1,0 +1,82 @@
+// The storage seam: where bytes live and what the place promises. Eight methods, and none hands
+// out a writable pointer. Everything above it (format, store) is the same on every medium, and the
+// crash simulator is one more medium that breaks all that is not promised.
+//
+// Three moments, never confused: write() returns and the source may change (staged), wait() returns
+// and the device has the bytes, barrier() returns and they are durable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/extent.hpp>
+
+namespace tensorshelf {
+
+enum class Survives { nothing, process_crash, power_loss };
+
+// What a medium guarantees, as a value, found by probing and not by belief.
+struct Promises {
+  std::string medium;                     // "pmem", "block", "memory"
+  std::string detail;                     // "FS-DAX file, MAP_SYNC", "file, O_DIRECT, io_uring"
+  Survives survives = Survives::nothing;  // what an acknowledged version outlives
+  bool mapped = false;                    // view() gives bytes in place
+  bool needs_flush = false;               // stores rest in the CPU cache until flushed (ADR)
+  bool volatile_cache = false;            // the device may hold writes until a barrier
+  std::uint64_t atomic_bytes = 8;         // the most that lands all or nothing at power loss
+  std::vector<std::string> notes;         // each fallback taken, and what to change for more
+};
+
+// One write under way. `sequence` grows with every write to the medium, so waiting for a ticket
+// waits for all earlier ones too, of every thread.
+struct Ticket {
+  std::uint64_t sequence = 0;
+  std::uint64_t checksum = 0;  // XXH3-64 of the bytes as they were copied, with the caller's seed
+};
+
+// Thread-safety: write, wait, read and view may run in many threads at once, on bytes that do not
+// overlap; barrier and store_word belong to the one committing thread; reserve excludes all others.
+// Errors: Errc::io, with the errno. After one of a write, wait, barrier or store_word, the medium's
+// guard refuses every later one with Errc::failed (I8); read and view go on.
+class Medium {
+ public:
+  virtual ~Medium() = default;
+
+  // Copies `bytes` (at most kChunkBytes) towards `at` (a multiple of kPageBytes) and hashes them in
+  // the same pass; when it returns the source may change, and read() sees the new bytes. What
+  // follows them up to the next page boundary is undefined. Later writes to the same place land
+  // later. On mapped media the calling thread's stores are drained before it returns, because no
+  // other thread's fence would drain them (I7).
+  virtual Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) = 0;
+
+  // Returns when the ticket's write, and all earlier ones, have reached the device, so that the
+  // next barrier() covers them. NOT durable.
+  virtual void wait(const Ticket& ticket) = 0;
+
+  // Every write that was waited for, and every word stored before, is durable when this returns.
+  virtual void barrier() = 0;
+
+  // Replaces the 8 bytes at `at` (a multiple of 8), all or nothing across a power loss; durable
+  // after the next barrier(). The other bytes of the page keep their values.
+  virtual void store_word(std::uint64_t at, std::uint64_t word) = 0;
+
+  // Fills `bytes` from `at`, any alignment. Sees every write that returned before.
+  virtual void read(std::uint64_t at, std::span<std::byte> bytes) = 0;
+
+  // The bytes in place, or empty when the medium is not mapped. Valid while the medium lives, also
+  // across reserve(): a medium that grows keeps its addresses.
+  virtual std::span<const std::byte> view(const Extent& extent) = 0;
+
+  // Makes room for at least `size_bytes` and returns the size there is now, in bytes. New room
+  // reads as zero and its blocks are allocated, so that later writes convert no extent. Throws
+  // Errc::full, with nothing lost, where the cap, the device or the file system ends; reserve(0)
+  // only asks. Never shrinks.
+  virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
+
+  virtual Promises promises() const = 0;
+};
+
+}  // namespace tensorshelf

@@ -1,0 +1,216 @@
+// The block medium: a file on any file system, or a raw block device. Owns the staging memory and
+// the backend; knows nothing of what the bytes mean.
+//
+// Assumes that a sector of the device lands whole or not at all, and that fdatasync returns only
+// when all that was written through this file rests on the medium. Writes reach the device without
+// order until barrier() (I1); after a failed write or barrier nothing is written (I8), and a failed
+// fdatasync is never repeated: the kernel may have dropped the pages it failed for.
+#include "media/block.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "base/check.hpp"
+#include "base/size_text.hpp"
+#include "media/block_buffers.hpp"
+#include "media/block_grow.hpp"
+#include "media/block_os.hpp"
+#include "media/block_reader.hpp"
+
+namespace tensorshelf {
+namespace {
+
+constexpr unsigned kMaxQueueDepth = 1024;
+
+void check_tuning(const BlockTuning& tuning) {
+  const bool buffer_good = tuning.buffer_bytes >= kChunkBytes &&
+                           tuning.buffer_bytes % kChunkBytes == 0 &&
+                           tuning.buffer_bytes <= 1024 * kChunkBytes;
+  const bool depth_good = tuning.queue_depth >= 1 && tuning.queue_depth <= kMaxQueueDepth;
+  if (buffer_good && depth_good) return;
+  throw Error(Errc::bad_argument,
+              fmt::format("block tuning of {} buffers of {} bytes", tuning.queue_depth,
+                          tuning.buffer_bytes),
+              fmt::format("queue_depth is 1 to {}, buffer_bytes a multiple of 1 MiB up to 1 GiB",
+                          kMaxQueueDepth));
+}
+
+std::uint64_t whole_pages(std::uint64_t size_bytes) { return size_bytes / kPageBytes * kPageBytes; }
+
+class BlockMedium final : public Medium {
+ public:
+  BlockMedium(std::shared_ptr<ShelfFile> file, std::uint64_t max_size_bytes,
+              const BlockTuning& tuning, const BlockSeam& seam)
+      : file_(std::move(file)),
+        max_size_bytes_(max_size_bytes),
+        memory_(tuning.buffer_bytes * tuning.queue_depth),
+        word_page_(kPageBytes),
+        size_bytes_(whole_pages(file_->size_bytes())) {
+    describe(tuning, seam);
+    const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
+    backend_ = choose_backend(shape, tuning);
+    if (seam.wrap) backend_ = seam.wrap(std::move(backend_));
+    staging_ = std::make_unique<StagingBuffers>(*backend_, shape, file_->path());
+    reader_ = std::make_unique<BlockReader>(*backend_, file_->path());
+  }
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    return staging_->write(at, bytes, seed);
+  }
+
+  void wait(const Ticket& ticket) override { staging_->wait(ticket.sequence); }
+
+  void barrier() override {
+    staging_->check();
+    const int result = backend_->sync();
+    if (result < 0) fail(transfer_error(file_->path(), {"barrier (fdatasync)", 0, 0, result}));
+  }
+
+  void store_word(std::uint64_t at, std::uint64_t word) override {
+    const std::uint64_t page_at = whole_pages(at);
+    staging_->drain(page_at, kPageBytes);
+    staging_->check();
+    const std::span<std::byte> page = word_page_.bytes();
+    reader_->read(page_at, page);
+    std::memcpy(page.data() + (at - page_at), &word, sizeof word);
+    // One request of one page whose other bytes the medium already has: torn sectors do no harm,
+    // and the word lies within one (I4).
+    const std::int64_t written = backend_->write_now(page_at, page);
+    if (written != static_cast<std::int64_t>(kPageBytes)) {
+      fail(transfer_error(file_->path(), {"write", page_at, kPageBytes, written}));
+    }
+  }
+
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (file_->writable()) staging_->drain(at, bytes.size());
+    reader_->read(at, bytes);
+  }
+
+  std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
+
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    // A reader sees the file grow; a writer is the one who makes it grow.
+    if (!file_->writable()) size_bytes_ = whole_pages(file_->size_bytes());
+    const Growth growth{file_->fd(), file_->path(), size_bytes_, round_up(size_bytes, kPageBytes)};
+    if (growth.to_bytes <= growth.from_bytes) return growth.from_bytes;
+    if (file_->kind() == FileKind::block_device) {
+      throw full_error(growth, fmt::format("the device has {}", size_text(growth.from_bytes)),
+                       "use a larger device, or a file, which grows by itself");
+    }
+    if (max_size_bytes_ != 0 && growth.to_bytes > max_size_bytes_) {
+      throw full_error(growth, fmt::format("the size is capped at {}", size_text(max_size_bytes_)),
+                       "open the shelf with a larger size=, or without one");
+    }
+    TENSORSHELF_ASSERT(file_->writable());
+    staging_->check();
+    grow_file(growth, *backend_, *staging_);
+    size_bytes_ = growth.to_bytes;
+    return growth.to_bytes;
+  }
+
+  Promises promises() const override {
+    Promises promises = promises_;
+    for (std::string& note : staging_->backend_notes()) promises.notes.push_back(std::move(note));
+    return promises;
+  }
+
+  // A child after fork() may only destroy, and must touch neither the ring nor the condition
+  // variable that its parent's threads use: it lets go of them instead.
+  ~BlockMedium() override {
+    if (::getpid() == process_) return;
+    backend_->abandon();
+    static_cast<void>(staging_.release());
+    static_cast<void>(backend_.release());
+  }
+
+ private:
+  void describe(const BlockTuning& tuning, const BlockSeam& seam) {
+    BlockFacts facts = probe_facts(file_->fd(), file_->kind());
+    if (facts.sector_bytes > kPageBytes) {
+      throw Error(
+          Errc::unsupported,
+          fmt::format("{}: the device has sectors of {}, the limit is {}", file_->path().string(),
+                      size_text(facts.sector_bytes), size_text(kPageBytes)),
+          "use a device with sectors of 512 bytes or 4 KiB");
+    }
+    promises_.medium = "block";
+    promises_.survives = facts.survives;
+    promises_.volatile_cache = facts.volatile_cache;
+    promises_.atomic_bytes = facts.sector_bytes;
+    promises_.notes = std::move(facts.notes);
+    if (facts.survives == Survives::process_crash) {
+      promises_.notes.emplace_back(
+          "Memory holds the bytes: they survive a process crash, not a power loss. Put the shelf "
+          "on a drive to survive that too.");
+    } else if (facts.volatile_cache) {
+      promises_.notes.emplace_back(
+          "The drive may have a volatile write cache: surviving a power loss rests on it honouring "
+          "flushes. A drive with power-loss protection does not depend on that.");
+    }
+    const std::string refused =
+        tuning.direct ? probe_direct(*file_, seam.probe) : "O_DIRECT switched off by option";
+    if (!refused.empty()) {
+      if (!tuning.direct) seam.probe.set_direct(file_->fd(), false);
+      promises_.notes.push_back(
+          refused + ": writing through the page cache, which costs a second copy and memory. " +
+          (tuning.direct ? "Use a file system that supports it, such as ext4 or xfs."
+                         : "Switch it on again to go around the cache."));
+    }
+    promises_.detail = facts.place + (refused.empty() ? ", O_DIRECT" : ", buffered");
+  }
+
+  std::unique_ptr<BlockBackend> choose_backend(const StagingShape& shape,
+                                               const BlockTuning& tuning) {
+    if (!file_->writable()) {  // reads only
+      promises_.detail += ", read-only";
+      return make_pwrite_backend(file_->fd());
+    }
+    if (tuning.io_uring) {
+      if (auto backend = make_uring_backend(file_->fd(), shape, promises_.notes)) {
+        promises_.detail += ", io_uring";
+        return backend;
+      }
+    } else {
+      promises_.notes.emplace_back(
+          "io_uring switched off by option: writing with pwrite, which is slower. Switch it on "
+          "again to keep several writes in flight.");
+    }
+    promises_.detail += ", pwrite";
+    return make_pwrite_backend(file_->fd());
+  }
+
+  [[noreturn]] void fail(const Error& error) {
+    staging_->fail(error);
+    throw Error(error);
+  }
+
+  const pid_t process_ = ::getpid();
+  const std::shared_ptr<ShelfFile> file_;
+  const std::uint64_t max_size_bytes_;
+  PageMemory memory_;
+  PageMemory word_page_;
+  std::uint64_t size_bytes_;
+  Promises promises_;
+  std::unique_ptr<BlockBackend> backend_;
+  std::unique_ptr<StagingBuffers> staging_;  // after the backend, which it uses to its end
+  std::unique_ptr<BlockReader> reader_;
+};
+
+}  // namespace
+
+std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
+                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
+                                          const BlockSeam& seam) {
+  check_tuning(tuning);
+  TENSORSHELF_ASSERT(file->kind() != FileKind::dax_device);
+  return std::make_unique<BlockMedium>(std::move(file), max_size_bytes, tuning, seam);
+}
+
+std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
+                                          std::uint64_t max_size_bytes, const BlockTuning& tuning) {
+  return make_block_medium(std::move(file), max_size_bytes, tuning, BlockSeam{});
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,23 @@
+// The block medium with a seam for tests: what lies between it and the operating system.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "media/block_backend.hpp"
+#include "media/block_probe.hpp"
+#include "media/media.hpp"
+
+namespace tensorshelf {
+
+struct BlockSeam {
+  ProbeCalls probe = real_probe_calls();
+  // Given the real backend, returns what is used in its place.
+  std::function<std::unique_ptr<BlockBackend>(std::unique_ptr<BlockBackend>)> wrap;
+};
+
+std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
+                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
+                                          const BlockSeam& seam);
+
+}  // namespace tensorshelf

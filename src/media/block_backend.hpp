@@ -1,0 +1,74 @@
+// What the block medium needs of the operating system, and nothing more: begin a write, learn how
+// it ended, write or read at once, make durable. One implementation per way to write, and one in
+// the tests that makes the Nth completion fail.
+//
+// Results are as the kernel gives them: bytes done, or a negative errno. Judging them (short
+// writes, retries, errors that must not be lost) is StagingBuffers' work, so that it is done once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tensorshelf {
+
+struct DeviceWrite {
+  std::uint64_t at = 0;
+  std::span<const std::byte> bytes;  // inside the staging memory; stays put until it completes
+  unsigned buffer = 0;               // which buffer it is of; comes back with the completion
+};
+
+struct DeviceCompletion {
+  unsigned buffer = 0;
+  std::int64_t result = 0;
+
+  // The backend itself failed: no write's end can be learned any more.
+  static constexpr unsigned kBroken = ~0u;
+};
+
+// Thread-safety: one thread at a time in submit(), one in complete(); the two may overlap each
+// other, and write_now, read_now and sync.
+class BlockBackend {
+ public:
+  virtual ~BlockBackend() = default;
+
+  // Begins a write. Returns 0, or a negative errno when nothing was begun.
+  virtual int submit(const DeviceWrite& write) = 0;
+
+  // The end of one write that was begun. block: waits for it (there is one); else empty at once
+  // where none has ended.
+  virtual std::optional<DeviceCompletion> complete(bool block) = 0;
+
+  virtual std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) = 0;
+  virtual std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) = 0;
+
+  // fdatasync: 0 or a negative errno. Never called again after it failed.
+  virtual int sync() = 0;
+
+  // Fallbacks taken since it was made, a sentence each. Not while submit() runs.
+  virtual std::vector<std::string> notes() const { return {}; }
+
+  // In a forked child: gives up what was inherited, touching nothing that the parent uses.
+  virtual void abandon() noexcept {}
+};
+
+// The memory that every submitted write lies in: buffer i is [i * buffer_bytes, + buffer_bytes).
+struct StagingShape {
+  std::span<std::byte> memory;
+  std::uint64_t buffer_bytes = 0;
+  unsigned buffers = 0;
+};
+
+// Writes with pwrite, in the thread that asks for the completion: no thread of its own.
+std::unique_ptr<BlockBackend> make_pwrite_backend(int fd);
+
+// Writes through io_uring, with the file and large buffers registered. Null, with the reason and
+// the remedy added to `notes`, where the kernel or this build refuses.
+std::unique_ptr<BlockBackend> make_uring_backend(int fd, const StagingShape& shape,
+                                                 std::vector<std::string>& notes);
+
+}  // namespace tensorshelf

@@ -1,0 +1,305 @@
+#include "media/block_buffers.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/copy_hash.hpp"
+#include "media/block_os.hpp"
+
+namespace tensorshelf {
+namespace {
+
+// A device write that made no progress is begun again at most so often.
+constexpr unsigned kMaxTries = 16;
+
+constexpr std::uint64_t kLargeWriteBytes = 256 * 1024;
+
+// The kernel did nothing, and not because of the device: the thread that submitted has exited
+// (its queued work is cancelled) or was interrupted.
+bool nothing_was_tried(std::int64_t result) {
+  return result == -ECANCELED || result == -EINTR || result == -EAGAIN;
+}
+
+}  // namespace
+
+StagingBuffers::StagingBuffers(BlockBackend& backend, const StagingShape& shape,
+                               std::filesystem::path path)
+    : backend_(backend),
+      buffer_bytes_(shape.buffer_bytes),
+      max_open_(std::clamp(shape.buffers / 2, 1u, 4u)),
+      memory_(shape.memory),
+      path_(std::move(path)),
+      buffers_(shape.buffers) {
+  for (unsigned i = 0; i < shape.buffers; ++i) {
+    buffers_[i].memory = shape.memory.data() + i * buffer_bytes_;
+  }
+}
+
+StagingBuffers::~StagingBuffers() {
+  Lock lock(mutex_);
+  while (in_flight_ > 0) reap(lock);
+}
+
+Ticket StagingBuffers::write(std::uint64_t at, std::span<const std::byte> bytes,
+                             std::uint64_t seed) {
+  const std::uint64_t size_bytes = round_up(bytes.size(), kPageBytes);
+  TENSORSHELF_ASSERT(at % kPageBytes == 0 && size_bytes <= buffer_bytes_);
+  Lock lock(mutex_);
+  throw_failure();
+  if (bytes.empty()) return {sequence_, hash_bytes(bytes, seed)};
+
+  if (!huge_pages_ && bytes.size() >= kLargeWriteBytes) {
+    prefer_huge_pages(memory_);
+    huge_pages_ = true;
+  }
+  Buffer* buffer = nullptr;
+  while ((buffer = place(at, size_bytes)) == nullptr) {
+    progress(lock);
+    throw_failure();
+  }
+  const std::uint64_t sequence = ++sequence_;
+  if (buffer->first_sequence == 0) buffer->first_sequence = sequence;
+  buffer->last_sequence = sequence;
+  ++buffer->copying;
+  std::byte* const target = buffer->memory + (at - buffer->at);
+  if (buffer->used_bytes == buffer_bytes_) close(*buffer);
+
+  lock.unlock();
+  const std::uint64_t checksum = copy_and_hash(target, bytes, seed, Stores::cached);
+  std::memset(target + bytes.size(), 0, size_bytes - bytes.size());
+  lock.lock();
+
+  --buffer->copying;
+  if (buffer->state == State::closing && buffer->copying == 0) {
+    submit(*buffer);
+    changed_.notify_all();
+  }
+  return {sequence, checksum};
+}
+
+void StagingBuffers::wait(std::uint64_t sequence) {
+  Lock lock(mutex_);
+  settle(lock, [&](const Buffer& buffer) { return buffer.first_sequence <= sequence; });
+  throw_failure();
+}
+
+void StagingBuffers::drain(std::uint64_t at, std::uint64_t size_bytes) {
+  Lock lock(mutex_);
+  settle(lock, [&](const Buffer& buffer) { return buffer.holds(at, at + size_bytes); });
+}
+
+void StagingBuffers::check() {
+  const std::lock_guard lock(mutex_);
+  throw_failure();
+}
+
+void StagingBuffers::fail(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  keep(error);
+}
+
+int StagingBuffers::write_zeros(std::uint64_t at, std::uint64_t size_bytes) {
+  Lock lock(mutex_);
+  settle(lock, [](const Buffer&) { return true; });
+  throw_failure();
+  std::vector<bool> zeroed(buffers_.size(), false);
+  const std::uint64_t end = at + size_bytes;
+  while (at < end && !failure_) {
+    Buffer* buffer = find_free();
+    if (buffer == nullptr) {
+      progress(lock);
+      continue;
+    }
+    buffer->at = at;
+    buffer->used_bytes = std::min(buffer_bytes_, end - at);
+    // Later zeros in the same buffer are never longer than the first.
+    const auto index = static_cast<std::size_t>(buffer - buffers_.data());
+    if (!zeroed[index]) std::memset(buffer->memory, 0, buffer->used_bytes);
+    zeroed[index] = true;
+    at += buffer->used_bytes;
+    submit(*buffer);
+  }
+  settle(lock, [](const Buffer&) { return true; });
+  if (!failure_) return 0;
+  const bool broken = std::any_of(buffers_.begin(), buffers_.end(),
+                                  [](const Buffer& b) { return b.state == State::lost; });
+  const int os_error = failure_->os_error();
+  if (!broken) failure_.reset();
+  return os_error != 0 ? os_error : EIO;
+}
+
+std::vector<std::string> StagingBuffers::backend_notes() {
+  const std::lock_guard lock(mutex_);
+  return backend_.notes();
+}
+
+// The buffer that has room reserved for the write, or null when something must end first.
+StagingBuffers::Buffer* StagingBuffers::place(std::uint64_t at, std::uint64_t size_bytes) {
+  Buffer* continued = nullptr;
+  bool overlapped = false;
+  for (Buffer& buffer : buffers_) {
+    if (buffer.holds(at, at + size_bytes)) {
+      // Earlier writes to these bytes have returned, so their copies are done: overwrite them.
+      const bool within = buffer.at <= at && at + size_bytes <= buffer.at + buffer.used_bytes;
+      if (buffer.state == State::open && within) return &buffer;
+      if (buffer.state == State::open) close(buffer);
+      overlapped = overlapped || buffer.busy();
+    } else if (buffer.state == State::open && buffer.at + buffer.used_bytes == at &&
+               buffer.used_bytes + size_bytes <= buffer_bytes_) {
+      continued = &buffer;
+    }
+  }
+  if (overlapped) return nullptr;
+  if (continued != nullptr) {
+    continued->used_bytes += size_bytes;
+    return continued;
+  }
+  if (open_ == max_open_) close(*least_recent_open());
+  Buffer* buffer = find_free();
+  if (buffer == nullptr) return nullptr;
+  buffer->state = State::open;
+  buffer->at = at;
+  buffer->used_bytes = size_bytes;
+  ++open_;
+  return buffer;
+}
+
+StagingBuffers::Buffer* StagingBuffers::least_recent_open() {
+  Buffer* least = nullptr;
+  for (Buffer& buffer : buffers_) {
+    if (buffer.state != State::open) continue;
+    if (least == nullptr || buffer.last_sequence < least->last_sequence) least = &buffer;
+  }
+  TENSORSHELF_ASSERT(least != nullptr);
+  return least;
+}
+
+StagingBuffers::Buffer* StagingBuffers::find_free() {
+  for (Buffer& buffer : buffers_) {
+    if (buffer.state == State::free) return &buffer;
+  }
+  return nullptr;
+}
+
+void StagingBuffers::close(Buffer& buffer) {
+  TENSORSHELF_ASSERT(buffer.state == State::open);
+  buffer.state = State::closing;
+  --open_;
+  if (buffer.copying == 0) submit(buffer);
+}
+
+// Begins the device write of what is not yet on the device, or drops it after a failure.
+void StagingBuffers::submit(Buffer& buffer) {
+  if (failure_) return release(buffer);
+  const DeviceWrite write{
+      .at = buffer.at + buffer.on_device_bytes,
+      .bytes = {buffer.memory + buffer.on_device_bytes, buffer.used_bytes - buffer.on_device_bytes},
+      .buffer = static_cast<unsigned>(&buffer - buffers_.data()),
+  };
+  if (const int refused = backend_.submit(write); refused < 0) {
+    keep(write_error(buffer, refused));
+    return release(buffer);
+  }
+  buffer.state = State::in_flight;
+  ++in_flight_;
+}
+
+void StagingBuffers::release(Buffer& buffer) {
+  buffer = Buffer{.memory = buffer.memory};
+  changed_.notify_all();
+}
+
+// Sleeps until some buffer may have changed; the caller looks again.
+void StagingBuffers::progress(Lock& lock) {
+  const bool copies_under_way =
+      std::any_of(buffers_.begin(), buffers_.end(),
+                  [](const Buffer& buffer) { return buffer.state == State::closing; });
+  if (in_flight_ > 0) {
+    reap(lock);
+  } else if (copies_under_way) {
+    changed_.wait(lock);
+  }
+}
+
+void StagingBuffers::reap(Lock& lock) {
+  if (reaping_) return changed_.wait(lock);
+  reaping_ = true;
+  lock.unlock();
+  auto completion = backend_.complete(true);
+  lock.lock();
+  TENSORSHELF_ASSERT(completion.has_value());
+  do {
+    complete(*completion);
+    completion = in_flight_ > 0 ? backend_.complete(false) : std::nullopt;
+  } while (completion);
+  reaping_ = false;
+  changed_.notify_all();
+}
+
+// Anything but the full length is an error, or progress that is carried on.
+void StagingBuffers::complete(const DeviceCompletion& completion) {
+  if (completion.buffer == DeviceCompletion::kBroken) {
+    return give_up_in_flight(transfer_error(path_, {"write", 0, 0, completion.result}));
+  }
+  TENSORSHELF_ASSERT(completion.buffer < buffers_.size());
+  Buffer& buffer = buffers_[completion.buffer];
+  TENSORSHELF_ASSERT(buffer.state == State::in_flight);
+  --in_flight_;
+  const std::uint64_t remaining_bytes = buffer.used_bytes - buffer.on_device_bytes;
+  if (completion.result == static_cast<std::int64_t>(remaining_bytes)) return release(buffer);
+
+  const bool moved = completion.result > 0;
+  if ((moved || nothing_was_tried(completion.result)) && ++buffer.tries <= kMaxTries) {
+    // O_DIRECT goes on at a page boundary, so part of a page is written again.
+    const std::uint64_t whole_pages =
+        moved ? static_cast<std::uint64_t>(completion.result) / kPageBytes * kPageBytes : 0;
+    TENSORSHELF_ASSERT(whole_pages < remaining_bytes);
+    if (whole_pages > 0) buffer.tries = 0;
+    buffer.on_device_bytes += whole_pages;
+    return submit(buffer);
+  }
+  keep(write_error(buffer, completion.result));
+  release(buffer);
+}
+
+// Their ends can no longer be learned, so their memory is never used again.
+void StagingBuffers::give_up_in_flight(const Error& error) {
+  for (Buffer& buffer : buffers_) {
+    if (buffer.state == State::in_flight) buffer.state = State::lost;
+  }
+  in_flight_ = 0;
+  keep(error);
+}
+
+void StagingBuffers::keep(const Error& error) {
+  if (!failure_) failure_ = error;
+}
+
+void StagingBuffers::throw_failure() const {
+  if (failure_) throw Error(*failure_);
+}
+
+Error StagingBuffers::write_error(const Buffer& buffer, std::int64_t result) const {
+  return transfer_error(path_, {"write", buffer.at + buffer.on_device_bytes,
+                                buffer.used_bytes - buffer.on_device_bytes, result});
+}
+
+// Closes and waits for every buffer that matches.
+template <class Match>
+void StagingBuffers::settle(Lock& lock, Match match) {
+  for (;;) {
+    bool busy = false;
+    for (Buffer& buffer : buffers_) {
+      if (!buffer.busy() || !match(buffer)) continue;
+      if (buffer.state == State::open) close(buffer);
+      busy = busy || buffer.busy();
+    }
+    if (!busy) return;
+    progress(lock);
+  }
+}
+
+}  // namespace tensorshelf

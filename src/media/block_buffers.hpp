@@ -1,0 +1,112 @@
+// The staging buffers of the block medium: they join neighbouring small writes into large ones,
+// keep several device writes in flight, and keep the first error until everyone has seen it.
+//
+//   free -> open -> closing -> in_flight -> free
+//           place()  close()   submit()     complete()
+//
+// Several buffers may be open at once, one per stream of writes that continue each other (tensor
+// data, and the two copies of metadata). The copy into a buffer runs outside the lock, so several
+// threads copy in parallel; whoever finishes last on a closing buffer submits it.
+//
+// Order: a write to bytes that a buffer holds lands after that buffer's (in place while the buffer
+// is open, else once it is on the device). Writes to different bytes land in any order; order
+// between them is what barrier() is for (I1).
+// Errors: the first is kept and thrown by every later write(), wait() and check(): it cannot be
+// lost (I8). What was not yet submitted is then dropped.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/medium.hpp>
+
+#include "media/block_backend.hpp"
+
+namespace tensorshelf {
+
+class StagingBuffers {
+ public:
+  // The backend and the memory must outlive it. `path` is for error texts.
+  StagingBuffers(BlockBackend& backend, const StagingShape& shape, std::filesystem::path path);
+  ~StagingBuffers();  // waits for what is in flight, drops what is open
+
+  StagingBuffers(const StagingBuffers&) = delete;
+  StagingBuffers& operator=(const StagingBuffers&) = delete;
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed);
+  void wait(std::uint64_t sequence);
+
+  // Returns when no buffer holds a byte of the range. Throws nothing: reads go on after a failure.
+  void drain(std::uint64_t at, std::uint64_t size_bytes);
+
+  void check();                   // throws the kept failure, if any
+  void fail(const Error& error);  // keeps it, unless there is one already
+
+  // Writes zeros over new room, all of it waited for. While nothing else runs. Returns 0 or an
+  // errno, which is not kept: failing to grow loses nothing.
+  int write_zeros(std::uint64_t at, std::uint64_t size_bytes);
+
+  std::vector<std::string> backend_notes();
+
+ private:
+  enum class State { free, open, closing, in_flight, lost };
+  struct Buffer {
+    State state = State::free;
+    std::byte* memory = nullptr;
+    std::uint64_t at = 0;               // on the medium
+    std::uint64_t used_bytes = 0;       // reserved by writes, whole pages
+    std::uint64_t on_device_bytes = 0;  // of them, done by earlier, short device writes
+    std::uint64_t first_sequence = 0;
+    std::uint64_t last_sequence = 0;
+    unsigned copying = 0;  // threads still copying into it
+    unsigned tries = 0;    // in a row without progress
+
+    bool busy() const { return state != State::free && state != State::lost; }
+    bool holds(std::uint64_t from, std::uint64_t to) const {
+      return busy() && at < to && from < at + used_bytes;
+    }
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  Buffer* place(std::uint64_t at, std::uint64_t size_bytes);
+  Buffer* least_recent_open();
+  Buffer* find_free();
+  void close(Buffer& buffer);
+  void submit(Buffer& buffer);
+  void release(Buffer& buffer);
+  void progress(Lock& lock);
+  void reap(Lock& lock);
+  void complete(const DeviceCompletion& completion);
+  void give_up_in_flight(const Error& error);
+  void keep(const Error& error);
+  void throw_failure() const;
+  Error write_error(const Buffer& buffer, std::int64_t result) const;
+
+  template <class Match>
+  void settle(Lock& lock, Match match);
+
+  BlockBackend& backend_;
+  const std::uint64_t buffer_bytes_;
+  const unsigned max_open_;
+  const std::span<std::byte> memory_;
+  const std::filesystem::path path_;
+
+  std::mutex mutex_;  // all below, and backend_.submit()
+  std::condition_variable changed_;
+  std::vector<Buffer> buffers_;
+  std::uint64_t sequence_ = 0;
+  unsigned open_ = 0;
+  unsigned in_flight_ = 0;
+  bool huge_pages_ = false;
+  bool reaping_ = false;  // one thread is in backend_.complete(), without the lock
+  std::optional<Error> failure_;
+};
+
+}  // namespace tensorshelf

@@ -1,0 +1,28 @@
+// Growing the regular file under a block medium, so that new room reads as zero, its blocks are
+// allocated, and its extents are written: later flushes then convert none (each conversion makes
+// an fdatasync a journal commit).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "media/block_backend.hpp"
+#include "media/block_buffers.hpp"
+
+namespace tensorshelf {
+
+struct Growth {
+  int fd;
+  const std::filesystem::path& path;
+  std::uint64_t from_bytes;  // whole pages
+  std::uint64_t to_bytes;
+};
+
+// Throws Errc::full where the file system or a quota ends, with the file as long as before; any
+// other error likewise, as Errc::io.
+void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging);
+
+// The text and remedy of Errc::full at a cap or at a device's end.
+Error full_error(const Growth& growth, const std::string& limit, std::string remedy);
+
+}  // namespace tensorshelf

@@ -1,0 +1,95 @@
+#include "media/block_os.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <tensorshelf/extent.hpp>
+
+#include "base/size_text.hpp"
+
+namespace tensorshelf {
+
+std::int64_t pwrite_once(int fd, std::uint64_t at, std::span<const std::byte> bytes) {
+  for (;;) {
+    const auto done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (done >= 0) return done;
+    if (errno != EINTR) return -errno;
+  }
+}
+
+std::int64_t pread_once(int fd, std::uint64_t at, std::span<std::byte> bytes) {
+  for (;;) {
+    const auto done = ::pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (done >= 0) return done;
+    if (errno != EINTR) return -errno;
+  }
+}
+
+int sync_once(int fd) { return ::fdatasync(fd) == 0 ? 0 : -errno; }
+
+namespace {
+constexpr std::uint64_t kHugePageBytes = 2 * 1024 * 1024;
+}
+
+PageMemory::PageMemory(std::uint64_t size_bytes)
+    : mapped_bytes_(round_up(size_bytes, kPageBytes) +
+                    (size_bytes < kHugePageBytes ? 0 : kHugePageBytes)) {
+  mapping_ = ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping_ == MAP_FAILED) {
+    throw Error(Errc::io, fmt::format("no memory for staging buffers of {}", size_text(size_bytes)),
+                "lower the block tuning's buffer_bytes or queue_depth, or raise `ulimit -v`",
+                errno);
+  }
+  void* start = mapping_;
+  if (size_bytes >= kHugePageBytes) {
+    const auto address = reinterpret_cast<std::uintptr_t>(mapping_);
+    start = static_cast<std::byte*>(mapping_) + (round_up(address, kHugePageBytes) - address);
+  }
+  ::madvise(mapping_, mapped_bytes_, MADV_DONTFORK);
+  bytes_ = {static_cast<std::byte*>(start), size_bytes};
+}
+
+void prefer_huge_pages(std::span<std::byte> memory) {
+  ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
+}
+
+void make_huge_pages(std::span<std::byte> memory) {
+#ifdef MADV_COLLAPSE
+  ::madvise(memory.data(), memory.size(), MADV_COLLAPSE);
+#else
+  static_cast<void>(memory);
+#endif
+}
+
+PageMemory::PageMemory(PageMemory&& other) noexcept
+    : mapping_(std::exchange(other.mapping_, nullptr)),
+      mapped_bytes_(other.mapped_bytes_),
+      bytes_(std::exchange(other.bytes_, {})) {}
+
+PageMemory::~PageMemory() {
+  if (mapping_ != nullptr) ::munmap(mapping_, mapped_bytes_);
+}
+
+Error transfer_error(const std::filesystem::path& path, const FailedTransfer& failed) {
+  const bool short_count = failed.result >= 0;
+  const int os_error = short_count ? 0 : static_cast<int>(-failed.result);
+  const std::string cause = short_count ? fmt::format("only {} of {} bytes went through",
+                                                      failed.result, failed.size_bytes)
+                                        : std::generic_category().message(os_error);
+  const std::string place = failed.size_bytes == 0
+                                ? std::string()
+                                : fmt::format(" of {} bytes at {}", failed.size_bytes, failed.at);
+  return Error(Errc::io,
+               fmt::format("{}: {}{} failed: {}", path.string(), failed.verb, place, cause),
+               "look for the drive's errors (dmesg, smartctl, a full thin pool), then reopen the "
+               "shelf: the last committed version is not affected by a failed write",
+               os_error);
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,173 @@
+#include "media/block_probe.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+// After the system's headers: linux/fs.h defines macros that they would trip over.
+#include <linux/fs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+#include <tensorshelf/extent.hpp>
+
+#include "media/block_os.hpp"
+#include "media/file_system.hpp"
+
+namespace tensorshelf {
+namespace {
+
+// Types of mounts whose barriers are another machine's or another process's word.
+constexpr std::string_view kRemoteTypes[] = {"nfs",  "nfs4",   "cifs",     "smb3",     "9p",
+                                             "ceph", "lustre", "virtiofs", "glusterfs"};
+
+bool is_remote(const std::string& type) {
+  return type.starts_with("fuse") || std::find(std::begin(kRemoteTypes), std::end(kRemoteTypes),
+                                               type) != std::end(kRemoteTypes);
+}
+
+// /sys/dev/block/MAJOR:MINOR/queue, or the whole disk's where that is a partition. Empty where the
+// file system has no single device (btrfs, zfs, overlayfs, network).
+std::filesystem::path queue_folder(dev_t device) {
+  const auto folder = std::filesystem::path("/sys/dev/block") /
+                      fmt::format("{}:{}", ::major(device), ::minor(device));
+  std::error_code ignored;
+  const auto real = std::filesystem::canonical(folder, ignored);
+  if (ignored) return {};
+  for (const auto& candidate : {real / "queue", real.parent_path() / "queue"}) {
+    if (std::filesystem::exists(candidate, ignored)) return candidate;
+  }
+  return {};
+}
+
+std::string first_line(const std::filesystem::path& path) {
+  std::ifstream stream(path);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+std::optional<std::uint64_t> number_in(const std::filesystem::path& path) {
+  const std::string line = first_line(path);
+  std::uint64_t value = 0;
+  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), value);
+  if (parsed.ec != std::errc{}) return {};
+  return value;
+}
+
+void add_device_facts(dev_t device, BlockFacts& facts) {
+  const auto queue = queue_folder(device);
+  if (queue.empty()) return;
+  if (const auto bytes = number_in(queue / "logical_block_size")) facts.sector_bytes = *bytes;
+  if (first_line(queue / "write_cache") == "write through") facts.volatile_cache = false;
+  // A disk in memory flushes with success and loses all.
+  const std::string disk = queue.parent_path().filename().string();
+  if (disk.starts_with("zram") || disk.starts_with("ram")) {
+    facts.place += fmt::format(", disk {} in memory", disk);
+    facts.survives = Survives::process_crash;
+  }
+}
+
+constexpr bool refuses(std::int64_t result) {
+  return result == -EINVAL || result == -EOPNOTSUPP || result == -ENOTSUP;
+}
+
+std::string refusal(const char* call, std::int64_t result) {
+  const std::string cause = result < 0 ? std::generic_category().message(static_cast<int>(-result))
+                                       : fmt::format("{} of {} bytes", result, kPageBytes);
+  return fmt::format("O_DIRECT refused by the file system ({}: {})", call, cause);
+}
+
+// Why a real read and write fail, or nothing. Errors that have nothing to do with O_DIRECT (a full
+// disk, a failing drive) are not judged here: the first real write meets them and says so.
+std::string try_direct(const ShelfFile& file, const ProbeCalls& calls) {
+  const std::uint64_t size_bytes = file.size_bytes();
+  const PageMemory page(kPageBytes);
+  if (size_bytes >= kPageBytes) {
+    const auto got = calls.read(file.fd(), 0, page.bytes());
+    if (refuses(got)) return refusal("read", got);
+    if (got != static_cast<std::int64_t>(kPageBytes)) return {};
+  }
+  const bool empty = size_bytes == 0;
+  const bool may_write =
+      file.writable() && file.kind() == FileKind::regular && (empty || size_bytes >= kPageBytes);
+  if (!may_write) return {};
+  const auto put = calls.write(file.fd(), 0, page.bytes());
+  if (empty) {
+    while (::ftruncate(file.fd(), 0) != 0 && errno == EINTR) {
+    }
+  }
+  if (refuses(put)) return refusal("write", put);
+  return {};
+}
+
+}  // namespace
+
+BlockFacts probe_facts(int fd, FileKind kind) {
+  BlockFacts facts;
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) {
+    facts.place = "file";
+    return facts;
+  }
+  if (kind == FileKind::block_device) {
+    facts.place = "block device";
+    add_device_facts(status.st_rdev, facts);
+    int sector_bytes = 0;
+    if (::ioctl(fd, BLKSSZGET, &sector_bytes) == 0 && sector_bytes > 0) {
+      facts.sector_bytes = static_cast<std::uint64_t>(sector_bytes);
+    }
+    return facts;
+  }
+  const FileSystem file_system = probe_file_system(fd);
+  facts.place = fmt::format("file on {}", file_system.name);
+  if (is_remote(file_system.name)) {
+    facts.notes.push_back(
+        fmt::format("On {} another machine or process decides what a barrier is worth. A local "
+                    "drive keeps more promises.",
+                    file_system.name));
+  }
+  if (file_system.tmpfs || file_system.name == "ramfs") {
+    facts.survives = Survives::process_crash;
+    facts.volatile_cache = false;
+  } else {
+    add_device_facts(status.st_dev, facts);
+  }
+  return facts;
+}
+
+ProbeCalls real_probe_calls() {
+  return {
+      .set_direct =
+          [](int fd, bool direct) {
+            const int flags = ::fcntl(fd, F_GETFL);
+            if (flags < 0) return -errno;
+            const int wanted = direct ? flags | O_DIRECT : flags & ~O_DIRECT;
+            return ::fcntl(fd, F_SETFL, wanted) == 0 ? 0 : -errno;
+          },
+      .read = pread_once,
+      .write = pwrite_once,
+  };
+}
+
+std::string probe_direct(const ShelfFile& file, const ProbeCalls& calls) {
+  // On the very description that holds the shelf's lock: see block_uring.cpp.
+  if (const int result = calls.set_direct(file.fd(), true); result < 0) {
+    return refusal("open", result);
+  }
+  std::string reason = try_direct(file, calls);
+  if (!reason.empty()) calls.set_direct(file.fd(), false);
+  return reason;
+}
+
+}  // namespace tensorshelf

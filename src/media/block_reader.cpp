@@ -1,0 +1,72 @@
+#include "media/block_reader.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <tensorshelf/extent.hpp>
+
+namespace tensorshelf {
+namespace {
+
+constexpr std::uint64_t kBounceBytes = 1024 * 1024;
+constexpr std::size_t kBouncesKept = 4;  // more readers at once allocate their own
+
+bool page_aligned(std::uint64_t at, std::span<const std::byte> bytes) {
+  return at % kPageBytes == 0 && reinterpret_cast<std::uintptr_t>(bytes.data()) % kPageBytes == 0;
+}
+
+}  // namespace
+
+BlockReader::BlockReader(BlockBackend& backend, std::filesystem::path path)
+    : backend_(backend), path_(std::move(path)) {}
+
+void BlockReader::read(std::uint64_t at, std::span<std::byte> bytes) {
+  if (page_aligned(at, bytes)) {
+    const std::uint64_t whole_pages = bytes.size() / kPageBytes * kPageBytes;
+    read_pages(at, bytes.first(whole_pages));
+    at += whole_pages;
+    bytes = bytes.subspan(whole_pages);
+  }
+  if (bytes.empty()) return;
+  PageMemory bounce = take_bounce();
+  while (!bytes.empty()) {
+    const std::uint64_t skip = at % kPageBytes;
+    const std::uint64_t piece = std::min<std::uint64_t>(kBounceBytes - skip, bytes.size());
+    read_pages(at - skip, bounce.bytes().first(round_up(skip + piece, kPageBytes)));
+    std::memcpy(bytes.data(), bounce.bytes().data() + skip, piece);
+    at += piece;
+    bytes = bytes.subspan(piece);
+  }
+  give_bounce(std::move(bounce));
+}
+
+void BlockReader::read_pages(std::uint64_t at, std::span<std::byte> pages) {
+  while (!pages.empty()) {
+    const std::int64_t got = backend_.read_now(at, pages);
+    // A short read goes on at a page boundary; one without a whole page is the end of the file.
+    const std::uint64_t whole_pages =
+        got > 0 ? static_cast<std::uint64_t>(got) / kPageBytes * kPageBytes : 0;
+    if (whole_pages == 0) throw transfer_error(path_, {"read", at, pages.size(), got});
+    at += whole_pages;
+    pages = pages.subspan(whole_pages);
+  }
+}
+
+PageMemory BlockReader::take_bounce() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!bounces_.empty()) {
+      PageMemory bounce = std::move(bounces_.back());
+      bounces_.pop_back();
+      return bounce;
+    }
+  }
+  return PageMemory(kBounceBytes);
+}
+
+void BlockReader::give_bounce(PageMemory bounce) {
+  const std::lock_guard lock(mutex_);
+  if (bounces_.size() < kBouncesKept) bounces_.push_back(std::move(bounce));
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,32 @@
+// Reads of any alignment through O_DIRECT: what is aligned goes straight into the caller's bytes,
+// the rest through page-aligned bounce buffers, kept for reuse. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "media/block_backend.hpp"
+#include "media/block_os.hpp"
+
+namespace tensorshelf {
+
+class BlockReader {
+ public:
+  BlockReader(BlockBackend& backend, std::filesystem::path path);
+  void read(std::uint64_t at, std::span<std::byte> bytes);
+
+ private:
+  void read_pages(std::uint64_t at, std::span<std::byte> pages);
+  PageMemory take_bounce();
+  void give_bounce(PageMemory bounce);
+
+  BlockBackend& backend_;
+  const std::filesystem::path path_;
+  std::mutex mutex_;
+  std::vector<PageMemory> bounces_;
+};
+
+}  // namespace tensorshelf

@@ -1,0 +1,348 @@
+// Opening, locking and publishing the file or device of a shelf. The order matters twice:
+//
+//   open     stat -> open -> lock -> stat again: the path must still name the locked inode, or a
+//            writer could lock a file that was just replaced and write where nobody looks (I10).
+//   publish  fsync the file -> rename -> fsync the directory: the name never leads to less than the
+//            whole file, and the old file keeps its name until that one step.
+#include "media/file.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/check.hpp"
+#include "media/file_lock.hpp"
+
+namespace tensorshelf {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxAttempts = 100;  // each lost to another process that replaced the file meanwhile
+constexpr std::size_t kMaxFileName = 255;
+
+std::string message(int error) { return std::generic_category().message(error); }
+
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+[[noreturn]] void throw_missing(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::is_symlink(fs::symlink_status(path, ignored))) {
+    throw Error(Errc::not_found,
+                fmt::format("{} is a symbolic link to {}, which does not exist", path.native(),
+                            fs::read_symlink(path, ignored).native()),
+                "correct the link, or create a shelf there with mode=\"a\"", ENOENT);
+  }
+  const fs::path parent = parent_of(path);
+  if (!fs::exists(parent, ignored)) {
+    throw Error(Errc::not_found,
+                fmt::format("no shelf at {}: the directory {} does not exist", path.native(),
+                            parent.native()),
+                fmt::format("mkdir -p {}", parent.native()), ENOENT);
+  }
+  throw Error(Errc::not_found, fmt::format("no shelf at {}", path.native()),
+              "create one with mode=\"a\" or mode=\"x\"", ENOENT);
+}
+
+// What went wrong on the way to a file, in the user's words. `verb`: "opened", "created", ...
+[[noreturn]] void throw_path_error(const fs::path& path, const char* verb, int error) {
+  const std::string name = path.native();
+  switch (error) {
+    case ENOENT:
+      throw_missing(path);
+    case ENOTDIR:
+      throw Error(Errc::not_found,
+                  fmt::format("no shelf at {}: a part of it is no directory", name),
+                  "correct the path", error);
+    case EISDIR:
+      throw Error(Errc::not_a_shelf, fmt::format("{} is a directory", name),
+                  "name a file in it, such as run.shelf", error);
+    case ELOOP:
+      throw Error(Errc::not_a_shelf, fmt::format("{} is a symbolic link that loops", name),
+                  "correct the link", error);
+    case ENAMETOOLONG:
+      throw Error(Errc::bad_argument, fmt::format("the name {} is too long", name),
+                  fmt::format("use at most {} bytes between two slashes", kMaxFileName), error);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      throw Error(Errc::read_only, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
+                  error == EROFS ? "use mode=\"r\", or mount the file system writable"
+                                 : "get permission there; mode=\"r\" needs to read it only",
+                  error);
+    case ENOSPC:
+    case EDQUOT:
+      throw Error(Errc::full, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
+                  "free some space there", error);
+    case EMFILE:
+    case ENFILE:
+      throw Error(Errc::io, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
+                  "close some files, or raise the limit (ulimit -n)", error);
+    default:
+      throw Error(Errc::io, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
+                  "check the file system, and dmesg", error);
+  }
+}
+
+bool is_dax_device(const struct stat& node) {
+  std::error_code error;
+  const fs::path subsystem = fs::read_symlink(
+      fmt::format("/sys/dev/char/{}:{}/subsystem", major(node.st_rdev), minor(node.st_rdev)),
+      error);
+  return !error && subsystem.filename() == "dax";
+}
+
+FileKind kind_of(const fs::path& path, const struct stat& node) {
+  if (S_ISREG(node.st_mode)) return FileKind::regular;
+  if (S_ISBLK(node.st_mode)) return FileKind::block_device;
+  if (S_ISCHR(node.st_mode) && is_dax_device(node)) return FileKind::dax_device;
+  if (S_ISDIR(node.st_mode)) throw_path_error(path, "opened", EISDIR);
+  const char* what = S_ISFIFO(node.st_mode)   ? "a FIFO"
+                     : S_ISSOCK(node.st_mode) ? "a socket"
+                                              : "a character device, and not a DAX one";
+  throw Error(Errc::not_a_shelf, fmt::format("{} is {}", path.native(), what),
+              "name a file, a block device or a DevDAX device");
+}
+
+// Where the name leads: links followed, also to a file that does not exist yet.
+fs::path follow_links(const fs::path& path) {
+  fs::path place = path;
+  for (int hops = 0; hops < 40; ++hops) {
+    std::error_code error;
+    const fs::path next = fs::read_symlink(place, error);
+    if (error) return place;
+    place = next.is_absolute() ? next : place.parent_path() / next;
+  }
+  throw_path_error(path, "created", ELOOP);
+}
+
+// ".run.shelf." in front of "4211.0123456789abcdef.tmp".
+std::string temporary_prefix(const fs::path& target) {
+  constexpr std::size_t kSuffixRoom = 48;
+  return "." + target.filename().native().substr(0, kMaxFileName - kSuffixRoom) + ".";
+}
+
+fs::path temporary_name(const fs::path& target) {
+  std::uint64_t random = 0;
+  while (::getrandom(&random, sizeof random, 0) != sizeof random) {
+  }
+  return parent_of(target) /
+         fmt::format("{}{}.{:016x}.tmp", temporary_prefix(target), ::getpid(), random);
+}
+
+// A creator that was killed leaves its temporary file behind, unlocked. Nobody can want it: its
+// name was random, and it is no shelf until it is published. Failing to remove it harms nothing.
+void remove_abandoned(const fs::path& target) {
+  const std::string prefix = temporary_prefix(target);
+  std::error_code error;
+  for (fs::directory_iterator entry(parent_of(target), error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().native();
+    if (!name.starts_with(prefix) || !name.ends_with(".tmp")) continue;
+    const int fd = ::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    struct stat node {};
+    try {
+      if (::fstat(fd, &node) == 0 && S_ISREG(node.st_mode) && try_lock(fd, entry->path())) {
+        ::unlink(entry->path().c_str());
+      }
+    } catch (const Error&) {  // no locks here: then there is no telling, so it stays
+    }
+    ::close(fd);
+  }
+}
+
+void sync_or_throw(int fd, const fs::path& path) {
+  if (::fsync(fd) == 0) return;
+  const int error = errno;
+  throw Error(Errc::io, fmt::format("{} cannot be synced: {}", path.native(), message(error)),
+              "check the device (dmesg), then create the shelf anew", error);
+}
+
+void sync_directory(const fs::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw_path_error(directory, "opened to sync it", errno);
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  // EINVAL: a file system (some of FUSE's) whose directories have nothing to sync.
+  if (error != 0 && error != EINVAL) {
+    throw Error(Errc::io,
+                fmt::format("{} cannot be synced: {}", directory.native(), message(error)),
+                "check the device (dmesg), then create the shelf anew", error);
+  }
+}
+
+// 0, or an errno; EEXIST where there is a file of that name.
+int rename_no_replace(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return errno;
+  if (::link(from.c_str(), to.c_str()) != 0) return errno;  // NFS, older kernels
+  ::unlink(from.c_str());
+  return 0;
+}
+
+// Renames over the file at `to`, whose lock it holds meanwhile: a writer that opens the old file
+// either finds it locked, or sees after locking that the path names another inode. False: the file
+// at `to` went or changed, look again.
+bool replace_unlocked(const fs::path& from, const fs::path& to, const fs::path& shown) {
+  const int fd = ::open(to.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  if (fd < 0 && errno == ENOENT) {
+    const int error = rename_no_replace(from, to);
+    if (error != 0 && error != EEXIST) throw_path_error(shown, "created", error);
+    return error == 0;
+  }
+  if (fd < 0) throw_path_error(shown, "replaced", errno);
+  const std::unique_ptr<const int, void (*)(const int*)> closer(
+      &fd, [](const int* owned) { ::close(*owned); });
+  struct stat node {};
+  if (::fstat(fd, &node) != 0) throw_path_error(shown, "replaced", errno);
+  if (kind_of(shown, node) != FileKind::regular) {
+    throw Error(Errc::not_a_shelf, fmt::format("{} is a device, not a file", shown.native()),
+                "open it with mode=\"w\"");
+  }
+  if (!try_lock(fd, shown)) throw_busy(shown, node);
+  struct stat now {};
+  if (::lstat(to.c_str(), &now) != 0 || !same_inode(node, now)) return false;
+  if (::rename(from.c_str(), to.c_str()) != 0) throw_path_error(shown, "replaced", errno);
+  return true;
+}
+
+}  // namespace
+
+ShelfFile::ShelfFile(std::filesystem::path path, int fd, FileKind kind, bool writable)
+    : path_(std::move(path)), fd_(fd), kind_(kind), writable_(writable) {}
+
+ShelfFile::ShelfFile(ShelfFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_path_(std::exchange(other.temporary_path_, {})),
+      target_path_(std::move(other.target_path_)),
+      creator_(other.creator_),
+      fd_(std::exchange(other.fd_, -1)),
+      kind_(other.kind_),
+      writable_(other.writable_) {}
+
+ShelfFile::~ShelfFile() {
+  // A forked child destroys what it inherited, but the file is its parent's. Neither does it
+  // unlock: close() drops the lock with the last descriptor, LOCK_UN would drop the parent's.
+  if (!temporary_path_.empty() && creator_ == ::getpid()) ::unlink(temporary_path_.c_str());
+  if (fd_ >= 0) ::close(fd_);
+}
+
+ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
+  if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file or device");
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    struct stat named {};
+    if (::stat(path.c_str(), &named) != 0) throw_path_error(path, "opened", errno);
+    const FileKind kind = kind_of(path, named);  // before open(): a FIFO's has effects
+
+    int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    // On a block device O_EXCL refuses one that is mounted or part of another.
+    if (writable && kind == FileKind::block_device) flags |= O_EXCL;
+    const int fd = ::open(path.c_str(), flags);
+    if (fd < 0 && errno == ENOENT) continue;
+    if (fd < 0 && errno == EBUSY && kind == FileKind::block_device) {
+      throw Error(Errc::busy, fmt::format("{} is mounted or in use", path.native()),
+                  "unmount it or stop what uses it; a file system on it would be erased", EBUSY);
+    }
+    if (fd < 0) throw_path_error(path, "opened", errno);
+    ShelfFile file(path, fd, kind, writable);
+    struct stat opened {};
+    if (::fstat(fd, &opened) != 0) throw_path_error(path, "opened", errno);
+    if (!same_inode(named, opened)) continue;
+    ::fcntl(fd, F_SETFL, flags & ~(O_NONBLOCK | O_EXCL));  // io_uring would return EAGAIN
+    if (!writable) return file;
+    if (!try_lock(fd, path)) throw_busy(path, opened);
+    if (::stat(path.c_str(), &named) == 0 && same_inode(named, opened)) return file;
+  }
+  throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path.native()),
+              "stop the process that does so");
+}
+
+ShelfFile ShelfFile::create(const std::filesystem::path& path) {
+  if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file");
+  const fs::path target = follow_links(path);
+  if (!target.has_filename()) throw_path_error(path, "created", EISDIR);
+  struct stat node {};
+  if (::lstat(target.c_str(), &node) == 0 && kind_of(path, node) != FileKind::regular) {
+    throw Error(Errc::not_a_shelf, fmt::format("{} is a device, not a file", path.native()),
+                "open it with mode=\"w\"");
+  }
+  remove_abandoned(target);
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    fs::path temporary = temporary_name(target);
+    const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == EEXIST) continue;
+    if (fd < 0) throw_path_error(path, "created", errno);
+    ShelfFile file(path, fd, FileKind::regular, true);
+    file.temporary_path_ = std::move(temporary);
+    file.target_path_ = target;
+    file.creator_ = ::getpid();
+    // Before the lock is held, remove_abandoned() of another creator may have taken the file for
+    // an abandoned one; then this one is gone and the next attempt makes another.
+    if (!try_lock(fd, path)) continue;
+    struct stat opened {};
+    if (::fstat(fd, &opened) == 0 && opened.st_nlink == 1) return file;
+  }
+  throw Error(Errc::busy, fmt::format("{} is being created again and again", path.native()),
+              "stop the process that does so");
+}
+
+void ShelfFile::publish(bool replace) {
+  TENSORSHELF_ASSERT(!temporary_path_.empty());
+  sync_or_throw(fd_, path_);
+  if (replace) {
+    int attempt = 0;
+    while (!replace_unlocked(temporary_path_, target_path_, path_)) {
+      if (++attempt < kMaxAttempts) continue;
+      throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path_.native()),
+                  "stop the process that does so");
+    }
+  } else if (const int error = rename_no_replace(temporary_path_, target_path_); error != 0) {
+    if (error != EEXIST) throw_path_error(path_, "created", error);
+    throw Error(Errc::exists, fmt::format("there is a file at {} already", path_.native()),
+                "open it with mode=\"a\", or replace it with mode=\"w\"", error);
+  }
+  temporary_path_.clear();
+  sync_directory(parent_of(target_path_));
+}
+
+std::uint64_t ShelfFile::size_bytes() const {
+  struct stat node {};
+  if (::fstat(fd_, &node) != 0) throw_path_error(path_, "measured", errno);
+  switch (kind_) {
+    case FileKind::regular:
+      return static_cast<std::uint64_t>(node.st_size);
+    case FileKind::block_device: {
+      std::uint64_t bytes = 0;
+      if (::ioctl(fd_, BLKGETSIZE64, &bytes) != 0) throw_path_error(path_, "measured", errno);
+      return bytes;
+    }
+    case FileKind::dax_device: {
+      std::uint64_t bytes = 0;
+      std::ifstream size(
+          fmt::format("/sys/dev/char/{}:{}/size", major(node.st_rdev), minor(node.st_rdev)));
+      if (!(size >> bytes)) throw_path_error(path_, "measured", EIO);
+      return bytes;
+    }
+  }
+  TENSORSHELF_ASSERT(false);
+}
+
+}  // namespace tensorshelf

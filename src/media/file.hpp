@@ -1,0 +1,52 @@
+// The file or device that a shelf lives in: opening it, locking it, and making a new one appear
+// whole. Owns the descriptor and the lock; knows nothing of what the bytes mean.
+//
+// A writer holds flock(LOCK_EX) on the inode for its lifetime (I10); readers take no lock. The lock
+// is taken before the path is trusted: after locking, the path must still name the locked inode.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace tensorshelf {
+
+enum class FileKind { regular, block_device, dax_device };
+
+class ShelfFile {
+ public:
+  // Errors: Errc::not_found (with how to create one), read_only (no permission, read-only mount),
+  // busy (locked; the text names the holder's pid, from /proc/locks), not_a_shelf (a directory, a
+  // FIFO, a symbolic link that loops, ...), io.
+  static ShelfFile open(const std::filesystem::path& path, bool writable);
+
+  // A new, empty, locked file under a temporary name in the same directory. It takes its place
+  // with publish(), and is removed by the destructor where that was never called.
+  static ShelfFile create(const std::filesystem::path& path);
+
+  // Gives the file its name, in one step and durably (fsync of the directory). replace: in place of
+  // any file of that name, whose lock must be free (Errc::busy); else Errc::exists if there is one.
+  void publish(bool replace);
+
+  ShelfFile(ShelfFile&& other) noexcept;
+  ShelfFile& operator=(ShelfFile&&) = delete;
+  ~ShelfFile();
+
+  int fd() const { return fd_; }
+  FileKind kind() const { return kind_; }
+  bool writable() const { return writable_; }
+  const std::filesystem::path& path() const { return path_; }  // as the user named it
+  std::uint64_t size_bytes() const;                            // of the file or device, now
+
+ private:
+  ShelfFile(std::filesystem::path path, int fd, FileKind kind, bool writable);
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_path_;  // empty once published, or never needed
+  std::filesystem::path target_path_;     // of a new file: where path_'s symbolic links lead
+  int creator_ = 0;                       // pid; a forked child leaves the temporary file alone
+  int fd_;
+  FileKind kind_;
+  bool writable_;
+};
+
+}  // namespace tensorshelf

@@ -1,0 +1,77 @@
+// Taking the writer's lock, and finding out who holds it. Assumes nothing of /proc: where it is
+// missing, or the holder lives in another PID namespace, the text just does not name a process.
+#include "media/file_lock.hpp"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <system_error>
+
+#include <tensorshelf/error.hpp>
+
+namespace tensorshelf {
+namespace {
+
+// The pid that took the lock, or 0. Lines read "7: FLOCK  ADVISORY  WRITE 4211 fe:00:1234 0 EOF";
+// those of processes still waiting read "7: -> FLOCK ..." and do not match.
+long lock_holder(const struct stat& inode) {
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    long pid = 0;
+    unsigned device_major = 0;
+    unsigned device_minor = 0;
+    unsigned long number = 0;
+    const int fields = std::sscanf(line.c_str(), "%*d: FLOCK %*s WRITE %ld %x:%x:%lu", &pid,
+                                   &device_major, &device_minor, &number);
+    if (fields == 4 && pid > 0 && number == inode.st_ino && device_major == major(inode.st_dev) &&
+        device_minor == minor(inode.st_dev)) {
+      return pid;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool try_lock(int fd, const std::filesystem::path& path) {
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EWOULDBLOCK) return false;
+    const int error = errno;
+    throw Error(Errc::io,
+                fmt::format("{} cannot be locked: {}", path.native(),
+                            std::generic_category().message(error)),
+                "keep the shelf on a file system that has flock", error);
+  }
+  return true;
+}
+
+void throw_busy(const std::filesystem::path& path, const struct stat& inode) {
+  const long pid = lock_holder(inode);
+  if (pid == 0) {
+    throw Error(Errc::busy, fmt::format("{} is open for writing by another process", path.native()),
+                "use mode=\"r\" or stop it");
+  }
+  if (pid == ::getpid()) {
+    throw Error(Errc::busy, fmt::format("{} is already open for writing here", path.native()),
+                "close the other shelf object, or use mode=\"r\"");
+  }
+  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) {
+    // The lock belongs to the descriptor, which a forked child shares and keeps open.
+    throw Error(Errc::busy,
+                fmt::format("{} is open for writing by a child of pid {}, which itself has ended",
+                            path.native(), pid),
+                "use mode=\"r\" or stop its children");
+  }
+  throw Error(Errc::busy, fmt::format("{} is open for writing by pid {}", path.native(), pid),
+              "use mode=\"r\" or stop it");
+}
+
+}  // namespace tensorshelf

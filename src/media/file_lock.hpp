@@ -1,0 +1,22 @@
+// The lock that makes a writer the only one (I10): flock(LOCK_EX) on the inode, held by the open
+// descriptor. Never fcntl(F_SETLK), which any close() of the same file in the process releases.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <filesystem>
+
+namespace tensorshelf {
+
+// Takes the lock without waiting; false where another descriptor holds it. Throws Errc::io where
+// the file system has no locks.
+bool try_lock(int fd, const std::filesystem::path& path);
+
+// Errc::busy, naming the holder of the lock on this inode where /proc/locks shows it.
+[[noreturn]] void throw_busy(const std::filesystem::path& path, const struct stat& inode);
+
+inline bool same_inode(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace tensorshelf

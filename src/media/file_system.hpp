@@ -1,0 +1,29 @@
+// What the operating system says about the place a shelf's file lies in: which file system, DAX or
+// not, how much room, and how far its persistence reaches. Probed on the open file, not guessed
+// from the path; asks, and changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tensorshelf {
+
+struct FileSystem {
+  std::string name;               // "ext4", "tmpfs", ...; "an unknown file system" at worst
+  bool tmpfs = false;             // memory: outlives a process only
+  bool dax = false;               // a MAP_SYNC mapping of the file is granted
+  std::uint64_t total_bytes = 0;  // 0 where the file system has no limit of its own
+  std::uint64_t free_bytes = 0;
+};
+
+FileSystem probe_file_system(int fd);
+
+// Room left for an ordinary user, in bytes.
+std::uint64_t free_bytes(int fd);
+
+// Whether the kernel knows the NVDIMM region below an FS-DAX file or a DevDAX device to be flushed
+// by the platform at power loss (ADR or eADR).
+enum class PowerFailDomain { unknown, none, memory_controller, cpu_cache };
+PowerFailDomain power_fail_domain(int fd);
+
+}  // namespace tensorshelf

@@ -1,0 +1,165 @@
+// What every medium gets around it: bounds and alignment, counters, and the poisoned state of I8.
+// A write, word, wait, barrier or growth that fails leaves it unknown what is on the medium, so all
+// later ones are refused until the shelf is reopened; reads go on. fsync that failed once is never
+// retried, because the kernel may have dropped the pages it failed to write.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <mutex>
+#include <tensorshelf/error.hpp>
+#include <utility>
+
+#include "base/check.hpp"
+#include "media/media.hpp"
+
+namespace tensorshelf {
+
+struct GuardedMedium::State {
+  std::unique_ptr<Medium> inner;
+  std::atomic<std::uint64_t> size = 0;
+
+  std::atomic<std::uint64_t> writes = 0;
+  std::atomic<std::uint64_t> bytes_written = 0;
+  std::atomic<std::uint64_t> words = 0;
+  std::atomic<std::uint64_t> barriers = 0;
+  std::atomic<std::uint64_t> reads = 0;
+  std::atomic<std::uint64_t> bytes_read = 0;
+
+  std::atomic<bool> failed = false;
+  std::mutex first_failure_lock;  // guards the two below
+  std::string first_failure;      // set once, before `failed`
+  int first_errno = 0;
+
+  void poison(std::string_view verb, const std::string& what, int os_error) {
+    const std::lock_guard lock(first_failure_lock);
+    if (failed) return;
+    first_failure = fmt::format("{}: {}", verb, what);
+    first_errno = os_error;
+    failed.store(true, std::memory_order_release);
+  }
+
+  void refuse_if_failed() {
+    if (!failed.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(first_failure_lock);
+    throw Error(Errc::failed, fmt::format("an earlier {}", first_failure),
+                "reopen the shelf; the committed version is intact and can be read", first_errno);
+  }
+
+  // Runs what may fail for good.
+  template <class Action>
+  auto or_poison(std::string_view verb, Action action) {
+    refuse_if_failed();
+    try {
+      return action();
+    } catch (const Error& error) {
+      poison(verb, error.what(), error.os_error());
+      throw;
+    } catch (const std::exception& error) {
+      poison(verb, error.what(), 0);
+      throw;
+    } catch (...) {
+      poison(verb, "unknown exception", 0);
+      throw;
+    }
+  }
+
+  bool within(std::uint64_t at, std::uint64_t size_bytes) const {
+    const std::uint64_t end = size.load(std::memory_order_relaxed);
+    return at <= end && size_bytes <= end - at;
+  }
+
+  // Places to read come from the medium itself, which may be damaged or hostile.
+  void require_within(std::uint64_t at, std::uint64_t size_bytes) const {
+    if (within(at, size_bytes)) return;
+    throw Error(Errc::corrupt,
+                fmt::format("{} bytes at offset {} lie beyond the medium's end at {}", size_bytes,
+                            at, size.load(std::memory_order_relaxed)),
+                "restore the shelf from a copy; its metadata names bytes it does not have");
+  }
+};
+
+namespace {
+
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+GuardedMedium::GuardedMedium(std::unique_ptr<Medium> inner) : state_(std::make_unique<State>()) {
+  TENSORSHELF_ASSERT(inner != nullptr);
+  state_->inner = std::move(inner);
+  state_->size = state_->inner->reserve(0);
+}
+
+GuardedMedium::~GuardedMedium() = default;
+
+Ticket GuardedMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
+                            std::uint64_t seed) {
+  TENSORSHELF_ASSERT(at % kPageBytes == 0);
+  TENSORSHELF_ASSERT(bytes.size() <= kChunkBytes);
+  TENSORSHELF_ASSERT(state_->within(at, bytes.size()));
+  const Ticket ticket =
+      state_->or_poison("write failed", [&] { return state_->inner->write(at, bytes, seed); });
+  add(state_->writes, 1);
+  add(state_->bytes_written, bytes.size());
+  return ticket;
+}
+
+void GuardedMedium::wait(const Ticket& ticket) {
+  state_->or_poison("write failed", [&] { state_->inner->wait(ticket); });
+}
+
+void GuardedMedium::barrier() {
+  state_->or_poison("barrier failed", [&] { state_->inner->barrier(); });
+  add(state_->barriers, 1);
+}
+
+void GuardedMedium::store_word(std::uint64_t at, std::uint64_t word) {
+  TENSORSHELF_ASSERT(at % sizeof word == 0);
+  TENSORSHELF_ASSERT(state_->within(at, sizeof word));
+  state_->or_poison("word store failed", [&] { state_->inner->store_word(at, word); });
+  add(state_->words, 1);
+}
+
+void GuardedMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
+  state_->require_within(at, bytes.size());
+  state_->inner->read(at, bytes);
+  add(state_->reads, 1);
+  add(state_->bytes_read, bytes.size());
+}
+
+std::span<const std::byte> GuardedMedium::view(const Extent& extent) {
+  state_->require_within(extent.at, extent.size_bytes);
+  return state_->inner->view(extent);
+}
+
+std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
+  const std::uint64_t size = state_->size.load(std::memory_order_relaxed);
+  if (size_bytes <= size) return size;  // asks only, or asks for what there is
+  state_->refuse_if_failed();
+  const std::uint64_t grown = [&] {
+    try {
+      return state_->inner->reserve(size_bytes);
+    } catch (const Error& error) {
+      // A full medium lost nothing. Any other failure may be that of a flush.
+      if (error.code() != Errc::full)
+        state_->poison("growth failed", error.what(), error.os_error());
+      throw;
+    }
+  }();
+  TENSORSHELF_ASSERT(grown >= size_bytes);
+  state_->size.store(grown, std::memory_order_relaxed);
+  return grown;
+}
+
+Promises GuardedMedium::promises() const { return state_->inner->promises(); }
+
+MediumCounters GuardedMedium::counters() const {
+  return {state_->writes,   state_->bytes_written, state_->words,
+          state_->barriers, state_->reads,         state_->bytes_read};
+}
+
+bool GuardedMedium::failed() const { return state_->failed.load(std::memory_order_acquire); }
+
+}  // namespace tensorshelf

@@ -1,0 +1,106 @@
+// Plain memory as a medium: for tests, and the base of the crash simulator. It reserves its whole
+// range of addresses at the start and opens it page by page, so views stay put while it grows.
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <tensorshelf/error.hpp>
+
+#include "base/check.hpp"
+#include "base/copy_hash.hpp"
+#include "media/media.hpp"
+
+namespace tensorshelf {
+
+namespace {
+
+class MemoryMedium final : public Medium {
+ public:
+  MemoryMedium(std::uint64_t size_bytes, std::uint64_t max_size_bytes)
+      : max_size_(round_up(std::max({size_bytes, max_size_bytes, kPageBytes}), kPageBytes)) {
+    void* at =
+        ::mmap(nullptr, max_size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+      throw Error(Errc::full, fmt::format("no {} bytes of addresses for memory", max_size_),
+                  "give a smaller max_size_bytes", errno);
+    }
+    base_ = static_cast<std::byte*>(at);
+    try {
+      reserve(size_bytes);
+    } catch (...) {
+      ::munmap(base_, max_size_);
+      throw;
+    }
+  }
+
+  MemoryMedium(const MemoryMedium&) = delete;
+  MemoryMedium& operator=(const MemoryMedium&) = delete;
+  ~MemoryMedium() override { ::munmap(base_, max_size_); }
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    const std::uint64_t checksum = copy_and_hash(base_ + at, bytes, seed, Stores::streaming);
+    drain_stores();  // I7: no other thread's fence drains these.
+    return {sequence_.fetch_add(1, std::memory_order_relaxed) + 1, checksum};
+  }
+
+  void wait(const Ticket&) override {}  // write() has taken the bytes
+
+  void barrier() override { drain_stores(); }
+
+  void store_word(std::uint64_t at, std::uint64_t word) override {
+    auto* target = reinterpret_cast<std::uint64_t*>(base_ + at);
+    std::atomic_ref(*target).store(word, std::memory_order_release);  // I4: one store
+  }
+
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (!bytes.empty()) std::memcpy(bytes.data(), base_ + at, bytes.size());
+  }
+
+  std::span<const std::byte> view(const Extent& extent) override {
+    return {base_ + extent.at, extent.size_bytes};
+  }
+
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    if (size_bytes <= size_) return size_;
+    if (size_bytes > max_size_) {
+      throw Error(
+          Errc::full,
+          fmt::format("memory is full: {} bytes asked, the cap is {}", size_bytes, max_size_),
+          "raise the cap, or erase tensors");
+    }
+    const std::uint64_t wanted = round_up(size_bytes, kPageBytes);
+    if (::mprotect(base_ + size_, wanted - size_, PROT_READ | PROT_WRITE) != 0) {
+      throw Error(Errc::full, fmt::format("the system gives no {} bytes of memory", wanted),
+                  "free memory, or erase tensors", errno);
+    }
+    return size_ = wanted;
+  }
+
+  Promises promises() const override {
+    return {.medium = "memory",
+            .detail = "anonymous memory",
+            .survives = Survives::nothing,
+            .mapped = true,
+            .needs_flush = false,
+            .volatile_cache = false,
+            .atomic_bytes = 8,
+            .notes = {"nothing outlives the process; open a path to keep tensors"}};
+  }
+
+ private:
+  const std::uint64_t max_size_;
+  std::byte* base_ = nullptr;
+  std::uint64_t size_ = 0;
+  std::atomic<std::uint64_t> sequence_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Medium> make_memory_medium(std::uint64_t size_bytes, std::uint64_t max_size_bytes) {
+  return std::make_unique<MemoryMedium>(size_bytes, max_size_bytes);
+}
+
+}  // namespace tensorshelf

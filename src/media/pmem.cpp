@@ -1,0 +1,277 @@
+// The mapped medium: an FS-DAX file, a DevDAX device, or a file on tmpfs. Owns two mappings of the
+// same bytes: one to write through, which no one else ever sees, and a read-only one that view()
+// hands out, so that a stray store through a view is a SIGSEGV and not a damaged shelf.
+//
+//              survives        a write is durable after             a word is durable after
+//   FS-DAX     power loss      non-temporal stores, sfence          8-byte store, clwb, sfence
+//   DevDAX     power loss      the same                             the same
+//   eADR       power loss      the same                             8-byte store, sfence
+//   tmpfs      process crash   any store                            any store
+//
+// Keeps I7: write() drains its own thread's stores before it returns, so barrier() needs only to
+// drain those of the committer. Keeps I4: store_word() is one aligned 8-byte store.
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/check.hpp"
+#include "base/copy_hash.hpp"
+#include "base/size_text.hpp"
+#include "media/media.hpp"
+#include "media/pmem_environment.hpp"
+#include "media/pmem_map.hpp"
+#include "media/pmem_room.hpp"
+
+namespace tensorshelf {
+
+#if TENSORSHELF_HAS_PMEM2
+namespace {
+
+constexpr std::uint64_t kTebibyte = std::uint64_t{1} << 40;
+constexpr std::uint64_t kFewestAddresses = kTebibyte / 16;
+#if defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kMostAddresses = kFewestAddresses;  // its shadow leaves room for no more
+#else
+constexpr std::uint64_t kMostAddresses = 16 * kTebibyte;  // of 128 TiB that a process has
+#endif
+#if defined(__x86_64__)
+constexpr bool kStreamingLeavesCache = true;
+#else
+constexpr bool kStreamingLeavesCache = false;             // no such stores: what was written must be flushed
+#endif
+
+// A file cannot outgrow its file system, which may be enlarged meanwhile, though; a device is
+// mapped whole.
+AddressWish addresses_for(const FileSystem& system, std::uint64_t now, std::uint64_t max) {
+  AddressWish wish{kMostAddresses, now};
+  if (system.total_bytes != 0 && system.total_bytes < kMostAddresses / 4) {
+    wish.size_bytes = std::max(kFewestAddresses, 4 * system.total_bytes);
+  }
+  if (max != 0) wish.size_bytes = std::min(wish.size_bytes, max);
+  return wish;
+}
+
+class PmemMedium final : public Medium {
+ public:
+  PmemMedium(std::shared_ptr<ShelfFile> file, std::uint64_t max_size_bytes, FileSystem system,
+             const AddressWish& wish)
+      : file_(std::move(file)),
+        max_size_bytes_(max_size_bytes),
+        system_(std::move(system)),
+        domain_(power_fail_domain(file_->fd())),
+        environment_(pmem_environment(domain_)),
+        alignment_(wish.alignment),
+        view_(file_->path(), Access::read, wish) {
+    if (file_->writable()) work_.emplace(file_->path(), Access::write, wish);
+    append(wish.least_bytes);
+    gaps_ = work_ && !is_device() && has_gaps(*file_, system_, view_.size_bytes());
+  }
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    std::byte* const target = writable(at, bytes.size());
+    if (gaps_) fill_gaps(*file_, {at, bytes.size()});
+    const std::uint64_t checksum = copy_and_hash(target, bytes, seed, Stores::streaming);
+    if (needs_flush() && !kStreamingLeavesCache) work_->flush(target, bytes.size());
+    drain_stores();  // I7
+    return {sequence_.fetch_add(1, std::memory_order_relaxed) + 1, checksum};
+  }
+
+  void wait(const Ticket&) override {}  // write() copied
+
+  // Nothing more is needed than the fence: each writing thread has drained its own stores (I7),
+  // words are flushed as they are stored, and MAP_SYNC has made the blocks behind every mapped page
+  // durable before the page could be written, so there is no file system metadata to sync.
+  void barrier() override { drain_stores(); }
+
+  void store_word(std::uint64_t at, std::uint64_t word) override {
+    auto* const target = reinterpret_cast<std::uint64_t*>(writable(at, sizeof word));
+    TENSORSHELF_ASSERT(at % sizeof word == 0);
+    if (gaps_) fill_gaps(*file_, {at / kPageBytes * kPageBytes, sizeof word});
+    std::atomic_ref(*target).store(word, std::memory_order_release);  // I4
+    if (needs_flush()) work_->flush(reinterpret_cast<std::byte*>(target), sizeof word);
+    drain_stores();
+  }
+
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (!bytes.empty()) std::memcpy(bytes.data(), view({at, bytes.size()}).data(), bytes.size());
+  }
+
+  std::span<const std::byte> view(const Extent& extent) override {
+    TENSORSHELF_ASSERT(extent.at <= view_.size_bytes());
+    TENSORSHELF_ASSERT(extent.size_bytes <= view_.size_bytes() - extent.at);
+    return {view_.base() + extent.at, extent.size_bytes};
+  }
+
+  std::uint64_t reserve(std::uint64_t size_bytes) override;
+  Promises promises() const override;
+
+ private:
+  bool is_device() const { return file_->kind() == FileKind::dax_device; }
+  bool needs_flush() const { return !system_.tmpfs && work_->granularity() != Granularity::byte; }
+
+  std::byte* writable(std::uint64_t at, std::size_t size_bytes) {
+    TENSORSHELF_ASSERT(work_.has_value());
+    TENSORSHELF_ASSERT(at <= work_->size_bytes() && size_bytes <= work_->size_bytes() - at);
+    return work_->base() + at;
+  }
+
+  void append(std::uint64_t size_bytes);
+  std::uint64_t grown_size(std::uint64_t wanted) const;
+
+  std::shared_ptr<ShelfFile> file_;
+  std::uint64_t max_size_bytes_;
+  FileSystem system_;
+  PowerFailDomain domain_;
+  PmemEnvironment environment_;
+  std::uint64_t alignment_;  // unit that a device is mapped in
+  PmemMap view_;
+  std::optional<PmemMap> work_;  // none on a file that is open for reading
+  bool gaps_ = false;            // the file was found with holes: fill them before each store
+  std::atomic<std::uint64_t> sequence_ = 0;
+};
+
+void PmemMedium::append(std::uint64_t size_bytes) {
+  if (size_bytes == 0) return;
+  view_.append(file_->fd(), size_bytes);
+  if (!work_) return;
+  try {
+    work_->append(file_->fd(), size_bytes);
+  } catch (...) {
+    view_.drop_last();
+    throw;
+  }
+}
+
+// What to grow to: whole huge pages, so that every segment starts at one, as far as the cap and the
+// reserved addresses allow.
+std::uint64_t PmemMedium::grown_size(std::uint64_t wanted) const {
+  const std::uint64_t least = round_up(wanted, kPageBytes);
+  const std::string path = file_->path().native();
+  if (max_size_bytes_ != 0 && least > max_size_bytes_) {
+    throw Error(Errc::full,
+                fmt::format("{} would grow to {}, and its cap is {}", path, size_text(least),
+                            size_text(max_size_bytes_)),
+                "open it with a larger size=, or erase tensors");
+  }
+  const std::uint64_t addresses = std::min(view_.address_bytes(), work_->address_bytes());
+  if (least > addresses) {
+    throw Error(Errc::full,
+                fmt::format("{} would grow to {}, and {} of addresses were reserved when it was "
+                            "opened",
+                            path, size_text(least), size_text(addresses)),
+                "close the shelf and open it again");
+  }
+  std::uint64_t most = addresses;
+  if (max_size_bytes_ != 0) most = std::min(most, max_size_bytes_ / kPageBytes * kPageBytes);
+  return std::min(round_up(wanted, kHugePageBytes), most);
+}
+
+std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
+  const std::uint64_t now = view_.size_bytes();
+  if (!work_ && !is_device()) {  // a writer may have grown the file since
+    const std::uint64_t there =
+        std::min(file_->size_bytes() / kPageBytes * kPageBytes, view_.address_bytes());
+    if (there > now) append(there - now);
+  }
+  if (size_bytes <= view_.size_bytes()) return view_.size_bytes();
+  if (!work_) {
+    throw Error(Errc::read_only, fmt::format("{} is open for reading", file_->path().native()),
+                "open it with mode=\"a\"");
+  }
+  if (is_device()) {
+    throw Error(Errc::full,
+                fmt::format("{} has {}, and {} are needed", file_->path().native(), size_text(now),
+                            size_text(size_bytes)),
+                "erase tensors, or make a larger namespace (ndctl create-namespace)");
+  }
+  const Extent room{now, grown_size(size_bytes) - now};
+  const std::uint64_t old_file_size = file_->size_bytes();
+  add_room(*file_, system_, room);
+  try {
+    append(room.size_bytes);
+  } catch (...) {
+    remove_room(*file_, old_file_size);
+    throw;
+  }
+#if defined(MADV_POPULATE_WRITE)
+  // Page faults now rather than inside the first write; advice, so a refusal is no matter.
+  ::madvise(work_->base() + room.at, room.size_bytes, MADV_POPULATE_WRITE);
+#endif
+  return view_.size_bytes();
+}
+
+Promises PmemMedium::promises() const {
+  Promises found;
+  found.medium = "pmem";
+  found.mapped = true;
+  found.atomic_bytes = 8;
+  found.notes = environment_.notes;
+  if (system_.tmpfs) {
+    found.detail = "file on tmpfs";
+    found.survives = Survives::process_crash;
+    found.notes.push_back(
+        "tmpfs is memory: the shelf outlives a crash of the process, not a power loss or reboot; "
+        "for those keep it on FS-DAX, DevDAX or a drive");
+    return found;
+  }
+  const bool byte = view_.granularity() == Granularity::byte;
+  found.detail = is_device() ? fmt::format("DevDAX device, mapped by {}", size_text(alignment_))
+                             : fmt::format("FS-DAX file on {}, MAP_SYNC", system_.name);
+  found.needs_flush = !byte;
+  if (domain_ == PowerFailDomain::cpu_cache) found.detail += ", eADR";
+  found.survives = environment_.flushes ? Survives::power_loss : Survives::process_crash;
+  if (domain_ == PowerFailDomain::none) {
+    found.survives = Survives::process_crash;
+    found.notes.push_back(
+        "the platform declares no power-fail protection (ADR) for this memory: a power loss can "
+        "lose acknowledged data; enable it in the firmware, or for a virtual NVDIMM in its host");
+  }
+  return found;
+}
+
+[[noreturn]] void throw_not_dax(const ShelfFile& file, const std::string& what) {
+  throw Error(Errc::not_dax, fmt::format("{} is {}", file.path().native(), what),
+              "leave the tier automatic, or use tier=\"block\"; if it should be persistent memory, "
+              "mount the file system with -o dax");
+}
+
+}  // namespace
+
+bool pmem_supported() { return true; }
+
+std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file,
+                                         std::uint64_t max_size_bytes) {
+  if (file->kind() == FileKind::block_device) throw_not_dax(*file, "a block device");
+  if (file->kind() == FileKind::dax_device) {
+    const DaxGeometry device = dax_geometry(file->fd(), file->path());
+    const AddressWish wish{device.size_bytes, device.size_bytes, device.alignment};
+    return std::make_unique<PmemMedium>(std::move(file), 0, FileSystem{}, wish);
+  }
+  FileSystem system = probe_file_system(file->fd());
+  if (!system.dax && !system.tmpfs) throw_not_dax(*file, system.name + " without DAX");
+  const std::uint64_t now = file->size_bytes() / kPageBytes * kPageBytes;
+  const AddressWish wish = addresses_for(system, now, max_size_bytes);
+  return std::make_unique<PmemMedium>(std::move(file), max_size_bytes, std::move(system), wish);
+}
+
+#else
+
+bool pmem_supported() { return false; }
+
+std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file, std::uint64_t) {
+  throw Error(Errc::unsupported,
+              fmt::format("{} cannot be mapped: this build of tensorshelf has no libpmem2",
+                          file->path().native()),
+              "install libpmem2-dev and build again, or use tier=\"block\" on a file");
+}
+
+#endif
+
+}  // namespace tensorshelf

@@ -1,0 +1,149 @@
+// Growing is fallocate, then on DAX one pass of zeros: fallocate alone leaves unwritten extents,
+// and each would be converted by a journal commit inside the first store that touches it. On tmpfs
+// the pages that fallocate makes are there already.
+#include "media/pmem_room.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/falloc.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/size_text.hpp"
+
+namespace tensorshelf {
+namespace {
+
+// The errno, or 0. In pieces, because tmpfs gives up a whole call for any signal, and a program
+// with a timer would otherwise never get a large one through.
+int allocate(int fd, int mode, const Extent& extent) {
+  constexpr std::uint64_t kPiece = 64 * 1024 * 1024;
+  for (std::uint64_t at = extent.at; at < extent.end();) {
+    const std::uint64_t length = std::min(kPiece, extent.end() - at);
+    if (::fallocate(fd, mode, static_cast<off_t>(at), static_cast<off_t>(length)) == 0) {
+      at += length;
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
+
+int write_zeros(int fd, const Extent& extent) {
+  const std::vector<char> zeros(std::min(extent.end() - extent.at, kChunkBytes));
+  for (std::uint64_t at = extent.at; at < extent.end();) {
+    const std::size_t size = std::min<std::uint64_t>(zeros.size(), extent.end() - at);
+    const ssize_t done = ::pwrite(fd, zeros.data(), size, static_cast<off_t>(at));
+    if (done < 0 && errno != EINTR) return errno;
+    if (done > 0) at += static_cast<std::uint64_t>(done);
+  }
+  return 0;
+}
+
+[[noreturn]] void throw_no_room(const ShelfFile& file, const FileSystem& system,
+                                const Extent& extent, int error) {
+  const std::string path = file.path().native();
+  const std::string reason = std::generic_category().message(error);
+  const std::string wanted = size_text(extent.end() - extent.at);
+  switch (error) {
+    case ENOSPC:
+    case ENOMEM:  // tmpfs under a memory limit
+      throw Error(Errc::full,
+                  fmt::format("{} needs {} more and its {} has {} free", path, wanted, system.name,
+                              size_text(free_bytes(file.fd()))),
+                  "free some space there, or keep the shelf on a larger file system", error);
+    case EDQUOT:
+      throw Error(Errc::full,
+                  fmt::format("{} needs {} more and the disk quota ends before that", path, wanted),
+                  "free some space, or have the quota raised", error);
+    case EFBIG:
+      throw Error(Errc::full,
+                  fmt::format("{} would grow to {}, beyond the largest file allowed", path,
+                              size_text(extent.end())),
+                  "raise the limit (ulimit -f), or keep the shelf on another file system", error);
+    default:
+      throw Error(Errc::io, fmt::format("{} cannot grow by {}: {}", path, wanted, reason),
+                  "check the device (dmesg)", error);
+  }
+}
+
+bool shares_blocks(int fd, std::uint64_t size_bytes) {
+  constexpr unsigned kBatch = 64;
+  std::vector<std::uint64_t> memory((sizeof(fiemap) + kBatch * sizeof(fiemap_extent)) / 8 + 1);
+  auto* const map = reinterpret_cast<fiemap*>(memory.data());
+  for (std::uint64_t at = 0; at < size_bytes;) {
+    *map = fiemap{};
+    map->fm_start = at;
+    map->fm_length = size_bytes - at;
+    map->fm_extent_count = kBatch;
+    if (::ioctl(fd, FS_IOC_FIEMAP, map) != 0 || map->fm_mapped_extents == 0) return false;
+    for (unsigned i = 0; i < map->fm_mapped_extents; ++i) {
+      const fiemap_extent& extent = map->fm_extents[i];
+      if ((extent.fe_flags & FIEMAP_EXTENT_SHARED) != 0) return true;
+      if ((extent.fe_flags & FIEMAP_EXTENT_LAST) != 0) return false;
+      at = extent.fe_logical + extent.fe_length;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
+  const std::uint64_t old_size = file.size_bytes();
+  int error = allocate(file.fd(), 0, extent);
+  if (error == EOPNOTSUPP && system.dax) error = 0;  // then the zeros allocate
+  if (error == 0) {
+    Extent zeroed = extent;
+    if (!system.dax) zeroed.size_bytes = round_up(old_size, kPageBytes) - extent.at;
+    error = write_zeros(file.fd(), zeroed);
+  }
+  // The new size, too, must be durable before a root can name what lies in the new room (I1).
+  if (error == 0 && ::fsync(file.fd()) != 0) error = errno;
+  if (error == 0) return;
+  remove_room(file, old_size);
+  throw_no_room(file, system, extent, error);
+}
+
+void remove_room(const ShelfFile& file, std::uint64_t old_size_bytes) {
+  if (::ftruncate(file.fd(), static_cast<off_t>(old_size_bytes)) != 0) return;
+}
+
+bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes) {
+  if (system.dax) {
+    const off_t hole = ::lseek(file.fd(), 0, SEEK_HOLE);
+    if (hole >= 0 && static_cast<std::uint64_t>(hole) < size_bytes) return true;
+    return shares_blocks(file.fd(), size_bytes);
+  }
+  // On tmpfs SEEK_HOLE would look at every page; the count of blocks is exact and free.
+  struct stat node {};
+  return ::fstat(file.fd(), &node) == 0 &&
+         static_cast<std::uint64_t>(node.st_blocks) * 512 < size_bytes;
+}
+
+void fill_gaps(const ShelfFile& file, const Extent& extent) {
+  int error = allocate(file.fd(), 0, extent);
+  if (error == 0) {
+    error = allocate(file.fd(), FALLOC_FL_UNSHARE_RANGE, extent);
+    if (error == EOPNOTSUPP || error == EINVAL) error = 0;  // nothing is ever shared there
+  }
+  if (error == 0) return;
+  throw Error(Errc::io,
+              fmt::format("{} has holes and no blocks for them at {}: {}", file.path().native(),
+                          extent.at, std::generic_category().message(error)),
+              "free some space there; a copy by cp --sparse=never --reflink=never has no holes",
+              error);
+}
+
+}  // namespace tensorshelf

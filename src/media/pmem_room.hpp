@@ -1,0 +1,30 @@
+// Room in a file on persistent memory or tmpfs: blocks behind every byte before anything is stored
+// there, because a store into a hole of a full file system is a SIGBUS and not an error.
+#pragma once
+
+#include <cstdint>
+
+#include <tensorshelf/extent.hpp>
+
+#include "media/file.hpp"
+#include "media/file_system.hpp"
+
+namespace tensorshelf {
+
+// Grows the file so that [extent.at, extent.end()) is allocated, reads as zero and is durable. The
+// extent begins at or before the file's end; what it covers of the old file is zeroed. Throws
+// Errc::full, with the old size restored, where the file system or a quota ends.
+void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent);
+
+// Shortens the file again. Where that fails it stays longer, which harms nothing: no root names the
+// room, and the next open maps it.
+void remove_room(const ShelfFile& file, std::uint64_t old_size_bytes);
+
+// Whether a store into the file's size_bytes can need a new block: it has holes, or (on XFS) shares
+// blocks with a reflinked copy.
+bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes);
+
+// Puts blocks of its own behind the extent, keeping its bytes. Errc::io where there are none.
+void fill_gaps(const ShelfFile& file, const Extent& extent);
+
+}  // namespace tensorshelf

@@ -1,0 +1,29 @@
+#include "store/chunk_io.hpp"
+
+#include <memory>
+
+#include "base/copy_hash.hpp"
+
+namespace tensorshelf {
+
+std::span<std::byte> chunk_scratch() {
+  thread_local const auto buffer = std::make_unique<std::byte[]>(kChunkBytes);
+  return {buffer.get(), kChunkBytes};
+}
+
+std::span<const std::byte> fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned slot,
+                                       std::uint64_t chunk, std::span<std::byte> scratch) {
+  const Extent extent{tensor.chunk_at(slot, chunk), tensor.chunk_bytes(chunk)};
+  if (const auto bytes = medium.view(extent); !bytes.empty()) return bytes;
+  const auto bytes = scratch.first(extent.size_bytes);
+  medium.read(extent.at, bytes);
+  return bytes;
+}
+
+bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+                  unsigned slot, std::uint64_t chunk) {
+  const auto bytes = fetch_chunk(medium, tensor, slot, chunk, chunk_scratch());
+  return hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == tensor.sums[slot][chunk];
+}
+
+}  // namespace tensorshelf

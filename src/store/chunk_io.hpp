@@ -1,0 +1,26 @@
+// Reading chunks of a slot, checked: the one place where data checksums are compared.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include <tensorshelf/medium.hpp>
+
+#include "format/format.hpp"
+#include "store/tensor.hpp"
+
+namespace tensorshelf {
+
+// True when the chunk in that slot is as it was written. Reads it from the medium.
+bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+                  unsigned slot, std::uint64_t chunk);
+
+// The chunk, unchecked: in place where the medium is mapped, else read into `scratch` (of at least
+// kChunkBytes).
+std::span<const std::byte> fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned slot,
+                                       std::uint64_t chunk, std::span<std::byte> scratch);
+
+// A buffer of one chunk, of the calling thread.
+std::span<std::byte> chunk_scratch();
+
+}  // namespace tensorshelf

@@ -1,0 +1,59 @@
+// Keeps writers and the committer apart: any number of writers, or one commit. A commit may be
+// closed by one thread and opened by another (persist_async), which no standard lock allows.
+// Passing the gate orders every writer's drained stores before the committer's barrier (I7).
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+namespace tensorshelf {
+
+class CommitGate {
+ public:
+  void enter() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !closed_; });
+    ++writers_;
+  }
+  void leave() {
+    std::unique_lock lock(mutex_);
+    if (--writers_ == 0 && closing_) changed_.notify_all();
+  }
+
+  // Returns when no writer is inside and no other commit is under way.
+  void close() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !closed_; });
+    closed_ = true;
+    closing_ = true;
+    changed_.wait(lock, [&] { return writers_ == 0; });
+    closing_ = false;
+  }
+  void open() {
+    {
+      std::unique_lock lock(mutex_);
+      closed_ = false;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int writers_ = 0;
+  bool closed_ = false;
+  bool closing_ = false;
+};
+
+class WriterScope {
+ public:
+  explicit WriterScope(CommitGate& gate) : gate_(gate) { gate_.enter(); }
+  ~WriterScope() { gate_.leave(); }
+  WriterScope(const WriterScope&) = delete;
+  WriterScope& operator=(const WriterScope&) = delete;
+
+ private:
+  CommitGate& gate_;
+};
+
+}  // namespace tensorshelf

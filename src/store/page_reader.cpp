@@ -1,0 +1,87 @@
+#include "store/page_reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/medium.hpp>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using format::Page;
+using format::PageRef;
+
+constexpr std::size_t kMaxRunPages = 256;  // 1 MiB
+
+// The given copy of every page, in the order of `refs`; one read for pages that lie side by side.
+std::vector<Page> read_copy(Medium& medium, const std::vector<PageRef>& refs, unsigned copy) {
+  std::vector<std::size_t> order(refs.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return refs[a].at[copy] < refs[b].at[copy]; });
+  std::vector<Page> pages(refs.size());
+  std::vector<Page> run;
+  for (std::size_t begin = 0; begin < order.size();) {
+    const std::uint64_t at = refs[order[begin]].at[copy];
+    std::size_t end = begin + 1;
+    while (end < order.size() && end - begin < kMaxRunPages &&
+           refs[order[end]].at[copy] == at + (end - begin) * kPageBytes) {
+      ++end;
+    }
+    run.resize(end - begin);
+    medium.read(at, std::as_writable_bytes(std::span(run)));
+    for (std::size_t i = begin; i < end; ++i) pages[order[i]] = run[i - begin];
+    begin = end;
+  }
+  return pages;
+}
+
+}  // namespace
+
+bool PageReader::verifies(const Page& page, const PageRef& ref) const {
+  if (planted(Bug::page_checksum_ignored)) return true;
+  return hash_bytes(page.bytes, seeds_.page(ref.at[0])) == ref.checksum;
+}
+
+void PageReader::check_places(const PageRef& ref) const {
+  for (std::uint64_t at : ref.at) {
+    if (at % kPageBytes != 0 || at < format::kHeapAt || at > capacity_bytes_ - kPageBytes) {
+      throw Error(Errc::corrupt, fmt::format("a manifest page is said to lie at {}", at), "");
+    }
+  }
+}
+
+std::vector<std::unique_ptr<Manifest::Node>> PageReader::read(const std::vector<PageRef>& refs) {
+  for (const PageRef& ref : refs) check_places(ref);
+  const std::vector<Page> first = read_copy(medium_, refs, 0);
+  const std::vector<Page> second = read_copy(medium_, refs, 1);
+  std::vector<std::unique_ptr<Manifest::Node>> nodes;
+  nodes.reserve(refs.size());
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    const PageRef& ref = refs[i];
+    const bool first_good = verifies(first[i], ref);
+    const bool second_good = verifies(second[i], ref);
+    if (!first_good && !second_good) {
+      throw Error(Errc::corrupt,
+                  fmt::format("both copies of a manifest page, at {} and {}, fail their checksum",
+                              ref.at[0], ref.at[1]),
+                  "");
+    }
+    nodes.push_back(std::make_unique<Manifest::Node>());
+    nodes.back()->image = first_good ? first[i] : second[i];
+    nodes.back()->ref = ref;
+    if (first_good != second_good) {
+      repairs_.push_back({ref.at[first_good ? 1 : 0], std::make_shared<Page>(nodes.back()->image)});
+    }
+  }
+  return nodes;
+}
+
+}  // namespace tensorshelf

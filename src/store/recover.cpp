@@ -1,0 +1,141 @@
+#include "store/recover.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+#include "base/size_text.hpp"
+#include "store/load_root.hpp"
+#include "store/repair.hpp"
+#include "store/root_scan.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using format::kSlots;
+using format::Root;
+
+struct Choice {
+  Root root;
+  LoadedRoot loaded;
+  bool degraded = false;
+  std::string lost;  // why newer versions could not be opened
+};
+
+[[noreturn]] void throw_damaged(Medium& medium, const format::Seeds& seeds,
+                                const std::vector<Root>& older, const std::string& damage) {
+  std::string rest = "nothing older is whole";
+  for (const Root& root : older) {
+    try {
+      if (!find_damage(medium, seeds, load_root(medium, seeds, root), {})) {
+        rest = fmt::format("version {} is intact", format::word_version(root.word));
+        break;
+      }
+    } catch (const Error& error) {
+      if (error.code() != Errc::corrupt) throw;
+    }
+  }
+  throw Error(
+      Errc::corrupt, fmt::format("{}; {}", damage, rest),
+      "Open with verify \"load\": every other tensor can be read, and assigning the damaged "
+      "one heals it.");
+}
+
+// The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
+// also every chunk that it names.
+Choice choose_root(Medium& medium, const format::Seeds& seeds, const RootScan& scan, Verify verify,
+                   const Progress& progress) {
+  const auto candidates = scan.candidates();
+  Choice choice;
+  for (auto candidate = candidates.begin(); candidate != candidates.end(); ++candidate) {
+    choice.root = *candidate;
+    const std::uint64_t version = format::word_version(choice.root.word);
+    if (choice.root.capacity_bytes > medium.reserve(0)) {
+      throw Error(Errc::truncated,
+                  fmt::format("version {} of the shelf spans {}, and only {} are there", version,
+                              size_text(choice.root.capacity_bytes), size_text(medium.reserve(0))),
+                  "The file was cut short: restore it from a copy.");
+    }
+    choice.degraded = !choice.lost.empty() || scan.damage_beyond(version);
+    try {
+      choice.loaded = load_root(medium, seeds, choice.root);
+    } catch (const Error& error) {
+      if (error.code() != Errc::corrupt) throw;
+      choice.lost += fmt::format("version {}: {}; ", version, error.what());
+      continue;
+    }
+    if (!choice.degraded && verify != Verify::on_open) return choice;
+    if (planted(Bug::fallback_without_verify)) return choice;
+    const auto damage = find_damage(medium, seeds, choice.loaded, progress);
+    if (!damage) return choice;
+    if (!choice.degraded) throw_damaged(medium, seeds, {candidate + 1, candidates.end()}, *damage);
+    choice.lost += fmt::format("version {}: {}; ", version, *damage);
+  }
+  throw Error(Errc::corrupt,
+              fmt::format("no version is whole; {}",
+                          choice.lost.empty() ? "no root verifies" : choice.lost),
+              "Restore the file from a copy.");
+}
+
+Recovery describe(const Choice& choice, const RootScan& scan, bool writable) {
+  Recovery report;
+  report.version = format::word_version(choice.root.word);
+  if (choice.root.step != format::kNoStep) report.step = choice.root.step;
+  report.interrupted = writable && scan.attempt_left(report.version);
+  report.degraded = choice.degraded;
+  report.repaired_copies = choice.loaded.repairs.size();
+  if (report.degraded) {
+    report.notes.push_back(
+        fmt::format("version {} was opened in place of a newer, damaged one; every chunk of it was "
+                    "verified. {}",
+                    report.version, choice.lost));
+  }
+  return report;
+}
+
+}  // namespace
+
+Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& progress) {
+  Recovered recovered;
+  const ShelfHead head = read_head(medium);
+  const format::Seeds seeds(head.superblock.shelf_id);
+  RootScan scan = scan_roots(medium, seeds);
+  Choice choice;
+  for (int attempts = 100;; --attempts) {
+    try {
+      choice = choose_root(medium, seeds, scan, verify, progress);
+      break;
+    } catch (const Error& error) {
+      // A reader takes no lock: pages vanish under it when a writer commits. Then look again.
+      const auto seen = std::exchange(scan, scan_roots(medium, seeds)).words;
+      if (writable || error.code() != Errc::corrupt || attempts == 0 || seen == scan.words) throw;
+    }
+  }
+  recovered.shelf_id = head.superblock.shelf_id;
+  recovered.writes_allowed = head.writes_allowed;
+  recovered.root = choice.root;
+  recovered.version = format::word_version(choice.root.word);
+  recovered.words = scan.words;
+  recovered.report = describe(choice, scan, writable);
+  recovered.report.repaired_copies += head.bad_copies.size();
+  if (writable && head.writes_allowed) {
+    repair_copies(medium, seeds, head, scan, choice.root, choice.loaded);
+    recovered.incarnation = bump_incarnation(medium, seeds, scan);
+    recovered.words[recovered.version % kSlots].fill(recovered.root.word);
+  }
+  recovered.manifest = std::move(choice.loaded.manifest);
+  recovered.tensors = std::move(choice.loaded.tensors);
+  recovered.used = std::move(choice.loaded.used);
+  return recovered;
+}
+
+std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds) {
+  const auto candidates = scan_roots(medium, seeds).candidates();
+  return candidates.empty() ? 0 : format::word_version(candidates.front().word);
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,45 @@
+// Opening a shelf, which is recovering it: there is no other way in.
+//
+//   superblock -> roots -> newest valid root -> its manifest, copied to memory once and validated,
+//   after which only the copy is used -> second copies repaired -> incarnation bumped -> ready
+//
+// It writes only second copies and the incarnation, never a byte that a valid root names, and
+// doing it again after a crash inside it gives the same shelf (I6).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <tensorshelf/medium.hpp>
+#include <tensorshelf/shelf.hpp>
+
+#include "format/format.hpp"
+#include "store/manifest.hpp"
+#include "store/tensor.hpp"
+
+namespace tensorshelf {
+
+struct Recovered {
+  format::ShelfId shelf_id = {};
+  std::uint64_t version = 0;
+  std::uint64_t incarnation = 0;  // ours, already durable, when writable
+  format::Root root = {};
+  // The words that lie in the homes now: a commit describes its root under the old one.
+  std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words = {};
+  Manifest manifest;
+  std::vector<std::shared_ptr<StoredTensor>> tensors;
+  std::vector<Extent> used;  // by the root's pages and slots
+  bool writes_allowed = true;
+  Recovery report;
+};
+
+// Errors: not_a_shelf, truncated, newer_format, corrupt, io; each with the place in the text.
+// With `writable` false nothing is written.
+Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& progress);
+
+// The version of the newest root that verifies, or 0: for a reader that was overtaken.
+std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds);
+
+}  // namespace tensorshelf

@@ -1,0 +1,152 @@
+#include "store/root_scan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/size_text.hpp"
+
+namespace tensorshelf {
+
+using format::kCopies;
+using format::kSlots;
+using format::Page;
+using format::Root;
+
+Page read_page(Medium& medium, std::uint64_t at) {
+  Page page;
+  medium.read(at, page.bytes);
+  return page;
+}
+
+void write_page(Medium& medium, std::uint64_t at, const Page& page) {
+  medium.wait(medium.write(at, page.bytes, 0));
+}
+
+// ---- superblocks --------------------------------------------------------------------------------
+
+namespace {
+
+using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
+
+[[noreturn]] void throw_no_superblock(const SuperblockReads& reads) {
+  using format::SuperblockState;
+  for (const auto& read : reads) {
+    if (read.state != SuperblockState::newer) continue;
+    throw Error(
+        Errc::newer_format,
+        fmt::format("the shelf is of format {} with features {:#x} and K = {}; this release "
+                    "reads format {} with K = {}",
+                    read.superblock.format_version, read.superblock.incompat_features,
+                    read.superblock.slot_count, format::kFormatVersion, kSlots),
+        "Open it with the tensorshelf release that wrote it, or a later one.");
+  }
+  for (const auto& read : reads) {
+    if (read.state != SuperblockState::damaged) continue;
+    throw Error(Errc::corrupt, "both copies of the superblock are damaged",
+                "Restore the file from a copy.");
+  }
+  throw Error(Errc::not_a_shelf,
+              reads[0].state == SuperblockState::zero ? "there is no shelf header (all zero)"
+                                                      : "there is no shelf header",
+              "mode \"w\" makes a new shelf there and erases what there is.");
+}
+
+}  // namespace
+
+ShelfHead read_head(Medium& medium) {
+  const std::uint64_t size = medium.reserve(0);
+  SuperblockReads reads = {};
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    reads[copy].state = format::SuperblockState::zero;
+    if (format::superblock_at(copy) + kPageBytes > size) continue;
+    reads[copy] = format::read_superblock(read_page(medium, format::superblock_at(copy)), copy);
+  }
+  ShelfHead head;
+  const format::Superblock* good = nullptr;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    if (reads[copy].state != format::SuperblockState::good) {
+      head.bad_copies.push_back(copy);
+    } else if (good == nullptr) {
+      good = &reads[copy].superblock;
+    }
+  }
+  if (good == nullptr) throw_no_superblock(reads);
+  if (size < format::kHeapAt) {
+    throw Error(Errc::truncated,
+                fmt::format("the headers of a shelf take {}, and only {} are there",
+                            size_text(format::kHeapAt), size_text(size)),
+                "The file was cut short: restore it from a copy.");
+  }
+  head.superblock = *good;
+  head.writes_allowed = good->ro_compat_features == 0;
+  return head;
+}
+
+// ---- roots --------------------------------------------------------------------------------------
+
+namespace {
+
+bool newer(const Root& a, const Root& b) {
+  const auto key = [](const Root& r) {
+    return std::pair(format::word_version(r.word), r.incarnation);
+  };
+  return key(a) > key(b);
+}
+
+}  // namespace
+
+std::vector<Root> RootScan::candidates() const {
+  std::vector<Root> found;
+  for (const auto& home : roots) {
+    const Root* best = nullptr;
+    for (const auto& copy : home) {
+      if (copy && (best == nullptr || newer(*copy, *best))) best = &*copy;
+    }
+    if (best != nullptr) found.push_back(*best);
+  }
+  std::sort(found.begin(), found.end(), newer);
+  return found;
+}
+
+bool RootScan::damage_beyond(std::uint64_t newest) const {
+  for (unsigned home = 0; home < kSlots; ++home) {
+    if (home == newest % kSlots) continue;  // the good copy there tells all
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      if (roots[home][copy]) continue;
+      const std::uint64_t word = words[home][copy];
+      const bool never_used = newest + 1 < kSlots;
+      const bool old_word =
+          never_used ? word == 0 : word != 0 && format::word_version(word) + kSlots == newest + 1;
+      if (home != (newest + 1) % kSlots || !old_word) return true;
+    }
+  }
+  return false;
+}
+
+bool RootScan::attempt_left(std::uint64_t newest) const {
+  const auto home = (newest + 1) % kSlots;
+  return !blank[home] && std::any_of(roots[home].begin(), roots[home].end(),
+                                     [](const auto& root) { return !root; });
+}
+
+RootScan scan_roots(Medium& medium, const format::Seeds& seeds) {
+  RootScan scan;
+  for (unsigned home = 0; home < kSlots; ++home) {
+    bool blank = true;
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      const Page page = read_page(medium, format::root_at(home, copy));
+      scan.roots[home][copy] = format::read_root(page, seeds, home, copy);
+      scan.words[home][copy] = format::root_word(page);
+      blank = blank && std::all_of(page.bytes.begin(), page.bytes.end(),
+                                   [](std::byte b) { return b == std::byte{0}; });
+    }
+    scan.blank[home] = blank;
+  }
+  return scan;
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,46 @@
+// What the root pages of a medium say, and what the superblocks do. Reads only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <tensorshelf/medium.hpp>
+
+#include "format/format.hpp"
+
+namespace tensorshelf {
+
+format::Page read_page(Medium& medium, std::uint64_t at);
+void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it
+
+struct ShelfHead {
+  format::Superblock superblock = {};  // the good one
+  std::vector<unsigned> bad_copies;    // of it
+  bool writes_allowed = true;          // no ro_compat feature that we do not know
+};
+
+// Errors: not_a_shelf, truncated, newer_format, corrupt.
+ShelfHead read_head(Medium& medium);
+
+struct RootScan {
+  std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kSlots> roots;
+  std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words = {};
+  std::array<bool, format::kSlots> blank = {};  // both pages of the home are all zero
+
+  // Valid roots, the newest first; a root in one home counts once.
+  std::vector<format::Root> candidates() const;
+
+  // Signs that a root was damaged, maybe one newer than `newest`. An invalid copy is innocent when
+  // it is what an attempt at `newest` + 1 leaves when it stops before the flip: a body under the
+  // word that lay in that home before.
+  bool damage_beyond(std::uint64_t newest) const;
+
+  // An attempt at `newest` + 1 was described and not flipped.
+  bool attempt_left(std::uint64_t newest) const;
+};
+
+RootScan scan_roots(Medium& medium, const format::Seeds& seeds);
+
+}  // namespace tensorshelf

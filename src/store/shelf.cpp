@@ -1,0 +1,163 @@
+// The public face: opens a place, puts the guard around its medium, hands calls to the store.
+#include <tensorshelf/shelf.hpp>
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "media/media.hpp"
+#include "store/repair.hpp"
+#include "store/store.hpp"
+
+namespace tensorshelf {
+namespace {
+
+std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOptions& options,
+                                  const std::string& path) {
+  try {
+    return std::make_shared<Store>(std::make_shared<GuardedMedium>(std::move(medium)), options,
+                                   path);
+  } catch (const Error& error) {  // what recovery says, it says of a medium: name the path
+    throw Error(error.code(), fmt::format("{}: {}", path, error.what()), error.remedy(),
+                error.os_error());
+  }
+}
+
+std::shared_ptr<Store> open_existing(const std::filesystem::path& path,
+                                     const OpenOptions& options) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
+  return open_store(make_medium(std::move(file), options), options, path.string());
+}
+
+// The file appears under its name only when it is a whole shelf.
+std::shared_ptr<Store> create_file(const std::filesystem::path& path, const OpenOptions& options) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
+  auto medium = make_medium(file, options);
+  format_shelf(*medium);
+  file->publish(options.mode == Mode::replace);
+  return open_store(std::move(medium), options, path.string());
+}
+
+std::shared_ptr<Store> format_device(const std::filesystem::path& path,
+                                     const OpenOptions& options) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
+  auto medium = make_medium(std::move(file), options);
+  format_shelf(*medium);
+  return open_store(std::move(medium), options, path.string());
+}
+
+bool is_device(const std::filesystem::path& path) {
+  std::error_code ignored;  // a path that cannot be asked about is none
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::is_block_file(status) || std::filesystem::is_character_file(status);
+}
+
+std::shared_ptr<Store> open_or_create(const std::filesystem::path& path,
+                                      const OpenOptions& options) {
+  for (;;) {
+    try {
+      return open_existing(path, options);
+    } catch (const Error& error) {
+      if (error.code() != Errc::not_found) throw;
+    }
+    try {
+      return create_file(path, options);
+    } catch (const Error& error) {
+      if (error.code() != Errc::exists) throw;  // another process made it first: open that one
+    }
+  }
+}
+
+}  // namespace
+
+Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options) {
+  switch (options.mode) {
+    case Mode::read:
+    case Mode::update:
+      return Shelf(open_existing(path, options));
+    case Mode::append:
+      return Shelf(open_or_create(path, options));
+    case Mode::replace:
+      return Shelf(is_device(path) ? format_device(path, options) : create_file(path, options));
+    case Mode::create:
+      if (is_device(path)) {
+        throw Error(Errc::exists,
+                    fmt::format("{} is a device, and is there already", path.string()),
+                    "mode \"w\" makes a shelf of it and erases what there is.");
+      }
+      return Shelf(create_file(path, options));
+  }
+  throw Error(Errc::bad_argument, "the mode is none of those that there are", "Use Mode::append.");
+}
+
+void Shelf::format(Medium& medium) { format_shelf(medium); }
+
+Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
+  const std::string name = medium->promises().medium;
+  return Shelf(open_store(std::move(medium), options, "<" + name + ">"));
+}
+
+Shelf::Shelf(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+Shelf::Shelf(Shelf&&) noexcept = default;
+Shelf& Shelf::operator=(Shelf&& other) noexcept {
+  std::swap(store_, other.store_);
+  return *this;
+}
+
+Shelf::~Shelf() {
+  if (!store_) return;
+  try {
+    store_->close();
+  } catch (const std::exception&) {
+    // As in ~Store(): who wants to know calls close().
+  }
+}
+
+TensorRef Shelf::create(std::string_view name, DType dtype, std::span<const std::int64_t> shape) {
+  return TensorRef(store_, store_->create(name, dtype, shape, false));
+}
+
+TensorRef Shelf::replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape) {
+  return TensorRef(store_, store_->create(name, dtype, shape, true));
+}
+
+void Shelf::erase(std::string_view name) { store_->erase(name); }
+
+std::optional<TensorRef> Shelf::find(std::string_view name) const {
+  auto tensor = store_->find(name);
+  if (!tensor) return std::nullopt;
+  return TensorRef(store_, std::move(tensor));
+}
+
+std::vector<std::string> Shelf::names() const { return store_->names(); }
+
+Commit Shelf::persist(std::optional<std::uint64_t> step) { return store_->persist(step); }
+
+std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> step) {
+  return store_->persist_async(step);
+}
+
+VerifyReport Shelf::verify(const Progress& progress) const { return store_->verify(progress); }
+ShelfInfo Shelf::info() const { return store_->info(); }
+Stats Shelf::stats() const { return store_->stats(); }
+void Shelf::close() { store_->close(); }
+bool Shelf::closed() const { return store_->closed(); }
+
+TensorInfo TensorRef::info() const { return store_->info(*tensor_); }
+
+void TensorRef::write(std::span<const std::byte> bytes, std::uint64_t offset) {
+  store_->write(tensor_, bytes, offset);
+}
+
+void TensorRef::read(std::span<std::byte> bytes, std::uint64_t offset) const {
+  store_->read(*tensor_, bytes, offset, false);
+}
+
+void TensorRef::read_committed(std::span<std::byte> bytes, std::uint64_t offset) const {
+  store_->read(*tensor_, bytes, offset, true);
+}
+
+Lease TensorRef::lease() const { return store_->lease(tensor_, false); }
+Lease TensorRef::lease_committed() const { return store_->lease(tensor_, true); }
+
+}  // namespace tensorshelf

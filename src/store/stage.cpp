@@ -1,0 +1,261 @@
+// Bytes into and out of slots. Staging writes only the working slot, which no retained root names
+// and no reader pins (I3). While a tensor is dirty, each of its chunks is in one of two states:
+// written to the working slot, or `missing`, its next value being still the committed one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "store/chunk_io.hpp"
+#include "store/store.hpp"
+
+namespace tensorshelf {
+namespace {
+
+std::span<const std::byte> zero_chunk() {
+  static const auto zeros = std::make_unique<std::byte[]>(kChunkBytes);
+  return {zeros.get(), kChunkBytes};
+}
+
+void check_range(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
+  const std::uint64_t end = tensor.layout.size_bytes;
+  if (offset <= end && size <= end - offset) return;
+  throw Error(Errc::layout,
+              fmt::format("bytes {} to {} of '{}', which has {}", offset, offset + size,
+                          tensor.layout.name, end),
+              "Stay within the tensor, or replace() it with a larger one.");
+}
+
+void check_there(const StoredTensor& tensor) {
+  if (!tensor.erased) return;
+  throw Error(Errc::unknown_name, fmt::format("'{}' was erased or replaced", tensor.layout.name),
+              "Look it up again by its name.");
+}
+
+// Calls visit(chunk, offset in the chunk, size, offset in the range) for each chunk of the range.
+template <typename Visit>
+void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
+  for (std::uint64_t done = 0; done < size;) {
+    const std::uint64_t at = offset + done;
+    const std::uint64_t within = at % kChunkBytes;
+    const std::uint64_t piece = std::min(kChunkBytes - within, size - done);
+    visit(at / kChunkBytes, within, piece, done);
+    done += piece;
+  }
+}
+
+}  // namespace
+
+struct Store::Pin {
+  std::shared_ptr<GuardedMedium> medium;
+  std::shared_ptr<StoredTensor> tensor;
+  unsigned slot;
+
+  Pin(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t, unsigned s)
+      : medium(std::move(m)), tensor(std::move(t)), slot(s) {
+    ++tensor->pins[slot];
+  }
+  ~Pin() { --tensor->pins[slot]; }
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+};
+
+void Store::note_ticket(const Ticket& ticket) {
+  std::uint64_t seen = last_ticket_.load(std::memory_order_relaxed);
+  while (seen < ticket.sequence && !last_ticket_.compare_exchange_weak(seen, ticket.sequence)) {
+  }
+}
+
+void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
+  check_there(*tensor);
+  const unsigned slot = tensor->working();
+  if (const int leases = tensor->pins[slot].load(); leases > 0) {
+    throw Error(Errc::leased,
+                fmt::format("'{}' has {} live view{} of the slot that this write needs",
+                            tensor->layout.name, leases, leases == 1 ? "" : "s"),
+                "Delete the view, or take a copy of its own: numpy(copy=True).");
+  }
+  if (tensor->dirty) return;
+  tensor->dirty = true;
+  tensor->missing = tensor->stale;
+  tensor->written.clear();
+  if (planted(Bug::dirty_bit_lost)) return;
+  std::lock_guard lock(dirty_mutex_);
+  dirty_.push_back(tensor);
+}
+
+void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
+                        std::span<const std::byte> bytes) {
+  const unsigned slot = tensor.working();
+  const Ticket ticket = medium_->write(tensor.chunk_at(slot, chunk), bytes,
+                                       seeds_.chunk(tensor.layout.tensor_id, chunk));
+  note_ticket(ticket);
+  tensor.sums[slot][chunk] = ticket.checksum;
+  tensor.verified[slot].insert(chunk);
+  tensor.missing.erase(chunk);
+}
+
+// A chunk of which only a part is new: the rest is its present value.
+void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
+                        std::uint64_t offset) {
+  const auto whole = chunk_scratch().first(tensor.chunk_bytes(chunk));
+  if (const auto slot = slot_of(tensor, chunk, false); slot && !planted(Bug::merge_left_out)) {
+    const auto now = checked_chunk(tensor, *slot, chunk, whole);
+    if (now.data() != whole.data()) std::memcpy(whole.data(), now.data(), now.size());
+  } else {
+    std::memset(whole.data(), 0, whole.size());
+  }
+  std::memcpy(whole.data() + offset, bytes.data(), bytes.size());
+  write_chunk(tensor, chunk, whole);
+}
+
+void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
+                  std::uint64_t offset) {
+  check_writable();
+  check_range(*tensor, offset, bytes.size());
+  WriterScope scope(gate_);
+  check_writable();
+  std::lock_guard lock(tensor->mutex);
+  begin_write(tensor);
+  each_chunk(
+      offset, bytes.size(),
+      [&](std::uint64_t chunk, std::uint64_t within, std::uint64_t size, std::uint64_t done) {
+        const auto piece = bytes.subspan(done, size);
+        if (size == tensor->chunk_bytes(chunk)) {
+          write_chunk(*tensor, chunk, piece);
+        } else {
+          merge_chunk(*tensor, chunk, piece, within);
+        }
+        tensor->written.insert(chunk);
+      });
+  counters_.staged += bytes.size();
+  staged_now_ += bytes.size();
+}
+
+// Brings the rest of the working slot up to date: chunks that nobody assigned since the slot was
+// last current. The copy is checked against the recorded checksum, for rot must not be made good.
+void Store::complete(StoredTensor& tensor) {
+  if (tensor.missing.empty() || planted(Bug::copy_forward_left_out)) return;
+  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+    if (!tensor.missing.contains(chunk)) continue;
+    const std::uint64_t size = tensor.chunk_bytes(chunk);
+    if (!tensor.committed) {
+      write_chunk(tensor, chunk, zero_chunk().first(size));
+      continue;
+    }
+    const unsigned from = *tensor.committed;
+    const auto bytes = fetch_chunk(*medium_, tensor, from, chunk, chunk_scratch());
+    const std::uint64_t expected = tensor.sums[from][chunk];
+    write_chunk(tensor, chunk, bytes);
+    if (tensor.sums[tensor.working()][chunk] != expected) {
+      tensor.missing.insert(chunk);
+      throw_damaged(tensor, from, chunk);
+    }
+    counters_.forward += size;
+  }
+}
+
+// Where the chunk's value lies; nothing for the zeros of a tensor that was never written.
+std::optional<unsigned> Store::slot_of(const StoredTensor& tensor, std::uint64_t chunk,
+                                       bool committed) const {
+  if (!committed && tensor.dirty && !tensor.missing.contains(chunk)) return tensor.working();
+  return tensor.committed;
+}
+
+void Store::throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk) {
+  const std::uint64_t version = format::word_version(root_.word);
+  if (!writable_ && newest_version(*medium_, seeds_) > version) {
+    throw Error(
+        Errc::stale,
+        fmt::format("version {} of {} was overwritten by its writer meanwhile", version, path_),
+        "Open it again to read the newest version.");
+  }
+  throw Error(
+      Errc::corrupt,
+      fmt::format("'{}' v{} slot {}: chunk {} fails its XXH3 checksum; the other tensors of "
+                  "version {} can be read",
+                  tensor.layout.name, tensor.version, slot == 0 ? 'A' : 'B', chunk, version),
+      "verify() lists all damage; assigning the whole tensor heals it.");
+}
+
+std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned slot,
+                                                std::uint64_t chunk, std::span<std::byte> scratch) {
+  std::span<const std::byte> bytes;
+  if (writable_) {
+    bytes = fetch_chunk(*medium_, tensor, slot, chunk, scratch);
+    if (promises_.mapped && tensor.verified[slot].contains(chunk)) return bytes;
+  } else {  // a writer elsewhere may reuse the slot: what was checked must be what is returned
+    const auto copy = scratch.first(tensor.chunk_bytes(chunk));
+    medium_->read(tensor.chunk_at(slot, chunk), copy);
+    bytes = copy;
+  }
+  if (verify_ == Verify::never || planted(Bug::chunk_checksum_ignored)) return bytes;
+  ++counters_.verified;
+  if (hash_bytes(bytes, seeds_.chunk(tensor.layout.tensor_id, chunk)) != tensor.sums[slot][chunk]) {
+    throw_damaged(tensor, slot, chunk);
+  }
+  tensor.verified[slot].insert(chunk);
+  return bytes;
+}
+
+void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                        bool committed) {
+  if (committed && !tensor.committed) {
+    throw Error(Errc::unknown_name,
+                fmt::format("'{}' has no committed value yet", tensor.layout.name),
+                "persist() first.");
+  }
+  each_chunk(
+      offset, bytes.size(),
+      [&](std::uint64_t chunk, std::uint64_t within, std::uint64_t size, std::uint64_t done) {
+        const auto target = bytes.subspan(done, size);
+        const auto slot = slot_of(tensor, chunk, committed);
+        if (!slot) {
+          std::memset(target.data(), 0, size);
+          return;
+        }
+        const bool whole = size == tensor.chunk_bytes(chunk);
+        const auto source = checked_chunk(tensor, *slot, chunk, whole ? target : chunk_scratch());
+        if (source.data() != target.data())
+          std::memcpy(target.data(), source.data() + within, size);
+      });
+  counters_.read += bytes.size();
+}
+
+void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                 bool committed) {
+  check_range(tensor, offset, bytes.size());
+  std::shared_lock structure_lock(structure_);
+  check_usable();
+  std::lock_guard lock(tensor.mutex);
+  if (!committed) check_there(tensor);
+  read_locked(tensor, bytes, offset, committed);
+}
+
+Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, bool committed) {
+  std::shared_lock structure_lock(structure_);
+  check_usable();
+  std::lock_guard lock(tensor->mutex);
+  if (!committed) check_there(*tensor);
+  const std::uint64_t size = tensor->layout.size_bytes;
+  const bool staged = !committed && tensor->dirty;
+  const bool in_one_slot = staged ? tensor->missing.empty() : tensor->committed.has_value();
+  if (promises_.mapped && writable_ && in_one_slot && size > 0) {
+    const unsigned slot = staged ? tensor->working() : 1 - tensor->working();
+    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
+      checked_chunk(*tensor, slot, chunk, chunk_scratch());
+    }
+    return Lease(medium_->view(tensor->layout.slot(slot)), true,
+                 std::make_shared<Pin>(medium_, tensor, slot));
+  }
+  std::shared_ptr<std::byte[]> copy(new std::byte[size]);
+  const std::span<std::byte> bytes(copy.get(), size);
+  read_locked(*tensor, bytes, 0, committed);
+  return Lease(bytes, false, copy);
+}
+
+}  // namespace tensorshelf

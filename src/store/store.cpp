@@ -1,0 +1,337 @@
+#include "store/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.hpp"
+#include "base/planted.hpp"
+#include "base/size_text.hpp"
+#include "store/chunk_io.hpp"
+
+namespace tensorshelf {
+
+using format::kCopies;
+using format::kSlots;
+
+Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path)
+    : medium_(std::move(medium)),
+      path_(std::move(path)),
+      verify_(options.verify),
+      promises_(medium_->promises()),
+      opened_(recover(*medium_, options.mode != Mode::read, options.verify, options.progress)),
+      seeds_(opened_.shelf_id),
+      writable_(options.mode != Mode::read && opened_.writes_allowed),
+      root_(opened_.root),
+      words_(opened_.words),
+      manifest_(std::move(opened_.manifest)),
+      next_tensor_id_(root_.next_tensor_id),
+      committed_pages_(manifest_.page_count()) {
+  for (auto& tensor : opened_.tensors) tensors_.emplace(tensor->layout.name, tensor);
+  opened_.tensors.clear();
+  if (writable_) {
+    if (planted(Bug::free_space_forgets_root)) opened_.used.clear();
+    heap_.emplace(*medium_, root_.capacity_bytes, std::exchange(opened_.used, {}));
+    reserve_pages_for(0);
+  }
+}
+
+Store::~Store() {
+  try {
+    close();
+  } catch (const std::exception&) {
+    // close() throws what a background commit threw; a caller who cares calls it himself. A shelf
+    // that is destroyed instead stays at its last durable version, which is what it promises.
+  }
+}
+
+void Store::check_usable() const {
+  if (fork_guard_.in_child()) {
+    throw Error(Errc::forked, fmt::format("{} was opened by the parent of this process", path_),
+                "Open it after the fork, or use mode \"r\" in the child; a child never commits.");
+  }
+  if (closed_) {
+    throw Error(Errc::closed, fmt::format("{} is closed", path_), "Open it again.");
+  }
+}
+
+void Store::check_writable() const {
+  check_usable();
+  if (!writable_) {
+    throw Error(Errc::read_only,
+                opened_.writes_allowed
+                    ? fmt::format("{} is open with mode \"r\"", path_)
+                    : fmt::format("{} has features that this release can only read", path_),
+                opened_.writes_allowed ? "Open it with mode \"r+\" or \"a\"."
+                                       : "Use the tensorshelf release that wrote it.");
+  }
+  std::lock_guard lock(failure_mutex_);
+  if (!failure_.empty()) {
+    throw Error(Errc::failed,
+                fmt::format("{} can commit no more after a failure: {}", path_, failure_),
+                fmt::format("Close it and open it again: version {} is safe.",
+                            format::word_version(root_.word)));
+  }
+}
+
+void Store::fail(const std::string& why) {
+  std::lock_guard lock(failure_mutex_);
+  if (failure_.empty()) failure_ = why;
+}
+
+// ---- structure ----------------------------------------------------------------------------------
+
+// Room for any later commit: one more whole manifest beside the committed one, in every state of
+// the pool that commits can bring about. `cells` are those of a tensor about to be placed.
+void Store::reserve_pages_for(std::uint64_t cells) {
+  const std::uint64_t more =
+      cells == 0 ? 0 : cells / format::kPageCells + 2 + 1 + cells / format::kPageCells / 100 + 2;
+  const std::uint64_t pages = manifest_.page_count() + more;
+  heap_->reserve_pages(kCopies * (2 * pages - committed_pages_));
+}
+
+std::shared_ptr<StoredTensor> Store::place(format::TensorLayout layout) {
+  reserve_pages_for(layout.cell_count());
+  layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes);
+  std::optional<std::uint64_t> first_cell;
+  try {
+    first_cell = manifest_.take_cells(layout.cell_count());
+    layout.first_cell = *first_cell;
+    const std::uint32_t leaf = manifest_.add_record(layout);
+    auto tensor = std::make_shared<StoredTensor>(std::move(layout));
+    tensor->records_leaf = leaf;
+    return tensor;
+  } catch (...) {
+    if (first_cell) manifest_.release_cells(*first_cell, layout.cell_count());
+    for (unsigned slot = 0; slot < kSlots; ++slot) heap_->release(layout.slot(slot));
+    throw;
+  }
+}
+
+std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
+                                            std::span<const std::int64_t> shape, bool replace) {
+  check_writable();
+  if (const auto problem = format::name_problem(name)) {
+    throw Error(Errc::bad_name,
+                fmt::format("the tensor name '{}' {}", name.substr(0, 80), *problem),
+                "Use 1 to 1024 bytes of UTF-8 without NUL.");
+  }
+  const auto size = tensor_bytes(dtype, shape);
+  if (!size) {
+    throw Error(
+        Errc::layout, fmt::format("'{}' cannot have that dtype and shape", name),
+        fmt::format("Dimensions are not negative, at most {} of them, at most 2^62 bytes in "
+                    "all.",
+                    kMaxDims));
+  }
+  WriterScope scope(gate_);
+  std::unique_lock lock(structure_);
+  check_writable();
+  const auto there = tensors_.find(name);
+  if (!replace && there != tensors_.end()) {
+    throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
+                "Write to it, replace() it, or erase it first.");
+  }
+  if (replace && there == tensors_.end()) {
+    throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to replace", name), "create() it.");
+  }
+  collect_graveyard();
+  format::TensorLayout layout;
+  layout.tensor_id = next_tensor_id_;
+  layout.name = name;
+  layout.dtype = dtype;
+  layout.shape.assign(shape.begin(), shape.end());
+  layout.size_bytes = *size;
+  auto tensor = place(std::move(layout));
+  ++next_tensor_id_;
+  if (replace) drop(there->second);
+  tensors_.insert_or_assign(tensor->layout.name, tensor);
+  tensor->dirty =
+      true;  // its zeros, or what is written in their place, are part of the next version
+  tensor->missing.fill();
+  std::lock_guard dirty_lock(dirty_mutex_);
+  dirty_.push_back(tensor);
+  return tensor;
+}
+
+void Store::erase(std::string_view name) {
+  check_writable();
+  WriterScope scope(gate_);
+  std::unique_lock lock(structure_);
+  check_writable();
+  const auto there = tensors_.find(name);
+  if (there == tensors_.end()) {
+    throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to erase", name),
+                "names() lists what there is.");
+  }
+  drop(there->second);
+  tensors_.erase(there);
+}
+
+// Out of the next version. What the committed root still names is freed by its flip, not before.
+void Store::drop(const std::shared_ptr<StoredTensor>& tensor) {
+  manifest_.remove_record(tensor->records_leaf, tensor->layout.tensor_id);
+  manifest_.release_cells(tensor->layout.first_cell, tensor->layout.cell_count());
+  std::lock_guard lock(tensor->mutex);
+  tensor->erased = true;
+  if (tensor->committed && !planted(Bug::slots_reused_early)) {
+    dropped_.push_back(tensor);
+  } else {
+    release(tensor);
+  }
+}
+
+void Store::release(const std::shared_ptr<StoredTensor>& tensor) {
+  const bool pinned = std::any_of(tensor->pins.begin(), tensor->pins.end(),
+                                  [](const auto& pins) { return pins.load() > 0; });
+  if (pinned) {  // I3: a pinned reader's bytes are never written
+    graveyard_.push_back(tensor);
+    return;
+  }
+  for (unsigned slot = 0; slot < kSlots; ++slot) heap_->release(tensor->layout.slot(slot));
+}
+
+void Store::collect_graveyard() {
+  for (auto& tensor : std::exchange(graveyard_, {})) release(tensor);
+}
+
+std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
+  std::shared_lock lock(structure_);
+  check_usable();
+  const auto there = tensors_.find(name);
+  return there == tensors_.end() ? nullptr : there->second;
+}
+
+std::vector<std::string> Store::names() const {
+  std::shared_lock lock(structure_);
+  check_usable();
+  std::vector<std::string> names;
+  names.reserve(tensors_.size());
+  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  return names;
+}
+
+TensorInfo Store::info(const StoredTensor& tensor) const {
+  check_usable();
+  std::lock_guard lock(tensor.mutex);
+  TensorInfo info;
+  info.name = tensor.layout.name;
+  info.dtype = tensor.layout.dtype;
+  info.shape = tensor.layout.shape;
+  info.size_bytes = tensor.layout.size_bytes;
+  info.version = tensor.version;
+  info.dirty = tensor.dirty;
+  return info;
+}
+
+// ---- the whole shelf ----------------------------------------------------------------------------
+
+VerifyReport Store::verify(const Progress& progress) {
+  std::shared_lock lock(structure_);
+  check_usable();
+  Tensors committed = dropped_;
+  for (const auto& [name, tensor] : tensors_) committed.push_back(tensor);
+  VerifyReport report;
+  report.version = format::word_version(root_.word);
+  std::uint64_t total = 0;
+  for (const auto& tensor : committed) total += tensor->layout.size_bytes;
+  std::uint64_t done = 0;
+  for (const auto& tensor : committed) {
+    std::unique_lock tensor_lock(tensor->mutex);
+    if (!tensor->committed) continue;
+    ++report.tensors;
+    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
+      const unsigned slot = *tensor->committed;
+      const std::uint64_t size = tensor->chunk_bytes(chunk);
+      ++report.chunks;
+      ++counters_.verified;
+      report.bytes += size;
+      if (!chunk_intact(*medium_, seeds_, *tensor, slot, chunk)) {
+        tensor->verified[slot].erase(chunk);
+        report.damage.push_back({tensor->layout.name,
+                                 tensor->version,
+                                 slot,
+                                 chunk,
+                                 {tensor->chunk_at(slot, chunk), size}});
+      }
+      done += size;
+      tensor_lock.unlock();  // a writer of this tensor need not wait for all of it
+      if (progress) progress(done, total);
+      tensor_lock.lock();
+    }
+  }
+  if (!report.damage.empty() && !writable_ && newest_version(*medium_, seeds_) > report.version) {
+    throw Error(Errc::stale,
+                fmt::format("version {} of {} was overwritten by its writer meanwhile",
+                            report.version, path_),
+                "Open it again to read the newest version.");
+  }
+  return report;
+}
+
+ShelfInfo Store::info() const {
+  std::shared_lock lock(structure_);
+  check_usable();
+  ShelfInfo info;
+  info.path = path_;
+  for (std::uint8_t byte : opened_.shelf_id) info.shelf_id += fmt::format("{:02x}", byte);
+  info.version = format::word_version(root_.word);
+  if (root_.step != format::kNoStep) info.step = root_.step;
+  info.incarnation = opened_.incarnation;
+  info.tensors = tensors_.size();
+  for (const auto& [name, tensor] : tensors_) info.tensor_bytes += tensor->layout.size_bytes;
+  info.capacity_bytes = heap_ ? heap_->capacity_bytes() : root_.capacity_bytes;
+  info.free_bytes = heap_ ? heap_->free_bytes() : 0;
+  info.writable = writable_;
+  info.promises = promises_;
+  info.recovery = opened_.report;
+  return info;
+}
+
+Stats Store::stats() const {
+  std::shared_lock lock(structure_);
+  check_usable();
+  const MediumCounters medium = medium_->counters();
+  Stats stats;
+  stats.commits = counters_.commits;
+  stats.bytes_staged = counters_.staged;
+  stats.bytes_copied_forward = counters_.forward;
+  stats.metadata_bytes = counters_.metadata;
+  stats.bytes_read = counters_.read;
+  stats.chunks_verified = counters_.verified;
+  stats.medium_writes = medium.writes;
+  stats.medium_bytes = medium.bytes_written;
+  stats.barriers = medium.barriers;
+  stats.commit_seconds = static_cast<double>(counters_.nanoseconds) * 1e-9;
+  return stats;
+}
+
+void Store::rethrow_background_error() {
+  std::unique_lock lock(failure_mutex_);
+  if (auto error = std::exchange(background_error_, nullptr)) {
+    lock.unlock();
+    std::rethrow_exception(error);
+  }
+}
+
+void Store::close() {
+  if (closed_) return;
+  if (fork_guard_.in_child()) {
+    // The committing thread and the locks' owners stayed in the parent: waiting would never end.
+    static_cast<void>(new std::shared_future<Commit>(std::move(background_)));
+    closed_ = true;
+    return;
+  }
+  gate_.close();  // waits for writers and a commit in flight
+  {
+    std::unique_lock lock(structure_);
+    closed_ = true;
+    heap_.reset();
+    medium_.reset();
+  }
+  gate_.open();
+  rethrow_background_error();
+}
+
+}  // namespace tensorshelf

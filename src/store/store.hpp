@@ -1,0 +1,145 @@
+// The store behind Shelf: order. It stages into slots that no retained root names (I3), and hands
+// the whole to commit.cpp, the only place that writes a root.
+//
+// Locks, always taken in this order: gate_ (writers or one commit), structure_ (names, manifest,
+// heap), dirty_mutex_, a tensor's mutex.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <exception>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "media/media.hpp"
+#include "store/fork_guard.hpp"
+#include "store/gate.hpp"
+#include "store/heap.hpp"
+#include "store/manifest.hpp"
+#include "store/recover.hpp"
+#include "store/tensor.hpp"
+
+namespace tensorshelf {
+
+class Store : public std::enable_shared_from_this<Store> {
+ public:
+  Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path);
+  ~Store();
+
+  std::shared_ptr<StoredTensor> create(std::string_view name, DType dtype,
+                                       std::span<const std::int64_t> shape, bool replace);
+  void erase(std::string_view name);
+  std::shared_ptr<StoredTensor> find(std::string_view name) const;
+  std::vector<std::string> names() const;
+
+  TensorInfo info(const StoredTensor& tensor) const;
+  void write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
+             std::uint64_t offset);
+  void read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset, bool committed);
+  Lease lease(const std::shared_ptr<StoredTensor>& tensor, bool committed);
+
+  Commit persist(std::optional<std::uint64_t> step);
+  std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step);
+
+  VerifyReport verify(const Progress& progress);
+  ShelfInfo info() const;
+  Stats stats() const;
+  void close();
+  bool closed() const { return closed_; }
+
+ private:
+  struct Pin;
+
+  // store.cpp: structure
+  void check_usable() const;    // not closed, not in a forked child
+  void check_writable() const;  // and neither read-only nor failed
+  void reserve_pages_for(std::uint64_t cells);
+  std::shared_ptr<StoredTensor> place(format::TensorLayout layout);
+  void drop(const std::shared_ptr<StoredTensor>& tensor);
+  void release(const std::shared_ptr<StoredTensor>& tensor);
+  void collect_graveyard();
+  void rethrow_background_error();
+
+  // stage.cpp: bytes in and out; the tensor's mutex is held
+  void begin_write(const std::shared_ptr<StoredTensor>& tensor);
+  void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
+  void merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
+                   std::uint64_t offset);
+  void complete(StoredTensor& tensor);
+  std::optional<unsigned> slot_of(const StoredTensor& tensor, std::uint64_t chunk,
+                                  bool committed) const;
+  std::span<const std::byte> checked_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                                           std::span<std::byte> scratch);
+  [[noreturn]] void throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk);
+  void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                   bool committed);
+  void note_ticket(const Ticket& ticket);
+
+  // commit.cpp
+  using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
+  using Nodes = std::vector<Manifest::Node*>;
+  Commit commit(std::optional<std::uint64_t> step);
+  Tensors take_dirty();
+  void stage_rest(const Tensors& dirty);
+  format::Root describe(const Tensors& dirty, std::optional<std::uint64_t> step);
+  void release_replaced_pages();
+  void write_nodes(const Nodes& nodes);
+  void write_changed_pages();
+  void write_root_copies(format::Root root);
+  void seal(const format::Root& root);
+  void publish(const Tensors& dirty, const format::Root& root);
+  void fail(const std::string& why);
+
+  std::shared_ptr<GuardedMedium> medium_;  // given up by close(); leases keep it alive
+  const std::string path_;
+  const Verify verify_;
+  const Promises promises_;
+  ForkGuard fork_guard_;
+  std::atomic<bool> closed_ = false;
+
+  Recovered opened_;  // its manifest and tensors have moved to the members below
+  const format::Seeds seeds_;
+  const bool writable_;
+
+  mutable CommitGate gate_;
+  mutable std::shared_mutex structure_;
+  format::Root root_;  // of the committed version
+  std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words_;  // in the homes
+  Manifest manifest_;         // of the next version
+  std::optional<Heap> heap_;  // none where nothing may be written
+  std::uint64_t next_tensor_id_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t committed_pages_ = 0;            // that the committed root names, counted once
+  std::vector<format::PageRef> replaced_pages_;  // that it names and the next one will not
+  std::map<std::string, std::shared_ptr<StoredTensor>, std::less<>> tensors_;
+  std::vector<std::shared_ptr<StoredTensor>> dropped_;    // still named by the committed root
+  std::vector<std::shared_ptr<StoredTensor>> graveyard_;  // named by none, but a lease holds them
+
+  std::mutex dirty_mutex_;
+  std::vector<std::shared_ptr<StoredTensor>> dirty_;
+  std::atomic<std::uint64_t> last_ticket_ = 0;
+
+  mutable std::mutex failure_mutex_;
+  std::string failure_;  // why no commit is possible any more (I8); empty: it is
+  std::shared_future<Commit> background_;
+  std::exception_ptr background_error_;  // not yet thrown to a caller
+
+  struct Counters {
+    std::atomic<std::uint64_t> commits = 0, staged = 0, forward = 0, metadata = 0, read = 0,
+                               verified = 0, nanoseconds = 0;
+  };
+  mutable Counters counters_;
+  std::atomic<std::uint64_t> staged_now_ = 0;  // tensor bytes since the last flip
+};
+
+}  // namespace tensorshelf

@@ -1,0 +1,205 @@
+// What the tests of the block medium share: a folder on the disk under test, a backend that counts
+// and injects, and one that reorders.
+#pragma once
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "media/block.hpp"
+#include "media/block_os.hpp"
+
+namespace tensorshelf::testing {
+
+using Bytes = std::vector<std::byte>;
+
+inline Bytes random_bytes(std::uint64_t size_bytes, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes bytes(round_up(size_bytes, 8));
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(&bytes[i], &word, 8);
+  }
+  bytes.resize(size_bytes);
+  return bytes;
+}
+
+// A folder in the working directory (which is on a disk where /tmp may be memory).
+class Folder {
+ public:
+  explicit Folder(std::filesystem::path parent = std::filesystem::current_path()) {
+    std::string pattern = (parent / "block-test-XXXXXX").string();
+    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::filesystem::path file(const std::string& name = "a.shelf") const { return path_ / name; }
+
+  std::shared_ptr<ShelfFile> create(const std::string& name = "a.shelf") const {
+    auto made = std::make_shared<ShelfFile>(ShelfFile::create(file(name)));
+    made->publish(false);
+    return made;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The file's bytes as any other program sees them.
+inline Bytes bytes_on_disk(const std::filesystem::path& path) {
+  Bytes bytes(std::filesystem::file_size(path));
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  REQUIRE(::pread(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  ::close(fd);
+  return bytes;
+}
+
+// Everything that reached the backend, and what to do to it. Written by the threads that write,
+// read by the test when they are done.
+struct Tap {
+  struct Range {
+    std::uint64_t at;
+    std::uint64_t size_bytes;
+  };
+  std::vector<Range> submitted;
+  unsigned completions = 0;
+  unsigned syncs = 0;
+
+  // What the n-th (from 0) submit is cut down to, in bytes; what the n-th completion says instead
+  // of `real`; the result of the next fdatasync and block write. Empty: the real thing.
+  std::function<std::uint64_t(unsigned n, std::uint64_t size_bytes)> cut;
+  std::function<std::int64_t(unsigned n, std::int64_t real)> complete;
+  std::function<int()> refuse_submit;
+  std::function<int(int real)> sync;
+  std::function<std::int64_t(std::int64_t real)> write_now;
+};
+
+class TappedBackend final : public BlockBackend {
+ public:
+  TappedBackend(std::unique_ptr<BlockBackend> inner, std::shared_ptr<Tap> tap)
+      : inner_(std::move(inner)), tap_(std::move(tap)) {}
+
+  int submit(const DeviceWrite& write) override {
+    DeviceWrite real = write;
+    {
+      const std::lock_guard lock(mutex_);
+      if (tap_->refuse_submit) {
+        if (const int refused = tap_->refuse_submit(); refused < 0) return refused;
+      }
+      const auto n = static_cast<unsigned>(tap_->submitted.size());
+      tap_->submitted.push_back({write.at, write.bytes.size()});
+      if (tap_->cut) real.bytes = write.bytes.first(tap_->cut(n, write.bytes.size()));
+    }
+    return inner_->submit(real);
+  }
+  std::optional<DeviceCompletion> complete(bool block) override {
+    auto completion = inner_->complete(block);
+    if (!completion) return completion;
+    const std::lock_guard lock(mutex_);
+    const unsigned n = tap_->completions++;
+    if (tap_->complete) completion->result = tap_->complete(n, completion->result);
+    return completion;
+  }
+  std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
+    const std::int64_t real = inner_->write_now(at, bytes);
+    return tap_->write_now ? tap_->write_now(real) : real;
+  }
+  std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
+    return inner_->read_now(at, bytes);
+  }
+  int sync() override {
+    ++tap_->syncs;
+    const int real = inner_->sync();
+    return tap_->sync ? tap_->sync(real) : real;
+  }
+  std::vector<std::string> notes() const override { return inner_->notes(); }
+  void abandon() noexcept override { inner_->abandon(); }
+
+ private:
+  std::unique_ptr<BlockBackend> inner_;
+  std::shared_ptr<Tap> tap_;
+  std::mutex mutex_;
+};
+
+// Performs what was begun newest first: legal for a device, and fatal to a medium that leaves the
+// order of two writes to the same page to it.
+class NewestFirstBackend final : public BlockBackend {
+ public:
+  explicit NewestFirstBackend(std::unique_ptr<BlockBackend> inner) : inner_(std::move(inner)) {}
+
+  int submit(const DeviceWrite& write) override {
+    const std::lock_guard lock(mutex_);
+    begun_.push_back(write);
+    return 0;
+  }
+  std::optional<DeviceCompletion> complete(bool block) override {
+    if (!block) return {};
+    DeviceWrite write;
+    {
+      const std::lock_guard lock(mutex_);
+      write = begun_.back();
+      begun_.pop_back();
+    }
+    return DeviceCompletion{write.buffer, inner_->write_now(write.at, write.bytes)};
+  }
+  std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
+    return inner_->write_now(at, bytes);
+  }
+  std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
+    return inner_->read_now(at, bytes);
+  }
+  int sync() override { return inner_->sync(); }
+
+ private:
+  std::unique_ptr<BlockBackend> inner_;
+  std::mutex mutex_;
+  std::vector<DeviceWrite> begun_;
+};
+
+inline BlockSeam tapped(std::shared_ptr<Tap> tap) {
+  BlockSeam seam;
+  seam.wrap = [tap](std::unique_ptr<BlockBackend> inner) {
+    return std::make_unique<TappedBackend>(std::move(inner), tap);
+  };
+  return seam;
+}
+
+inline bool has_note(const Medium& medium, const std::string& words) {
+  for (const std::string& note : medium.promises().notes) {
+    if (note.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+inline Bytes read_back(Medium& medium, std::uint64_t at, std::uint64_t size_bytes) {
+  Bytes bytes(size_bytes);
+  medium.read(at, bytes);
+  return bytes;
+}
+
+template <class Call>
+Errc code_of(Call call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  FAIL("no error was thrown");
+  return Errc::io;
+}
+
+}  // namespace tensorshelf::testing

@@ -1,0 +1,151 @@
+// Every medium that can be had here, one row each, as a test sees it: open it, open it again, and
+// what it must promise. Real devices join by environment variable (they are overwritten!):
+//   TENSORSHELF_TEST_FSDAX   a directory on a DAX file system
+//   TENSORSHELF_TEST_DEVDAX  a DevDAX character device
+//   TENSORSHELF_TEST_BLOCK   a block device
+// Files go to TENSORSHELF_TEST_DIR, or where temporary files go.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "media/media.hpp"
+
+namespace tensorshelf {
+
+struct MediaRow {
+  std::string name;
+  std::string medium;               // what Promises::medium says
+  std::vector<Survives> survives;   // any of these is right here
+  std::vector<std::string> says;    // words that Promises::detail must have
+  std::vector<std::string> omits;   // words that it must not have
+  std::filesystem::path directory;  // for a file of each test's own
+  std::filesystem::path device;     // or a device, which decides its size itself
+  std::function<std::unique_ptr<Medium>(std::shared_ptr<ShelfFile>, std::uint64_t max_size)> make;
+
+  bool in_memory() const { return directory.empty() && device.empty(); }
+  bool on_device() const { return !device.empty(); }
+};
+
+inline std::filesystem::path environment_path(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+inline std::vector<MediaRow> media_rows() {
+  const auto pmem = [](std::shared_ptr<ShelfFile> file, std::uint64_t max_size) {
+    return make_pmem_medium(std::move(file), max_size);
+  };
+  const auto block = [](bool io_uring, bool direct) {
+    return [=](std::shared_ptr<ShelfFile> file, std::uint64_t max_size) {
+      return make_block_medium(
+          std::move(file), max_size,
+          {.buffer_bytes = 1 << 20, .queue_depth = 4, .io_uring = io_uring, .direct = direct});
+    };
+  };
+  using enum Survives;
+  std::filesystem::path files = environment_path("TENSORSHELF_TEST_DIR");
+  if (files.empty()) files = std::filesystem::temp_directory_path();
+  const std::vector<Survives> any_file = {process_crash, power_loss};  // a tmpfs or a disk
+
+  std::vector<MediaRow> rows = {
+      {"memory",
+       "memory",
+       {nothing},
+       {},
+       {},
+       {},
+       {},
+       [](const std::shared_ptr<ShelfFile>&, std::uint64_t max_size) {
+         return make_memory_medium(0, max_size);
+       }},
+      {"block file", "block", any_file, {}, {}, files, {}, block(true, true)},
+      {"block file, pwrite", "block", any_file, {}, {"io_uring"}, files, {}, block(false, true)},
+      {"block file, buffered", "block", any_file, {}, {"O_DIRECT"}, files, {}, block(true, false)},
+      {"block file, pwrite, buffered",
+       "block",
+       any_file,
+       {},
+       {"io_uring", "O_DIRECT"},
+       files,
+       {},
+       block(false, false)},
+  };
+  if (pmem_supported() && std::filesystem::is_directory("/dev/shm")) {
+    rows.push_back({"pmem tmpfs", "pmem", {process_crash}, {"tmpfs"}, {}, "/dev/shm", {}, pmem});
+  }
+  if (const auto path = environment_path("TENSORSHELF_TEST_FSDAX"); !path.empty()) {
+    rows.push_back({"pmem FS-DAX", "pmem", {power_loss}, {"FS-DAX"}, {}, path, {}, pmem});
+  }
+  if (const auto path = environment_path("TENSORSHELF_TEST_DEVDAX"); !path.empty()) {
+    rows.push_back({"pmem DevDAX", "pmem", {power_loss}, {"DevDAX"}, {}, {}, path, pmem});
+  }
+  if (const auto path = environment_path("TENSORSHELF_TEST_BLOCK"); !path.empty()) {
+    rows.push_back({"block device",
+                    "block",
+                    {power_loss},
+                    {"io_uring", "O_DIRECT"},
+                    {},
+                    {},
+                    path,
+                    block(true, true)});
+  }
+  return rows;
+}
+
+// One medium of a row, in a file of its own, which goes with it.
+class MediumUnderTest {
+ public:
+  static constexpr std::uint64_t kCapBytes = 6 * 1024 * 1024;
+
+  explicit MediumUnderTest(const MediaRow& row) : row_(row) {
+    static int serial = 0;
+    if (row.on_device()) {
+      path_ = row.device;
+    } else if (!row.in_memory()) {
+      path_ = row.directory /
+              ("tensorshelf_media_" + std::to_string(::getpid()) + "_" + std::to_string(++serial));
+    }
+    reopen();
+  }
+  MediumUnderTest(const MediumUnderTest&) = delete;
+  MediumUnderTest& operator=(const MediumUnderTest&) = delete;
+  ~MediumUnderTest() {
+    medium_.reset();
+    std::error_code ignored;
+    if (!row_.on_device() && !row_.in_memory()) std::filesystem::remove(path_, ignored);
+  }
+
+  GuardedMedium& operator*() { return *medium_; }
+  GuardedMedium* operator->() { return medium_.get(); }
+  const std::filesystem::path& path() const { return path_; }
+
+  // Closes the medium and its file, and opens them again.
+  void reopen() {
+    medium_.reset();
+    medium_ = std::make_unique<GuardedMedium>(row_.make(open_file(), kCapBytes));
+  }
+
+ private:
+  std::shared_ptr<ShelfFile> open_file() const {
+    if (row_.in_memory()) return nullptr;
+    if (std::filesystem::exists(path_)) {
+      return std::make_shared<ShelfFile>(ShelfFile::open(path_, true));
+    }
+    auto file = std::make_shared<ShelfFile>(ShelfFile::create(path_));
+    file->publish(false);
+    return file;
+  }
+
+  const MediaRow row_;
+  std::filesystem::path path_;
+  std::unique_ptr<GuardedMedium> medium_;
+};
+
+}  // namespace tensorshelf

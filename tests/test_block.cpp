@@ -1,0 +1,355 @@
+// The block medium on a real file: joining, order, tails, reading, growing, threads. Faults stand
+// in test_block_faults.cpp, fallbacks in test_block_fallbacks.cpp.
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <xxhash.h>
+
+#include <thread>
+
+#include "block_fixture.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1024 * 1024;
+using ByteSpan = std::span<const std::byte>;
+
+std::uint64_t reference_hash(ByteSpan bytes, std::uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+// How the same test runs: through io_uring and through pwrite.
+BlockTuning tuning_of(bool io_uring) {
+  BlockTuning tuning;
+  tuning.io_uring = io_uring;
+  return tuning;
+}
+
+}  // namespace
+
+TEST_CASE("10,000 consecutive pages become a few large device writes") {
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  const Folder folder;
+  const auto tap = std::make_shared<Tap>();
+  const auto medium = make_block_medium(folder.create(), 0, tuning_of(io_uring), tapped(tap));
+  constexpr std::uint64_t kPages = 10'000;
+  medium->reserve(kPages * kPageBytes);
+  tap->submitted.clear();
+
+  const Bytes data = random_bytes(kPages * kPageBytes, 1);
+  Ticket last;
+  bool hashes_match = true;
+  for (std::uint64_t i = 0; i < kPages; ++i) {
+    const ByteSpan page = ByteSpan(data).subspan(i * kPageBytes, kPageBytes);
+    last = medium->write(i * kPageBytes, page, i);
+    hashes_match = hashes_match && last.checksum == reference_hash(page, i);
+  }
+  medium->wait(last);
+  medium->barrier();
+  REQUIRE(hashes_match);
+  REQUIRE(tap->submitted.size() <=
+          round_up(data.size(), BlockTuning{}.buffer_bytes) / BlockTuning{}.buffer_bytes);
+  REQUIRE(bytes_on_disk(folder.file()) == data);
+}
+
+TEST_CASE("streams that alternate are joined each for itself") {
+  const Folder folder;
+  const auto tap = std::make_shared<Tap>();
+  const auto medium = make_block_medium(folder.create(), 0, {}, tapped(tap));
+  constexpr std::uint64_t kStreamBytes = 2 * MiB;
+  medium->reserve(3 * kStreamBytes);
+  tap->submitted.clear();
+
+  const Bytes data = random_bytes(3 * kStreamBytes, 2);
+  Ticket last;
+  for (std::uint64_t at = 0; at < kStreamBytes; at += kPageBytes) {
+    for (std::uint64_t stream = 0; stream < 3; ++stream) {
+      const std::uint64_t place = stream * kStreamBytes + at;
+      last = medium->write(place, ByteSpan(data).subspan(place, kPageBytes), 0);
+    }
+  }
+  medium->wait(last);
+  REQUIRE(tap->submitted.size() == 3);
+  REQUIRE(bytes_on_disk(folder.file()) == data);
+}
+
+TEST_CASE("writes of odd length are padded with zeros to the page") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), 0, {});
+  const std::uint64_t size_bytes = GENERATE(std::uint64_t{1}, 8, 4095, 4096, 4097, MiB - 1, MiB);
+  CAPTURE(size_bytes);
+  const std::uint64_t pages_bytes = round_up(size_bytes, kPageBytes);
+  medium->reserve(2 * pages_bytes + kPageBytes);
+  const Bytes dirt(pages_bytes, std::byte{0xEE});
+  medium->wait(medium->write(0, dirt, 0));
+
+  const Bytes first = random_bytes(size_bytes, 3);
+  const Bytes second = random_bytes(size_bytes, 4);
+  REQUIRE(medium->write(0, first, 7).checksum == reference_hash(first, 7));
+  medium->wait(medium->write(pages_bytes, second, 7));
+
+  Bytes expected = first;
+  expected.resize(pages_bytes);
+  expected.insert(expected.end(), second.begin(), second.end());
+  expected.resize(2 * pages_bytes + kPageBytes);
+  REQUIRE(bytes_on_disk(folder.file()) == expected);
+}
+
+TEST_CASE("an empty write is a hash and nothing else") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), 0, {});
+  medium->reserve(kPageBytes);
+  const Ticket ticket = medium->write(0, {}, 5);
+  medium->wait(ticket);
+  REQUIRE(ticket.checksum == reference_hash({}, 5));
+  REQUIRE(bytes_on_disk(folder.file()) == Bytes(kPageBytes));
+}
+
+TEST_CASE("overlapping writes land in program order, whatever the device does") {
+  // The device performs newest first; a buffer is 1 MiB, so several are in flight.
+  const Folder folder;
+  BlockSeam seam;
+  seam.wrap = [](std::unique_ptr<BlockBackend> inner) {
+    return std::make_unique<NewestFirstBackend>(std::move(inner));
+  };
+  BlockTuning tuning;
+  tuning.buffer_bytes = MiB;
+  const bool direct = GENERATE(true, false);
+  tuning.direct = direct;
+  const auto medium = make_block_medium(folder.create(), 0, tuning, seam);
+  constexpr std::uint64_t kRegionBytes = 3 * MiB;
+  medium->reserve(kRegionBytes);
+
+  const std::uint64_t seed = std::random_device{}();
+  CAPTURE(seed, direct);
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t limit) { return random() % limit; };
+  Bytes model(kRegionBytes);
+  Ticket last;
+  for (int i = 0; i < 1500; ++i) {
+    const std::uint64_t kind = below(20);
+    const std::uint64_t at = below(kRegionBytes / kPageBytes) * kPageBytes;
+    const std::uint64_t room = kRegionBytes - at;
+    const std::uint64_t size_bytes = std::min(room, kind < 3 ? MiB : 1 + below(5 * kPageBytes));
+    if (kind < 16) {
+      const Bytes bytes = random_bytes(size_bytes, random());
+      last = medium->write(at, bytes, 0);
+      std::memcpy(&model[at], bytes.data(), size_bytes);
+      std::memset(&model[at + size_bytes], 0, round_up(size_bytes, kPageBytes) - size_bytes);
+    } else if (kind == 16) {
+      medium->wait(last);
+    } else if (kind == 17) {
+      const std::uint64_t word = random();
+      medium->store_word(at + 8, word);
+      std::memcpy(&model[at + 8], &word, sizeof word);
+    } else {
+      const std::uint64_t skip = below(std::min(room, kPageBytes));
+      const Bytes expected(model.begin() + static_cast<std::ptrdiff_t>(at + skip),
+                           model.begin() + static_cast<std::ptrdiff_t>(
+                                               std::min(at + skip + size_bytes, kRegionBytes)));
+      REQUIRE(read_back(*medium, at + skip, expected.size()) == expected);
+    }
+  }
+  medium->wait(last);
+  medium->barrier();
+  REQUIRE(bytes_on_disk(folder.file()) == model);
+}
+
+TEST_CASE("a rewrite of bytes that an open buffer holds costs no device write") {
+  const Folder folder;
+  const auto tap = std::make_shared<Tap>();
+  const auto medium = make_block_medium(folder.create(), 0, {}, tapped(tap));
+  medium->reserve(MiB);
+  tap->submitted.clear();
+  const Bytes bytes = random_bytes(64 * 1024, 5);
+  Ticket last = medium->write(0, bytes, 0);
+  for (int i = 0; i < 1000; ++i) last = medium->write(kPageBytes, Bytes(8, std::byte{7}), 0);
+  medium->wait(last);
+  REQUIRE(tap->submitted.size() == 1);
+  REQUIRE(read_back(*medium, kPageBytes, 8) == Bytes(8, std::byte{7}));
+}
+
+TEST_CASE("reads of any alignment see every write that returned") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), 0, {});
+  constexpr std::uint64_t kSize = 5 * MiB;
+  medium->reserve(kSize);
+  const Bytes data = random_bytes(kSize, 6);
+  for (std::uint64_t at = 0; at < kSize; at += MiB) {
+    medium->write(at, ByteSpan(data).subspan(at, MiB), 0);
+  }
+  struct Case {
+    std::uint64_t at, size_bytes, shift;  // shift: of the target from page alignment
+  };
+  const auto c = GENERATE(Case{0, kSize, 0}, Case{0, kSize, 8}, Case{1, kSize - 2, 0},
+                          Case{4096, 4096, 0}, Case{4095, 2, 3}, Case{MiB - 1, MiB + 2, 4095},
+                          Case{kSize - 1, 1, 0}, Case{kPageBytes, 2 * MiB + 5, 0});
+  CAPTURE(c.at, c.size_bytes, c.shift);
+  const PageMemory memory(kSize + kPageBytes);
+  const std::span<std::byte> target = memory.bytes().subspan(c.shift, c.size_bytes);
+  medium->read(c.at, target);
+  REQUIRE(std::memcmp(target.data(), &data[c.at], c.size_bytes) == 0);
+}
+
+TEST_CASE("a word is replaced and its page keeps all else") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), 0, {});
+  medium->reserve(4 * kPageBytes);
+  Bytes data = random_bytes(4 * kPageBytes, 8);
+  medium->write(0, data, 0);  // not waited for: store_word must not overtake it
+  const std::uint64_t at = GENERATE(std::uint64_t{0}, 8, 4088, 4096, 2 * 4096 + 512, 4 * 4096 - 8);
+  const std::uint64_t word = 0x0123456789ABCDEF;
+  medium->store_word(at, word);
+  medium->barrier();
+  std::memcpy(&data[at], &word, sizeof word);
+  REQUIRE(bytes_on_disk(folder.file()) == data);
+}
+
+TEST_CASE("many threads write and read at once") {
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  const Folder folder;
+  BlockTuning tuning = tuning_of(io_uring);
+  tuning.queue_depth = GENERATE(1u, 2u, 8u);
+  CAPTURE(tuning.queue_depth);
+  tuning.buffer_bytes = MiB;
+  const auto medium = make_block_medium(folder.create(), 0, tuning);
+  constexpr unsigned kThreads = 6;
+  constexpr std::uint64_t kEach = 3 * MiB;
+  medium->reserve(kThreads * kEach);
+  const Bytes data = random_bytes(kThreads * kEach, 9);
+
+  std::vector<std::thread> threads;
+  std::vector<int> good(kThreads, 0);
+  for (unsigned t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(t);
+      const std::uint64_t start = t * kEach;
+      Ticket last;
+      for (std::uint64_t at = start; at < start + kEach;) {
+        const std::uint64_t size_bytes =
+            std::min(start + kEach - at, (1 + random() % 64) * kPageBytes);
+        last = medium->write(at, ByteSpan(data).subspan(at, size_bytes), t);
+        at += size_bytes;
+        if (random() % 8 == 0) medium->wait(last);
+      }
+      Bytes back(kEach);
+      medium->read(start, back);
+      good[t] = std::memcmp(back.data(), &data[start], kEach) == 0 ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(good == std::vector<int>(kThreads, 1));
+  medium->wait(Ticket{~std::uint64_t{0}, 0});
+  medium->barrier();
+  REQUIRE(bytes_on_disk(folder.file()) == data);
+}
+
+TEST_CASE("a thread may exit while its writes are under way") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), 0, {.direct = GENERATE(true, false)});
+  constexpr std::uint64_t kSize = 16 * MiB;
+  medium->reserve(kSize);
+  const Bytes data = random_bytes(kSize, 10);
+  std::thread([&] {
+    for (std::uint64_t at = 0; at < kSize; at += MiB) {
+      medium->write(at, ByteSpan(data).subspan(at, MiB), 0);
+    }
+  }).join();
+  medium->wait(Ticket{~std::uint64_t{0}, 0});
+  REQUIRE(bytes_on_disk(folder.file()) == data);
+}
+
+TEST_CASE("new room reads as zero, is allocated, and holds no unwritten extent") {
+  const Folder folder;
+  const auto file = folder.create();
+  const auto medium = make_block_medium(file, 0, {.direct = GENERATE(true, false)});
+  REQUIRE(medium->reserve(0) == 0);
+  REQUIRE(medium->reserve(1) == kPageBytes);
+  const Bytes data = random_bytes(kPageBytes, 11);
+  medium->write(0, data, 0);  // open while the file grows
+  REQUIRE(medium->reserve(9 * MiB) == 9 * MiB);
+  REQUIRE(medium->reserve(MiB) == 9 * MiB);
+  REQUIRE(read_back(*medium, 0, kPageBytes) == data);
+  REQUIRE(read_back(*medium, kPageBytes, 9 * MiB - kPageBytes) == Bytes(9 * MiB - kPageBytes));
+
+  constexpr unsigned kExtents = 64;
+  std::vector<std::byte> room(sizeof(fiemap) + kExtents * sizeof(fiemap_extent));
+  auto* const map = reinterpret_cast<fiemap*>(room.data());
+  map->fm_length = FIEMAP_MAX_OFFSET;
+  map->fm_flags = FIEMAP_FLAG_SYNC;
+  map->fm_extent_count = kExtents;
+  if (::ioctl(file->fd(), FS_IOC_FIEMAP, map) != 0) {
+    WARN("skipped: extents, which this file system does not list");
+    return;
+  }
+  std::uint64_t mapped_bytes = 0;
+  for (unsigned i = 0; i < map->fm_mapped_extents; ++i) {
+    mapped_bytes += map->fm_extents[i].fe_length;
+    REQUIRE((map->fm_extents[i].fe_flags & FIEMAP_EXTENT_UNWRITTEN) == 0);
+  }
+  REQUIRE(mapped_bytes == 9 * MiB);
+}
+
+TEST_CASE("a read-only medium reads, and sees the writer's growth") {
+  const Folder folder;
+  const auto writer = make_block_medium(folder.create(), 0, {});
+  writer->reserve(MiB);
+  const auto reader =
+      make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false)), 0, {});
+  REQUIRE(reader->reserve(0) == MiB);
+  const Bytes data = random_bytes(MiB, 12);
+  writer->reserve(2 * MiB);
+  writer->wait(writer->write(MiB, data, 0));
+  REQUIRE(reader->reserve(0) == 2 * MiB);
+  REQUIRE(read_back(*reader, MiB, MiB) == data);
+  REQUIRE(reader->promises().detail.find("read-only") != std::string::npos);
+}
+
+TEST_CASE("opening changes no byte of a file that is there") {
+  const Folder folder;
+  const std::uint64_t size_bytes = GENERATE(std::uint64_t{0}, 100, 4096, 4097, 100'000);
+  CAPTURE(size_bytes);
+  const Bytes data = random_bytes(size_bytes, 13);
+  const int fd = ::open(folder.file().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  REQUIRE(::write(fd, data.data(), data.size()) == static_cast<ssize_t>(data.size()));
+  ::close(fd);
+  const auto medium =
+      make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true)), 0, {});
+  REQUIRE(medium->reserve(0) == size_bytes / kPageBytes * kPageBytes);
+  REQUIRE(bytes_on_disk(folder.file()) == data);
+}
+
+TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
+  const Folder folder;
+  auto medium = make_block_medium(folder.create(), 0, {});
+  medium->reserve(8 * MiB);
+  const Bytes data = random_bytes(8 * MiB, 14);
+  for (std::uint64_t at = 0; at < 8 * MiB; at += MiB) {
+    medium->write(at, ByteSpan(data).subspan(at, MiB), 0);
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    medium.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  medium->wait(Ticket{~std::uint64_t{0}, 0});
+  REQUIRE(bytes_on_disk(folder.file()) == data);
+}
+
+TEST_CASE("tuning that cannot work is refused") {
+  const Folder folder;
+  const auto file = folder.create();
+  const auto tuning = GENERATE(BlockTuning{.buffer_bytes = 0}, BlockTuning{.buffer_bytes = 4096},
+                               BlockTuning{.buffer_bytes = MiB + 4096},
+                               BlockTuning{.queue_depth = 0}, BlockTuning{.queue_depth = 5000});
+  REQUIRE(code_of([&] { make_block_medium(file, 0, tuning); }) == Errc::bad_argument);
+}

@@ -1,0 +1,327 @@
+// Each fallback of the block medium, provoked by the real refusal where a child process can
+// provoke it (seccomp, limits, a full tmpfs), and what promises() then says.
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/loop.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+
+#include "block_fixture.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1024 * 1024;
+
+// Runs `body` in a child, which may then lose rights for good; gives back what it returned: empty
+// for success, else what was wrong.
+std::string in_child(const std::function<std::string()>& body) {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::string said;
+    try {
+      said = body();
+    } catch (const std::exception& error) {
+      said = std::string("threw: ") + error.what();
+    }
+    const auto ignored = ::write(ends[1], said.data(), said.size());
+    static_cast<void>(ignored);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char piece[4096];
+  for (ssize_t got = 0; (got = ::read(ends[0], piece, sizeof piece)) > 0;) {
+    said.append(piece, static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  if (!WIFEXITED(status)) said += " (died)";
+  return said;
+}
+
+// From here on the system call fails with `error`, in this process.
+bool refuse_call(long number, int error) {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{4, code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// Grows, writes, makes durable and reads back; what was wrong, or nothing.
+std::string exercise(Medium& medium) {
+  const Bytes data = random_bytes(9 * MiB, 1);
+  medium.reserve(data.size() + kPageBytes);
+  Ticket last;
+  for (std::uint64_t at = 0; at < data.size(); at += MiB) {
+    last = medium.write(at, std::span<const std::byte>(data).subspan(at, MiB), 0);
+  }
+  medium.wait(last);
+  medium.store_word(data.size() + 8, 42);
+  medium.barrier();
+  Bytes back(data.size());
+  medium.read(0, back);
+  if (back != data) return "other bytes came back";
+  std::uint64_t word = 0;
+  medium.read(data.size() + 8, std::as_writable_bytes(std::span(&word, 1)));
+  return word == 42 ? "" : "another word came back";
+}
+
+bool uring_works_here() {
+  const Folder folder;
+  return make_block_medium(folder.create(), 0, {})->promises().detail.find("io_uring") !=
+         std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("switching features off is obeyed and reported") {
+  const bool io_uring = GENERATE(true, false);
+  const bool direct = GENERATE(true, false);
+  CAPTURE(io_uring, direct);
+  const Folder folder;
+  BlockTuning tuning;
+  tuning.io_uring = io_uring;
+  tuning.direct = direct;
+  const auto file = folder.create();
+  const auto medium = make_block_medium(file, 0, tuning);
+  REQUIRE(exercise(*medium) == "");
+  REQUIRE(has_note(*medium, "io_uring switched off by option") == !io_uring);
+  REQUIRE(has_note(*medium, "O_DIRECT switched off by option") == !direct);
+  const Promises promises = medium->promises();
+  REQUIRE(promises.medium == "block");
+  REQUIRE(promises.detail.starts_with("file on "));
+  REQUIRE_FALSE(promises.mapped);
+  REQUIRE_FALSE(promises.needs_flush);
+  REQUIRE(promises.atomic_bytes >= 512);
+  if (!io_uring) REQUIRE(promises.detail.find("pwrite") != std::string::npos);
+  if (!direct) {
+    REQUIRE(promises.detail.find("buffered") != std::string::npos);
+    REQUIRE((::fcntl(file->fd(), F_GETFL) & O_DIRECT) == 0);
+  }
+}
+
+TEST_CASE("io_uring refused by seccomp: pwrite, with cause and remedy") {
+  if (!io_uring_supported()) {
+    WARN("skipped: seccomp on io_uring (built without liburing)");
+    return;
+  }
+  struct Case {
+    long call;
+    int error;
+    const char* words;
+  };
+  const auto c = GENERATE(Case{SYS_io_uring_setup, EPERM, "kernel.io_uring_disabled"},
+                          Case{SYS_io_uring_setup, ENOSYS, "CONFIG_IO_URING"},
+                          Case{SYS_io_uring_setup, ENOMEM, "ulimit -l"},
+                          Case{SYS_io_uring_enter, EPERM, "kernel.io_uring_disabled"});
+  CAPTURE(c.call, c.error);
+  const Folder folder;
+  const auto file = folder.create();
+  const std::string said = in_child([&]() -> std::string {
+    if (!refuse_call(c.call, c.error)) return "no seccomp";
+    const auto medium = make_block_medium(file, 0, {});
+    if (!has_note(*medium, c.words)) return "no such note";
+    if (medium->promises().detail.find("pwrite") == std::string::npos) return "not pwrite";
+    return exercise(*medium);
+  });
+  if (said == "no seccomp") {
+    WARN("skipped: seccomp, which is not allowed here");
+    return;
+  }
+  REQUIRE(said == "");
+}
+
+TEST_CASE("registering refused: io_uring goes on without") {
+  if (!uring_works_here()) {
+    WARN("skipped: io_uring does not work here");
+    return;
+  }
+  const Folder folder;
+  const auto file = folder.create();
+  const std::string said = in_child([&]() -> std::string {
+    if (!refuse_call(SYS_io_uring_register, ENOMEM)) return "no seccomp";
+    const auto medium = make_block_medium(file, 0, {});
+    if (medium->promises().detail.find("io_uring") == std::string::npos) return "not io_uring";
+    if (std::string wrong = exercise(*medium); !wrong.empty()) return wrong;
+    return has_note(*medium, "buffers not registered (ENOMEM") ? "" : "no such note";
+  });
+  if (said == "no seccomp") {
+    WARN("skipped: seccomp, which is not allowed here");
+    return;
+  }
+  REQUIRE(said == "");
+}
+
+TEST_CASE("a low RLIMIT_MEMLOCK costs the registered buffers only") {
+  if (!uring_works_here()) {
+    WARN("skipped: io_uring does not work here");
+    return;
+  }
+  const Folder folder;
+  const auto file = folder.create();
+  const std::string said = in_child([&]() -> std::string {
+    const rlimit low{64 * 1024, 64 * 1024};
+    if (::setrlimit(RLIMIT_MEMLOCK, &low) != 0) return "no limit";
+    // Root may lock what it likes, so be nobody.
+    if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return "no setresuid";
+    const auto medium = make_block_medium(file, 0, {});
+    if (std::string wrong = exercise(*medium); !wrong.empty()) return wrong;
+    return has_note(*medium, "RLIMIT_MEMLOCK is 64.0 KiB") ? "" : "no such note";
+  });
+  REQUIRE(said == "");
+}
+
+TEST_CASE("O_DIRECT refused at the flag, the read or the write: buffered, and said so") {
+  enum class At { flag, read, write };
+  const At refused_at = GENERATE(At::flag, At::read, At::write);
+  const int error = GENERATE(EINVAL, EOPNOTSUPP);
+  const bool fresh = GENERATE(true, false);
+  if (fresh && refused_at == At::read) return;  // an empty file is not read
+  CAPTURE(static_cast<int>(refused_at), error, fresh);
+  const Folder folder;
+  const auto file = folder.create();
+  const Bytes before = random_bytes(fresh ? 0 : 3 * kPageBytes, 2);
+  REQUIRE(::pwrite(file->fd(), before.data(), before.size(), 0) ==
+          static_cast<ssize_t>(before.size()));
+
+  BlockSeam seam;
+  const ProbeCalls real = real_probe_calls();
+  seam.probe.set_direct = [&](int fd, bool direct) {
+    return refused_at == At::flag && direct ? -error : real.set_direct(fd, direct);
+  };
+  seam.probe.read = [&](int fd, std::uint64_t at, std::span<std::byte> bytes) {
+    return refused_at == At::read ? std::int64_t{-error} : real.read(fd, at, bytes);
+  };
+  seam.probe.write = [&](int fd, std::uint64_t at, std::span<const std::byte> bytes) {
+    return refused_at == At::write ? std::int64_t{-error} : real.write(fd, at, bytes);
+  };
+  const auto medium = make_block_medium(file, 0, {}, seam);
+  REQUIRE(bytes_on_disk(folder.file()) == before);
+  REQUIRE((::fcntl(file->fd(), F_GETFL) & O_DIRECT) == 0);
+  REQUIRE(has_note(*medium, "O_DIRECT refused by the file system"));
+  REQUIRE(medium->promises().detail.find("buffered") != std::string::npos);
+  REQUIRE(exercise(*medium) == "");
+}
+
+TEST_CASE("through a read-only descriptor nothing is written, not even to probe") {
+  const Folder folder;
+  make_block_medium(folder.create(), 0, {})->reserve(MiB);
+  BlockSeam seam;
+  unsigned writes = 0;
+  seam.probe.write = [&](int, std::uint64_t, std::span<const std::byte> bytes) {
+    ++writes;
+    return static_cast<std::int64_t>(bytes.size());
+  };
+  const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false));
+  const auto medium = make_block_medium(file, 0, {}, seam);
+  REQUIRE(read_back(*medium, 0, MiB) == Bytes(MiB));
+  REQUIRE(writes == 0);
+}
+
+TEST_CASE("the cap on a file's growth") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), 2 * MiB, {});
+  REQUIRE(medium->reserve(2 * MiB) == 2 * MiB);
+  try {
+    medium->reserve(2 * MiB + 1);
+    FAIL("grew beyond the cap");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::full);
+    REQUIRE(std::string(error.what()).find("2.0 MiB") != std::string::npos);
+    REQUIRE_FALSE(error.remedy().empty());
+  }
+  REQUIRE(medium->reserve(0) == 2 * MiB);
+}
+
+TEST_CASE("a full file system: Errc::full, the file as long as before") {
+  const Folder folder;
+  std::filesystem::create_directory(folder.file("small"));
+  const std::string said = in_child([&]() -> std::string {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", folder.file("small").c_str(), "tmpfs", 0, "size=8m") != 0) {
+      return "no mount";
+    }
+    const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("small/a.shelf")));
+    file->publish(false);
+    const auto medium = make_block_medium(file, 0, {});
+    const Promises promises = medium->promises();
+    if (promises.survives != Survives::process_crash) return "tmpfs survives " + promises.detail;
+    if (promises.detail.find("tmpfs") == std::string::npos) return promises.detail;
+    medium->reserve(4 * MiB);
+    const Bytes data = random_bytes(MiB, 3);
+    medium->wait(medium->write(0, data, 0));
+    try {
+      medium->reserve(64 * MiB);
+      return "grew beyond the file system";
+    } catch (const Error& error) {
+      if (error.code() != Errc::full) return std::string("other code: ") + error.what();
+      const std::string text = error.what();
+      for (const char* word : {"a.shelf", "64.0 MiB", "free"}) {
+        if (text.find(word) == std::string::npos) return "unnamed in: " + text;
+      }
+    }
+    if (file->size_bytes() != 4 * MiB) return "the file kept another length";
+    if (read_back(*medium, 0, MiB) != data) return "other bytes came back";
+    medium->wait(medium->write(MiB, data, 0));
+    medium->barrier();
+    return medium->reserve(5 * MiB) == 5 * MiB ? "" : "no growth after the failed one";
+  });
+  if (said == "no mount") {
+    WARN("skipped: a full tmpfs, which needs the right to mount");
+    return;
+  }
+  REQUIRE(said == "");
+}
+
+TEST_CASE("a raw block device: its size decides") {
+  const Folder folder;
+  constexpr std::uint64_t kDevice = 16 * MiB;
+  const auto backing = folder.create("backing.img");
+  make_block_medium(backing, 0, {})->reserve(kDevice);
+  const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
+  if (control >= 0) ::close(control);
+  const std::string path = "/dev/loop" + std::to_string(number);
+  const int loop = number < 0 ? -1 : ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (loop < 0 || ::ioctl(loop, LOOP_SET_FD, backing->fd()) != 0) {
+    if (loop >= 0) ::close(loop);
+    WARN("skipped: a loop device, which needs root");
+    return;
+  }
+  loop_info64 info{};
+  info.lo_flags = LO_FLAGS_AUTOCLEAR;  // gone when the last descriptor closes
+  ::ioctl(loop, LOOP_SET_STATUS64, &info);
+  {
+    const auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
+    REQUIRE(file->kind() == FileKind::block_device);
+    const auto medium = make_block_medium(file, 0, {});
+    REQUIRE(medium->promises().detail.starts_with("block device"));
+    REQUIRE(medium->reserve(0) == kDevice);
+    REQUIRE(medium->reserve(kDevice) == kDevice);
+    REQUIRE(code_of([&] { medium->reserve(kDevice + 1); }) == Errc::full);
+    REQUIRE(exercise(*medium) == "");
+  }
+  ::ioctl(loop, LOOP_CLR_FD);
+  ::close(loop);
+}

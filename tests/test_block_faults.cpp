@@ -1,0 +1,250 @@
+// Injected faults of the device: none is lost, each is sticky through the guard (I8), and what can
+// be carried on is carried on.
+#include <cerrno>
+#include <thread>
+
+#include "block_fixture.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::uint64_t MiB = 1024 * 1024;
+constexpr std::uint64_t kSize = 8 * MiB;
+
+struct Rig {
+  explicit Rig(bool io_uring = true, unsigned queue_depth = 4) {
+    BlockTuning tuning;
+    tuning.buffer_bytes = MiB;
+    tuning.queue_depth = queue_depth;
+    tuning.io_uring = io_uring;
+    medium = make_block_medium(folder.create(), 0, tuning, tapped(tap));
+    medium->reserve(kSize);
+    *tap = Tap{};
+  }
+  Ticket write_all() {
+    Ticket last;
+    for (std::uint64_t at = 0; at < kSize; at += MiB) {
+      last = medium->write(at, std::span<const std::byte>(data).subspan(at, MiB), 0);
+    }
+    return last;
+  }
+
+  Folder folder;
+  std::shared_ptr<Tap> tap = std::make_shared<Tap>();
+  std::unique_ptr<Medium> medium;
+  Bytes data = random_bytes(kSize, 1);
+};
+
+}  // namespace
+
+TEST_CASE("a failed completion is thrown, with its errno, and again") {
+  struct Fault {
+    std::int64_t result;
+    int os_error;
+    const char* text;
+  };
+  //                                    result    errno    says
+  const auto fault = GENERATE(
+      Fault{-EIO, EIO, "Input/output error"}, Fault{-ENODATA, ENODATA, "No data available"},
+      Fault{-ENOSPC, ENOSPC, "No space left"}, Fault{-EINVAL, EINVAL, "Invalid argument"},
+      Fault{0, 0, "only 0 of 1048576 bytes"});
+  const unsigned nth = GENERATE(0u, 3u, 7u);
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(fault.result, nth, io_uring);
+  Rig rig(io_uring);
+  rig.tap->complete = [&](unsigned n, std::int64_t real) { return n == nth ? fault.result : real; };
+
+  // Met by a later write or by the wait: whichever comes first must not pass over it.
+  try {
+    rig.medium->wait(rig.write_all());
+    FAIL("the fault was lost");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::io);
+    REQUIRE(error.os_error() == fault.os_error);
+    REQUIRE(std::string(error.what()).find(fault.text) != std::string::npos);
+    REQUIRE(std::string(error.what()).find("a.shelf") != std::string::npos);
+    REQUIRE_FALSE(error.remedy().empty());
+  }
+  // Kept: no call that could lead to a commit goes on, and no fdatasync pretends.
+  const unsigned syncs = rig.tap->syncs;
+  REQUIRE(code_of([&] { rig.medium->wait(Ticket{1, 0}); }) == Errc::io);
+  REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+  REQUIRE(code_of([&] { rig.medium->write(0, Bytes(8), 0); }) == Errc::io);
+  REQUIRE(code_of([&] { rig.medium->store_word(0, 1); }) == Errc::io);
+  REQUIRE(code_of([&] { rig.medium->reserve(2 * kSize); }) == Errc::io);
+  REQUIRE(rig.tap->syncs == syncs);
+  REQUIRE_NOTHROW(read_back(*rig.medium, 0, kSize));  // what is there stays readable
+}
+
+TEST_CASE("after a failure nothing more reaches the device") {
+  Rig rig(true, 2);
+  rig.tap->complete = [](unsigned n, std::int64_t real) { return n == 0 ? -EIO : real; };
+  REQUIRE(code_of([&] { rig.medium->wait(rig.write_all()); }) == Errc::io);
+  const std::size_t submitted = rig.tap->submitted.size();
+  REQUIRE(code_of([&] { rig.medium->write(0, Bytes(kPageBytes), 0); }) == Errc::io);
+  REQUIRE_NOTHROW(read_back(*rig.medium, 0, kSize));
+  rig.medium.reset();
+  REQUIRE(rig.tap->submitted.size() == submitted);
+}
+
+TEST_CASE("the guard makes a background failure stick as Errc::failed") {
+  Rig rig;
+  rig.tap->complete = [](unsigned n, std::int64_t real) { return n == 2 ? -ENODATA : real; };
+  GuardedMedium guarded(std::move(rig.medium));
+  const auto commit = [&] {
+    Ticket last;
+    for (std::uint64_t at = 0; at < kSize; at += MiB) {
+      last = guarded.write(at, std::span<const std::byte>(rig.data).subspan(at, MiB), 0);
+    }
+    guarded.wait(last);
+  };
+  REQUIRE(code_of(commit) == Errc::io);
+  REQUIRE(guarded.failed());
+  REQUIRE(code_of(commit) == Errc::failed);
+  REQUIRE(code_of([&] { guarded.barrier(); }) == Errc::failed);
+}
+
+TEST_CASE("a short write is carried on until all is there") {
+  const std::uint64_t kept =
+      GENERATE(std::uint64_t{kPageBytes}, 3 * kPageBytes, 3 * kPageBytes + 512, MiB - 512);
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(kept, io_uring);
+  Rig rig(io_uring);
+  rig.tap->cut = [&](unsigned n, std::uint64_t size_bytes) {
+    return n % 3 == 0 ? std::min(kept, size_bytes) : size_bytes;
+  };
+  rig.medium->wait(rig.write_all());
+  REQUIRE(rig.tap->submitted.size() > kSize / MiB);
+  REQUIRE(bytes_on_disk(rig.folder.file()) == rig.data);
+}
+
+TEST_CASE("a device that never gets through a page is an error, not a loop") {
+  Rig rig;
+  rig.tap->cut = [](unsigned, std::uint64_t) { return std::uint64_t{512}; };
+  REQUIRE(code_of([&] { rig.medium->wait(rig.write_all()); }) == Errc::io);
+}
+
+TEST_CASE("work that the kernel cancelled unbegun is begun again") {
+  const int cause = GENERATE(ECANCELED, EINTR, EAGAIN);
+  Rig rig;
+  rig.tap->complete = [&](unsigned n, std::int64_t real) { return n % 2 == 0 ? -cause : real; };
+  rig.medium->wait(rig.write_all());
+  REQUIRE(bytes_on_disk(rig.folder.file()) == rig.data);
+
+  rig.tap->complete = [&](unsigned, std::int64_t) { return -cause; };  // for ever
+  REQUIRE(code_of([&] { rig.medium->wait(rig.write_all()); }) == Errc::io);
+}
+
+TEST_CASE("a ring that refuses to be entered is an error") {
+  Rig rig;
+  rig.tap->refuse_submit = [] { return -EBADR; };
+  REQUIRE(code_of([&] { rig.medium->wait(rig.write_all()); }) == Errc::io);
+  REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+}
+
+TEST_CASE("a backend that can no longer tell ends is an error, and nothing waits for ever") {
+  class BrokenBackend final : public BlockBackend {
+   public:
+    explicit BrokenBackend(std::unique_ptr<BlockBackend> inner) : inner_(std::move(inner)) {}
+    int submit(const DeviceWrite&) override { return 0; }
+    std::optional<DeviceCompletion> complete(bool block) override {
+      if (!block) return {};
+      return DeviceCompletion{DeviceCompletion::kBroken, -EBADF};
+    }
+    std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
+      return inner_->write_now(at, bytes);
+    }
+    std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
+      return inner_->read_now(at, bytes);
+    }
+    int sync() override { return inner_->sync(); }
+
+   private:
+    std::unique_ptr<BlockBackend> inner_;
+  };
+  const Folder folder;
+  const auto file = folder.create();
+  make_block_medium(file, 0, {})->reserve(MiB);
+  BlockSeam seam;
+  seam.wrap = [](std::unique_ptr<BlockBackend> inner) {
+    return std::make_unique<BrokenBackend>(std::move(inner));
+  };
+  const auto medium = make_block_medium(file, 0, {}, seam);
+  const Ticket ticket = medium->write(0, Bytes(MiB), 0);
+  REQUIRE(code_of([&] { medium->wait(ticket); }) == Errc::io);
+  REQUIRE(code_of([&] { medium->write(0, Bytes(8), 0); }) == Errc::io);
+  REQUIRE_NOTHROW(read_back(*medium, 0, MiB));
+}
+
+TEST_CASE("a failed fdatasync is kept and never repeated") {
+  Rig rig;
+  rig.medium->wait(rig.write_all());
+  rig.tap->sync = [](int) { return -EIO; };
+  REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+  rig.tap->sync = {};
+  REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+  REQUIRE(code_of([&] { rig.medium->store_word(0, 1); }) == Errc::io);
+  REQUIRE(rig.tap->syncs == 1);
+}
+
+TEST_CASE("a word that did not land whole is an error") {
+  const std::int64_t result = GENERATE(std::int64_t{-EIO}, -ENODATA, 0, 512);
+  Rig rig;
+  rig.tap->write_now = [&](std::int64_t) { return result; };
+  REQUIRE(code_of([&] { rig.medium->store_word(8, 1); }) == Errc::io);
+  rig.tap->write_now = {};
+  REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+}
+
+TEST_CASE("running full while growing loses nothing, and growing may be tried again") {
+  Rig rig;
+  rig.medium->wait(rig.write_all());
+  const int cause = GENERATE(ENOSPC, EDQUOT);
+  rig.tap->complete = [&](unsigned n, std::int64_t real) { return n == 10 ? -cause : real; };
+  try {
+    rig.medium->reserve(2 * kSize);
+    FAIL("the fault was lost");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::full);
+    REQUIRE_FALSE(error.remedy().empty());
+  }
+  REQUIRE(rig.medium->reserve(0) == kSize);
+  REQUIRE(bytes_on_disk(rig.folder.file()) == rig.data);
+  rig.tap->complete = {};
+  REQUIRE(rig.medium->reserve(2 * kSize) == 2 * kSize);
+  rig.medium->wait(rig.write_all());
+  rig.medium->barrier();
+}
+
+TEST_CASE("a failed barrier of the growth leaves the old size") {
+  Rig rig;
+  rig.tap->sync = [](int) { return -EIO; };
+  REQUIRE(code_of([&] { rig.medium->reserve(2 * kSize); }) == Errc::io);
+  REQUIRE(rig.medium->reserve(0) == kSize);
+  REQUIRE(std::filesystem::file_size(rig.folder.file()) == kSize);
+}
+
+TEST_CASE("one of many threads meets the fault, and none goes on") {
+  Rig rig;
+  rig.tap->complete = [](unsigned n, std::int64_t real) { return n == 4 ? -EIO : real; };
+  std::vector<int> failed(4, 0);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      try {
+        for (;;) {
+          for (std::uint64_t i = 0; i < 2; ++i) {
+            const std::uint64_t at = (t * 2 + i) * MiB;
+            rig.medium->write(at, std::span<const std::byte>(rig.data).subspan(at, MiB), 0);
+          }
+        }
+      } catch (const Error& error) {
+        failed[t] = error.code() == Errc::io ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  REQUIRE(failed == std::vector<int>(4, 1));
+}

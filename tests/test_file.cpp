@@ -1,0 +1,406 @@
+// The contract of src/media/file.hpp: one writer, names that appear whole or not at all, and an
+// error that says what to do for each thing that a path can turn out to be.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "catch.hpp"
+#include "media/file.hpp"
+#include "scratch.hpp"
+#include "tensorshelf/error.hpp"
+
+using namespace tensorshelf;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::optional<Error> error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<Errc> code_of(const std::function<void()>& body) {
+  const auto error = error_of(body);
+  return error ? std::optional(error->code()) : std::nullopt;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+void write_text(const ShelfFile& file, const std::string& text) {
+  REQUIRE(::pwrite(file.fd(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+}
+
+constexpr const char* kHolderPath = "TENSORSHELF_TEST_HOLDER_PATH";
+
+// Another program (this one, executed anew) that holds a path open for writing until destroyed.
+class Holder {
+ public:
+  explicit Holder(const fs::path& path) {
+    std::array<int, 2> to_child{}, from_child{};
+    REQUIRE(::pipe2(to_child.data(), O_CLOEXEC) == 0);
+    REQUIRE(::pipe2(from_child.data(), O_CLOEXEC) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(to_child[0], 0);
+      ::dup2(from_child[1], 1);
+      ::setenv(kHolderPath, path.c_str(), 1);
+      ::execl("/proc/self/exe", "test_file", "holder", static_cast<char*>(nullptr));
+      ::_exit(127);
+    }
+    REQUIRE(pid_ > 0);
+    ::close(to_child[0]);
+    ::close(from_child[1]);
+    stop_ = to_child[1];
+    char ready = 0;
+    REQUIRE(::read(from_child[0], &ready, 1) == 1);
+    ::close(from_child[0]);
+    REQUIRE(ready == '+');
+  }
+  Holder(const Holder&) = delete;
+  ~Holder() {
+    ::close(stop_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+  int stop_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("holder", "[.]") {  // run by Holder, in a process of its own
+  const char* path = ::getenv(kHolderPath);
+  REQUIRE(path != nullptr);
+  const ShelfFile file = ShelfFile::open(path, true);
+  REQUIRE(::write(1, "+", 1) == 1);
+  char end = 0;
+  REQUIRE(::read(0, &end, 1) == 0);
+}
+
+TEST_CASE("open: what is not a shelf's file is refused, and the text says why") {
+  const scratch::Directory dir;
+  scratch::put(dir / "file", "x");
+  fs::create_directory(dir / "directory");
+  REQUIRE(::mkfifo((dir / "fifo").c_str(), 0644) == 0);
+  fs::create_symlink("gone", dir / "broken");
+  fs::create_symlink("loop", dir / "loop");
+  const std::string too_long(300, 'n');
+
+  struct Row {
+    fs::path path;
+    Errc code;
+    const char* text;
+  };
+  const Row rows[] = {
+      {dir / "none", Errc::not_found, "no shelf at"},
+      {dir / "no/such/run.shelf", Errc::not_found, "does not exist"},
+      {dir / "file/run.shelf", Errc::not_found, "is no directory"},
+      {dir / "broken", Errc::not_found, "symbolic link to gone"},
+      {dir / "loop", Errc::not_a_shelf, "loops"},
+      {dir / "directory", Errc::not_a_shelf, "is a directory"},
+      {dir / "fifo", Errc::not_a_shelf, "is a FIFO"},
+      {"/dev/null", Errc::not_a_shelf, "character device"},
+      {dir / too_long.c_str(), Errc::bad_argument, "too long"},
+      {"", Errc::bad_argument, "empty"},
+  };
+  for (const Row& row : rows) {
+    for (const bool writable : {false, true}) {
+      INFO(row.path << (writable ? " for writing" : " for reading"));
+      const auto error = error_of([&] { ShelfFile::open(row.path, writable); });
+      REQUIRE(error);
+      CHECK(error->code() == row.code);
+      CHECK(contains(error->what(), row.text));
+      CHECK_FALSE(error->remedy().empty());
+    }
+  }
+}
+
+TEST_CASE("open: files and links to them, with kind, size and flags") {
+  const scratch::Directory dir;
+  scratch::put(dir / "file", std::string(5000, 'x'));
+  fs::create_symlink("file", dir / "link");
+  for (const char* name : {"file", "link"}) {
+    for (const bool writable : {false, true}) {
+      const ShelfFile file = ShelfFile::open(dir / name, writable);
+      CHECK(file.kind() == FileKind::regular);
+      CHECK(file.writable() == writable);
+      CHECK(file.size_bytes() == 5000);
+      CHECK(file.path() == dir / name);
+      CHECK((::fcntl(file.fd(), F_GETFD) & FD_CLOEXEC) != 0);
+      CHECK((::fcntl(file.fd(), F_GETFL) & O_NONBLOCK) == 0);
+    }
+  }
+}
+
+TEST_CASE("open: a writer excludes writers, not readers, and is named") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  scratch::put(path, "x");
+
+  SECTION("another process, which is named by its pid") {
+    const Holder holder(path);
+    const auto error = error_of([&] { ShelfFile::open(path, true); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::busy);
+    CHECK(contains(error->what(), path.native()));
+    if (fs::exists("/proc/locks") && !scratch::contents("/proc/locks").empty()) {
+      CHECK(contains(error->what(), "by pid " + std::to_string(holder.pid())));
+    }
+    CHECK(contains(error->remedy(), "mode=\"r\""));
+    ShelfFile::open(path, false);  // readers do not care
+  }
+  SECTION("another process, until it is killed") {
+    { const Holder holder(path); }
+    ShelfFile::open(path, true);
+  }
+  SECTION("this process") {
+    const ShelfFile file = ShelfFile::open(path, true);
+    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+    ShelfFile::open(path, false);
+  }
+  SECTION("this process, until it closes, whatever else closes the file meanwhile") {
+    {
+      const ShelfFile file = ShelfFile::open(path, true);
+      { const ShelfFile reader = ShelfFile::open(path, false); }
+      CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+    }
+    ShelfFile::open(path, true);
+  }
+  SECTION("a forked child that destroys its copy does not unlock its parent's") {
+    std::optional<ShelfFile> file = ShelfFile::open(path, true);
+    CHECK(scratch::exited_well(scratch::in_child([&] {
+      file.reset();
+      return true;
+    })));
+    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+  }
+  SECTION("readers hold no lock") {
+    const ShelfFile reader = ShelfFile::open(path, false);
+    ShelfFile::open(path, true);
+  }
+}
+
+TEST_CASE("open: without permission it is read_only, and reading still works") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  scratch::put(path, "x");
+  REQUIRE(::chmod(path.c_str(), 0444) == 0);
+  const bool root = ::geteuid() == 0;
+  const int status = scratch::in_child([&] {
+    if (root && (::setgid(65534) != 0 || ::setuid(65534) != 0)) ::_exit(3);
+    ShelfFile::open(path, false);
+    return code_of([&] { ShelfFile::open(path, true); }) == Errc::read_only &&
+           code_of([&] { ShelfFile::create(dir / "new"); }) ==
+               (root ? std::optional(Errc::read_only) : std::nullopt);
+  });
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 3) {
+    WARN("skipped: permissions (running as root, and it may not become nobody)");
+    return;
+  }
+  CHECK(scratch::exited_well(status));
+}
+
+TEST_CASE("create: nothing has the name before publish(), and all is there after") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  {
+    ShelfFile file = ShelfFile::create(path);
+    CHECK(file.writable());
+    CHECK(file.size_bytes() == 0);
+    CHECK(file.path() == path);
+    CHECK_FALSE(fs::exists(path));
+    CHECK(scratch::entries(dir.path()) == 1);  // the hidden temporary file
+    CHECK(fs::directory_iterator(dir.path())->path().filename().native().starts_with("."));
+    write_text(file, "whole");
+    file.publish(false);
+    CHECK(scratch::contents(path) == "whole");
+    CHECK(scratch::entries(dir.path()) == 1);
+    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);  // still locked
+  }
+  CHECK(scratch::contents(path) == "whole");
+  const ShelfFile again = ShelfFile::open(path, true);
+  struct stat node {};
+  REQUIRE(::fstat(again.fd(), &node) == 0);
+  CHECK((node.st_mode & 0777 & ~0644) == 0);
+}
+
+TEST_CASE("create: a file that is never published leaves nothing") {
+  const scratch::Directory dir;
+  { const ShelfFile file = ShelfFile::create(dir / "run.shelf"); }
+  CHECK(scratch::entries(dir.path()) == 0);
+
+  SECTION("moved from: removed once, by the last owner") {
+    ShelfFile first = ShelfFile::create(dir / "run.shelf");
+    {
+      const ShelfFile second = std::move(first);
+      CHECK(scratch::entries(dir.path()) == 1);
+    }
+    CHECK(scratch::entries(dir.path()) == 0);
+  }
+  SECTION("a forked child leaves it to its parent") {
+    std::optional<ShelfFile> file = ShelfFile::create(dir / "run.shelf");
+    CHECK(scratch::exited_well(scratch::in_child([&] {
+      file.reset();
+      return true;
+    })));
+    CHECK(scratch::entries(dir.path()) == 1);
+  }
+  SECTION("that of a killed creator is removed by the next one, that of a live one is not") {
+    const ShelfFile live = ShelfFile::create(dir / "run.shelf");
+    const int status = scratch::in_child([&] {
+      const ShelfFile abandoned = ShelfFile::create(dir / "run.shelf");
+      return ::raise(SIGKILL) != 0;
+    });
+    CHECK(WIFSIGNALED(status));
+    CHECK(scratch::entries(dir.path()) == 2);
+    const ShelfFile next = ShelfFile::create(dir / "run.shelf");
+    CHECK(scratch::entries(dir.path()) == 2);  // live's and next's
+  }
+}
+
+TEST_CASE("create: what cannot become a shelf is refused") {
+  const scratch::Directory dir;
+  fs::create_directory(dir / "directory");
+  REQUIRE(::mkfifo((dir / "fifo").c_str(), 0644) == 0);
+  fs::create_symlink("loop", dir / "loop");
+  CHECK(code_of([&] { ShelfFile::create(""); }) == Errc::bad_argument);
+  CHECK(code_of([&] { ShelfFile::create(dir / "directory"); }) == Errc::not_a_shelf);
+  CHECK(code_of([&] { ShelfFile::create(dir / "directory/"); }) == Errc::not_a_shelf);
+  CHECK(code_of([&] { ShelfFile::create(dir / "fifo"); }) == Errc::not_a_shelf);
+  CHECK(code_of([&] { ShelfFile::create(dir / "loop"); }) == Errc::not_a_shelf);
+  CHECK(code_of([&] { ShelfFile::create(dir / "no/run.shelf"); }) == Errc::not_found);
+  CHECK(scratch::entries(dir.path()) == 3);
+
+  SECTION("the longest name there can be works") {
+    const std::string name(255, 'n');
+    ShelfFile file = ShelfFile::create(dir / name.c_str());
+    file.publish(false);
+    CHECK(fs::exists(dir / name.c_str()));
+  }
+}
+
+TEST_CASE("publish: symbolic links stay links") {
+  const scratch::Directory dir;
+  fs::create_directory(dir / "real");
+  fs::create_symlink("real/run.shelf", dir / "link");
+
+  ShelfFile first = ShelfFile::create(dir / "link");  // leads to a file that is not there yet
+  write_text(first, "first");
+  first.publish(false);
+  CHECK(fs::is_symlink(dir / "link"));
+  CHECK(scratch::contents(dir / "real/run.shelf") == "first");
+
+  { const ShelfFile done = std::move(first); }
+  ShelfFile second = ShelfFile::create(dir / "link");
+  write_text(second, "second");
+  CHECK(code_of([&] { second.publish(false); }) == Errc::exists);
+  second.publish(true);
+  CHECK(fs::is_symlink(dir / "link"));
+  CHECK(scratch::contents(dir / "real/run.shelf") == "second");
+}
+
+TEST_CASE("publish without replace: of many at once exactly one wins, whole") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  constexpr int kCreators = 8;
+  std::vector<ShelfFile> files;
+  for (int i = 0; i < kCreators; ++i) {
+    files.push_back(ShelfFile::create(path));
+    write_text(files.back(), "creator " + std::to_string(i));
+  }
+  std::atomic<int> winners = 0, losers = 0, winner = -1;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kCreators; ++i) {
+    threads.emplace_back([&, i] {
+      const auto code = code_of([&] { files[i].publish(false); });
+      if (!code) winner = i;
+      ++(code ? losers : winners);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(winners == 1);
+  CHECK(losers == kCreators - 1);
+  CHECK(scratch::contents(path) == "creator " + std::to_string(winner));
+  files.clear();
+  CHECK(scratch::entries(dir.path()) == 1);
+}
+
+TEST_CASE("publish with replace") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+
+  SECTION("nothing was there") {
+    ShelfFile file = ShelfFile::create(path);
+    file.publish(true);
+    CHECK(fs::exists(path));
+  }
+  SECTION("the old file keeps its name until then, and its readers keep it after") {
+    scratch::put(path, "old");
+    const ShelfFile reader = ShelfFile::open(path, false);
+    ShelfFile file = ShelfFile::create(path);
+    write_text(file, "newer");
+    CHECK(scratch::contents(path) == "old");
+    file.publish(true);
+    CHECK(scratch::contents(path) == "newer");
+    CHECK(reader.size_bytes() == 3);
+    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+  }
+  SECTION("a writer has it: busy, and it stays") {
+    scratch::put(path, "old");
+    {
+      const Holder holder(path);
+      ShelfFile file = ShelfFile::create(path);
+      CHECK(code_of([&] { file.publish(true); }) == Errc::busy);
+      CHECK(scratch::contents(path) == "old");
+    }
+    CHECK(scratch::entries(dir.path()) == 1);
+  }
+}
+
+TEST_CASE("open against replace: a writer never holds a file that lost its name") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  scratch::put(path, "old");
+  std::atomic<bool> stop = false;
+  std::atomic<int> opened = 0;
+  std::thread opener([&] {
+    while (!stop) {
+      try {
+        const ShelfFile file = ShelfFile::open(path, true);
+        struct stat held {
+        }, named{};
+        const bool same = ::fstat(file.fd(), &held) == 0 && ::stat(path.c_str(), &named) == 0 &&
+                          held.st_ino == named.st_ino;
+        opened += same ? 1 : 1000000;
+      } catch (const Error& error) {
+        if (error.code() != Errc::busy) opened += 1000000;
+      }
+    }
+  });
+  int replaced = 0;
+  while (replaced < 200) {
+    ShelfFile file = ShelfFile::create(path);
+    const auto code = code_of([&] { file.publish(true); });
+    CHECK((!code || code == Errc::busy));
+    if (!code) ++replaced;
+  }
+  stop = true;
+  opener.join();
+  CHECK(opened < 1000000);
+}

@@ -1,0 +1,215 @@
+// The guard around every medium, on a medium that fails when it is told to: a failure is thrown,
+// sticks (I8), names its cause, and leaves reading alone; places are checked; counters count.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <tensorshelf/error.hpp>
+
+#include "catch.hpp"
+#include "media/media.hpp"
+
+namespace tensorshelf {
+namespace {
+
+enum class Verb { none, write, wait, barrier, store_word, reserve };
+
+struct Script {
+  Verb fails = Verb::none;
+  Errc code = Errc::io;
+  bool foreign = false;  // an exception that is no tensorshelf::Error
+  int calls = 0;         // that reached the medium, reading apart
+};
+
+class ScriptedMedium final : public Medium {
+ public:
+  explicit ScriptedMedium(Script& script)
+      : script_(script), inner_(make_memory_medium(16 * kPageBytes, 64 * kPageBytes)) {}
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    run(Verb::write);
+    return inner_->write(at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override {
+    run(Verb::wait);
+    inner_->wait(ticket);
+  }
+  void barrier() override {
+    run(Verb::barrier);
+    inner_->barrier();
+  }
+  void store_word(std::uint64_t at, std::uint64_t word) override {
+    run(Verb::store_word);
+    inner_->store_word(at, word);
+  }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override { inner_->read(at, bytes); }
+  std::span<const std::byte> view(const Extent& extent) override { return inner_->view(extent); }
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    if (size_bytes > 0) run(Verb::reserve);
+    return inner_->reserve(size_bytes);
+  }
+  Promises promises() const override { return inner_->promises(); }
+
+ private:
+  void run(Verb verb) {
+    ++script_.calls;
+    if (script_.fails != verb) return;
+    script_.fails = Verb::none;  // the device works again: the guard must refuse all the same
+    if (script_.foreign) throw std::runtime_error("out of luck");
+    throw Error(script_.code, "cannot write 4096 bytes at offset 8192", "replace the disk",
+                ENODATA);
+  }
+
+  Script& script_;
+  std::unique_ptr<Medium> inner_;
+};
+
+void call(Medium& medium, Verb verb) {
+  const std::vector<std::byte> page(kPageBytes);
+  switch (verb) {
+    case Verb::none:
+      return;
+    case Verb::write:
+      medium.write(kPageBytes, page, 0);
+      return;
+    case Verb::wait:
+      medium.wait({});
+      return;
+    case Verb::barrier:
+      medium.barrier();
+      return;
+    case Verb::store_word:
+      medium.store_word(8, 1);
+      return;
+    case Verb::reserve:
+      medium.reserve(32 * kPageBytes);
+      return;
+  }
+}
+
+constexpr Verb kVerbs[] = {Verb::write, Verb::wait, Verb::barrier, Verb::store_word, Verb::reserve};
+
+TEST_CASE("after one failure, whichever, every later write is refused and names it") {
+  for (const Verb first : kVerbs) {
+    for (const bool foreign : {false, true}) {
+      INFO("verb " << static_cast<int>(first) << " foreign " << foreign);
+      Script script;
+      GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+      if (foreign && first == Verb::reserve) continue;
+      script.fails = first;
+      script.foreign = foreign;
+      if (foreign) {
+        REQUIRE_THROWS_AS(call(medium, first), std::runtime_error);
+      } else {
+        REQUIRE_THROWS_AS(call(medium, first), Error);
+      }
+      REQUIRE(medium.failed());
+      const int calls = script.calls;
+      for (const Verb later : kVerbs) {
+        try {
+          call(medium, later);
+          FAIL("a failed medium took verb " << static_cast<int>(later));
+        } catch (const Error& error) {
+          const std::string what = error.what();
+          REQUIRE(error.code() == Errc::failed);
+          REQUIRE(what.find(foreign ? "out of luck" : "offset 8192") != std::string::npos);
+          REQUIRE(error.remedy().find("reopen") != std::string::npos);
+          REQUIRE(error.os_error() == (foreign ? 0 : ENODATA));
+        }
+      }
+      REQUIRE(script.calls == calls);  // nothing reached the medium again
+    }
+  }
+}
+
+TEST_CASE("a failed medium can still be read") {
+  Script script;
+  GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+  const std::vector<std::byte> page(kPageBytes, std::byte{7});
+  medium.wait(medium.write(0, page, 0));
+  script.fails = Verb::barrier;
+  REQUIRE_THROWS_AS(medium.barrier(), Error);
+  std::vector<std::byte> found(kPageBytes);
+  medium.read(0, found);
+  REQUIRE(found == page);
+  REQUIRE(medium.view({0, kPageBytes})[9] == std::byte{7});
+  REQUIRE(medium.promises().medium == "memory");
+  REQUIRE(medium.reserve(0) == 16 * kPageBytes);
+}
+
+TEST_CASE("the first failure is the one that is named") {
+  Script script;
+  GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+  script.fails = Verb::write;
+  REQUIRE_THROWS_WITH(call(medium, Verb::write), "cannot write 4096 bytes at offset 8192");
+  for (int n = 0; n < 2; ++n) {
+    REQUIRE_THROWS_WITH(medium.barrier(),
+                        "an earlier write failed: cannot write 4096 bytes at offset 8192");
+  }
+}
+
+TEST_CASE("a full medium is not a failed one") {
+  Script script;
+  GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+  script.fails = Verb::reserve;
+  script.code = Errc::full;
+  REQUIRE_THROWS_AS(call(medium, Verb::reserve), Error);
+  REQUIRE_FALSE(medium.failed());
+  for (const Verb verb : kVerbs) REQUIRE_NOTHROW(call(medium, verb));
+}
+
+TEST_CASE("the counters count what was done") {
+  Script script;
+  GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+  std::vector<std::byte> bytes(5000);
+  medium.wait(medium.write(0, bytes, 0));
+  medium.wait(medium.write(8192, std::span(bytes).first(10), 0));
+  medium.store_word(16, 3);
+  medium.barrier();
+  medium.barrier();
+  medium.read(1, std::span(bytes).first(77));
+  script.fails = Verb::store_word;
+  REQUIRE_THROWS_AS(medium.store_word(16, 4), Error);
+  const MediumCounters counters = medium.counters();
+  REQUIRE(counters.writes == 2);
+  REQUIRE(counters.bytes_written == 5010);
+  REQUIRE(counters.words == 1);
+  REQUIRE(counters.barriers == 2);
+  REQUIRE(counters.reads == 1);
+  REQUIRE(counters.bytes_read == 77);
+}
+
+// Runs `action` in a child and tells whether an assert stopped it.
+template <class Action>
+bool aborts(Action action) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    std::freopen("/dev/null", "w", stderr);
+    action();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+TEST_CASE("our own mistakes stop at an assert, in release too") {
+  Script script;
+  GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+  const std::vector<std::byte> chunk(kChunkBytes + 1);
+  const auto page = std::span(chunk).first(kPageBytes);
+  REQUIRE_FALSE(aborts([&] { medium.write(15 * kPageBytes, page, 0); }));
+  REQUIRE(aborts([&] { medium.write(16 * kPageBytes, page, 0); }));
+  REQUIRE(aborts([&] { medium.write(64, page, 0); }));
+  REQUIRE(aborts([&] { medium.write(0, chunk, 0); }));
+  REQUIRE(aborts([&] { medium.write(~std::uint64_t{kPageBytes - 1}, page, 0); }));
+  REQUIRE_FALSE(aborts([&] { medium.store_word(16 * kPageBytes - 8, 1); }));
+  REQUIRE(aborts([&] { medium.store_word(16 * kPageBytes, 1); }));
+  REQUIRE(aborts([&] { medium.store_word(12, 1); }));
+}
+
+}  // namespace
+}  // namespace tensorshelf

@@ -1,0 +1,489 @@
+// The contract of include/tensorshelf/medium.hpp, statement by statement, on every medium there is.
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <random>
+#include <tensorshelf/error.hpp>
+#include <thread>
+
+#include "base/copy_hash.hpp"
+#include "catch.hpp"
+#include "tests/media_rows.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+constexpr std::uint64_t kRoom = 4 * 1024 * 1024;
+
+Bytes random_bytes(std::size_t size, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Bytes bytes(round_up(size, 8));
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, 8);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+Bytes read(Medium& medium, std::uint64_t at, std::size_t size) {
+  Bytes bytes(size, std::byte{0xEE});
+  medium.read(at, bytes);
+  return bytes;
+}
+
+void write(Medium& medium, std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const auto piece = bytes.first(std::min<std::size_t>(bytes.size(), kChunkBytes));
+    medium.wait(medium.write(at, piece, 0));
+    at += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+template <class Action>
+Errc error_of(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    REQUIRE_FALSE(std::string(error.what()).empty());
+    REQUIRE_FALSE(error.remedy().empty());
+    return error.code();
+  }
+  FAIL("no error was thrown");
+  return Errc::io;
+}
+
+// Runs `check` on a fresh medium of each row.
+template <class Check>
+void on_every_medium(Check check) {
+  for (const MediaRow& row : media_rows()) {
+    DYNAMIC_SECTION(row.name) {
+      MediumUnderTest medium(row);
+      check(row, medium);
+    }
+  }
+}
+
+TEST_CASE("promises are those of the place") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    const Promises promises = medium->promises();
+    INFO(promises.medium << ": " << promises.detail);
+    REQUIRE(promises.medium == row.medium);
+    REQUIRE(std::count(row.survives.begin(), row.survives.end(), promises.survives) == 1);
+    REQUIRE(promises.mapped == (row.medium != "block"));
+    REQUIRE(promises.atomic_bytes >= 8);
+    REQUIRE_FALSE(promises.detail.empty());
+    for (const std::string& word : row.says) {
+      INFO("says " << word);
+      REQUIRE(promises.detail.find(word) != std::string::npos);
+    }
+    for (const std::string& word : row.omits) {
+      INFO("omits " << word);
+      REQUIRE(promises.detail.find(word) == std::string::npos);
+    }
+    // What is less than the best is explained.
+    const bool weak = promises.survives != Survives::power_loss || !row.omits.empty();
+    if (weak) REQUIRE_FALSE(promises.notes.empty());
+  });
+}
+
+TEST_CASE("a write reads back, hashed as it was copied, and touches no other page") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    medium->reserve(kRoom);
+    const Bytes before = random_bytes(kRoom, 1);
+    write(*medium, 0, before);
+    const Bytes source = random_bytes(kChunkBytes + 64, 2);
+    std::uint64_t at = kPageBytes;
+    std::size_t shift = 0;
+    for (const std::size_t size : {1u, 2u, 7u, 63u, 64u, 65u, 240u, 241u, 511u, 512u, 513u, 4095u,
+                                   4096u, 4097u, 12345u, 65539u, 1048575u, 1048576u}) {
+      INFO("size " << size << " at " << at);
+      shift = (shift + 13) % 64;
+      const auto piece = std::span(source).subspan(shift, size);
+      const Ticket ticket = medium->write(at, piece, at);
+      REQUIRE(ticket.checksum == hash_bytes(piece, at));
+      const bool seen = std::ranges::equal(read(*medium, at, size), piece);  // before any wait
+      REQUIRE(seen);
+      medium->wait(ticket);
+      medium->barrier();
+      const bool kept = std::ranges::equal(read(*medium, at, size), piece);
+      REQUIRE(kept);
+      const std::uint64_t next = at + round_up(size, kPageBytes);
+      const bool page_before_same =
+          read(*medium, next, kPageBytes) ==
+          Bytes(before.begin() + static_cast<std::ptrdiff_t>(next),
+                before.begin() + static_cast<std::ptrdiff_t>(next + kPageBytes));
+      REQUIRE(page_before_same);
+      at = next + kPageBytes;
+      if (at + kChunkBytes + kPageBytes > kRoom) at = kPageBytes;
+      write(*medium, 0, before);
+    }
+    const bool first_page_same =
+        read(*medium, 0, kPageBytes) == Bytes(before.begin(), before.begin() + kPageBytes);
+    REQUIRE(first_page_same);
+  });
+}
+
+TEST_CASE("read takes any alignment and size") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    medium->reserve(kRoom);
+    const Bytes all = random_bytes(kRoom, 3);
+    write(*medium, 0, all);
+    const unsigned seed = std::random_device()();
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    for (int n = 0; n < 300; ++n) {
+      const std::size_t at = random() % kRoom;
+      const std::size_t limit = n % 10 == 0 ? kRoom : 10000;
+      const std::size_t size = random() % std::min(limit, kRoom - at + 1);
+      INFO(size << " bytes at " << at);
+      const bool same =
+          std::ranges::equal(read(*medium, at, size), std::span(all).subspan(at, size));
+      REQUIRE(same);
+    }
+    const bool whole = read(*medium, 0, kRoom) == all;
+    REQUIRE(whole);
+  });
+}
+
+TEST_CASE("store_word changes its 8 bytes and no others") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    medium->reserve(kRoom);
+    Bytes expected = random_bytes(16 * kPageBytes, 4);
+    write(*medium, 0, expected);
+    medium->barrier();
+    std::uint64_t word = 0x0102030405060708;
+    for (const std::uint64_t at : {0u, 8u, 504u, 512u, 2048u, 4088u, 4096u, 40000u, 65528u}) {
+      INFO("at " << at);
+      word = word * 0x9E3779B185EBCA87 + 1;
+      std::memcpy(expected.data() + at, &word, 8);
+      medium->store_word(at, word);
+      const bool seen = read(*medium, 0, expected.size()) == expected;
+      REQUIRE(seen);
+      medium->barrier();
+      const bool kept = read(*medium, 0, expected.size()) == expected;
+      REQUIRE(kept);
+    }
+  });
+}
+
+TEST_CASE("a view is the bytes in place where the medium is mapped, and empty elsewhere") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    medium->reserve(kRoom);
+    const Bytes bytes = random_bytes(10000, 5);
+    write(*medium, 3 * kPageBytes, bytes);
+    const auto view = medium->view({3 * kPageBytes, bytes.size()});
+    if (!medium->promises().mapped) {
+      REQUIRE(view.empty());
+      return;
+    }
+    REQUIRE(view.size() == bytes.size());
+    const bool same = std::ranges::equal(view, bytes);
+    REQUIRE(same);
+    const Bytes changed = random_bytes(10000, 6);
+    write(*medium, 3 * kPageBytes, changed);
+    const bool follows = std::ranges::equal(view, changed);
+    REQUIRE(follows);
+  });
+}
+
+TEST_CASE("reserve gives zeroed room, keeps what there is, and never shrinks") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    if (row.on_device()) {
+      const std::uint64_t size = medium->reserve(0);
+      REQUIRE(size >= kRoom);
+      REQUIRE(medium->reserve(kRoom) == size);
+      REQUIRE(medium->reserve(size) == size);
+      return;
+    }
+    REQUIRE(medium->reserve(0) <= kPageBytes);
+    const std::uint64_t first = medium->reserve(kPageBytes);
+    REQUIRE(first >= kPageBytes);
+    const Bytes bytes = random_bytes(kPageBytes, 7);
+    write(*medium, 0, bytes);
+    const auto view = medium->view({0, kPageBytes});
+
+    const std::uint64_t grown = medium->reserve(kRoom - 100);
+    REQUIRE(grown >= kRoom - 100);
+    REQUIRE(medium->reserve(0) == grown);
+    REQUIRE(medium->reserve(kPageBytes) == grown);
+    const bool kept = read(*medium, 0, kPageBytes) == bytes;
+    REQUIRE(kept);
+    const bool zero = read(*medium, kPageBytes, grown - kPageBytes) == Bytes(grown - kPageBytes);
+    REQUIRE(zero);
+    if (medium->promises().mapped) {
+      REQUIRE(medium->view({0, kPageBytes}).data() == view.data());
+      const bool in_place = std::ranges::equal(view, bytes);
+      REQUIRE(in_place);
+    }
+    if (!row.in_memory()) {  // blocks are there, so that later writes convert no extent
+      struct stat status = {};
+      REQUIRE(::stat(medium.path().c_str(), &status) == 0);
+      REQUIRE(static_cast<std::uint64_t>(status.st_size) >= grown);
+      REQUIRE(static_cast<std::uint64_t>(status.st_blocks) * 512 >= grown);
+    }
+  });
+}
+
+TEST_CASE("beyond the cap or the device's end is full, and leaves everything usable") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    const std::uint64_t size = medium->reserve(kRoom);
+    const std::uint64_t cap = row.on_device() ? size : MediumUnderTest::kCapBytes;
+    const Bytes bytes = random_bytes(kPageBytes, 8);
+    write(*medium, kPageBytes, bytes);
+    for (const std::uint64_t wanted : {cap + 1, cap + kRoom, std::uint64_t{1} << 60}) {
+      INFO("reserve " << wanted);
+      REQUIRE(error_of([&] { medium->reserve(wanted); }) == Errc::full);
+      REQUIRE_FALSE(medium->failed());
+      REQUIRE(medium->reserve(0) == size);
+      const bool kept = read(*medium, kPageBytes, kPageBytes) == bytes;
+      REQUIRE(kept);
+      write(*medium, 2 * kPageBytes, bytes);
+      medium->barrier();
+    }
+    REQUIRE(medium->reserve(cap) == cap);
+    write(*medium, cap - kPageBytes, bytes);
+    medium->barrier();
+    const bool last_page = read(*medium, cap - kPageBytes, kPageBytes) == bytes;
+    REQUIRE(last_page);
+  });
+}
+
+// The kernel refuses to let this process's files grow past `bytes`, as a full disk would.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    previous_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &previous_);
+    const rlimit limit = {bytes, previous_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &previous_);
+    std::signal(SIGXFSZ, previous_handler_);
+  }
+
+ private:
+  rlimit previous_ = {};
+  void (*previous_handler_)(int);
+};
+
+TEST_CASE("a file that the system does not let grow is full, and leaves everything usable") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    if (row.in_memory() || row.on_device()) return;
+    medium->reserve(kPageBytes);
+    const Bytes bytes = random_bytes(kPageBytes, 9);
+    write(*medium, 0, bytes);
+    const std::uint64_t size = medium->reserve(0);
+    {
+      const FileSizeLimit limit(size);
+      REQUIRE(error_of([&] { medium->reserve(kRoom); }) == Errc::full);
+    }
+    REQUIRE(medium->reserve(0) == size);
+    write(*medium, 0, bytes);
+    medium->barrier();
+    REQUIRE(medium->reserve(kRoom) >= kRoom);
+    const bool kept = read(*medium, 0, kPageBytes) == bytes;
+    REQUIRE(kept);
+    const bool zero = read(*medium, size, kRoom - size) == Bytes(kRoom - size);
+    REQUIRE(zero);
+  });
+}
+
+TEST_CASE("sequences grow, and waiting for one ticket frees all earlier sources") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    medium->reserve(kRoom);
+    const Bytes original = random_bytes(kRoom, 10);
+    Bytes source = original;
+    constexpr std::size_t kPiece = 24 * kPageBytes;  // not a power of two: pieces join and split
+    Ticket last;
+    std::uint64_t at = 0;
+    for (; at + kPiece <= kRoom; at += kPiece) {
+      const Ticket ticket = medium->write(at, std::span(source).subspan(at, kPiece), 0);
+      REQUIRE(ticket.sequence > last.sequence);
+      last = ticket;
+    }
+    medium->wait(last);
+    std::fill(source.begin(), source.end(), std::byte{0});
+    medium->wait(last);  // waiting twice is harmless
+    medium->barrier();
+    const bool kept = std::ranges::equal(read(*medium, 0, at), std::span(original).first(at));
+    REQUIRE(kept);
+  });
+}
+
+TEST_CASE("threads write and read disjoint pages at once") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    constexpr unsigned kThreads = 4;
+    constexpr std::uint64_t kShare = kRoom / kThreads;
+    medium->reserve(kRoom);
+    const Bytes all = random_bytes(kRoom, 11);
+    std::vector<unsigned> wrong(kThreads, 0);
+    {
+      std::vector<std::jthread> threads;
+      for (unsigned thread = 0; thread < kThreads; ++thread) {
+        threads.emplace_back([&, thread] {
+          std::mt19937 random(thread);
+          std::uint64_t at = thread * kShare;
+          const std::uint64_t end = at + kShare;
+          while (at < end) {
+            const std::uint64_t pages =
+                std::min<std::uint64_t>(1 + random() % 40, (end - at) / kPageBytes);
+            const auto piece = std::span(all).subspan(at, pages * kPageBytes);
+            const Ticket ticket = medium->write(at, piece, thread);
+            if (ticket.checksum != hash_bytes(piece, thread)) ++wrong[thread];
+            if (random() % 4 == 0) medium->wait(ticket);
+            if (!std::ranges::equal(read(*medium, at, piece.size()), piece)) ++wrong[thread];
+            at += piece.size();
+            if (at == end) medium->wait(ticket);
+          }
+        });
+      }
+    }
+    medium->barrier();
+    REQUIRE(wrong == std::vector<unsigned>(kThreads, 0));
+    const bool kept = read(*medium, 0, kRoom) == all;
+    REQUIRE(kept);
+  });
+}
+
+TEST_CASE("bytes and words behind a barrier are there when the place is opened again") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    if (row.in_memory()) return;
+    const std::uint64_t size = medium->reserve(kRoom);
+    Bytes expected = random_bytes(kRoom, std::random_device()());
+    write(*medium, 0, expected);
+    medium->barrier();
+    const std::uint64_t word = 0x1122334455667788;
+    std::memcpy(expected.data() + 5 * kPageBytes + 16, &word, 8);
+    medium->store_word(5 * kPageBytes + 16, word);
+    medium->barrier();
+    for (int n = 0; n < 2; ++n) {
+      medium.reopen();
+      REQUIRE(medium->reserve(0) == size);
+      const bool kept = read(*medium, 0, kRoom) == expected;
+      REQUIRE(kept);
+    }
+  });
+}
+
+TEST_CASE("reads and views beyond the end are refused as damage") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    const std::uint64_t size = medium->reserve(kRoom);
+    Bytes byte(2);
+    medium->read(size - 2, byte);
+    for (const std::uint64_t at : {size - 1, size, size + kPageBytes, ~std::uint64_t{0}}) {
+      INFO("at " << at << " of " << size);
+      REQUIRE(error_of([&] { medium->read(at, byte); }) == Errc::corrupt);
+      REQUIRE(error_of([&] { (void)medium->view({at, 2}); }) == Errc::corrupt);
+    }
+    REQUIRE(error_of([&] {
+              (void)medium->view({kPageBytes, ~std::uint64_t{0}});
+            }) == Errc::corrupt);
+    REQUIRE_FALSE(medium->failed());
+  });
+}
+
+// A copy of what the medium must hold. Bytes after a write's end, up to the page's, are unknown.
+struct Model {
+  Bytes bytes;
+  std::vector<bool> known;
+
+  void grow(std::size_t size) {
+    bytes.resize(size);
+    known.resize(size, true);
+  }
+  void write(std::size_t at, std::span<const std::byte> source) {
+    std::copy(source.begin(), source.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    for (std::size_t n = at; n < round_up(at + source.size(), kPageBytes); ++n) {
+      known[n] = n < at + source.size();
+    }
+  }
+  bool agrees(std::size_t at, std::span<const std::byte> found) const {
+    for (std::size_t n = 0; n < found.size(); ++n) {
+      if (known[at + n] && bytes[at + n] != found[n]) return false;
+    }
+    return true;
+  }
+};
+
+TEST_CASE("a random walk of all verbs agrees with a model") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    const unsigned seed = std::random_device()();
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    Model model;
+    model.grow(medium->reserve(row.on_device() ? kRoom : 64 * kPageBytes));
+    if (row.on_device()) {
+      model.grow(kRoom);
+      write(*medium, 0, model.bytes);
+    }
+    std::vector<Bytes> sources;  // stay put until the wait
+    Ticket last;
+    const auto settle = [&] {
+      medium->wait(last);
+      sources.clear();
+    };
+    for (int n = 0; n < 400; ++n) {
+      const std::uint64_t pages = model.bytes.size() / kPageBytes;
+      const std::uint64_t at = random() % pages * kPageBytes;
+      INFO("operation " << n << " at " << at);
+      switch (random() % 8) {
+        case 0:
+        case 1:
+        case 2: {
+          const std::size_t most = std::min<std::size_t>(model.bytes.size() - at, 40000);
+          sources.push_back(random_bytes(1 + random() % most, random()));
+          last = medium->write(at, sources.back(), n);
+          REQUIRE(last.checksum == hash_bytes(sources.back(), n));
+          model.write(at, sources.back());
+          break;
+        }
+        case 3: {
+          settle();
+          const std::uint64_t word = random();
+          const std::uint64_t place = at + random() % 512 * 8;
+          medium->store_word(place, word);
+          std::memcpy(model.bytes.data() + place, &word, 8);
+          for (std::size_t each = place; each < place + 8; ++each) model.known[each] = true;
+          break;
+        }
+        case 4:
+          settle();
+          medium->barrier();
+          break;
+        case 5:
+          if (!row.on_device() && random() % 8 == 0 && model.bytes.size() < kRoom) {
+            settle();
+            model.grow(medium->reserve(model.bytes.size() + random() % (256 * 1024)));
+          }
+          break;
+        default: {
+          const std::size_t from = random() % model.bytes.size();
+          const std::size_t size =
+              random() % std::min<std::size_t>(model.bytes.size() - from, 90000);
+          const bool same = model.agrees(from, read(*medium, from, size));
+          REQUIRE(same);
+          const auto view = medium->view({at, std::min<std::uint64_t>(kPageBytes, size)});
+          const bool view_same = model.agrees(at, view);
+          REQUIRE(view_same);
+        }
+      }
+    }
+    settle();
+    medium->barrier();
+    if (!row.in_memory()) medium.reopen();
+    const bool whole = model.agrees(0, read(*medium, 0, model.bytes.size()));
+    REQUIRE(whole);
+  });
+}
+
+}  // namespace
+}  // namespace tensorshelf

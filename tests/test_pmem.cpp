@@ -1,0 +1,548 @@
+// The mapped medium: growth, the two mappings, room, and what is refused. On tmpfs, which every
+// Linux has, and where TENSORSHELF_TEST_FSDAX and TENSORSHELF_TEST_DEVDAX name them (tests/guest
+// does) also on real FS-DAX and DevDAX.
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <xxhash.h>
+
+#include "base/size_text.hpp"
+#include "catch.hpp"
+#include "media/file.hpp"
+#include "media/file_system.hpp"
+#include "media/media.hpp"
+#include "media/pmem_environment.hpp"
+#include "scratch.hpp"
+#include "tensorshelf/error.hpp"
+
+using namespace tensorshelf;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t kMebibyte = 1024 * 1024;
+constexpr const char* kTmpfs = "/dev/shm";
+
+// Each place whose files can be mapped.
+std::vector<std::string> mapped_places() {
+  if (!pmem_supported()) return {};
+  std::vector<std::string> places = {kTmpfs};
+  if (const char* dax = ::getenv("TENSORSHELF_TEST_FSDAX")) places.emplace_back(dax);
+  return places;
+}
+
+std::shared_ptr<ShelfFile> open_file(const fs::path& path, bool writable = true) {
+  if (!fs::exists(path)) scratch::put(path, "");
+  return std::make_shared<ShelfFile>(ShelfFile::open(path, writable));
+}
+
+std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
+  std::vector<std::byte> bytes(size);
+  std::uint32_t state = seed * 2654435761U + 1;
+  for (std::byte& byte : bytes) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::byte>(state >> 24);
+  }
+  return bytes;
+}
+
+bool same(std::span<const std::byte> left, std::span<const std::byte> right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end());
+}
+
+bool all_zero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+std::optional<Error> error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool mentions(const std::vector<std::string>& notes, const std::string& part) {
+  return std::any_of(notes.begin(), notes.end(),
+                     [&](const std::string& note) { return contains(note, part); });
+}
+
+std::uint64_t allocated_bytes(const fs::path& path) {
+  struct stat node {};
+  REQUIRE(::stat(path.c_str(), &node) == 0);
+  return static_cast<std::uint64_t>(node.st_blocks) * 512;
+}
+
+class Variable {  // of the environment, for one scope
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("a build without libpmem2 says so", "[pmem]") {
+  if (pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  const auto error = error_of([&] { make_pmem_medium(open_file(dir / "s"), 0); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::unsupported);
+  CHECK(contains(error->remedy(), "libpmem2-dev"));
+}
+
+TEST_CASE("growth keeps addresses and data, reads as zero and has blocks", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const fs::path path = dir / "s";
+    const auto medium = make_pmem_medium(open_file(path), 0);
+    CHECK(medium->reserve(0) == 0);
+    REQUIRE(medium->reserve(1) >= kPageBytes);
+    const std::span<const std::byte> first = medium->view({0, kPageBytes});
+    const auto data = pattern(kPageBytes, 1);
+    medium->wait(medium->write(0, data, 7));
+
+    std::uint64_t size = medium->reserve(0);
+    for (const std::uint64_t wanted : {kMebibyte, 3 * kMebibyte, 17 * kMebibyte, 64 * kMebibyte}) {
+      const std::uint64_t grown = medium->reserve(wanted);
+      CHECK(grown >= wanted);
+      CHECK(grown == fs::file_size(path));
+      CHECK(allocated_bytes(path) >= grown);
+      CHECK(medium->view({0, kPageBytes}).data() == first.data());
+      CHECK(same(first, data));
+      CHECK(all_zero(medium->view({size, grown - size})));
+      // Across the seam of two segments as anywhere else.
+      const auto more = pattern(2 * kPageBytes, static_cast<unsigned>(wanted));
+      medium->write(grown - 2 * kPageBytes, more, 0);
+      CHECK(same(medium->view({grown - 2 * kPageBytes, 2 * kPageBytes}), more));
+      medium->write(grown - 2 * kPageBytes, std::vector<std::byte>(2 * kPageBytes), 0);
+      size = grown;
+    }
+    CHECK(medium->reserve(1) == size);  // never shrinks
+  }
+}
+
+TEST_CASE("write: bytes and hash of any length, word for word", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    medium->reserve(2 * kMebibyte);
+    std::uint64_t last = 0;
+    for (const std::size_t size : {0UL, 1UL, 7UL, 63UL, 64UL, 65UL, 240UL, 241UL, 4095UL, 4096UL,
+                                   4097UL, 65535UL, 1048575UL, 1048576UL}) {
+      INFO(size << " bytes");
+      const auto padded = pattern(size + 3, static_cast<unsigned>(size));
+      const auto bytes = std::span(padded).subspan(3);  // from an odd address
+      const Ticket ticket = medium->write(kPageBytes, bytes, 42);
+      CHECK(ticket.sequence > last);
+      last = ticket.sequence;
+      CHECK(ticket.checksum == XXH3_64bits_withSeed(bytes.data(), size, 42));
+      CHECK(same(medium->view({kPageBytes, size}), bytes));
+      std::vector<std::byte> read(size);
+      medium->read(kPageBytes, read);
+      CHECK(same(read, bytes));
+    }
+  }
+}
+
+TEST_CASE("store_word changes its eight bytes alone", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    medium->reserve(kPageBytes);
+    auto expected = pattern(kPageBytes, 3);
+    medium->write(0, expected, 0);
+    for (const std::uint64_t at : {0UL, 8UL, 56UL, 64UL, 4088UL}) {
+      const std::uint64_t word = 0x0102030405060708UL + at;
+      medium->store_word(at, word);
+      medium->barrier();
+      std::memcpy(expected.data() + at, &word, sizeof word);
+      CHECK(same(medium->view({0, kPageBytes}), expected));
+    }
+  }
+}
+
+TEST_CASE("a store through a view faults", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    for (const std::uint64_t size : {2 * kMebibyte, 8 * kMebibyte}) {  // first and later segments
+      const std::uint64_t end = medium->reserve(size);
+      const std::span<const std::byte> view = medium->view({0, end});
+      const int status = scratch::in_child([&] {
+        const_cast<volatile std::byte&>(view.back()) = std::byte{1};
+        return true;
+      });
+      CHECK(WIFSIGNALED(status));
+      CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+      CHECK(view.back() == std::byte{0});
+    }
+  }
+}
+
+TEST_CASE("what was written is there at the next open, also after SIGKILL", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const auto data = pattern(kMebibyte, 5);
+    scratch::put(dir / "s", "");
+    const int status = scratch::in_child([&] {
+      const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+      medium->reserve(3 * kMebibyte);
+      medium->write(kMebibyte, data, 0);
+      medium->store_word(kPageBytes, 11);
+      medium->barrier();
+      return ::raise(SIGKILL) != 0;
+    });
+    REQUIRE(WIFSIGNALED(status));
+    for (const bool writable : {false, true}) {
+      const auto medium = make_pmem_medium(open_file(dir / "s", writable), 0);
+      CHECK(medium->reserve(0) == 4 * kMebibyte);
+      CHECK(same(medium->view({kMebibyte, kMebibyte}), data));
+      CHECK(medium->view({kPageBytes, 1}).front() == std::byte{11});
+    }
+  }
+}
+
+TEST_CASE("threads write side by side", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    constexpr unsigned kThreads = 4;
+    constexpr std::uint64_t kEach = kMebibyte / 4;
+    medium->reserve(kThreads * kEach);
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] {
+        for (unsigned round = 0; round < 8; ++round) {
+          medium->wait(medium->write(i * kEach, pattern(kEach, i * 100 + round), round));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (unsigned i = 0; i < kThreads; ++i) {
+      CHECK(same(medium->view({i * kEach, kEach}), pattern(kEach, i * 100 + 7)));
+    }
+  }
+}
+
+TEST_CASE("a file open for reading", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const auto writer = make_pmem_medium(open_file(dir / "s"), 0);
+    writer->reserve(2 * kMebibyte);
+    const auto reader = make_pmem_medium(open_file(dir / "s", false), 0);
+    const auto error = error_of([&] { reader->reserve(64 * kMebibyte); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::read_only);
+
+    const std::byte* const before = reader->view({0, 1}).data();
+    const std::uint64_t grown = writer->reserve(16 * kMebibyte);
+    const auto data = pattern(kPageBytes, 9);
+    writer->write(grown - kPageBytes, data, 0);
+    CHECK(reader->reserve(0) == grown);  // sees what the writer added, at the old addresses
+    CHECK(reader->view({0, 1}).data() == before);
+    CHECK(same(reader->view({grown - kPageBytes, kPageBytes}), data));
+  }
+}
+
+TEST_CASE("the cap", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const std::uint64_t cap = 5 * kMebibyte + kPageBytes;
+    const auto medium = make_pmem_medium(open_file(dir / "s"), cap);
+    CHECK(medium->reserve(kMebibyte) == 2 * kMebibyte);
+    const auto error = error_of([&] { medium->reserve(cap + 1); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::full);
+    CHECK(contains(error->what(), (dir / "s").native()));
+    CHECK(contains(error->what(), "cap"));
+    CHECK(medium->reserve(0) == 2 * kMebibyte);
+    CHECK(fs::file_size(dir / "s") == 2 * kMebibyte);
+    CHECK(medium->reserve(cap) == cap);
+  }
+}
+
+TEST_CASE("a full file system: full, nothing lost, and room again later", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  fs::create_directory(dir / "small");
+  if (::mount("tensorshelf-test", (dir / "small").c_str(), "tmpfs", 0, "size=16m") != 0) {
+    WARN("skipped: a full tmpfs (mounting one is not permitted here)");
+    return;
+  }
+  const std::shared_ptr<void> unmount(
+      nullptr, [&](void*) { ::umount2((dir / "small").c_str(), MNT_DETACH); });
+  const auto medium = make_pmem_medium(open_file(dir / "small/s"), 0);
+  const std::uint64_t size = medium->reserve(4 * kMebibyte);
+  const auto data = pattern(kMebibyte, 2);
+  medium->write(0, data, 0);
+
+  const auto error = error_of([&] { medium->reserve(64 * kMebibyte); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::full);
+  INFO(error->what());
+  CHECK(error->os_error() == ENOSPC);
+  CHECK(contains(error->what(), size_text(60 * kMebibyte)));            // wanted
+  CHECK(contains(error->what(), size_text(12 * kMebibyte) + " free"));  // once given back
+  CHECK(contains(error->what(), "tmpfs"));
+  CHECK(medium->reserve(0) == size);
+  CHECK(fs::file_size(dir / "small/s") == size);
+  CHECK(same(medium->view({0, kMebibyte}), data));
+  CHECK(medium->reserve(12 * kMebibyte) == 12 * kMebibyte);
+
+  SECTION("a file with holes gets its blocks before a store, or an error: never SIGBUS") {
+    scratch::put(dir / "small/sparse", "");
+    fs::resize_file(dir / "small/sparse", 8 * kMebibyte);
+    const auto sparse = make_pmem_medium(open_file(dir / "small/sparse"), 0);
+    const auto chunk = pattern(kMebibyte, 4);
+    std::uint64_t at = 0;
+    const auto failed = error_of([&] {
+      for (; at < 8 * kMebibyte; at += kMebibyte) sparse->write(at, chunk, 0);
+    });
+    REQUIRE(failed);
+    CHECK(failed->code() == Errc::io);
+    CHECK(failed->os_error() == ENOSPC);
+    CHECK(at == 4 * kMebibyte);  // 16 MiB hold 12 of the one and 4 of the other
+    CHECK(same(sparse->view({3 * kMebibyte, kMebibyte}), chunk));
+  }
+}
+
+TEST_CASE("files of odd sizes are mapped as far as they have whole pages", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    scratch::put(dir / "s", std::string(kPageBytes + 100, 'x'));
+    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    CHECK(medium->reserve(0) == kPageBytes);
+    CHECK(medium->view({0, 1}).front() == std::byte{'x'});
+    const std::uint64_t grown = medium->reserve(kMebibyte);
+    CHECK(medium->view({kPageBytes - 1, 1}).front() == std::byte{'x'});
+    CHECK(all_zero(medium->view({kPageBytes, grown - kPageBytes})));
+  }
+}
+
+TEST_CASE("many opens leak neither addresses nor descriptors", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const auto usage = [] {
+      std::ifstream maps("/proc/self/statm");
+      std::uint64_t pages = 0;
+      maps >> pages;
+      return std::pair(pages, scratch::entries("/proc/self/fd"));
+    };
+    const auto once = [&] { make_pmem_medium(open_file(dir / "s"), 0)->reserve(8 * kMebibyte); };
+    once();
+    const auto before = usage();
+    for (int i = 0; i < 50; ++i) once();
+    const auto after = usage();
+    CHECK(after.second == before.second);
+    CHECK(after.first <= before.first + 1024);  // 4 MiB of heap at most, not 50 reservations
+  }
+}
+
+TEST_CASE("what is not persistent memory is refused by name", "[pmem]") {
+  const scratch::Directory dir;
+  const auto file = open_file(dir / "s");
+  const FileSystem system = probe_file_system(file->fd());
+  if (system.tmpfs || system.dax) {
+    WARN("skipped: not DAX (" << dir.path() << " is " << system.name << ")");
+    return;
+  }
+  if (!pmem_supported()) return;
+  for (const char* forced : {"", "BYTE", "CACHE_LINE"}) {  // which would have libpmem2 take it
+    INFO("PMEM2_FORCE_GRANULARITY=" << forced);
+    const Variable variable("PMEM2_FORCE_GRANULARITY", forced);
+    OpenOptions options;
+    options.tier = Tier::pmem;
+    const auto error = error_of([&] { make_medium(file, options); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::not_dax);
+    CHECK(contains(error->what(), (dir / "s").native() + " is " + system.name + " without DAX"));
+    CHECK(contains(error->remedy(), "tier=\"block\""));
+    CHECK(contains(error->remedy(), "-o dax"));
+  }
+}
+
+TEST_CASE("promises on tmpfs", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  const Promises promises = make_medium(open_file(dir / "s"), {})->promises();
+  CHECK(promises.medium == "pmem");
+  CHECK(promises.detail == "file on tmpfs");
+  CHECK(promises.survives == Survives::process_crash);
+  CHECK(promises.mapped);
+  CHECK_FALSE(promises.needs_flush);
+  CHECK_FALSE(promises.volatile_cache);
+  CHECK(promises.atomic_bytes == 8);
+  CHECK(mentions(promises.notes, "not a power loss"));
+}
+
+TEST_CASE("variables that weaken durability are named, and believed", "[pmem]") {
+  struct Row {
+    const char* name;
+    const char* value;
+    PowerFailDomain domain;
+    bool flushes;
+    bool noted;
+  };
+  using enum PowerFailDomain;
+  const Row rows[] = {
+      {"PMEM2_FORCE_GRANULARITY", "BYTE", memory_controller, false, true},
+      {"PMEM2_FORCE_GRANULARITY", "byte", unknown, false, true},
+      {"PMEM2_FORCE_GRANULARITY", "BYTE", cpu_cache, true, true},
+      {"PMEM2_FORCE_GRANULARITY", "CACHE_LINE", memory_controller, true, true},
+      {"PMEM2_FORCE_GRANULARITY", "PAGE", memory_controller, true, true},
+      {"PMEM_NO_FLUSH", "1", memory_controller, true, true},
+      {"PMEM_NO_FLUSH", "0", memory_controller, true, false},
+      {"PMEM_IS_PMEM_FORCE", "1", memory_controller, true, true},
+      {"PMEM_NO_CLWB", "1", memory_controller, true, false},
+  };
+  for (const Row& row : rows) {
+    INFO(row.name << "=" << row.value);
+    const Variable variable(row.name, row.value);
+    const PmemEnvironment found = pmem_environment(row.domain);
+    CHECK(found.flushes == row.flushes);
+    CHECK(found.notes.size() == (row.noted ? 1 : 0));
+    CHECK(mentions(found.notes, row.name) == row.noted);
+    if (!pmem_supported()) continue;
+    const scratch::Directory dir(kTmpfs);
+    const auto promises = make_pmem_medium(open_file(dir / "s"), 0)->promises();
+    CHECK(mentions(promises.notes, row.name) == row.noted);
+    CHECK(promises.survives == Survives::process_crash);
+  }
+  CHECK(pmem_environment(memory_controller).notes.empty());
+}
+
+TEST_CASE("the tier chooses, or is obeyed", "[pmem]") {
+  const scratch::Directory memory(kTmpfs);
+  const scratch::Directory disk;
+  const auto medium_of = [](const fs::path& path, Tier tier) {
+    OpenOptions options;
+    options.tier = tier;
+    return make_medium(open_file(path), options)->promises();
+  };
+  CHECK(medium_of(memory / "block", Tier::block).medium == "block");
+  const Promises automatic = medium_of(memory / "auto", Tier::automatic);
+  CHECK(automatic.medium == (pmem_supported() ? "pmem" : "block"));
+  CHECK(mentions(automatic.notes, "libpmem2-dev") == !pmem_supported());
+  if (pmem_supported()) CHECK(medium_of(memory / "pmem", Tier::pmem).medium == "pmem");
+  const auto file = open_file(disk / "auto");
+  const FileSystem system = probe_file_system(file->fd());
+  if (!system.tmpfs && !system.dax) {
+    CHECK(make_medium(file, {})->promises().medium == "block");
+  }
+}
+
+TEST_CASE("FS-DAX as it is", "[pmem]") {
+  const char* const dax = ::getenv("TENSORSHELF_TEST_FSDAX");
+  if (dax == nullptr || !pmem_supported()) return;
+  const scratch::Directory dir(dax);
+  const fs::path path = dir / "s";
+
+  SECTION("promises") {
+    const auto medium = make_medium(open_file(path), {});
+    medium->reserve(kMebibyte);
+    const Promises promises = medium->promises();
+    INFO(promises.detail);
+    CHECK(contains(promises.detail, "FS-DAX file on "));
+    CHECK(contains(promises.detail, "MAP_SYNC"));
+    CHECK(promises.survives == Survives::power_loss);
+    CHECK(promises.needs_flush);
+    CHECK(promises.notes.empty());
+  }
+  SECTION("a variable that stops flushing takes the promise away") {
+    const Variable variable("PMEM2_FORCE_GRANULARITY", "BYTE");
+    const auto medium = make_medium(open_file(path), {});
+    medium->reserve(kMebibyte);
+    CHECK(medium->promises().survives == Survives::process_crash);
+    CHECK(mentions(medium->promises().notes, "PMEM2_FORCE_GRANULARITY"));
+  }
+  SECTION("room is written, not only allocated: no extent is left to convert") {
+    const auto file = open_file(path);
+    const auto medium = make_medium(file, {});
+    const std::uint64_t size = medium->reserve(5 * kMebibyte);
+    CHECK(::lseek(file->fd(), 0, SEEK_HOLE) == static_cast<off_t>(size));
+  }
+  SECTION("a full file system: full, and nothing lost") {
+    const auto medium = make_medium(open_file(path), {});
+    const std::uint64_t size = medium->reserve(2 * kMebibyte);
+    const auto data = pattern(kMebibyte, 6);
+    medium->write(0, data, 0);
+    const auto error = error_of([&] { medium->reserve(std::uint64_t{1} << 33); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::full);
+    CHECK(error->os_error() == ENOSPC);
+    CHECK(fs::file_size(path) == size);
+    CHECK(same(medium->view({0, kMebibyte}), data));
+    CHECK(medium->reserve(4 * kMebibyte) == 4 * kMebibyte);
+  }
+  SECTION("holes get blocks before a store") {
+    scratch::put(path, "");
+    fs::resize_file(path, 8 * kMebibyte);
+    const auto medium = make_medium(open_file(path), {});
+    const auto data = pattern(kMebibyte, 8);
+    medium->write(4 * kMebibyte, data, 0);
+    CHECK(same(medium->view({4 * kMebibyte, kMebibyte}), data));
+    CHECK(allocated_bytes(path) >= kMebibyte);
+  }
+}
+
+TEST_CASE("DevDAX as it is", "[pmem]") {
+  const char* const device = ::getenv("TENSORSHELF_TEST_DEVDAX");
+  if (device == nullptr || !pmem_supported()) return;
+  const auto file = open_file(device);
+  CHECK(file->kind() == FileKind::dax_device);
+  const std::uint64_t size = file->size_bytes();
+  CHECK(size > 0);
+  const auto error = error_of([&] { open_file(device); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::busy);
+  OpenOptions options;
+  options.tier = Tier::block;
+  CHECK(error_of([&] { make_medium(file, options); })->code() == Errc::unsupported);
+
+  const auto medium = make_medium(file, {});
+  CHECK(medium->reserve(0) == size);
+  CHECK(error_of([&] { medium->reserve(size + 1); })->code() == Errc::full);
+  const Promises promises = medium->promises();
+  INFO(promises.detail);
+  CHECK(contains(promises.detail, "DevDAX device"));
+  CHECK(promises.survives == Survives::power_loss);
+  CHECK(promises.needs_flush);
+
+  const auto data = pattern(kMebibyte, 12);
+  medium->write(size - kMebibyte, data, 0);
+  medium->store_word(size - kMebibyte, 77);
+  medium->barrier();
+  const auto reader = make_medium(open_file(device, false), {});
+  CHECK(same(reader->view({size - kMebibyte + 8, kMebibyte - 8}), std::span(data).subspan(8)));
+  CHECK(reader->view({size - kMebibyte, 1}).front() == std::byte{77});
+}

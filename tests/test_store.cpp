@@ -1,0 +1,368 @@
+// The store on plain memory: what a user of shelf.hpp may rely on, crash aside (crashtest/).
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "catch.hpp"
+#include "media/media.hpp"
+
+using namespace tensorshelf;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1024 * 1024;
+
+// A memory medium that outlives the shelf on it: closing and opening again finds the bytes.
+class SharedMedium final : public Medium {
+ public:
+  explicit SharedMedium(std::shared_ptr<Medium> medium) : medium_(std::move(medium)) {}
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    return medium_->write(at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override { medium_->wait(ticket); }
+  void barrier() override { medium_->barrier(); }
+  void store_word(std::uint64_t at, std::uint64_t word) override { medium_->store_word(at, word); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_->read(at, bytes); }
+  std::span<const std::byte> view(const Extent& extent) override { return medium_->view(extent); }
+  std::uint64_t reserve(std::uint64_t size) override { return medium_->reserve(size); }
+  Promises promises() const override { return medium_->promises(); }
+
+ private:
+  std::shared_ptr<Medium> medium_;
+};
+
+struct Bench {
+  std::shared_ptr<Medium> medium;
+  explicit Bench(std::uint64_t max_bytes = 64 * kMiB) : medium(make_memory_medium(0, max_bytes)) {
+    Shelf::format(*medium);
+  }
+  Shelf open(Mode mode = Mode::update, Verify verify = Verify::on_load) const {
+    OpenOptions options;
+    options.mode = mode;
+    options.verify = verify;
+    return Shelf::open(std::make_unique<SharedMedium>(medium), options);
+  }
+};
+
+std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
+  std::vector<std::byte> bytes(size);
+  std::mt19937 random(seed);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+std::vector<std::byte> value(const TensorRef& tensor, bool committed = false) {
+  std::vector<std::byte> bytes(tensor.info().size_bytes);
+  committed ? tensor.read_committed(bytes) : tensor.read(bytes);
+  return bytes;
+}
+
+TensorRef make(Shelf& shelf, const char* name, std::int64_t size) {
+  return shelf.create(name, DType::uint8, std::vector<std::int64_t>{size});
+}
+
+Errc code_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(!error.remedy().empty());
+    return error.code();
+  }
+  FAIL("no error was thrown");
+  return Errc::io;
+}
+
+}  // namespace
+
+TEST_CASE("a value survives persist and reopen, and reads see own writes before it") {
+  Bench bench;
+  const auto old_value = pattern(3 * kMiB + 17, 1);
+  const auto new_value = pattern(3 * kMiB + 17, 2);
+  {
+    Shelf shelf = bench.open();
+    auto w = make(shelf, "w", static_cast<std::int64_t>(old_value.size()));
+    CHECK(value(w) == std::vector<std::byte>(old_value.size()));  // zeros until assigned
+    w.write(old_value);
+    CHECK(value(w) == old_value);
+    CHECK(shelf.persist(7).version == 1);
+    w.write(new_value);
+    CHECK(value(w) == new_value);
+    CHECK(value(w, true) == old_value);
+  }  // not persisted: dropped
+  Shelf shelf = bench.open();
+  CHECK(shelf.info().version == 1);
+  CHECK(shelf.info().step == 7U);
+  CHECK(value(*shelf.find("w")) == old_value);
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("partial writes keep the rest, over many versions and reopenings") {
+  Bench bench;
+  const std::uint64_t size = 4 * kMiB + 1000;
+  std::vector<std::byte> model(size);
+  std::mt19937_64 random(12345);
+  for (int round = 0; round < 6; ++round) {
+    Shelf shelf = bench.open();
+    auto w = shelf.find("w") ? *shelf.find("w") : make(shelf, "w", static_cast<std::int64_t>(size));
+    for (int version = 0; version < 5; ++version) {
+      for (int writes = 0; writes < 3; ++writes) {
+        const std::uint64_t offset = random() % size;
+        const std::uint64_t length = std::min<std::uint64_t>(random() % (2 * kMiB), size - offset);
+        const auto bytes = pattern(length, static_cast<unsigned>(random()));
+        w.write(bytes, offset);
+        std::copy(bytes.begin(), bytes.end(), model.begin() + static_cast<std::ptrdiff_t>(offset));
+        REQUIRE(value(w) == model);
+      }
+      shelf.persist();
+      REQUIRE(value(w, true) == model);
+    }
+  }
+}
+
+TEST_CASE("a partial update copies forward only what differs") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  auto w = make(shelf, "w", 16 * kMiB);
+  w.write(pattern(16 * kMiB, 1));
+  shelf.persist();
+  w.write(pattern(kMiB, 2), 3 * kMiB);  // the other slot holds nothing yet: all else is copied
+  shelf.persist();
+  CHECK(shelf.stats().bytes_copied_forward == 15 * kMiB);
+  w.write(pattern(kMiB, 3), 5 * kMiB);  // now only chunk 3 differs between the slots
+  shelf.persist();
+  CHECK(shelf.stats().bytes_copied_forward == 16 * kMiB);
+  w.write(pattern(kMiB, 4), 5 * kMiB);  // and chunk 5 is overwritten whole
+  shelf.persist();
+  CHECK(shelf.stats().bytes_copied_forward == 16 * kMiB);
+}
+
+TEST_CASE("create, replace and erase take effect at the flip, all together") {
+  Bench bench;
+  {
+    Shelf shelf = bench.open();
+    make(shelf, "a", 10).write(pattern(10, 1));
+    make(shelf, "b", 10).write(pattern(10, 2));
+    shelf.persist();
+    shelf.erase("a");
+    shelf.replace("b", DType::uint8, std::vector<std::int64_t>{20}).write(pattern(20, 3));
+    make(shelf, "c", 5);
+    CHECK(shelf.names() == std::vector<std::string>{"b", "c"});
+  }
+  {
+    Shelf shelf = bench.open();
+    CHECK(shelf.names() == std::vector<std::string>{"a", "b"});
+    CHECK(value(*shelf.find("b")) == pattern(10, 2));
+    shelf.erase("a");
+    shelf.replace("b", DType::uint8, std::vector<std::int64_t>{20}).write(pattern(20, 3));
+    make(shelf, "c", 5);
+    shelf.persist();
+  }
+  Shelf shelf = bench.open();
+  CHECK(shelf.names() == std::vector<std::string>{"b", "c"});
+  CHECK(value(*shelf.find("b")) == pattern(20, 3));
+  CHECK(value(*shelf.find("c")) == std::vector<std::byte>(5));
+}
+
+TEST_CASE("erased space is used again, and churn does not grow the shelf without end") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  std::uint64_t capacity = 0;
+  for (int round = 0; round < 60; ++round) {
+    const std::string name = "t" + std::to_string(round);
+    make(shelf, name.c_str(), 300'000 + round * 1000).write(pattern(1000, 1));
+    if (round > 0) shelf.erase("t" + std::to_string(round - 1));
+    shelf.persist();
+    if (round == 20) capacity = shelf.info().capacity_bytes;
+  }
+  CHECK(shelf.info().capacity_bytes <= capacity + kMiB);
+  CHECK(shelf.info().tensors == 1);
+}
+
+TEST_CASE("thousands of tensors, of every awkward size, under one flip") {
+  Bench bench;
+  const std::vector<std::int64_t> sizes = {0, 1, 7, 4095, 4096, 4097, 10000};
+  {
+    Shelf shelf = bench.open();
+    for (int i = 0; i < 2000; ++i) {
+      const auto size = sizes[static_cast<std::size_t>(i) % sizes.size()];
+      make(shelf, ("layer." + std::to_string(i)).c_str(), size)
+          .write(pattern(static_cast<std::size_t>(size), static_cast<unsigned>(i)));
+    }
+    shelf.persist(1);
+  }
+  Shelf shelf = bench.open(Mode::update, Verify::on_open);
+  CHECK(shelf.info().tensors == 2000);
+  for (int i = 0; i < 2000; ++i) {
+    const auto tensor = shelf.find("layer." + std::to_string(i));
+    REQUIRE(tensor);
+    const auto size = static_cast<std::size_t>(sizes[static_cast<std::size_t>(i) % sizes.size()]);
+    REQUIRE(value(*tensor) == pattern(size, static_cast<unsigned>(i)));
+  }
+}
+
+TEST_CASE("a full shelf refuses create, never persist, and loses nothing") {
+  Bench bench(8 * kMiB);
+  Shelf shelf = bench.open();
+  auto w = make(shelf, "w", kMiB);
+  w.write(pattern(kMiB, 1));
+  shelf.persist();
+  CHECK(code_of([&] { make(shelf, "big", 5 * kMiB); }) == Errc::full);
+  int small = 0;
+  CHECK(code_of([&] {
+          for (;; ++small) {
+            make(shelf, ("s" + std::to_string(small)).c_str(), 5000).write(pattern(5000, 1));
+            if (small % 10 == 0) shelf.persist();
+          }
+        }) == Errc::full);
+  CHECK(small > 100);
+  for (unsigned version = 0; version < 20; ++version) {
+    w.write(pattern(kMiB, version));
+    for (int i = 0; i < small; ++i) {
+      shelf.find("s" + std::to_string(i))->write(pattern(5000, version));
+    }
+    shelf.persist();
+  }
+  Shelf closing = std::move(shelf);
+  closing.close();
+  Shelf again = bench.open();
+  CHECK(value(*again.find("w")) == pattern(kMiB, 19));
+  again.find("w")->write(pattern(kMiB, 50));
+  CHECK(again.persist().version > 20);
+}
+
+TEST_CASE("a lease pins its slot: no write touches it, and the error says so") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  auto w = make(shelf, "w", 2 * kMiB);
+  w.write(pattern(2 * kMiB, 1));
+  shelf.persist();
+  auto view = std::make_unique<Lease>(w.lease());
+  CHECK(view->in_place());
+  w.write(pattern(2 * kMiB, 2));  // the other slot
+  shelf.persist();
+  CHECK(code_of([&] { w.write(pattern(10, 3)); }) == Errc::leased);
+  const auto expected = pattern(2 * kMiB, 1);
+  CHECK(std::equal(expected.begin(), expected.end(), view->bytes().begin()));
+  shelf.erase("w");
+  shelf.persist();
+  make(shelf, "other", 2 * kMiB).write(pattern(2 * kMiB, 4));  // may not take the pinned slot
+  shelf.persist();
+  CHECK(std::equal(expected.begin(), expected.end(), view->bytes().begin()));
+  shelf.close();
+  CHECK(std::equal(expected.begin(), expected.end(), view->bytes().begin()));
+}
+
+TEST_CASE("errors of use name themselves") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  auto w = make(shelf, "w", 100);
+  const std::vector<std::int64_t> negative = {-1};
+  const std::vector<std::int64_t> shape = {4};
+  CHECK(code_of([&] { w.write(pattern(10, 1), 95); }) == Errc::layout);
+  CHECK(code_of([&] { make(shelf, "w", 5); }) == Errc::name_taken);
+  CHECK(code_of([&] { make(shelf, "", 5); }) == Errc::bad_name);
+  CHECK(code_of([&] { make(shelf, "\xff", 5); }) == Errc::bad_name);
+  CHECK(code_of([&] { shelf.create("x", DType::float32, negative); }) == Errc::layout);
+  CHECK(code_of([&] { shelf.erase("nothing"); }) == Errc::unknown_name);
+  CHECK(code_of([&] { shelf.replace("nothing", DType::float32, shape); }) == Errc::unknown_name);
+  CHECK(code_of([&] { value(w, true); }) == Errc::unknown_name);
+  shelf.erase("w");
+  CHECK(code_of([&] { value(w); }) == Errc::unknown_name);
+  shelf.close();
+  shelf.close();
+  CHECK(code_of([&] { shelf.persist(); }) == Errc::closed);
+  CHECK(code_of([&] { value(w); }) == Errc::closed);
+  Shelf reader = bench.open(Mode::read);
+  CHECK(code_of([&] { reader.persist(); }) == Errc::read_only);
+}
+
+TEST_CASE("damage is found when loaded, on demand and at open, and healed by assigning") {
+  Bench bench;
+  {
+    Shelf shelf = bench.open();
+    make(shelf, "good", 100).write(pattern(100, 1));
+    make(shelf, "w", 2 * kMiB).write(pattern(2 * kMiB, 2));
+    shelf.persist();
+  }
+  Extent where;
+  {
+    Shelf shelf = bench.open();
+    const auto view = shelf.find("w")->lease().bytes();
+    const auto base = bench.medium->view({0, kPageBytes});
+    where.at = static_cast<std::uint64_t>(view.data() - base.data());
+  }
+  const auto bad = pattern(100, 9);
+  bench.medium->write(where.at + kMiB, bad, 0);
+  CHECK(code_of([&] { bench.open(Mode::update, Verify::on_open); }) == Errc::corrupt);
+  CHECK(code_of([&] { bench.open(Mode::read, Verify::on_open); }) == Errc::corrupt);
+  Shelf shelf = bench.open();
+  const auto report = shelf.verify();
+  REQUIRE(report.damage.size() == 1);
+  CHECK(report.damage[0].tensor == "w");
+  CHECK(report.damage[0].chunk == 1);
+  CHECK(code_of([&] { value(*shelf.find("w")); }) == Errc::corrupt);
+  CHECK(code_of([&] { shelf.find("w")->write(pattern(10, 1), kMiB); }) == Errc::corrupt);
+  CHECK(value(*shelf.find("good")) == pattern(100, 1));
+  // A partial write elsewhere cannot carry the damage forward in silence.
+  shelf.find("w")->write(pattern(10, 1), 0);
+  CHECK(code_of([&] { shelf.persist(); }) == Errc::corrupt);
+  shelf.find("w")->write(pattern(2 * kMiB, 3));
+  shelf.persist();
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("threads write different tensors while others read and one persists") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  std::vector<TensorRef> tensors;
+  for (int i = 0; i < 4; ++i) {
+    tensors.push_back(make(shelf, ("t" + std::to_string(i)).c_str(), 300'000));
+  }
+  shelf.persist();
+  std::vector<std::thread> threads;
+  std::atomic<int> torn = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (unsigned round = 1; round <= 30; ++round) {
+        tensors[i].write(std::vector<std::byte>(300'000, static_cast<std::byte>(round)));
+      }
+    });
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 30; ++round) {
+        const auto now = value(tensors[i], true);
+        if (std::adjacent_find(now.begin(), now.end(), std::not_equal_to<>()) != now.end()) ++torn;
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    for (int round = 0; round < 20; ++round) {
+      if (round % 2 == 0) {
+        shelf.persist();
+      } else {
+        shelf.persist_async().wait();
+      }
+    }
+  });
+  for (auto& thread : threads) thread.join();
+  CHECK(torn == 0);
+  shelf.persist();
+  for (const auto& tensor : tensors) CHECK(value(tensor)[0] == std::byte{30});
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("persist_async returns a version closed to later writes") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  auto w = make(shelf, "w", 8 * kMiB);
+  w.write(pattern(8 * kMiB, 1));
+  const auto first = shelf.persist_async(1);
+  w.write(pattern(8 * kMiB, 2));
+  CHECK(first.get().version == 1);
+  CHECK(value(w, true) == pattern(8 * kMiB, 1));
+  shelf.persist_async(2);
+  shelf.close();
+  CHECK(value(*bench.open().find("w")) == pattern(8 * kMiB, 2));
+}
