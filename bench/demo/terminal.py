@@ -1,0 +1,113 @@
+"""What the demo says on the terminal: progress while it runs, then tables."""
+
+import sys
+from collections.abc import Sequence
+
+from judge import Verdict
+from killing import Outcome
+from models import MODELS
+from results import Results
+from stores import STORES
+
+try:
+    from rich.console import Console
+    from rich.table import Table
+except ImportError:  # the plain tables say the same
+    Console = None  # type: ignore[assignment, misc]
+
+KILL_HEADINGS = (
+    "saved with",
+    "kills",
+    "inside\na save",
+    "last or next\niteration, whole",
+    "mixed\nor torn",
+    "un-\nreadable",
+    "iterations\nlost",
+    "final state\nbit-identical",
+)
+
+
+def say(text: str, style: str = "") -> None:
+    """Print a paragraph, in colour where the terminal has it."""
+    if Console is None:
+        print(text, flush=True)
+    else:
+        Console(highlight=False).print(text, style=style, markup=False, soft_wrap=True)
+
+
+def progress(text: str) -> None:
+    """Show a passing state on an interactive terminal; elsewhere nothing."""
+    if sys.stdout.isatty():
+        print(f"\r\033[K   {text}", end="", flush=True)
+
+
+def progress_done(text: str) -> None:
+    """Replace the passing state by a line that stays."""
+    progress("")
+    print(("\r" if sys.stdout.isatty() else "") + f"   {text}", flush=True)
+
+
+def tables(results: Results) -> None:
+    """Print the outcome of the kills and the time that each store adds."""
+    for model in MODELS:
+        rows = [_kill_row(outcome) for outcome in results.of(model)]
+        _table(f"SIGKILL and resume: {model}", KILL_HEADINGS, rows)
+    added = {model: results.added_seconds(model) for model in MODELS}
+    headings = ["saved with", "all arrays\nat once", "an acknowledged save\nsurvives"]
+    headings += [f"{name}\n{_ms(results.compute_seconds(name))} +" for name in MODELS]
+    rows = [
+        [
+            name,
+            "yes" if store.atomic else "no",
+            results.medium.survives if store.is_shelf else store.survives,
+            *(_ms(added[model][name]) for model in MODELS),
+        ]
+        for name, store in STORES.items()
+    ]
+    _table("Time that saving adds to an iteration, median", headings, rows)
+
+
+def final_words(outcome: Outcome) -> str:
+    """Say how the run ended, and at what price."""
+    if not outcome.identical:
+        return "NO"
+    return f"yes, after {outcome.failures} restarts" if outcome.failures else "yes"
+
+
+def _kill_row(outcome: Outcome) -> list[str]:
+    counts = outcome.counts
+    whole = sum(counts[verdict] for verdict in Verdict if verdict.good)
+    unreadable = counts[Verdict.UNREADABLE]
+    numbers = [
+        len(outcome.kills),
+        outcome.mid_save,
+        whole,
+        len(outcome.kills) - whole - unreadable,
+        unreadable,
+        outcome.lost,
+    ]
+    return [outcome.job.store, *map(str, numbers), final_words(outcome)]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
+
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if Console is None:
+        _plain_table(title, headings, rows)
+        return
+    table = Table(title=f"\n{title}", title_justify="left", title_style="bold")
+    for heading, cell in zip(headings, rows[0], strict=True):
+        table.add_column(heading, justify="right" if cell[0].isdigit() else "left")
+    for row in rows:
+        table.add_row(*row, style="green" if STORES[row[0]].is_shelf else "")
+    Console(highlight=False, width=max(110, Console().width)).print(table)
+
+
+def _plain_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    lines = [[heading.replace("-\n", "").replace("\n", " ") for heading in headings], *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    print(f"\n{title}")
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))

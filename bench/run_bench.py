@@ -1,0 +1,287 @@
+"""Runs the benches and says how each figure stands to what it should reach.
+
+    .venv/bin/python bench/run_bench.py commit|open|compare|all [--build DIR] [--dir DIR] [--quick]
+
+Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
+these machines drift. Writes out/bench/<name>.json, and the comparison also a picture beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GIB = 1 << 30
+
+
+@dataclass
+class Row:
+    """One line of the table. `reached` is the figure, `goal` what it is to reach."""
+
+    figure: str
+    medium: str
+    reached: float | None
+    goal: float
+    at_least: bool  # False: the figure must not exceed the goal
+    unit: str
+    detail: str
+
+    @property
+    def met(self) -> bool | None:
+        if self.reached is None:
+            return None
+        return self.reached >= self.goal if self.at_least else self.reached <= self.goal
+
+
+@dataclass
+class Settings:
+    build: Path
+    mapped: Path  # a directory on a mapped medium: FS-DAX, or tmpfs
+    block: Path  # a directory on a disk
+    quick: bool
+
+    @property
+    def bytes(self) -> int:
+        return GIB // 8 if self.quick else GIB
+
+    @property
+    def rounds(self) -> int:
+        return 3 if self.quick else 9
+
+
+def program(settings: Settings, name: str, *args: str) -> list[str]:
+    return [str(settings.build / "bench" / name), *args]
+
+
+def run_cases(command: list[str]) -> Iterator[dict[str, object]]:
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    for line in done.stdout.splitlines():
+        yield json.loads(line)
+
+
+def ratio(pairs: dict[str, object]) -> float:
+    """Limit over ours, pair by pair, the median: 1 is as fast as the limit."""
+    return statistics.median(
+        limit / ours
+        for ours, limit in zip(pairs["ours"], pairs["limit"], strict=True)  # type: ignore[call-overload]
+    )
+
+
+def speed(pairs: dict[str, object], side: str) -> str:
+    gigabytes = float(pairs["bytes"]) / 1e9  # type: ignore[arg-type]
+    return f"{gigabytes / statistics.median(pairs[side]):.2f} GB/s"  # type: ignore[type-var]
+
+
+def full_mapped(settings: Settings) -> Iterator[Row]:
+    for threads in (1, 2):
+        command = program(settings, "bench_commit", "full", "--dir", str(settings.mapped))
+        command += ["--bytes", str(settings.bytes), "--threads", str(threads)]
+        for pairs in run_cases([*command, "--rounds", str(settings.rounds)]):
+            yield Row(
+                f"assign + persist of {settings.bytes >> 20} MiB, {threads} thread(s)",
+                "mapped",
+                ratio(pairs),
+                0.95,
+                True,
+                "of raw non-temporal copy",
+                f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}",
+            )
+
+
+def fio_seconds(path: Path, size: int) -> float:
+    """One pass over the file as the shelf writes: io_uring, O_DIRECT, one fdatasync at the end."""
+    command = ["fio", "--name=limit", f"--filename={path}", f"--size={size}", "--rw=write"]
+    command += ["--ioengine=io_uring", "--direct=1", "--bs=4M", "--iodepth=8", "--fixedbufs=1"]
+    command += ["--registerfiles=1", "--end_fsync=1", "--overwrite=1", "--output-format=json"]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    job = json.loads(done.stdout)["jobs"][0]
+    # The run time excludes the fsync, which fio reports beside it.
+    sync = job.get("sync", {}).get("lat_ns", {})
+    return float(job["write"]["runtime"]) / 1e3 + sync.get("mean", 0) * sync.get("N", 0) / 1e9
+
+
+def full_block(settings: Settings) -> Row:
+    figure = f"assign + persist of {settings.bytes >> 20} MiB"
+    unit = "of fio, 4 MiB x 8, one fdatasync"
+    if subprocess.run(["sh", "-c", "command -v fio"], stdout=subprocess.DEVNULL).returncode:
+        return Row(figure, "block", None, 0.90, True, unit, "fio is not installed")
+    command = program(settings, "bench_commit", "block", "--dir", str(settings.block))
+    command += ["--tier", "block", "--bytes", str(settings.bytes)]
+    target = settings.block / "tensorshelf-bench-fio"
+    ours: list[float] = []
+    limit: list[float] = []
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as shelf:
+        assert shelf.stdin
+        assert shelf.stdout
+        for round_number in range(-1, settings.rounds):
+            seconds = fio_seconds(target, settings.bytes)
+            print("go", file=shelf.stdin, flush=True)
+            answer = json.loads(shelf.stdout.readline())
+            if round_number >= 0:
+                limit.append(seconds)
+                ours.append(float(answer["value"]))
+    target.unlink()
+    pairs = {"ours": ours, "limit": limit, "bytes": settings.bytes}
+    detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}"
+    return Row(figure, "block", ratio(pairs), 0.90, True, unit, detail)
+
+
+def shape_cases(settings: Settings, medium: str, directory: Path) -> Iterator[Row]:
+    common = ["--dir", str(directory), "--tier", "block" if medium == "block" else "auto"]
+    common += ["--rounds", str(settings.rounds), "--bytes", str(settings.bytes)]
+
+    def case(name: str) -> dict[str, object]:
+        return next(run_cases(program(settings, "bench_commit", name, *common)))
+
+    pairs = case("many")
+    goal = 0.8 if medium == "block" else 0.5
+    detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}"
+    yield Row(
+        "10,000 tensors of 4 KiB over one of 40 MB",
+        medium,
+        ratio(pairs),
+        goal,
+        True,
+        "of one tensor",
+        detail,
+    )
+    pairs = case("one")
+    detail = "{:.1f} us of {:.1f} us".format(
+        *(statistics.median(pairs[side]) / 20 * 1e6 for side in ("ours", "limit"))  # type: ignore[type-var,operator]
+    )
+    yield Row(
+        "persist, 1 dirty of 10,000 over 1 of 10",
+        medium,
+        1 / ratio(pairs),
+        3,
+        False,
+        "x",
+        detail,
+    )
+    pairs = case("partial")
+    detail = "{:.2f} ms of {:.0f} ms".format(
+        *(statistics.median(pairs[side]) * 1e3 for side in ("ours", "limit"))  # type: ignore[type-var,operator]
+    )
+    yield Row(
+        f"update of 1 % of {settings.bytes >> 20} MiB",
+        medium,
+        100 / ratio(pairs),
+        3,
+        False,
+        "% of the full persist",
+        detail,
+    )
+    value = float(case("memory")["value"])  # type: ignore[arg-type]
+    limit = 0.01 * 2 * settings.bytes + (64 << 20 if medium == "block" else 0)
+    yield Row(
+        f"memory beside a tensor of {settings.bytes >> 20} MiB",
+        medium,
+        value / (1 << 20),
+        limit / (1 << 20),
+        False,
+        "MiB",
+        "anonymous memory, after three commits",
+    )
+
+
+def commit(settings: Settings) -> list[Row]:
+    rows = list(full_mapped(settings))
+    rows.append(full_block(settings))
+    rows += shape_cases(settings, "mapped", settings.mapped)
+    rows += shape_cases(settings, "block", settings.block)
+    return rows
+
+
+def opening(settings: Settings) -> list[Row]:
+    rows = []
+    for medium, directory in (("mapped", settings.mapped), ("block", settings.block)):
+        command = program(settings, "bench_open", "--dir", str(directory))
+        command += ["--tier", "block" if medium == "block" else "auto"]
+        if settings.quick:
+            command += ["--large", str(GIB // 2), "--rounds", "5"]
+        pairs = next(run_cases(command))
+        ours = statistics.median(pairs["ours"])  # type: ignore[type-var]
+        limit = statistics.median(pairs["limit"])  # type: ignore[type-var]
+        size = float(pairs["bytes"]) / GIB  # type: ignore[arg-type]
+        name = f"open a shelf of {size:.0f} GiB"
+        rows.append(Row(name, medium, ours * 1e3, 5, False, "ms", f"100 MiB: {limit * 1e3:.2f} ms"))
+        rows.append(Row(f"{name} over 100 MiB", medium, ours / limit, 1.25, False, "x", "median"))
+    return rows
+
+
+def show(rows: list[Row]) -> None:
+    header = ("figure", "medium", "measured", "to reach", "", "detail")
+    lines = [header]
+    for row in rows:
+        measured = "skipped" if row.reached is None else f"{row.reached:.2f} {row.unit}"
+        goal = f"{'>=' if row.at_least else '<='} {row.goal:g}"
+        verdict = {True: "yes", False: "NO", None: "-"}[row.met]
+        lines.append((row.figure, row.medium, measured, goal, verdict, row.detail))
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    for line in lines:
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        )
+
+
+def machine() -> dict[str, str]:
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return {"processor": model, "cores": str(os.cpu_count()), "kernel": platform.release()}
+
+
+def write_json(name: str, body: object) -> None:
+    out = ROOT / "out" / "bench"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(body, indent=1) + "\n")
+    print(f"written: out/bench/{name}.json")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "what", choices=["commit", "open", "compare", "all"], nargs="?", default="all"
+    )
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
+    parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
+    parser.add_argument("--dir", type=Path, help="on a disk; default: out/bench of the repository")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, few rounds: a smoke test"
+    )
+    args = parser.parse_args()
+    (ROOT / "out" / "bench").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=args.dir or ROOT / "out" / "bench") as block:
+        settings = Settings(args.build, args.mapped, Path(block), args.quick)
+        for name, run in (("commit", commit), ("open", opening)):
+            if args.what not in (name, "all"):
+                continue
+            print(f"\n{name}: ours and its limit in alternation, medians\n", flush=True)
+            rows = run(settings)
+            show(rows)
+            body = {"machine": machine(), "rows": [asdict(row) | {"met": row.met} for row in rows]}
+            write_json(name, body)
+        if args.what in ("compare", "all"):
+            import compare
+
+            print("\ncompare: one durable, atomic save each, same paths\n", flush=True)
+            write_json("compare", compare.run(settings.mapped, settings.block, args.quick))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+#include "bugs.hpp"
+
+namespace tensorshelf::crash {
+
+const std::vector<PlantedBug>& planted_bugs() {
+  static const std::vector<PlantedBug> table = {
+      {"flip_without_barrier", "I1", Bug::flip_without_barrier},
+      {"word_with_body", "I1", Bug::word_with_body},
+      {"wait_left_out", "I1", Bug::wait_left_out},
+      {"ack_without_barrier", "I2", Bug::ack_without_barrier},
+      {"one_copy_flipped", "I2", Bug::one_copy_flipped},
+      {"committed_slot_written", "I3", Bug::committed_slot_written},
+      {"slots_reused_early", "I3", Bug::slots_reused_early},
+      {"page_reused_early", "I3", Bug::page_reused_early},
+      {"page_in_place", "I3", Bug::page_in_place},
+      {"free_space_forgets_root", "I3", Bug::free_space_forgets_root},
+      {"word_not_covered", "I4", Bug::word_not_covered},
+      {"torn_word", "I4", Bug::none, {.torn_word = true}},
+      {"incarnation_not_bumped", "I5", Bug::incarnation_not_bumped},
+      {"incarnation_not_durable", "I5", Bug::incarnation_not_durable},
+      {"recovery_rewrites_root", "I6", Bug::recovery_rewrites_root},
+      {"worker_without_drain", "I7", Bug::none, {.worker_without_drain = true}},
+      {"root_checksum_ignored", "-", Bug::root_checksum_ignored},
+      {"page_checksum_ignored", "-", Bug::page_checksum_ignored},
+      {"chunk_checksum_ignored", "-", Bug::chunk_checksum_ignored},
+      {"fallback_without_verify", "-", Bug::fallback_without_verify},
+      {"capacity_not_recorded", "-", Bug::capacity_not_recorded},
+      {"directory_not_linked", "-", Bug::directory_not_linked},
+      {"copy_forward_left_out", "-", Bug::copy_forward_left_out},
+      {"merge_left_out", "-", Bug::merge_left_out},
+      {"inactive_slot_trusted", "-", Bug::inactive_slot_trusted},
+      {"dirty_bit_lost", "-", Bug::dirty_bit_lost},
+  };
+  return table;
+}
+
+}  // namespace tensorshelf::crash

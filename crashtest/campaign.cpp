@@ -1,0 +1,79 @@
+#include "campaign.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <stdexcept>
+
+#include "rng.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+std::uint64_t hash_text(std::string_view text) {
+  std::uint64_t hash = 0;
+  for (const char letter : text) hash = mix(hash ^ static_cast<unsigned char>(letter));
+  return hash;
+}
+
+}  // namespace
+
+Settings settings_for(const Workload& workload, const MediumMode& mode, Effort effort,
+                      std::uint64_t seed) {
+  Settings settings;
+  settings.personality = mode.personality;
+  settings.trash = mode.trash;
+  settings.seed = mix(seed ^ hash_text(workload.name) ^ mix(hash_text(mode.name)));
+  if (effort == Effort::full) {
+    settings.cap = 1024;
+    settings.deep_cap = 24;
+    settings.recovery_one_in = 6;
+    settings.work_one_in = 12;
+    settings.fault_one_in = 32;
+  }
+  return settings;
+}
+
+Result explore_workload(const Workload& workload, const MediumMode& mode,
+                        const Settings& settings) {
+  const auto begin = std::chrono::steady_clock::now();
+  Disk disk(kDiskBytes);
+  Explorer explorer(disk, settings);
+  const std::string where = fmt::format("{}/{}", workload.name, mode.name);
+  note_workload(where, &explorer.counts());
+  Result result;
+  try {
+    explorer.explore(workload.program);
+  } catch (const Violation& violation) {
+    result.violation = fmt::format("{}\n  {}", where, violation.what());
+  }
+  note_workload("the end", nullptr);
+  result.counts = explorer.counts();
+  result.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+std::vector<Workload> select_workloads(std::string_view name) {
+  if (name.empty()) return workloads();
+  for (const Workload& workload : workloads()) {
+    if (workload.name == name) return {workload};
+  }
+  throw std::invalid_argument(fmt::format("no workload \"{}\"; --list names them", name));
+}
+
+std::string counts_heading() {
+  return fmt::format("{:<14} {:<6} {:>7} {:>11} {:>9} {:>9} {:>11} {:>9}\n", "workload", "medium",
+                     "crashes", "exhaustive", "images", "distinct", "recoveries", "per s");
+}
+
+std::string counts_row(std::string_view name, std::string_view mode, const Result& result) {
+  const Counts& counts = result.counts;
+  const double rate =
+      result.seconds > 0 ? static_cast<double>(counts.recoveries) / result.seconds : 0;
+  return fmt::format("{:<14} {:<6} {:>7} {:>11} {:>9} {:>9} {:>11} {:>9.0f}\n", name, mode,
+                     counts.crash_points, counts.exhaustive_points, counts.images, counts.distinct,
+                     counts.recoveries, rate);
+}
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,43 @@
+// Which workloads are explored under which settings, and how that is told.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "child.hpp"
+#include "explorer.hpp"
+#include "workload.hpp"
+
+namespace tensorshelf::crash {
+
+// A medium that breaks things in its own way.
+struct MediumMode {
+  std::string_view name;
+  Personality personality;
+  bool trash;
+};
+inline constexpr std::array kMediumModes = {
+    MediumMode{"pmem", Personality::pmem, false},
+    MediumMode{"block", Personality::block, false},
+    MediumMode{"trash", Personality::block, true},  // unsettled sectors may be garbage
+};
+
+enum class Effort { quick, full };
+
+// Settings for one workload under one mode; the seed is mixed with both.
+Settings settings_for(const Workload& workload, const MediumMode& mode, Effort effort,
+                      std::uint64_t seed);
+
+// Explores it in this process, from an empty disk. A violation becomes part of the result.
+Result explore_workload(const Workload& workload, const MediumMode& mode, const Settings& settings);
+
+// All workloads, or the one of that name; throws std::invalid_argument where there is none.
+std::vector<Workload> select_workloads(std::string_view name);
+
+std::string counts_row(std::string_view name, std::string_view mode, const Result& result);
+std::string counts_heading();
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,68 @@
+#include "disk.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.hpp"
+#include "rng.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+constexpr std::uint64_t kWord = 8;
+
+std::uint64_t load(const std::byte* at) {
+  std::uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+}  // namespace
+
+Disk::Disk(std::uint64_t capacity_bytes) : bytes_(capacity_bytes) {
+  TENSORSHELF_ASSERT(capacity_bytes % kWord == 0);
+}
+
+std::uint64_t Disk::fingerprint() const { return content_hash_ ^ mix(size_bytes_); }
+
+void Disk::remember(std::uint64_t at, std::uint64_t length) {
+  journal_.push_back({at, old_bytes_.size(), size_bytes_, content_hash_});
+  old_bytes_.insert(old_bytes_.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(at),
+                    bytes_.begin() + static_cast<std::ptrdiff_t>(at + length));
+}
+
+void Disk::write(std::uint64_t at, std::span<const std::byte> source) {
+  TENSORSHELF_ASSERT(at + source.size() <= size_bytes_);
+  if (source.empty()) return;
+  const std::uint64_t first = at / kWord * kWord;
+  const std::uint64_t last = (at + source.size() + kWord - 1) / kWord * kWord;
+  remember(first, last - first);
+  std::memcpy(bytes_.data() + at, source.data(), source.size());
+  const std::byte* old = old_bytes_.data() + journal_.back().old_bytes_at;
+  for (std::uint64_t word = first; word < last; word += kWord) {
+    const std::uint64_t before = load(old + (word - first));
+    const std::uint64_t after = load(bytes_.data() + word);
+    if (before != after) content_hash_ ^= mix(word ^ mix(before)) ^ mix(word ^ mix(after));
+  }
+}
+
+void Disk::grow(std::uint64_t size_bytes) {
+  TENSORSHELF_ASSERT(size_bytes <= bytes_.size());
+  if (size_bytes <= size_bytes_) return;
+  remember(0, 0);
+  size_bytes_ = size_bytes;
+}
+
+void Disk::rollback(Mark mark) {
+  while (journal_.size() > mark.entries) {
+    const Entry& entry = journal_.back();
+    std::copy(old_bytes_.begin() + static_cast<std::ptrdiff_t>(entry.old_bytes_at),
+              old_bytes_.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(entry.at));
+    old_bytes_.resize(entry.old_bytes_at);
+    size_bytes_ = entry.size_bytes;
+    content_hash_ = entry.content_hash;
+    journal_.pop_back();
+  }
+}
+
+}  // namespace tensorshelf::crash

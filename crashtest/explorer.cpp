@@ -1,0 +1,176 @@
+#include "explorer.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "child.hpp"
+#include "faults.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+constexpr std::size_t kMaxDepth = 2;  // a crash, and one in what follows it
+
+std::vector<Op> random_work(const Model& model, Rng& rng) {
+  std::vector<Op> ops;
+  std::vector<std::pair<std::string, std::uint64_t>> alive;
+  for (const auto& [name, bytes] : model.tensors) alive.emplace_back(name, bytes.size());
+  const std::uint64_t commits = 1 + rng.below(2);
+  for (std::uint64_t commit = 0; commit < commits; ++commit) {
+    if (rng.one_in(2)) {
+      const std::string name = fmt::format("w{}", commit);
+      ops.push_back({Verb::create, name, 24});
+      alive.emplace_back(name, 24);
+    }
+    for (std::size_t i = 0; i < alive.size(); ++i) {
+      const auto& [name, size] = alive[i];
+      const std::uint64_t choice = rng.below(alive.size() > 4 ? 8 : 4);
+      if (choice == 0 || size == 0) ops.push_back({Verb::assign, name});
+      if (choice == 1 && size != 0) {
+        const std::uint64_t at = rng.below(size);
+        ops.push_back({Verb::part, name, at, 1 + rng.below(size - at)});
+      }
+      if (choice == 2 && rng.one_in(4)) {
+        ops.push_back({Verb::erase, name});
+        alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(i--));
+      }
+    }
+    ops.push_back({Verb::persist, {}});
+    if (rng.one_in(2)) ops.push_back({Verb::reopen, {}});
+  }
+  return ops;
+}
+
+// The version that the shelf shows; or none, and why.
+const Model* match(const Recording& recording, const Expected& expected, const Shelf& shelf,
+                   std::string& why) {
+  for (std::size_t index = expected.acked; index <= expected.in_flight; ++index) {
+    const Model& model = recording.history[index];
+    const std::string text = difference(model, shelf);
+    if (text.empty()) return &model;
+    why += fmt::format("\n  is not the one {} ({}): {}",
+                       index == expected.acked ? "acknowledged" : "in flight", summary(model),
+                       text);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Behaviour Explorer::behaviour() const {
+  return {.personality = settings_.personality,
+          .max_size_bytes = kDiskBytes,
+          .bugs = settings_.bugs};
+}
+
+Explorer::Found Explorer::recover(const Recording& recording, const Expected& expected,
+                                  ReadSet& reads) {
+  ++counts_.recoveries;
+  Log log;
+  Shelf shelf = Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour(), &reads),
+                            {.mode = Mode::update});
+  std::string why;
+  const Model* model = match(recording, expected, shelf, why);
+  if (model == nullptr) throw Violation("recovery shows a state that never was" + why);
+  const ShelfInfo info = shelf.info();
+  if (info.recovery.version != model->version) {
+    throw Violation("recovery reports another version than it shows");
+  }
+  // A root of an attempt, turned to garbage in flight, cannot be told from a damaged newer one.
+  if (info.recovery.degraded && !settings_.trash) throw Violation("degraded, with no damage done");
+  if (info.incarnation <= expected.incarnation) {
+    throw Violation(fmt::format("incarnation {} was given out before (I5)", info.incarnation));
+  }
+  if (!shelf.verify().damage.empty()) throw Violation("verify() finds damage, with none done");
+  shelf.close();
+  return {*model, info.incarnation, std::move(log)};
+}
+
+void Explorer::read_only(const Model& model) {
+  ++counts_.recoveries;
+  Log log;
+  Shelf shelf = Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour()),
+                            {.mode = Mode::read});
+  const std::string text = difference(model, shelf);
+  if (!text.empty()) throw Violation("opened for reading: " + text);
+  shelf.close();
+  if (!log.events.empty()) throw Violation("opened for reading, and it wrote");
+}
+
+void Explorer::crash_in_recovery(Found found, const Expected& expected, std::size_t depth) {
+  Recording recording;
+  recording.log = std::move(found.log);
+  recording.history.push_back(std::move(found.model));
+  recording.incarnation = expected.incarnation;
+  mark(recording.log, Mark::opened, found.incarnation);
+  walk(recording, depth + 1);
+}
+
+void Explorer::work_on(const Found& found, const Expected& expected, std::size_t depth) {
+  const Disk::Mark image = disk_.mark();
+  Runner runner(disk_, behaviour(), found.model, expected.incarnation);
+  runner.run(random_work(found.model, rng_));
+  const Recording recording = runner.finish();
+  disk_.rollback(image);
+  walk(recording, depth + 1);
+}
+
+void Explorer::open_image(const Scene& scene, ReadSet& reads) {
+  const auto& [recording, expected, depth, settled] = scene;
+  const Disk::Mark image = disk_.mark();
+  Found found = recover(recording, expected, reads);
+  disk_.rollback(image);
+  if (rng_.one_in(settings_.reader_one_in)) read_only(found.model);
+  if (depth + 1 >= kMaxDepth) return;
+  if (rng_.one_in(settled ? settings_.settled_fault_one_in : settings_.fault_one_in)) {
+    explore_faults(disk_, behaviour(), {recording.history, found.model, settled}, rng_, counts_);
+  }
+  if (rng_.one_in(settings_.work_one_in)) work_on(found, expected, depth);
+  if (rng_.one_in(settings_.recovery_one_in)) crash_in_recovery(std::move(found), expected, depth);
+}
+
+void Explorer::walk(const Recording& recording, std::size_t depth) {
+  const std::vector<Expected> expected = expectations(recording);
+  // What precedes the first mark of the workload itself is format(): there is no shelf to keep yet.
+  std::size_t first = 0;
+  while (depth == 0 && recording.log.events[first].kind != EventKind::mark) ++first;
+  const WalkOptions options{.personality = settings_.personality,
+                            .trash = settings_.trash,
+                            .cap = depth == 0 ? settings_.cap : settings_.deep_cap,
+                            .from_event = first};
+  const auto context = [&](std::size_t event) {  // the one in flight only adds to what is allowed
+    return mix(expected[event].acked) ^ expected[event].incarnation;
+  };
+  const auto visit = [&](const CrashPoint& point, ReadSet& reads) {
+    note_position("opening an image", depth, point.event);
+    try {
+      open_image({recording, expected[point.event], depth, point.image.empty()}, reads);
+    } catch (const std::exception& error) {
+      throw Violation(fmt::format("{}\n  crash at depth {} after event {}:\n{}", error.what(),
+                                  depth, point.event, describe(recording.log, point)));
+    }
+  };
+  walk_images(disk_, recording.log, options, context, rng_, counts_, visit);
+}
+
+void Explorer::explore(std::string_view program) {
+  const Disk::Mark empty = disk_.mark();
+  rng_ = Rng(settings_.seed);
+  try {
+    note_position("running the workload", 0, 0);
+    Runner runner(disk_, behaviour());
+    runner.run(parse(program));
+    const Recording recording = runner.finish();
+    disk_.rollback(empty);
+    walk(recording, 0);
+  } catch (const Violation&) {
+    disk_.rollback(empty);
+    throw;
+  } catch (const std::exception& error) {
+    disk_.rollback(empty);
+    throw Violation(error.what());
+  }
+}
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,79 @@
+// Explores one workload: every image at every crash point is opened by the real recovery and held
+// against the model. In samples, further:
+//   - a crash in recovery itself, at each of its own writes (I6: idempotent, regresses nothing)
+//   - work after the recovery: random operations, persist, reopen, and crashes in those, which
+//     would show leftovers of the abandoned attempt becoming valid (I5)
+//   - opening for reading, which must find the same and write nothing
+//   - damage to settled bytes (faults.hpp)
+// A run is determined by the settings; the first violation ends it.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "disk.hpp"
+#include "recording_medium.hpp"
+#include "runner.hpp"
+#include "walk.hpp"
+#include "workload.hpp"
+
+namespace tensorshelf::crash {
+
+// What the store must never do, with the trace that led to it.
+struct Violation : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Settings {
+  Personality personality = Personality::pmem;
+  bool trash = false;
+  MediumBugs bugs = {};
+  std::uint64_t seed = 1;
+  std::size_t cap = 64;               // images per crash point of the workload
+  std::size_t deep_cap = 8;           // the same in recovery, and in work after it
+  std::uint64_t recovery_one_in = 8;  // images whose recovery is crashed too; 0: none
+  std::uint64_t work_one_in = 24;     // images that are worked on
+  std::uint64_t reader_one_in = 8;    // images opened for reading first
+  std::uint64_t fault_one_in = 64;    // images whose settled bytes are damaged,
+  std::uint64_t settled_fault_one_in = 2;  // and of those where nothing was unsettled
+};
+
+inline constexpr std::uint64_t kDiskBytes = 16 * 1024 * 1024;
+
+class Explorer {
+ public:
+  // The disk is put back as it was (empty) after every workload.
+  Explorer(Disk& disk, const Settings& settings) : disk_(disk), settings_(settings) {}
+
+  void explore(std::string_view program);  // throws Violation
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Found {
+    Model model;
+    std::uint64_t incarnation;
+    Log log;  // of the recovery
+  };
+  void walk(const Recording& recording, std::size_t depth);
+  struct Scene {  // of one image
+    const Recording& recording;
+    const Expected& expected;
+    std::size_t depth;
+    bool settled;  // nothing was unsettled
+  };
+  void open_image(const Scene& scene, ReadSet& reads);
+  Found recover(const Recording& recording, const Expected& expected, ReadSet& reads);
+  void read_only(const Model& model);
+  void crash_in_recovery(Found found, const Expected& expected, std::size_t depth);
+  void work_on(const Found& found, const Expected& expected, std::size_t depth);
+
+  Behaviour behaviour() const;
+
+  Disk& disk_;
+  Settings settings_;
+  Rng rng_{0};
+  Counts counts_;
+};
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,146 @@
+// tensorshelf-crashtest: proves the store against every crash that the media allow, or shows the
+// one that it does not survive. With --bug and --bugs it hands over to its twin, which is built with
+// the planted bugs in it.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "campaign.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+struct Options {
+  bool full = false;
+  bool list = false;
+  double seconds = 600;
+  std::uint64_t seed = 1;
+  std::string workload;
+  std::string bug;
+  bool bugs = false;
+  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
+};
+
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+struct Round {
+  const Options& options;
+  std::uint64_t seed;
+  Effort effort;
+};
+
+// Explores every chosen workload under every mode once; false where there was a violation.
+bool run_round(const Round& round, Result& total) {
+  std::vector<std::pair<Workload, MediumMode>> cells;
+  for (const Workload& workload : select_workloads(round.options.workload)) {
+    for (const MediumMode& mode : kMediumModes) cells.emplace_back(workload, mode);
+  }
+  std::vector<Task> tasks;
+  for (const auto& [workload, mode] : cells) {
+    tasks.push_back([=, &round] {
+      return explore_workload(workload, mode,
+                              settings_for(workload, mode, round.effort, round.seed));
+    });
+  }
+  bool good = true;
+  run_in_children(tasks, round.options.jobs, [&](std::size_t index, const Result& result) {
+    const auto& [workload, mode] = cells[index];
+    say(counts_row(workload.name, mode.name, result));
+    total.counts += result.counts;
+    if (result.violation.empty()) return;
+    good = false;
+    say(fmt::format("VIOLATION {}\n  again with: --workload {} --seed {}{}\n", result.violation,
+                    workload.name, round.seed, round.effort == Effort::full ? " --full" : ""));
+  });
+  return good;
+}
+
+int run(const Options& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  Result total;
+  bool good = true;
+  std::uint64_t round = 0;
+  do {
+    const std::uint64_t seed = options.seed + round++;
+    const Effort effort = options.full ? Effort::full : Effort::quick;
+    say(fmt::format("{}, seed {}, {} jobs\n{}", options.full ? "full" : "quick", seed,
+                    options.jobs, counts_heading()));
+    good = run_round({options, seed, effort}, total) && good;
+  } while (good && options.full && elapsed() < options.seconds);
+  total.seconds = elapsed();
+  say(counts_row("all", "", total));
+  say(fmt::format("{} violations in {:.1f} s\n", good ? "no" : "THERE ARE", total.seconds));
+  return good ? 0 : 1;
+}
+
+int list() {
+  say("workloads\n");
+  for (const Workload& workload : workloads()) {
+    say(fmt::format("  {:<14} {}\n", workload.name, workload.program));
+  }
+  say("media\n  pmem   8-byte words land in any order until the barrier\n"
+      "  block  512-byte sectors, and only the barrier after the wait covers them\n"
+      "  trash  the same, and an unsettled sector may hold garbage\n"
+      "planted bugs: --bugs tries all, tensorshelf-crashtest-planted --list names them\n");
+  return 0;
+}
+
+int hand_over(const Options& options) {
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+  const std::string twin = self.string() + "-planted";
+  const std::string seed = std::to_string(options.seed);
+  const std::string jobs = std::to_string(options.jobs);
+  std::vector<const char*> arguments = {twin.c_str(), "--seed", seed.c_str(), "--jobs",
+                                        jobs.c_str()};
+  if (!options.bug.empty()) arguments.insert(arguments.end(), {"--bug", options.bug.c_str()});
+  if (!options.workload.empty()) {
+    arguments.insert(arguments.end(), {"--workload", options.workload.c_str()});
+  }
+  arguments.push_back(nullptr);
+  ::execv(twin.c_str(), const_cast<char**>(arguments.data()));
+  say(fmt::format("{} is missing: build the target tensorshelf-crashtest-planted\n", twin));
+  return 2;
+}
+
+}  // namespace
+}  // namespace tensorshelf::crash
+
+int main(int argc, char** argv) {
+  using namespace tensorshelf::crash;
+  Options options;
+  CLI::App app("Opens every image that a crash can leave, and checks what recovery makes of it.");
+  bool quick = false;
+  auto* quick_flag = app.add_flag("--quick", quick, "one round, under a minute (the default)");
+  app.add_flag("--full", options.full, "rounds with rising seeds, for --seconds")
+      ->excludes(quick_flag);
+  app.add_option("--seconds", options.seconds, "with --full: start no round after this (600)");
+  app.add_option("--seed", options.seed, "repeats a run (1)");
+  app.add_option("--workload", options.workload, "only this one");
+  app.add_option("--jobs", options.jobs, "processes at once")->check(CLI::PositiveNumber);
+  app.add_option("--bug", options.bug, "plant this bug; exits with 1 when it is caught");
+  app.add_flag("--bugs", options.bugs, "plant every bug; exits with 0 when all are caught");
+  app.add_flag("--list", options.list, "names workloads and media");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (options.list) return list();
+    if (options.bugs || !options.bug.empty()) return hand_over(options);
+    return run(options);
+  } catch (const std::exception& error) {
+    say(fmt::format("tensorshelf-crashtest: {}\n", error.what()));
+    return 2;
+  }
+}

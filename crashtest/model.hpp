@@ -1,0 +1,33 @@
+// What a shelf must hold in one version, kept beside the shelf and never on its medium, and the
+// comparison of the two. Tensor bytes come from stamp(), so that bytes of another version, another
+// tensor or another place never compare equal.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+namespace tensorshelf::crash {
+
+struct Model {
+  std::uint64_t version = 0;
+  std::optional<std::uint64_t> step;
+  std::map<std::string, std::vector<std::byte>> tensors;  // all of dtype uint8, one-dimensional
+};
+
+// Fills bytes [offset, offset + size) of a tensor as its assignment number `serial` does.
+void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t serial,
+           std::uint64_t offset);
+
+// Empty when the shelf holds exactly the model: version, step, names, layouts, every byte.
+std::string difference(const Model& model, const Shelf& shelf);
+
+std::string summary(const Model& model);  // "version 3, step 30, 2 tensors"
+
+}  // namespace tensorshelf::crash

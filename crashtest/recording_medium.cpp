@@ -1,0 +1,134 @@
+#include "recording_medium.hpp"
+
+#include <xxhash.h>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/check.hpp"
+
+namespace tensorshelf::crash {
+
+const char* personality_name(Personality personality) {
+  return personality == Personality::pmem ? "pmem" : "block";
+}
+
+void Log::clear() {
+  events.clear();
+  bytes.clear();
+}
+
+RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads)
+    : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {}
+
+unsigned RecordingMedium::this_thread() {
+  const auto number = static_cast<unsigned>(threads_.size());
+  return threads_.try_emplace(std::this_thread::get_id(), number).first->second;
+}
+
+void RecordingMedium::record(Event event, std::span<const std::byte> content) {
+  event.thread = this_thread();
+  event.bytes_at = log_.bytes.size();
+  event.size_bytes = content.size();
+  log_.bytes.insert(log_.bytes.end(), content.begin(), content.end());
+  log_.events.push_back(event);
+}
+
+Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
+                              std::uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kChunkBytes);
+  TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  const std::uint64_t sequence = ++sequence_;
+  const std::size_t content_at = log_.bytes.size();
+  record({.kind = EventKind::write,
+          .drained = !behaviour_.bugs.worker_without_drain,
+          .at = at,
+          .sequence = sequence},
+         bytes);
+  if (behaviour_.personality == Personality::block) {
+    log_.bytes.resize(content_at + round_up(bytes.size(), kPageBytes), std::byte{0xDB});
+    log_.events.back().size_bytes = log_.bytes.size() - content_at;
+  }
+  disk_.write(at, log_.content(log_.events.back()));
+  return {sequence, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
+}
+
+void RecordingMedium::wait(const Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
+  record({.kind = EventKind::wait, .sequence = ticket.sequence}, {});
+}
+
+void RecordingMedium::barrier() {
+  const std::lock_guard lock(mutex_);
+  record({.kind = EventKind::barrier, .sequence = sequence_}, {});
+}
+
+void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(at % kWordBytes == 0 && at + kWordBytes <= disk_.size_bytes());
+  std::array<std::byte, kWordBytes> bytes;
+  std::memcpy(bytes.data(), &word, sizeof word);
+  disk_.write(at, bytes);
+  if (behaviour_.bugs.torn_word) {
+    constexpr std::size_t half = kWordBytes / 2;
+    record({.kind = EventKind::word, .at = at}, std::span(bytes).first(half));
+    record({.kind = EventKind::word, .at = at + half}, std::span(bytes).last(half));
+  } else if (behaviour_.personality == Personality::pmem) {
+    record({.kind = EventKind::word, .at = at}, bytes);
+  } else {
+    const std::uint64_t page = at / kPageBytes * kPageBytes;
+    record({.kind = EventKind::word, .at = page}, disk_.bytes().subspan(page, kPageBytes));
+  }
+}
+
+void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  if (bytes.empty()) return;
+  if (reads_) reads_->add(at, bytes.size());
+  std::memcpy(bytes.data(), disk_.bytes().data() + at, bytes.size());
+}
+
+std::span<const std::byte> RecordingMedium::view(const Extent& extent) {
+  if (behaviour_.personality == Personality::block) return {};
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(extent.at + extent.size_bytes <= disk_.size_bytes());
+  if (reads_) reads_->add(extent.at, extent.size_bytes);
+  return disk_.bytes().subspan(extent.at, extent.size_bytes);
+}
+
+std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t size = round_up(size_bytes, kPageBytes);
+  if (size > behaviour_.max_size_bytes) {
+    throw Error(Errc::full,
+                fmt::format("the simulated medium ends at {} bytes, {} were asked for",
+                            behaviour_.max_size_bytes, size_bytes),
+                "raise Behaviour::max_size_bytes");
+  }
+  if (size > disk_.size_bytes()) {
+    disk_.grow(size);
+    record({.kind = EventKind::reserve, .at = size}, {});
+  }
+  return disk_.size_bytes();
+}
+
+Promises RecordingMedium::promises() const {
+  const bool pmem = behaviour_.personality == Personality::pmem;
+  return {.medium = personality_name(behaviour_.personality),
+          .detail = "recorded in memory",
+          .survives = Survives::power_loss,
+          .mapped = pmem,
+          .needs_flush = pmem,
+          .volatile_cache = !pmem,
+          .atomic_bytes = pmem ? kWordBytes : kSectorBytes,
+          .notes = {}};
+}
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,109 @@
+// The recording medium: a Medium over a Disk that logs all that the store asks of it, with enough
+// content to build every image that a power loss could have left. It promises what the contract in
+// tensorshelf/medium.hpp promises and breaks all the rest.
+//
+// The fault model (what may be on the medium after a power loss):
+//
+//   personality  smallest unit   settled, that is surely there, once
+//   pmem         8-byte word     its thread drained it, and then a barrier() returned
+//   block        512-byte sector it was waited for, and then a barrier() returned
+//
+// - What is not settled landed or did not, each unit by itself, in any order: any subset. Two
+//   unsettled writes to one unit leave the older bytes, the first or the second; once settled, the
+//   second: overlapping writes take effect in the order in which they were issued.
+// - store_word() is one unit on pmem (8 bytes). On block it rewrites its 4 KiB page as the store
+//   sees it; sectors land by themselves, and the one that holds the word is old or new.
+// - Trash (block, a mode of its own): an unsettled sector may also hold garbage, except sectors of
+//   a store_word(), for the design counts on rewriting bytes with themselves being harmless.
+// - Bytes between the end of a write() and the next page boundary are undefined: on block they are
+//   filled with garbage, on pmem they are left alone.
+// - reserve() is settled by the next barrier(); until then the size is the old or the new one.
+// - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
+//   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
+// - Not in this model: settled bytes that change. Damage of that kind is in faults.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <tensorshelf/medium.hpp>
+
+#include "disk.hpp"
+#include "read_set.hpp"
+
+namespace tensorshelf::crash {
+
+inline constexpr std::uint64_t kWordBytes = 8;
+inline constexpr std::uint64_t kSectorBytes = 512;
+
+enum class Personality { pmem, block };
+const char* personality_name(Personality personality);
+
+enum class EventKind : std::uint8_t { write, word, wait, barrier, reserve, mark };
+
+struct Event {
+  EventKind kind = EventKind::mark;
+  bool drained = true;         // write on pmem: its thread fenced before write() returned
+  unsigned thread = 0;         // who issued it, numbered in order of appearance
+  std::uint64_t at = 0;        // write, word: place; reserve: new size; mark: the caller's number
+  std::uint64_t sequence = 0;  // write: its ticket; wait: the ticket waited for
+  std::uint64_t bytes_at = 0;  // write, word: content, in Log::bytes
+  std::uint64_t size_bytes = 0;
+};
+
+struct Log {
+  std::vector<Event> events;
+  std::vector<std::byte> bytes;
+
+  std::span<const std::byte> content(const Event& event) const {
+    return std::span(bytes).subspan(event.bytes_at, event.size_bytes);
+  }
+  void mark(std::uint64_t number) { events.push_back({.at = number}); }
+  void clear();
+};
+
+// Bugs that live below the seam, where only a medium can have them.
+struct MediumBugs {
+  bool worker_without_drain = false;  // threads other than the committer never fence (breaks I7)
+  bool torn_word = false;             // store_word() lands in halves of 4 bytes (breaks I4)
+};
+
+struct Behaviour {
+  Personality personality = Personality::pmem;
+  std::uint64_t max_size_bytes = 0;  // reserve() beyond it is Errc::full
+  MediumBugs bugs = {};
+};
+
+// Thread-safe. The disk, the log and the read set (which may be null) must outlive it.
+class RecordingMedium final : public Medium {
+ public:
+  RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads = nullptr);
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
+  void wait(const Ticket& ticket) override;
+  void barrier() override;
+  void store_word(std::uint64_t at, std::uint64_t word) override;
+  void read(std::uint64_t at, std::span<std::byte> bytes) override;
+  std::span<const std::byte> view(const Extent& extent) override;
+  std::uint64_t reserve(std::uint64_t size_bytes) override;
+  Promises promises() const override;
+
+ private:
+  void record(Event event, std::span<const std::byte> content);
+  unsigned this_thread();
+
+  std::mutex mutex_;
+  Disk& disk_;
+  Log& log_;
+  Behaviour behaviour_;
+  ReadSet* reads_;
+  std::uint64_t sequence_ = 0;
+  std::map<std::thread::id, unsigned> threads_;
+};
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,161 @@
+#include "runner.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+
+#include "rng.hpp"
+
+namespace tensorshelf::crash {
+
+namespace {
+
+constexpr unsigned kNumberBits = 56;
+
+}  // namespace
+
+void mark(Log& log, Mark kind, std::uint64_t number) {
+  log.mark(static_cast<std::uint64_t>(kind) << kNumberBits | number);
+}
+
+std::vector<Expected> expectations(const Recording& recording) {
+  std::vector<Expected> all;
+  Expected now{.incarnation = recording.incarnation};
+  for (const Event& event : recording.log.events) {
+    const std::uint64_t number = event.at & ((std::uint64_t{1} << kNumberBits) - 1);
+    if (event.kind == EventKind::mark) {
+      switch (static_cast<Mark>(event.at >> kNumberBits)) {
+        case Mark::began: now.in_flight = number; break;
+        case Mark::acked: now.acked = now.in_flight = number; break;
+        case Mark::opened: now.incarnation = number; break;
+      }
+    }
+    all.push_back(now);
+  }
+  return all;
+}
+
+Runner::Runner(Disk& disk, const Behaviour& behaviour)
+    : disk_(disk), behaviour_(behaviour), serial_(0) {
+  {
+    RecordingMedium medium(disk_, recording_.log, behaviour_);
+    Shelf::format(medium);
+  }
+  recording_.history.push_back(working_);
+  mark(recording_.log, Mark::acked, 0);
+  open();
+}
+
+Runner::Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation)
+    : disk_(disk),
+      behaviour_(behaviour),
+      working_(std::move(start)),
+      serial_(mix(disk.fingerprint())),  // no stamp of the run that crashed comes again
+      incarnation_(incarnation) {
+  recording_.history.push_back(working_);
+  recording_.incarnation = incarnation;
+  open();
+}
+
+void Runner::open() {
+  shelf_.reset();
+  shelf_ = Shelf::open(std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_),
+                       {.mode = Mode::update});
+  working_ = recording_.history.back();
+  check("after opening");
+  const std::uint64_t incarnation = shelf_->info().incarnation;
+  if (incarnation <= incarnation_) {
+    throw std::runtime_error(fmt::format("incarnation {} was given out twice", incarnation));
+  }
+  incarnation_ = incarnation;
+  mark(recording_.log, Mark::opened, incarnation);
+}
+
+void Runner::check(const char* when) const {
+  const std::string text = difference(working_, *shelf_);
+  if (!text.empty()) throw std::runtime_error(fmt::format("{}, without a crash: {}", when, text));
+}
+
+void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t size,
+                    bool in_thread) {
+  std::vector<std::byte>& tensor = working_.tensors.at(name);
+  const std::span<std::byte> range = std::span(tensor).subspan(offset, size);
+  stamp(range, name, ++serial_, offset);
+  TensorRef target = shelf_->find(name).value();
+  if (!in_thread) return target.write(range, offset);
+  std::exception_ptr failure;
+  std::thread([&] {
+    try {
+      target.write(range, offset);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Runner::persist(bool with_step, bool async) {
+  const std::size_t index = recording_.history.size();
+  working_.step = with_step ? std::optional(index * 10) : std::nullopt;
+  mark(recording_.log, Mark::began, index);
+  const Commit commit =
+      async ? shelf_->persist_async(working_.step).get() : shelf_->persist(working_.step);
+  mark(recording_.log, Mark::acked, index);
+  if (commit.version <= working_.version || commit.step != working_.step) {
+    throw std::runtime_error(fmt::format("persist() returned version {} after {}", commit.version,
+                                         working_.version));
+  }
+  working_.version = commit.version;
+  recording_.history.push_back(working_);
+}
+
+void Runner::apply(const Op& op) {
+  const auto create = [&](const std::string& name, std::uint64_t size) {
+    const std::array shape = {static_cast<std::int64_t>(size)};
+    shelf_->create(name, DType::uint8, shape);
+    working_.tensors[name].assign(size, std::byte{0});
+  };
+  switch (op.verb) {
+    case Verb::create: return create(op.name, op.first);
+    case Verb::assign: return assign(op.name, 0, working_.tensors.at(op.name).size(), false);
+    case Verb::thread: return assign(op.name, 0, working_.tensors.at(op.name).size(), true);
+    case Verb::part: return assign(op.name, op.first, op.second, false);
+    case Verb::persist: return persist(true, false);
+    case Verb::quiet: return persist(false, false);
+    case Verb::async: return persist(true, true);
+    case Verb::reopen: return open();
+    case Verb::erase:
+      shelf_->erase(op.name);
+      working_.tensors.erase(op.name);
+      return;
+    case Verb::replace: {
+      const std::array shape = {static_cast<std::int64_t>(op.first)};
+      shelf_->replace(op.name, DType::uint8, shape);
+      working_.tensors[op.name].assign(op.first, std::byte{0});
+      return;
+    }
+    case Verb::many:
+      for (std::uint64_t i = 0; i < op.first; ++i) {
+        const std::string name = fmt::format("m{}", i);
+        create(name, op.second);
+        assign(name, 0, op.second, false);
+      }
+      return;
+  }
+}
+
+void Runner::run(const std::vector<Op>& ops) {
+  for (const Op& op : ops) apply(op);
+  check("at the end");
+}
+
+Recording Runner::finish() {
+  shelf_->close();
+  shelf_.reset();
+  return std::move(recording_);
+}
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,72 @@
+// Runs a program on the real store over a recording medium, and keeps the model beside it. What
+// the log and the history say together is all that exploring needs: which images there can be, and
+// which versions each may show.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "disk.hpp"
+#include "model.hpp"
+#include "recording_medium.hpp"
+#include "workload.hpp"
+
+namespace tensorshelf::crash {
+
+// What a run writes into its log beside the medium's events.
+enum class Mark : std::uint64_t {
+  began = 1,   // the commit of history[number] was asked for
+  acked = 2,   // it returned
+  opened = 3,  // an open for writing returned, with this incarnation
+};
+void mark(Log& log, Mark kind, std::uint64_t number);
+
+struct Recording {
+  Log log;
+  std::vector<Model> history;    // committed versions, oldest first; [0]: what the run began with
+  std::uint64_t incarnation = 0; // the highest that anyone held before the run
+};
+
+// What an open after a crash may show.
+struct Expected {
+  std::size_t acked = 0;          // index in history
+  std::size_t in_flight = 0;      // the same, or the one after
+  std::uint64_t incarnation = 0;  // spent: whoever opens now gets a higher one (I5)
+};
+
+// One for the crash point after each event.
+std::vector<Expected> expectations(const Recording& recording);
+
+class Runner {
+ public:
+  // Formats an empty disk.
+  Runner(Disk& disk, const Behaviour& behaviour);
+  // On a disk that holds a shelf in the state of `start`, of which `incarnation` was spent.
+  Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation);
+
+  // Throws std::runtime_error where the store shows something else than the model, and whatever the
+  // store throws.
+  void run(const std::vector<Op>& ops);
+  Recording finish();  // closes the shelf
+
+ private:
+  void apply(const Op& op);
+  void open();
+  void check(const char* when) const;
+  void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
+  void persist(bool with_step, bool async);
+
+  Disk& disk_;
+  Behaviour behaviour_;
+  Recording recording_;
+  Model working_;  // with what is staged
+  std::uint64_t serial_;         // of the last assignment
+  std::uint64_t incarnation_ = 0;
+  std::optional<Shelf> shelf_;
+};
+
+}  // namespace tensorshelf::crash

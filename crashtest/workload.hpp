@@ -1,0 +1,40 @@
+// Short programs for the store, as text, and the table of those that are explored.
+//
+//   create NAME BYTES    a new tensor                assign NAME      all of it, a new stamp
+//   part NAME AT BYTES   a range of it               thread NAME      assign in another thread
+//   erase NAME           remove it                   replace NAME BYTES   a new layout
+//   persist              commit with a step          quiet            commit without a step
+//   async                persist_async, then wait    reopen           close and recover
+//   many N BYTES         create and assign N tensors m0, m1, ...
+//
+// Operations are separated by ";". What was staged and not persisted is dropped by reopen.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tensorshelf::crash {
+
+enum class Verb {
+  create, assign, part, thread, erase, replace, persist, quiet, async, reopen, many
+};
+
+struct Op {
+  Verb verb = Verb::persist;
+  std::string name = {};
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+};
+
+struct Workload {
+  std::string_view name;
+  std::string_view program;
+};
+
+std::vector<Op> parse(std::string_view program);  // throws std::invalid_argument
+
+const std::vector<Workload>& workloads();
+
+}  // namespace tensorshelf::crash

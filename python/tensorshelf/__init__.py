@@ -1,0 +1,85 @@
+"""Named tensors on persistent memory or NVMe, under one atomic version.
+
+    import tensorshelf as ts
+
+    with ts.open("run.shelf") as shelf:
+        shelf.weights = weights        # created here, and a NumPy or torch array stays yours
+        shelf.weights[3:5] = rows      # written in place
+        shelf.persist(step=1)          # every assignment so far becomes durable, or none does
+
+After a crash at any moment, opening the shelf gives the last version that ``persist`` returned
+from, or the one in flight, whole. Importing this module needs NumPy only.
+"""
+
+from tensorshelf._commit import Commit
+from tensorshelf._core import __version__
+from tensorshelf._errors import (
+    BadArgument,
+    BadName,
+    ClosedError,
+    CorruptError,
+    ForkedError,
+    FormatTooNew,
+    IoError,
+    LayoutError,
+    LeasedError,
+    NameTaken,
+    NotAShelf,
+    NotDaxError,
+    ReadOnlyError,
+    ShelfBusy,
+    ShelfError,
+    ShelfExists,
+    ShelfFailed,
+    ShelfFull,
+    ShelfNotFound,
+    StaleError,
+    TierWarning,
+    TruncatedError,
+    UnknownName,
+    UnsupportedError,
+)
+from tensorshelf._info import Damage, Info, Promises, Recovery, VerifyReport
+from tensorshelf._open import BlockOptions, open
+from tensorshelf._shelf import Shelf
+from tensorshelf._tensor import Tensor
+from tensorshelf._view import Committed
+
+__all__ = [
+    "BadArgument",
+    "BadName",
+    "BlockOptions",
+    "ClosedError",
+    "Commit",
+    "Committed",
+    "CorruptError",
+    "Damage",
+    "ForkedError",
+    "FormatTooNew",
+    "Info",
+    "IoError",
+    "LayoutError",
+    "LeasedError",
+    "NameTaken",
+    "NotAShelf",
+    "NotDaxError",
+    "Promises",
+    "ReadOnlyError",
+    "Recovery",
+    "Shelf",
+    "ShelfBusy",
+    "ShelfError",
+    "ShelfExists",
+    "ShelfFailed",
+    "ShelfFull",
+    "ShelfNotFound",
+    "StaleError",
+    "Tensor",
+    "TierWarning",
+    "TruncatedError",
+    "UnknownName",
+    "UnsupportedError",
+    "VerifyReport",
+    "__version__",
+    "open",
+]

@@ -1,0 +1,216 @@
+"""One base error; each error is also the builtin that a caller would expect to catch.
+
+``code`` never changes, so match on it or on the class, never on the text. ``remedy`` says what to
+do and is part of the text.
+"""
+
+import errno as _errno
+from typing import ClassVar
+
+
+class ShelfError(Exception):
+    """Base of all errors: ``what`` happened, a stable ``code`` and a ``remedy``."""
+
+    code: ClassVar[str] = "shelf_error"
+    default_errno: ClassVar[int] = 0
+
+    what: str
+    remedy: str
+
+    def __init__(self, what: str, remedy: str = "", os_error: int = 0) -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+        number = os_error or self.default_errno
+        if isinstance(self, OSError) and number:
+            _set_errno(self, number)
+
+    def __str__(self) -> str:  # KeyError would quote its text, OSError would put errno before it
+        if not self.remedy:
+            return self.what
+        return f"{self.what.rstrip('.')}. {self.remedy}"
+
+
+def _set_errno(error: OSError, number: int) -> None:
+    error.errno = number
+
+
+class ShelfNotFound(ShelfError, FileNotFoundError):
+    """No shelf at the path."""
+
+    code = "shelf_not_found"
+    default_errno = _errno.ENOENT
+
+
+class ShelfExists(ShelfError, FileExistsError):
+    """Mode ``x``, and there is a shelf at the path."""
+
+    code = "shelf_exists"
+    default_errno = _errno.EEXIST
+
+
+class NotAShelf(ShelfError, ValueError):
+    """The path holds something else, or zeros."""
+
+    code = "not_a_shelf"
+
+
+class CorruptError(ShelfError):
+    """A checksum fails and no intact copy exists."""
+
+    code = "corrupt"
+
+
+class TruncatedError(CorruptError):
+    """The file is shorter than the shelf's own record of it."""
+
+    code = "shelf_truncated"
+
+
+class FormatTooNew(ShelfError, ValueError):
+    """Written by a later tensorshelf."""
+
+    code = "newer_format"
+
+
+class ShelfBusy(ShelfError, BlockingIOError):
+    """Another process, or another handle here, has it open for writing."""
+
+    code = "shelf_busy"
+    default_errno = _errno.EWOULDBLOCK
+
+
+class ShelfFull(ShelfError, OSError):
+    """No room for a tensor's slots. Only creating and replacing can say so, never ``persist``."""
+
+    code = "shelf_full"
+    default_errno = _errno.ENOSPC
+
+
+class LayoutError(ShelfError, ValueError, TypeError):
+    """The dtype, the shape or the kind of object is not what the tensor takes."""
+
+    code = "layout_mismatch"
+
+
+class UnknownName(ShelfError, KeyError):
+    """No tensor of that name."""
+
+    code = "unknown_name"
+
+
+class UnknownAttribute(UnknownName, AttributeError):
+    """The same, for ``shelf.name``."""
+
+
+class BadName(ShelfError, ValueError):
+    """Empty, too long, not UTF-8, or reserved."""
+
+    code = "bad_name"
+
+
+class NameTaken(ShelfError, ValueError):
+    """``create``, and there is a tensor of that name."""
+
+    code = "name_taken"
+
+
+class BadArgument(ShelfError, ValueError):
+    """A size text, mode, tier or option that cannot be read."""
+
+    code = "bad_argument"
+
+
+class ReadOnlyError(ShelfError, PermissionError):
+    """Opened with mode ``r``, or the file may not be written."""
+
+    code = "read_only"
+    default_errno = _errno.EACCES
+
+
+class ClosedError(ShelfError, ValueError):
+    """Used after ``close()``."""
+
+    code = "shelf_closed"
+
+
+class LeasedError(ShelfError, BufferError):
+    """A live view pins the slot that the write needs."""
+
+    code = "slot_leased"
+
+
+class ForkedError(ShelfError, RuntimeError):
+    """Used in a child of the process that opened it."""
+
+    code = "used_after_fork"
+
+
+class NotDaxError(ShelfError, OSError):
+    """``tier="pmem"`` was asked for and the path is not persistent memory."""
+
+    code = "not_dax"
+    default_errno = _errno.EOPNOTSUPP
+
+
+class UnsupportedError(ShelfError, RuntimeError):
+    """This build, this shelf or this Python environment lacks it; the text names what."""
+
+    code = "unsupported"
+
+
+class StaleError(ShelfError, RuntimeError):
+    """Mode ``r``, and the writer has since overwritten the version being read."""
+
+    code = "version_overwritten"
+
+
+class IoError(ShelfError, OSError):
+    """The operating system failed a read, a write or a barrier."""
+
+    code = "io_error"
+    default_errno = _errno.EIO
+
+
+class ShelfFailed(ShelfError, RuntimeError):
+    """An earlier write or barrier failed: close and reopen; the committed version is intact."""
+
+    code = "shelf_failed"
+
+
+class TierWarning(UserWarning):
+    """The medium does less than it could; the text says what to change for more."""
+
+
+BY_CODE: dict[str, type[ShelfError]] = {
+    cls.code: cls
+    for cls in (
+        ShelfNotFound,
+        ShelfExists,
+        NotAShelf,
+        CorruptError,
+        TruncatedError,
+        FormatTooNew,
+        ShelfBusy,
+        ShelfFull,
+        LayoutError,
+        UnknownName,
+        BadName,
+        NameTaken,
+        BadArgument,
+        ReadOnlyError,
+        ClosedError,
+        LeasedError,
+        ForkedError,
+        NotDaxError,
+        UnsupportedError,
+        StaleError,
+        IoError,
+        ShelfFailed,
+    )
+}
+
+
+def from_core(code: str, what: str, remedy: str, os_error: int) -> ShelfError:
+    """The Python error for one thrown by the store; called by the native module."""
+    return BY_CODE.get(code, ShelfError)(what, remedy, os_error)

@@ -1,0 +1,34 @@
+"""Closes what is still open when the interpreter ends, so that a commit in flight is not lost."""
+
+import atexit
+import logging
+import os
+import weakref
+from typing import Protocol
+
+
+class Closable(Protocol):
+    """A shelf, as seen from here."""
+
+    _pid: int
+
+    def close(self) -> None: ...
+
+
+_open: "weakref.WeakSet[Closable]" = weakref.WeakSet()
+
+
+def close_at_exit(shelf: Closable) -> None:
+    """Remembers a shelf, without keeping it alive."""
+    _open.add(shelf)
+
+
+@atexit.register
+def _close_all() -> None:
+    for shelf in list(_open):
+        if shelf._pid != os.getpid():
+            continue  # a forked child owns nothing of it
+        try:
+            shelf.close()
+        except Exception:
+            logging.getLogger("tensorshelf").exception("closing at exit failed")

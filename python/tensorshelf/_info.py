@@ -1,0 +1,111 @@
+"""What a shelf tells about itself, as values."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tensorshelf._size import format_size
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What the medium guarantees, found by probing it."""
+
+    medium: str  # "pmem", "block" or "memory"
+    detail: str  # "FS-DAX file, MAP_SYNC"; "file, O_DIRECT, io_uring"
+    survives: str  # "power loss", "process crash" or "nothing"
+    mapped: bool  # reads are leases of the slots themselves
+    needs_flush: bool  # stores rest in the CPU's cache until flushed
+    volatile_cache: bool  # the device may hold writes until a barrier
+    atomic_bytes: int  # the most that lands all or nothing at power loss
+    notes: tuple[str, ...]  # each fallback taken, and what to change for more
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What opening found."""
+
+    version: int
+    step: int | None
+    interrupted: bool  # an attempt beyond this version was left incomplete
+    degraded: bool  # the newest version was damaged; this older one was verified whole
+    repaired_copies: int  # second copies of metadata written anew
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Info:
+    """A shelf at one moment. ``print(shelf.info())`` shows it as a table."""
+
+    path: str
+    shelf_id: str
+    version: int
+    step: int | None
+    incarnation: int  # how often it was opened for writing
+    tensors: int
+    tensor_bytes: int
+    capacity_bytes: int
+    free_bytes: int
+    writable: bool
+    promises: Promises
+    recovery: Recovery
+
+    def __str__(self) -> str:
+        promises = self.promises
+        rows = [
+            ("path", self.path),
+            ("version", f"{self.version} (step {self.step})"),
+            ("tensors", f"{self.tensors}, {format_size(self.tensor_bytes)}"),
+            ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
+            (
+                "opened",
+                f"for {'writing' if self.writable else 'reading'}, {self.incarnation} times",
+            ),
+            ("medium", f"{promises.medium}: {promises.detail}"),
+            ("survives", promises.survives),
+            *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
+        ]
+        return "\n".join(f"{label:<9} {text}" for label, text in rows)
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One chunk whose checksum fails."""
+
+    tensor: str
+    version: int  # that last wrote it
+    slot: int
+    chunk: int
+    offset: int  # in the file or device, in bytes
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What ``shelf.verify()`` found; true when every byte is as it was written."""
+
+    version: int
+    tensors: int
+    chunks: int
+    nbytes: int
+    damage: tuple[Damage, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing is damaged."""
+        return not self.damage
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+def info_from(found: dict[str, Any]) -> Info:
+    """Info of the native module's dict."""
+    promises = Promises(**{**found["promises"], "notes": tuple(found["promises"]["notes"])})
+    recovery = Recovery(**{**found["recovery"], "notes": tuple(found["recovery"]["notes"])})
+    return Info(**{**found, "promises": promises, "recovery": recovery})
+
+
+def report_from(found: dict[str, Any]) -> VerifyReport:
+    """VerifyReport of the native module's dict."""
+    damage = tuple(Damage(**{f.name: d[f.name] for f in fields(Damage)}) for d in found["damage"])
+    return VerifyReport(**{**found, "damage": damage})

@@ -1,0 +1,37 @@
+"""Names of tensors: what may be an attribute, and what the user may have meant."""
+
+import difflib
+from collections.abc import Iterable
+from itertools import islice
+from typing import NoReturn
+
+from tensorshelf._errors import BadName, UnknownAttribute, UnknownName
+
+_LOOKED_THROUGH = 2000  # names compared for a suggestion
+
+
+def checked(name: object) -> str:
+    """The name, if it is text that UTF-8 can hold; the store checks the rest."""
+    if not isinstance(name, str):
+        raise BadName(f"a tensor's name is text, not {name!r}", "Use a str.")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadName(f"{name!r} is not valid Unicode", "Remove its lone surrogates.") from None
+    return name
+
+
+def unknown(name: str, names: Iterable[str], *, attribute: bool = False) -> NoReturn:
+    """Raises for a name that is not there, suggesting one that is."""
+    near = difflib.get_close_matches(name, list(islice(names, _LOOKED_THROUGH)), n=1)
+    what = f"no tensor '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
+    kind = UnknownAttribute if attribute else UnknownName
+    raise kind(what, "" if near else "list(shelf) gives the names there are")
+
+
+def reserved(name: str) -> NoReturn:
+    """Raises for an attribute that a tensor may not have."""
+    raise BadName(
+        f"'{name}' is an attribute of the shelf itself, or starts with an underscore",
+        f"Name the tensor as an item: shelf[{name!r}].",
+    )

@@ -1,0 +1,124 @@
+"""open(): from what a user writes to what the store takes."""
+
+import operator
+import os
+import warnings
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tensorshelf import _core
+from tensorshelf._errors import BadArgument, TierWarning
+from tensorshelf._progress import Report, reporter
+from tensorshelf._shelf import Shelf
+from tensorshelf._size import parse_size
+
+_T = TypeVar("_T")
+
+_MODES = {
+    "r": _core.Mode.read,
+    "r+": _core.Mode.update,
+    "a": _core.Mode.append,
+    "w": _core.Mode.replace,
+    "x": _core.Mode.create,
+}
+_TIERS = {
+    "auto": _core.Tier.automatic,
+    "pmem": _core.Tier.pmem,
+    "block": _core.Tier.block,
+}
+_VERIFY = {
+    "none": _core.Verify.never,
+    "load": _core.Verify.on_load,
+    "open": _core.Verify.on_open,
+}
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """Tuning of the block medium: files on any file system, and block devices.
+
+    buffer       size of one registered buffer, a multiple of 1 MiB
+    queue_depth  buffers, and writes in flight at most
+    io_uring     False: write with pwrite
+    direct       False: write through the page cache instead of O_DIRECT
+    """
+
+    buffer: int | str = "4MiB"
+    queue_depth: int = 8
+    io_uring: bool = True
+    direct: bool = True
+
+    def _tuning(self) -> _core.BlockTuning:
+        tuning = _core.BlockTuning()
+        tuning.buffer_bytes = parse_size(self.buffer, "buffer")
+        if not 0 < operator.index(self.queue_depth) < 1 << 16:
+            raise BadArgument(f"queue_depth={self.queue_depth} is out of range", "Use 1 to 256.")
+        tuning.queue_depth = self.queue_depth
+        tuning.io_uring = self.io_uring
+        tuning.direct = self.direct
+        return tuning
+
+
+def open(
+    path: str | os.PathLike[str],
+    *,
+    mode: str = "a",
+    size: int | str | None = None,
+    tier: str = "auto",
+    verify: str = "load",
+    progress: Report | bool | None = None,
+    block: BlockOptions | None = None,
+) -> Shelf:
+    """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
+
+    mode      "a"   opened, or created where there is none (the default)
+              "r"   read only, takes no lock     "r+"  must exist
+              "w"   a new one, in place of any   "x"   a new one, an error if there is one
+    size      cap on a file's growth: bytes, or text such as "1GiB" or "500 MB"; no cap by default
+    tier      "auto", or "pmem" or "block" to insist on a medium
+    verify    when tensor checksums are checked: "load", at a tensor's first read (the default);
+              "open", all of them now; "none". Metadata is always checked.
+    progress  for verify="open": True for a bar, or a function of (done, total) in bytes
+    block     tuning of the block medium
+
+    Opening is recovering: it gives the last version that persist() returned from, or the one that
+    was in flight, and logs which (logger "tensorshelf"). Where the medium does less than it could,
+    a TierWarning says once what to change.
+
+    Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,
+    CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, BadArgument or IoError.
+    """
+    native_mode = _choice("mode", mode, _MODES)
+    native_tier = _choice("tier", tier, _TIERS)
+    native_verify = _choice("verify", verify, _VERIFY)
+    cap = 0 if size is None else parse_size(size)
+    tuning = (block or BlockOptions())._tuning()
+    with reporter(progress, "verifying") as report:
+        core = _core.Shelf.open(
+            path=os.fsencode(path),
+            mode=native_mode,
+            tier=native_tier,
+            max_size_bytes=cap,
+            verify=native_verify,
+            block=tuning,
+            progress=report,
+        )
+    shelf = Shelf(core)
+    _warn_of_fallbacks(shelf.info().promises.notes)
+    return shelf
+
+
+def _choice(what: str, given: str, known: dict[str, _T]) -> _T:
+    try:
+        return known[given]
+    except (KeyError, TypeError):
+        names = ", ".join(f'"{name}"' for name in known)
+        raise BadArgument(f"{what}={given!r} is unknown", f"Use one of {names}.") from None
+
+
+def _warn_of_fallbacks(notes: tuple[str, ...]) -> None:
+    for note in notes:
+        if note not in _warned:
+            _warned.add(note)
+            warnings.warn(note, TierWarning, stacklevel=3)

@@ -1,0 +1,322 @@
+"""The shelf as Python sees it: a mapping of names to tensors, and persist()."""
+
+import contextlib
+import logging
+import operator
+import os
+import types
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+from tensorshelf import _display, _dtypes, _exit, _names
+from tensorshelf._commit import Commit
+from tensorshelf._core import Shelf as NativeShelf
+from tensorshelf._dtypes import Array
+from tensorshelf._errors import BadArgument, LayoutError, ShelfError
+from tensorshelf._gate import Gate
+from tensorshelf._info import Info, VerifyReport, info_from, report_from
+from tensorshelf._progress import Report, reporter
+from tensorshelf._sources import Source, source_of
+from tensorshelf._tensor import Tensor
+
+logger = logging.getLogger("tensorshelf")
+
+_LARGEST = (1 << 63) - 1
+
+
+class Shelf(MutableMapping[str, Tensor]):
+    """Named tensors under one version. ``tensorshelf.open`` gives one.
+
+    ``shelf.x = array`` and ``shelf["x"] = array`` create a tensor, or write into the one of that
+    name when dtype and shape are the same. Any UTF-8 text is a name as an item; as an attribute,
+    names that are identifiers, do not start with an underscore, and are not the shelf's own.
+
+    Assignments are readable at once and durable at ``persist()``, all of them as one version.
+    Nothing is persisted implicitly: closing drops what was assigned since. Threads may assign
+    to different tensors at once. A forked child may not use what it inherited (ForkedError).
+    """
+
+    __slots__ = ("__weakref__", "_changed", "_core", "_gate", "_path", "_pid")
+
+    _core: NativeShelf
+    _changed: bool
+    _gate: Gate
+    _path: str
+    _pid: int
+
+    def __init__(self, core: NativeShelf) -> None:
+        self._core = core
+        self._gate = Gate()
+        self._changed = False
+        self._pid = os.getpid()
+        info = self.info()
+        self._path = info.path
+        _log_recovery(info)
+        _exit.close_at_exit(self)
+
+    # ---- tensors
+
+    def create(self, name: str, shape: int | Sequence[int], dtype: Any = "float32") -> Tensor:
+        """A new tensor of zeros; its slots, and room for every later persist(), are reserved now.
+
+        ``dtype`` is a NumPy or torch dtype or a name such as "bfloat16". Raises ShelfFull,
+        NameTaken, BadName or LayoutError.
+        """
+        element = _dtypes.name_of(dtype)
+        lengths = _lengths(shape)
+        self._changed = True
+        return Tensor(self, self._core.create(_names.checked(name), element, lengths))
+
+    def replace(self, name: str, value: Any) -> Tensor:
+        """Gives the name a new layout and value; the old tensor stays durable until persist().
+
+        Handles of the old tensor stop working. Raises UnknownName, ShelfFull or LayoutError.
+        """
+        source = source_of(value)
+        if name not in self:
+            _names.unknown(name, self)
+        self._changed = True
+        ref = self._core.replace(_names.checked(name), source.name, list(source.shape))
+        tensor = Tensor(self, ref)
+        tensor._put(source)
+        return tensor
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The handle of a tensor. Raises UnknownName, a KeyError, with the nearest name."""
+        ref = self._core.find(_names.checked(name))
+        if ref is None:
+            _names.unknown(name, self)
+        return Tensor(self, ref)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Creates the tensor, or writes into it where dtype and shape are the same.
+
+        Raises LayoutError where they differ: ``replace`` is for that.
+        """
+        ref = self._core.find(_names.checked(name))
+        if ref is None:
+            self._add(name, source_of(value))
+            return
+        tensor = Tensor(self, ref)
+        if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
+            tensor._put(tensor._source(value))
+
+    def __delitem__(self, name: str) -> None:
+        """Removes the tensor, from the next version on. Raises UnknownName."""
+        if name not in self:
+            _names.unknown(name, self)
+        self._changed = True
+        self._core.erase(name)
+        self._gate.forget(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._core.find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, sorted."""
+        return iter(self._core.names())
+
+    def __len__(self) -> int:
+        return len(self._core.names())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def setdefault(self, name: str, default: Any = None) -> Tensor:
+        """The tensor of that name, created from ``default`` where there is none."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Removes a tensor and returns its value, as a NumPy array."""
+        if name not in self and default:
+            return default[0]
+        value: Array = self[name].numpy(copy=True)
+        del self[name]
+        return value
+
+    def popitem(self) -> Any:
+        """Removes the first tensor and returns its name and value, as a NumPy array."""
+        for name in self:
+            return name, self.pop(name)
+        raise KeyError("popitem(): the shelf is empty")
+
+    def clear(self) -> None:
+        """Removes every tensor, from the next version on."""
+        for name in self:
+            del self[name]
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("_"):
+            raise AttributeError(f"'Shelf' object has no attribute '{name}'")
+        ref = self._core.find(name)
+        if ref is None:
+            _names.unknown(name, self, attribute=True)
+        return Tensor(self, ref)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in Shelf.__slots__:
+            object.__setattr__(self, name, value)
+        elif name.startswith("_") or hasattr(Shelf, name):
+            _names.reserved(name)
+        else:
+            self[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        if name.startswith("_") or hasattr(Shelf, name):
+            _names.reserved(name)
+        if name not in self:
+            _names.unknown(name, self, attribute=True)
+        del self[name]
+
+    def __dir__(self) -> list[str]:
+        names = [] if self.closed else [name for name in self if name.isidentifier()]
+        return [*super().__dir__(), *names]
+
+    # ---- versions
+
+    def persist(self, step: int | None = None, *, wait: bool = True) -> Commit:
+        """Makes everything assigned, created and deleted so far durable, as one version.
+
+        ``step`` is your own number, stored with the version. With ``wait=False`` it returns as
+        soon as the version is closed to further assignments and goes on in the background.
+        With no change it still makes a version, so that a step can be recorded. Raises IoError or
+        ShelfFailed where the medium failed: the last version is then intact; reopen.
+        """
+        number = None if step is None else operator.index(step)
+        if number is not None and not 0 <= number <= _LARGEST:
+            raise BadArgument(f"step={step} is out of range", "Use 0 to 2**63 - 1.")
+        with self._gate.persisting():
+            if wait:
+                commit = Commit(self._core.persist(number))
+            else:
+                commit = Commit(self._core.persist_async(number))
+            self._changed = False
+        return commit
+
+    def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
+        """Reads the durable version whole and checks every checksum; damage is told, not raised."""
+        with reporter(progress, "verifying") as report:
+            return report_from(self._core.verify(report))
+
+    @property
+    def version(self) -> int:
+        """The durable version's number; 0 for a new shelf."""
+        return self.info().version
+
+    @property
+    def step(self) -> int | None:
+        """The step that the durable version was persisted with."""
+        return self.info().step
+
+    @property
+    def free(self) -> int:
+        """Bytes there is room for without growing; a tensor takes twice its own size."""
+        return self.info().free_bytes
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._core.closed
+
+    def info(self) -> Info:
+        """Path, version, room, what the medium promises, and what opening found."""
+        return info_from(self._core.info())
+
+    def stats(self) -> dict[str, int | float]:
+        """Counters since this shelf was opened: commits, bytes staged, barriers, seconds, ..."""
+        return self._core.stats()
+
+    def close(self) -> None:
+        """Waits for a commit in flight, raises what it raised, and lets the file go.
+
+        What was assigned since the last persist() is dropped, with a warning in the log. Arrays
+        that were lent stay readable. Closing twice is allowed.
+        """
+        if self._changed and not self.closed:
+            logger.warning(
+                "%s: closed with assignments that were never persisted; they are dropped",
+                self._path,
+            )
+        self._changed = False
+        self._core.close()
+
+    def __enter__(self) -> "Shelf":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._changed = False  # the error says enough
+        self.close()
+
+    # ---- looks
+
+    def tree(self) -> str:
+        """The names as a tree, split at dots and slashes."""
+        return _display.tree(self)
+
+    def __repr__(self) -> str:
+        try:
+            return _display.line(self)
+        except ShelfError as error:
+            return f"<Shelf '{self._path}': {error.code}>"
+
+    def _repr_html_(self) -> str:
+        return repr(self) if self.closed else _display.table(self)
+
+    # ---- used by the package
+
+    def _add(self, name: str, source: Source) -> None:
+        """Creates a tensor with this value, or leaves the shelf as it was."""
+        self._changed = True
+        ref = self._core.create(name, source.name, list(source.shape))
+        try:
+            Tensor(self, ref)._put(source)
+        except BaseException:
+            with contextlib.suppress(ShelfError):
+                self._core.erase(name)
+            raise
+
+    def _assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
+        self._changed = True
+        return self._gate.assigning(name)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Shelf is a handle and cannot be pickled; open it where it is needed")
+
+
+def _lengths(shape: int | Sequence[int]) -> list[int]:
+    items = [shape] if isinstance(shape, int) else list(shape)
+    lengths = [operator.index(item) for item in items]
+    for length in lengths:
+        if not 0 <= length <= _LARGEST:
+            raise LayoutError(f"shape {tuple(lengths)} has a length out of range", "Use 0 or more.")
+    return lengths
+
+
+def _log_recovery(info: Info) -> None:
+    found = info.recovery
+    step = "" if found.step is None else f" (step {found.step})"
+    if found.degraded:
+        logger.warning(
+            "%s: recovered version %d%s; a newer one was damaged", info.path, found.version, step
+        )
+    elif found.interrupted:
+        logger.info(
+            "%s: recovered version %d%s; version %d was incomplete",
+            info.path,
+            found.version,
+            step,
+            found.version + 1,
+        )
+    for note in found.notes:
+        logger.info("%s: %s", info.path, note)

@@ -1,0 +1,156 @@
+"""Where assigned values come from: arrays, tensors of other libraries, lists, numbers.
+
+A Source knows its shape and element type, and gives its bytes in C order, little-endian. What is
+contiguous is given as it lies; what is not is converted in blocks along the first axis, so that
+no second copy of the whole is ever made.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorshelf import _dtypes, _torch
+from tensorshelf._dtypes import Array
+from tensorshelf._errors import LayoutError
+from tensorshelf._view import Readable
+
+BLOCK_BYTES = 8 << 20
+
+
+class Source(Protocol):
+    """A value to be assigned."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+
+    @property
+    def name(self) -> str:
+        """The shelf's name of the element type."""
+
+    @property
+    def weak(self) -> bool:
+        """True for Python numbers and lists: the tensor decides the width."""
+
+    def array(self) -> Array:
+        """The value as an array of its public or carrier dtype, in either byte order."""
+
+    def contiguous_bytes(self) -> Iterator[Array]:
+        """The value's bytes in C order, little-endian, as flat uint8 arrays."""
+
+
+def blocks(array: Array, limit: int = BLOCK_BYTES) -> Iterator[Array]:
+    """Consecutive parts in C order, of at most about ``limit`` bytes each; at least one."""
+    if array.nbytes <= limit or array.ndim == 0:
+        yield array
+        return
+    row_bytes = array.nbytes // array.shape[0]
+    if row_bytes > limit:
+        for row in array:
+            yield from blocks(row, limit)
+        return
+    rows = limit // row_bytes
+    for first in range(0, array.shape[0], rows):
+        yield array[first : first + rows]
+
+
+def flat_bytes(array: Array) -> Array:
+    """The bytes of an array as flat uint8, in C order; a copy only where it is not contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+class ArraySource:
+    """A NumPy array, or what NumPy made one of."""
+
+    def __init__(self, array: Array, *, name: str | None = None, weak: bool = False) -> None:
+        self.name = name or _dtypes.name_of(array.dtype)
+        self.shape: tuple[int, ...] = array.shape
+        self.weak = weak
+        self._array = array
+
+    def array(self) -> Array:
+        return self._array
+
+    def contiguous_bytes(self) -> Iterator[Array]:
+        array = self._array
+        if array.flags.c_contiguous and array.dtype.isnative:
+            yield flat_bytes(array)
+            return
+        for block in blocks(array):
+            yield flat_bytes(_dtypes.to_native(block))
+
+
+def source_of(value: object) -> Source:
+    """The Source of any supported object.
+
+    NumPy arrays and scalars, torch tensors on any device, numbers, nested lists, and objects with
+    ``__array__``, ``__dlpack__`` or the buffer protocol. Raises LayoutError for the rest.
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        return ArraySource(np.asarray(value))
+    if isinstance(value, (bool, int, float, complex, list, tuple)):
+        return ArraySource(_from_python(value), weak=True)
+    if isinstance(value, Readable):
+        return ArraySource(value._leased(), name=value.dtype_name)
+    if _torch.is_tensor(value):
+        return _torch.TorchSource(value)
+    return ArraySource(_from_foreign(value))
+
+
+def _from_python(value: object) -> Array:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise LayoutError(f"the list is not rectangular: {error}", "Pad its rows.") from error
+    if array.dtype == object and isinstance(value, int):
+        raise LayoutError(f"{value} does not fit 64 bits", "Assign float(value), or its parts.")
+    return array
+
+
+def _from_foreign(value: Any) -> Array:
+    """An array of an object of another library, through the first protocol that it speaks."""
+    kind = type(value).__name__
+    remedy = "Assign a NumPy array or a torch tensor of numbers."
+    if value is None or isinstance(value, (str, bytes, dict, set)) or callable(value):
+        raise LayoutError(f"a {kind} cannot be stored as a tensor", remedy)
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.asarray(np.from_dlpack(value))
+        return np.asarray(value)
+    except Exception as error:
+        raise LayoutError(f"{kind} gave no array: {error}", remedy) from error
+
+
+def matches(source: Source, name: str, shape: tuple[int, ...]) -> bool:
+    """True when the value has exactly this layout, or is a Python number or list that fits it."""
+    if tuple(source.shape) != shape:
+        return False
+    return source.name == name or (source.weak and _weakly_castable(source.name, name))
+
+
+def _weakly_castable(source: str, target: str) -> bool:
+    kinds = _dtypes.kind(source), _dtypes.kind(target)
+    return _dtypes.castable(source, target) or kinds == ("i", "u")
+
+
+def check_cast(source: Source, target: str) -> None:
+    """Raises LayoutError unless the values may be cast to the element type ``target``.
+
+    The rule is NumPy's "same_kind". A Python int may also go to an unsigned type that holds it.
+    """
+    if source.name == target:
+        return
+    allowed = _weakly_castable if source.weak else _dtypes.castable
+    if not allowed(source.name, target):
+        raise LayoutError(
+            f"cannot cast {source.name} to {target} under the rule 'same_kind'",
+            f"Convert it first: value.astype({target!r}).",
+        )
+    if source.weak and _dtypes.kind(source.name) in "iu" and _dtypes.kind(target) in "iu":
+        values, limits = source.array(), np.iinfo(_dtypes.carrier(target))
+        if values.size and not limits.min <= int(values.min()) <= int(values.max()) <= limits.max:
+            raise LayoutError(
+                f"a value lies outside {target} ({limits.min} to {limits.max})",
+                "Use a wider element type.",
+            )

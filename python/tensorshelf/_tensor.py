@@ -1,0 +1,152 @@
+"""The handle of one tensor: reads see own writes, writes go through it, persist() is the shelf's.
+
+A handle is not an array. A pointer into a slot would go stale at the next persist(), so values
+come out as read-only leases or copies, and go in by assignment.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tensorshelf import _core, _dtypes, _index, _write
+from tensorshelf._commit import Commit
+from tensorshelf._dtypes import Array
+from tensorshelf._errors import LayoutError, ShelfError
+from tensorshelf._sources import ArraySource, Source, matches, source_of
+from tensorshelf._view import Committed, Readable, _plain
+
+if TYPE_CHECKING:
+    from tensorshelf._shelf import Shelf
+
+
+class Tensor(Readable, _core.TensorRef):
+    """A named tensor of a shelf; ``shelf.name`` or ``shelf["name"]`` gives one.
+
+    Reading (indexing, ``numpy()``, ``torch()``, arithmetic, ``memoryview``) gives the value with
+    all assignments so far; ``committed`` gives the durable one. Writing (``x[...] = v``,
+    ``x[3:5] = v``, ``x += 1``, ``copy_``, ``fill_``, ``edit``) takes effect at once for readers
+    here and becomes durable, with everything else, at the shelf's next ``persist()``.
+    """
+
+    def __init__(self, shelf: "Shelf", ref: _core.TensorRef) -> None:
+        _core.TensorRef.__init__(self, ref)
+        self._attach(ref, ref._info())
+        self._shelf = shelf
+
+    # ---- state
+
+    @property
+    def version(self) -> int:
+        """The committed version that last wrote this tensor; 0 before the first."""
+        return self._ref._info().version
+
+    @property
+    def dirty(self) -> bool:
+        """True when it was assigned since the last persist()."""
+        return self._ref._info().dirty
+
+    @property
+    def committed(self) -> Committed:
+        """The durable value, read-only. Reading it raises UnknownName if there is none yet."""
+        return Committed(self._ref, self._ref._info())
+
+    def persist(self, step: int | None = None, *, wait: bool = True) -> Commit:
+        """The same as ``shelf.persist()``: one version for the whole shelf, not for this alone."""
+        return self._shelf.persist(step, wait=wait)
+
+    # ---- writing
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Assigns to a part as NumPy does, casting by its rule "same_kind".
+
+        An index that names one run of bytes writes exactly that run; another slice reads and
+        writes the bytes it spans; lists, arrays and masks go over the whole tensor. Raises
+        LayoutError where the value does not fit, LeasedError while a live view pins the slot.
+        """
+        found = _index.resolve(index, self.shape, self.itemsize)
+        source = self._source(value)
+        with self._writing():
+            if found is not None:
+                _write.write_region(self._ref, found[0], self.dtype_name, source)
+            else:
+                index = _plain(index)
+                _write.write_scattered(self._ref, self._copied(), index, self.dtype_name, source)
+
+    def copy_(self, src: Any, non_blocking: bool = False) -> "Tensor":
+        """Assigns the whole tensor, as torch's ``copy_``; ``src`` may be reused on return.
+
+        ``non_blocking`` is accepted for torch's sake and changes nothing.
+        """
+        if not self.is_same(src):
+            self[...] = src
+        return self
+
+    def fill_(self, value: Any) -> "Tensor":
+        """Assigns one number to every element."""
+        source = self._source(value)
+        if source.shape:
+            raise LayoutError(f"fill_ takes a number, got shape {source.shape}", "Use copy_().")
+        self[...] = value
+        return self
+
+    @contextlib.contextmanager
+    def edit(self) -> Iterator[Array]:
+        """Gives a writable array of the current value; what changed is written back at the end.
+
+        Only 1 MiB chunks that differ are written. When the block raises, nothing is. The array is
+        read-only after the block, so that late changes are not lost silently.
+        """
+        values = self.numpy(copy=True)
+        yield values
+        with self._writing():
+            _write.write_changed(self._ref, values)
+        values.flags.writeable = False
+
+    # ---- used by the package
+
+    def is_same(self, other: object) -> bool:
+        """True for a handle of this very tensor in this very shelf."""
+        return (
+            isinstance(other, Tensor)
+            and other._shelf is self._shelf
+            and other.name == self.name
+            and (other.shape, other.dtype_name) == (self.shape, self.dtype_name)
+        )
+
+    def _assign(self, value: Array) -> None:
+        self[...] = value
+
+    def _put(self, source: Source) -> None:
+        """Assigns the whole from a value of the same layout, or a Python number or list."""
+        if not matches(source, self.dtype_name, self.shape):
+            mine = _dtypes.layout_text(self.dtype_name, self.shape)
+            theirs = _dtypes.layout_text(source.name, source.shape)
+            raise LayoutError(
+                f"'{self.name}' is {mine}, got {theirs}",
+                f"For a new layout: shelf.replace({self.name!r}, value). "
+                f"To cast or broadcast: shelf[{self.name!r}][...] = value.",
+            )
+        with self._writing():
+            whole = _index.whole(self.shape, self.itemsize)
+            _write.write_region(self._ref, whole, self.dtype_name, source)
+
+    def _source(self, value: Any) -> Source:
+        """The value to assign; a copy where it is this tensor, whose lease would pin the slot."""
+        if isinstance(value, Tensor) and value._shelf is self._shelf and value.name == self.name:
+            return ArraySource(value._copied(), name=value.dtype_name)
+        return source_of(value)
+
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return self._shelf._assigning(self.name)
+
+    def __repr__(self) -> str:
+        layout = _dtypes.layout_text(self.dtype_name, self.shape)
+        try:
+            info = self._ref._info()
+        except ShelfError as error:
+            return f"<Tensor '{self.name}' {layout}, {error.code}>"
+        state = f"version {info.version}" if info.version else "not persisted"
+        return f"<Tensor '{self.name}' {layout}, {state}{', dirty' if info.dirty else ''}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"'{self.name}' is a handle and cannot be pickled; use .numpy(copy=True)")

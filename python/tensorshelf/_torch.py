@@ -1,0 +1,137 @@
+"""torch tensors in and out, importing torch only where the user already has, or asks for it."""
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeGuard
+
+import numpy as np
+
+from tensorshelf import _dtypes
+from tensorshelf._dtypes import Array
+from tensorshelf._errors import LayoutError, UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+
+BLOCK_BYTES = 8 << 20
+
+
+def is_tensor(value: object) -> "TypeGuard[torch.Tensor]":
+    """True for a torch tensor; never imports torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+class TorchSource:
+    """A strided torch tensor on any device that can copy to the CPU; autograd is left out."""
+
+    weak = False
+
+    def __init__(self, tensor: "torch.Tensor") -> None:
+        if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
+            raise LayoutError(
+                f"a {tensor.layout} {tensor.dtype} tensor cannot be stored",
+                "Convert it first, with .to_dense() or .dequantize().",
+            )
+        if tensor.device.type == "meta":
+            raise LayoutError("a tensor on the meta device has no values", "Materialise it first.")
+        self.name = _dtypes.name_of(tensor.dtype)
+        self.shape: tuple[int, ...] = tuple(tensor.shape)
+        self._tensor = tensor.detach()
+
+    def array(self) -> Array:
+        if not self._tensor.numel():
+            return np.empty(self.shape, _dtypes.carrier(self.name))
+        flat = _host_bytes(self._tensor)
+        return flat.view(_dtypes.carrier(self.name)).reshape(self.shape)
+
+    def contiguous_bytes(self) -> Iterator[Array]:
+        if not self._tensor.numel():
+            yield np.empty(0, np.uint8)
+            return
+        for block in _blocks(self._tensor):
+            yield _host_bytes(block)
+
+
+def _blocks(tensor: "torch.Tensor") -> "Iterator[torch.Tensor]":
+    """Consecutive parts in C order; the whole where it already lies so in host memory."""
+    import torch
+
+    lies_so = tensor.device.type == "cpu" and tensor.is_contiguous() and not _lazy(tensor)
+    size_bytes = tensor.numel() * tensor.element_size()
+    if lies_so or size_bytes <= BLOCK_BYTES or tensor.dim() == 0:
+        yield tensor
+        return
+    row_bytes = size_bytes // tensor.shape[0]
+    if row_bytes > BLOCK_BYTES:
+        for row in tensor.unbind(0):
+            yield from _blocks(row)
+        return
+    yield from torch.split(tensor, BLOCK_BYTES // row_bytes)
+
+
+def _lazy(tensor: "torch.Tensor") -> bool:
+    """True while a conjugation or negation is only noted, not done."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def _host_bytes(tensor: "torch.Tensor") -> Array:
+    """The bytes of a non-empty tensor as flat uint8; in place for a contiguous CPU tensor."""
+    import torch
+
+    resolved = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+    flat: Array = resolved.reshape(-1).view(torch.uint8).numpy()
+    return flat
+
+
+def _torch_dtype(name: str) -> "torch.dtype":
+    import torch
+
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise UnsupportedError(f"torch {torch.__version__} has no {name}", "Use a later torch.")
+    return found
+
+
+def _require() -> None:
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError("torch is not installed", "pip install torch") from error
+
+
+def new_tensor(name: str, shape: tuple[int, ...], fill: Callable[[Array], None]) -> "torch.Tensor":
+    """A CPU tensor of this layout whose bytes ``fill`` has written into a flat uint8 array."""
+    _require()
+    import torch
+
+    dtype = _torch_dtype(name)
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    count = int(np.prod(shape, dtype=np.int64)) * _dtypes.carrier(name).itemsize
+    flat = torch.empty(count, dtype=torch.uint8)
+    fill(flat.numpy())
+    with _quiet():
+        return flat.view(dtype).reshape(shape)
+
+
+def over_bytes(name: str, shape: tuple[int, ...], flat: Array) -> "torch.Tensor":
+    """A tensor over leased bytes, given as flat uint8; not read-only, see ``Tensor.torch``."""
+    _require()
+    import torch
+
+    dtype = _torch_dtype(name)
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    with _quiet():
+        return torch.frombuffer(flat, dtype=dtype).reshape(shape)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences torch's remarks on read-only buffers and on complex32."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield

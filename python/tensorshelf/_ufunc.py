@@ -1,0 +1,77 @@
+"""NumPy's functions on tensors: handles as inputs are read, handles as outputs are written."""
+
+from typing import Any, Protocol, TypeGuard
+
+import numpy as np
+
+from tensorshelf._dtypes import Array
+from tensorshelf._errors import LayoutError, ReadOnlyError
+
+
+class Handle(Protocol):
+    """What is needed here of a Tensor or Committed."""
+
+    name: str
+
+    def numpy(self, *, copy: bool | None = None) -> Array: ...
+
+    def _assign(self, value: Array) -> None: ...
+
+
+def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``getattr(ufunc, method)(*inputs, **kwargs)`` with handles among its operands.
+
+    An output handle is computed beside the tensor and then assigned whole, under NumPy's
+    "same_kind" rule; LayoutError where that forbids it.
+    """
+    if method == "at":
+        return _apply_at(ufunc, inputs)
+    outputs: tuple[Any, ...] = kwargs.get("out") or ()
+    written = [out for out in outputs if is_handle(out)]
+    if not written:
+        return _call(ufunc, method, inputs, kwargs)
+    keeps_old = "where" in kwargs or method != "__call__"
+    targets = tuple(_target(out, keeps_old) for out in outputs)
+    try:
+        _call(ufunc, method, inputs, {**kwargs, "out": targets})
+    except TypeError as error:
+        raise LayoutError(f"'{written[0].name}': {error}", "Compute it apart.") from error
+    for out, target in zip(outputs, targets, strict=True):
+        if is_handle(out):
+            out._assign(target)
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def is_handle(value: object) -> TypeGuard[Handle]:
+    """True for a tensor of a shelf."""
+    return getattr(type(value), "_is_shelf_handle", False)
+
+
+def _call(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The leases that the inputs take end on return, so a write may follow that needs the slot."""
+    if "where" in kwargs:
+        kwargs = {**kwargs, "where": _value(kwargs["where"])}
+    return getattr(ufunc, method)(*[_value(operand) for operand in inputs], **kwargs)
+
+
+def _apply_at(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> None:
+    target, rest = inputs[0], inputs[1:]
+    if not is_handle(target):
+        ufunc.at(target, *[_value(operand) for operand in rest])
+        return
+    scratch = target.numpy(copy=True)
+    ufunc.at(scratch, *[_value(operand) for operand in rest])
+    target._assign(scratch)
+
+
+def _value(operand: Any) -> Any:
+    return operand.numpy() if is_handle(operand) else operand
+
+
+def _target(out: Any, keeps_old: bool) -> Any:
+    """An array that the ufunc may write into, in place of the handle."""
+    if not is_handle(out):
+        return out
+    if not hasattr(out, "_assign"):
+        raise ReadOnlyError(f"'{out.name}'.committed cannot be assigned", "Assign to the tensor.")
+    return out.numpy(copy=True) if keeps_old else np.empty_like(out.numpy())

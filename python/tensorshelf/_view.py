@@ -1,0 +1,282 @@
+"""Reading a tensor: indexing, arrays, torch tensors, arithmetic. Shared by both of its values.
+
+A Tensor reads the value that the shelf's own writes have given it; a Committed reads the durable
+one. Bytes are read where an index needs them and no further; leases pin the slot they lie in.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from tensorshelf import _dtypes, _index, _torch, _ufunc
+from tensorshelf._core import Lease, TensorInfo, TensorRef
+from tensorshelf._dtypes import Array, DType, StandInDType
+from tensorshelf._errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import torch
+
+SPAN_BYTES = 16 << 20  # a strided read or write goes through a scratch of at most this size
+
+
+class Readable(NDArrayOperatorsMixin):
+    """What can be read of a tensor. Layout is fixed for the life of the handle."""
+
+    _is_shelf_handle: ClassVar[bool] = True
+    _durable: ClassVar[bool] = False
+
+    def _attach(self, ref: TensorRef, layout: TensorInfo) -> None:
+        self._ref = ref
+        self._name, self._dtype_name = layout.name, layout.dtype
+        self._shape, self._nbytes = layout.shape, layout.nbytes
+
+    # ---- layout
+
+    @property
+    def name(self) -> str:
+        """The tensor's name in the shelf."""
+        return self._name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+        return self._shape
+
+    @property
+    def dtype_name(self) -> str:
+        """The element type in the shelf's words: "float32", "bfloat16", "float8_e4m3fn", ..."""
+        return self._dtype_name
+
+    @property
+    def dtype(self) -> DType | StandInDType:
+        """The NumPy dtype; of ml_dtypes for bfloat16 and float8, a stand-in where it is missing.
+
+        complex32, which NumPy lacks, is a structure of two float16, ``real`` and ``imag``.
+        """
+        return _dtypes.shown(self.dtype_name)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.nbytes // self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _dtypes.carrier(self.dtype_name).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return self._nbytes
+
+    # ---- values
+
+    def numpy(self, *, copy: bool | None = None) -> Array:
+        """The value as a NumPy array of this shape and dtype.
+
+        copy=None   a read-only array. On mapped media it is the slot itself (a lease): while it
+                    lives, a write that needs this slot raises LeasedError. A tensor that was
+                    assigned in part since persist() has its value in two slots: then a copy.
+        copy=True   a writable copy, yours.
+        copy=False  the lease, or UnsupportedError where there is none.
+
+        bfloat16 and float8 need ml_dtypes (UnsupportedError without it).
+        """
+        dtype = _dtypes.needed(self.dtype_name)
+        if copy:
+            return self._copied().view(dtype)
+        lease = self._lease_now()
+        if copy is False and self.nbytes and not lease.in_place:
+            raise UnsupportedError(
+                f"the bytes of '{self.name}' cannot be lent: the medium is not mapped, the shelf "
+                "is open for reading only, or the tensor is assigned in part since persist()",
+                "Use numpy() or numpy(copy=True).",
+            )
+        return np.asarray(lease).view(dtype)
+
+    def torch(self, *, copy: bool = True) -> "torch.Tensor":
+        """The value as a CPU torch tensor of this shape and dtype, bfloat16 and float8 included.
+
+        copy=True is yours to change. copy=False, on mapped media, lends the slot itself, and torch
+        cannot mark a tensor read-only: WRITING TO IT corrupts the shelf or ends the process, and
+        while it lives, a write that needs the slot raises LeasedError. Only read from it.
+        """
+        if not copy:
+            return _torch.over_bytes(self.dtype_name, self.shape, self._leased_bytes())
+        return _torch.new_tensor(self.dtype_name, self.shape, lambda flat: self._read(flat, 0))
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if self.size != 1:
+            raise ValueError(f"'{self.name}' has {self.size} elements; item() takes exactly one")
+        return self._public(self._copied().reshape(())).item()
+
+    def __getitem__(self, index: Any) -> Any:
+        """A copy of the indexed part; a scalar where integers index every axis.
+
+        Basic indices read the bytes between the first and the last element; advanced ones (lists,
+        arrays, masks) go over the whole tensor. Raises IndexError as NumPy does.
+        """
+        found = _index.resolve(index, self.shape, self.itemsize)
+        if found is None:
+            return self._public(self._leased()[_plain(index)])
+        region, scalar = found
+        values = self._public(self._gather(region))
+        return values[()] if scalar else values
+
+    def __len__(self) -> int:
+        """Length of the first axis."""
+        if not self.shape:
+            raise TypeError("len() of a tensor without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Copies of the rows."""
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if self.shape or _dtypes.kind(self.dtype_name) not in "ui":
+            raise TypeError(f"only an integer tensor without axes is an index, not '{self.name}'")
+        return int(self.item())
+
+    # ---- protocols
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = self.numpy(copy=copy)
+        if dtype is None or array.dtype == dtype:
+            return array
+        if copy is False:
+            raise ValueError(f"'{self.name}' is {self.dtype_name}: {dtype} needs a copy")
+        return array.astype(dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return _ufunc.apply(ufunc, method, inputs, kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Exports a private copy: consumers may write to what they are given, a lease forbids it.
+
+        ``copy=False`` lends the slot to consumers that understand read-only (DLPack 1.0 with
+        NumPy 2.1 or later), else raises BufferError.
+        """
+        if stream is not None:
+            raise BufferError("a shelf's bytes are in host memory: stream must be None")
+        if dl_device not in (None, (1, 0)):
+            raise BufferError("a shelf's bytes are in host memory: dl_device must be (1, 0)")
+        if copy is False:
+            return _lend_dlpack(self.numpy(copy=False), max_version)
+        try:
+            if _dtypes.is_native(self.dtype_name):
+                return self.numpy(copy=True).__dlpack__()
+            return self.torch().__dlpack__()
+        except UnsupportedError as error:
+            raise BufferError(f"{self.dtype_name} is exported through torch: {error}") from error
+
+    # ---- bytes
+
+    @property
+    def _carrier(self) -> DType:
+        return _dtypes.carrier(self.dtype_name)
+
+    def _read(self, flat: Array, offset: int) -> None:
+        if self._durable:
+            self._ref._read_committed_into(flat, offset)
+        else:
+            self._ref._read_into(flat, offset)
+
+    def _lease_now(self) -> Lease:
+        return self._ref._lease_committed() if self._durable else self._ref._lease()
+
+    def _leased(self) -> Array:
+        """A read-only carrier array over the lease."""
+        return np.asarray(self._lease_now())
+
+    def _leased_bytes(self) -> Array:
+        return self._leased().reshape(-1).view(np.uint8)
+
+    def _copied(self) -> Array:
+        """A writable carrier array, a copy."""
+        values = np.empty(self.shape, self._carrier)
+        self._read(values.reshape(-1).view(np.uint8), 0)
+        return values
+
+    def _public(self, values: Any) -> Any:
+        return values.view(_dtypes.needed(self.dtype_name))
+
+    def _gather(self, region: _index.Region) -> Array:
+        """A carrier array of the region's shape, copied."""
+        values = np.empty(region.shape, self._carrier)
+        for index, part in region.leaves(SPAN_BYTES):
+            if part.dense:
+                self._read(values[(*index, ...)].reshape(-1).view(np.uint8), part.start)
+                continue
+            low, high = part.span()
+            scratch = np.empty(high - low, np.uint8)
+            self._read(scratch, low)
+            values[index] = over(scratch, part, low, self._carrier)
+        return values
+
+
+def over(scratch: Array, part: _index.Region, low: int, dtype: DType) -> Array:
+    """The region's elements within a scratch that holds the tensor's bytes from ``low``."""
+    return np.ndarray(part.shape, dtype, scratch, part.start - low, part.strides)
+
+
+def _plain(index: Any) -> Any:
+    """The index with handles in it replaced by their values."""
+    if isinstance(index, tuple):
+        return tuple(_plain(item) for item in index)
+    return index.numpy() if isinstance(index, Readable) else index
+
+
+def _lend_dlpack(lent: Array, max_version: tuple[int, int] | None) -> Any:
+    if max_version is None or max_version < (1, 0):
+        raise BufferError("the consumer does not understand read-only memory: allow a copy")
+    try:
+        return lent.__dlpack__(max_version=max_version, copy=False)  # type: ignore[call-arg]
+    except TypeError:
+        raise BufferError("this NumPy cannot export read-only memory: allow a copy") from None
+
+
+class Committed(Readable):
+    """The durable value of a tensor, as of the shelf's version: ``tensor.committed``.
+
+    Raises UnknownName where the tensor has never been persisted.
+    """
+
+    _durable = True
+
+    def __init__(self, ref: TensorRef, layout: TensorInfo) -> None:
+        self._attach(ref, layout)
+
+    def __repr__(self) -> str:
+        return f"<Committed '{self.name}' {_dtypes.layout_text(self.dtype_name, self.shape)}>"

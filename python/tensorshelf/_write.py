@@ -1,0 +1,101 @@
+"""Writing values: straight where their bytes lie right, converted in blocks elsewhere."""
+
+from typing import Any
+
+import numpy as np
+
+from tensorshelf import _dtypes, _index
+from tensorshelf._core import CHUNK_BYTES, TensorRef
+from tensorshelf._dtypes import Array
+from tensorshelf._errors import LayoutError
+from tensorshelf._sources import Source, blocks, check_cast, flat_bytes
+from tensorshelf._view import SPAN_BYTES, over
+
+
+def write_straight(ref: TensorRef, source: Source, offset: int = 0) -> None:
+    """Writes a value of the tensor's own element type at a byte offset."""
+    for piece in source.contiguous_bytes():
+        ref._write(piece, offset)
+        offset += piece.nbytes
+
+
+def write_region(ref: TensorRef, region: _index.Region, name: str, source: Source) -> None:
+    """Assigns a value, cast and broadcast as NumPy does, to a region of a tensor of type ``name``.
+
+    A dense region is overwritten; another is read, changed and written back in spans of at most
+    about SPAN_BYTES. Raises LayoutError where the value does not fit.
+    """
+    if region.dense and source.shape == region.shape and source.name == name:
+        write_straight(ref, source, region.start)
+        return
+    check_cast(source, name)
+    values = broadcast(source.array(), region.shape)
+    for index, part in region.leaves(SPAN_BYTES):
+        if part.dense:
+            _overwrite(ref, part, name, (source.name, values[(*index, ...)]))
+        else:
+            _change(ref, part, _dtypes.convert(values[(*index, ...)], source.name, name))
+
+
+def write_scattered(ref: TensorRef, values: Array, index: Any, name: str, source: Source) -> None:
+    """Assigns to an advanced index of ``values``, the tensor's value, and writes all of it back."""
+    check_cast(source, name)
+    try:
+        values[index] = _dtypes.convert(source.array(), source.name, name)
+    except ValueError as error:
+        raise LayoutError(str(error), "Assign a value that broadcasts to the index.") from error
+    ref._write(flat_bytes(values), 0)
+
+
+def write_changed(ref: TensorRef, values: Array) -> int:
+    """Writes those chunks of the whole value that differ from what the tensor holds.
+
+    Returns the bytes written. Neighbouring changed chunks go in one write.
+    """
+    new = flat_bytes(values)
+    old = np.empty(min(CHUNK_BYTES, new.nbytes), np.uint8)
+    begin: int | None = None
+    written = 0
+    for at in range(0, new.nbytes, CHUNK_BYTES):
+        chunk = new[at : at + CHUNK_BYTES]
+        ref._read_into(old[: chunk.nbytes], at)
+        if not np.array_equal(chunk, old[: chunk.nbytes]):
+            begin = at if begin is None else begin
+            written += chunk.nbytes
+        elif begin is not None:
+            ref._write(new[begin:at], begin)
+            begin = None
+    if begin is not None:
+        ref._write(new[begin:], begin)
+    return written
+
+
+def broadcast(values: Array, shape: tuple[int, ...]) -> Array:
+    """The values stretched to a shape, leading axes of length one dropped, without a copy."""
+    while values.ndim > len(shape) and values.shape[0] == 1:
+        values = values[0]
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise LayoutError(
+            f"a value of shape {values.shape} does not broadcast to {shape}",
+            "Reshape it, or assign it to another part.",
+        ) from None
+
+
+def _overwrite(ref: TensorRef, part: _index.Region, name: str, source: tuple[str, Array]) -> None:
+    """Writes values to a dense region, converting them block by block."""
+    offset = part.start
+    for block in blocks(source[1]):
+        piece = flat_bytes(_dtypes.convert(block, source[0], name))
+        ref._write(piece, offset)
+        offset += piece.nbytes
+
+
+def _change(ref: TensorRef, part: _index.Region, values: Array) -> None:
+    """Reads the bytes that a strided region spans, changes its elements, writes them back."""
+    low, high = part.span()
+    scratch = np.empty(high - low, np.uint8)
+    ref._read_into(scratch, low)
+    over(scratch, part, low, values.dtype)[...] = values
+    ref._write(scratch, low)

@@ -1,0 +1,58 @@
+"""Fixtures: a shelf on each medium that any machine has, tmpfs (mapped) and a file (block)."""
+
+import pathlib
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import tensorshelf as ts
+
+TMPFS = pathlib.Path("/dev/shm")
+OpenShelf = Callable[..., ts.Shelf]
+
+
+@pytest.fixture
+def tmpfs() -> Iterator[pathlib.Path]:
+    """A directory on tmpfs."""
+    if not TMPFS.is_dir():
+        pytest.skip("no tmpfs at /dev/shm")
+    directory = tempfile.mkdtemp(prefix="tensorshelf-test-", dir=TMPFS)
+    yield pathlib.Path(directory)
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(params=["tmpfs", "block"])
+def place(request: pytest.FixtureRequest) -> tuple[pathlib.Path, str]:
+    """(path of a shelf yet to be made, tier), on each medium in turn."""
+    if request.param == "tmpfs":
+        return request.getfixturevalue("tmpfs") / "run.shelf", "auto"
+    return request.getfixturevalue("tmp_path") / "run.shelf", "block"
+
+
+@pytest.fixture
+def reopen(place: tuple[pathlib.Path, str]) -> Iterator[OpenShelf]:
+    """Opens the shelf of this test, closing the one that was opened before."""
+    opened: list[ts.Shelf] = []
+
+    def open_again(**options: Any) -> ts.Shelf:
+        if opened:
+            opened.pop().close()
+        path, tier = place
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ts.TierWarning)
+            opened.append(ts.open(path, **{"tier": tier, **options}))
+        return opened[-1]
+
+    yield open_again
+    for shelf in opened:
+        shelf.close()
+
+
+@pytest.fixture
+def shelf(reopen: OpenShelf) -> ts.Shelf:
+    """A new, empty shelf on each medium in turn."""
+    return reopen()

@@ -1,0 +1,115 @@
+"""How things look, and progress."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import OpenShelf
+
+import tensorshelf as ts
+
+
+def test_lines(shelf: ts.Shelf) -> None:
+    shelf.w = np.zeros((4, 3), np.float32)
+    assert "version 0, 1 tensor, 48 B" in repr(shelf)
+    assert repr(shelf.w) == "<Tensor 'w' float32[4, 3], not persisted, dirty>"
+    shelf.persist(3)
+    assert "version 1 (step 3), 1 tensor, 48 B" in repr(shelf)
+    assert repr(shelf.w) == "<Tensor 'w' float32[4, 3], version 1>"
+    assert repr(shelf.w.committed) == "<Committed 'w' float32[4, 3]>"
+
+
+def test_tree(shelf: ts.Shelf) -> None:
+    shelf["layers.0.weight"] = np.zeros((2, 2))
+    shelf["layers.0"] = 1
+    shelf["layers.1/bias"] = np.zeros(2)
+    shelf["z"] = True
+    assert shelf.tree().split("\n")[1:] == [
+        "├── layers",
+        "│   ├── 0  int64[] 8 B",
+        "│   │   └── weight  float64[2, 2] 32 B",
+        "│   └── 1",
+        "│       └── bias  float64[2] 16 B",
+        "└── z  bool[] 1 B",
+    ]
+
+
+def test_html_is_escaped_and_bounded(shelf: ts.Shelf) -> None:
+    shelf["<script>&"] = 1.0
+    html = shelf._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;&amp;" in html
+    for i in range(250):
+        shelf[f"t{i:03d}"] = 1.0
+    assert "and 51 more" in shelf._repr_html_()
+    shelf.close()
+    assert "shelf_closed" in shelf._repr_html_()
+
+
+def test_completion_offers_names(shelf: ts.Shelf) -> None:
+    shelf.weights, shelf["not an identifier"] = 1.0, 1.0
+    assert "weights" in dir(shelf)
+    assert "persist" in dir(shelf)
+    assert "not an identifier" not in dir(shelf)
+
+
+def test_progress_reports_bytes(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf.x = np.zeros(1 << 20)
+    shelf.persist()
+    calls: list[tuple[int, int]] = []
+    assert shelf.verify(progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (8 << 20, 8 << 20)
+    assert sorted(calls) == calls
+    calls.clear()
+    reopen(verify="open", progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1] == (8 << 20, 8 << 20)
+
+
+@pytest.mark.parametrize("without", ["", "tqdm"])
+def test_bars_go_to_stderr(shelf: ts.Shelf, without: str) -> None:
+    path = shelf.info().path
+    shelf.x = np.zeros(1 << 20)
+    shelf.persist()
+    shelf.close()
+    code = f"""
+import importlib.util, sys
+if {without!r}:
+    find = importlib.util.find_spec
+    importlib.util.find_spec = lambda name: None if name == {without!r} else find(name)
+import tensorshelf as ts
+assert ts.open({path!r}, mode="r", tier="auto").verify(progress=True)
+"""
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == ""
+    assert "verifying" in result.stderr
+    assert "100%" in result.stderr or not without
+
+
+def test_fallbacks_are_warned_of_once(tmp_path: object) -> None:
+    code = f"""
+import warnings, tensorshelf as ts
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    for i in range(2):
+        with ts.open({str(tmp_path)!r} + f"/{{i}}.shelf", tier="block",
+                     block=ts.BlockOptions(direct=False, io_uring=False)) as shelf:
+            notes = shelf.info().promises.notes
+assert sorted(str(w.message) for w in seen) == sorted(notes), (seen, notes)
+assert all(w.category is ts.TierWarning for w in seen)
+assert all(w.filename == "<string>" for w in seen), seen
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_block_options_reach_the_medium(tmp_path: object) -> None:
+    options = ts.BlockOptions(buffer="1MiB", queue_depth=2, io_uring=False)
+    with ts.open(f"{tmp_path}/run.shelf", tier="block", block=options) as shelf:
+        shelf.x = np.arange(1 << 20)
+        shelf.persist()
+        np.testing.assert_array_equal(shelf.x, np.arange(1 << 20))
+        assert "io_uring" not in shelf.info().promises.detail
+        assert "pwrite" in shelf.info().promises.detail

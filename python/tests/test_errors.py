@@ -1,0 +1,475 @@
+"""Every row of the error table, provoked for real: class, stable code, builtin, remedy."""
+
+import errno
+import os
+import pathlib
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from conftest import OpenShelf
+
+import tensorshelf as ts
+
+Place = tuple[pathlib.Path, str]
+
+
+def check(
+    error: "pytest.ExceptionInfo[BaseException]", cls: type, code: str, *builtins: type
+) -> ts.ShelfError:
+    """The facts that hold of every error of the shelf."""
+    value = error.value
+    assert type(value) is cls
+    assert isinstance(value, ts.ShelfError)
+    assert isinstance(value, builtins)
+    assert value.code == code
+    assert value.what
+    assert value.remedy
+    assert value.what.rstrip(".") in str(value)
+    assert value.remedy in str(value)
+    copy = pickle.loads(pickle.dumps(value))
+    assert (type(copy), str(copy), copy.code) == (cls, str(value), code)
+    return value
+
+
+@pytest.fixture
+def made(place: Place, reopen: OpenShelf) -> pathlib.Path:
+    """A closed shelf with w (float32[4, 3]) at version 1 and a large tensor at versions 1 and 2."""
+    shelf = reopen()
+    shelf.w = np.ones((4, 3), np.float32)
+    shelf.big = np.full(400_000, 0x0123456789ABCDEF)
+    shelf.persist(1)
+    shelf.big[...] = 0x1122334455667788
+    shelf.persist(2)
+    shelf.close()
+    return place[0]
+
+
+# ---- at open
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_missing(place: Place, mode: str) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        ts.open(place[0], mode=mode)
+    error = check(caught, ts.ShelfNotFound, "shelf_not_found", FileNotFoundError)
+    assert str(place[0]) in str(error)
+    assert isinstance(error, OSError)
+    assert error.errno == errno.ENOENT
+
+
+def test_exists(made: pathlib.Path) -> None:
+    with pytest.raises(FileExistsError) as caught:
+        ts.open(made, mode="x")
+    check(caught, ts.ShelfExists, "shelf_exists", FileExistsError)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"hello", b"\0" * (1 << 20), b"PK\x03\x04" * 300_000],
+    ids=["short", "zeroed", "other"],
+)
+@pytest.mark.parametrize("mode", ["r", "r+", "a"])
+def test_not_a_shelf(place: Place, mode: str, content: bytes) -> None:
+    place[0].write_bytes(content)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        ts.open(place[0], mode=mode)
+    check(caught, ts.NotAShelf, "not_a_shelf", ValueError)
+    assert place[0].read_bytes() == content
+
+
+def test_a_directory_is_not_a_shelf(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ts.NotAShelf):
+        ts.open(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.9])
+def test_truncated(made: pathlib.Path, keep: float) -> None:
+    os.truncate(made, int(made.stat().st_size * keep))
+    with pytest.raises(ts.CorruptError) as caught:
+        ts.open(made)
+    check(caught, ts.TruncatedError, "shelf_truncated", ts.CorruptError)
+
+
+def test_newer_format(made: pathlib.Path) -> None:
+    """The first 12 bytes, magic and format version, keep their meaning in every format."""
+    with made.open("r+b") as file:
+        for copy in (0, 0x20000):
+            file.seek(copy + 8)
+            file.write((99).to_bytes(4, "little"))
+    with pytest.raises(ValueError, match="99") as caught:
+        ts.open(made)
+    check(caught, ts.FormatTooNew, "newer_format", ValueError)
+
+
+def test_locked_by_another_process(made: pathlib.Path, place: Place) -> None:
+    code = (
+        f"import tensorshelf as ts; shelf = ts.open({str(made)!r}, tier={place[1]!r})\n"
+        "print('ready', flush=True); input()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        with pytest.raises(BlockingIOError, match=str(holder.pid)) as caught:
+            ts.open(made, tier=place[1])
+        check(caught, ts.ShelfBusy, "shelf_busy", BlockingIOError)
+        with ts.open(made, mode="r", tier=place[1]) as reader:
+            assert reader.step == 2
+        holder.communicate("\n")
+
+
+def test_locked_by_this_process(made: pathlib.Path, place: Place) -> None:
+    with ts.open(made, tier=place[1]), pytest.raises(ts.ShelfBusy):
+        ts.open(made, tier=place[1])
+
+
+def test_not_dax(tmp_path: pathlib.Path) -> None:
+    if os.stat(tmp_path).st_dev == os.stat("/dev/shm").st_dev:
+        pytest.skip("the temporary directory is on tmpfs")
+    with pytest.raises(OSError, match=r"DAX|persistent|pmem") as caught:
+        ts.open(tmp_path / "run.shelf", tier="pmem")
+    check(caught, ts.NotDaxError, "not_dax", OSError)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": "1G"},
+        {"size": "lots"},
+        {"size": 0},
+        {"mode": "rw"},
+        {"mode": None},
+        {"tier": "tape"},
+        {"verify": True},
+        {"progress": 3},
+        {"block": ts.BlockOptions(buffer="3 furlongs")},
+        {"block": ts.BlockOptions(queue_depth=0)},
+        {"block": ts.BlockOptions(buffer=1000), "tier": "block"},
+    ],
+    ids=str,
+)
+def test_bad_arguments(tmp_path: pathlib.Path, options: "dict[str, object]") -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        ts.open(tmp_path / "run.shelf", **options)  # type: ignore[arg-type]
+    check(caught, ts.BadArgument, "bad_argument", ValueError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_read_only_file(made: pathlib.Path) -> None:
+    made.chmod(0o444)
+    made.parent.chmod(0o755)
+
+    def body() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)  # root may write anything
+        if not os.access(made, os.R_OK):
+            os._exit(77)
+        with pytest.raises(PermissionError) as caught:
+            ts.open(made, mode="r+")
+        check(caught, ts.ReadOnlyError, "read_only", PermissionError)
+
+    if in_child(body) == 77:
+        pytest.skip("the temporary directory is not open to others")
+
+
+# ---- in use
+
+
+def test_read_only_mode(made: pathlib.Path, place: Place) -> None:
+    with ts.open(made, mode="r", tier=place[1]) as shelf:
+        writes: list[Callable[[], object]] = [
+            lambda: shelf.w.fill_(1),
+            lambda: shelf.create("new", 3, "int8"),
+            lambda: shelf.replace("w", [1, 2]),
+            lambda: shelf.__delitem__("w"),
+            lambda: shelf.persist(),
+        ]
+        for write in writes:
+            with pytest.raises(PermissionError) as caught:
+                write()
+            check(caught, ts.ReadOnlyError, "read_only", PermissionError)
+        assert (shelf.w.numpy() == 1).all()
+
+
+def test_too_small(reopen: OpenShelf) -> None:
+    shelf = reopen(size="4MiB")
+    with pytest.raises(OSError, match="'w'") as caught:
+        shelf.w = np.zeros(1 << 20)
+    error = check(caught, ts.ShelfFull, "shelf_full", OSError)
+    assert error.errno == errno.ENOSPC
+    assert "w" not in shelf
+    shelf.w = np.zeros(10)
+    shelf.persist()  # nothing was lost, and persist never runs out of space
+
+
+@pytest.fixture
+def small_disk() -> Iterator[pathlib.Path]:
+    """A file system of 8 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small tmpfs")
+    directory = tempfile.mkdtemp(prefix="tensorshelf-small-")
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", directory]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        os.rmdir(directory)
+        pytest.skip("mounting a tmpfs is not allowed here")
+    yield pathlib.Path(directory)
+    subprocess.run(["umount", directory], check=True)
+    os.rmdir(directory)
+
+
+@pytest.mark.parametrize("tier", ["auto", "block"])
+@pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+def test_disk_full_at_create(small_disk: pathlib.Path, tier: str) -> None:
+    with ts.open(small_disk / "run.shelf", tier=tier) as shelf:
+        shelf.a = np.arange(1000)
+        shelf.persist(1)
+        with pytest.raises(OSError, match="'w'") as caught:
+            shelf.w = np.zeros(1 << 20)
+        assert check(caught, ts.ShelfFull, "shelf_full", OSError).errno == errno.ENOSPC
+        shelf.a[0] = 7
+        shelf.persist(2)
+    with ts.open(small_disk / "run.shelf", tier=tier) as shelf:
+        assert (shelf.step, shelf.a[0], list(shelf)) == (2, 7, ["a"])
+
+
+def test_layout_mismatch(shelf: ts.Shelf) -> None:
+    shelf.w = np.ones((4, 3), np.float32)
+    values: list[object] = [np.ones((4, 4)), np.ones((4, 3)), np.ones((3, 4), np.float32), 1.0]
+    for value in values:
+        for builtin in (ValueError, TypeError):
+            with pytest.raises(builtin) as caught:
+                shelf.w = value
+        error = check(caught, ts.LayoutError, "layout_mismatch", ValueError, TypeError)
+        assert "'w' is float32[4, 3], got float64[" in str(error) or value is values[2]
+        assert "shelf.replace('w', value)" in error.remedy
+    assert (shelf.w.numpy() == 1).all()
+
+
+def test_unsupported_objects(shelf: ts.Shelf) -> None:
+    for value in ("text", b"bytes", None, {"a": 1}, {1}, object(), print, np.array([None])):
+        with pytest.raises(TypeError) as caught:
+            shelf.x = value
+        check(caught, ts.LayoutError, "layout_mismatch", TypeError)
+        assert "x" not in shelf
+
+
+def test_unknown_names(shelf: ts.Shelf) -> None:
+    shelf.weight = 1.0
+    with pytest.raises(
+        AttributeError, match="no tensor 'wieght'; did you mean 'weight'"
+    ) as by_attr:
+        _ = shelf.wieght
+    assert by_attr.value.code == "unknown_name"  # type: ignore[attr-defined]
+    with pytest.raises(KeyError, match=r"^no tensor 'wieght'; did you mean 'weight'\?") as by_item:
+        _ = shelf["wieght"]
+    assert type(by_item.value) is ts.UnknownName
+    assert isinstance(by_attr.value, ts.UnknownName)
+    with pytest.raises(KeyError, match=r"list\(shelf\)"):
+        _ = shelf["zzz"]
+    with pytest.raises(AttributeError):
+        del shelf.wieght
+    with pytest.raises(KeyError):
+        del shelf["wieght"]
+    with pytest.raises(KeyError):
+        shelf.replace("wieght", 1)
+    assert not hasattr(shelf, "wieght")
+    assert getattr(shelf, "_private", None) is None
+
+
+def test_handles_of_deleted_tensors(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(3)
+    handle = shelf.x
+    del shelf.x
+    uses: list[Callable[[], object]] = [handle.numpy, lambda: handle.fill_(1), lambda: handle[0]]
+    for use in uses:
+        with pytest.raises(ts.UnknownName):
+            use()
+    assert "unknown_name" in repr(handle)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 1025, "a\0b", "\ud800", 3, None, b"x"], ids=repr)
+def test_bad_names(shelf: ts.Shelf, name: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        shelf[name] = 1.0
+    check(caught, ts.BadName, "bad_name", ValueError)
+    with pytest.raises(ts.BadName):
+        shelf.create(name, 3)
+
+
+@pytest.mark.parametrize("name", ["persist", "items", "version", "closed", "_hidden", "__len__"])
+def test_reserved_attributes(shelf: ts.Shelf, name: str) -> None:
+    with pytest.raises(ValueError, match="attribute of the shelf") as caught:
+        setattr(shelf, name, 1.0)
+    error = check(caught, ts.BadName, "bad_name", ValueError)
+    assert f"shelf['{name}']" in error.remedy
+    with pytest.raises(ts.BadName):
+        delattr(shelf, name)
+    shelf[name] = 2.0
+    assert shelf[name].item() == 2.0
+    assert not isinstance(getattr(shelf, name, None), ts.Tensor)
+
+
+def test_name_taken(shelf: ts.Shelf) -> None:
+    shelf.w = 1.0
+    with pytest.raises(ValueError, match="'w'") as caught:
+        shelf.create("w", 3)
+    check(caught, ts.NameTaken, "name_taken", ValueError)
+
+
+@pytest.mark.parametrize("shape", [-1, (3, -1), (1 << 62, 4), (1 << 70,)], ids=str)
+def test_bad_shapes(shelf: ts.Shelf, shape: object) -> None:
+    with pytest.raises(ts.LayoutError):
+        shelf.create("w", shape, "float64")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [-1, 1 << 64])
+def test_bad_steps(shelf: ts.Shelf, step: int) -> None:
+    with pytest.raises(ts.BadArgument):
+        shelf.persist(step)
+    with pytest.raises(TypeError):
+        shelf.persist("3")  # type: ignore[arg-type]
+
+
+def test_damaged_chunk(made: pathlib.Path, place: Place) -> None:
+    """Version 2 of big is damaged: which tensor, which version, and what is intact."""
+    at = made.read_bytes().index((0x1122334455667788).to_bytes(8, "little") * 4096)
+    with made.open("r+b") as file:
+        file.seek(at + 12_345)
+        byte = file.read(1)[0]
+        file.seek(at + 12_345)
+        file.write(bytes([byte ^ 1]))
+    with ts.open(made, mode="r", tier=place[1]) as shelf:
+        for read in (shelf.big.numpy, lambda: shelf.big[3000], lambda: shelf.big + 1):
+            with pytest.raises(ts.ShelfError) as caught:
+                read()
+            error = check(caught, ts.CorruptError, "corrupt", ts.ShelfError)
+            assert "'big'" in str(error)
+            assert "2" in str(error)
+        assert (shelf.w.numpy() == 1).all()
+        report = shelf.verify()
+        assert not report
+        (damage,) = report.damage
+        assert (damage.tensor, damage.version, damage.chunk) == ("big", 2, 0)
+        assert damage.offset <= at + 12_345 < damage.offset + damage.nbytes
+    with ts.open(made, mode="r", verify="none", tier=place[1]) as shelf:
+        assert shelf.big.numpy()[12_345 // 8] != 0x1122334455667788
+
+
+def test_closed(shelf: ts.Shelf) -> None:
+    shelf.x = 1.0
+    shelf.persist()
+    handle, durable = shelf.x, shelf.x.committed
+    shelf.close()
+    shelf.close()
+    uses: list[Callable[[], object]] = [
+        lambda: shelf.x,
+        lambda: shelf["x"],
+        lambda: setattr(shelf, "x", 2.0),
+        lambda: shelf.create("y", 3),
+        lambda: shelf.persist(),
+        lambda: shelf.version,
+        lambda: list(shelf),
+        lambda: shelf.verify(),
+        lambda: handle.item(),
+        lambda: handle.fill_(1),
+        lambda: durable.numpy(),
+    ]
+    for use in uses:
+        with pytest.raises(ValueError) as caught:  # noqa: PT011
+            use()
+        check(caught, ts.ClosedError, "shelf_closed", ValueError)
+    assert shelf.closed
+    assert "shelf_closed" in repr(shelf)
+    assert "shelf_closed" in repr(handle)
+
+
+def test_forked_child(shelf: ts.Shelf) -> None:
+    shelf.x = np.arange(5)
+    shelf.persist()
+    handle = shelf.x
+
+    def body() -> None:
+        uses: list[Callable[[], object]] = [
+            lambda: shelf.persist(),
+            lambda: handle.fill_(1),
+            lambda: handle.numpy(),
+            lambda: shelf.create("y", 3),
+            lambda: list(shelf),
+        ]
+        for use in uses:
+            with pytest.raises(RuntimeError) as caught:
+                use()
+            check(caught, ts.ForkedError, "used_after_fork", RuntimeError)
+
+    assert in_child(body) == 0
+    shelf.x[0] = 9
+    assert shelf.persist().version == 2
+
+
+def test_stale_reader(place: Place, reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf.x = np.zeros(300_000)
+    shelf.persist(1)
+    with ts.open(place[0], mode="r", tier=place[1]) as reader:
+        for step in (2, 3, 4):
+            shelf.x[...] = step
+            shelf.persist(step)
+        with pytest.raises(RuntimeError) as caught:
+            reader.x.numpy(copy=True)
+        check(caught, ts.StaleError, "version_overwritten", RuntimeError)
+
+
+def test_the_progress_callback_may_stop_the_work(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(1 << 20)
+    shelf.persist()
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shelf.verify(progress=stop)
+    assert shelf.verify()
+
+
+def test_every_code_of_the_store_has_a_class() -> None:
+    source = pathlib.Path(__file__).parents[2] / "src" / "base" / "error.cpp"
+    if not source.exists():
+        pytest.skip("installed without the sources")
+    codes = [line.split('"')[1] for line in source.read_text().splitlines() if 'return "' in line]
+    assert sorted(code for code in codes if code != "unknown") == sorted(ts.errors.BY_CODE)
+
+
+def in_child(body: Callable[[], None]) -> int:
+    """Runs in a forked child; its exit code, or the negative of the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        code = 1
+        try:
+            body()
+            code = 0
+        except BaseException as error:
+            sys.stderr.write(f"child: {error!r}\n")
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_shutil_copies_are_shelves_of_their_own(made: pathlib.Path, place: Place) -> None:
+    copy = made.with_name("copy.shelf")
+    shutil.copy(made, copy)
+    with ts.open(made, tier=place[1]), ts.open(copy, tier=place[1]) as other:
+        assert other.step == 2

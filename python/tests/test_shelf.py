@@ -1,0 +1,275 @@
+"""The shelf as a mapping, its versions, and what closing does."""
+
+import logging
+import pathlib
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from conftest import OpenShelf
+
+import tensorshelf as ts
+
+
+def test_attribute_and_item_are_the_same_tensor(shelf: ts.Shelf) -> None:
+    shelf.x = np.arange(3.0)
+    shelf["layers.0.weight"] = np.ones((2, 2), np.float32)
+    shelf["größe 🚀"] = 5
+    assert list(shelf) == sorted(["x", "layers.0.weight", "größe 🚀"])
+    assert len(shelf) == 3
+    assert "x" in shelf
+    assert "y" not in shelf
+    assert 3 not in shelf
+    assert shelf.x.name == shelf["x"].name == "x"
+    assert shelf["größe 🚀"].item() == 5
+    assert {name: t.shape for name, t in shelf.items()} == {
+        "x": (3,),
+        "layers.0.weight": (2, 2),
+        "größe 🚀": (),
+    }
+
+
+def test_assignment_creates_then_writes_in_place(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(4)
+    handle = shelf.x
+    shelf.x = np.arange(4.0)
+    np.testing.assert_array_equal(handle, [0, 1, 2, 3])
+    shelf.x += 1
+    np.testing.assert_array_equal(handle, [1, 2, 3, 4])
+    shelf.x = shelf.x
+    np.testing.assert_array_equal(handle, [1, 2, 3, 4])
+
+
+def test_python_numbers_and_lists_take_the_tensors_type(shelf: ts.Shelf) -> None:
+    shelf.lr = 0.1
+    assert (shelf.lr.dtype, shelf.lr.shape) == (np.float64, ())
+    shelf.lr = 1
+    assert shelf.lr.item() == 1.0
+    shelf.x = np.zeros(3, np.float32)
+    shelf.x = [1, 2, 3]
+    np.testing.assert_array_equal(shelf.x, np.array([1, 2, 3], np.float32))
+    assert shelf.x.dtype == np.float32
+    shelf.flag = True
+    assert shelf.flag.dtype == np.bool_
+
+
+def test_persist_and_reopen(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    assert (shelf.version, shelf.step) == (0, None)
+    shelf.x = np.arange(5)
+    first = shelf.persist(step=7)
+    assert (first.version, first.step, first.done(), first.wait()) == (1, 7, True, first)
+    assert first.nbytes == 40
+    assert first.metadata_nbytes > 0
+    assert first.seconds >= 0
+    shelf.x[0] = 100
+    second = shelf.persist()
+    assert (second.version, second.step) == (2, None)
+    shelf.x[0] = 200  # never persisted
+    shelf = reopen()
+    assert (shelf.version, shelf.step) == (2, None)
+    np.testing.assert_array_equal(shelf.x, [100, 1, 2, 3, 4])
+    assert shelf.x.version == 2
+
+
+def test_persist_without_waiting(shelf: ts.Shelf) -> None:
+    shelf.x = np.arange(1000)
+    commit = shelf.persist(3, wait=False)
+    shelf.x[:] = 0  # waits, or goes to the other slot; never into version 1
+    assert commit.wait() is commit
+    assert commit.done()
+    assert (commit.version, commit.step, commit.nbytes) == (1, 3, 8000)
+    np.testing.assert_array_equal(shelf.x.committed, np.arange(1000))
+    assert "version=1" in repr(commit)
+
+
+def test_delete_takes_effect_at_the_flip(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf.a, shelf.b, shelf.c = np.ones(3), np.zeros(2), np.zeros(1)
+    shelf.persist()
+    del shelf.a
+    del shelf["b"]
+    assert list(shelf) == ["c"]
+    shelf = reopen()  # not persisted: still there
+    assert list(shelf) == ["a", "b", "c"]
+    np.testing.assert_array_equal(shelf.a, np.ones(3))
+    del shelf.a
+    shelf.persist()
+    assert list(reopen()) == ["b", "c"]
+
+
+def test_mapping_methods(shelf: ts.Shelf) -> None:
+    shelf.update({"a": np.ones(2), "b": np.zeros(2)})
+    assert shelf.get("nothing") is None
+    np.testing.assert_array_equal(shelf.setdefault("c", np.arange(3)), [0, 1, 2])
+    np.testing.assert_array_equal(shelf.setdefault("a", np.arange(3)), [1, 1])
+    np.testing.assert_array_equal(shelf.pop("a"), [1, 1])
+    assert shelf.pop("a", None) is None
+    with pytest.raises(KeyError):
+        shelf.pop("a")
+    name, value = shelf.popitem()
+    assert (name, list(value)) == ("b", [0, 0])
+    shelf.clear()
+    assert len(shelf) == 0
+    with pytest.raises(KeyError):
+        shelf.popitem()
+    assert shelf == shelf
+    assert shelf != {}
+    assert hash(shelf) == hash(shelf)
+
+
+def test_replace_gives_a_new_layout_at_the_flip(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf.w = np.ones((4, 3), np.float32)
+    shelf.persist()
+    new = shelf.replace("w", np.arange(2.0))
+    assert (new.shape, new.dtype) == ((2,), np.float64)
+    np.testing.assert_array_equal(shelf.w, [0, 1])
+    shelf = reopen()
+    assert shelf.w.shape == (4, 3)
+    shelf.replace("w", np.concatenate([shelf.w.numpy(), np.zeros((1, 3))]))
+    shelf.persist()
+    shelf = reopen()
+    assert shelf.w.shape == (5, 3)
+    assert shelf.w[4].sum() == 0
+
+
+def test_create_reads_as_zeros(shelf: ts.Shelf) -> None:
+    made = shelf.create("z", (3, 2), "int16")
+    np.testing.assert_array_equal(made, np.zeros((3, 2), np.int16))
+    assert shelf.create("n", 4).shape == (4,)
+    assert shelf.n.dtype == np.float32
+    assert shelf.create("t", (), np.dtype("<c16")).dtype_name == "complex128"
+    shelf.persist()
+    np.testing.assert_array_equal(shelf.z.committed, np.zeros((3, 2)))
+
+
+def test_versions_of_tensors_and_dirt(shelf: ts.Shelf) -> None:
+    shelf.a, shelf.b = 1.0, 2.0
+    assert (shelf.a.version, shelf.a.dirty) == (0, True)
+    shelf.persist()
+    shelf.b = 3.0
+    assert (shelf.a.dirty, shelf.b.dirty) == (False, True)
+    shelf.persist()
+    assert (shelf.a.version, shelf.b.version, shelf.version) == (1, 2, 2)
+
+
+def test_leaving_by_an_exception_persists_nothing(place: "tuple[pathlib.Path, str]") -> None:
+    path, tier = place
+    with pytest.raises(RuntimeError, match="boom"), ts.open(path, tier=tier) as shelf:  # noqa: PT012
+        shelf.x = 1.0
+        shelf.persist(1)
+        shelf.x = 2.0
+        raise RuntimeError("boom")
+    assert shelf.closed
+    with ts.open(path, tier=tier, mode="r") as shelf:
+        assert (shelf.x.item(), shelf.step) == (1.0, 1)
+
+
+def test_closing_with_unpersisted_values_says_so(
+    place: "tuple[pathlib.Path, str]", caplog: pytest.LogCaptureFixture
+) -> None:
+    path, tier = place
+    with caplog.at_level(logging.WARNING, "tensorshelf"), ts.open(path, tier=tier) as shelf:
+        shelf.x = 1.0
+        shelf.persist()
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING, "tensorshelf"), ts.open(path, tier=tier) as shelf:
+        shelf.x = 2.0
+    assert "never persisted" in caplog.text
+
+
+def test_a_leased_array_outlives_the_shelf(shelf: ts.Shelf) -> None:
+    shelf.x = np.arange(100_000)
+    shelf.persist()
+    lent = shelf.x.numpy()
+    shelf.close()
+    del shelf
+    np.testing.assert_array_equal(lent, np.arange(100_000))
+
+
+def test_an_interrupted_save_is_logged(
+    place: "tuple[pathlib.Path, str]", caplog: pytest.LogCaptureFixture
+) -> None:
+    """A writer is killed while it assigns; opening says which version there is."""
+    path, tier = place
+    code = f"""
+import os, signal, numpy as np, tensorshelf as ts
+shelf = ts.open({str(path)!r}, tier={tier!r})
+shelf.x = np.zeros(300_000)
+shelf.persist(40)
+shelf.x[:] = 1
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with caplog.at_level(logging.INFO, "tensorshelf"), ts.open(path, tier=tier) as shelf:
+        assert (shelf.version, shelf.step) == (1, 40)
+        assert shelf.x.numpy().sum() == 0
+        if shelf.info().recovery.interrupted:
+            assert "recovered version 1 (step 40); version 2 was incomplete" in caplog.text
+
+
+def test_a_commit_in_flight_is_not_lost_at_exit(place: "tuple[pathlib.Path, str]") -> None:
+    path, tier = place
+    code = f"""
+import numpy as np, tensorshelf as ts
+shelf = ts.open({str(path)!r}, tier={tier!r})
+shelf.x = np.ones(1_000_000)
+shelf.persist(1, wait=False)
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+    with ts.open(path, tier=tier, mode="r") as shelf:
+        assert (shelf.step, shelf.x.numpy().sum()) == (1, 1_000_000)
+
+
+def test_readers_read_beside_a_writer(reopen: OpenShelf, place: "tuple[pathlib.Path, str]") -> None:
+    shelf = reopen()
+    shelf.x = np.arange(10)
+    shelf.persist(1)
+    with ts.open(place[0], mode="r", tier=place[1]) as reader:
+        np.testing.assert_array_equal(reader.x, np.arange(10))
+        assert (reader.version, reader.step, reader.info().writable) == (1, 1, False)
+
+
+def test_verify_reports_a_whole_shelf(shelf: ts.Shelf) -> None:
+    shelf.x = np.arange(300_000)
+    shelf.y = np.zeros(0)
+    shelf.persist()
+    report = shelf.verify()
+    assert report
+    assert report.ok
+    assert (report.version, report.tensors, report.damage) == (1, 2, ())
+    assert report.nbytes == 2_400_000
+    assert report.chunks == 3
+
+
+def test_numbers_about_the_shelf(shelf: ts.Shelf, place: "tuple[pathlib.Path, str]") -> None:
+    shelf.x = np.arange(1000)
+    shelf.persist(2)
+    info = shelf.info()
+    assert info.path == str(place[0])
+    assert (info.version, info.step, info.tensors, info.tensor_bytes) == (1, 2, 1, 8000)
+    assert len(info.shelf_id) == 32
+    assert info.capacity_bytes >= 16_000
+    assert shelf.free == info.free_bytes
+    assert info.promises.survives in ("process crash", "power loss")
+    assert "survives" in str(info)
+    stats = shelf.stats()
+    assert stats["commits"] == 1
+    assert stats["bytes_staged"] >= 8000
+    assert stats["barriers"] >= 1
+
+
+def test_size_caps_growth_only(reopen: OpenShelf) -> None:
+    shelf = reopen(size="64MiB")
+    shelf.x = np.zeros(1 << 20)
+    shelf.persist()
+    with pytest.raises(ts.ShelfFull):
+        shelf.create("y", (1 << 24,), "float64")
+    shelf.persist()
+    shelf = reopen()
+    shelf.create("y", (1 << 22,), "float64")
+    shelf.persist()

@@ -1,0 +1,135 @@
+"""Threads: different tensors at once, one tensor without lost updates, persist() between."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from conftest import OpenShelf
+
+import tensorshelf as ts
+from tensorshelf._gate import Gate
+
+
+def test_threads_assign_different_tensors(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    rounds = 20
+
+    def work(i: int) -> None:
+        for step in range(rounds):
+            shelf[f"t{i}"] = np.full(50_000 + i, step * 10 + i)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+    shelf.persist(rounds)
+    shelf = reopen()
+    for i in range(8):
+        assert (shelf[f"t{i}"].numpy() == (rounds - 1) * 10 + i).all()
+
+
+def test_persist_beside_assignments_keeps_each_whole(reopen: OpenShelf) -> None:
+    """Values converted in many blocks are never cut in two by another thread's persist()."""
+    shelf = reopen()
+    shelf.x = np.zeros((3, 400_000))
+    shelf.persist()
+    done = threading.Event()
+    seen: list[np.ndarray] = []
+
+    def persist() -> None:
+        while not done.is_set():
+            shelf.persist()
+            seen.append(np.unique(shelf.x.committed.numpy(copy=True)))
+
+    thread = threading.Thread(target=persist)
+    thread.start()
+    for step in range(1, 8):
+        shelf.x[:, ::2] = step  # read, changed, written back
+        shelf.x[...] = np.full((400_000, 3), step).T  # converted block by block
+    done.set()
+    thread.join()
+    assert seen
+    assert all(len(values) <= 2 for values in seen)
+    assert (shelf.x.numpy() == 7).all()
+
+
+def test_no_update_of_one_tensor_is_lost(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros((1000, 4), np.int64)
+
+    def work(column: int) -> None:
+        for step in range(1, 30):
+            shelf.x[:, column] = step
+            shelf.x[[column], column] = -step
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    expected = np.full((1000, 4), 29)
+    expected[range(4), range(4)] = -29
+    np.testing.assert_array_equal(shelf.x, expected)
+
+
+def test_readers_and_a_writer(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(100_000)
+    shelf.persist()
+    done = threading.Event()
+
+    def read() -> int:
+        count = 0
+        while not done.is_set() or not count:
+            values = shelf.x.committed.numpy(copy=True)
+            assert values.min() == values.max()
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(2) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        for step in range(30):
+            shelf.x[...] = step
+            shelf.persist()
+        done.set()
+        assert all(reader.result() for reader in readers)
+
+
+def test_persist_inside_an_assignment_is_refused(shelf: ts.Shelf) -> None:
+    """As a signal handler would do it: an error, not a deadlock and not half a value."""
+
+    class Source:
+        def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+            return np.zeros(3)
+
+    shelf.x = Source()
+    with shelf._assigning("x"), pytest.raises(ts.UnsupportedError, match="signal handler"):
+        shelf.persist()
+    shelf.persist()
+
+
+def test_gate_orders_assignments_and_persist() -> None:
+    gate = Gate()
+    log: list[str] = []
+    inside = threading.Event()
+
+    def start(body: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=body)
+        thread.start()
+        return thread
+
+    def persist() -> None:
+        inside.set()
+        with gate.persisting():
+            log.append("persist")
+
+    def assign() -> None:
+        with gate.assigning("b"):
+            log.append("assign b")
+
+    with gate.assigning("a"):
+        persisting = start(persist)
+        inside.wait()
+        while gate._persisting is None:  # it has closed the gate and waits for us
+            pass
+        assigning = start(assign)
+        with gate.assigning("a"):  # re-entrant, and let through: we were inside already
+            log.append("still a")
+    persisting.join()
+    assigning.join()
+    assert log == ["still a", "persist", "assign b"]

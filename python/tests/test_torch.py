@@ -1,0 +1,174 @@
+"""torch tensors as sources and results."""
+
+import warnings
+
+import numpy as np
+import pytest
+from conftest import OpenShelf
+
+import tensorshelf as ts
+from tensorshelf import _dtypes
+
+torch = pytest.importorskip("torch")
+
+NAMES = [n for n in _dtypes._CARRIER if hasattr(torch, n)]
+
+
+def same(a: "torch.Tensor", b: "torch.Tensor") -> bool:
+    """Bit for bit, NaNs among them."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    a, b = (t.detach().resolve_conj().resolve_neg().contiguous() for t in (a, b))
+    return not a.numel() or torch.equal(
+        a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8)
+    )
+
+
+def sample(name: str) -> "torch.Tensor":
+    dtype = getattr(torch, name)
+    generator = torch.Generator().manual_seed(4)
+    high = 2 if name == "bool" else 256
+    raw = torch.randint(0, high, (5, 3 * dtype.itemsize), dtype=torch.uint8, generator=generator)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return raw.view(dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_round_trip(reopen: OpenShelf, name: str) -> None:
+    value = sample(name)
+    shelf = reopen()
+    cases = {"x": value, "t": value.t(), "zero": value[:0], "one": value[0, 0], "part": value[::2]}
+    for key, source in cases.items():
+        shelf[key] = source
+    shelf.persist()
+    shelf = reopen()
+    for key, source in cases.items():
+        assert shelf[key].dtype_name == name
+        assert shelf[key].shape == tuple(source.shape)
+        assert same(shelf[key].torch(), source.contiguous())
+        assert same(shelf[key].torch(copy=False), source.contiguous())
+        assert same(shelf[key].committed.torch(), source.contiguous())
+    shelf.x[1:3] = value[2:4]
+    shelf.x[[0]] = value[[4]]
+    shelf.x[:, 0] = value[:, 1]
+    expected = value.clone()
+    expected[1:3] = value[2:4]
+    expected[0] = value[4]
+    expected[:, 0] = value[:, 1]
+    assert same(shelf.x.torch(), expected)
+    shelf.x = value
+    assert same(shelf.x.torch(), value)
+
+
+def test_a_copy_is_the_callers(shelf: ts.Shelf) -> None:
+    shelf.x = torch.arange(4.0)
+    mine = shelf.x.torch()
+    mine += 1
+    assert shelf.x.torch().tolist() == [0, 1, 2, 3]
+
+
+def test_autograd_and_lazy_bits_are_resolved(shelf: ts.Shelf) -> None:
+    shelf.p = torch.nn.Parameter(torch.ones(3))
+    assert not shelf.p.torch().requires_grad
+    value = torch.tensor([1 + 2j, 3 - 4j])
+    shelf.c = value.conj()
+    assert same(shelf.c.torch(), value.conj().resolve_conj())
+    shelf.n = value.conj().imag
+    assert shelf.n.torch().tolist() == [-2, 4]
+    assert value.conj().imag.is_neg()
+
+
+def test_large_strided_sources_go_in_blocks(shelf: ts.Shelf) -> None:
+    value = torch.randn(1100, 3000, dtype=torch.float64)
+    shelf.x = value.t()
+    assert same(shelf.x.torch(), value.t().contiguous())
+    shelf.y = value.reshape(2, -1).flip(1)[:, ::2]
+    assert same(shelf.y.torch(), value.reshape(2, -1).flip(1)[:, ::2].contiguous())
+    shelf.c = torch.complex(value, value).conj()
+    assert same(shelf.c.torch(), torch.complex(value, -value))
+
+
+def test_layouts_that_cannot_be_stored(shelf: ts.Shelf) -> None:
+    cases = [
+        torch.eye(3).to_sparse(),
+        torch.empty(3, device="meta"),
+        torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+    ]
+    for value in cases:
+        with pytest.raises(ts.LayoutError) as caught:
+            shelf.x = value
+        assert caught.value.remedy
+        assert "x" not in shelf
+
+
+def test_torch_dtypes_name_element_types(shelf: ts.Shelf) -> None:
+    for name in NAMES:
+        assert shelf.create(name, (2,), getattr(torch, name)).dtype_name == name
+    with pytest.raises(ts.LayoutError):
+        shelf.create("q", (2,), torch.quint8)
+
+
+def test_casting_from_torch(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros((2, 3))
+    shelf.x[...] = torch.ones(3, dtype=torch.float32)
+    shelf.x[0] += torch.ones(3)
+    assert shelf.x.numpy().sum() == 9
+    with pytest.raises(ts.LayoutError, match="float64"):
+        shelf.x = torch.ones(2, 3)
+    with pytest.raises(ts.LayoutError):
+        shelf.x[...] = torch.ones(3, dtype=torch.complex64)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int64", "bool", "complex64"])
+def test_dlpack_to_torch_is_a_copy(shelf: ts.Shelf, name: str) -> None:
+    value = sample(name)
+    shelf.x = value
+    taken = torch.from_dlpack(shelf.x)
+    assert same(taken, value)
+    taken.zero_()
+    assert same(shelf.x.torch(), value)
+
+
+def test_dlpack_sources(shelf: ts.Shelf) -> None:
+    class OnlyDLPack:
+        def __init__(self) -> None:
+            self.tensor = torch.arange(6).reshape(2, 3)
+
+        def __dlpack__(self, **options: object) -> object:
+            return self.tensor.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> object:
+            return self.tensor.__dlpack_device__()
+
+    shelf.x = OnlyDLPack()
+    np.testing.assert_array_equal(shelf.x, np.arange(6).reshape(2, 3))
+
+
+def test_copy_from_torch(shelf: ts.Shelf) -> None:
+    shelf.x = torch.zeros(3)
+    shelf.x.copy_(torch.tensor([1.0, 2, 3]), non_blocking=True)
+    assert shelf.x.torch().tolist() == [1, 2, 3]
+
+
+def test_writes_under_a_torch_lease(shelf: ts.Shelf) -> None:
+    shelf.x = torch.zeros(3)
+    shelf.persist()
+    lent = shelf.x.torch(copy=False)
+    shelf.x = torch.ones(3)
+    shelf.persist()
+    if shelf.info().promises.mapped:
+        with pytest.raises(ts.LeasedError):
+            shelf.x = torch.ones(3)
+    assert lent.tolist() == [0, 0, 0]
+    del lent
+    shelf.x = torch.ones(3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_sources(shelf: ts.Shelf) -> None:
+    for value in (torch.arange(24.0).reshape(4, 6), torch.randn(3000, 1100, dtype=torch.float64)):
+        shelf["x" + str(value.numel())] = value.cuda()
+        assert same(shelf["x" + str(value.numel())].torch(), value)
+        shelf["t" + str(value.numel())] = value.cuda().t()
+        assert same(shelf["t" + str(value.numel())].torch(), value.t().contiguous())

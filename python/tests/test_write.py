@@ -1,0 +1,261 @@
+"""Writing: every index, casting, broadcasting, edit(), and what is moved for it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from conftest import OpenShelf
+from test_read import INDICES, VALUES
+
+import tensorshelf as ts
+
+
+@pytest.fixture
+def x(shelf: ts.Shelf) -> ts.Tensor:
+    shelf.x = VALUES
+    shelf.persist()
+    return shelf.x
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_assignment_is_numpys(x: ts.Tensor, index: object) -> None:
+    expected = VALUES.copy()
+    value = -1.5 - np.arange(expected[index].size, dtype=np.float32)  # type: ignore[index]
+    value = value.reshape(np.shape(expected[index]))  # type: ignore[index]
+    expected[index] = value  # type: ignore[index]
+    x[index] = value
+    np.testing.assert_array_equal(x, expected)
+    expected[index] = 7  # type: ignore[index]
+    x[index] = 7
+    np.testing.assert_array_equal(x, expected)
+    np.testing.assert_array_equal(x.committed, VALUES)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(6, dtype=np.float32),
+        np.arange(5).reshape(5, 1),
+        np.zeros((1, 1, 4, 5, 6), np.float32),
+        VALUES[::-1],
+        VALUES.T.copy().T,
+        VALUES.astype(">f4"),
+        VALUES.astype(np.float64),
+        VALUES.astype(np.float16),
+        np.float32(3),
+        True,
+        [[1], [2], [3], [4], [5]],
+    ],
+    ids=str,
+)
+def test_values_are_cast_and_broadcast(x: ts.Tensor, value: object) -> None:
+    expected = VALUES.copy()
+    expected[...] = value
+    x[...] = value
+    np.testing.assert_array_equal(x, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("float32", 1j),
+        ("int32", 1.5),
+        ("int32", np.float32(1)),
+        ("uint8", np.int64(1)),
+        ("uint8", 256),
+        ("uint8", -1),
+        ("int8", [1, 200]),
+        ("bool", 1),
+        ("float32", "text"),
+        ("float32", None),
+        ("float32", [1, "a"]),
+        ("float32", [[1], [1, 2]]),
+        ("float32", {}),
+        ("float32", np.zeros(3)),
+        ("float32", np.array(["a", "b"])),
+        ("float32", np.array([None, 1])),
+        ("float64", np.zeros(2, np.longdouble)),
+        ("int64", np.zeros(2, "M8[s]")),
+        ("int64", 1 << 70),
+        ("float32", print),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_a_layout_error(shelf: ts.Shelf, dtype: str, value: object) -> None:
+    tensor = shelf.create("x", (2,), dtype)
+    tensor[...] = np.ones(2, bool)
+    for index in (..., 0, [0, 1]) if not isinstance(value, list) else (..., [0, 1]):
+        with pytest.raises(ts.LayoutError) as caught:
+            tensor[index] = value
+        assert caught.value.remedy
+    with pytest.raises((TypeError, ValueError)):
+        tensor[...] = value
+    np.testing.assert_array_equal(tensor, np.ones(2))
+
+
+def test_unsigned_takes_ints_that_fit(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(3, np.uint8)
+    shelf.x[...] = [0, 255, 7]
+    shelf.x[1] = 9
+    np.testing.assert_array_equal(shelf.x, [0, 9, 7])
+
+
+def test_in_place_operators_write(shelf: ts.Shelf, x: ts.Tensor) -> None:
+    expected = VALUES.copy()
+    x += 1
+    expected += 1
+    x *= VALUES
+    expected *= VALUES
+    x -= x
+    expected -= expected
+    x **= 2
+    np.testing.assert_array_equal(x, expected)
+    assert isinstance(x, ts.Tensor)
+    np.add(VALUES, 1, out=x)
+    np.testing.assert_array_equal(x, VALUES + 1)
+    np.add(x, 1, out=x, where=VALUES > 50)
+    np.testing.assert_array_equal(x, VALUES + 1 + (VALUES > 50))
+    np.add.at(x, (0, 0, [0, 0]), 5)
+    assert x[0, 0, 0] == 11
+    shelf.i = np.arange(3)
+    with pytest.raises(ts.LayoutError):
+        shelf.i += 0.5
+    shelf.i += 1
+    np.testing.assert_array_equal(shelf.i, [1, 2, 3])
+    shelf.x[0] += 1
+    np.testing.assert_array_equal(shelf.x.committed, VALUES)
+
+
+def test_copy_and_fill(shelf: ts.Shelf, x: ts.Tensor) -> None:
+    assert x.copy_(VALUES + 1) is x
+    np.testing.assert_array_equal(x, VALUES + 1)
+    assert x.copy_(x) is x
+    assert x.fill_(4) is x
+    assert (x.numpy() == 4).all()
+    with pytest.raises(ts.LayoutError):
+        x.fill_([1, 2])
+    shelf.y = VALUES
+    x.copy_(shelf.y, non_blocking=True)
+    np.testing.assert_array_equal(x, VALUES)
+
+
+def test_a_tensor_may_be_assigned_to_itself(x: ts.Tensor) -> None:
+    x[...] = x
+    x[1:3] = x[0:2]
+    np.testing.assert_array_equal(x[1:3], VALUES[0:2])
+    x[0] = x[...][3]
+    np.testing.assert_array_equal(x[0], VALUES[3])
+
+
+def test_large_values_go_in_blocks(shelf: ts.Shelf) -> None:
+    """Strided, big-endian and cast sources of many blocks; 8 MiB is one."""
+    values = np.random.default_rng(5).standard_normal((3000, 1100))  # 25 MiB
+    shelf.a = np.asfortranarray(values)
+    np.testing.assert_array_equal(shelf.a, values)
+    shelf.a = values.astype(">f8")[::-1]
+    np.testing.assert_array_equal(shelf.a, values[::-1])
+    shelf.a[...] = values.astype(np.float32)
+    np.testing.assert_array_equal(shelf.a, values.astype(np.float32))
+    shelf.b = values.reshape(2, -1)[:, ::-1]  # rows longer than a block
+    np.testing.assert_array_equal(shelf.b, values.reshape(2, -1)[:, ::-1])
+
+
+def test_a_small_part_moves_few_bytes(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf.x = np.zeros((64, 1 << 17))  # 64 rows of one chunk
+    shelf.persist()
+    shelf.x[...] = 1
+    shelf.persist()
+    shelf.x[0] = 2
+    shelf.persist()  # both slots are known now
+    staged = shelf.stats()["bytes_staged"]
+    shelf.x[3, 10:20] = 5
+    assert shelf.stats()["bytes_staged"] - staged <= 1 << 20
+    commit = shelf.persist()
+    assert commit.nbytes <= 4 << 20
+    assert shelf.x[3, 9:21].sum() == 52
+    assert (shelf.x[1] == 1).all()
+
+
+def test_edit_writes_what_changed(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros((8, 1 << 17))  # 8 chunks
+    shelf.persist()
+    staged = shelf.stats()["bytes_staged"]
+    with shelf.x.edit() as values:
+        values[2, 5] = 1
+        values[3, 5] = 2
+        values[7, -1] = 3
+    assert shelf.stats()["bytes_staged"] - staged == 3 << 20
+    assert (shelf.x[2, 5], shelf.x[3, 5], shelf.x[7, -1], shelf.x.numpy().sum()) == (1, 2, 3, 6)
+    with pytest.raises(ValueError, match="read-only"):
+        values[0, 0] = 9
+    shelf.persist()
+    with shelf.x.edit():
+        pass
+    assert not shelf.x.dirty
+
+
+def test_edit_writes_nothing_when_it_raises(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(10)
+    shelf.persist()
+    with pytest.raises(RuntimeError, match="boom"), shelf.x.edit() as values:  # noqa: PT012
+        values[:] = 1
+        raise RuntimeError("boom")
+    assert not shelf.x.dirty
+    assert shelf.x.numpy().sum() == 0
+
+
+def test_edit_of_odd_shapes(shelf: ts.Shelf) -> None:
+    for name, value in {"s": np.array(1.0), "e": np.zeros((3, 0)), "n": np.arange(200_000)}.items():
+        shelf[name] = value
+        with shelf[name].edit() as values:
+            values += 1
+        np.testing.assert_array_equal(shelf[name], value + 1)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (1, 1, 1)])
+def test_small_shapes(reopen: OpenShelf, shape: "tuple[int, ...]") -> None:
+    shelf = reopen()
+    value = np.ones(shape, np.int32)
+    shelf.x = value
+    shelf.x[...] = value * 2
+    shelf.x += 1
+    shelf.persist()
+    for tensor in (shelf.x, shelf.x.committed, reopen().x):
+        np.testing.assert_array_equal(tensor, value * 3)
+        assert tensor.numpy().shape == tensor.numpy(copy=True).shape == tensor[...].shape == shape
+
+
+def test_a_lease_pins_its_slot(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(10)
+    shelf.persist()
+    lent = shelf.x.numpy()
+    shelf.x[...] = 1  # goes to the other slot
+    np.testing.assert_array_equal(lent, np.zeros(10))
+    shelf.persist()
+    if not shelf.info().promises.mapped:
+        shelf.x[...] = 2
+        np.testing.assert_array_equal(lent, np.zeros(10))
+        return
+    writes: list[Callable[[], object]] = [
+        lambda: shelf.x.fill_(2),
+        lambda: shelf.x.__setitem__(0, 2),
+        lambda: shelf.x.__iadd__(1),
+    ]
+    for write in writes:
+        with pytest.raises(ts.LeasedError, match="'x'") as caught:
+            write()
+        assert "copy=True" in caught.value.remedy
+    view = lent[2:]
+    del lent
+    with pytest.raises(BufferError):
+        shelf.x[...] = 2
+    del view
+    shelf.x[...] = 2
+    assert shelf.x.numpy(copy=True).sum() == 20
+
+
+def test_persist_of_a_tensor_is_the_shelfs(shelf: ts.Shelf) -> None:
+    shelf.a, shelf.b = 1.0, 2.0
+    commit = shelf.a.persist(step=3)
+    assert (commit.version, shelf.step, shelf.b.dirty) == (1, 3, False)

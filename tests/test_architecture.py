@@ -1,0 +1,155 @@
+"""The rules of docs/design.md that a text search can check, so that they cannot drift unseen."""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What may stand at the top, ignored things (.gitignore) aside.
+TOP_LEVEL = set(
+    "CMakeLists.txt CMakePresets.json cmake src include python tests crashtest bench docs README.md"
+    " run pyproject.toml .ci LICENSE CHANGELOG.md CONTRIBUTING.md"
+    " .clang-format .clang-tidy .gitignore".split()
+)
+IGNORED = set(
+    ".git .venv build out dist .hypothesis .pytest_cache .mypy_cache .ruff_cache .gl .whl"
+    " __pycache__".split()
+)
+TEXT = set(".cpp .hpp .h .inc .py .pyi .md .cmake .txt .toml .json .sh .in".split())
+
+# Which folders of src each may include: downwards only, and format and media never meet.
+MAY_INCLUDE = {
+    "base": {"base"},
+    "format": {"format", "base"},
+    "media": {"media", "base"},
+    "store": {"store", "format", "media", "base"},
+    "feed": {"feed", "store", "base"},
+    "group": {"group", "store", "format", "base"},
+    # Beside src: the public API, and what is named here.
+    "crashtest": {"crashtest", "format", "base", "tests"},
+    "bench": {"bench", "base"},  # base: the bare copy that is the figures' limit
+    "python": set(),
+}
+
+# Calls that make bytes durable or map a shelf: behind the seam, so in src/media alone.
+MEDIA_ONLY = re.compile(
+    r"\b(?:pmem2?_\w+|pmemobj_\w+|io_uring_\w+|fsync|fdatasync|sync_file_range|msync)\s*\("
+    r"|\bmmap\s*\((?!.*MAP_ANONYMOUS)|#\s*include\s*<(?:libpmem\w*|liburing)\.h>"
+)
+# In pieces, so that this file does not find itself.
+WORDS = ["TO/DO", "FIX/ME", "X/XX", "Not/ImplementedError", "not/ implemented", "place/holder"]
+UNFINISHED = re.compile(rf"\b(?:{'|'.join(WORDS).replace('/', '')})\b")
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|home|root)/\w")
+
+
+def tree(*folders: str, suffixes: set[str] = TEXT) -> list[Path]:
+    """The project's files of these suffixes below the folders (or all), ignored ones left out."""
+    found: list[Path] = []
+    for folder in folders or ("",):
+        for directory, names, files in os.walk(ROOT / folder):
+            names[:] = [name for name in names if name not in IGNORED]
+            found += [Path(directory, file) for file in files]
+    return sorted(path for path in found if path.suffix in suffixes)
+
+
+def cpp(*folders: str) -> list[Path]:
+    return tree(*folders, suffixes={".cpp", ".hpp", ".inc"})
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def code(path: Path) -> str:
+    """The text without comments, its lines kept."""
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group().count("\n"), text, flags=re.DOTALL)
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def lines_matching(pattern: re.Pattern[str], path: Path, text: str) -> list[str]:
+    return [
+        f"{shown(path)}:{number}: {line.strip()}"
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_the_top_level_holds_nothing_else() -> None:
+    assert {entry.name for entry in ROOT.iterdir()} - IGNORED - TOP_LEVEL == set()
+
+
+@pytest.mark.parametrize("layer", MAY_INCLUDE)
+def test_includes_point_one_way(layer: str) -> None:
+    files = cpp(layer) if (ROOT / layer).is_dir() else cpp(f"src/{layer}")
+    wrong = []
+    for path in files:
+        for target in re.findall(r'^\s*#\s*include\s*"([^"]+)"', code(path), re.MULTILINE):
+            folder, _, rest = target.partition("/")
+            if rest and folder not in MAY_INCLUDE[layer]:
+                wrong.append(f"{shown(path)} includes {target}")
+    assert wrong == []
+
+
+def test_public_headers_include_only_each_other_and_the_standard_library() -> None:
+    headers = cpp("include")
+    assert headers
+    for path in headers:
+        for target in re.findall(r"^\s*#\s*include\s*(\S+)", code(path), re.MULTILINE):
+            assert re.fullmatch(r"<tensorshelf/\w+\.hpp>|<\w+>", target), f"{shown(path)}: {target}"
+
+
+def test_persistence_calls_stand_in_src_media_alone() -> None:
+    wrong = []
+    for path in cpp("src"):
+        if path.parent != ROOT / "src" / "media":
+            wrong += lines_matching(MEDIA_ONLY, path, code(path))
+    assert wrong == []
+    assert any(MEDIA_ONLY.search(code(path)) for path in cpp("src/media"))  # the search can hit
+
+
+def test_there_is_one_commit_point() -> None:
+    marked = [
+        hit
+        for path in tree("src")
+        for hit in lines_matching(re.compile("COMMIT POINT"), path, path.read_text("utf-8"))
+    ]
+    assert len(marked) == 1, marked
+    assert marked[0].startswith("src/store/commit")
+
+
+def test_rooms_are_small() -> None:
+    lengths = {
+        shown(path): len(path.read_text("utf-8").splitlines())
+        for path in cpp("src", "include", "python", "crashtest", "bench", "tests")
+    }
+    long = sorted(f"{name}: {count}" for name, count in lengths.items() if count > 400)
+    assert statistics.median(lengths.values()) <= 120
+    assert len(long) <= max(2, len(lengths) // 20), long
+
+
+def test_every_source_says_what_it_is() -> None:
+    headers = {path.stem for path in tree(suffixes={".hpp"})}  # say it for their .cpp as well
+    silent = [
+        shown(path)
+        for path in cpp("src", "include", "crashtest")
+        if not path.read_text("utf-8").startswith("//")
+        and not (path.suffix == ".cpp" and path.stem in headers)
+    ]
+    assert silent == []
+
+
+@pytest.mark.parametrize("pattern", [UNFINISHED, MACHINE_PATH], ids=["unfinished", "machine path"])
+def test_nothing_is_left_unfinished_or_bound_to_one_machine(pattern: re.Pattern[str]) -> None:
+    hits = [
+        hit
+        for path in [*tree(), ROOT / "run"]
+        for hit in lines_matching(pattern, path, path.read_text("utf-8"))
+    ]
+    assert hits == []
