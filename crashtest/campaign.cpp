@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 
@@ -9,6 +10,8 @@
 
 namespace tensorshelf::crash {
 namespace {
+
+constexpr std::uint64_t kRandomWorkloads = 6;
 
 std::uint64_t hash_text(std::string_view text) {
   std::uint64_t hash = 0;
@@ -23,7 +26,7 @@ Settings settings_for(const Workload& workload, const MediumMode& mode, Effort e
   Settings settings;
   settings.personality = mode.personality;
   settings.trash = mode.trash;
-  settings.seed = mix(seed ^ hash_text(workload.name) ^ mix(hash_text(mode.name)));
+  settings.seed = mix(seed ^ hash_text(workload.program) ^ mix(hash_text(mode.name)));
   if (effort == Effort::full) {
     settings.cap = 1024;
     settings.deep_cap = 24;
@@ -31,6 +34,12 @@ Settings settings_for(const Workload& workload, const MediumMode& mode, Effort e
     settings.work_one_in = 12;
     settings.fault_one_in = 32;
   }
+  settings.cap = std::max<std::size_t>(settings.cap / workload.weight, 8);
+  settings.deep_cap = std::max<std::size_t>(settings.deep_cap / workload.weight, 4);
+  settings.recovery_one_in *= workload.weight;
+  settings.work_one_in *= workload.weight;
+  settings.fault_one_in *= workload.weight;
+  settings.settled_fault_one_in *= workload.weight;
   return settings;
 }
 
@@ -45,21 +54,28 @@ Result explore_workload(const Workload& workload, const MediumMode& mode,
   try {
     explorer.explore(workload.program);
   } catch (const Violation& violation) {
-    result.violation = fmt::format("{}\n  {}", where, violation.what());
+    result.violation = fmt::format("{}\n  {}\n  {}\n", where, violation.what(), workload.program);
   }
   note_workload("the end", nullptr);
   result.counts = explorer.counts();
-  result.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 
-std::vector<Workload> select_workloads(std::string_view name) {
-  if (name.empty()) return workloads();
+std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed) {
+  std::vector<Workload> chosen;
   for (const Workload& workload : workloads()) {
-    if (workload.name == name) return {workload};
+    if (name.empty() || workload.name == name) chosen.push_back(workload);
   }
-  throw std::invalid_argument(fmt::format("no workload \"{}\"; --list names them", name));
+  if (name == "random" || (name.empty() && effort == Effort::full)) {
+    for (std::uint64_t i = 0; i < kRandomWorkloads; ++i) {
+      chosen.push_back({"random", random_program(mix(seed) + i)});
+    }
+  }
+  if (chosen.empty()) {
+    throw std::invalid_argument(fmt::format("no workload \"{}\"; --list names them", name));
+  }
+  return chosen;
 }
 
 std::string counts_heading() {

@@ -20,8 +20,7 @@ struct MediumMode {
   bool trash;
 };
 inline constexpr std::array kMediumModes = {
-    MediumMode{"pmem", Personality::pmem, false},
-    MediumMode{"block", Personality::block, false},
+    MediumMode{"pmem", Personality::pmem, false}, MediumMode{"block", Personality::block, false},
     MediumMode{"trash", Personality::block, true},  // unsettled sectors may be garbage
 };
 
@@ -35,7 +34,8 @@ Settings settings_for(const Workload& workload, const MediumMode& mode, Effort e
 Result explore_workload(const Workload& workload, const MediumMode& mode, const Settings& settings);
 
 // All workloads, or the one of that name; throws std::invalid_argument where there is none.
-std::vector<Workload> select_workloads(std::string_view name);
+// "random" is one that the seed makes up; with full effort several belong to all.
+std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed);
 
 std::string counts_row(std::string_view name, std::string_view mode, const Result& result);
 std::string counts_heading();

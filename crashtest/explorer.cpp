@@ -49,9 +49,9 @@ const Model* match(const Recording& recording, const Expected& expected, const S
     const Model& model = recording.history[index];
     const std::string text = difference(model, shelf);
     if (text.empty()) return &model;
-    why += fmt::format("\n  is not the one {} ({}): {}",
-                       index == expected.acked ? "acknowledged" : "in flight", summary(model),
-                       text);
+    why +=
+        fmt::format("\n  is not the one {} ({}): {}",
+                    index == expected.acked ? "acknowledged" : "in flight", summary(model), text);
   }
   return nullptr;
 }
@@ -59,9 +59,8 @@ const Model* match(const Recording& recording, const Expected& expected, const S
 }  // namespace
 
 Behaviour Explorer::behaviour() const {
-  return {.personality = settings_.personality,
-          .max_size_bytes = kDiskBytes,
-          .bugs = settings_.bugs};
+  return {
+      .personality = settings_.personality, .max_size_bytes = kDiskBytes, .bugs = settings_.bugs};
 }
 
 Explorer::Found Explorer::recover(const Recording& recording, const Expected& expected,
@@ -90,8 +89,8 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
 void Explorer::read_only(const Model& model) {
   ++counts_.recoveries;
   Log log;
-  Shelf shelf = Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour()),
-                            {.mode = Mode::read});
+  Shelf shelf =
+      Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour()), {.mode = Mode::read});
   const std::string text = difference(model, shelf);
   if (!text.empty()) throw Violation("opened for reading: " + text);
   shelf.close();
@@ -116,15 +115,17 @@ void Explorer::work_on(const Found& found, const Expected& expected, std::size_t
   walk(recording, depth + 1);
 }
 
-void Explorer::open_image(const Scene& scene, ReadSet& reads) {
-  const auto& [recording, expected, depth, settled] = scene;
+void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
+  const auto& [recording, expected, depth, settled] = image_scene;
   const Disk::Mark image = disk_.mark();
   Found found = recover(recording, expected, reads);
   disk_.rollback(image);
   if (rng_.one_in(settings_.reader_one_in)) read_only(found.model);
   if (depth + 1 >= kMaxDepth) return;
   if (rng_.one_in(settled ? settings_.settled_fault_one_in : settings_.fault_one_in)) {
-    explore_faults(disk_, behaviour(), {recording.history, found.model, settled}, rng_, counts_);
+    const FaultScene scene{recording.history, expected.acked, expected.in_flight, found.model,
+                           settled};
+    explore_faults(disk_, behaviour(), scene, rng_, counts_);
   }
   if (rng_.one_in(settings_.work_one_in)) work_on(found, expected, depth);
   if (rng_.one_in(settings_.recovery_one_in)) crash_in_recovery(std::move(found), expected, depth);

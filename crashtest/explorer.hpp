@@ -30,12 +30,12 @@ struct Settings {
   bool trash = false;
   MediumBugs bugs = {};
   std::uint64_t seed = 1;
-  std::size_t cap = 64;               // images per crash point of the workload
-  std::size_t deep_cap = 8;           // the same in recovery, and in work after it
-  std::uint64_t recovery_one_in = 8;  // images whose recovery is crashed too; 0: none
-  std::uint64_t work_one_in = 24;     // images that are worked on
-  std::uint64_t reader_one_in = 8;    // images opened for reading first
-  std::uint64_t fault_one_in = 64;    // images whose settled bytes are damaged,
+  std::size_t cap = 64;                    // images per crash point of the workload
+  std::size_t deep_cap = 8;                // the same in recovery, and in work after it
+  std::uint64_t recovery_one_in = 8;       // images whose recovery is crashed too; 0: none
+  std::uint64_t work_one_in = 24;          // images that are worked on
+  std::uint64_t reader_one_in = 8;         // images opened for reading first
+  std::uint64_t fault_one_in = 64;         // images whose settled bytes are damaged,
   std::uint64_t settled_fault_one_in = 2;  // and of those where nothing was unsettled
 };
 

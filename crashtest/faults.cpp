@@ -77,14 +77,18 @@ class FaultWalk {
 
   void with(const std::vector<Fault>& faults, bool may_lose) {
     const Disk::Mark mark = disk_.mark();
-    for (const Fault& fault : faults) apply(fault);
+    zeroed_pages_ = 0;
+    for (const Fault& fault : faults) {
+      apply(fault);
+      zeroed_pages_ += fault.damage == Damage::zero_page;
+    }
     const std::string text = outcome(may_lose);
     disk_.rollback(mark);
     if (text.empty()) return;
     std::string places;
     for (const Fault& fault : faults) {
-      places += fmt::format(" {} at {:#x}", fault.damage == Damage::zero_page ? "zeros" : "bit flip",
-                            fault.page);
+      places += fmt::format(" {} at {:#x}",
+                            fault.damage == Damage::zero_page ? "zeros" : "bit flip", fault.page);
     }
     throw std::runtime_error(fmt::format("damage ({} ): {}", places, text));
   }
@@ -95,7 +99,7 @@ class FaultWalk {
     try {
       const Shelf shelf = open(log, nullptr);
       const bool degraded = shelf.info().recovery.degraded;
-      if (!degraded) return tolerant_difference(scene_.found, shelf);
+      if (!degraded) return unreported_difference(shelf);
       if (!may_lose) return "one damaged page made the shelf fall back to an older version";
       return degraded_difference(shelf);
     } catch (const Error& error) {
@@ -120,6 +124,22 @@ class FaultWalk {
       return fmt::format("degraded to version {}, which cannot be read: {}", version, error.what());
     }
     return fmt::format("degraded to version {}, which never was", version);
+  }
+
+  // The damage may have hit the only mark that the version in flight had made yet.
+  std::string unreported_difference(const Shelf& shelf) const {
+    std::string text;
+    for (std::size_t index = scene_.acked; index <= scene_.in_flight; ++index) {
+      text = tolerant_difference(scene_.history[index], shelf);
+      if (text.empty()) return {};
+    }
+    return first_version_erased(shelf) ? std::string() : text;
+  }
+
+  // The root home of version 1 is blank before, so both of its pages zeroed look like never used.
+  bool first_version_erased(const Shelf& shelf) const {
+    return scene_.found.version == 1 && zeroed_pages_ == 2 &&
+           tolerant_difference(scene_.history.front(), shelf).empty();
   }
 
   // As difference(), but a tensor may refuse to be read.
@@ -153,6 +173,7 @@ class FaultWalk {
   const FaultScene& scene_;
   Rng& rng_;
   Counts& counts_;
+  int zeroed_pages_ = 0;  // of the damage that is there now
 };
 
 }  // namespace

@@ -21,6 +21,8 @@ namespace tensorshelf::crash {
 
 struct FaultScene {
   const std::vector<Model>& history;  // the versions that ever were
+  std::size_t acked;                  // of these, the one acknowledged,
+  std::size_t in_flight;              // and the one in flight, if another
   const Model& found;                 // what the undamaged image shows
   bool settled;                       // nothing was unsettled: both copies of everything are whole
 };

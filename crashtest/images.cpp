@@ -108,8 +108,8 @@ class Planner {
       if (plan_.images.size() >= room) break;
       pattern([&](std::size_t i) { return landed_if(i != one); });
       pattern([&](std::size_t i) { return landed_if(i == one); });
-      pattern([&](std::size_t i) { return i == one ? trashed(i, Landing::missing)
-                                                   : Landing::landed; });
+      pattern(
+          [&](std::size_t i) { return i == one ? trashed(i, Landing::missing) : Landing::landed; });
     }
   }
 

@@ -1,10 +1,10 @@
 // tensorshelf-crashtest: proves the store against every crash that the media allow, or shows the
-// one that it does not survive. With --bug and --bugs it hands over to its twin, which is built with
-// the planted bugs in it.
+// one that it does not survive. With --bug and --bugs it hands over to its twin, which is built
+// with the planted bugs in it.
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -43,7 +43,8 @@ struct Round {
 // Explores every chosen workload under every mode once; false where there was a violation.
 bool run_round(const Round& round, Result& total) {
   std::vector<std::pair<Workload, MediumMode>> cells;
-  for (const Workload& workload : select_workloads(round.options.workload)) {
+  for (const Workload& workload :
+       select_workloads(round.options.workload, round.effort, round.seed)) {
     for (const MediumMode& mode : kMediumModes) cells.emplace_back(workload, mode);
   }
   std::vector<Task> tasks;
@@ -77,8 +78,8 @@ int run(const Options& options) {
   do {
     const std::uint64_t seed = options.seed + round++;
     const Effort effort = options.full ? Effort::full : Effort::quick;
-    say(fmt::format("{}, seed {}, {} jobs\n{}", options.full ? "full" : "quick", seed,
-                    options.jobs, counts_heading()));
+    say(fmt::format("{}, seed {}, {} jobs\n{}", options.full ? "full" : "quick", seed, options.jobs,
+                    counts_heading()));
     good = run_round({options, seed, effort}, total) && good;
   } while (good && options.full && elapsed() < options.seconds);
   total.seconds = elapsed();
@@ -129,7 +130,8 @@ int main(int argc, char** argv) {
       ->excludes(quick_flag);
   app.add_option("--seconds", options.seconds, "with --full: start no round after this (600)");
   app.add_option("--seed", options.seed, "repeats a run (1)");
-  app.add_option("--workload", options.workload, "only this one");
+  app.add_option("--workload", options.workload,
+                 "only this one; \"random\": what the seed makes up");
   app.add_option("--jobs", options.jobs, "processes at once")->check(CLI::PositiveNumber);
   app.add_option("--bug", options.bug, "plant this bug; exits with 1 when it is caught");
   app.add_flag("--bugs", options.bugs, "plant every bug; exits with 0 when all are caught");

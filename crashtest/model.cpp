@@ -18,8 +18,7 @@ std::string tensor_difference(const std::string& name, const std::vector<std::by
   const std::optional<TensorRef> tensor = shelf.find(name);
   if (!tensor) return fmt::format("tensor {} is missing", name);
   const TensorInfo info = tensor->info();
-  if (info.dtype != DType::uint8 || info.shape.size() != 1 ||
-      info.size_bytes != expected.size()) {
+  if (info.dtype != DType::uint8 || info.shape.size() != 1 || info.size_bytes != expected.size()) {
     return fmt::format("tensor {} has another layout: {} bytes", name, info.size_bytes);
   }
   std::vector<std::byte> bytes(expected.size());

@@ -1,8 +1,8 @@
 // tensorshelf-crashtest-planted: the explorer over a library with mistakes in it. Every planted bug
 // must be caught, and the same library with none switched on must pass; else the explorer proves
 // nothing. Prints the kill matrix.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <string>
@@ -35,7 +35,8 @@ Result hunt(const PlantedBug& bug, const Options& options) {
   planted_bug = bug.in_store;
   Result sum;
   for (std::uint64_t round = 0; round < kRounds; ++round) {
-    for (const Workload& workload : select_workloads(options.workload)) {
+    for (const Workload& workload :
+         select_workloads(options.workload, Effort::quick, options.seed)) {
       for (const MediumMode& mode : kMediumModes) {
         Settings settings = settings_for(workload, mode, Effort::quick, options.seed + round);
         settings.bugs = bug.in_medium;
@@ -90,7 +91,7 @@ int hunt_all(const Options& options) {
     Result sum;
     for (const char* name : {"assign", "reuse", "threads"}) {
       for (const MediumMode& mode : kMediumModes) {
-        const Workload workload = select_workloads(name).front();
+        const Workload workload = select_workloads(name, Effort::quick, 0).front();
         const Result result = explore_workload(
             workload, mode, settings_for(workload, mode, Effort::quick, options.seed));
         sum.counts += result.counts;
@@ -99,8 +100,8 @@ int hunt_all(const Options& options) {
     }
     return sum;
   });
-  say(fmt::format("seed {}\n{:<28} {:<3} {:>9}  {:<18} {}\n", options.seed, "planted bug", "", "images",
-                  "caught by", "as"));
+  say(fmt::format("seed {}\n{:<28} {:<3} {:>9}  {:<18} {}\n", options.seed, "planted bug", "",
+                  "images", "caught by", "as"));
   std::size_t survivors = 0;
   bool control = true;
   run_in_children(tasks, options.jobs, [&](std::size_t index, const Result& result) {

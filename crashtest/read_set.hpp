@@ -21,8 +21,8 @@ class ReadSet {
   }
 
   bool meets(std::uint64_t at, std::uint64_t size_bytes) const {
-    const std::uint64_t last = std::min<std::uint64_t>((at + size_bytes + kGrain - 1) / kGrain,
-                                                       grains_.size());
+    const std::uint64_t last =
+        std::min<std::uint64_t>((at + size_bytes + kGrain - 1) / kGrain, grains_.size());
     for (std::uint64_t grain = at / kGrain; grain < last; ++grain) {
       if (grains_[grain]) return true;
     }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -25,6 +26,10 @@ void Log::clear() {
 RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads)
     : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {}
 
+RecordingMedium::~RecordingMedium() {
+  if (waited_ < sequence_) record({.kind = EventKind::wait, .sequence = sequence_}, {});
+}
+
 unsigned RecordingMedium::this_thread() {
   const auto number = static_cast<unsigned>(threads_.size());
   return threads_.try_emplace(std::this_thread::get_id(), number).first->second;
@@ -43,7 +48,7 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kChunkBytes);
   TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
-  const std::uint64_t sequence = ++sequence_;
+  const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
   const std::size_t content_at = log_.bytes.size();
   record({.kind = EventKind::write,
           .drained = !behaviour_.bugs.worker_without_drain,
@@ -61,6 +66,7 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
 void RecordingMedium::wait(const Ticket& ticket) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
+  waited_ = std::max(waited_, ticket.sequence);
   record({.kind = EventKind::wait, .sequence = ticket.sequence}, {});
 }
 

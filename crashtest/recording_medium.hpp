@@ -83,6 +83,7 @@ struct Behaviour {
 class RecordingMedium final : public Medium {
  public:
   RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads = nullptr);
+  ~RecordingMedium() override;  // waits for what is in flight, as the real media do
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
   void wait(const Ticket& ticket) override;
@@ -102,7 +103,8 @@ class RecordingMedium final : public Medium {
   Log& log_;
   Behaviour behaviour_;
   ReadSet* reads_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0;  // of the last write; unique within the log, whatever medium wrote
+  std::uint64_t waited_ = 0;
   std::map<std::thread::id, unsigned> threads_;
 };
 

@@ -28,9 +28,15 @@ std::vector<Expected> expectations(const Recording& recording) {
     const std::uint64_t number = event.at & ((std::uint64_t{1} << kNumberBits) - 1);
     if (event.kind == EventKind::mark) {
       switch (static_cast<Mark>(event.at >> kNumberBits)) {
-        case Mark::began: now.in_flight = number; break;
-        case Mark::acked: now.acked = now.in_flight = number; break;
-        case Mark::opened: now.incarnation = number; break;
+        case Mark::began:
+          now.in_flight = number;
+          break;
+        case Mark::acked:
+          now.acked = now.in_flight = number;
+          break;
+        case Mark::opened:
+          now.incarnation = number;
+          break;
       }
     }
     all.push_back(now);
@@ -105,8 +111,8 @@ void Runner::persist(bool with_step, bool async) {
       async ? shelf_->persist_async(working_.step).get() : shelf_->persist(working_.step);
   mark(recording_.log, Mark::acked, index);
   if (commit.version <= working_.version || commit.step != working_.step) {
-    throw std::runtime_error(fmt::format("persist() returned version {} after {}", commit.version,
-                                         working_.version));
+    throw std::runtime_error(
+        fmt::format("persist() returned version {} after {}", commit.version, working_.version));
   }
   working_.version = commit.version;
   recording_.history.push_back(working_);
@@ -119,14 +125,22 @@ void Runner::apply(const Op& op) {
     working_.tensors[name].assign(size, std::byte{0});
   };
   switch (op.verb) {
-    case Verb::create: return create(op.name, op.first);
-    case Verb::assign: return assign(op.name, 0, working_.tensors.at(op.name).size(), false);
-    case Verb::thread: return assign(op.name, 0, working_.tensors.at(op.name).size(), true);
-    case Verb::part: return assign(op.name, op.first, op.second, false);
-    case Verb::persist: return persist(true, false);
-    case Verb::quiet: return persist(false, false);
-    case Verb::async: return persist(true, true);
-    case Verb::reopen: return open();
+    case Verb::create:
+      return create(op.name, op.first);
+    case Verb::assign:
+      return assign(op.name, 0, working_.tensors.at(op.name).size(), false);
+    case Verb::thread:
+      return assign(op.name, 0, working_.tensors.at(op.name).size(), true);
+    case Verb::part:
+      return assign(op.name, op.first, op.second, false);
+    case Verb::persist:
+      return persist(true, false);
+    case Verb::quiet:
+      return persist(false, false);
+    case Verb::async:
+      return persist(true, true);
+    case Verb::reopen:
+      return open();
     case Verb::erase:
       shelf_->erase(op.name);
       working_.tensors.erase(op.name);

@@ -27,8 +27,8 @@ void mark(Log& log, Mark kind, std::uint64_t number);
 
 struct Recording {
   Log log;
-  std::vector<Model> history;    // committed versions, oldest first; [0]: what the run began with
-  std::uint64_t incarnation = 0; // the highest that anyone held before the run
+  std::vector<Model> history;     // committed versions, oldest first; [0]: what the run began with
+  std::uint64_t incarnation = 0;  // the highest that anyone held before the run
 };
 
 // What an open after a crash may show.
@@ -63,8 +63,8 @@ class Runner {
   Disk& disk_;
   Behaviour behaviour_;
   Recording recording_;
-  Model working_;  // with what is staged
-  std::uint64_t serial_;         // of the last assignment
+  Model working_;         // with what is staged
+  std::uint64_t serial_;  // of the last assignment
   std::uint64_t incarnation_ = 0;
   std::optional<Shelf> shelf_;
 };

@@ -88,21 +88,22 @@ ToyResult explore_toy(const ToyRun& run) {
   }
   ToyResult result;
   Rng rng(7);
-  walk_images(disk, log, {run.personality, run.trash, run.cap, first},
-              [&](std::size_t event) { return acked[event]; }, rng, result.counts,
-              [&](const CrashPoint& point, ReadSet& reads) {
-    Log recovery_log;
-    RecordingMedium medium(disk, recovery_log, behaviour, &reads);
-    std::uint64_t version = 0;
-    medium.read(kHome, std::as_writable_bytes(std::span(&version, 1)));
-    bool right = version == acked[point.event] || version == acked[point.event] + 1;
-    if (right && version != 0) {
-      std::vector<std::byte> bytes(run.size);
-      medium.read(slot(version), bytes);
-      right = bytes == value(version, run.size);
-    }
-    result.wrong += !right;
-  });
+  walk_images(
+      disk, log, {run.personality, run.trash, run.cap, first},
+      [&](std::size_t event) { return acked[event]; }, rng, result.counts,
+      [&](const CrashPoint& point, ReadSet& reads) {
+        Log recovery_log;
+        RecordingMedium medium(disk, recovery_log, behaviour, &reads);
+        std::uint64_t version = 0;
+        medium.read(kHome, std::as_writable_bytes(std::span(&version, 1)));
+        bool right = version == acked[point.event] || version == acked[point.event] + 1;
+        if (right && version != 0) {
+          std::vector<std::byte> bytes(run.size);
+          medium.read(slot(version), bytes);
+          right = bytes == value(version, run.size);
+        }
+        result.wrong += !right;
+      });
   return result;
 }
 
@@ -160,13 +161,14 @@ std::set<std::string> contents(Disk& disk, const Log& log, Personality personali
   std::set<std::string> all;
   Counts counts;
   Rng rng(3);
-  walk_images(disk, log, {personality, trash, 1 << 16, log.events.size() - 1},
-              [](std::size_t) { return 0; }, rng, counts,
-              [&](const CrashPoint&, ReadSet& reads) {
-    reads.add(0, size);
-    const auto bytes = disk.bytes().first(std::min<std::uint64_t>(size, disk.size_bytes()));
-    all.insert(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-  });
+  walk_images(
+      disk, log, {personality, trash, 1 << 16, log.events.size() - 1},
+      [](std::size_t) { return 0; }, rng, counts,
+      [&](const CrashPoint&, ReadSet& reads) {
+        reads.add(0, size);
+        const auto bytes = disk.bytes().first(std::min<std::uint64_t>(size, disk.size_bytes()));
+        all.insert(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      });
   return all;
 }
 

@@ -9,12 +9,18 @@ constexpr int kRounds = 3;  // of planning, as images reveal that recovery reads
 
 const char* kind_name(EventKind kind) {
   switch (kind) {
-    case EventKind::write: return "write";
-    case EventKind::word: return "word";
-    case EventKind::wait: return "wait";
-    case EventKind::barrier: return "barrier";
-    case EventKind::reserve: return "reserve";
-    case EventKind::mark: return "mark";
+    case EventKind::write:
+      return "write";
+    case EventKind::word:
+      return "word";
+    case EventKind::wait:
+      return "wait";
+    case EventKind::barrier:
+      return "barrier";
+    case EventKind::reserve:
+      return "reserve";
+    case EventKind::mark:
+      return "mark";
   }
   return "?";
 }

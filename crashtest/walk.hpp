@@ -33,8 +33,8 @@ struct Counts {
 struct WalkOptions {
   Personality personality = Personality::pmem;
   bool trash = false;
-  std::size_t cap = 64;       // images per crash point
-  std::size_t from_event = 0; // earlier events are taken as settled history
+  std::size_t cap = 64;        // images per crash point
+  std::size_t from_event = 0;  // earlier events are taken as settled history
 };
 
 struct CrashPoint {

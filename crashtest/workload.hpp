@@ -18,7 +18,17 @@
 namespace tensorshelf::crash {
 
 enum class Verb {
-  create, assign, part, thread, erase, replace, persist, quiet, async, reopen, many
+  create,
+  assign,
+  part,
+  thread,
+  erase,
+  replace,
+  persist,
+  quiet,
+  async,
+  reopen,
+  many
 };
 
 struct Op {
@@ -30,11 +40,15 @@ struct Op {
 
 struct Workload {
   std::string_view name;
-  std::string_view program;
+  std::string program;
+  unsigned weight = 1;  // of one recovery, about: fewer images where it is high
 };
 
 std::vector<Op> parse(std::string_view program);  // throws std::invalid_argument
 
 const std::vector<Workload>& workloads();
+
+// A program that no one thought of: some fifteen operations on up to four tensors.
+std::string random_program(std::uint64_t seed);
 
 }  // namespace tensorshelf::crash

@@ -13,8 +13,8 @@ namespace tensorshelf::killtest {
 namespace {
 
 // From one element to several chunks, none of them a round size.
-constexpr std::array<std::int64_t, 8> kElements = {1,      511,     513,     5'000,
-                                                   40'000, 131'073, 200'003, 300'007};
+constexpr std::array<std::int64_t, 8> kElements = {1,     511,   513,    1'000,
+                                                   5'000, 9'000, 20'003, 140'007};
 
 std::string tensor_name(std::size_t i) { return fmt::format("layer.{}.weight", i); }
 

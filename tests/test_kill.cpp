@@ -161,8 +161,9 @@ void kill_many_times(const fs::path& directory, Tier tier) {
   std::uint64_t durable = reopen_and_check(writer.path, writer.options);
   Tally tally;
   while (tally.kills < kills) {
-    const Moment moment{random() % 8 == 0 ? 0U : 1U + random() % 3,
-                        std::chrono::microseconds(within(random))};
+    const bool early = random() % 8 == 0;  // while it opens
+    const auto delay = early ? static_cast<std::int64_t>(random() % 1'000) : within(random);
+    const Moment moment{early ? 0 : 1 + random() % 3, std::chrono::microseconds(delay)};
     const Life life = run_and_kill(writer, moment);
     tally.count(life.killed_in);
     const std::uint64_t acknowledged = life.last_acknowledged.value_or(durable);

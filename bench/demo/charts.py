@@ -10,6 +10,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from digits import SIDE
@@ -57,6 +59,8 @@ def convergence(history: NDArray[Any], outcome: Outcome, what: str, file: Path) 
         style = "-" if kill.mid_save else (0, (2, 2))
         axis.axvline(kill.acknowledged, color=KILL, alpha=0.75, linewidth=1.0, linestyle=style)
     axis.plot(np.arange(1, len(history) + 1), history, color=SHELF, linewidth=1.8)
+    low, high = np.nanpercentile(history, 3), np.nanmax(history)  # the first value may be far off
+    axis.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
     axis.set_xlabel("iteration")
     axis.set_title(what, pad=22)
     axis.grid(axis="y", color=GRID)
@@ -65,9 +69,9 @@ def convergence(history: NDArray[Any], outcome: Outcome, what: str, file: Path) 
     _legend(
         axis,
         [
-            plt.Line2D([], [], color=SHELF, linewidth=1.8, label="history read from the shelf"),
-            plt.Line2D([], [], color=KILL, label="SIGKILL inside persist"),
-            plt.Line2D([], [], color=KILL, linestyle=(0, (2, 2)), label="SIGKILL elsewhere"),
+            Line2D([], [], color=SHELF, linewidth=1.8, label="history read from the shelf"),
+            Line2D([], [], color=KILL, label="SIGKILL inside persist"),
+            Line2D([], [], color=KILL, linestyle=(0, (2, 2)), label="SIGKILL elsewhere"),
         ],
     )
     figure.tight_layout()
@@ -98,7 +102,7 @@ def _bars(axis: Axes, stores: Mapping[str, float], colours: Mapping[str, str]) -
     axis.tick_params(axis="y", length=0, labelcolor=INK)
 
 
-def _legend(axis: Axes, handles: Sequence[plt.Line2D]) -> None:
+def _legend(axis: Axes, handles: Sequence[Line2D]) -> None:
     axis.legend(
         handles=handles,
         loc="lower left",
@@ -109,7 +113,7 @@ def _legend(axis: Axes, handles: Sequence[plt.Line2D]) -> None:
     )
 
 
-def _save(figure: plt.Figure, file: Path) -> Path:
+def _save(figure: Figure, file: Path) -> Path:
     figure.savefig(file)
     plt.close(figure)
     return file

@@ -79,15 +79,16 @@ class Campaign:
     pace: Pace
     random: random.Random
     wanted: int
+    until: float  # of time.monotonic(): kill no more after that, but finish
     on_kill: Callable[[Outcome], None]
 
     def run(self) -> Outcome:
-        """Kill, judge and resume until `wanted` kills landed, then finish in peace."""
+        """Kill, judge and resume until `wanted` kills landed or time is up, then finish."""
         outcome = Outcome(self.job)
         store = STORES[self.job.store](self.job.path)
         store.clear()
         at = 0
-        while len(outcome.kills) < self.wanted:
+        while len(outcome.kills) < self.wanted and time.monotonic() < self.until:
             kill = self._kill_once(at, self._plan(at, self.wanted - len(outcome.kills)), store)
             if kill is None:  # the trainer was faster than the plan: all of it again
                 store.clear()

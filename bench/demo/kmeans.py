@@ -52,7 +52,8 @@ class KMeans:
     def _first_centers(self, restart: int) -> NDArray[np.float64]:
         pixels = digits.images()
         random = np.random.default_rng([self.seed, restart])
-        return pixels[random.choice(len(pixels), self.clusters, replace=False)].copy()
+        chosen = random.choice(len(pixels), self.clusters, replace=False)
+        return np.take(pixels, chosen, axis=0)
 
     def _assign(
         self, pixels: NDArray[np.float64], centers: NDArray[np.float64]

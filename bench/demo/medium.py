@@ -6,9 +6,9 @@ from pathlib import Path
 import tensorshelf as ts
 
 MEANING = {
-    "power loss": "a process crash and a power loss",
-    "process crash": "a process crash, but not a power loss",
-    "nothing": "nothing: it lives in this process's memory",
+    "power loss": "crash and power loss",
+    "process crash": "process crash only",
+    "nothing": "nothing",
 }
 
 
@@ -21,7 +21,7 @@ class MediumFacts:
     @property
     def sentence(self) -> str:
         """One line for a person."""
-        return f"{self.name}. What persist() acknowledged survives {self.survives}."
+        return f"{self.name}. What persist() acknowledged survives: {self.survives}."
 
 
 def facts(place: Path) -> MediumFacts:

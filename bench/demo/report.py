@@ -13,7 +13,6 @@ from killing import Outcome
 from models import MODELS
 from results import Results
 from stores import STORES
-from terminal import final_words
 
 NOT_POWER_LOSS = (
     "SIGKILL is not a power loss: the kernel still writes what a killed process had handed to it, "
@@ -79,7 +78,7 @@ def _kill_row(outcome: Outcome) -> dict[str, object]:
         "torn": counts[Verdict.TORN],
         "unreadable": counts[Verdict.UNREADABLE],
         "lost": outcome.lost,
-        "final": final_words(outcome),
+        "restarts": outcome.failures,
         "identical": outcome.identical,
     }
 

@@ -8,7 +8,7 @@ from killing import Outcome
 from medium import MediumFacts
 from models import MODELS
 from stores import STORES, Saved
-from trainer import Measured
+from trainer import Job, Measured
 
 ENOUGH_KILLS = 20
 WARM_UP = 3  # saves that create files and are not counted as the cost of an iteration
@@ -22,6 +22,7 @@ class Results:
     measured: dict[str, Measured]
     outcomes: list[Outcome] = field(default_factory=list)
     final: dict[str, Saved] = field(default_factory=dict)  # read from the killed shelf, by model
+    left_out: list[Job] = field(default_factory=list)  # for want of time
     seconds: float = 0.0
 
     def of(self, model: str) -> list[Outcome]:

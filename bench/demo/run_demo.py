@@ -7,6 +7,7 @@ flight, whole, and every final state is bit-identical to that of an uninterrupte
 """
 
 import argparse
+import math
 import multiprocessing
 import os
 import random
@@ -27,6 +28,7 @@ from stores import STORES, ShelfStore
 from trainer import Job, Measured, measure
 
 HERE = Path(__file__).resolve().parent
+RIVALS_UNTIL_S = 110  # on a slow machine the rivals are killed less often than the shelf
 BY_DEFAULT = HERE.parents[1] / "out" / "demo"
 
 
@@ -61,10 +63,17 @@ def _run(options: argparse.Namespace, place: Path) -> Results:
     measured = {name: _measure(context, name, place / "timed") for name in MODELS}
     results = Results(options.seed, place, medium.facts(place), measured)
     terminal.say(f"2  The same runs, killed {options.kills} times for each store and resumed")
-    for model in MODELS:
-        for store in STORES:
-            job = Job(model, store, place / "killed" / model / store)
-            results.outcomes.append(_kill(context, results, job, options.kills))
+    jobs = [
+        Job(model, store, place / "killed" / model / store) for store in STORES for model in MODELS
+    ]
+    for done, job in enumerate(jobs):
+        # The shelf is never cut short; the others share the time that is left.
+        share = (started + RIVALS_UNTIL_S - time.monotonic()) / (len(jobs) - done)
+        until = math.inf if STORES[job.store].is_shelf else time.monotonic() + share
+        if until <= time.monotonic():
+            results.left_out.append(job)
+            continue
+        results.outcomes.append(_kill(context, results, job, options.kills, until))
     for outcome in results.shelf:
         saved = ShelfStore(outcome.job.path).load()
         if saved is not None:
@@ -98,7 +107,9 @@ def _measure(context: ForkServerContext, model: str, path: Path) -> Measured:
     return told
 
 
-def _kill(context: ForkServerContext, results: Results, job: Job, wanted: int) -> Outcome:
+def _kill(
+    context: ForkServerContext, results: Results, job: Job, wanted: int, until: float
+) -> Outcome:
     measured = results.measured[job.model]
     pace = Pace(results.compute_seconds(job.model), results.added_seconds(job.model)[job.store])
     label = f"{job.model}, {job.store}"
@@ -109,6 +120,7 @@ def _kill(context: ForkServerContext, results: Results, job: Job, wanted: int) -
         pace=pace,
         random=random.Random(f"{results.seed}/{job.model}/{job.store}"),
         wanted=wanted,
+        until=until,
         on_kill=lambda so_far: terminal.progress(f"{label}: kill {len(so_far.kills)}"),
     ).run()
     terminal.progress_done(
@@ -125,6 +137,8 @@ def _conclude(results: Results, out: Path) -> int:
     terminal.say(f"\nMedium of the shelf: {results.medium.sentence}")
     for note in results.medium.notes:
         terminal.say(f"  note: {note}")
+    for job in results.left_out:
+        terminal.say(f"  left out, the time was up: {job.model} with {job.store}")
     terminal.say(report.NOT_POWER_LOSS)
     terminal.say(f"Report: {page}   ({results.seconds:.0f} s, seed {results.seed})")
     failures = results.failures()

@@ -106,7 +106,7 @@ class ShelfStore(Store):
 
 class PickleInPlace(Store):
     name = "pickle, in place"
-    survives = "neither: the next save overwrites it"
+    survives = "neither"
 
     def load(self) -> Saved | None:
         file = self.path / "state.pickle"
@@ -119,7 +119,7 @@ class PickleInPlace(Store):
 
 class PickleDurable(PickleInPlace):
     name = "pickle, durable"
-    survives = "a process crash and a power loss"
+    survives = "crash and power loss"
     atomic = True
 
     def save(self, step: int, state: State) -> None:
@@ -134,7 +134,7 @@ class NumpyInPlace(Store):
     """One .npy file for each array and one for the step."""
 
     name = "np.save, in place"
-    survives = "neither: the next save overwrites it"
+    survives = "neither"
 
     def load(self) -> Saved | None:
         files = {file.stem: file for file in self.path.glob("*.npy")}
@@ -144,7 +144,7 @@ class NumpyInPlace(Store):
         return Saved(int(state.pop("step")), state)
 
     def save(self, step: int, state: State) -> None:
-        for name, value in {**_arrays(state), "step": np.int64(step)}.items():
+        for name, value in {**_arrays(state), "step": np.array(step)}.items():
             np.save(self.path / f"{name}.npy", value)
 
 
@@ -152,10 +152,10 @@ class NumpyDurable(NumpyInPlace):
     """Each file is replaced atomically, the set of them is not."""
 
     name = "np.save, durable"
-    survives = "both, but one file at a time"
+    survives = "both, file by file"
 
     def save(self, step: int, state: State) -> None:
-        for name, value in {**_arrays(state), "step": np.int64(step)}.items():
+        for name, value in {**_arrays(state), "step": np.array(step)}.items():
             with open(self.path / f"{name}.new", "wb") as file:
                 np.save(file, value)
                 _sync(file.fileno())
@@ -167,7 +167,7 @@ class NumpyMemmap(Store):
     """One mapped .npy file for each array and one for the step, flushed after each iteration."""
 
     name = "np.memmap + flush"
-    survives = "neither: the next save overwrites it"
+    survives = "neither"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -176,7 +176,7 @@ class NumpyMemmap(Store):
     def begin(self) -> None:
         super().begin()
         for file in self.path.glob("*.npy"):
-            self.maps[file.stem] = np.lib.format.open_memmap(file, mode="r+")
+            self.maps[file.stem] = _open_map(file, mode="r+")
 
     def load(self) -> Saved | None:
         files = {file.stem: file for file in self.path.glob("*.npy")}
@@ -188,9 +188,8 @@ class NumpyMemmap(Store):
     def save(self, step: int, state: State) -> None:
         for name, value in {**_arrays(state), "step": np.array(step)}.items():
             if name not in self.maps:
-                self.maps[name] = np.lib.format.open_memmap(
-                    self.path / f"{name}.npy", mode="w+", dtype=value.dtype, shape=value.shape
-                )
+                file = self.path / f"{name}.npy"
+                self.maps[name] = _open_map(file, "w+", dtype=value.dtype, shape=value.shape)
             self.maps[name][...] = value
             self.maps[name].flush()
 
@@ -209,6 +208,11 @@ STORES: dict[str, type[Store]] = {
         NumpyDurable,
     )
 }
+
+
+def _open_map(file: Path, mode: str, **layout: Any) -> np.memmap[Any, Any]:
+    opened: np.memmap[Any, Any] = np.lib.format.open_memmap(file, mode, **layout)  # type: ignore[no-untyped-call]
+    return opened
 
 
 def _arrays(state: State) -> dict[str, NDArray[Any]]:

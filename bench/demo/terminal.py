@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 from judge import Verdict
 from killing import Outcome
@@ -10,6 +11,7 @@ from results import Results
 from stores import STORES
 
 try:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 except ImportError:  # the plain tables say the same
@@ -18,12 +20,13 @@ except ImportError:  # the plain tables say the same
 KILL_HEADINGS = (
     "saved with",
     "kills",
-    "inside\na save",
-    "last or next\niteration, whole",
-    "mixed\nor torn",
+    "in a\nsave",
+    "last or\nnext, whole",
+    "mixed,\ntorn",
     "un-\nreadable",
-    "iterations\nlost",
-    "final state\nbit-identical",
+    "re-\nstarts",
+    "steps\nlost",
+    "bits as\nunkilled",
 )
 
 
@@ -51,9 +54,9 @@ def tables(results: Results) -> None:
     """Print the outcome of the kills and the time that each store adds."""
     for model in MODELS:
         rows = [_kill_row(outcome) for outcome in results.of(model)]
-        _table(f"SIGKILL and resume: {model}", KILL_HEADINGS, rows)
+        _table(f"What SIGKILL left: {model}", KILL_HEADINGS, rows)
     added = {model: results.added_seconds(model) for model in MODELS}
-    headings = ["saved with", "all arrays\nat once", "an acknowledged save\nsurvives"]
+    headings = ["saved with", "arrays change\ntogether", "an acknowledged\nsave survives"]
     headings += [f"{name}\n{_ms(results.compute_seconds(name))} +" for name in MODELS]
     rows = [
         [
@@ -67,13 +70,6 @@ def tables(results: Results) -> None:
     _table("Time that saving adds to an iteration, median", headings, rows)
 
 
-def final_words(outcome: Outcome) -> str:
-    """Say how the run ended, and at what price."""
-    if not outcome.identical:
-        return "NO"
-    return f"yes, after {outcome.failures} restarts" if outcome.failures else "yes"
-
-
 def _kill_row(outcome: Outcome) -> list[str]:
     counts = outcome.counts
     whole = sum(counts[verdict] for verdict in Verdict if verdict.good)
@@ -84,9 +80,10 @@ def _kill_row(outcome: Outcome) -> list[str]:
         whole,
         len(outcome.kills) - whole - unreadable,
         unreadable,
+        outcome.failures,
         outcome.lost,
     ]
-    return [outcome.job.store, *map(str, numbers), final_words(outcome)]
+    return [outcome.job.store, *map(str, numbers), "yes" if outcome.identical else "NO"]
 
 
 def _ms(seconds: float) -> str:
@@ -97,12 +94,20 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -
     if Console is None:
         _plain_table(title, headings, rows)
         return
-    table = Table(title=f"\n{title}", title_justify="left", title_style="bold")
+    table = Table(
+        title=f"\n{title}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for heading, cell in zip(headings, rows[0], strict=True):
-        table.add_column(heading, justify="right" if cell[0].isdigit() else "left")
+        side: Literal["left", "right"] = "right" if cell[0].isdigit() else "left"
+        table.add_column(heading, justify=side, no_wrap=True)
     for row in rows:
         table.add_row(*row, style="green" if STORES[row[0]].is_shelf else "")
-    Console(highlight=False, width=max(110, Console().width)).print(table)
+    Console(highlight=False, width=max(80, Console().width)).print(table)
 
 
 def _plain_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

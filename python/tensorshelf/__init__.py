@@ -11,6 +11,7 @@ After a crash at any moment, opening the shelf gives the last version that ``per
 from, or the one in flight, whole. Importing this module needs NumPy only.
 """
 
+from tensorshelf import errors
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
 from tensorshelf._errors import (
@@ -81,5 +82,6 @@ __all__ = [
     "UnsupportedError",
     "VerifyReport",
     "__version__",
+    "errors",
     "open",
 ]

@@ -4,6 +4,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
+from tensorshelf import _dtypes, _torch
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError, ReadOnlyError
 
@@ -65,7 +66,12 @@ def _apply_at(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> None:
 
 
 def _value(operand: Any) -> Any:
-    return operand.numpy() if is_handle(operand) else operand
+    if is_handle(operand):
+        return operand.numpy()
+    if _torch.is_tensor(operand):  # torch refuses to give NumPy its bfloat16
+        source = _torch.TorchSource(operand)
+        return source.array().view(_dtypes.needed(source.name))
+    return operand
 
 
 def _target(out: Any, keeps_old: bool) -> Any:

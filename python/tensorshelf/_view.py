@@ -162,7 +162,12 @@ class Readable(NDArrayOperatorsMixin):
     # ---- protocols
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        array = self.numpy(copy=copy)
+        try:
+            array = self.numpy(copy=copy)
+        except UnsupportedError as error:
+            if copy is False:  # NumPy's protocol asks for this one
+                raise ValueError(str(error)) from error
+            raise
         if dtype is None or array.dtype == dtype:
             return array
         if copy is False:

@@ -25,12 +25,21 @@ def tmpfs() -> Iterator[pathlib.Path]:
     shutil.rmtree(directory)
 
 
+@pytest.fixture
+def disk() -> Iterator[pathlib.Path]:
+    """A directory where TMPDIR points, open to other users as pytest's own is not."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="tensorshelf-test-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
 @pytest.fixture(params=["tmpfs", "block"])
 def place(request: pytest.FixtureRequest) -> tuple[pathlib.Path, str]:
     """(path of a shelf yet to be made, tier), on each medium in turn."""
     if request.param == "tmpfs":
         return request.getfixturevalue("tmpfs") / "run.shelf", "auto"
-    return request.getfixturevalue("tmp_path") / "run.shelf", "block"
+    return request.getfixturevalue("disk") / "run.shelf", "block"
 
 
 @pytest.fixture

@@ -50,8 +50,8 @@ def test_numpy_round_trip(reopen: OpenShelf, name: str) -> None:
     assert shelf.x[:, 1].tobytes() == values[:, 1].tobytes()
     assert shelf.x[[3, 1]].tobytes() == values[[3, 1]].tobytes()
     shelf.x[:, 1] = values[::-1, 0]
-    shelf.x[[0, 2]] = values[[4, 4]]
     values[:, 1] = values[::-1, 0]
+    shelf.x[[0, 2]] = values[[4, 4]]
     values[[0, 2]] = values[[4, 4]]
     assert shelf.x.numpy().tobytes() == values.tobytes()
 
@@ -72,14 +72,14 @@ def test_casting_to_narrow_floats(shelf: ts.Shelf, name: str) -> None:
     tensor = shelf.create("x", (4,), name)
     tensor[...] = values
     np.testing.assert_array_equal(tensor.numpy().astype(np.float32), values)
-    tensor[1:3] = 8
+    tensor[1:3] = 6
     tensor += np.ones(4, tensor.dtype)
-    np.testing.assert_array_equal(tensor.numpy().astype(np.float32), [1.5, 9, 9, 5])
+    np.testing.assert_array_equal(tensor.numpy().astype(np.float32), [1.5, 7, 7, 5])
     with pytest.raises(ts.LayoutError):
         tensor[...] = 1j
     shelf.wide = np.zeros(4)
     shelf.wide[...] = tensor
-    np.testing.assert_array_equal(shelf.wide, [1.5, 9, 9, 5])
+    np.testing.assert_array_equal(shelf.wide, [1.5, 7, 7, 5])
 
 
 def test_complex32_is_a_pair_of_halves(shelf: ts.Shelf) -> None:

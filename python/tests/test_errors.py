@@ -297,7 +297,7 @@ def test_handles_of_deleted_tensors(shelf: ts.Shelf) -> None:
     for use in uses:
         with pytest.raises(ts.UnknownName):
             use()
-    assert "unknown_name" in repr(handle)
+    assert repr(handle).startswith("<Tensor 'x' float64[3]")
 
 
 @pytest.mark.parametrize("name", ["", "a" * 1025, "a\0b", "\ud800", 3, None, b"x"], ids=repr)

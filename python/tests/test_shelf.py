@@ -190,10 +190,7 @@ def test_a_leased_array_outlives_the_shelf(shelf: ts.Shelf) -> None:
     np.testing.assert_array_equal(lent, np.arange(100_000))
 
 
-def test_an_interrupted_save_is_logged(
-    place: "tuple[pathlib.Path, str]", caplog: pytest.LogCaptureFixture
-) -> None:
-    """A writer is killed while it assigns; opening says which version there is."""
+def test_after_a_kill_the_last_version_is_there(place: "tuple[pathlib.Path, str]") -> None:
     path, tier = place
     code = f"""
 import os, signal, numpy as np, tensorshelf as ts
@@ -205,11 +202,34 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False)
     assert killed.returncode == -signal.SIGKILL
-    with caplog.at_level(logging.INFO, "tensorshelf"), ts.open(path, tier=tier) as shelf:
+    with ts.open(path, tier=tier) as shelf:
         assert (shelf.version, shelf.step) == (1, 40)
         assert shelf.x.numpy().sum() == 0
-        if shelf.info().recovery.interrupted:
-            assert "recovered version 1 (step 40); version 2 was incomplete" in caplog.text
+
+
+def test_an_interrupted_save_is_logged(reopen: OpenShelf, caplog: pytest.LogCaptureFixture) -> None:
+    """The root of an attempt that never flipped: its body is there under the old version word."""
+    shelf = reopen()
+    shelf.x = np.zeros(10)
+    for step in (39, 40, 41):
+        shelf.x[0] = step
+        shelf.persist(step)
+    path = pathlib.Path(shelf.info().path)
+    shelf.close()
+    with path.open("r+b") as file:  # version 3 in home 1: back to the word of version 1
+        words = []
+        for copy in (0, 0x20000):
+            file.seek(copy + 0x11000)
+            word = int.from_bytes(file.read(8), "little")
+            words.append(word & (1 << 40) - 1)
+            file.seek(copy + 0x11000)
+            file.write((word - 2).to_bytes(8, "little"))
+    assert words == [3, 3]
+    with caplog.at_level(logging.INFO, "tensorshelf"):
+        shelf = reopen()
+    assert (shelf.version, shelf.step, shelf.x[0]) == (2, 40, 40)
+    assert shelf.info().recovery.interrupted
+    assert "recovered version 2 (step 40); version 3 was incomplete" in caplog.text
 
 
 def test_a_commit_in_flight_is_not_lost_at_exit(place: "tuple[pathlib.Path, str]") -> None:

@@ -112,8 +112,11 @@ def test_torch_dtypes_name_element_types(shelf: ts.Shelf) -> None:
 def test_casting_from_torch(shelf: ts.Shelf) -> None:
     shelf.x = np.zeros((2, 3))
     shelf.x[...] = torch.ones(3, dtype=torch.float32)
-    shelf.x[0] += torch.ones(3)
-    assert shelf.x.numpy().sum() == 9
+    shelf.x += torch.ones(3, dtype=torch.bfloat16)
+    assert shelf.x.numpy().sum() == 12
+    np.testing.assert_array_equal(torch.ones(3) + shelf.x, np.full((2, 3), 3))
+    np.testing.assert_array_equal(shelf.x * torch.ones(3), np.full((2, 3), 2))
+    shelf.x[...] = torch.ones(3)
     with pytest.raises(ts.LayoutError, match="float64"):
         shelf.x = torch.ones(2, 3)
     with pytest.raises(ts.LayoutError):

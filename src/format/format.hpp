@@ -48,12 +48,12 @@ Page as_page(const Root& root);
 // A tensor as its record describes it.
 struct TensorLayout {
   std::uint64_t tensor_id = 0;
-  std::string name;
-  DType dtype = DType::uint8;
-  std::vector<std::int64_t> shape;
   std::uint64_t size_bytes = 0;
   std::uint64_t first_cell = 0;
   std::array<std::uint64_t, kSlots> slot_at = {};
+  DType dtype = DType::uint8;
+  std::string name;
+  std::vector<std::int64_t> shape;
 
   std::uint64_t chunk_count() const { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
   std::uint64_t cell_count() const { return 1 + chunk_count(); }

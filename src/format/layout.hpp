@@ -65,6 +65,8 @@ inline constexpr std::uint64_t kMaxVersion = (1ULL << kVersionBits) - 1;
 constexpr std::uint64_t make_word(std::uint64_t version, std::uint64_t incarnation) {
   return (incarnation << kVersionBits) | version;
 }
+// In homes that were never used, so that they can be told from homes that were wiped.
+inline constexpr std::uint64_t kUnusedHomeWord = make_word(kMaxVersion, 0);
 constexpr std::uint64_t word_version(std::uint64_t word) { return word & kMaxVersion; }
 
 struct MediumRecord {

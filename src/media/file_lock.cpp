@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include <tensorshelf/error.hpp>
 
@@ -38,12 +40,37 @@ long lock_holder(const struct stat& inode) {
   return 0;
 }
 
+bool has_ended(long pid) { return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH; }
+
+// A killed writer's io_uring keeps its file, and so the lock, until the kernel has torn the ring
+// down, some milliseconds after the process is gone. That is as it should be: its writes in flight
+// may land until then (I10). It is waited for, so that a restart right after a kill finds the
+// shelf.
+constexpr auto kTearDownLimit = std::chrono::seconds(10);
+constexpr auto kTearDownPoll = std::chrono::milliseconds(5);
+// Within a PID namespace the kernel shows no lock whose taker is gone, nor does it show one that
+// was let go since: an unseen holder may be such a one, or lives elsewhere.
+constexpr auto kUnseenLimit = std::chrono::seconds(2);
+
+bool worth_waiting(int fd, std::chrono::steady_clock::time_point since) {
+  struct stat inode = {};
+  if (::fstat(fd, &inode) != 0) return false;
+  const long pid = lock_holder(inode);
+  const auto waited = std::chrono::steady_clock::now() - since;
+  return pid == 0 ? waited < kUnseenLimit : has_ended(pid) && waited < kTearDownLimit;
+}
+
 }  // namespace
 
 bool try_lock(int fd, const std::filesystem::path& path) {
+  const auto begin = std::chrono::steady_clock::now();
   while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
-    if (errno == EWOULDBLOCK) return false;
+    if (errno == EWOULDBLOCK) {
+      if (!worth_waiting(fd, begin)) return false;
+      std::this_thread::sleep_for(kTearDownPoll);
+      continue;
+    }
     const int error = errno;
     throw Error(Errc::io,
                 fmt::format("{} cannot be locked: {}", path.native(),
@@ -63,7 +90,7 @@ void throw_busy(const std::filesystem::path& path, const struct stat& inode) {
     throw Error(Errc::busy, fmt::format("{} is already open for writing here", path.native()),
                 "close the other shelf object, or use mode=\"r\"");
   }
-  if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) {
+  if (has_ended(pid)) {
     // The lock belongs to the descriptor, which a forked child shares and keeps open.
     throw Error(Errc::busy,
                 fmt::format("{} is open for writing by a child of pid {}, which itself has ended",

@@ -8,8 +8,8 @@
 
 namespace tensorshelf {
 
-// Takes the lock without waiting; false where another descriptor holds it. Throws Errc::io where
-// the file system has no locks.
+// Takes the lock; false where another descriptor holds it. Waits only for a holder whose process
+// has ended, seconds at most. Throws Errc::io where the file system has no locks.
 bool try_lock(int fd, const std::filesystem::path& path);
 
 // Errc::busy, naming the holder of the lock on this inode where /proc/locks shows it.

@@ -3,6 +3,7 @@
 // Passing the gate orders every writer's drained stores before the committer's barrier (I7).
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -11,13 +12,18 @@ namespace tensorshelf {
 class CommitGate {
  public:
   void enter() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !closed_; });
-    ++writers_;
+    while (true) {
+      ++writers_;  // sequentially consistent, as all here: either we see it closed, or it sees us
+      if (!closed_) return;
+      leave();
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return !closed_; });
+    }
   }
   void leave() {
-    std::unique_lock lock(mutex_);
-    if (--writers_ == 0 && closing_) changed_.notify_all();
+    if (--writers_ > 0 || !closed_) return;
+    std::lock_guard lock(mutex_);
+    changed_.notify_all();
   }
 
   // Returns when no writer is inside and no other commit is under way.
@@ -25,24 +31,19 @@ class CommitGate {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !closed_; });
     closed_ = true;
-    closing_ = true;
     changed_.wait(lock, [&] { return writers_ == 0; });
-    closing_ = false;
   }
   void open() {
-    {
-      std::unique_lock lock(mutex_);
-      closed_ = false;
-    }
+    std::lock_guard lock(mutex_);
+    closed_ = false;
     changed_.notify_all();
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex mutex_;  // of changed_; writers take it only while a commit is closing or closed
   std::condition_variable changed_;
-  int writers_ = 0;
-  bool closed_ = false;
-  bool closing_ = false;
+  std::atomic<int> writers_ = 0;
+  std::atomic<bool> closed_ = false;
 };
 
 class WriterScope {

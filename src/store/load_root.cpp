@@ -41,7 +41,7 @@ void add_tensors(LoadedRoot& loaded, std::vector<format::TensorLayout> layouts,
     tensor->records_leaf = leaves[i];
     tensor->committed = format::state_slot(state);
     tensor->version = format::state_version(state);
-    auto& sums = tensor->sums[*tensor->committed];
+    const auto sums = tensor->sums[*tensor->committed];
     for (std::uint64_t chunk = 0; chunk < sums.size(); ++chunk) {
       sums[chunk] = loaded.manifest.cell(first + 1 + chunk);
     }

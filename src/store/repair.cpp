@@ -64,6 +64,7 @@ std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds, const
   // I10: no one can take our number for theirs; and the repairs are durable
   if (!planted(Bug::incarnation_not_durable)) medium.barrier();
   write_page(medium, format::incarnation_at(1), format::encode_incarnation(mine, seeds, 1));
+  medium.barrier();  // nor may the next open find both copies still under way
   return mine;
 }
 
@@ -83,7 +84,9 @@ void format_shelf(Medium& medium) {
     write_page(medium, format::incarnation_at(copy),
                format::encode_incarnation(kFirstIncarnation, seeds, copy));
     for (unsigned home = 1; home < kSlots; ++home) {
-      write_page(medium, format::root_at(home, copy), blank);
+      Root unused{};
+      unused.word = format::kUnusedHomeWord;
+      write_page(medium, format::root_at(home, copy), format::as_page(unused));
     }
     Root root{};
     root.word = format::make_word(0, kFirstIncarnation);

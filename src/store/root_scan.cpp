@@ -112,17 +112,23 @@ std::vector<Root> RootScan::candidates() const {
   return found;
 }
 
+bool RootScan::explains(unsigned home, unsigned copy, std::uint64_t newest) const {
+  if (roots[home][copy]) return true;  // whole, and not newer than `newest`
+  const std::uint64_t word = words[home][copy];
+  const std::uint64_t next = newest + 1;
+  if (home != next % kSlots || word == 0) return false;
+  return next < kSlots ? word == format::kUnusedHomeWord
+                       : format::word_version(word) + kSlots == next;
+}
+
 bool RootScan::damage_beyond(std::uint64_t newest) const {
   for (unsigned home = 0; home < kSlots; ++home) {
     if (home == newest % kSlots) continue;  // the good copy there tells all
+    bool explained = false;
     for (unsigned copy = 0; copy < kCopies; ++copy) {
-      if (roots[home][copy]) continue;
-      const std::uint64_t word = words[home][copy];
-      const bool never_used = newest + 1 < kSlots;
-      const bool old_word =
-          never_used ? word == 0 : word != 0 && format::word_version(word) + kSlots == newest + 1;
-      if (home != (newest + 1) % kSlots || !old_word) return true;
+      explained = explained || explains(home, copy, newest);
     }
+    if (!explained) return true;
   }
   return false;
 }
@@ -141,7 +147,7 @@ RootScan scan_roots(Medium& medium, const format::Seeds& seeds) {
       const Page page = read_page(medium, format::root_at(home, copy));
       scan.roots[home][copy] = format::read_root(page, seeds, home, copy);
       scan.words[home][copy] = format::root_word(page);
-      blank = blank && std::all_of(page.bytes.begin(), page.bytes.end(),
+      blank = blank && std::all_of(page.bytes.begin() + sizeof(Root::word), page.bytes.end(),
                                    [](std::byte b) { return b == std::byte{0}; });
     }
     scan.blank[home] = blank;

@@ -27,18 +27,22 @@ ShelfHead read_head(Medium& medium);
 struct RootScan {
   std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kSlots> roots;
   std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words = {};
-  std::array<bool, format::kSlots> blank = {};  // both pages of the home are all zero
+  std::array<bool, format::kSlots> blank = {};  // nothing but words in both pages of the home
 
   // Valid roots, the newest first; a root in one home counts once.
   std::vector<format::Root> candidates() const;
 
-  // Signs that a root was damaged, maybe one newer than `newest`. An invalid copy is innocent when
-  // it is what an attempt at `newest` + 1 leaves when it stops before the flip: a body under the
-  // word that lay in that home before.
+  // Signs of an acknowledged version newer than `newest` that was damaged. An acknowledged version
+  // has both copies flipped (I2), so one innocent copy clears its home.
   bool damage_beyond(std::uint64_t newest) const;
 
   // An attempt at `newest` + 1 was described and not flipped.
   bool attempt_left(std::uint64_t newest) const;
+
+ private:
+  // Innocent: an older root, or what an attempt at `newest` + 1 leaves when it stops before the
+  // flip, a body under the word that lay there before.
+  bool explains(unsigned home, unsigned copy, std::uint64_t newest) const;
 };
 
 RootScan scan_roots(Medium& medium, const format::Seeds& seeds);

@@ -66,8 +66,8 @@ void Store::check_writable() const {
                 opened_.writes_allowed ? "Open it with mode \"r+\" or \"a\"."
                                        : "Use the tensorshelf release that wrote it.");
   }
-  std::lock_guard lock(failure_mutex_);
-  if (!failure_.empty()) {
+  if (failed_) {
+    std::lock_guard lock(failure_mutex_);
     throw Error(Errc::failed,
                 fmt::format("{} can commit no more after a failure: {}", path_, failure_),
                 fmt::format("Close it and open it again: version {} is safe.",
@@ -78,6 +78,7 @@ void Store::check_writable() const {
 void Store::fail(const std::string& why) {
   std::lock_guard lock(failure_mutex_);
   if (failure_.empty()) failure_ = why;
+  failed_ = true;
 }
 
 // ---- structure ----------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ class Store : public std::enable_shared_from_this<Store> {
   std::atomic<std::uint64_t> last_ticket_ = 0;
 
   mutable std::mutex failure_mutex_;
-  std::string failure_;  // why no commit is possible any more (I8); empty: it is
+  std::atomic<bool> failed_ = false;  // no commit is possible any more (I8)
+  std::string failure_;               // why
   std::shared_future<Commit> background_;
   std::exception_ptr background_error_;  // not yet thrown to a caller
 

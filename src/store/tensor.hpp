@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/planted.hpp"
@@ -22,7 +23,11 @@ struct StoredTensor {
         written(layout.chunk_count()),
         stale(layout.chunk_count(), !planted(Bug::inactive_slot_trusted)),
         verified{ChunkSet(layout.chunk_count()), ChunkSet(layout.chunk_count())} {
-    for (auto& slot_sums : sums) slot_sums.resize(layout.chunk_count());
+    const std::size_t chunks = layout.chunk_count();
+    sum_storage.resize(chunks * format::kSlots);
+    for (unsigned slot = 0; slot < format::kSlots; ++slot) {
+      sums[slot] = std::span(sum_storage).subspan(slot * chunks, chunks);
+    }
   }
 
   const format::TensorLayout layout;
@@ -35,7 +40,8 @@ struct StoredTensor {
   bool erased = false;
 
   // Of each slot, the checksums of its chunks as they were written.
-  std::array<std::vector<std::uint64_t>, format::kSlots> sums;
+  std::array<std::span<std::uint64_t>, format::kSlots> sums;
+  std::vector<std::uint64_t> sum_storage;
 
   ChunkSet missing;  // while dirty: chunks whose next value is still the committed one (or zero)
   ChunkSet written;  // while dirty: chunks that the user wrote since the last flip

@@ -11,6 +11,7 @@
 #   --keep-images DIR  the drives live in DIR and are used again by the next run with the same DIR;
 #                      without it they are temporary
 #   --kill-on TEXT     QEMU is killed (SIGKILL) at the first line of output that holds TEXT
+#                      ("GUEST RUN", with the program's arguments, is such a line too)
 #
 # Exit status: that of the programs (their 77 comes back as 1); 77 skipped, with the reason in one
 # line; 124 time limit; 125 the guest failed (panic, no medium), with its console's last lines;
