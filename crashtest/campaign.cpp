@@ -28,10 +28,10 @@ Settings settings_for(const Workload& workload, const MediumMode& mode, Effort e
   settings.trash = mode.trash;
   settings.seed = mix(seed ^ hash_text(workload.program) ^ mix(hash_text(mode.name)));
   if (effort == Effort::full) {
-    settings.cap = 1024;
-    settings.deep_cap = 24;
-    settings.recovery_one_in = 6;
-    settings.work_one_in = 12;
+    settings.cap = 256;
+    settings.deep_cap = 16;
+    settings.recovery_one_in = 8;
+    settings.work_one_in = 16;
     settings.fault_one_in = 32;
   }
   settings.cap = std::max<std::size_t>(settings.cap / workload.weight, 8);

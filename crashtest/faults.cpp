@@ -77,11 +77,7 @@ class FaultWalk {
 
   void with(const std::vector<Fault>& faults, bool may_lose) {
     const Disk::Mark mark = disk_.mark();
-    zeroed_pages_ = 0;
-    for (const Fault& fault : faults) {
-      apply(fault);
-      zeroed_pages_ += fault.damage == Damage::zero_page;
-    }
+    for (const Fault& fault : faults) apply(fault);
     const std::string text = outcome(may_lose);
     disk_.rollback(mark);
     if (text.empty()) return;
@@ -133,13 +129,7 @@ class FaultWalk {
       text = tolerant_difference(scene_.history[index], shelf);
       if (text.empty()) return {};
     }
-    return first_version_erased(shelf) ? std::string() : text;
-  }
-
-  // The root home of version 1 is blank before, so both of its pages zeroed look like never used.
-  bool first_version_erased(const Shelf& shelf) const {
-    return scene_.found.version == 1 && zeroed_pages_ == 2 &&
-           tolerant_difference(scene_.history.front(), shelf).empty();
+    return text;
   }
 
   // As difference(), but a tensor may refuse to be read.
@@ -173,7 +163,6 @@ class FaultWalk {
   const FaultScene& scene_;
   Rng& rng_;
   Counts& counts_;
-  int zeroed_pages_ = 0;  // of the damage that is there now
 };
 
 }  // namespace

@@ -51,9 +51,10 @@ struct Event {
   bool drained = true;         // write on pmem: its thread fenced before write() returned
   unsigned thread = 0;         // who issued it, numbered in order of appearance
   std::uint64_t at = 0;        // write, word: place; reserve: new size; mark: the caller's number
-  std::uint64_t sequence = 0;  // write: its ticket; wait: the ticket waited for
+  std::uint64_t sequence = 0;  // write: its ticket; wait: the ticket waited for; mark: its kind
   std::uint64_t bytes_at = 0;  // write, word: content, in Log::bytes
   std::uint64_t size_bytes = 0;
+  const char* name = nullptr;  // mark
 };
 
 struct Log {
@@ -63,7 +64,10 @@ struct Log {
   std::span<const std::byte> content(const Event& event) const {
     return std::span(bytes).subspan(event.bytes_at, event.size_bytes);
   }
-  void mark(std::uint64_t number) { events.push_back({.at = number}); }
+  // A note of the caller's, between the events of the medium; `name` (static) is for traces.
+  void mark(std::uint64_t number, std::uint64_t kind = 0, const char* name = "mark") {
+    events.push_back({.at = number, .sequence = kind, .name = name});
+  }
   void clear();
 };
 

@@ -11,31 +11,25 @@
 
 namespace tensorshelf::crash {
 
-namespace {
-
-constexpr unsigned kNumberBits = 56;
-
-}  // namespace
-
 void mark(Log& log, Mark kind, std::uint64_t number) {
-  log.mark(static_cast<std::uint64_t>(kind) << kNumberBits | number);
+  const char* name = kind == Mark::began ? "BEGAN" : kind == Mark::acked ? "ACKED" : "OPENED";
+  log.mark(number, static_cast<std::uint64_t>(kind), name);
 }
 
 std::vector<Expected> expectations(const Recording& recording) {
   std::vector<Expected> all;
   Expected now{.incarnation = recording.incarnation};
   for (const Event& event : recording.log.events) {
-    const std::uint64_t number = event.at & ((std::uint64_t{1} << kNumberBits) - 1);
     if (event.kind == EventKind::mark) {
-      switch (static_cast<Mark>(event.at >> kNumberBits)) {
+      switch (static_cast<Mark>(event.sequence)) {
         case Mark::began:
-          now.in_flight = number;
+          now.in_flight = event.at;
           break;
         case Mark::acked:
-          now.acked = now.in_flight = number;
+          now.acked = now.in_flight = event.at;
           break;
         case Mark::opened:
-          now.incarnation = number;
+          now.incarnation = event.at;
           break;
       }
     }

@@ -121,7 +121,8 @@ std::string describe(const Log& log, const CrashPoint& point) {
       landed += point.image[i] == Landing::landed;
       trashed += point.image[i] == Landing::trashed;
     }
-    text += fmt::format("    #{:<4} {:<8}", index, kind_name(event.kind));
+    text += fmt::format("    #{:<4} {:<8}", index,
+                        event.kind == EventKind::mark ? event.name : kind_name(event.kind));
     if (event.kind == EventKind::write || event.kind == EventKind::word) {
       text += fmt::format(" {:#09x} +{:<7} thread {}", event.at, event.size_bytes, event.thread);
     } else if (event.kind == EventKind::reserve) {

@@ -4,7 +4,11 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+
+try:
+    from sklearn.datasets import load_digits
+except ImportError:
+    raise SystemExit("the demo needs scikit-learn: pip install -r .ci/requirements.txt") from None
 
 SIDE = 8
 

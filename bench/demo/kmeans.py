@@ -11,7 +11,7 @@ class KMeans:
     """Lloyd's iteration in NumPy with restarts; the best clustering so far is part of the state."""
 
     name = "k-means"
-    steps = 160
+    steps = 120
     curve_title = "inertia of the current restart"
     pictured = "best_centers"
     caption = "Centers of the best clustering"

@@ -15,7 +15,7 @@ class GaussianMixture:
     """Expectation-maximisation in torch (CPU, float64), with a full covariance per component."""
 
     name = "Gaussian mixture"
-    steps = 60
+    steps = 45
     curve_title = "mean log-likelihood of an image"
     pictured = "means"
     caption = "Means of the components"

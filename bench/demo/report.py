@@ -106,7 +106,7 @@ def _time_rows(results: Results) -> list[dict[str, object]]:
             "store": name,
             "is_shelf": store.is_shelf,
             "atomic": store.atomic,
-            "survives": results.medium.survives if store.is_shelf else store.survives,
+            "survives": results.survives(name),
             "ms": [1e3 * results.added_seconds(model)[name] for model in MODELS],
         }
         for name, store in STORES.items()

@@ -43,6 +43,10 @@ class Results:
             for name, seconds in self.measured[model].save.items()
         }
 
+    def survives(self, store: str) -> str:
+        """What an acknowledged save outlives in the place where the demo saved."""
+        return STORES[store].survives or self.medium.survives
+
     def compute_seconds(self, model: str) -> float:
         """Median seconds of an iteration without any saving."""
         return statistics.median(self.measured[model].compute)

@@ -29,7 +29,7 @@ class Store(ABC):
     """One way to save. `path` is a directory of its own."""
 
     name: str
-    survives: str  # what an acknowledged save outlives
+    survives: str = ""  # what an acknowledged save outlives; empty: what the medium promises
     atomic = False  # all arrays change together
     is_shelf = False
 
@@ -64,7 +64,6 @@ class Store(ABC):
 
 class ShelfStore(Store):
     name = "tensorshelf"
-    survives = "what its medium promises"
     atomic = True
     is_shelf = True
 
@@ -119,7 +118,7 @@ class PickleInPlace(Store):
 
 class PickleDurable(PickleInPlace):
     name = "pickle, durable"
-    survives = "crash and power loss"
+    survives = ""
     atomic = True
 
     def save(self, step: int, state: State) -> None:
@@ -152,7 +151,7 @@ class NumpyDurable(NumpyInPlace):
     """Each file is replaced atomically, the set of them is not."""
 
     name = "np.save, durable"
-    survives = "both, file by file"
+    survives = "file by file"
 
     def save(self, step: int, state: State) -> None:
         for name, value in {**_arrays(state), "step": np.array(step)}.items():

@@ -21,13 +21,20 @@ KILL_HEADINGS = (
     "saved with",
     "kills",
     "in a\nsave",
-    "last or\nnext, whole",
+    "last or\nnext",
     "mixed,\ntorn",
     "un-\nreadable",
-    "re-\nstarts",
+    "restarts\nfrom 0",
     "steps\nlost",
-    "bits as\nunkilled",
+    "same\nbits",
 )
+
+
+LEGEND = """
+last or next  whole: the last acknowledged iteration, or the one in flight
+mixed, torn   arrays of different iterations, or bytes of none; both load without an error
+same bits     the finished run equals the uninterrupted one, bit for bit
+neither       the next save, when interrupted, destroys it"""
 
 
 def say(text: str, style: str = "") -> None:
@@ -56,18 +63,19 @@ def tables(results: Results) -> None:
         rows = [_kill_row(outcome) for outcome in results.of(model)]
         _table(f"What SIGKILL left: {model}", KILL_HEADINGS, rows)
     added = {model: results.added_seconds(model) for model in MODELS}
-    headings = ["saved with", "arrays change\ntogether", "an acknowledged\nsave survives"]
+    headings = ["saved with", "all at\nonce", "an acknowledged\nsave survives"]
     headings += [f"{name}\n{_ms(results.compute_seconds(name))} +" for name in MODELS]
     rows = [
         [
             name,
             "yes" if store.atomic else "no",
-            results.medium.survives if store.is_shelf else store.survives,
+            results.survives(name),
             *(_ms(added[model][name]) for model in MODELS),
         ]
         for name, store in STORES.items()
     ]
     _table("Time that saving adds to an iteration, median", headings, rows)
+    say(LEGEND, style="dim")
 
 
 def _kill_row(outcome: Outcome) -> list[str]:
@@ -100,7 +108,7 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -
         title_style="bold",
         box=SIMPLE_HEAD,
         pad_edge=False,
-        collapse_padding=True,
+        padding=(0, 0),
     )
     for heading, cell in zip(headings, rows[0], strict=True):
         side: Literal["left", "right"] = "right" if cell[0].isdigit() else "left"

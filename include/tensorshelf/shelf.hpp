@@ -57,8 +57,8 @@ enum class Verify { never, on_load, on_open };
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 struct BlockTuning {
-  std::uint64_t buffer_bytes = 4 * 1024 * 1024;  // of one registered buffer; a multiple of 1 MiB
-  unsigned queue_depth = 8;                      // buffers, and writes in flight at most
+  std::uint64_t buffer_bytes = 2 * 1024 * 1024;  // of one registered buffer; a multiple of 1 MiB
+  unsigned queue_depth = 16;                     // buffers, and writes in flight at most
   bool io_uring = true;                          // false: pwrite, as if io_uring were refused
   bool direct = true;                            // false: buffered, as if O_DIRECT were refused
 };

@@ -101,6 +101,8 @@ def name_of(dtype: object) -> str:
 
     Raises LayoutError for what has no fixed-size numeric meaning: object, text, dates, long double.
     """
+    if isinstance(dtype, np.dtype):
+        return _name_of_numpy(dtype)
     if isinstance(dtype, StandInDType):
         return dtype.name
     if type(dtype).__module__ == "torch" and type(dtype).__name__ == "dtype":
@@ -113,11 +115,16 @@ def name_of(dtype: object) -> str:
         raise LayoutError(f"{dtype!r} is no element type", _known()) from None
     if dtype is None:
         raise LayoutError("None is no element type", _known())
-    if resolved == COMPLEX32:
+    return _name_of_numpy(resolved)
+
+
+@functools.lru_cache(maxsize=256)
+def _name_of_numpy(dtype: DType) -> str:
+    if dtype == COMPLEX32:
         return "complex32"
-    if resolved.name not in _CARRIER or resolved.subdtype is not None:
-        raise LayoutError(f"element type {resolved} cannot be stored", _REMEDY)
-    return str(resolved.name)
+    if dtype.name not in _CARRIER or dtype.subdtype is not None:
+        raise LayoutError(f"element type {dtype} cannot be stored", _REMEDY)
+    return str(dtype.name)
 
 
 def _known() -> str:

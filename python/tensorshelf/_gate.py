@@ -24,27 +24,31 @@ class Gate:
         self._tensors: dict[str, threading.RLock] = {}
         self._pid = os.getpid()
 
-    @contextlib.contextmanager
-    def assigning(self, name: str) -> Iterator[None]:
+    def assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Held while the tensor is being assigned."""
         if os.getpid() != self._pid:  # a forked child: the store refuses, the locks may be held
-            yield
-            return
+            return contextlib.nullcontext()
+        return _Assigning(self, name)
+
+    def _enter(self, name: str) -> threading.RLock:
+        """Counts this thread in, and gives the tensor's own lock."""
         me = threading.get_ident()
         with self._changed:
             while me not in self._assigning and self._persisting not in (None, me):
                 self._changed.wait()
             self._assigning[me] = self._assigning.get(me, 0) + 1
-            tensor = self._tensors.setdefault(name, threading.RLock())
-        try:
-            with tensor:
-                yield
-        finally:
-            with self._changed:
-                self._assigning[me] -= 1
-                if not self._assigning[me]:
-                    del self._assigning[me]
-                    self._changed.notify_all()
+            tensor = self._tensors.get(name)
+            if tensor is None:
+                tensor = self._tensors[name] = threading.RLock()
+            return tensor
+
+    def _leave(self) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            self._assigning[me] -= 1
+            if not self._assigning[me]:
+                del self._assigning[me]
+                self._changed.notify_all()
 
     @contextlib.contextmanager
     def persisting(self) -> Iterator[None]:
@@ -81,3 +85,25 @@ class Gate:
     def _release(self) -> None:
         self._persisting = None
         self._changed.notify_all()
+
+
+class _Assigning:
+    """One assignment; a class, for a generator would cost as much as a small tensor's copy."""
+
+    __slots__ = ("_gate", "_name", "_tensor")
+
+    def __init__(self, gate: Gate, name: str) -> None:
+        self._gate = gate
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._tensor = self._gate._enter(self._name)
+        try:
+            self._tensor.acquire()
+        except BaseException:  # Ctrl-C while waiting
+            self._gate._leave()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self._tensor.release()
+        self._gate._leave()

@@ -4,6 +4,7 @@ A basic index (integers, slices, an ellipsis, None) names a strided region of a 
 Knowing the region, a read or a write moves only the bytes between its first and last element.
 """
 
+import functools
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ class Region:
         """Number of elements."""
         return _product(self.shape)
 
-    @property
+    @functools.cached_property
     def dense(self) -> bool:
         """True when the elements, in C order, are one run of bytes from ``start``."""
         expected = self.itemsize
@@ -76,6 +77,7 @@ class Region:
             )
 
 
+@functools.lru_cache(maxsize=4096)
 def whole(shape: tuple[int, ...], itemsize: int) -> Region:
     """The region of all elements, in C order."""
     strides = [itemsize] * len(shape)
@@ -89,6 +91,8 @@ def resolve(index: object, shape: tuple[int, ...], itemsize: int) -> tuple[Regio
 
     None for an advanced index (arrays, lists, masks). Raises IndexError as NumPy does.
     """
+    if index is Ellipsis:
+        return whole(shape, itemsize), False
     items = _basic(index if isinstance(index, tuple) else (index,))
     if items is None:
         return None

@@ -287,7 +287,8 @@ class Shelf(MutableMapping[str, Tensor]):
             raise
 
     def _assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
-        self._changed = True
+        if not self._changed:
+            self._changed = True
         return self._gate.assigning(name)
 
     def __reduce__(self) -> Any:

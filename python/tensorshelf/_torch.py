@@ -113,8 +113,7 @@ def new_tensor(name: str, shape: tuple[int, ...], fill: Callable[[Array], None])
     count = int(np.prod(shape, dtype=np.int64)) * _dtypes.carrier(name).itemsize
     flat = torch.empty(count, dtype=torch.uint8)
     fill(flat.numpy())
-    with _quiet():
-        return flat.view(dtype).reshape(shape)
+    return flat.view(dtype).reshape(shape)
 
 
 def over_bytes(name: str, shape: tuple[int, ...], flat: Array) -> "torch.Tensor":
@@ -131,7 +130,7 @@ def over_bytes(name: str, shape: tuple[int, ...], flat: Array) -> "torch.Tensor"
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences torch's remarks on read-only buffers and on complex32."""
+    """Silences torch's remark that it cannot keep the buffer read-only: the caller was told."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield

@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from support import Place
 
 import tensorshelf as ts
 
@@ -35,7 +37,7 @@ def disk() -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture(params=["tmpfs", "block"])
-def place(request: pytest.FixtureRequest) -> tuple[pathlib.Path, str]:
+def place(request: pytest.FixtureRequest) -> Place:
     """(path of a shelf yet to be made, tier), on each medium in turn."""
     if request.param == "tmpfs":
         return request.getfixturevalue("tmpfs") / "run.shelf", "auto"
@@ -43,7 +45,7 @@ def place(request: pytest.FixtureRequest) -> tuple[pathlib.Path, str]:
 
 
 @pytest.fixture
-def reopen(place: tuple[pathlib.Path, str]) -> Iterator[OpenShelf]:
+def reopen(place: Place) -> Iterator[OpenShelf]:
     """Opens the shelf of this test, closing the one that was opened before."""
     opened: list[ts.Shelf] = []
 
@@ -65,3 +67,16 @@ def reopen(place: tuple[pathlib.Path, str]) -> Iterator[OpenShelf]:
 def shelf(reopen: OpenShelf) -> ts.Shelf:
     """A new, empty shelf on each medium in turn."""
     return reopen()
+
+
+@pytest.fixture
+def made(place: Place, reopen: OpenShelf) -> pathlib.Path:
+    """A closed shelf with w (float32[4, 3]) at version 1 and a large tensor at versions 1 and 2."""
+    shelf = reopen()
+    shelf.w = np.ones((4, 3), np.float32)
+    shelf.big = np.full(400_000, 0x0123456789ABCDEF)
+    shelf.persist(1)
+    shelf.big[...] = 0x1122334455667788
+    shelf.persist(2)
+    shelf.close()
+    return place[0]

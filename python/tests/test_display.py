@@ -105,6 +105,7 @@ assert all(w.filename == "<string>" for w in seen), seen
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 def test_block_options_reach_the_medium(tmp_path: object) -> None:
     options = ts.BlockOptions(buffer="1MiB", queue_depth=2, io_uring=False)
     with ts.open(f"{tmp_path}/run.shelf", tier="block", block=options) as shelf:

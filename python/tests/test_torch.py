@@ -34,6 +34,7 @@ def sample(name: str) -> "torch.Tensor":
         return raw.view(dtype)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("name", NAMES)
 def test_round_trip(reopen: OpenShelf, name: str) -> None:
     value = sample(name)
@@ -89,6 +90,7 @@ def test_large_strided_sources_go_in_blocks(shelf: ts.Shelf) -> None:
     assert same(shelf.c.torch(), torch.complex(value, -value))
 
 
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_layouts_that_cannot_be_stored(shelf: ts.Shelf) -> None:
     cases = [
         torch.eye(3).to_sparse(),

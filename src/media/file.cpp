@@ -136,7 +136,7 @@ fs::path follow_links(const fs::path& path) {
 // ".run.shelf." in front of "4211.0123456789abcdef.tmp".
 std::string temporary_prefix(const fs::path& target) {
   constexpr std::size_t kSuffixRoom = 48;
-  return "." + target.filename().native().substr(0, kMaxFileName - kSuffixRoom) + ".";
+  return fmt::format(".{}.", target.filename().native().substr(0, kMaxFileName - kSuffixRoom));
 }
 
 fs::path temporary_name(const fs::path& target) {

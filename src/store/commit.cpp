@@ -125,7 +125,7 @@ void Store::stage_rest(const Tensors& dirty) {
 
 Root Store::describe(const Tensors& dirty, std::optional<std::uint64_t> step) {
   const std::uint64_t version = format::word_version(root_.word) + 1;
-  TENSORSHELF_ASSERT(version <= format::kMaxVersion);
+  TENSORSHELF_ASSERT(version < format::kMaxVersion);
   for (const auto& tensor : dirty) {
     const auto& layout = tensor->layout;
     const unsigned slot = tensor->working();

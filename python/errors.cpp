@@ -1,0 +1,33 @@
+#include <string>
+
+#include "bindings.hpp"
+
+namespace py = pybind11;
+
+namespace tensorshelf::python {
+
+void set_python_error(const Error& error) {
+  try {
+    py::object made =
+        py::module_::import("tensorshelf._errors")
+            .attr("from_core")(std::string(code_name(error.code())), std::string(error.what()),
+                               error.remedy(), error.os_error());
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+  } catch (py::error_already_set& failed) {
+    failed.restore();
+  }
+}
+
+void set_current_error() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    set_python_error(error);
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_BufferError, error.what());
+  }
+}
+
+}  // namespace tensorshelf::python

@@ -1,0 +1,105 @@
+#include "bindings.hpp"
+
+namespace py = pybind11;
+
+namespace tensorshelf::python {
+namespace {
+
+const char* survives_name(Survives survives) {
+  switch (survives) {
+    case Survives::nothing:
+      return "nothing";
+    case Survives::process_crash:
+      return "process crash";
+    case Survives::power_loss:
+      return "power loss";
+  }
+  return "nothing";
+}
+
+py::dict to_dict(const Promises& promises) {
+  py::dict d;
+  d["medium"] = promises.medium;
+  d["detail"] = promises.detail;
+  d["survives"] = survives_name(promises.survives);
+  d["mapped"] = promises.mapped;
+  d["needs_flush"] = promises.needs_flush;
+  d["volatile_cache"] = promises.volatile_cache;
+  d["atomic_bytes"] = promises.atomic_bytes;
+  d["notes"] = promises.notes;
+  return d;
+}
+
+py::dict to_dict(const Recovery& recovery) {
+  py::dict d;
+  d["version"] = recovery.version;
+  d["step"] = recovery.step;
+  d["interrupted"] = recovery.interrupted;
+  d["degraded"] = recovery.degraded;
+  d["repaired_copies"] = recovery.repaired_copies;
+  d["notes"] = recovery.notes;
+  return d;
+}
+
+}  // namespace
+
+py::tuple shape_of(const TensorInfo& info) {
+  py::tuple shape(info.shape.size());
+  for (std::size_t i = 0; i < info.shape.size(); ++i) shape[i] = py::int_(info.shape[i]);
+  return shape;
+}
+
+py::dict to_dict(const ShelfInfo& info) {
+  py::dict d;
+  d["path"] = info.path;
+  d["shelf_id"] = info.shelf_id;
+  d["version"] = info.version;
+  d["step"] = info.step;
+  d["incarnation"] = info.incarnation;
+  d["tensors"] = info.tensors;
+  d["tensor_bytes"] = info.tensor_bytes;
+  d["capacity_bytes"] = info.capacity_bytes;
+  d["free_bytes"] = info.free_bytes;
+  d["writable"] = info.writable;
+  d["promises"] = to_dict(info.promises);
+  d["recovery"] = to_dict(info.recovery);
+  return d;
+}
+
+py::dict to_dict(const Stats& stats) {
+  py::dict d;
+  d["commits"] = stats.commits;
+  d["bytes_staged"] = stats.bytes_staged;
+  d["bytes_copied_forward"] = stats.bytes_copied_forward;
+  d["metadata_bytes"] = stats.metadata_bytes;
+  d["bytes_read"] = stats.bytes_read;
+  d["chunks_verified"] = stats.chunks_verified;
+  d["medium_writes"] = stats.medium_writes;
+  d["medium_bytes"] = stats.medium_bytes;
+  d["barriers"] = stats.barriers;
+  d["commit_seconds"] = stats.commit_seconds;
+  return d;
+}
+
+py::dict to_dict(const VerifyReport& report) {
+  py::list damage;
+  for (const Damage& found : report.damage) {
+    py::dict d;
+    d["tensor"] = found.tensor;
+    d["version"] = found.version;
+    d["slot"] = found.slot;
+    d["chunk"] = found.chunk;
+    d["offset"] = found.extent.at;
+    d["nbytes"] = found.extent.size_bytes;
+    damage.append(d);
+  }
+  py::dict d;
+  d["version"] = report.version;
+  d["tensors"] = report.tensors;
+  d["chunks"] = report.chunks;
+  d["nbytes"] = report.bytes;
+  d["damage"] = damage;
+  return d;
+}
+
+}  // namespace tensorshelf::python

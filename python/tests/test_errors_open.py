@@ -1,0 +1,151 @@
+"""The error table at open, provoked for real: class, stable code, builtin, remedy."""
+
+import errno
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support import Place, check, in_child
+
+import tensorshelf as ts
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])
+def test_missing(place: Place, mode: str) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        ts.open(place[0], mode=mode)
+    error = check(caught, ts.ShelfNotFound, "shelf_not_found", FileNotFoundError)
+    assert str(place[0]) in str(error)
+    assert isinstance(error, OSError)
+    assert error.errno == errno.ENOENT
+
+
+def test_exists(made: pathlib.Path) -> None:
+    with pytest.raises(FileExistsError) as caught:
+        ts.open(made, mode="x")
+    check(caught, ts.ShelfExists, "shelf_exists", FileExistsError)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"hello", b"\0" * (1 << 20), b"PK\x03\x04" * 300_000],
+    ids=["short", "zeroed", "other"],
+)
+@pytest.mark.parametrize("mode", ["r", "r+", "a"])
+def test_not_a_shelf(place: Place, mode: str, content: bytes) -> None:
+    place[0].write_bytes(content)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        ts.open(place[0], mode=mode)
+    check(caught, ts.NotAShelf, "not_a_shelf", ValueError)
+    assert place[0].read_bytes() == content
+
+
+def test_a_directory_is_not_a_shelf(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ts.NotAShelf):
+        ts.open(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.9])
+def test_truncated(made: pathlib.Path, keep: float) -> None:
+    os.truncate(made, int(made.stat().st_size * keep))
+    with pytest.raises(ts.CorruptError) as caught:
+        ts.open(made)
+    check(caught, ts.TruncatedError, "shelf_truncated", ts.CorruptError)
+
+
+def test_newer_format(made: pathlib.Path) -> None:
+    """The first 12 bytes, magic and format version, keep their meaning in every format."""
+    with made.open("r+b") as file:
+        for copy in (0, 0x20000):
+            file.seek(copy + 8)
+            file.write((99).to_bytes(4, "little"))
+    with pytest.raises(ValueError, match="99") as caught:
+        ts.open(made)
+    check(caught, ts.FormatTooNew, "newer_format", ValueError)
+
+
+def test_locked_by_another_process(made: pathlib.Path, place: Place) -> None:
+    code = (
+        f"import tensorshelf as ts; shelf = ts.open({str(made)!r}, tier={place[1]!r})\n"
+        "print('ready', flush=True); input()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        with pytest.raises(BlockingIOError, match=str(holder.pid)) as caught:
+            ts.open(made, tier=place[1])
+        check(caught, ts.ShelfBusy, "shelf_busy", BlockingIOError)
+        with ts.open(made, mode="r", tier=place[1]) as reader:
+            assert reader.step == 2
+        holder.communicate("\n")
+
+
+def test_locked_by_this_process(made: pathlib.Path, place: Place) -> None:
+    with ts.open(made, tier=place[1]), pytest.raises(ts.ShelfBusy):
+        ts.open(made, tier=place[1])
+
+
+def test_not_dax(tmp_path: pathlib.Path) -> None:
+    if os.stat(tmp_path).st_dev == os.stat("/dev/shm").st_dev:
+        pytest.skip("the temporary directory is on tmpfs")
+    with pytest.raises(OSError, match=r"DAX|persistent|pmem") as caught:
+        ts.open(tmp_path / "run.shelf", tier="pmem")
+    check(caught, ts.NotDaxError, "not_dax", OSError)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"size": "1G"},
+        {"size": "lots"},
+        {"size": 0},
+        {"mode": "rw"},
+        {"mode": None},
+        {"tier": "tape"},
+        {"verify": True},
+        {"progress": 3},
+        {"block": ts.BlockOptions(buffer="3 furlongs")},
+        {"block": ts.BlockOptions(queue_depth=0)},
+        {"block": ts.BlockOptions(buffer=1000), "tier": "block"},
+    ],
+    ids=str,
+)
+def test_bad_arguments(tmp_path: pathlib.Path, options: "dict[str, object]") -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        ts.open(tmp_path / "run.shelf", **options)  # type: ignore[arg-type]
+    check(caught, ts.BadArgument, "bad_argument", ValueError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_read_only_file(made: pathlib.Path) -> None:
+    made.chmod(0o444)
+    made.parent.chmod(0o755)
+
+    def body() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)  # root may write anything
+        if not os.access(made, os.R_OK):
+            os._exit(77)
+        with pytest.raises(PermissionError) as caught:
+            ts.open(made, mode="r+")
+        check(caught, ts.ReadOnlyError, "read_only", PermissionError)
+
+    if in_child(body) == 77:
+        pytest.skip("the temporary directory is not open to others")
+
+
+def test_shutil_copies_are_shelves_of_their_own(made: pathlib.Path, place: Place) -> None:
+    copy = made.with_name("copy.shelf")
+    shutil.copy(made, copy)
+    with ts.open(made, tier=place[1]), ts.open(copy, tier=place[1]) as other:
+        assert other.step == 2
