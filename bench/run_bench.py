@@ -101,7 +101,7 @@ def full_mapped(settings: Settings) -> Iterator[Row]:
 def fio_seconds(path: Path, size: int) -> float:
     """One pass over the file as the shelf writes: io_uring, O_DIRECT, one fdatasync at the end."""
     command = ["fio", "--name=limit", f"--filename={path}", f"--size={size}", "--rw=write"]
-    command += ["--ioengine=io_uring", "--direct=1", "--bs=4M", "--iodepth=8", "--fixedbufs=1"]
+    command += ["--ioengine=io_uring", "--direct=1", "--bs=2M", "--iodepth=16", "--fixedbufs=1"]
     command += ["--registerfiles=1", "--end_fsync=1", "--overwrite=1", "--output-format=json"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     job = json.loads(done.stdout)["jobs"][0]
@@ -112,7 +112,7 @@ def fio_seconds(path: Path, size: int) -> float:
 
 def full_block(settings: Settings) -> Row:
     figure = f"assign + persist of {settings.bytes >> 20} MiB"
-    unit = "of fio, 4 MiB x 8, one fdatasync"
+    unit = "of fio, 2 MiB x 16, one fdatasync"
     if subprocess.run(["sh", "-c", "command -v fio"], stdout=subprocess.DEVNULL).returncode:
         return Row(figure, "block", None, 0.90, True, unit, "fio is not installed")
     command = program(settings, "bench_commit", "block", "--dir", str(settings.block))

@@ -44,16 +44,16 @@ class BlockOptions:
     direct       False: write through the page cache instead of O_DIRECT
     """
 
-    buffer: int | str = "4MiB"
-    queue_depth: int = 8
+    buffer: int | str = "2MiB"
+    queue_depth: int = 16
     io_uring: bool = True
     direct: bool = True
 
     def _tuning(self) -> _core.BlockTuning:
         tuning = _core.BlockTuning()
         tuning.buffer_bytes = parse_size(self.buffer, "buffer")
-        if not 0 < operator.index(self.queue_depth) < 1 << 16:
-            raise BadArgument(f"queue_depth={self.queue_depth} is out of range", "Use 1 to 256.")
+        if not 0 < operator.index(self.queue_depth) <= 1024:
+            raise BadArgument(f"queue_depth={self.queue_depth} is out of range", "Use 1 to 1024.")
         tuning.queue_depth = self.queue_depth
         tuning.io_uring = self.io_uring
         tuning.direct = self.direct
