@@ -22,13 +22,16 @@ class FaultWalk {
     const std::vector<std::uint64_t> pages = pages_read();
     for (const std::uint64_t page : pages) {
       for (const Damage damage : {Damage::flip_bit, Damage::zero_page}) {
-        with({{page, damage}}, !scene_.settled);
+        with({{page, damage, rng_.below(8)}}, !scene_.settled);
       }
     }
     for (std::size_t a = 0; a < pages.size(); ++a) {
       for (std::size_t b = a + 1; b < pages.size(); ++b) {
         const Damage damage = rng_.one_in(4) ? Damage::zero_page : Damage::flip_bit;
-        with({{pages[a], damage}, {pages[b], damage}}, true);
+        // Never the same bit in both copies: then they agree, and no second copy can tell.
+        const std::uint64_t bit = rng_.below(8);
+        const std::uint64_t other = (bit + 1 + rng_.below(7)) % 8;
+        with({{pages[a], damage, bit}, {pages[b], damage, other}}, true);
       }
     }
   }
@@ -37,6 +40,7 @@ class FaultWalk {
   struct Fault {
     std::uint64_t page;
     Damage damage;
+    std::uint64_t bit = 0;  // of a byte, for a flip
   };
 
   Shelf open(Log& log, ReadSet* reads) {
@@ -69,9 +73,10 @@ class FaultWalk {
   void apply(const Fault& fault) {
     static constexpr std::array<std::byte, kPageBytes> zeros = {};
     if (fault.damage == Damage::zero_page) return disk_.write(fault.page, zeros);
-    // Half of the flips hit the head of the page, where most structs keep their fields.
-    const std::uint64_t at = fault.page + rng_.below(rng_.one_in(2) ? 64 : kPageBytes);
-    const std::array flipped = {disk_.bytes()[at] ^ (std::byte{1} << rng_.below(8))};
+    // Structs keep their fields at the head of the page, and roots their version word first of all.
+    constexpr std::array<std::uint64_t, 4> ranges = {8, 64, kPageBytes, kPageBytes};
+    const std::uint64_t at = fault.page + rng_.below(ranges[rng_.below(ranges.size())]);
+    const std::array flipped = {disk_.bytes()[at] ^ (std::byte{1} << fault.bit)};
     disk_.write(at, flipped);
   }
 

@@ -11,9 +11,11 @@ std::span<std::byte> chunk_scratch() {
   return {buffer.get(), kChunkBytes};
 }
 
-std::span<const std::byte> fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned slot,
-                                       std::uint64_t chunk, std::span<std::byte> scratch) {
-  const Extent extent{tensor.chunk_at(slot, chunk), tensor.chunk_bytes(chunk)};
+std::span<const std::byte> fetch_chunks(Medium& medium, const StoredTensor& tensor, unsigned slot,
+                                        std::uint64_t chunk, std::uint64_t count,
+                                        std::span<std::byte> scratch) {
+  const std::uint64_t size = (count - 1) * kChunkBytes + tensor.chunk_bytes(chunk + count - 1);
+  const Extent extent{tensor.chunk_at(slot, chunk), size};
   if (const auto bytes = medium.view(extent); !bytes.empty()) return bytes;
   const auto bytes = scratch.first(extent.size_bytes);
   medium.read(extent.at, bytes);
@@ -22,7 +24,7 @@ std::span<const std::byte> fetch_chunk(Medium& medium, const StoredTensor& tenso
 
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                   unsigned slot, std::uint64_t chunk) {
-  const auto bytes = fetch_chunk(medium, tensor, slot, chunk, chunk_scratch());
+  const auto bytes = fetch_chunks(medium, tensor, slot, chunk, 1, chunk_scratch());
   return hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == tensor.sums[slot][chunk];
 }
 

@@ -15,10 +15,11 @@ namespace tensorshelf {
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                   unsigned slot, std::uint64_t chunk);
 
-// The chunk, unchecked: in place where the medium is mapped, else read into `scratch` (of at least
-// kChunkBytes).
-std::span<const std::byte> fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned slot,
-                                       std::uint64_t chunk, std::span<std::byte> scratch);
+// `count` neighbouring chunks, unchecked: in place where the medium is mapped, else read into
+// `scratch`, which is large enough for them.
+std::span<const std::byte> fetch_chunks(Medium& medium, const StoredTensor& tensor, unsigned slot,
+                                        std::uint64_t chunk, std::uint64_t count,
+                                        std::span<std::byte> scratch);
 
 // A buffer of one chunk, of the calling thread.
 std::span<std::byte> chunk_scratch();

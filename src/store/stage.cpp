@@ -16,6 +16,8 @@
 namespace tensorshelf {
 namespace {
 
+constexpr std::uint64_t kForwardChunks = 8;  // read at once, at most
+
 std::span<const std::byte> zero_chunk() {
   static const auto zeros = std::make_unique<std::byte[]>(kChunkBytes);
   return {zeros.get(), kChunkBytes};
@@ -136,26 +138,43 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
   staged_now_ += bytes.size();
 }
 
-// Brings the rest of the working slot up to date: chunks that nobody assigned since the slot was
-// last current. The copy is checked against the recorded checksum, for rot must not be made good.
-void Store::complete(StoredTensor& tensor) {
-  if (tensor.missing.empty() || planted(Bug::copy_forward_left_out)) return;
-  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
-    if (!tensor.missing.contains(chunk)) continue;
+// Copies neighbouring chunks from the committed slot to the working one. Each copy is checked
+// against the recorded checksum, for rot must not be made good.
+void Store::copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
+                         std::span<std::byte> scratch) {
+  const unsigned from = *tensor.committed;
+  const auto bytes = fetch_chunks(*medium_, tensor, from, first, count, scratch);
+  for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const std::uint64_t size = tensor.chunk_bytes(chunk);
-    if (!tensor.committed) {
-      write_chunk(tensor, chunk, zero_chunk().first(size));
-      continue;
-    }
-    const unsigned from = *tensor.committed;
-    const auto bytes = fetch_chunk(*medium_, tensor, from, chunk, chunk_scratch());
     const std::uint64_t expected = tensor.sums[from][chunk];
-    write_chunk(tensor, chunk, bytes);
+    write_chunk(tensor, chunk, bytes.subspan((chunk - first) * kChunkBytes, size));
     if (tensor.sums[tensor.working()][chunk] != expected) {
       tensor.missing.insert(chunk);
       throw_damaged(tensor, from, chunk);
     }
     counters_.forward += size;
+  }
+}
+
+// Brings the rest of the working slot up to date: chunks that nobody assigned since the slot was
+// last current. A run of them is read at once, which is what drives are fast at.
+void Store::complete(StoredTensor& tensor) {
+  if (tensor.missing.empty() || planted(Bug::copy_forward_left_out)) return;
+  std::unique_ptr<std::byte[]> scratch;
+  const std::uint64_t chunks = tensor.layout.chunk_count();
+  for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
+    if (!tensor.missing.contains(chunk)) continue;
+    if (!tensor.committed) {
+      write_chunk(tensor, chunk, zero_chunk().first(tensor.chunk_bytes(chunk)));
+      continue;
+    }
+    std::uint64_t end = chunk + 1;
+    while (end < chunks && end - chunk < kForwardChunks && tensor.missing.contains(end)) ++end;
+    const std::uint64_t room =
+        promises_.mapped ? 0 : std::min(chunks, kForwardChunks) * kChunkBytes;
+    if (!scratch && room > 0) scratch.reset(new std::byte[room]);
+    copy_forward(tensor, chunk, end - chunk, {scratch.get(), room});
+    chunk = end - 1;
   }
 }
 
@@ -186,7 +205,7 @@ std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned s
                                                 std::uint64_t chunk, std::span<std::byte> scratch) {
   std::span<const std::byte> bytes;
   if (writable_) {
-    bytes = fetch_chunk(*medium_, tensor, slot, chunk, scratch);
+    bytes = fetch_chunks(*medium_, tensor, slot, chunk, 1, scratch);
     if (promises_.mapped && tensor.verified[slot].contains(chunk)) return bytes;
   } else {  // a writer elsewhere may reuse the slot: what was checked must be what is returned
     const auto copy = scratch.first(tensor.chunk_bytes(chunk));

@@ -75,6 +75,8 @@ class Store : public std::enable_shared_from_this<Store> {
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
   void merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                    std::uint64_t offset);
+  void copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
+                    std::span<std::byte> scratch);
   void complete(StoredTensor& tensor);
   std::optional<unsigned> slot_of(const StoredTensor& tensor, std::uint64_t chunk,
                                   bool committed) const;
