@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,10 +60,11 @@ class Shelf:
     def __init__(self, path: Path, tier: str, array: np.ndarray) -> None:
         self.shelf = ts.open(path, mode="w", tier=tier)
         self.shelf["w"] = array
+        self.w = self.shelf["w"]
         self.shelf.persist()
 
     def __call__(self, array: np.ndarray) -> None:
-        self.shelf["w"][...] = array
+        self.w[...] = array
         self.shelf.persist()
 
 
@@ -169,6 +171,7 @@ def draw(media: dict[str, dict[int, dict[str, float]]], path: Path) -> None:
 
 
 def run(mapped: Path, block: Path, quick: bool) -> dict[str, object]:
+    warnings.simplefilter("ignore", ts.TierWarning)  # the table names the media
     media: dict[str, dict[int, dict[str, float]]] = {}
     sizes = SIZES[:3] if quick else SIZES
     for title, directory, tier in (

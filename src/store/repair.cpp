@@ -41,30 +41,44 @@ void repair_copies(Medium& medium, const format::Seeds& seeds, const ShelfHead& 
   }
 }
 
-// The counter's two copies are never under way together: one of them is always whole.
+namespace {
+
+void write_incarnation(Medium& medium, const format::Seeds& seeds, unsigned copy,
+                       std::uint64_t incarnation) {
+  write_page(medium, format::incarnation_at(copy),
+             format::encode_incarnation(incarnation, seeds, copy));
+  // I10: no one can take our number for theirs. Also: the repairs are durable, and never are both
+  // copies under way together.
+  if (!planted(Bug::incarnation_not_durable)) medium.barrier();
+}
+
+}  // namespace
+
+// The two copies are written in turn, one at each open, so that they differ by one at most and the
+// larger is the last number given out. A damaged copy may have held one more than the other does:
+// that number is skipped, and both are written (I5).
 std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds, const RootScan& scan) {
-  std::uint64_t floor = 0;
-  for (const Root& root : scan.candidates()) floor = std::max(floor, root.incarnation);
+  std::uint64_t last = 0;
+  for (const Root& root : scan.candidates()) last = std::max(last, root.incarnation);
   std::array<std::optional<std::uint64_t>, kCopies> found;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     found[copy] =
         format::read_incarnation(read_page(medium, format::incarnation_at(copy)), seeds, copy);
+    last = std::max(last, found[copy].value_or(0));
   }
   if (!found[0] && !found[1]) {
     throw Error(Errc::corrupt, "both copies of the incarnation record are damaged",
                 "Open with mode \"r\" and export; writing could not be fenced.");
   }
-  const std::uint64_t last = std::max({found[0].value_or(0), found[1].value_or(0), floor});
-  if (found[1] != last) {
-    write_page(medium, format::incarnation_at(1), format::encode_incarnation(last, seeds, 1));
-    medium.barrier();  // before copy 0 is under way, copy 1 knows all that was given out (I5)
+  const unsigned older = found[0].value_or(0) <= found[1].value_or(0) ? 0 : 1;
+  if (found[older]) {
+    const std::uint64_t mine = planted(Bug::incarnation_not_bumped) ? last : last + 1;
+    write_incarnation(medium, seeds, older, mine);
+    return mine;
   }
-  const std::uint64_t mine = planted(Bug::incarnation_not_bumped) ? last : last + 1;
-  write_page(medium, format::incarnation_at(0), format::encode_incarnation(mine, seeds, 0));
-  // I10: no one can take our number for theirs; and the repairs are durable
-  if (!planted(Bug::incarnation_not_durable)) medium.barrier();
-  write_page(medium, format::incarnation_at(1), format::encode_incarnation(mine, seeds, 1));
-  medium.barrier();  // nor may the next open find both copies still under way
+  const std::uint64_t mine = last + 2;
+  write_incarnation(medium, seeds, older, mine);
+  write_incarnation(medium, seeds, 1 - older, mine);
   return mine;
 }
 
