@@ -112,23 +112,23 @@ std::vector<Root> RootScan::candidates() const {
   return found;
 }
 
-bool RootScan::explains(unsigned home, unsigned copy, std::uint64_t newest) const {
-  if (roots[home][copy]) return true;  // whole, and not newer than `newest`
-  const std::uint64_t word = words[home][copy];
+bool RootScan::clears_home(unsigned home, std::uint64_t newest) const {
   const std::uint64_t next = newest + 1;
-  if (home != next % kSlots || word == 0) return false;
-  return next < kSlots ? word == format::kUnusedHomeWord
-                       : format::word_version(word) + kSlots == next;
+  unsigned old_words = 0;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    if (roots[home][copy]) return true;  // whole, and not newer than `newest`
+    const std::uint64_t word = words[home][copy];
+    if (home != next % kSlots || word == 0) continue;
+    if (next < kSlots && word == format::kUnusedHomeWord) return true;
+    old_words += format::word_version(word) + kSlots == next;
+  }
+  return old_words == kCopies;  // one may be a newer word with a flipped bit
 }
 
 bool RootScan::damage_beyond(std::uint64_t newest) const {
   for (unsigned home = 0; home < kSlots; ++home) {
     if (home == newest % kSlots) continue;  // the good copy there tells all
-    bool explained = false;
-    for (unsigned copy = 0; copy < kCopies; ++copy) {
-      explained = explained || explains(home, copy, newest);
-    }
-    if (!explained) return true;
+    if (!clears_home(home, newest)) return true;
   }
   return false;
 }

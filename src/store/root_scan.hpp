@@ -42,7 +42,7 @@ struct RootScan {
  private:
   // Innocent: an older root, or what an attempt at `newest` + 1 leaves when it stops before the
   // flip, a body under the word that lay there before.
-  bool explains(unsigned home, unsigned copy, std::uint64_t newest) const;
+  bool clears_home(unsigned home, std::uint64_t newest) const;
 };
 
 RootScan scan_roots(Medium& medium, const format::Seeds& seeds);
