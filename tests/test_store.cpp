@@ -258,6 +258,74 @@ TEST_CASE("a lease pins its slot: no write touches it, and the error says so") {
   CHECK(std::equal(expected.begin(), expected.end(), view->bytes().begin()));
 }
 
+TEST_CASE("a handle to an erased tensor never shows what came to lie in its slots") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  auto dead = make(shelf, "dead", 4096);
+  dead.write(pattern(4096, 1));
+  shelf.persist();
+  CHECK((value(dead, true) == pattern(4096, 1)));
+  shelf.erase("dead");
+  CHECK((value(dead, true) == pattern(4096, 1)));  // still the committed version
+  shelf.persist();
+  for (int i = 0; i < 8; ++i) {
+    make(shelf, ("other" + std::to_string(i)).c_str(), 4096).write(pattern(4096, 7));
+  }
+  shelf.persist();
+  CHECK(code_of([&] { value(dead, true); }) == Errc::unknown_name);
+  CHECK(code_of([&] { dead.lease_committed(); }) == Errc::unknown_name);
+  CHECK(code_of([&] { value(dead); }) == Errc::unknown_name);
+}
+
+TEST_CASE("a refused create sets nothing aside") {
+  Bench bench(16 * kMiB);
+  Shelf shelf = bench.open();
+  make(shelf, "w", kMiB).write(pattern(kMiB, 1));
+  shelf.persist();
+  const std::uint64_t capacity = shelf.info().capacity_bytes;
+  const std::uint64_t free = shelf.info().free_bytes;
+  for (const std::int64_t size : {std::int64_t{9} << 20, std::int64_t{1} << 40}) {
+    CHECK(code_of([&] { make(shelf, "big", size); }) == Errc::full);
+  }
+  CHECK(shelf.info().capacity_bytes == capacity);
+  CHECK(shelf.info().free_bytes == free);
+  make(shelf, "fits", 5 * kMiB).write(pattern(kMiB, 2));
+  CHECK(shelf.persist().version == 2);
+}
+
+TEST_CASE("a reader beside a writer gets the version it opened, or is told that it is gone") {
+  Bench bench;
+  Shelf writer = bench.open();
+  auto w = make(writer, "w", kMiB);
+  w.write(pattern(kMiB, 1));
+  writer.persist();
+  for (const Verify verify : {Verify::on_load, Verify::never}) {
+    w.write(pattern(kMiB, 2));
+    const std::uint64_t version = writer.persist().version;
+    Shelf reader = bench.open(Mode::read, verify);
+    CHECK(reader.info().version == version);
+    CHECK((value(*reader.find("w")) == pattern(kMiB, 2)));
+    make(writer, verify == Verify::never ? "big" : "huge", 8 * kMiB);  // the medium grows meanwhile
+    w.write(pattern(kMiB, 3));
+    writer.persist();
+    CHECK((value(*reader.find("w")) == pattern(kMiB, 2)));  // its slot is not yet used again
+    w.write(pattern(kMiB, 4));
+    CHECK(code_of([&] { value(*reader.find("w")); }) == Errc::stale);
+    CHECK((value(*bench.open(Mode::read, verify).find("w")) == pattern(kMiB, 3)));
+    writer.persist();
+  }
+}
+
+TEST_CASE("without a step, the last one stated stays") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  CHECK_FALSE(shelf.persist().step);
+  CHECK(shelf.persist(50).step == 50U);
+  CHECK(shelf.persist().step == 50U);
+  shelf.close();
+  CHECK(bench.open().info().step == 50U);
+}
+
 TEST_CASE("errors of use name themselves") {
   Bench bench;
   Shelf shelf = bench.open();

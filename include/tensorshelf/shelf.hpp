@@ -200,7 +200,8 @@ class Shelf {
   std::vector<std::string> names() const;  // sorted
 
   // Commits everything assigned, created and erased since the last one, as one version. With no
-  // change it still commits, so that a step can be recorded.
+  // change it still commits, so that a step can be recorded. Without a step, the last one stated
+  // stays.
   Commit persist(std::optional<std::uint64_t> step = {});
   // The same in the background: returns when the next version is closed to further writes, which
   // wait until it is durable. A failure is thrown by the future, and by the next call besides.

@@ -48,7 +48,8 @@ def _draw(branches: dict[str, Branch], indent: str) -> list[str]:
     lines = []
     for i, (part, branch) in enumerate(branches.items()):
         last = i == len(branches) - 1
-        text = "  ".join([part, *(_layout(tensor) for tensor in branch.tensors)])
+        shown = part if part.isprintable() else repr(part)
+        text = "  ".join([shown, *(_layout(tensor) for tensor in branch.tensors)])
         lines.append(f"{indent}{'└── ' if last else '├── '}{text}")
         lines += _draw(branch.branches, indent + ("    " if last else "│   "))
     return lines

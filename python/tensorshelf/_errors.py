@@ -115,8 +115,8 @@ class NameTaken(ShelfError, ValueError):
     code = "name_taken"
 
 
-class BadArgument(ShelfError, ValueError):
-    """A size text, mode, tier or option that cannot be read."""
+class BadArgument(ShelfError, ValueError, TypeError):
+    """A size text, mode, tier, step or option that cannot be read."""
 
     code = "bad_argument"
 

@@ -2,108 +2,62 @@
 
 The store orders single writes. One assignment may be several (a value converted in blocks, or a
 part that is read, changed and written back), and must not be cut in two by another thread's
-persist() or lose another thread's update. So assignments hold the gate together, each tensor is
-assigned by one thread at a time, and persist() holds the gate alone.
+persist() or lose another thread's update. So an assignment holds the stripe of its tensor's name,
+and persist() holds every stripe.
+
+Nothing is counted, so nothing can be left counted: Ctrl-C may strike between any two steps of
+Python code, but not between taking a lock of the interpreter's own and entering its with block,
+nor between leaving the block and releasing it. All locks here are held by such blocks alone.
 """
 
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tensorshelf._errors import UnsupportedError
 
+_T = TypeVar("_T")
+
 
 class Gate:
-    """Shared by assignments, exclusive to persist(). Re-entrant within a thread."""
+    """Shared by assignments to tensors of different stripes, exclusive to persist()."""
+
+    __slots__ = ("_door", "_owned", "_pid", "_stripes")
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._assigning: dict[int, int] = {}  # thread -> how deep
-        self._persisting: int | None = None
-        self._tensors: dict[str, threading.RLock] = {}
+        # persist() holds the door while it collects the stripes, so that no stream of assignments
+        # can keep it waiting; an assignment only passes through.
+        self._door: Any = threading.RLock()
+        self._stripes: tuple[Any, ...] = tuple(threading.RLock() for _ in range(8))
+        self._owned = tuple(lock._is_owned for lock in (self._door, *self._stripes))
         self._pid = os.getpid()
 
-    def assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Held while the tensor is being assigned."""
+    def assigning(self, name: str) -> contextlib.AbstractContextManager[Any]:
+        """To be entered at once, and held while the tensor is being assigned."""
         if os.getpid() != self._pid:  # a forked child: the store refuses, the locks may be held
             return contextlib.nullcontext()
-        return _Assigning(self, name)
+        self._refuse_inside("a tensor was assigned")
+        with self._door:
+            pass
+        stripe: contextlib.AbstractContextManager[Any] = self._stripes[hash(name) & 7]
+        return stripe
 
-    def _enter(self, name: str) -> threading.RLock:
-        """Counts this thread in, and gives the tensor's own lock."""
-        me = threading.get_ident()
-        with self._changed:
-            while me not in self._assigning and self._persisting not in (None, me):
-                self._changed.wait()
-            self._assigning[me] = self._assigning.get(me, 0) + 1
-            tensor = self._tensors.get(name)
-            if tensor is None:
-                tensor = self._tensors[name] = threading.RLock()
-            return tensor
-
-    def _leave(self) -> None:
-        me = threading.get_ident()
-        with self._changed:
-            self._assigning[me] -= 1
-            if not self._assigning[me]:
-                del self._assigning[me]
-                self._changed.notify_all()
-
-    @contextlib.contextmanager
-    def persisting(self) -> Iterator[None]:
-        """Held until the next version is closed to further assignments."""
+    def alone(self, body: Callable[[], _T]) -> _T:
+        """Calls the body while no assignment is under way, here or in another thread."""
         if os.getpid() != self._pid:
-            yield
-            return
-        me = threading.get_ident()
-        with self._changed:
-            if me in self._assigning or self._persisting == me:
+            return body()
+        self._refuse_inside("persist() was called")
+        s = self._stripes
+        with self._door, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]:
+            return body()
+
+    def _refuse_inside(self, what: str) -> None:
+        """Raises where this thread is inside already: it would see, or overwrite, half a value."""
+        for owned in self._owned:
+            if owned():
                 raise UnsupportedError(
-                    "persist() was called from inside an assignment of the same thread",
-                    "In a signal handler, set a flag, and persist in the main loop.",
+                    f"{what} from inside an assignment or a persist() of the same thread",
+                    "In a signal handler, set a flag, and do it in the main loop.",
                 )
-            while self._persisting is not None:
-                self._changed.wait()
-            self._persisting = me
-            try:
-                while self._assigning:
-                    self._changed.wait()
-            except BaseException:
-                self._release()
-                raise
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._release()
-
-    def forget(self, name: str) -> None:
-        """Drops what is kept for a tensor that was deleted."""
-        self._tensors.pop(name, None)
-
-    def _release(self) -> None:
-        self._persisting = None
-        self._changed.notify_all()
-
-
-class _Assigning:
-    """One assignment; a class, for a generator would cost as much as a small tensor's copy."""
-
-    __slots__ = ("_gate", "_name", "_tensor")
-
-    def __init__(self, gate: Gate, name: str) -> None:
-        self._gate = gate
-        self._name = name
-
-    def __enter__(self) -> None:
-        self._tensor = self._gate._enter(self._name)
-        try:
-            self._tensor.acquire()
-        except BaseException:  # Ctrl-C while waiting
-            self._gate._leave()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self._tensor.release()
-        self._gate._leave()

@@ -58,13 +58,20 @@ class Info:
             ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
             (
                 "opened",
-                f"for {'writing' if self.writable else 'reading'}, {self.incarnation} times",
+                f"for {'writing' if self.writable else 'reading'}; "
+                f"{self.incarnation} time{'' if self.incarnation == 1 else 's'} for writing so far",
             ),
             ("medium", f"{promises.medium}: {promises.detail}"),
-            ("survives", promises.survives),
+            ("survives", _survives(promises)),
             *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
         ]
         return "\n".join(f"{label:<9} {text}" for label, text in rows)
+
+
+def _survives(promises: Promises) -> str:
+    if promises.medium == "block" and promises.survives == "power loss":
+        return "power loss, if the drive honours flushes"
+    return promises.survives
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ def checked(name: object) -> str:
 def unknown(name: str, names: Iterable[str], *, attribute: bool = False) -> NoReturn:
     """Raises for a name that is not there, suggesting one that is."""
     near = difflib.get_close_matches(name, list(islice(names, _LOOKED_THROUGH)), n=1)
-    what = f"no tensor '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
+    what = f"no tensor {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
     kind = UnknownAttribute if attribute else UnknownName
-    raise kind(what, "" if near else "list(shelf) gives the names there are")
+    raise kind(what, "The names there are: list(shelf).")
 
 
 def reserved(name: str) -> NoReturn:

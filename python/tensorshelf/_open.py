@@ -31,6 +31,7 @@ _VERIFY = {
     "load": _core.Verify.on_load,
     "open": _core.Verify.on_open,
 }
+_ORDINARY = "The drive may have a volatile write cache"  # as nearly all have: for info() alone
 _warned: set[str] = set()
 
 
@@ -52,11 +53,9 @@ class BlockOptions:
     def _tuning(self) -> _core.BlockTuning:
         tuning = _core.BlockTuning()
         tuning.buffer_bytes = parse_size(self.buffer, "buffer")
-        if not 0 < operator.index(self.queue_depth) <= 1024:
-            raise BadArgument(f"queue_depth={self.queue_depth} is out of range", "Use 1 to 1024.")
-        tuning.queue_depth = self.queue_depth
-        tuning.io_uring = self.io_uring
-        tuning.direct = self.direct
+        tuning.queue_depth = _queue_depth(self.queue_depth)
+        tuning.io_uring = bool(self.io_uring)
+        tuning.direct = bool(self.direct)
         return tuning
 
 
@@ -83,8 +82,9 @@ def open(
     block     tuning of the block medium
 
     Opening is recovering: it gives the last version that persist() returned from, or the one that
-    was in flight, and logs which (logger "tensorshelf"). Where the medium does less than it could,
-    a TierWarning says once what to change.
+    was in flight, and logs which (logger "tensorshelf"). Mode "w" destroys what was there at once,
+    before anything is persisted. The cap of ``size`` holds for this opening; it is not stored.
+    Where the medium does less than it could, a TierWarning says once what to change.
 
     Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,
     CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, BadArgument or IoError.
@@ -93,10 +93,15 @@ def open(
     native_tier = _choice("tier", tier, _TIERS)
     native_verify = _choice("verify", verify, _VERIFY)
     cap = 0 if size is None else parse_size(size)
+    if block is not None and not isinstance(block, BlockOptions):
+        raise BadArgument(
+            f"block={block!r} is not a BlockOptions", "Use tensorshelf.BlockOptions(...)."
+        )
     tuning = (block or BlockOptions())._tuning()
+    native_path = _path(path)
     with reporter(progress, "verifying") as report:
         core = _core.Shelf.open(
-            path=os.fsencode(path),
+            path=native_path,
             mode=native_mode,
             tier=native_tier,
             max_size_bytes=cap,
@@ -109,6 +114,26 @@ def open(
     return shelf
 
 
+def _path(path: str | os.PathLike[str]) -> bytes:
+    try:
+        native = os.fsencode(path)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise BadArgument(f"path={path!r} is not a path", "Use a str or a pathlib.Path.") from error
+    if b"\0" in native:
+        raise BadArgument(f"path={path!r} holds a NUL character", "Remove it.")
+    return native
+
+
+def _queue_depth(given: int) -> int:
+    try:
+        depth = operator.index(given)
+    except TypeError:
+        raise BadArgument(f"queue_depth={given!r} is not a number", "Use 1 to 1024.") from None
+    if not 0 < depth <= 1024:
+        raise BadArgument(f"queue_depth={depth} is out of range", "Use 1 to 1024.")
+    return depth
+
+
 def _choice(what: str, given: str, known: dict[str, _T]) -> _T:
     try:
         return known[given]
@@ -119,6 +144,6 @@ def _choice(what: str, given: str, known: dict[str, _T]) -> _T:
 
 def _warn_of_fallbacks(notes: tuple[str, ...]) -> None:
     for note in notes:
-        if note not in _warned:
+        if note not in _warned and not note.startswith(_ORDINARY):
             _warned.add(note)
             warnings.warn(note, TierWarning, stacklevel=3)

@@ -5,6 +5,7 @@ import logging
 import operator
 import os
 import types
+import weakref
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -36,20 +37,33 @@ class Shelf(MutableMapping[str, Tensor]):
     to different tensors at once. A forked child may not use what it inherited (ForkedError).
     """
 
-    __slots__ = ("__weakref__", "_changed", "_core", "_gate", "_path", "_pid")
+    __slots__ = (
+        "__weakref__",
+        "_changed",
+        "_core",
+        "_edits",
+        "_gate",
+        "_path",
+        "_pid",
+        "_writable",
+    )
 
     _core: NativeShelf
     _changed: bool
+    _edits: dict[str, "weakref.ref[Array]"]
     _gate: Gate
     _path: str
     _pid: int
+    _writable: bool
 
     def __init__(self, core: NativeShelf) -> None:
         self._core = core
         self._gate = Gate()
         self._changed = False
+        self._edits = {}  # the arrays of edits under way
         self._pid = os.getpid()
         info = self.info()
+        self._writable = info.writable
         self._path = info.path
         _log_recovery(info)
         _exit.close_at_exit(self)
@@ -107,7 +121,6 @@ class Shelf(MutableMapping[str, Tensor]):
             _names.unknown(name, self)
         self._changed = True
         self._core.erase(name)
-        self._gate.forget(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.find(name) is not None
@@ -182,21 +195,20 @@ class Shelf(MutableMapping[str, Tensor]):
     def persist(self, step: int | None = None, *, wait: bool = True) -> Commit:
         """Makes everything assigned, created and deleted so far durable, as one version.
 
-        ``step`` is your own number, stored with the version. With ``wait=False`` it returns as
-        soon as the version is closed to further assignments and goes on in the background.
+        ``step`` is your own number, stored with the version; without one the last is kept. With
+        ``wait=False`` it returns as soon as the version is closed to further assignments and goes
+        on in the background.
         With no change it still makes a version, so that a step can be recorded. Raises IoError or
         ShelfFailed where the medium failed: the last version is then intact; reopen.
         """
-        number = None if step is None else operator.index(step)
-        if number is not None and not 0 <= number <= _LARGEST:
-            raise BadArgument(f"step={step} is out of range", "Use 0 to 2**63 - 1.")
-        with self._gate.persisting():
-            if wait:
-                commit = Commit(self._core.persist(number))
-            else:
-                commit = Commit(self._core.persist_async(number))
+        number = _step(step)
+
+        def commit() -> Commit:
+            closed = self._core.persist(number) if wait else self._core.persist_async(number)
             self._changed = False
-        return commit
+            return Commit(closed)
+
+        return self._gate.alone(commit)
 
     def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
         """Reads the durable version whole and checks every checksum; damage is told, not raised."""
@@ -293,6 +305,20 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def __reduce__(self) -> Any:
         raise TypeError("a Shelf is a handle and cannot be pickled; open it where it is needed")
+
+
+def _step(step: object) -> int | None:
+    if step is None:
+        return None
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArgument(
+            f"step={step!r} is not a whole number", "Use 0 to 2**63 - 1, or None."
+        ) from None
+    if not 0 <= number <= _LARGEST:
+        raise BadArgument(f"step={number} is out of range", "Use 0 to 2**63 - 1.")
+    return number
 
 
 def _lengths(shape: int | Sequence[int]) -> list[int]:

@@ -5,13 +5,14 @@ come out as read-only leases or copies, and go in by assignment.
 """
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tensorshelf import _core, _dtypes, _index, _write
 from tensorshelf._commit import Commit
 from tensorshelf._dtypes import Array
-from tensorshelf._errors import LayoutError, ShelfError
+from tensorshelf._errors import LayoutError, ReadOnlyError, ShelfError, UnsupportedError
 from tensorshelf._sources import ArraySource, Source, matches, source_of
 from tensorshelf._view import Committed, Readable, _plain
 
@@ -66,11 +67,18 @@ class Tensor(Readable, _core.TensorRef):
         found = _index.resolve(index, self.shape, self.itemsize)
         source = self._source(value)
         with self._writing():
+            self._overtake_edit()
             if found is not None:
                 _write.write_region(self._ref, found[0], self.dtype_name, source)
             else:
                 index = _plain(index)
                 _write.write_scattered(self._ref, self._copied(), index, self.dtype_name, source)
+
+    def __delitem__(self, index: Any) -> None:
+        raise LayoutError(
+            f"elements of {self.name!r} cannot be deleted: a tensor's shape is fixed",
+            f"For a new layout: shelf.replace({self.name!r}, value).",
+        )
 
     def copy_(self, src: Any, non_blocking: bool = False) -> "Tensor":
         """Assigns the whole tensor, as torch's ``copy_``; ``src`` may be reused on return.
@@ -93,14 +101,19 @@ class Tensor(Readable, _core.TensorRef):
     def edit(self) -> Iterator[Array]:
         """Gives a writable array of the current value; what changed is written back at the end.
 
-        Only 1 MiB chunks that differ are written. When the block raises, nothing is. The array is
-        read-only after the block, so that late changes are not lost silently.
+        Only 1 MiB chunks that differ are written. When the block raises, the edit is discarded
+        and nothing is written. The array is read-only after the block, so that late changes are
+        not lost silently. A tensor has one edit at a time, and one that was assigned within the
+        block keeps that assignment: the edit is discarded with UnsupportedError.
         """
-        values = self.numpy(copy=True)
-        yield values
-        with self._writing():
-            _write.write_changed(self._ref, values)
-        values.flags.writeable = False
+        values = self._begin_edit()
+        try:
+            yield values
+            with self._writing():
+                self._finish_edit(values)
+                _write.write_changed(self._ref, values)
+        finally:
+            values.flags.writeable = False
 
     # ---- used by the package
 
@@ -122,13 +135,46 @@ class Tensor(Readable, _core.TensorRef):
             mine = _dtypes.layout_text(self.dtype_name, self.shape)
             theirs = _dtypes.layout_text(source.name, source.shape)
             raise LayoutError(
-                f"'{self.name}' is {mine}, got {theirs}",
+                f"{self.name!r} is {mine}, got {theirs}",
                 f"For a new layout: shelf.replace({self.name!r}, value). "
                 f"To cast or broadcast: shelf[{self.name!r}][...] = value.",
             )
         with self._writing():
+            self._overtake_edit()
             whole = _index.whole(self.shape, self.itemsize)
             _write.write_region(self._ref, whole, self.dtype_name, source)
+
+    def _begin_edit(self) -> Array:
+        if not self._shelf._writable:
+            raise ReadOnlyError(
+                f"{self.name!r} cannot be edited: the shelf is open for reading only",
+                'Open it with mode="r+", or take .numpy(copy=True).',
+            )
+        edits = self._shelf._edits
+        with self._writing():
+            found = edits.get(self.name)
+            other = None if found is None else found()
+            if other is not None and other.flags.writeable:  # read-only once its block is left
+                raise UnsupportedError(
+                    f"{self.name!r} is being edited already, and one of the edits would be lost",
+                    "Leave the first edit() before the next.",
+                )
+            values = self.numpy(copy=True)
+            edits[self.name] = weakref.ref(values)
+        return values
+
+    def _overtake_edit(self) -> None:
+        """Lets an edit that is under way find out that the tensor has been assigned since."""
+        if self._shelf._edits:
+            self._shelf._edits.pop(self.name, None)
+
+    def _finish_edit(self, values: Array) -> None:
+        mine = self._shelf._edits.pop(self.name, None)
+        if mine is None or mine() is not values:
+            raise UnsupportedError(
+                f"{self.name!r} was assigned during its edit(), which is discarded",
+                "Change the array that edit() gave, or assign after the block.",
+            )
 
     def _source(self, value: Any) -> Source:
         """The value to assign; a copy where it is this tensor, whose lease would pin the slot."""
@@ -144,9 +190,9 @@ class Tensor(Readable, _core.TensorRef):
         try:
             info = self._ref._info()
         except ShelfError as error:
-            return f"<Tensor '{self.name}' {layout}, {error.code}>"
+            return f"<Tensor {self.name!r} {layout}, {error.code}>"
         state = f"version {info.version}" if info.version else "not persisted"
-        return f"<Tensor '{self.name}' {layout}, {state}{', dirty' if info.dirty else ''}>"
+        return f"<Tensor {self.name!r} {layout}, {state}{', dirty' if info.dirty else ''}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"'{self.name}' is a handle and cannot be pickled; use .numpy(copy=True)")
+        raise TypeError(f"{self.name!r} is a handle and cannot be pickled; use .numpy(copy=True)")

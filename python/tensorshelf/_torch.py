@@ -81,8 +81,9 @@ def _host_bytes(tensor: "torch.Tensor") -> Array:
     """The bytes of a non-empty tensor as flat uint8; in place for a contiguous CPU tensor."""
     import torch
 
-    resolved = tensor.cpu().resolve_conj().resolve_neg().contiguous()
-    flat: Array = resolved.reshape(-1).view(torch.uint8).numpy()
+    resolved = tensor.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    # A single element counts as contiguous whatever its stride; view() looks at the stride.
+    flat: Array = resolved.as_strided(resolved.shape, (1,)).view(torch.uint8).numpy()
     return flat
 
 

@@ -36,7 +36,7 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     try:
         _call(ufunc, method, inputs, {**kwargs, "out": targets})
     except TypeError as error:
-        raise LayoutError(f"'{written[0].name}': {error}", "Compute it apart.") from error
+        raise LayoutError(f"{written[0].name!r}: {error}", "Compute it apart.") from error
     for out, target in zip(outputs, targets, strict=True):
         if is_handle(out):
             out._assign(target)
@@ -79,5 +79,5 @@ def _target(out: Any, keeps_old: bool) -> Any:
     if not is_handle(out):
         return out
     if not hasattr(out, "_assign"):
-        raise ReadOnlyError(f"'{out.name}'.committed cannot be assigned", "Assign to the tensor.")
+        raise ReadOnlyError(f"{out.name!r}.committed cannot be assigned", "Assign to the tensor.")
     return out.numpy(copy=True) if keeps_old else np.empty_like(out.numpy())

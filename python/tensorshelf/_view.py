@@ -96,7 +96,7 @@ class Readable(NDArrayOperatorsMixin):
         lease = self._lease_now()
         if copy is False and self.nbytes and not lease.in_place:
             raise UnsupportedError(
-                f"the bytes of '{self.name}' cannot be lent: the medium is not mapped, the shelf "
+                f"the bytes of {self.name!r} cannot be lent: the medium is not mapped, the shelf "
                 "is open for reading only, or the tensor is assigned in part since persist()",
                 "Use numpy() or numpy(copy=True).",
             )
@@ -116,7 +116,7 @@ class Readable(NDArrayOperatorsMixin):
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self.size != 1:
-            raise ValueError(f"'{self.name}' has {self.size} elements; item() takes exactly one")
+            raise ValueError(f"{self.name!r} has {self.size} elements; item() takes exactly one")
         return self._public(self._copied().reshape(())).item()
 
     def __getitem__(self, index: Any) -> Any:
@@ -156,7 +156,7 @@ class Readable(NDArrayOperatorsMixin):
 
     def __index__(self) -> int:
         if self.shape or _dtypes.kind(self.dtype_name) not in "ui":
-            raise TypeError(f"only an integer tensor without axes is an index, not '{self.name}'")
+            raise TypeError(f"only an integer tensor without axes is an index, not {self.name!r}")
         return int(self.item())
 
     # ---- protocols
@@ -171,7 +171,7 @@ class Readable(NDArrayOperatorsMixin):
         if dtype is None or array.dtype == dtype:
             return array
         if copy is False:
-            raise ValueError(f"'{self.name}' is {self.dtype_name}: {dtype} needs a copy")
+            raise ValueError(f"{self.name!r} is {self.dtype_name}: {dtype} needs a copy")
         return array.astype(dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -284,4 +284,4 @@ class Committed(Readable):
         self._attach(ref, layout)
 
     def __repr__(self) -> str:
-        return f"<Committed '{self.name}' {_dtypes.layout_text(self.dtype_name, self.shape)}>"
+        return f"<Committed {self.name!r} {_dtypes.layout_text(self.dtype_name, self.shape)}>"

@@ -1,13 +1,16 @@
 """How things look, and progress."""
 
+import pathlib
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
 from conftest import OpenShelf
 
 import tensorshelf as ts
+from tensorshelf import _open
 
 
 def test_lines(shelf: ts.Shelf) -> None:
@@ -98,6 +101,8 @@ with warnings.catch_warnings(record=True) as seen:
         with ts.open({str(tmp_path)!r} + f"/{{i}}.shelf", tier="block",
                      block=ts.BlockOptions(direct=False, io_uring=False)) as shelf:
             notes = shelf.info().promises.notes
+notes = [n for n in notes if not n.startswith(ts._open._ORDINARY)]
+assert notes
 assert sorted(str(w.message) for w in seen) == sorted(notes), (seen, notes)
 assert all(w.category is ts.TierWarning for w in seen)
 assert all(w.filename == "<string>" for w in seen), seen
@@ -114,3 +119,16 @@ def test_block_options_reach_the_medium(tmp_path: object) -> None:
         np.testing.assert_array_equal(shelf.x, np.arange(1 << 20))
         assert "io_uring" not in shelf.info().promises.detail
         assert "pwrite" in shelf.info().promises.detail
+
+
+def test_what_nearly_every_drive_says_is_no_warning() -> None:
+    source = pathlib.Path(__file__).resolve().parents[2] / "src" / "media" / "block.cpp"
+    assert f'"{_open._ORDINARY}' in source.read_text("utf-8")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _open._warn_of_fallbacks((f"{_open._ORDINARY}: and so on",))
+
+
+def test_tree_keeps_odd_names_on_their_line(shelf: ts.Shelf) -> None:
+    shelf["a\nb"] = 1
+    assert shelf.tree().split("\n")[1:] == ["└── 'a\\nb'  int64[] 8 B"]

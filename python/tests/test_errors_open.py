@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from support import Place, check, in_child
@@ -149,3 +150,25 @@ def test_shutil_copies_are_shelves_of_their_own(made: pathlib.Path, place: Place
     shutil.copy(made, copy)
     with ts.open(made, tier=place[1]), ts.open(copy, tier=place[1]) as other:
         assert other.step == 2
+
+
+def test_nul_in_a_path(disk: pathlib.Path) -> None:
+    victim = disk / "victim"
+    victim.write_bytes(b"kept")
+    with pytest.raises(ts.BadArgument, match="NUL"):
+        ts.open(f"{victim}\0.bak", mode="w")
+    assert victim.read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        (3, {}),
+        ("x.shelf", {"block": {"direct": True}}),
+        ("x.shelf", {"block": ts.BlockOptions(queue_depth="two")}),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_of_another_type(disk: pathlib.Path, path: Any, options: Any) -> None:
+    with pytest.raises(ts.BadArgument) as caught:
+        ts.open(disk / path if isinstance(path, str) else path, **options)
+    check(caught, ts.BadArgument, "bad_argument", ValueError, TypeError)

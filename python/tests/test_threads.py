@@ -1,7 +1,9 @@
 """Threads: different tensors at once, one tensor without lost updates, persist() between."""
 
+import os
+import random
+import signal
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -103,33 +105,60 @@ def test_persist_inside_an_assignment_is_refused(shelf: ts.Shelf) -> None:
     shelf.persist()
 
 
-def test_gate_orders_assignments_and_persist() -> None:
+def test_gate_lets_persist_in_alone() -> None:
     gate = Gate()
     log: list[str] = []
-    inside = threading.Event()
-
-    def start(body: Callable[[], None]) -> threading.Thread:
-        thread = threading.Thread(target=body)
-        thread.start()
-        return thread
+    at_gate = threading.Event()
 
     def persist() -> None:
-        inside.set()
-        with gate.persisting():
-            log.append("persist")
-
-    def assign() -> None:
-        with gate.assigning("b"):
-            log.append("assign b")
+        at_gate.set()
+        gate.alone(lambda: log.append("persist"))
 
     with gate.assigning("a"):
-        persisting = start(persist)
-        inside.wait()
-        while gate._persisting is None:  # it has closed the gate and waits for us
-            pass
-        assigning = start(assign)
-        with gate.assigning("a"):  # re-entrant, and let through: we were inside already
-            log.append("still a")
-    persisting.join()
-    assigning.join()
-    assert log == ["still a", "persist", "assign b"]
+        thread = threading.Thread(target=persist)
+        thread.start()
+        at_gate.wait()
+        with pytest.raises(ts.UnsupportedError, match="inside an assignment"):
+            gate.assigning("b")
+        log.append("still a")
+    thread.join()
+    with pytest.raises(ts.UnsupportedError, match="signal handler"):
+        gate.alone(lambda: gate.assigning("a"))
+    with gate.assigning("b"):
+        log.append("b")
+    assert log == ["still a", "persist", "b"]
+
+
+def test_interrupts_leave_nothing_behind(shelf: ts.Shelf) -> None:
+    """Ctrl-C at any moment: the next assignment and persist() go on, from any thread."""
+    seed = int.from_bytes(os.urandom(4), "little")
+    print("seed", seed)
+    delay = random.Random(seed)
+    shelf.x = np.zeros((40, 50))
+    count = 0
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(300):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay.uniform(1e-5, 1e-3), 1.0)
+                while True:
+                    shelf.x[...] = count
+                    shelf.x[:, ::2] = count
+                    shelf.persist()
+            except KeyboardInterrupt:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                count += 1
+                shelf.x[0] = count  # within the handler, whose traceback holds the frames
+                shelf.persist(count)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert count == 300
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(shelf.x.fill_, -1).result()
+        assert pool.submit(shelf.persist, 301).result().step == 301
+    assert (shelf.x.numpy() == -1).all()

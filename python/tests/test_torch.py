@@ -177,3 +177,18 @@ def test_cuda_sources(shelf: ts.Shelf) -> None:
         assert same(shelf["x" + str(value.numel())].torch(), value)
         shelf["t" + str(value.numel())] = value.cuda().t()
         assert same(shelf["t" + str(value.numel())].torch(), value.t().contiguous())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
+def test_one_element_of_any_stride(shelf: ts.Shelf, dtype: "torch.dtype") -> None:
+    value = torch.arange(3, 11).to(dtype).reshape(1, 8)[:, 2]
+    assert value.stride() == (8,)
+    shelf.x = value
+    shelf.x[...] = value
+    assert same(shelf.x.torch(), torch.tensor([5], dtype=dtype))
+
+
+def test_one_lazily_negated_element(shelf: ts.Shelf) -> None:
+    value = torch.tensor([1 + 2j]).conj().imag
+    shelf.x = value
+    assert shelf.x.numpy().tolist() == [-2]

@@ -1,5 +1,6 @@
 """Writing: every index, casting, broadcasting, edit(), and what is moved for it."""
 
+import pathlib
 from collections.abc import Callable
 
 import numpy as np
@@ -261,3 +262,41 @@ def test_persist_of_a_tensor_is_the_shelfs(shelf: ts.Shelf) -> None:
     shelf.a, shelf.b = 1.0, 2.0
     commit = shelf.a.persist(step=3)
     assert (commit.version, shelf.step, shelf.b.dirty) == (1, 3, False)
+
+
+def test_second_edit_is_refused(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(4)
+    with shelf.x.edit() as outer:
+        outer[0] = 1
+        with pytest.raises(ts.UnsupportedError, match="edited already"), shelf.x.edit():
+            pass
+    assert shelf.x.numpy().tolist() == [1, 0, 0, 0]
+    with shelf.x.edit() as later:
+        later[1] = 2
+    assert shelf.x.numpy().tolist() == [1, 2, 0, 0]
+
+
+@pytest.mark.parametrize("how", ["part", "whole"])
+def test_assignment_during_an_edit_is_not_lost(shelf: ts.Shelf, how: str) -> None:
+    shelf.x = np.zeros(4)
+    with pytest.raises(ts.UnsupportedError, match="assigned during"), shelf.x.edit() as values:  # noqa: PT012
+        values[0] = 1
+        if how == "part":
+            shelf.x[1] = 5
+        else:
+            shelf.x = [0.0, 5.0, 0.0, 0.0]
+    assert shelf.x.numpy().tolist() == [0, 5, 0, 0]
+
+
+def test_edit_of_a_reader_fails_at_once(made: pathlib.Path, reopen: OpenShelf) -> None:
+    shelf = reopen(mode="r")
+    entered = False
+    with pytest.raises(ts.ReadOnlyError, match="open for reading"), shelf.w.edit():
+        entered = True
+    assert not entered
+
+
+def test_elements_cannot_be_deleted(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(4)
+    with pytest.raises(ts.LayoutError, match="shape is fixed"):
+        del shelf.x[0]

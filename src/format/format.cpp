@@ -105,7 +105,7 @@ std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& see
   const auto record = load<IncarnationRecord>(page);
   const auto expected = hash_bytes(std::as_bytes(std::span(&record.incarnation, 1)),
                                    seeds.page(incarnation_at(copy)));
-  if (record.checksum != expected) return std::nullopt;
+  if (record.checksum != expected || record.incarnation > kMaxCounter) return std::nullopt;
   return record.incarnation;
 }
 
@@ -123,6 +123,7 @@ std::optional<Root> read_root(const Page& page, const Seeds& seeds, unsigned hom
   }
   if (word_version(root.word) % kSlots != home) return std::nullopt;
   if (make_word(word_version(root.word), root.incarnation) != root.word) return std::nullopt;
+  if (root.incarnation > kMaxCounter || root.next_tensor_id > kMaxCounter) return std::nullopt;
   if (root.capacity_bytes < kHeapAt || root.capacity_bytes % kPageBytes != 0) return std::nullopt;
   if (root.directory_count > kRootDirectories) return std::nullopt;
   if (root.leaf_count > root.directory_count * kDirectoryRefs) return std::nullopt;

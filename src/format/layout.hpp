@@ -65,6 +65,9 @@ inline constexpr std::uint64_t kMaxVersion = (1ULL << kVersionBits) - 1;
 constexpr std::uint64_t make_word(std::uint64_t version, std::uint64_t incarnation) {
   return (incarnation << kVersionBits) | version;
 }
+// Counters stay far below the end of their range: a hostile file must not make one wrap.
+inline constexpr std::uint64_t kMaxCounter = 1ULL << 62;
+
 // In homes that were never used, so that they can be told from homes that were wiped.
 inline constexpr std::uint64_t kUnusedHomeWord = make_word(kMaxVersion, 0);
 constexpr std::uint64_t word_version(std::uint64_t word) { return word & kMaxVersion; }

@@ -39,7 +39,14 @@ int fill(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) {
     return allocated;
   }
   const int failed = staging.write_zeros(growth.from_bytes, growth.to_bytes - growth.from_bytes);
-  return failed != 0 ? failed : -backend.sync();
+  if (failed != 0) return failed;
+  if (const int result = backend.sync(); result < 0) {
+    // Whatever its number, a failed flush is no full disk: staged data may be gone with it (I8).
+    const Error error = transfer_error(growth.path, {"barrier (fdatasync)", 0, 0, result});
+    staging.fail(error);
+    throw Error(error);
+  }
+  return 0;
 }
 
 }  // namespace

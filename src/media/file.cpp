@@ -16,10 +16,12 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -147,6 +149,19 @@ fs::path temporary_name(const fs::path& target) {
          fmt::format("{}{}.{:016x}.tmp", temporary_prefix(target), ::getpid(), random);
 }
 
+// What temporary_name() puts behind the prefix, and nothing that a person would:
+// "4211.0123...ef.tmp".
+bool is_temporary(std::string_view suffix) {
+  const auto take = [&suffix](std::string_view allowed) {
+    const std::size_t length = std::min(suffix.find_first_not_of(allowed), suffix.size());
+    suffix.remove_prefix(length);
+    return length;
+  };
+  if (take("0123456789") == 0 || !suffix.starts_with('.')) return false;
+  suffix.remove_prefix(1);
+  return take("0123456789abcdef") == 16 && suffix == ".tmp";
+}
+
 // A creator that was killed leaves its temporary file behind, unlocked. Nobody can want it: its
 // name was random, and it is no shelf until it is published. Failing to remove it harms nothing.
 void remove_abandoned(const fs::path& target) {
@@ -155,7 +170,7 @@ void remove_abandoned(const fs::path& target) {
   for (fs::directory_iterator entry(parent_of(target), error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename().native();
-    if (!name.starts_with(prefix) || !name.ends_with(".tmp")) continue;
+    if (!name.starts_with(prefix) || !is_temporary(name.substr(prefix.size()))) continue;
     const int fd = ::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
     struct stat node {};

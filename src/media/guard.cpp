@@ -135,8 +135,13 @@ std::span<const std::byte> GuardedMedium::view(const Extent& extent) {
 }
 
 std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
+  if (size_bytes == 0) {  // a reader's file may have grown under its writer
+    const std::uint64_t now = state_->inner->reserve(0);
+    state_->size.store(now, std::memory_order_relaxed);
+    return now;
+  }
   const std::uint64_t size = state_->size.load(std::memory_order_relaxed);
-  if (size_bytes <= size) return size;  // asks only, or asks for what there is
+  if (size_bytes <= size) return size;
   state_->refuse_if_failed();
   const std::uint64_t grown = [&] {
     try {

@@ -110,7 +110,13 @@ void add_room(const ShelfFile& file, const FileSystem& system, const Extent& ext
     error = write_zeros(file.fd(), zeroed);
   }
   // The new size, too, must be durable before a root can name what lies in the new room (I1).
-  if (error == 0 && ::fsync(file.fd()) != 0) error = errno;
+  if (error == 0 && ::fsync(file.fd()) != 0) {  // no full disk, whatever its number (I8)
+    const int failed = errno;
+    throw Error(Errc::io,
+                fmt::format("{} cannot be synced: {}", file.path().native(),
+                            std::generic_category().message(failed)),
+                "Close it, check the device (dmesg), and open it again.", failed);
+  }
   if (error == 0) return;
   remove_room(file, old_size);
   throw_no_room(file, system, extent, error);

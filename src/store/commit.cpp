@@ -8,7 +8,7 @@
 //   6  publish   in memory: the working slots are the committed ones now
 //
 // The gate is closed throughout: no writer is inside, and every writer that was has drained its
-// own stores (I7). After a failure in 2 to 5 nobody knows what the medium holds, so the store
+// own stores (I7). After a failure in 2 to 6 nobody knows what the medium holds, so the store
 // commits no more until recovery has looked (I8).
 #include <fmt/format.h>
 
@@ -43,8 +43,7 @@ using format::Root;
 
 Commit Store::persist(std::optional<std::uint64_t> step) {
   check_writable();
-  gate_.close();
-  OpenGateAtExit open_gate(gate_);
+  const ClosedGate closed(*gate_);
   rethrow_background_error();
   check_writable();
   return commit(step);
@@ -52,25 +51,32 @@ Commit Store::persist(std::optional<std::uint64_t> step) {
 
 std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> step) {
   check_writable();
-  gate_.close();
+  gate_->close();  // here, and opened by the committing thread
+  bool handed_over = false;
   try {
     rethrow_background_error();
     check_writable();
-    background_ = std::async(std::launch::async, [this, step] {
-                    OpenGateAtExit open_gate(gate_);
-                    try {
-                      return commit(step);
-                    } catch (...) {
-                      std::lock_guard lock(failure_mutex_);
-                      background_error_ = std::current_exception();
-                      throw;
-                    }
-                  }).share();
+    std::packaged_task<Commit()> task([this, step] {
+      OpenGateAtExit open_gate(*gate_);
+      try {
+        return commit(step);
+      } catch (...) {
+        std::lock_guard lock(failure_mutex_);
+        background_error_ = std::current_exception();
+        throw;
+      }
+    });
+    auto future = task.get_future().share();
+    std::lock_guard lock(committer_mutex_);
+    if (committer_.joinable()) committer_.join();  // it opened the gate: nothing is left of it
+    std::jthread thread(std::move(task));
+    handed_over = true;
+    committer_ = std::move(thread);
+    return future;
   } catch (...) {
-    gate_.open();
+    if (!handed_over) gate_->open();
     throw;
   }
-  return background_;
 }
 
 Commit Store::commit(std::optional<std::uint64_t> step) {
@@ -82,11 +88,11 @@ Commit Store::commit(std::optional<std::uint64_t> step) {
   try {
     root = describe(dirty, step);
     seal(root);
+    publish(dirty, root);
   } catch (const std::exception& error) {
-    fail(error.what());
+    fail(error.what());  // also where only memory ran out: the medium may be ahead of us now
     throw;
   }
-  publish(dirty, root);
 
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   ++counters_.commits;
@@ -94,7 +100,7 @@ Commit Store::commit(std::optional<std::uint64_t> step) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
   Commit commit;
   commit.version = format::word_version(root.word);
-  commit.step = step;
+  if (root.step != format::kNoStep) commit.step = root.step;
   commit.data_bytes = staged_now_.exchange(0);
   commit.metadata_bytes = counters_.metadata - metadata_before;
   commit.seconds = std::chrono::duration<double>(elapsed).count();
@@ -125,7 +131,11 @@ void Store::stage_rest(const Tensors& dirty) {
 
 Root Store::describe(const Tensors& dirty, std::optional<std::uint64_t> step) {
   const std::uint64_t version = format::word_version(root_.word) + 1;
-  TENSORSHELF_ASSERT(version < format::kMaxVersion);
+  if (version >= format::kMaxVersion) {
+    throw Error(Errc::full,
+                fmt::format("version {} is the last that the format can count", version),
+                "Copy the tensors into a new shelf.");
+  }
   for (const auto& tensor : dirty) {
     const auto& layout = tensor->layout;
     const unsigned slot = tensor->working();
@@ -140,7 +150,7 @@ Root Store::describe(const Tensors& dirty, std::optional<std::uint64_t> step) {
   root.incarnation = opened_.incarnation;
   root.sequence = ++sequence_;
   root.word = format::make_word(version, root.incarnation);  // I5: no other attempt's
-  root.step = step.value_or(format::kNoStep);
+  root.step = step.value_or(root_.step);                     // the last one that was stated
   root.capacity_bytes =
       planted(Bug::capacity_not_recorded) ? root_.capacity_bytes : heap_->capacity_bytes();
   root.next_tensor_id = next_tensor_id_;

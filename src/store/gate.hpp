@@ -57,4 +57,16 @@ class WriterScope {
   CommitGate& gate_;
 };
 
+// Closes the gate for its lifetime.
+class ClosedGate {
+ public:
+  explicit ClosedGate(CommitGate& gate) : gate_(gate) { gate_.close(); }
+  ~ClosedGate() { gate_.open(); }
+  ClosedGate(const ClosedGate&) = delete;
+  ClosedGate& operator=(const ClosedGate&) = delete;
+
+ private:
+  CommitGate& gate_;
+};
+
 }  // namespace tensorshelf

@@ -50,10 +50,12 @@ void Heap::grow(std::uint64_t size) {
   capacity_bytes_ = now;
 }
 
-std::uint64_t Heap::take_or_grow(std::uint64_t size) {
+// `more` is what the caller will take next: where the medium must grow, it grows for all at once,
+// so that a refusal leaves it as it was.
+std::uint64_t Heap::take_or_grow(std::uint64_t size, std::uint64_t more) {
   auto at = free_.take(size);
   if (!at) {
-    grow(size);
+    grow(size + more);
     at = free_.take(size);
   }
   TENSORSHELF_ASSERT(at.has_value());
@@ -94,7 +96,8 @@ std::array<std::uint64_t, format::kSlots> Heap::take_slots(std::string_view name
       const bool fresh = small && arenas_[0].left < size;
       if (fresh) arena_bytes_ = std::min(arena_bytes_ * 2, kMaxArenaBytes);
       for (; taken < format::kSlots; ++taken) {
-        slots[taken] = small ? take_small(arenas_[taken], size) : take_or_grow(size);
+        const std::uint64_t more = (format::kSlots - 1 - taken) * size;
+        slots[taken] = small ? take_small(arenas_[taken], size) : take_or_grow(size, more);
       }
       return slots;
     } catch (const Error& error) {
@@ -123,14 +126,13 @@ void Heap::reserve_pages(std::uint64_t pages) {
   const std::uint64_t batch =
       round_up(std::max(missing, std::min(wanted / 2, kMaxArenaBytes)), kPageBytes);
   if (const auto at = free_.take(batch)) return pool_.release(*at, batch);
-  while (pool_.total() < wanted) {  // single pages: any hole will do
-    const auto at = free_.take(kPageBytes);
-    if (!at) break;
-    pool_.release(*at, kPageBytes);
+  if (free_.total() < missing) {
+    close_arenas();
+    return pool_.release(take_or_grow(missing), missing);
   }
-  if (pool_.total() >= wanted) return;
-  close_arenas();
-  pool_.release(take_or_grow(wanted - pool_.total()), wanted - pool_.total());
+  while (pool_.total() < wanted) {  // single pages: any hole will do, and there are enough
+    pool_.release(take_or_grow(kPageBytes), kPageBytes);
+  }
 }
 
 std::uint64_t Heap::take_page(unsigned copy) {

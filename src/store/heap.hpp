@@ -43,7 +43,7 @@ class Heap {
     std::uint64_t left = 0;
   };
 
-  std::uint64_t take_or_grow(std::uint64_t size);
+  std::uint64_t take_or_grow(std::uint64_t size, std::uint64_t more = 0);
   std::uint64_t take_small(Arena& arena, std::uint64_t size);
   void close_arenas();
   void grow(std::uint64_t size);

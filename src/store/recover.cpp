@@ -112,7 +112,8 @@ Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& 
     } catch (const Error& error) {
       // A reader takes no lock: pages vanish under it when a writer commits. Then look again.
       const auto seen = std::exchange(scan, scan_roots(medium, seeds)).words;
-      if (writable || error.code() != Errc::corrupt || attempts == 0 || seen == scan.words) throw;
+      const bool passing = error.code() == Errc::corrupt || error.code() == Errc::truncated;
+      if (writable || !passing || attempts == 0 || seen == scan.words) throw;
     }
   }
   recovered.shelf_id = head.superblock.shelf_id;

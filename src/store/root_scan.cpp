@@ -32,7 +32,7 @@ namespace {
 
 using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
 
-[[noreturn]] void throw_no_superblock(const SuperblockReads& reads) {
+[[noreturn]] void throw_no_superblock(const SuperblockReads& reads, std::uint64_t size) {
   using format::SuperblockState;
   for (const auto& read : reads) {
     if (read.state != SuperblockState::newer) continue;
@@ -50,8 +50,9 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
                 "Restore the file from a copy.");
   }
   throw Error(Errc::not_a_shelf,
-              reads[0].state == SuperblockState::zero ? "there is no shelf header (all zero)"
-                                                      : "there is no shelf header",
+              size < kPageBytes                         ? "it is too short for a shelf header"
+              : reads[0].state == SuperblockState::zero ? "there is no shelf header (all zero)"
+                                                        : "there is no shelf header",
               "mode \"w\" makes a new shelf there and erases what there is.");
 }
 
@@ -74,7 +75,7 @@ ShelfHead read_head(Medium& medium) {
       good = &reads[copy].superblock;
     }
   }
-  if (good == nullptr) throw_no_superblock(reads);
+  if (good == nullptr) throw_no_superblock(reads, size);
   if (size < format::kHeapAt) {
     throw Error(Errc::truncated,
                 fmt::format("the headers of a shelf take {}, and only {} are there",

@@ -40,8 +40,8 @@ struct RootScan {
   bool attempt_left(std::uint64_t newest) const;
 
  private:
-  // Innocent: an older root, or what an attempt at `newest` + 1 leaves when it stops before the
-  // flip, a body under the word that lay there before.
+  // A valid, older root; the mark of a home never used; or in every copy what an attempt at
+  // `newest` + 1 leaves when it stops before the flip: a body under the word that lay there before.
   bool clears_home(unsigned home, std::uint64_t newest) const;
 };
 

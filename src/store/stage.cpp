@@ -82,12 +82,13 @@ void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
                 "Delete the view, or take a copy of its own: numpy(copy=True).");
   }
   if (tensor->dirty) return;
-  tensor->dirty = true;
   tensor->missing = tensor->stale;
   tensor->written.clear();
-  if (planted(Bug::dirty_bit_lost)) return;
-  std::lock_guard lock(dirty_mutex_);
-  dirty_.push_back(tensor);
+  if (!planted(Bug::dirty_bit_lost)) {
+    std::lock_guard lock(dirty_mutex_);
+    dirty_.push_back(tensor);
+  }
+  tensor->dirty = true;  // last: what throws before leaves the tensor clean
 }
 
 void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
@@ -119,7 +120,7 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
                   std::uint64_t offset) {
   check_writable();
   check_range(*tensor, offset, bytes.size());
-  WriterScope scope(gate_);
+  WriterScope scope(*gate_);
   check_writable();
   std::lock_guard lock(tensor->mutex);
   begin_write(tensor);
@@ -212,7 +213,9 @@ std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned s
     medium_->read(tensor.chunk_at(slot, chunk), copy);
     bytes = copy;
   }
-  if (verify_ == Verify::never || planted(Bug::chunk_checksum_ignored)) return bytes;
+  const bool trusted =
+      verify_ == Verify::never && writable_;  // a reader's bytes may be overwritten
+  if (trusted || planted(Bug::chunk_checksum_ignored)) return bytes;
   ++counters_.verified;
   if (hash_bytes(bytes, seeds_.chunk(tensor.layout.tensor_id, chunk)) != tensor.sums[slot][chunk]) {
     throw_damaged(tensor, slot, chunk);
@@ -224,6 +227,7 @@ std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned s
 void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
                         bool committed) {
   if (committed && !tensor.committed) {
+    check_there(tensor);  // its slots may be another tensor's by now
     throw Error(Errc::unknown_name,
                 fmt::format("'{}' has no committed value yet", tensor.layout.name),
                 "persist() first.");
@@ -248,6 +252,7 @@ void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::u
 void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
                  bool committed) {
   check_range(tensor, offset, bytes.size());
+  check_usable();  // before the lock: in a child nobody would ever unlock it
   std::shared_lock structure_lock(structure_);
   check_usable();
   std::lock_guard lock(tensor.mutex);
@@ -256,6 +261,7 @@ void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t
 }
 
 Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, bool committed) {
+  check_usable();  // before the lock: in a child nobody would ever unlock it
   std::shared_lock structure_lock(structure_);
   check_usable();
   std::lock_guard lock(tensor->mutex);

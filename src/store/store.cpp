@@ -92,20 +92,23 @@ void Store::reserve_pages_for(std::uint64_t cells) {
   heap_->reserve_pages(kCopies * (2 * pages - committed_pages_));
 }
 
+// Slots before pages, so that a tensor that is too large sets nothing aside; the record last, after
+// all that can throw, because a record without its tensor would be a lie on the medium.
 std::shared_ptr<StoredTensor> Store::place(format::TensorLayout layout) {
-  reserve_pages_for(layout.cell_count());
   layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes);
+  const Extent extents[] = {layout.slot(0), layout.slot(1)};
+  const std::uint64_t cells = layout.cell_count();
   std::optional<std::uint64_t> first_cell;
   try {
-    first_cell = manifest_.take_cells(layout.cell_count());
+    reserve_pages_for(cells);
+    first_cell = manifest_.take_cells(cells);
     layout.first_cell = *first_cell;
-    const std::uint32_t leaf = manifest_.add_record(layout);
     auto tensor = std::make_shared<StoredTensor>(std::move(layout));
-    tensor->records_leaf = leaf;
+    tensor->records_leaf = manifest_.add_record(tensor->layout);
     return tensor;
   } catch (...) {
-    if (first_cell) manifest_.release_cells(*first_cell, layout.cell_count());
-    for (unsigned slot = 0; slot < kSlots; ++slot) heap_->release(layout.slot(slot));
+    if (first_cell) manifest_.release_cells(*first_cell, cells);
+    for (const Extent& extent : extents) heap_->release(extent);
     throw;
   }
 }
@@ -126,39 +129,57 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
                     "all.",
                     kMaxDims));
   }
-  WriterScope scope(gate_);
+  const ClosedGate closed(*gate_);  // the medium may grow, which excludes every write
   std::unique_lock lock(structure_);
   check_writable();
-  const auto there = tensors_.find(name);
-  if (!replace && there != tensors_.end()) {
+  const auto old = tensors_.find(name);
+  if (!replace && old != tensors_.end()) {
     throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
                 "Write to it, replace() it, or erase it first.");
   }
-  if (replace && there == tensors_.end()) {
+  if (replace && old == tensors_.end()) {
     throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to replace", name), "create() it.");
   }
-  collect_graveyard();
   format::TensorLayout layout;
   layout.tensor_id = next_tensor_id_;
   layout.name = name;
   layout.dtype = dtype;
   layout.shape.assign(shape.begin(), shape.end());
   layout.size_bytes = *size;
-  auto tensor = place(std::move(layout));
+  return add(std::move(layout));
+}
+
+// All that can throw comes before the manifest and the lists change together.
+std::shared_ptr<StoredTensor> Store::add(format::TensorLayout layout) {
+  collect_graveyard();
+  make_room_in_lists();
+  const auto node = tensors_.try_emplace(layout.name).first;
+  std::shared_ptr<StoredTensor> tensor;
+  try {
+    tensor = place(std::move(layout));
+  } catch (...) {
+    if (!node->second) tensors_.erase(node);
+    throw;
+  }
   ++next_tensor_id_;
-  if (replace) drop(there->second);
-  tensors_.insert_or_assign(tensor->layout.name, tensor);
-  tensor->dirty =
-      true;  // its zeros, or what is written in their place, are part of the next version
+  if (node->second) drop(node->second);
+  node->second = tensor;
   tensor->missing.fill();
-  std::lock_guard dirty_lock(dirty_mutex_);
+  tensor->dirty = true;  // zeros, or what is written in their place, belong to the next version
   dirty_.push_back(tensor);
   return tensor;
 }
 
+void Store::make_room_in_lists() {
+  std::lock_guard lock(dirty_mutex_);
+  dirty_.reserve(dirty_.size() + 1);
+  dropped_.reserve(dropped_.size() + 1);
+  graveyard_.reserve(graveyard_.size() + 1);
+}
+
 void Store::erase(std::string_view name) {
   check_writable();
-  WriterScope scope(gate_);
+  const ClosedGate closed(*gate_);
   std::unique_lock lock(structure_);
   check_writable();
   const auto there = tensors_.find(name);
@@ -166,6 +187,7 @@ void Store::erase(std::string_view name) {
     throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to erase", name),
                 "names() lists what there is.");
   }
+  make_room_in_lists();
   drop(there->second);
   tensors_.erase(there);
 }
@@ -183,7 +205,10 @@ void Store::drop(const std::shared_ptr<StoredTensor>& tensor) {
   }
 }
 
+// Nothing names the tensor any more. Its mutex is held.
 void Store::release(const std::shared_ptr<StoredTensor>& tensor) {
+  tensor->committed.reset();  // handles that are left must not read what comes to lie there
+  for (ChunkSet& chunks : tensor->verified) chunks.clear();
   const bool pinned = std::any_of(tensor->pins.begin(), tensor->pins.end(),
                                   [](const auto& pins) { return pins.load() > 0; });
   if (pinned) {  // I3: a pinned reader's bytes are never written
@@ -194,10 +219,14 @@ void Store::release(const std::shared_ptr<StoredTensor>& tensor) {
 }
 
 void Store::collect_graveyard() {
-  for (auto& tensor : std::exchange(graveyard_, {})) release(tensor);
+  for (auto& tensor : std::exchange(graveyard_, {})) {
+    std::lock_guard lock(tensor->mutex);
+    release(tensor);
+  }
 }
 
 std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
+  check_usable();
   std::shared_lock lock(structure_);
   check_usable();
   const auto there = tensors_.find(name);
@@ -205,6 +234,7 @@ std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
 }
 
 std::vector<std::string> Store::names() const {
+  check_usable();
   std::shared_lock lock(structure_);
   check_usable();
   std::vector<std::string> names;
@@ -229,6 +259,7 @@ TensorInfo Store::info(const StoredTensor& tensor) const {
 // ---- the whole shelf ----------------------------------------------------------------------------
 
 VerifyReport Store::verify(const Progress& progress) {
+  check_usable();
   std::shared_lock lock(structure_);
   check_usable();
   Tensors committed = dropped_;
@@ -272,6 +303,7 @@ VerifyReport Store::verify(const Progress& progress) {
 }
 
 ShelfInfo Store::info() const {
+  check_usable();
   std::shared_lock lock(structure_);
   check_usable();
   ShelfInfo info;
@@ -291,6 +323,7 @@ ShelfInfo Store::info() const {
 }
 
 Stats Store::stats() const {
+  check_usable();
   std::shared_lock lock(structure_);
   check_usable();
   const MediumCounters medium = medium_->counters();
@@ -319,19 +352,20 @@ void Store::rethrow_background_error() {
 void Store::close() {
   if (closed_) return;
   if (fork_guard_.in_child()) {
-    // The committing thread and the locks' owners stayed in the parent: waiting would never end.
-    static_cast<void>(new std::shared_future<Commit>(std::move(background_)));
+    // The committing thread and whoever waits at the gate stayed in the parent: joining the one or
+    // destroying the other would never end.
+    static_cast<void>(new std::jthread(std::move(committer_)));
+    static_cast<void>(gate_.release());
     closed_ = true;
     return;
   }
-  gate_.close();  // waits for writers and a commit in flight
   {
+    const ClosedGate closed(*gate_);  // waits for writers and a commit in flight
     std::unique_lock lock(structure_);
     closed_ = true;
     heap_.reset();
     medium_.reset();
   }
-  gate_.open();
   rethrow_background_error();
 }
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <tensorshelf/shelf.hpp>
@@ -69,6 +70,8 @@ class Store : public std::enable_shared_from_this<Store> {
   void release(const std::shared_ptr<StoredTensor>& tensor);
   void collect_graveyard();
   void rethrow_background_error();
+  std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
+  void make_room_in_lists();  // so that what follows cannot fail half-way
 
   // stage.cpp: bytes in and out; the tensor's mutex is held
   void begin_write(const std::shared_ptr<StoredTensor>& tensor);
@@ -113,7 +116,7 @@ class Store : public std::enable_shared_from_this<Store> {
   const format::Seeds seeds_;
   const bool writable_;
 
-  mutable CommitGate gate_;
+  std::unique_ptr<CommitGate> gate_ = std::make_unique<CommitGate>();
   mutable std::shared_mutex structure_;
   format::Root root_;  // of the committed version
   std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words_;  // in the homes
@@ -132,9 +135,8 @@ class Store : public std::enable_shared_from_this<Store> {
   std::atomic<std::uint64_t> last_ticket_ = 0;
 
   mutable std::mutex failure_mutex_;
-  std::atomic<bool> failed_ = false;  // no commit is possible any more (I8)
-  std::string failure_;               // why
-  std::shared_future<Commit> background_;
+  std::atomic<bool> failed_ = false;     // no commit is possible any more (I8)
+  std::string failure_;                  // why
   std::exception_ptr background_error_;  // not yet thrown to a caller
 
   struct Counters {
@@ -143,6 +145,9 @@ class Store : public std::enable_shared_from_this<Store> {
   };
   mutable Counters counters_;
   std::atomic<std::uint64_t> staged_now_ = 0;  // tensor bytes since the last flip
+
+  std::mutex committer_mutex_;
+  std::jthread committer_;  // of persist_async; last, so that it is joined before all else goes
 };
 
 }  // namespace tensorshelf
