@@ -99,15 +99,16 @@ void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t
 
 void Runner::persist(bool with_step, bool async) {
   const std::size_t index = recording_.history.size();
-  working_.step = with_step ? std::optional(index * 10) : std::nullopt;
+  const std::optional<std::uint64_t> stated = with_step ? std::optional(index * 10) : std::nullopt;
+  if (stated) working_.step = stated;  // without one, the last one stays
   mark(recording_.log, Mark::began, index);
-  const Commit commit =
-      async ? shelf_->persist_async(working_.step).get() : shelf_->persist(working_.step);
+  const Commit commit = async ? shelf_->persist_async(stated).get() : shelf_->persist(stated);
   mark(recording_.log, Mark::acked, index);
-  if (commit.version <= working_.version || commit.step != working_.step) {
+  if (commit.version <= working_.version) {
     throw std::runtime_error(
         fmt::format("persist() returned version {} after {}", commit.version, working_.version));
   }
+  if (commit.step != working_.step) throw std::runtime_error("persist() returned another step");
   working_.version = commit.version;
   recording_.history.push_back(working_);
 }

@@ -3,7 +3,7 @@
 //   create NAME BYTES    a new tensor                assign NAME      all of it, a new stamp
 //   part NAME AT BYTES   a range of it               thread NAME      assign in another thread
 //   erase NAME           remove it                   replace NAME BYTES   a new layout
-//   persist              commit with a step          quiet            commit without a step
+//   persist              commit with a step          quiet            commit, the step stays
 //   async                persist_async, then wait    reopen           close and recover
 //   many N BYTES         create and assign N tensors m0, m1, ...
 //

@@ -40,7 +40,7 @@ class Info:
     shelf_id: str
     version: int
     step: int | None
-    incarnation: int  # how often it was opened for writing
+    incarnation: int  # counts openings for writing, its creation too
     tensors: int
     tensor_bytes: int
     capacity_bytes: int
@@ -56,11 +56,7 @@ class Info:
             ("version", f"{self.version} (step {self.step})"),
             ("tensors", f"{self.tensors}, {format_size(self.tensor_bytes)}"),
             ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
-            (
-                "opened",
-                f"for {'writing' if self.writable else 'reading'}; "
-                f"{self.incarnation} time{'' if self.incarnation == 1 else 's'} for writing so far",
-            ),
+            ("opened", "for writing" if self.writable else "for reading"),
             ("medium", f"{promises.medium}: {promises.detail}"),
             ("survives", _survives(promises)),
             *(("note", note) for note in (*promises.notes, *self.recovery.notes)),

@@ -7,30 +7,30 @@ namespace tensorshelf {
 
 enum class Bug {
   none,
-  flip_without_barrier,         // I1: the word may land before what the root names
-  word_with_body,               // I1: the root goes out with the new word in it
-  wait_left_out,                // I1: the barrier does not cover the writes of the attempt
-  ack_without_barrier,          // I2
-  one_copy_flipped,             // I2: a damaged page then costs an acknowledged version
-  committed_slot_written,       // I3
-  slots_reused_early,           // I3: an erased tensor's slots, before the flip that drops them
-  page_reused_early,            // I3: a manifest page that the committed root names
-  page_in_place,                // I3: a changed manifest page over the committed one
-  free_space_forgets_root,      // I3: after an open, everything is free
-  word_not_covered,             // I4: the root's checksum leaves out the word
-  incarnation_not_bumped,       // I5
-  incarnation_not_durable,      // I5: opened, and one crash may take both copies of the number
-  recovery_rewrites_root,       // I6: good copies of the root are written anew, both at once
-  root_checksum_ignored,        // opening believes what it reads
+  flip_without_barrier,     // I1: the word may land before what the root names
+  word_with_body,           // I1: the root goes out with the new word in it
+  wait_left_out,            // I1: the barrier does not cover the writes of the attempt
+  ack_without_barrier,      // I2
+  one_copy_flipped,         // I2: a damaged page then costs an acknowledged version
+  committed_slot_written,   // I3
+  slots_reused_early,       // I3: an erased tensor's slots, before the flip that drops them
+  page_reused_early,        // I3: a manifest page that the committed root names
+  page_in_place,            // I3: a changed manifest page over the committed one
+  free_space_forgets_root,  // I3: after an open, everything is free
+  word_not_covered,         // I4: the root's checksum leaves out the word
+  incarnation_not_bumped,   // I5
+  incarnation_not_durable,  // I5: opened, and one crash may take both copies of the number
+  recovery_rewrites_root,   // I6: good copies of the root are written anew, both at once
+  root_checksum_ignored,    // opening believes what it reads
   page_checksum_ignored,
   chunk_checksum_ignored,
-  fallback_without_verify,      // an older version is opened without a look at its chunks
-  capacity_not_recorded,        // growth is not part of the version
-  directory_not_linked,         // a changed page is written, and nobody names it
-  copy_forward_left_out,        // a partial update loses the chunks that it does not touch
-  merge_left_out,               // a partial update loses the rest of its chunk
-  inactive_slot_trusted,        // after an open, a partial update builds on bytes of unknown age
-  dirty_bit_lost,               // a tensor written a second time is left out of the commit
+  fallback_without_verify,  // an older version is opened without a look at its chunks
+  capacity_not_recorded,    // growth is not part of the version
+  directory_not_linked,     // a changed page is written, and nobody names it
+  copy_forward_left_out,    // a partial update loses the chunks that it does not touch
+  merge_left_out,           // a partial update loses the rest of its chunk
+  inactive_slot_trusted,    // after an open, a partial update builds on bytes of unknown age
+  dirty_bit_lost,           // a tensor written a second time is left out of the commit
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS
