@@ -44,6 +44,7 @@ int fill(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) {
     // Whatever its number, a failed flush is no full disk: staged data may be gone with it (I8).
     const Error error = transfer_error(growth.path, {"barrier (fdatasync)", 0, 0, result});
     staging.fail(error);
+    set_length(growth.fd, growth.from_bytes);
     throw Error(error);
   }
   return 0;

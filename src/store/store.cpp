@@ -293,12 +293,7 @@ VerifyReport Store::verify(const Progress& progress) {
       tensor_lock.lock();
     }
   }
-  if (!report.damage.empty() && !writable_ && newest_version(*medium_, seeds_) > report.version) {
-    throw Error(Errc::stale,
-                fmt::format("version {} of {} was overwritten by its writer meanwhile",
-                            report.version, path_),
-                "Open it again to read the newest version.");
-  }
+  if (!report.damage.empty()) throw_if_overtaken();
   return report;
 }
 

@@ -85,6 +85,7 @@ class Store : public std::enable_shared_from_this<Store> {
                                   bool committed) const;
   std::span<const std::byte> checked_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                                            std::span<std::byte> scratch);
+  void throw_if_overtaken();  // a reader, whose version the writer has begun to overwrite
   [[noreturn]] void throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk);
   void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
                    bool committed);
