@@ -139,7 +139,7 @@ class ShelfMachine(RuleBasedStateMachine):
     def persist(self, step: "int | None", wait: bool) -> None:
         commit = self.shelf.persist(step, wait=wait)
         self.version += 1
-        self.step = step
+        self.step = self.step if step is None else step  # the last one stated stays
         self.durable = dict(self.now)
         assert commit.wait().version == self.version
 
