@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define TENSORSHELF_ASSERT(condition)                                                        \
-  do {                                                                                       \
-    if (!(condition)) {                                                                      \
-      std::fprintf(stderr, "tensorshelf: assertion failed: %s (%s:%d)\n", #condition,        \
-                   __FILE__, __LINE__);                                                      \
-      std::abort();                                                                          \
-    }                                                                                        \
+#define TENSORSHELF_ASSERT(condition)                                                           \
+  do {                                                                                          \
+    if (!(condition)) {                                                                         \
+      std::fprintf(stderr, "tensorshelf: assertion failed: %s (%s:%d)\n", #condition, __FILE__, \
+                   __LINE__);                                                                   \
+      std::abort();                                                                             \
+    }                                                                                           \
   } while (false)
