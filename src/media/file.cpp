@@ -65,7 +65,7 @@ fs::path parent_of(const fs::path& path) {
 
 // What went wrong on the way to a file, in the user's words. `verb`: "opened", "created", ...
 [[noreturn]] void throw_path_error(const fs::path& path, const char* verb, int error) {
-  const std::string name = path.native();
+  const std::string& name = path.native();
   switch (error) {
     case ENOENT:
       throw_missing(path);
