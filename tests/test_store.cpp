@@ -52,7 +52,7 @@ std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
   std::mt19937_64 random(seed);
   for (std::uint64_t& word : words) word = random();
   std::vector<std::byte> bytes(size);
-  std::memcpy(bytes.data(), words.data(), size);
+  if (size > 0) std::memcpy(bytes.data(), words.data(), size);
   return bytes;
 }
 

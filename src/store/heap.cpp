@@ -20,7 +20,7 @@ constexpr std::uint64_t kMaxGrowthBytes = 64 * 1024 * 1024;
 
 }  // namespace
 
-Heap::Heap(Medium& medium, std::uint64_t capacity_bytes, std::vector<Extent> used)
+Heap::Heap(Medium& medium, std::uint64_t capacity_bytes, const std::vector<Extent>& used)
     : medium_(medium), capacity_bytes_(capacity_bytes), arena_bytes_(kMinArenaBytes) {
   free_.release(format::kHeapAt, capacity_bytes - format::kHeapAt);
   for (const Extent& extent : used) {

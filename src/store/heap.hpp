@@ -20,7 +20,7 @@ namespace tensorshelf {
 class Heap {
  public:
   // All of [kHeapAt, capacity) is free but `used`; overlaps throw Errc::corrupt.
-  Heap(Medium& medium, std::uint64_t capacity_bytes, std::vector<Extent> used);
+  Heap(Medium& medium, std::uint64_t capacity_bytes, const std::vector<Extent>& used);
 
   // Extents for the K slots of a tensor of `size_bytes`, growing the medium where needed.
   // Errc::full, naming `name` and what is missing, with nothing taken.

@@ -79,7 +79,7 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
       Manifest::load(root, std::move(directories), std::move(leaves), layouts, records_leaves);
   add_tensors(loaded, std::move(layouts), records_leaves, root);
   // Overlaps, places outside the capacity: the heap finds them, so let it, before all else does.
-  Heap(medium, root.capacity_bytes, loaded.used);
+  [[maybe_unused]] const Heap heap(medium, root.capacity_bytes, loaded.used);
   return loaded;
 }
 
