@@ -11,7 +11,6 @@ import pytest
 from conftest import OpenShelf
 
 import tensorshelf as ts
-from tensorshelf._gate import Gate
 
 
 def test_threads_assign_different_tensors(reopen: OpenShelf) -> None:
@@ -105,28 +104,29 @@ def test_persist_inside_an_assignment_is_refused(shelf: ts.Shelf) -> None:
     shelf.persist()
 
 
-def test_gate_lets_persist_in_alone() -> None:
-    gate = Gate()
+def test_gate_lets_persist_in_alone(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(3)
     log: list[str] = []
     at_gate = threading.Event()
 
     def persist() -> None:
         at_gate.set()
-        gate.alone(lambda: log.append("persist"))
+        shelf.persist()
+        log.append("persist")
 
-    with gate.assigning("a"):
+    with shelf._assigning("x"):
         thread = threading.Thread(target=persist)
         thread.start()
         at_gate.wait()
         with pytest.raises(ts.UnsupportedError, match="inside an assignment"):
-            gate.assigning("b")
-        log.append("still a")
+            shelf.x = np.ones(3)
+        with pytest.raises(ts.UnsupportedError, match="inside an assignment"):
+            shelf.x[::2] = 1
+        log.append("still x")
     thread.join()
-    with pytest.raises(ts.UnsupportedError, match="signal handler"):
-        gate.alone(lambda: gate.assigning("a"))
-    with gate.assigning("b"):
-        log.append("b")
-    assert log == ["still a", "persist", "b"]
+    shelf.x = np.ones(3)
+    assert log == ["still x", "persist"]
+    assert shelf.x.committed.numpy().tolist() == [0, 0, 0]
 
 
 def test_interrupts_leave_nothing_behind(shelf: ts.Shelf) -> None:

@@ -35,6 +35,7 @@ namespace tensorshelf {
 namespace {
 
 constexpr std::uint64_t kTebibyte = std::uint64_t{1} << 40;
+constexpr std::size_t kSmallestStreamed = 256 << 10;  // of a second-level cache of 1 to 2 MiB
 constexpr std::uint64_t kFewestAddresses = kTebibyte / 16;
 #if defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kMostAddresses = kFewestAddresses;  // its shadow leaves room for no more
@@ -77,7 +78,8 @@ class PmemMedium final : public Medium {
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     std::byte* const target = writable(at, bytes.size());
     if (gaps_) fill_gaps(*file_, {at, bytes.size()});
-    const std::uint64_t checksum = copy_and_hash(target, bytes, seed, Stores::streaming);
+    const Stores stores = streams(bytes.size()) ? Stores::streaming : Stores::cached;
+    const std::uint64_t checksum = copy_and_hash(target, bytes, seed, stores);
     if (needs_flush() && !kStreamingLeavesCache) work_->flush(target, bytes.size());
     drain_stores();  // I7
     return {sequence_.fetch_add(1, std::memory_order_relaxed) + 1, checksum};
@@ -115,6 +117,11 @@ class PmemMedium final : public Medium {
  private:
   bool is_device() const { return file_->kind() == FileKind::dax_device; }
   bool needs_flush() const { return !system_.tmpfs && work_->granularity() != Granularity::byte; }
+
+  // Where a store is durable once it is in the cache, small writes stay there.
+  bool streams(std::size_t size_bytes) const {
+    return needs_flush() || size_bytes >= kSmallestStreamed;
+  }
 
   std::byte* writable(std::uint64_t at, std::size_t size_bytes) {
     TENSORSHELF_ASSERT(work_.has_value());

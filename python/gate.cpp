@@ -1,0 +1,133 @@
+#include "gate.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "bindings.hpp"
+
+namespace py = pybind11;
+
+namespace tensorshelf::python {
+namespace {
+
+// How often this process is the child of a fork, counted as it happens: cheaper than asking for the
+// process number at each assignment.
+unsigned forks = 0;
+
+}  // namespace
+
+Gate::Gate() {
+  static const int counting = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  if (counting != 0) throw std::bad_alloc();
+  forks_ = forks;
+}
+
+bool Gate::in_child() const { return forks != forks_; }
+
+unsigned Gate::stripe_of(std::string_view name) {
+  return std::hash<std::string_view>{}(name) % kStripes;
+}
+
+void Gate::enter(std::string_view name) {
+  if (in_child()) return;
+  const unsigned index = stripe_of(name);
+  std::unique_lock lock(mutex_);
+  refuse_inside("a tensor was assigned");
+  wait(lock, [&] { return alone_ == Thread{} && owners_[index] == Thread{}; });
+  owners_[index] = std::this_thread::get_id();
+  changed = true;
+}
+
+void Gate::leave(std::string_view name) {
+  if (in_child()) return;
+  std::lock_guard lock(mutex_);
+  owners_[stripe_of(name)] = Thread{};
+  freed_.notify_all();
+}
+
+void Gate::enter_alone() {
+  if (in_child()) return;
+  std::unique_lock lock(mutex_);
+  refuse_inside("persist() was called");
+  wait(lock, [&] { return alone_ == Thread{}; });
+  alone_ = std::this_thread::get_id();  // from now on no stream of assignments can keep it waiting
+  try {
+    wait(lock, [&] { return no_stripe_owned(); });
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    alone_ = Thread{};
+    freed_.notify_all();
+    throw;
+  }
+}
+
+void Gate::leave_alone() {
+  if (in_child()) return;
+  std::lock_guard lock(mutex_);
+  alone_ = Thread{};
+  freed_.notify_all();
+}
+
+bool Gate::no_stripe_owned() const {
+  return std::all_of(owners_.begin(), owners_.end(), [](Thread id) { return id == Thread{}; });
+}
+
+void Gate::refuse_inside(const char* what) const {
+  const Thread me = std::this_thread::get_id();
+  if (alone_ != me && std::find(owners_.begin(), owners_.end(), me) == owners_.end()) return;
+  throw Error(Errc::unsupported,
+              std::string(what) + " from inside an assignment or a persist() of the same thread",
+              "In a signal handler, set a flag, and do it in the main loop.");
+}
+
+// Wakes now and then so that Ctrl-C is heard; the handler that it calls may come here itself.
+template <class Free>
+void Gate::wait(std::unique_lock<std::mutex>& lock, Free free) {
+  while (!free()) {
+    lock.unlock();
+    {
+      Unlocked unlocked;
+      std::unique_lock waiting(mutex_);
+      freed_.wait_for(waiting, std::chrono::milliseconds(50), free);
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    lock.lock();
+  }
+}
+
+namespace {
+
+// What `with gate.assigning(name):` holds.
+class Assigning {
+ public:
+  Assigning(Gate& gate, std::string name) : gate_(gate), name_(std::move(name)) {}
+  void enter() { gate_.enter(name_); }
+  void leave(const py::args&) { gate_.leave(name_); }
+
+ private:
+  Gate& gate_;
+  std::string name_;
+};
+
+}  // namespace
+
+void bind_gate(py::module_& m) {
+  py::class_<Assigning>(m, "Assigning")
+      .def("__enter__", &Assigning::enter)
+      .def("__exit__", &Assigning::leave);
+  py::class_<Gate>(m, "Gate")
+      .def(py::init<>())
+      .def_readwrite("changed", &Gate::changed)
+      .def(
+          "assigning",
+          [](Gate& gate, std::string name) { return Assigning(gate, std::move(name)); },
+          py::arg("name"), py::keep_alive<0, 1>());
+}
+
+}  // namespace tensorshelf::python
