@@ -1,6 +1,7 @@
 # Finds every dependency with find_package or pkg-config; nothing is downloaded. What is required
 # and missing is named with its Debian package. PMDK, liburing and CUDA are AUTO (used where found),
-# ON (an error where missing) or OFF; a build without one says so here and in Promises::notes.
+# ON (an error where missing) or OFF; a build without one says so here, in build_info() and, where a
+# shelf would be the better for it, in Promises::notes.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
@@ -38,3 +39,24 @@ tensorshelf_optional(TENSORSHELF_PMDK PMEM2 libpmem2 libpmem2-dev
   "no FS-DAX or DevDAX; tmpfs files go through the block medium")
 tensorshelf_optional(TENSORSHELF_URING URING liburing liburing-dev
   "the block medium writes with pwrite")
+
+# Debian has a toolkit in non-free alone, and an older one. The runtime is linked statically, so that
+# a wheel also runs where there is no CUDA; it loads the driver where there is one.
+set(TENSORSHELF_CUDA AUTO CACHE STRING "Use CUDA: AUTO, ON or OFF")
+set_property(CACHE TENSORSHELF_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(TENSORSHELF_CUDA_FOUND FALSE)
+if(NOT TENSORSHELF_CUDA STREQUAL "OFF")
+  find_package(CUDAToolkit 12.0 QUIET)
+  if(TARGET CUDA::cudart_static)
+    set(TENSORSHELF_CUDA_FOUND TRUE)
+  elseif(TENSORSHELF_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "TENSORSHELF_CUDA=ON but no CUDA toolkit found (12.0 or later). "
+      "Name one: -DCUDAToolkit_ROOT=/usr/local/cuda")
+  endif()
+endif()
+if(TENSORSHELF_CUDA_FOUND)
+  message(STATUS "tensorshelf: with CUDA ${CUDAToolkit_VERSION}")
+else()
+  message(STATUS "tensorshelf: WITHOUT CUDA (-DCUDAToolkit_ROOT=<toolkit>): "
+    "tensors on a GPU are copied through pageable host memory")
+endif()

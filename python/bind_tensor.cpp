@@ -2,58 +2,22 @@
 // through the buffer protocol, read-only. NumPy's headers are not used, so that one build serves
 // every NumPy. The slots of the protocol are written out here, because an exception may not cross
 // them and the view has to own its share of the lease.
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "bindings.hpp"
+#include "gate.hpp"
 
 namespace py = pybind11;
 
 namespace tensorshelf::python {
 namespace {
 
-// ---- in -----------------------------------------------------------------------------------------
-
-// A contiguous buffer of the caller's, held while the GIL is released. The format is not asked
-// for: element types that the buffer protocol cannot name (bfloat16) have bytes all the same.
-class Buffer {
- public:
-  Buffer(py::handle object, int flags) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw py::error_already_set();
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { PyBuffer_Release(&view_); }
-
-  std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
-};
-
-void write(TensorRef& tensor, py::handle source, std::uint64_t offset) {
-  Buffer buffer(source, PyBUF_C_CONTIGUOUS);
-  Unlocked unlocked;
-  tensor.write(buffer.bytes(), offset);
-}
-
-void read_into(const TensorRef& tensor, py::handle target, std::uint64_t offset) {
-  Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
-  Unlocked unlocked;
-  tensor.read(buffer.bytes(), offset);
-}
-
-void read_committed_into(const TensorRef& tensor, py::handle target, std::uint64_t offset) {
-  Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
-  Unlocked unlocked;
-  tensor.read_committed(buffer.bytes(), offset);
-}
-
-// ---- out ----------------------------------------------------------------------------------------
+// ---- layout -------------------------------------------------------------------------------------
 
 // The struct-module letter of an element type; nullptr where the buffer protocol has none.
 const char* native_format(DType dtype) {
@@ -90,6 +54,77 @@ const char* native_format(DType dtype) {
       return nullptr;
   }
 }
+
+// ---- in -----------------------------------------------------------------------------------------
+
+// A contiguous buffer of the caller's, held while the GIL is released. The format is not asked
+// for: element types that the buffer protocol cannot name (bfloat16) have bytes all the same.
+class Buffer {
+ public:
+  Buffer(py::handle object, int flags) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw py::error_already_set();
+  }
+  explicit Buffer(const Py_buffer& view) : view_(view) {}  // takes it over
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&view_); }
+
+  std::span<std::byte> bytes() const {
+    return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+void write(TensorRef& tensor, py::handle source, std::uint64_t offset) {
+  Buffer buffer(source, PyBUF_C_CONTIGUOUS);
+  Unlocked unlocked;
+  tensor.write(buffer.bytes(), offset);
+}
+
+// True where the buffer is of this very layout; false also where it cannot be told.
+bool has_layout(const Py_buffer& view, const TensorInfo& info) {
+  const char* format = native_format(info.dtype);
+  if (!format || !view.format || view.ndim != static_cast<int>(info.shape.size())) return false;
+  // NumPy calls 64-bit integers "l" and "L", as C does here.
+  const std::string_view given = view.format;
+  const std::string_view same = given == "l" ? "q" : given == "L" ? "Q" : given;
+  return same == format && std::equal(info.shape.begin(), info.shape.end(), view.shape);
+}
+
+// The short way of an assignment, for what training does most: a whole tensor from a contiguous
+// array of its own layout. False where it is something else, or an edit() is under way: nothing was
+// done, and Python code goes the long way.
+bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dict& edits) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+    PyErr_Clear();
+    return false;
+  }
+  const Buffer buffer(view);
+  const TensorInfo info = tensor.info();
+  if (!has_layout(view, info)) return false;
+  const AssignmentScope assigning(gate, info.name);
+  if (!edits.empty()) return false;
+  Unlocked unlocked;
+  tensor.write(buffer.bytes(), 0);
+  return true;
+}
+
+void read_into(const TensorRef& tensor, py::handle target, std::uint64_t offset) {
+  Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
+  Unlocked unlocked;
+  tensor.read(buffer.bytes(), offset);
+}
+
+void read_committed_into(const TensorRef& tensor, py::handle target, std::uint64_t offset) {
+  Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
+  Unlocked unlocked;
+  tensor.read_committed(buffer.bytes(), offset);
+}
+
+// ---- out ----------------------------------------------------------------------------------------
 
 // The unsigned integer of the same width, in which _dtypes.py carries the others.
 const char* carrier_format(DType dtype) {
@@ -203,6 +238,7 @@ void bind_tensor(py::module_& m) {
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info)
+      .def("_assign_array", &assign_array, py::arg("array"), py::arg("gate"), py::arg("edits"))
       .def("_write", &write, py::arg("source"), py::arg("offset") = 0)
       .def("_read_into", &read_into, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)

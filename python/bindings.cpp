@@ -7,6 +7,8 @@
 #include <future>
 #include <utility>
 
+#include "gate.hpp"
+
 namespace py = pybind11;
 
 namespace tensorshelf::python {
@@ -136,14 +138,32 @@ void bind_shelf(py::module_& m) {
       .def("erase", &Shelf::erase, py::arg("name"), py::call_guard<Unlocked>())
       .def("find", &Shelf::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &Shelf::names, py::call_guard<Unlocked>())
-      .def("persist", &Shelf::persist, py::arg("step"), py::call_guard<Unlocked>())
+      .def(
+          "persist",
+          [](Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step) {
+            const AloneScope alone(gate);
+            std::optional<Commit> commit;
+            {
+              Unlocked unlocked;
+              commit = shelf.persist(step);
+            }
+            gate.changed = false;
+            return *commit;
+          },
+          py::arg("gate"), py::arg("step"))
       .def(
           "persist_async",
-          [](Shelf& shelf, std::optional<std::uint64_t> step) {
-            Unlocked unlocked;
-            return PendingCommit(shelf.persist_async(step));
+          [](Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step) {
+            const AloneScope alone(gate);
+            std::optional<PendingCommit> commit;
+            {
+              Unlocked unlocked;
+              commit.emplace(shelf.persist_async(step));
+            }
+            gate.changed = false;
+            return *commit;
           },
-          py::arg("step"))
+          py::arg("gate"), py::arg("step"))
       .def(
           "verify",
           [](const Shelf& shelf, const py::object& progress) {
@@ -196,6 +216,8 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = TENSORSHELF_VERSION;
   m.attr("CHUNK_BYTES") = kChunkBytes;
   bind_values(m);
+  bind_gate(m);
   bind_tensor(m);
+  bind_cuda(m);
   bind_shelf(m);
 }

@@ -22,7 +22,9 @@ pybind11::dict to_dict(const ShelfInfo& info);
 pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 
-// bind_tensor.cpp: TensorRef and Lease.
+// gate.cpp: Gate. bind_tensor.cpp: TensorRef and Lease. bind_cuda.cpp: CUDA memory and the build.
+void bind_gate(pybind11::module_& m);
 void bind_tensor(pybind11::module_& m);
+void bind_cuda(pybind11::module_& m);
 
 }  // namespace tensorshelf::python

@@ -5,13 +5,24 @@
 namespace py = pybind11;
 
 namespace tensorshelf::python {
+namespace {
+
+// Paths may be of any encoding, and an error must be sayable all the same.
+py::str shown(const std::string& text) {
+  PyObject* decoded =
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
+  if (!decoded) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(decoded);
+}
+
+}  // namespace
 
 void set_python_error(const Error& error) {
   try {
     py::object made =
         py::module_::import("tensorshelf._errors")
-            .attr("from_core")(std::string(code_name(error.code())), std::string(error.what()),
-                               error.remedy(), error.os_error());
+            .attr("from_core")(std::string(code_name(error.code())), shown(error.what()),
+                               shown(error.remedy()), error.os_error());
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   } catch (py::error_already_set& failed) {
     failed.restore();

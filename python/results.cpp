@@ -30,6 +30,14 @@ py::dict to_dict(const Promises& promises) {
   return d;
 }
 
+// As os.fsdecode() gives it: a path is bytes, and not always UTF-8.
+py::str path_text(const std::string& path) {
+  PyObject* decoded =
+      PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size()));
+  if (!decoded) throw py::error_already_set();
+  return py::reinterpret_steal<py::str>(decoded);
+}
+
 py::dict to_dict(const Recovery& recovery) {
   py::dict d;
   d["version"] = recovery.version;
@@ -51,7 +59,7 @@ py::tuple shape_of(const TensorInfo& info) {
 
 py::dict to_dict(const ShelfInfo& info) {
   py::dict d;
-  d["path"] = info.path;
+  d["path"] = path_text(info.path);
   d["shelf_id"] = info.shelf_id;
   d["version"] = info.version;
   d["step"] = info.step;

@@ -12,6 +12,7 @@ from, or the one in flight, whole. Importing this module needs NumPy only.
 """
 
 from tensorshelf import errors
+from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
 from tensorshelf._errors import (
@@ -50,6 +51,7 @@ __all__ = [
     "BadArgument",
     "BadName",
     "BlockOptions",
+    "Build",
     "ClosedError",
     "Commit",
     "Committed",
@@ -82,6 +84,7 @@ __all__ = [
     "UnsupportedError",
     "VerifyReport",
     "__version__",
+    "build_info",
     "errors",
     "open",
 ]

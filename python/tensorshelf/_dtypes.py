@@ -148,6 +148,18 @@ def layout_text(name: str, shape: tuple[int, ...]) -> str:
     return f"{name}[{', '.join(map(str, shape))}]"
 
 
+MAX_DIMS = 32 if int(np.__version__.split(".")[0]) < 2 else 64  # of NumPy's arrays
+
+
+def check_dims(what: str, dims: int) -> None:
+    """Raises UnsupportedError where NumPy has no arrays of so many axes."""
+    if dims > MAX_DIMS:
+        raise UnsupportedError(
+            f"{what} has {dims} dimensions; NumPy {np.__version__} has at most {MAX_DIMS}",
+            "Use .torch() and copy_() with torch tensors, or NumPy 2, whose arrays have up to 64.",
+        )
+
+
 def to_native(block: Array) -> Array:
     """The same values in this machine's byte order; the same array where they are so already."""
     return block if block.dtype.isnative else block.astype(block.dtype.newbyteorder("="))

@@ -5,7 +5,10 @@ do and is part of the text.
 """
 
 import errno as _errno
+import re
 from typing import ClassVar
+
+_FIRST_WORD = re.compile(r"[a-z]+(?=[ ,;:.]|$)")
 
 
 class ShelfError(Exception):
@@ -20,7 +23,7 @@ class ShelfError(Exception):
     def __init__(self, what: str, remedy: str = "", os_error: int = 0) -> None:
         super().__init__(what)
         self.what = what
-        self.remedy = remedy
+        self.remedy = _sentence(remedy)
         number = os_error or self.default_errno
         if isinstance(self, OSError) and number:
             _set_errno(self, number)
@@ -29,6 +32,17 @@ class ShelfError(Exception):
         if not self.remedy:
             return self.what
         return f"{self.what.rstrip('.')}. {self.remedy}"
+
+
+def _sentence(text: str) -> str:
+    """Capital in front, unless it begins with code such as persist(), and a full stop.
+
+    The native half does the same to its own (src/base/error.cpp).
+    """
+    first = _FIRST_WORD.match(text)
+    if first is not None:
+        text = text[0].upper() + text[1:]
+    return text if not text or text[-1] in ".!?" else f"{text}."
 
 
 def _set_errno(error: OSError, number: int) -> None:

@@ -11,6 +11,11 @@ class Closable(Protocol):
     """A shelf, as seen from here."""
 
     _pid: int
+    _path: str
+    _writable: bool
+
+    @property
+    def closed(self) -> bool: ...
 
     def close(self) -> None: ...
 
@@ -21,6 +26,11 @@ _open: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 def close_at_exit(shelf: Closable) -> None:
     """Remembers a shelf, without keeping it alive."""
     _open.add(shelf)
+
+
+def open_shelves() -> list[Closable]:
+    """The shelves of this process that somebody still refers to."""
+    return [shelf for shelf in list(_open) if shelf._pid == os.getpid()]
 
 
 @atexit.register

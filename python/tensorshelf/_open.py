@@ -1,16 +1,22 @@
 """open(): from what a user writes to what the store takes."""
 
+import contextlib
+import errno
+import logging
 import operator
 import os
+import stat
 import warnings
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tensorshelf import _core
-from tensorshelf._errors import BadArgument, TierWarning
+from tensorshelf import _core, _exit
+from tensorshelf._errors import BadArgument, ShelfBusy, TierWarning
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
 from tensorshelf._size import parse_size
+
+logger = logging.getLogger("tensorshelf")
 
 _T = TypeVar("_T")
 
@@ -71,7 +77,8 @@ def open(
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
 
-    mode      "a"   opened, or created where there is none (the default)
+    path      "~" and "~name" in front of a str are home directories
+    mode      "a"   opened, or created where there is none (the default) or a file of 0 bytes
               "r"   read only, takes no lock     "r+"  must exist
               "w"   a new one, in place of any   "x"   a new one, an error if there is one
     size      cap on a file's growth: bytes, or text such as "1GiB" or "500 MB"; no cap by default
@@ -84,6 +91,7 @@ def open(
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which (logger "tensorshelf"). Mode "w" destroys what was there at once,
     before anything is persisted. The cap of ``size`` holds for this opening; it is not stored.
+    A file of 0 bytes that becomes a shelf is logged as a warning.
     Where the medium does less than it could, a TierWarning says once what to change.
 
     Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,
@@ -99,24 +107,58 @@ def open(
         )
     tuning = (block or BlockOptions())._tuning()
     native_path = _path(path)
-    with reporter(progress, "verifying") as report:
-        core = _core.Shelf.open(
-            path=native_path,
-            mode=native_mode,
-            tier=native_tier,
-            max_size_bytes=cap,
-            verify=native_verify,
-            block=tuning,
-            progress=report,
-        )
+    was_empty = mode == "a" and _is_empty_file(native_path)
+    try:
+        with reporter(progress, "verifying") as report:
+            core = _core.Shelf.open(
+                path=native_path,
+                mode=native_mode,
+                tier=native_tier,
+                max_size_bytes=cap,
+                verify=native_verify,
+                block=tuning,
+                progress=report,
+            )
+    except ShelfBusy as error:
+        if error.errno == errno.EDEADLK:
+            raise _held_here(native_path, error) from None
+        raise
+    if was_empty:  # of our own making or not: nothing could be lost, but a step may be missed
+        logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
     shelf = Shelf(core)
     _warn_of_fallbacks(shelf.info().promises.notes)
     return shelf
 
 
+def _is_empty_file(path: bytes) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
+
+
+def _held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
+    """The error for a path that this process holds: by an open Shelf, or by views of a closed one.
+
+    The native half cannot tell which; here all open shelves are known.
+    """
+    for shelf in _exit.open_shelves():
+        with contextlib.suppress(OSError):
+            if not shelf.closed and shelf._writable and os.path.samefile(shelf._path, path):
+                what = f"{shelf._path} is open for writing here already, by another Shelf object"
+                return ShelfBusy(what, 'Use that one, close it, or use mode="r".', errno.EDEADLK)
+    return ShelfBusy(
+        f"{os.fsdecode(path)} was closed here, but a view of one of its tensors is alive and keeps "
+        "the file locked: an array from numpy(), torch(copy=False) or memoryview()",
+        'Delete the view (del array), or take numpy(copy=True); mode="r" needs no lock.',
+        errno.EDEADLK,
+    )
+
+
 def _path(path: str | os.PathLike[str]) -> bytes:
     try:
-        native = os.fsencode(path)
+        native = os.fsencode(os.path.expanduser(path) if isinstance(path, str) else path)
     except (TypeError, UnicodeEncodeError) as error:
         raise BadArgument(f"path={path!r} is not a path", "Use a str or a pathlib.Path.") from error
     if b"\0" in native:

@@ -9,12 +9,14 @@ import weakref
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tensorshelf import _display, _dtypes, _exit, _names
 from tensorshelf._commit import Commit
+from tensorshelf._core import Gate
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import BadArgument, LayoutError, ShelfError
-from tensorshelf._gate import Gate
 from tensorshelf._info import Info, VerifyReport, info_from, report_from
 from tensorshelf._progress import Report, reporter
 from tensorshelf._sources import Source, source_of
@@ -39,7 +41,6 @@ class Shelf(MutableMapping[str, Tensor]):
 
     __slots__ = (
         "__weakref__",
-        "_changed",
         "_core",
         "_edits",
         "_gate",
@@ -49,7 +50,6 @@ class Shelf(MutableMapping[str, Tensor]):
     )
 
     _core: NativeShelf
-    _changed: bool
     _edits: dict[str, "weakref.ref[Array]"]
     _gate: Gate
     _path: str
@@ -59,7 +59,6 @@ class Shelf(MutableMapping[str, Tensor]):
     def __init__(self, core: NativeShelf) -> None:
         self._core = core
         self._gate = Gate()
-        self._changed = False
         self._edits = {}  # the arrays of edits under way
         self._pid = os.getpid()
         info = self.info()
@@ -78,7 +77,7 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         element = _dtypes.name_of(dtype)
         lengths = _lengths(shape)
-        self._changed = True
+        self._gate.changed = True
         return Tensor(self, self._core.create(_names.checked(name), element, lengths))
 
     def replace(self, name: str, value: Any) -> Tensor:
@@ -89,7 +88,7 @@ class Shelf(MutableMapping[str, Tensor]):
         source = source_of(value)
         if name not in self:
             _names.unknown(name, self)
-        self._changed = True
+        self._gate.changed = True
         ref = self._core.replace(_names.checked(name), source.name, list(source.shape))
         tensor = Tensor(self, ref)
         tensor._put(source)
@@ -111,6 +110,8 @@ class Shelf(MutableMapping[str, Tensor]):
         if ref is None:
             self._add(name, source_of(value))
             return
+        if type(value) is np.ndarray and ref._assign_array(value, self._gate, self._edits):
+            return
         tensor = Tensor(self, ref)
         if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
             tensor._put(tensor._source(value))
@@ -119,7 +120,7 @@ class Shelf(MutableMapping[str, Tensor]):
         """Removes the tensor, from the next version on. Raises UnknownName."""
         if name not in self:
             _names.unknown(name, self)
-        self._changed = True
+        self._gate.changed = True
         self._core.erase(name)
 
     def __contains__(self, name: object) -> bool:
@@ -201,14 +202,9 @@ class Shelf(MutableMapping[str, Tensor]):
         With no change it still makes a version, so that a step can be recorded. Raises IoError or
         ShelfFailed where the medium failed: the last version is then intact; reopen.
         """
-        number = _step(step)
-
-        def commit() -> Commit:
-            closed = self._core.persist(number) if wait else self._core.persist_async(number)
-            self._changed = False
-            return Commit(closed)
-
-        return self._gate.alone(commit)
+        number = None if step is None else _step(step)
+        persist = self._core.persist if wait else self._core.persist_async
+        return Commit(persist(self._gate, number))
 
     def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
         """Reads the durable version whole and checks every checksum; damage is told, not raised."""
@@ -249,12 +245,12 @@ class Shelf(MutableMapping[str, Tensor]):
         What was assigned since the last persist() is dropped, with a warning in the log. Arrays
         that were lent stay readable. Closing twice is allowed.
         """
-        if self._changed and not self.closed:
+        if self._gate.changed and not self.closed:
             logger.warning(
                 "%s: closed with assignments that were never persisted; they are dropped",
                 self._path,
             )
-        self._changed = False
+        self._gate.changed = False
         self._core.close()
 
     def __enter__(self) -> "Shelf":
@@ -267,7 +263,7 @@ class Shelf(MutableMapping[str, Tensor]):
         traceback: types.TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._changed = False  # the error says enough
+            self._gate.changed = False  # the error says enough
         self.close()
 
     # ---- looks
@@ -289,7 +285,7 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def _add(self, name: str, source: Source) -> None:
         """Creates a tensor with this value, or leaves the shelf as it was."""
-        self._changed = True
+        self._gate.changed = True
         ref = self._core.create(name, source.name, list(source.shape))
         try:
             Tensor(self, ref)._put(source)
@@ -299,8 +295,7 @@ class Shelf(MutableMapping[str, Tensor]):
             raise
 
     def _assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
-        if not self._changed:
-            self._changed = True
+        """Holds off persist() and other assignments to the tensor."""
         return self._gate.assigning(name)
 
     def __reduce__(self) -> Any:

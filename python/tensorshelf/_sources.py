@@ -5,12 +5,13 @@ contiguous is given as it lies; what is not is converted in blocks along the fir
 no second copy of the whole is ever made.
 """
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from tensorshelf import _dtypes, _torch
+from tensorshelf import _cuda, _dtypes, _torch
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError
 from tensorshelf._view import Readable
@@ -85,7 +86,8 @@ def source_of(value: object) -> Source:
     """The Source of any supported object.
 
     NumPy arrays and scalars, torch tensors on any device, numbers, nested lists, and objects with
-    ``__array__``, ``__dlpack__`` or the buffer protocol. Raises LayoutError for the rest.
+    ``__cuda_array_interface__``, ``__array__``, ``__dlpack__`` or the buffer protocol. Raises
+    LayoutError for the rest.
     """
     if isinstance(value, (np.ndarray, np.generic)):
         return ArraySource(np.asarray(value))
@@ -94,8 +96,18 @@ def source_of(value: object) -> Source:
     if isinstance(value, Readable):
         return ArraySource(value._leased(), name=value.dtype_name)
     if _torch.is_tensor(value):
-        return _torch.TorchSource(value)
+        return _torch.source(value)
+    interface = _cuda.interface_of(value)
+    if interface is not None:
+        return _from_device(value, interface)
     return ArraySource(_from_foreign(value))
+
+
+def _from_device(value: object, interface: Mapping[str, Any]) -> Source:
+    if not _cuda.usable():  # Numba's arrays know another way to the host, CuPy's refuse it
+        with contextlib.suppress(LayoutError):
+            return ArraySource(_from_foreign(value))
+    return _cuda.from_interface(value, interface)
 
 
 def _from_python(value: object) -> Array:

@@ -9,6 +9,8 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tensorshelf import _core, _dtypes, _index, _write
 from tensorshelf._commit import Commit
 from tensorshelf._dtypes import Array
@@ -64,6 +66,10 @@ class Tensor(Readable, _core.TensorRef):
         writes the bytes it spans; lists, arrays and masks go over the whole tensor. Raises
         LayoutError where the value does not fit, LeasedError while a live view pins the slot.
         """
+        if index is Ellipsis and type(value) is np.ndarray:
+            shelf = self._shelf
+            if self._ref._assign_array(value, shelf._gate, shelf._edits):
+                return
         found = _index.resolve(index, self.shape, self.itemsize)
         source = self._source(value)
         with self._writing():

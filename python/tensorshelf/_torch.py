@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from tensorshelf import _dtypes
+from tensorshelf import _cuda, _dtypes
+from tensorshelf._cuda import DeviceSource
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError, UnsupportedError
 
@@ -22,6 +23,12 @@ def is_tensor(value: object) -> "TypeGuard[torch.Tensor]":
     """True for a torch tensor; never imports torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def source(tensor: "torch.Tensor") -> "TorchSource | DeviceSource":
+    """The Source of a tensor: straight from a GPU where it can be, else by way of ``.cpu()``."""
+    found = TorchSource(tensor)
+    return found.on_device() or found
 
 
 class TorchSource:
@@ -40,6 +47,24 @@ class TorchSource:
         self.name = _dtypes.name_of(tensor.dtype)
         self.shape: tuple[int, ...] = tuple(tensor.shape)
         self._tensor = tensor.detach()
+
+    def on_device(self) -> "DeviceSource | None":
+        """The same value as memory of a CUDA device, where it is that and lies in C order."""
+        tensor = self._tensor
+        if not tensor.is_cuda or not tensor.numel() or not tensor.is_contiguous() or _lazy(tensor):
+            return None
+        import torch
+
+        if torch.version.cuda is None or not _cuda.usable():  # ROCm calls its devices cuda, too
+            return None
+        memory = _cuda.DeviceMemory(
+            address=tensor.data_ptr(),
+            nbytes=tensor.numel() * tensor.element_size(),
+            stream=torch.cuda.current_stream(tensor.device).cuda_stream,
+            device=tensor.device.index,
+        )
+        dtype = _dtypes.carrier(self.name)
+        return DeviceSource(dtype, self.name, self.shape, memory, tensor)
 
     def array(self) -> Array:
         if not self._tensor.numel():
@@ -100,7 +125,7 @@ def _require() -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise UnsupportedError("torch is not installed", "pip install torch") from error
+        raise UnsupportedError("torch is not installed", "Run: pip install torch.") from error
 
 
 def new_tensor(name: str, shape: tuple[int, ...], fill: Callable[[Array], None]) -> "torch.Tensor":

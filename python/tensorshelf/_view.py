@@ -94,30 +94,34 @@ class Readable(NDArrayOperatorsMixin):
         if copy:
             return self._copied().view(dtype)
         lease = self._lease_now()
-        if copy is False and self.nbytes and not lease.in_place:
-            raise UnsupportedError(
-                f"the bytes of {self.name!r} cannot be lent: the medium is not mapped, the shelf "
-                "is open for reading only, or the tensor is assigned in part since persist()",
-                "Use numpy() or numpy(copy=True).",
-            )
+        if copy is False:
+            self._refuse_copy(lease, "numpy")
+        self._check_dims()
         return np.asarray(lease).view(dtype)
 
-    def torch(self, *, copy: bool = True) -> "torch.Tensor":
+    def torch(self, *, copy: bool | None = True) -> "torch.Tensor":
         """The value as a CPU torch tensor of this shape and dtype, bfloat16 and float8 included.
 
-        copy=True is yours to change. copy=False, on mapped media, lends the slot itself, and torch
-        cannot mark a tensor read-only: WRITING TO IT corrupts the shelf or ends the process, and
-        while it lives, a write that needs the slot raises LeasedError. Only read from it.
+        copy=True   yours to change.
+        copy=False  the lease of the slot itself, or UnsupportedError where there is none, as with
+                    ``numpy``. torch cannot mark a tensor read-only: WRITING TO IT ends the process.
+                    While it lives, a write that needs the slot raises LeasedError. Only read it.
+        copy=None   the lease where there is one, else a copy; only read it.
         """
         if not copy:
-            return _torch.over_bytes(self.dtype_name, self.shape, self._leased_bytes())
+            lease = self._lease_now()
+            if copy is False:
+                self._refuse_copy(lease, "torch")
+            return _torch.over_bytes(self.dtype_name, self.shape, _bytes_of(lease, self.nbytes))
         return _torch.new_tensor(self.dtype_name, self.shape, lambda flat: self._read(flat, 0))
 
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self.size != 1:
             raise ValueError(f"{self.name!r} has {self.size} elements; item() takes exactly one")
-        return self._public(self._copied().reshape(())).item()
+        value = np.empty((), self._carrier)
+        self._read(value.reshape(-1).view(np.uint8), 0)
+        return self._public(value).item()
 
     def __getitem__(self, index: Any) -> Any:
         """A copy of the indexed part; a scalar where integers index every axis.
@@ -177,6 +181,25 @@ class Readable(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return _ufunc.apply(ufunc, method, inputs, kwargs)
 
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Lets a torch tensor take its values from a handle: ``copy_`` and item assignment.
+
+        Refuses the rest: what a function writes to would be a copy, and the change be lost. With a
+        TypeError, so that ``tensor + handle`` goes on to the handle, which answers with NumPy.
+        """
+        called = getattr(func, "__name__", str(func))
+        if called in ("copy_", "__setitem__") and args and not isinstance(args[0], Readable):
+            values = [item.torch() if isinstance(item, Readable) else item for item in args]
+            named = {
+                k: v.torch() if isinstance(v, Readable) else v for k, v in (kwargs or {}).items()
+            }
+            return func(*values, **named)
+        raise TypeError(
+            f"torch's {called}() takes tensors, not a shelf's handle. "
+            f"Give it the value: shelf[{_handle_name(args, kwargs)!r}].torch()."
+        )
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # kDLCPU
 
@@ -223,13 +246,23 @@ class Readable(NDArrayOperatorsMixin):
 
     def _leased(self) -> Array:
         """A read-only carrier array over the lease."""
+        self._check_dims()
         return np.asarray(self._lease_now())
 
-    def _leased_bytes(self) -> Array:
-        return self._leased().reshape(-1).view(np.uint8)
+    def _refuse_copy(self, lease: Lease, method: str) -> None:
+        if self.nbytes and not lease.in_place:
+            raise UnsupportedError(
+                f"the bytes of {self.name!r} cannot be lent: the medium is not mapped, the shelf "
+                "is open for reading only, or the tensor is assigned in part since persist()",
+                f"Use {method}() or {method}(copy=True).",
+            )
+
+    def _check_dims(self) -> None:
+        _dtypes.check_dims(repr(self.name), len(self.shape))
 
     def _copied(self) -> Array:
         """A writable carrier array, a copy."""
+        self._check_dims()
         values = np.empty(self.shape, self._carrier)
         self._read(values.reshape(-1).view(np.uint8), 0)
         return values
@@ -239,6 +272,7 @@ class Readable(NDArrayOperatorsMixin):
 
     def _gather(self, region: _index.Region) -> Array:
         """A carrier array of the region's shape, copied."""
+        _dtypes.check_dims(f"a part of {self.name!r}", len(region.shape))
         values = np.empty(region.shape, self._carrier)
         for index, part in region.leaves(SPAN_BYTES):
             if part.dense:
@@ -256,11 +290,33 @@ def over(scratch: Array, part: _index.Region, low: int, dtype: DType) -> Array:
     return np.ndarray(part.shape, dtype, scratch, part.start - low, part.strides)
 
 
+def _handle_name(*arguments: Any) -> str:
+    """Name of the first handle among the arguments of a call."""
+    waiting = list(arguments)
+    while waiting:
+        item = waiting.pop(0)
+        if isinstance(item, Readable):
+            return item.name
+        if isinstance(item, (list, tuple)):
+            waiting[:0] = item
+        elif isinstance(item, dict):
+            waiting[:0] = item.values()
+    return "x"
+
+
 def _plain(index: Any) -> Any:
     """The index with handles in it replaced by their values."""
     if isinstance(index, tuple):
         return tuple(_plain(item) for item in index)
     return index.numpy() if isinstance(index, Readable) else index
+
+
+def _bytes_of(lease: Lease, nbytes: int) -> Array:
+    """The leased bytes as flat uint8, whatever the number of axes."""
+    if not nbytes:
+        return np.empty(0, np.uint8)
+    flat: Array = np.frombuffer(lease, np.uint8)  # type: ignore[call-overload]
+    return flat
 
 
 def _lend_dlpack(lent: Array, max_version: tuple[int, int] | None) -> Any:

@@ -6,6 +6,7 @@ import numpy as np
 
 from tensorshelf import _dtypes, _index
 from tensorshelf._core import CHUNK_BYTES, TensorRef
+from tensorshelf._cuda import DeviceSource
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError
 from tensorshelf._sources import Source, blocks, check_cast, flat_bytes
@@ -14,6 +15,8 @@ from tensorshelf._view import SPAN_BYTES, over
 
 def write_straight(ref: TensorRef, source: Source, offset: int = 0) -> None:
     """Writes a value of the tensor's own element type at a byte offset."""
+    if isinstance(source, DeviceSource) and source.write_to(ref, offset):
+        return
     for piece in source.contiguous_bytes():
         ref._write(piece, offset)
         offset += piece.nbytes
@@ -72,6 +75,7 @@ def write_changed(ref: TensorRef, values: Array) -> int:
 
 def broadcast(values: Array, shape: tuple[int, ...]) -> Array:
     """The values stretched to a shape, leading axes of length one dropped, without a copy."""
+    _dtypes.check_dims("the tensor", len(shape))
     while values.ndim > len(shape) and values.shape[0] == 1:
         values = values[0]
     try:

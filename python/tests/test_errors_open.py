@@ -91,8 +91,31 @@ def test_locked_by_another_process(made: pathlib.Path, place: Place) -> None:
 
 
 def test_locked_by_this_process(made: pathlib.Path, place: Place) -> None:
-    with ts.open(made, tier=place[1]), pytest.raises(ts.ShelfBusy):
+    with ts.open(made, tier=place[1]), pytest.raises(BlockingIOError) as caught:
         ts.open(made, tier=place[1])
+    error = check(caught, ts.ShelfBusy, "shelf_busy", BlockingIOError)
+    assert isinstance(error, OSError)
+    assert error.errno == errno.EDEADLK
+    assert "by another Shelf object" in error.what
+    assert "close it" in error.remedy
+
+
+def test_locked_by_a_view_of_a_closed_shelf(tmpfs: pathlib.Path) -> None:
+    path = tmpfs / "run.shelf"
+    with ts.open(path) as shelf:
+        shelf.x = [1.0, 2.0]
+        shelf.persist()
+        view = shelf.x.numpy()
+    del shelf
+    with ts.open(tmpfs / "other.shelf"), pytest.raises(ts.ShelfBusy) as caught:
+        ts.open(path)
+    error = check(caught, ts.ShelfBusy, "shelf_busy", BlockingIOError)
+    assert f"{path} was closed here, but a view" in error.what
+    assert "another Shelf" not in str(error)
+    assert "Delete the view" in error.remedy
+    assert view.tolist() == [1, 2]
+    del view
+    ts.open(path).close()
 
 
 def test_not_dax(tmp_path: pathlib.Path) -> None:
@@ -172,3 +195,55 @@ def test_arguments_of_another_type(disk: pathlib.Path, path: Any, options: Any) 
     with pytest.raises(ts.BadArgument) as caught:
         ts.open(disk / path if isinstance(path, str) else path, **options)
     check(caught, ts.BadArgument, "bad_argument", ValueError, TypeError)
+
+
+@pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+def test_an_empty_file_becomes_a_shelf_in_mode_a_alone(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, tier = place
+    path.touch(mode=0o600)
+    for mode in ("r", "r+"):
+        with pytest.raises(ts.NotAShelf):
+            ts.open(path, mode=mode, tier=tier)
+    with pytest.raises(ts.ShelfExists):
+        ts.open(path, mode="x", tier=tier)
+    assert path.stat().st_size == 0
+    with ts.open(path, tier=tier) as shelf:
+        shelf.x = 1.0
+        shelf.persist(7)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "0 bytes; it is a new shelf" in caplog.text
+    caplog.clear()
+    with ts.open(path, tier=tier) as shelf:
+        assert (shelf.step, list(shelf)) == (7, ["x"])
+    assert not caplog.text
+
+
+def test_home_directories(disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(disk))
+    with ts.open("~/run.shelf", tier="block") as shelf:
+        assert shelf.info().path == str(disk / "run.shelf")
+    monkeypatch.chdir(disk)
+    with pytest.raises(ts.ShelfNotFound, match="~"):
+        ts.open(pathlib.Path("~/run.shelf"), mode="r")  # a Path means what it says
+
+
+def test_paths_that_are_not_utf8(disk: pathlib.Path) -> None:
+    path = os.fsdecode(os.fsencode(disk) + b"/\xff.shelf")
+    with pytest.raises(ts.ShelfNotFound, match=r"\\xff"):
+        ts.open(path, mode="r")
+    with ts.open(path, tier="block") as shelf:
+        assert shelf.info().path == path
+
+
+def test_remedies_are_sentences() -> None:
+    for given, shown in {
+        "wait a little": "Wait a little.",
+        "persist() first": "persist() first.",
+        'mode="r" will do': 'mode="r" will do.',
+        "Stop it.": "Stop it.",
+        "": "",
+    }.items():
+        assert ts.ShelfError("it failed.", given).remedy == shown
+    assert str(ts.ShelfError("it failed.", "wait")) == "it failed. Wait."

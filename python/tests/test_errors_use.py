@@ -14,6 +14,7 @@ from conftest import OpenShelf
 from support import Place, check, in_child
 
 import tensorshelf as ts
+from tensorshelf import _dtypes
 
 
 def test_read_only_mode(made: pathlib.Path, place: Place) -> None:
@@ -137,6 +138,34 @@ def test_bad_names(shelf: ts.Shelf, name: str) -> None:
         shelf.create(name, 3)
 
 
+def test_a_nul_does_not_cut_the_text(shelf: ts.Shelf) -> None:
+    with pytest.raises(ts.BadName, match=r"'a\\x00b' contains a NUL"):
+        shelf["a\0b"] = 1.0
+
+
+def test_more_dimensions_than_numpy_has(reopen: OpenShelf) -> None:
+    if _dtypes.MAX_DIMS == 64:
+        pytest.skip("this NumPy has arrays of 64 dimensions, as many as a shelf")
+    shelf = reopen()
+    x = shelf.create("x", (1,) * 40)
+    uses: list[Callable[[], object]] = [
+        x.numpy,
+        lambda: x.numpy(copy=True),
+        lambda: x[...],
+        lambda: x[0],
+        lambda: x + 1,
+        lambda: x.fill_(1),
+        lambda: x.edit().__enter__(),
+    ]
+    for use in uses:
+        with pytest.raises(ts.UnsupportedError, match="at most 32") as caught:
+            use()
+        assert "torch" in caught.value.remedy
+    assert x.item() == x[(0,) * 40] == 0
+    x[(0,) * 39] = 5
+    assert x.item() == 5
+
+
 @pytest.mark.parametrize("name", ["persist", "items", "version", "closed", "_hidden", "__len__"])
 def test_reserved_attributes(shelf: ts.Shelf, name: str) -> None:
     with pytest.raises(ValueError, match="attribute of the shelf") as caught:
@@ -232,6 +261,7 @@ def test_forked_child(shelf: ts.Shelf) -> None:
         uses: list[Callable[[], object]] = [
             lambda: shelf.persist(),
             lambda: handle.fill_(1),
+            lambda: handle.__setitem__(..., np.arange(5)),
             lambda: handle.numpy(),
             lambda: shelf.create("y", 3),
             lambda: list(shelf),
@@ -242,6 +272,8 @@ def test_forked_child(shelf: ts.Shelf) -> None:
             check(caught, ts.ForkedError, "used_after_fork", RuntimeError)
 
     assert in_child(body) == 0
+    with shelf._assigning("x"):  # nobody will leave it in the child, which must not wait for that
+        assert in_child(body) == 0
     shelf.x[0] = 9
     assert shelf.persist().version == 2
 

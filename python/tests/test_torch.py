@@ -48,7 +48,7 @@ def test_round_trip(reopen: OpenShelf, name: str) -> None:
         assert shelf[key].dtype_name == name
         assert shelf[key].shape == tuple(source.shape)
         assert same(shelf[key].torch(), source.contiguous())
-        assert same(shelf[key].torch(copy=False), source.contiguous())
+        assert same(shelf[key].torch(copy=None), source.contiguous())
         assert same(shelf[key].committed.torch(), source.contiguous())
     shelf.x[1:3] = value[2:4]
     shelf.x[[0]] = value[[4]]
@@ -159,7 +159,7 @@ def test_copy_from_torch(shelf: ts.Shelf) -> None:
 def test_writes_under_a_torch_lease(shelf: ts.Shelf) -> None:
     shelf.x = torch.zeros(3)
     shelf.persist()
-    lent = shelf.x.torch(copy=False)
+    lent = shelf.x.torch(copy=None)
     shelf.x = torch.ones(3)
     shelf.persist()
     if shelf.info().promises.mapped:
@@ -170,6 +170,7 @@ def test_writes_under_a_torch_lease(shelf: ts.Shelf) -> None:
     shelf.x = torch.ones(3)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_sources(shelf: ts.Shelf) -> None:
     for value in (torch.arange(24.0).reshape(4, 6), torch.randn(3000, 1100, dtype=torch.float64)):
@@ -192,3 +193,53 @@ def test_one_lazily_negated_element(shelf: ts.Shelf) -> None:
     value = torch.tensor([1 + 2j]).conj().imag
     shelf.x = value
     assert shelf.x.numpy().tolist() == [-2]
+
+
+def test_copy_false_lends_or_refuses(shelf: ts.Shelf) -> None:
+    shelf.x = torch.zeros(3)
+    shelf.empty = torch.zeros(0)
+    shelf.persist()
+    if shelf.info().promises.mapped:
+        assert shelf.x.torch(copy=False).tolist() == [0, 0, 0]
+    else:
+        with pytest.raises(ts.UnsupportedError, match="cannot be lent") as caught:
+            shelf.x.torch(copy=False)
+        assert "torch(copy=True)" in caught.value.remedy
+    assert shelf.x.torch(copy=None).tolist() == [0, 0, 0]
+    assert shelf.empty.torch(copy=False).tolist() == []
+
+
+def test_torch_functions_are_given_values_not_handles(shelf: ts.Shelf) -> None:
+    shelf["layer.w"] = torch.ones(2, 3)
+    handle = shelf["layer.w"]
+    calls = [
+        lambda: torch.relu(handle),
+        lambda: torch.nn.functional.linear(torch.ones(4, 3), handle),
+        lambda: torch.stack([handle, handle]),
+        lambda: torch.add(torch.ones(2, 3), 1, out=handle),
+        lambda: torch.relu_(handle),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"shelf\['layer.w'\]\.torch\(\)"):
+            call()
+    assert handle.torch().tolist() == [[1, 1, 1], [1, 1, 1]]
+    assert type(torch.ones(3) + handle) is np.ndarray
+    for made in (torch.tensor(handle), torch.as_tensor(handle), torch.from_dlpack(handle)):
+        assert same(made, torch.ones(2, 3))
+
+
+def test_tensors_take_values_from_handles(shelf: ts.Shelf) -> None:
+    model = torch.nn.Linear(3, 2)
+    shelf.update(model.state_dict())
+    mine = torch.zeros(2, 3)
+    mine.copy_(shelf.weight)
+    assert same(mine, model.weight)
+    row = torch.zeros(4, 2)
+    row[1] = shelf.bias
+    assert same(row[1], model.bias)
+    other = torch.nn.Linear(3, 2)
+    other.load_state_dict(dict(shelf))
+    assert same(other.weight, model.weight)
+    assert same(other.bias, model.bias)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        torch.nn.Linear(2, 2).load_state_dict(dict(shelf))

@@ -300,3 +300,41 @@ def test_elements_cannot_be_deleted(shelf: ts.Shelf) -> None:
     shelf.x = np.zeros(4)
     with pytest.raises(ts.LayoutError, match="shape is fixed"):
         del shelf.x[0]
+
+
+@pytest.mark.parametrize(
+    ("stored", "value", "short"),
+    [
+        ("float32", np.ones((2, 3), np.float32), True),
+        ("int64", np.ones((2, 3), np.int64), True),
+        ("uint64", np.ones((2, 3), np.ulonglong), True),
+        ("bool", np.ones((2, 3), bool), True),
+        ("complex64", np.ones((2, 3), np.complex64), True),
+        ("float16", np.ones((2, 3), np.float16), True),
+        ("float32", np.ones((3, 2), np.float32), False),  # another shape
+        ("float32", np.ones(6, np.float32), False),
+        ("int32", np.ones((2, 3), np.float32), False),  # another type of the same width
+        ("uint32", np.ones((2, 3), np.int32), False),
+        ("float32", np.ones((2, 3), ">f4"), False),
+        ("float32", np.ones((3, 2), np.float32).T, False),
+        ("float32", np.ones((2, 6), np.float32)[:, ::2], False),
+        ("bfloat16", np.ones((2, 3), np.uint16), False),
+    ],
+)
+def test_only_arrays_of_the_very_layout_go_the_short_way(
+    shelf: ts.Shelf, stored: str, value: np.ndarray, short: bool
+) -> None:
+    x = shelf.create("x", (2, 3), stored)
+    assert x._ref._assign_array(value, shelf._gate, {}) is short
+    assert bool(x.numpy(copy=True).view(np.uint8).any()) is short
+
+
+def test_the_short_way_stands_back_while_an_edit_is_under_way(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(3)
+    edit = shelf.x.edit()
+    edit.__enter__()[0] = 1
+    assert not shelf.x._ref._assign_array(np.ones(3), shelf._gate, shelf._edits)
+    shelf.x[...] = np.full(3, 7.0)
+    with pytest.raises(ts.UnsupportedError, match="assigned during its edit"):
+        edit.__exit__(None, None, None)
+    assert shelf.x.numpy().tolist() == [7, 7, 7]

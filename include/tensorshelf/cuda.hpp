@@ -1,0 +1,58 @@
+// Assigning from CUDA memory: device -> page-locked host memory -> the shelf, the next piece on its
+// way over the bus while the last one is copied and hashed into the medium.
+//
+//     auto w = shelf.create("w", DType::float32, shape);
+//     write_from_device(w, {.data = weights, .size_bytes = bytes, .stream = stream});
+//     shelf.persist(step);
+//
+// These functions exist in every build. In one without CUDA, and where there is no device or no
+// driver, they throw Errc::unsupported, saying which; cuda_support() asks beforehand.
+//
+// Order: work that was queued on `stream` before the call is seen; the copy runs on a stream of its
+// own. When the call returns, every byte has left the device: memory may be changed or freed.
+// Thread-safety: any thread; calls at once use buffers of their own. The calling thread's current
+// device is the same afterwards, except on a thread that has not used CUDA yet.
+// Memory: 8 MiB of page-locked host memory per call under way, kept for later calls (at most 32 MiB
+// idle per process).
+// Errors: Errc::unsupported; Errc::bad_argument for an address that is not CUDA's; Errc::io where
+// CUDA fails; and all that TensorRef::write throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <tensorshelf/shelf.hpp>
+
+struct CUstream_st;  // what cudaStream_t points to
+
+namespace tensorshelf {
+
+struct CudaSupport {
+  bool built = false;       // this build can read CUDA memory
+  int runtime_version = 0;  // of the CUDA runtime in it, as CUDART_VERSION: 13000 is 13.0
+  int devices = 0;          // that this process can use
+  std::string lacks = {};   // a sentence: why there is no device to use; empty where there is
+};
+
+// Asks the driver, and so initialises it: children forked later cannot use CUDA.
+CudaSupport cuda_support();
+
+struct DeviceBytes {
+  const void* data = nullptr;  // device, managed or page-locked memory
+  std::uint64_t size_bytes = 0;
+  CUstream_st* stream = nullptr;  // that fills it, of the same device; nullptr: the legacy default
+  int device = -1;                // that holds it; -1: as CUDA says of the address
+};
+
+// Stages all bytes of the source at byte `offset` of the tensor, as TensorRef::write does, in
+// pieces of at most 4 MiB that end where chunks end. A persist() in another thread may fall between
+// two pieces. Where a piece fails, those before it are staged and those behind it are not: assign
+// the tensor again before persist(), or close the shelf, which drops them.
+void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64_t offset = 0);
+
+// Copies the source, source.size_bytes of it, to host memory of that size.
+void copy_from_device(std::span<std::byte> target, const DeviceBytes& source);
+
+}  // namespace tensorshelf

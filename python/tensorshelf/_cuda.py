@@ -1,0 +1,134 @@
+"""CUDA memory as a source of values, without torch or CuPy: an address, a layout and a stream.
+
+Bytes go from the device through page-locked buffers into the shelf. Only contiguous memory does;
+what else there is on a device is copied to the host by the library that owns it.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorshelf import _core, _dtypes
+from tensorshelf._dtypes import Array, DType
+from tensorshelf._errors import LayoutError
+
+LEGACY_STREAM = 1  # cudaStreamLegacy: behind everything that was queued on ordinary streams
+ANY_DEVICE = -1
+
+
+@functools.cache
+def usable() -> bool:
+    """True where this build has CUDA and finds a driver and a device. Asked once per process."""
+    return bool(_core.cuda_support()["devices"])
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Consecutive bytes of a device, whole once ``stream`` has done what is queued on it."""
+
+    address: int
+    nbytes: int
+    stream: int = LEGACY_STREAM
+    device: int = ANY_DEVICE
+
+    def write_to(self, ref: _core.TensorRef, offset: int) -> None:
+        """Assigns the bytes to a tensor, from a byte offset on."""
+        _core.write_from_device(
+            ref,
+            address=self.address,
+            nbytes=self.nbytes,
+            offset=offset,
+            stream=self.stream,
+            device=self.device,
+        )
+
+    def to_host(self) -> Array:
+        """A copy, as flat uint8."""
+        flat = np.empty(self.nbytes, np.uint8)
+        if self.nbytes:
+            _core.copy_from_device(
+                flat, address=self.address, stream=self.stream, device=self.device
+            )
+        return flat
+
+
+class DeviceSource:
+    """A contiguous value on a device. ``owner`` keeps the memory alive."""
+
+    weak = False
+
+    def __init__(
+        self, dtype: DType, name: str, shape: tuple[int, ...], memory: DeviceMemory, owner: object
+    ) -> None:
+        self.shape = shape
+        self.name = name
+        self._dtype = dtype
+        self._memory = memory
+        self._owner = owner
+
+    def array(self) -> Array:
+        return self._memory.to_host().view(self._dtype).reshape(self.shape)
+
+    def contiguous_bytes(self) -> Iterator[Array]:
+        yield _dtypes.to_native(self.array()).reshape(-1).view(np.uint8)
+
+    def write_to(self, ref: _core.TensorRef, offset: int) -> bool:
+        """Writes the bytes straight from the device; False where they are not in our byte order."""
+        if not self._memory.nbytes or not self._dtype.isnative:
+            return False
+        self._memory.write_to(ref, offset)
+        return True
+
+
+def interface_of(value: Any) -> Mapping[str, Any] | None:
+    """The object's ``__cuda_array_interface__``, if it has one for the memory it has now."""
+    try:
+        found = value.__cuda_array_interface__
+    except Exception:  # arrays that may lie on the host raise what they like there
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
+def from_interface(value: object, interface: Mapping[str, Any]) -> DeviceSource:
+    """The Source that the interface describes (its version 3, of which earlier ones are parts).
+
+    Raises LayoutError for what is malformed, masked or not in C order.
+    """
+    kind = type(value).__name__
+    try:
+        shape = tuple(int(length) for length in interface["shape"])
+        dtype = np.dtype(interface["typestr"])
+        address = int(interface["data"][0] or 0)
+        strides = interface.get("strides")
+        stream = int(interface.get("stream") or LEGACY_STREAM)
+        if strides is not None and len(strides) != len(shape):
+            raise ValueError(f"{len(strides)} strides for {len(shape)} axes")
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise LayoutError(
+            f"the __cuda_array_interface__ of a {kind} cannot be read: {error!r}",
+            "It needs shape, typestr and data, as its version 3 describes them.",
+        ) from error
+    if interface.get("mask") is not None:
+        raise LayoutError(f"a masked {kind} cannot be stored", "Fill it, or store the mask apart.")
+    if not _in_c_order(shape, strides, dtype.itemsize):
+        raise LayoutError(
+            f"a {kind} on a device must be contiguous, and has strides {strides}",
+            "Copy it first: cupy.ascontiguousarray(value), or value.copy().",
+        )
+    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    memory = DeviceMemory(address, nbytes, stream)
+    return DeviceSource(dtype, _dtypes.name_of(dtype), shape, memory, value)
+
+
+def _in_c_order(shape: tuple[int, ...], strides: Any, itemsize: int) -> bool:
+    if strides is None or 0 in shape:
+        return True
+    expected = itemsize
+    for length, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
+        if length != 1 and stride != expected:
+            return False
+        expected *= length
+    return True

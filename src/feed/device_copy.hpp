@@ -1,0 +1,46 @@
+// Bytes of a device to the host in pieces, through two buffers: while one is consumed, the copy
+// into the other runs. Owns the order of begin and wait; what a device is stays behind DeviceCopy,
+// so that the order is tested without one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+namespace tensorshelf {
+
+inline constexpr unsigned kDeviceBuffers = 2;
+
+// One source on a device, and the buffers that its pieces go through.
+class DeviceCopy {
+ public:
+  virtual ~DeviceCopy() = default;
+
+  // Of each buffer; a multiple of kChunkBytes.
+  virtual std::uint64_t buffer_bytes() const = 0;
+
+  // Starts to copy bytes [from, from + size_bytes) of the source into a buffer, whose last bytes
+  // nobody uses any more.
+  virtual void begin(unsigned buffer, std::uint64_t from, std::uint64_t size_bytes) = 0;
+
+  // The bytes that the last begin() into this buffer asked for, once they are there.
+  virtual std::span<const std::byte> wait(unsigned buffer) = 0;
+
+  // Returns when no copy is under way, however those that were have ended.
+  virtual void settle() noexcept = 0;
+};
+
+struct CopyPlan {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t offset = 0;  // of the first byte in the tensor: pieces end where its chunks end
+};
+
+// Called with each piece in turn and its place in the source; the bytes are gone when it returns.
+using ConsumePiece = std::function<void(std::span<const std::byte> bytes, std::uint64_t from)>;
+
+// Copies all of the source. Whatever is thrown on the way, by the device or by the consumer, leaves
+// when no copy is under way any more: the source and the buffers may be freed.
+void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& consume);
+
+}  // namespace tensorshelf

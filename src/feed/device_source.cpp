@@ -1,0 +1,44 @@
+// The public functions of cuda.hpp, over whichever DeviceCopy this build has.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include <tensorshelf/cuda.hpp>
+
+#include "feed/cuda_copy.hpp"
+
+namespace tensorshelf {
+
+void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64_t offset) {
+  // All of the range before any of it is written.
+  const TensorInfo info = tensor.info();
+  if (offset > info.size_bytes || source.size_bytes > info.size_bytes - offset) {
+    throw Error(Errc::layout,
+                fmt::format("{} bytes of device memory at byte {} of '{}', which has {}",
+                            source.size_bytes, offset, info.name, info.size_bytes),
+                "Stay within the tensor, or replace() it with a larger one.");
+  }
+  if (source.size_bytes == 0) return tensor.write({}, offset);
+  const auto copy = make_cuda_copy(source);
+  copy_in_pieces(*copy, {source.size_bytes, offset},
+                 [&](std::span<const std::byte> bytes, std::uint64_t from) {
+                   tensor.write(bytes, offset + from);
+                 });
+}
+
+void copy_from_device(std::span<std::byte> target, const DeviceBytes& source) {
+  if (target.size() != source.size_bytes) {
+    throw Error(Errc::layout,
+                fmt::format("{} bytes of device memory into {} of host memory", source.size_bytes,
+                            target.size()),
+                "Give a target of the same size.");
+  }
+  if (target.empty()) return;
+  const auto copy = make_cuda_copy(source);
+  copy_in_pieces(*copy, {source.size_bytes, 0},
+                 [&](std::span<const std::byte> bytes, std::uint64_t from) {
+                   std::memcpy(target.data() + from, bytes.data(), bytes.size());
+                 });
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,187 @@
+#include "fake_cudart.hpp"
+
+#include <cuda.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace fake {
+
+Cuda& cuda() {
+  static Cuda cuda;
+  return cuda;
+}
+
+void add_memory(const void* at, std::size_t size, int device) {
+  cuda().memory[static_cast<const std::byte*>(at)] = {size, device};
+}
+
+namespace {
+
+CUstream_st& stream_of(cudaStream_t stream) {
+  static CUstream_st legacy;
+  return stream ? *stream : legacy;
+}
+
+void run_until(CUstream_st& stream, std::size_t after) {
+  while (stream.done < after) {
+    const auto work = std::move(stream.work.front());
+    stream.work.pop_front();
+    ++stream.done;
+    work();
+  }
+}
+
+std::size_t queued(const CUstream_st& stream) { return stream.done + stream.work.size(); }
+
+// Counts the call, and gives the error that the test asked for.
+cudaError_t called(const std::string& function) {
+  const int count = ++cuda().calls[function];
+  if (function != cuda().fail || count < cuda().fail_at) return cudaSuccess;
+  return cuda().last = cuda().error;
+}
+
+CUresult context_state(CUdevice device, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = cuda().in_use.contains(device);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void queue(cudaStream_t stream, std::function<void()> work) {
+  stream_of(stream).work.push_back(std::move(work));
+}
+
+}  // namespace fake
+
+using fake::called;
+using fake::cuda;
+
+extern "C" {
+
+cudaError_t cudaGetLastError() { return std::exchange(cuda().last, cudaSuccess); }
+const char* cudaGetErrorString(cudaError_t) { return "as the test asked"; }
+const char* cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheTest"; }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = cuda().devices;
+  return called("cudaGetDeviceCount");
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = cuda().current;
+  return called("cudaGetDevice");
+}
+
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= cuda().devices) return cuda().last = cudaErrorInvalidDevice;
+  cuda().current = device;
+  cuda().in_use.insert(device);
+  cuda().made_current.push_back(device);
+  return called("cudaSetDevice");
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** found, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* status) {
+  *found = reinterpret_cast<void*>(&fake::context_state);
+  *status = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** found, unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* status) {
+  return cudaGetDriverEntryPointByVersion(symbol, found, 0, flags, status);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* address) {
+  *found = {};
+  found->type = cudaMemoryTypeUnregistered;
+  found->device = -2;
+  const auto* at = static_cast<const std::byte*>(address);
+  for (const auto& [begin, of] : cuda().memory) {
+    if (at < begin || at >= begin + of.first) continue;
+    found->type = cudaMemoryTypeDevice;
+    found->device = of.second;
+  }
+  return called("cudaPointerGetAttributes");
+}
+
+cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
+  if (const cudaError_t error = called("cudaHostAlloc"); error != cudaSuccess) return error;
+  *memory = std::malloc(size);
+  ++cuda().buffers;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  --cuda().buffers;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  if (const cudaError_t error = called("cudaStreamCreate"); error != cudaSuccess) return error;
+  *stream = new CUstream_st{.device = cuda().current, .work = {}};
+  ++cuda().streams;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  --cuda().streams;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cuda().capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return called("cudaStreamIsCapturing");
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  auto& found = fake::stream_of(stream);
+  fake::run_until(found, fake::queued(found));
+  return called("cudaStreamSynchronize");
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  CUstream_st* const before = event->stream;
+  const std::size_t after = event->after;
+  fake::queue(stream, [before, after] { fake::run_until(*before, after); });
+  return called("cudaStreamWaitEvent");
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  if (const cudaError_t error = called("cudaEventCreate"); error != cudaSuccess) return error;
+  *event = new CUevent_st;
+  ++cuda().events;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  --cuda().events;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->stream = &fake::stream_of(stream);
+  event->after = fake::queued(*event->stream);
+  return called("cudaEventRecord");
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  fake::run_until(*event->stream, event->after);
+  return called("cudaEventSynchronize");
+}
+
+cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  if (const cudaError_t error = called("cudaMemcpyAsync"); error != cudaSuccess) return error;
+  fake::queue(stream, [target, source, size] { std::memcpy(target, source, size); });
+  return cudaSuccess;
+}
+
+}  // extern "C"

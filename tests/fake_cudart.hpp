@@ -1,0 +1,53 @@
+// A CUDA runtime made of host memory, linked in place of the real one, so that the calls of
+// src/feed/cuda_copy.cpp are tested where there is no device. As lazy as a device may be: what is
+// queued on a stream runs when somebody waits for it, or when it is ordered before what runs.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace fake {
+
+struct Cuda {
+  int devices = 2;
+  int current = 0;
+  std::set<int> in_use = {0};        // devices with a context
+  std::vector<int> made_current;     // every cudaSetDevice
+  std::map<std::string, int> calls;  // by function
+  std::string fail;                  // the function that fails, from its fail_at-th call on
+  int fail_at = 1;
+  cudaError_t error = cudaErrorIllegalAddress;
+  cudaError_t last = cudaSuccess;
+  bool capturing = false;
+  int buffers = 0;  // page-locked, allocated now
+  int streams = 0;
+  int events = 0;
+  std::map<const std::byte*, std::pair<std::size_t, int>> memory;  // address: size and device
+};
+Cuda& cuda();
+
+// Says that these bytes are a device's.
+void add_memory(const void* at, std::size_t size, int device);
+
+// Queues work on a stream; it runs no earlier than it has to.
+void queue(cudaStream_t stream, std::function<void()> work);
+
+}  // namespace fake
+
+struct CUstream_st {
+  int device = 0;
+  std::deque<std::function<void()>> work;
+  std::size_t done = 0;  // pieces of work that have run
+};
+
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+  std::size_t after = 0;  // pieces of work
+};

@@ -1,0 +1,188 @@
+// What src/feed/cuda_copy.cpp asks of CUDA, on a runtime of host memory (fake_cudart.hpp): order
+// after the caller's stream, devices, buffers that are kept, and every failure.
+#include <tensorshelf/cuda.hpp>
+
+#include <array>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "catch.hpp"
+#include "fake_cudart.hpp"
+#include "media/media.hpp"
+
+using namespace tensorshelf;
+
+namespace {
+
+constexpr std::uint64_t kSize = 9 * kChunkBytes + 17;  // three pieces
+
+struct Fixture {
+  Fixture() {
+    auto medium = make_memory_medium(64 * kChunkBytes, 64 * kChunkBytes);
+    Shelf::format(*medium);
+    shelf.emplace(Shelf::open(std::move(medium)));
+    const std::int64_t shape[] = {static_cast<std::int64_t>(kSize)};
+    tensor.emplace(shelf->create("x", DType::uint8, shape));
+    fake::cuda() = {};
+    memory.assign(kSize, std::byte{1});
+    fake::add_memory(memory.data(), memory.size(), 1);
+  }
+
+  DeviceBytes source(cudaStream_t stream = nullptr) const {
+    return {.data = memory.data(), .size_bytes = kSize, .stream = stream};
+  }
+
+  std::vector<std::byte> value() const {
+    std::vector<std::byte> bytes(kSize);
+    tensor->read(bytes);
+    return bytes;
+  }
+
+  std::optional<Error> error_of(const std::function<void()>& body) const {
+    try {
+      body();
+    } catch (const Error& error) {
+      return error;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<std::byte> memory;
+  std::optional<Shelf> shelf;
+  std::optional<TensorRef> tensor;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Fixture, "what the caller's stream still has to do is seen") {
+  CUstream_st mine{.device = 1, .work = {}};
+  for (cudaStream_t stream : {cudaStream_t{nullptr}, &mine}) {
+    for (const std::byte value : {std::byte{7}, std::byte{8}}) {
+      fake::queue(stream, [&] { std::fill(memory.begin(), memory.end(), value); });
+      write_from_device(*tensor, source(stream));
+      CHECK(this->value() == memory);
+      CHECK(memory.back() == value);
+    }
+  }
+  std::vector<std::byte> host(kSize);
+  fake::queue(&mine, [&] { memory.back() = std::byte{9}; });
+  copy_from_device(host, source(&mine));
+  CHECK(host == memory);
+  CHECK(host.back() == std::byte{9});
+}
+
+TEST_CASE_METHOD(Fixture, "buffers, stream and events are kept for the next call") {
+  write_from_device(*tensor, source());
+  const auto first = fake::cuda().calls;
+  for (int i = 0; i < 5; ++i) write_from_device(*tensor, source());
+  for (const char* function : {"cudaHostAlloc", "cudaStreamCreate", "cudaEventCreate"}) {
+    const auto made = first.find(function);
+    CHECK(fake::cuda().calls[function] == (made == first.end() ? 0 : made->second));
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "the thread's current device stays, and no device is taken into use") {
+  SECTION("a device in use is current again") {
+    write_from_device(*tensor, source());
+    CHECK(fake::cuda().made_current == std::vector<int>{1, 0});
+  }
+  SECTION("one that was never used is left alone") {
+    fake::cuda().in_use.clear();
+    write_from_device(*tensor, source());
+    CHECK(fake::cuda().in_use == std::set<int>{1});
+  }
+  SECTION("a device that is named needs no question to another") {
+    DeviceBytes named = source();
+    named.device = 1;
+    write_from_device(*tensor, named);
+    CHECK(fake::cuda().made_current.front() == 1);
+  }
+  SECTION("also after a failure") {
+    fake::cuda().fail = "cudaMemcpyAsync";
+    CHECK_THROWS_AS(write_from_device(*tensor, source()), Error);
+    CHECK(fake::cuda().current == 0);
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "what cannot be read is refused before anything is written") {
+  struct Row {
+    const char* what;
+    std::function<void()> arrange;
+    Errc code;
+  };
+  std::array<std::byte, 16> host = {};
+  DeviceBytes from = source();
+  std::uint64_t offset = 0;
+  const Row rows[] = {
+      {"no device", [] { fake::cuda().devices = 0; }, Errc::unsupported},
+      {"no driver",
+       [] {
+         fake::cuda().fail = "cudaGetDeviceCount";
+         fake::cuda().error = cudaErrorInsufficientDriver;
+       },
+       Errc::unsupported},
+      {"host memory", [&] { from = {.data = host.data(), .size_bytes = 16}; }, Errc::bad_argument},
+      {"a stream that captures", [] { fake::cuda().capturing = true; }, Errc::unsupported},
+      {"no such device", [&] { from.device = 7; }, Errc::io},
+      {"past the tensor's end", [&] { offset = 1; }, Errc::layout},
+      {"far past it", [&] { offset = ~std::uint64_t{0}; }, Errc::layout},
+  };
+  for (const Row& row : rows) {
+    INFO(row.what);
+    fake::cuda() = {};
+    fake::add_memory(memory.data(), memory.size(), 1);
+    from = source();
+    offset = 0;
+    row.arrange();
+    const auto error = error_of([&] { write_from_device(*tensor, from, offset); });
+    REQUIRE(error);
+    CHECK(error->code() == row.code);
+    CHECK_FALSE(error->remedy().empty());
+    CHECK(value() == std::vector<std::byte>(kSize));
+    CHECK(fake::cuda().last == cudaSuccess);  // nothing is left for the caller's next call
+  }
+  CHECK(shelf->persist().version == 1);
+}
+
+TEST_CASE_METHOD(Fixture, "a failure in the middle: told, nothing leaks, the next call works") {
+  write_from_device(*tensor, source());
+  shelf->persist(1);
+  const auto committed = value();
+  std::fill(memory.begin(), memory.end(), std::byte{2});
+  for (const char* function :
+       {"cudaHostAlloc", "cudaStreamCreate", "cudaEventCreate", "cudaStreamWaitEvent",
+        "cudaEventRecord", "cudaMemcpyAsync", "cudaEventSynchronize"}) {
+    for (int at = 1; at <= 3; ++at) {
+      INFO(function << ", call " << at);
+      const int buffers = fake::cuda().buffers;
+      fake::cuda().calls.clear();
+      fake::cuda().fail = function;
+      fake::cuda().fail_at = at;
+      const auto error = error_of([&] { write_from_device(*tensor, source()); });
+      // Where the staging was kept nothing is allocated; where it was dropped each is once or more.
+      const bool reached = fake::cuda().calls[function] >= at;
+      REQUIRE(error.has_value() == reached);
+      if (error) {
+        CHECK(error->code() == Errc::io);
+        CHECK(fake::cuda().last == cudaSuccess);
+      }
+      CHECK(fake::cuda().buffers <= std::max(buffers, 2));
+      CHECK(fake::cuda().buffers == 2 * fake::cuda().streams);
+      std::vector<std::byte> durable(kSize);
+      tensor->read_committed(durable);
+      CHECK(durable == committed);
+    }
+  }
+  fake::cuda().fail.clear();
+  write_from_device(*tensor, source());
+  CHECK(value() == memory);
+  CHECK(shelf->persist(2).version == 2);
+}
+
+TEST_CASE_METHOD(Fixture, "nothing of nothing needs no device") {
+  fake::cuda().devices = 0;
+  write_from_device(*tensor, {}, kSize);
+  copy_from_device({}, {});
+  CHECK(error_of([&] { copy_from_device({}, source()); })->code() == Errc::layout);
+}

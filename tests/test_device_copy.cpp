@@ -1,0 +1,225 @@
+// The order of copies through two buffers (src/feed/device_copy.hpp), on a device made of host
+// memory that notices every misuse: a buffer filled while its bytes are in use, bytes used before
+// they are there, a copy still under way at the end.
+#include <tensorshelf/shelf.hpp>
+
+#include <array>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "catch.hpp"
+#include "feed/device_copy.hpp"
+#include "media/media.hpp"
+
+using namespace tensorshelf;
+
+namespace {
+
+constexpr std::uint64_t kBuffer = 4 * kChunkBytes;
+
+std::vector<std::byte> pattern(std::uint64_t size) {
+  std::vector<std::byte> bytes(size);
+  std::uint32_t word = 12345;
+  for (std::byte& byte : bytes)
+    byte = static_cast<std::byte>((word = word * 1664525 + 1013904223) >> 24);
+  return bytes;
+}
+
+// Copies late, at wait(), as a real device may: a source or buffer that is let go too early shows.
+class FakeDevice final : public DeviceCopy {
+ public:
+  explicit FakeDevice(std::span<const std::byte> source) : source_(source) {
+    for (auto& buffer : buffers_) buffer.bytes.resize(kBuffer);
+  }
+
+  std::uint64_t buffer_bytes() const override { return kBuffer; }
+
+  void begin(unsigned index, std::uint64_t from, std::uint64_t size_bytes) override {
+    Buffer& buffer = buffers_.at(index);
+    if (buffer.under_way) misuse("begin() into a buffer whose copy is under way");
+    if (consuming_ == index) misuse("begin() into the buffer that is being consumed");
+    if (size_bytes == 0 || size_bytes > kBuffer) misuse("a piece that fits no buffer");
+    if (from + size_bytes > source_.size()) misuse("bytes beyond the source");
+    if (++begins_ == fail_begin) throw std::runtime_error("begin failed");
+    buffer.under_way = true;
+    buffer.from = from;
+    buffer.size = size_bytes;
+    most_under_way = std::max(most_under_way, under_way());
+  }
+
+  std::span<const std::byte> wait(unsigned index) override {
+    Buffer& buffer = buffers_.at(index);
+    if (!buffer.under_way) misuse("wait() for what was not begun");
+    if (++waits_ == fail_wait) throw std::runtime_error("wait failed");
+    const auto piece = source_.subspan(buffer.from, buffer.size);
+    std::copy(piece.begin(), piece.end(), buffer.bytes.begin());
+    buffer.under_way = false;
+    consuming_ = index;
+    return std::span(buffer.bytes).first(buffer.size);
+  }
+
+  void settle() noexcept override {
+    for (auto& buffer : buffers_) buffer.under_way = false;
+    settled = true;
+  }
+
+  void consumed() { consuming_.reset(); }
+  unsigned under_way() const { return buffers_[0].under_way + buffers_[1].under_way; }
+
+  int fail_begin = 0;  // of which call; 0: none
+  int fail_wait = 0;
+  unsigned most_under_way = 0;
+  bool settled = false;
+  std::vector<std::string> misuses;
+
+ private:
+  struct Buffer {
+    std::vector<std::byte> bytes;
+    bool under_way = false;
+    std::uint64_t from = 0;
+    std::uint64_t size = 0;
+  };
+
+  void misuse(const char* what) { misuses.emplace_back(what); }
+
+  std::span<const std::byte> source_;
+  std::array<Buffer, kDeviceBuffers> buffers_;
+  std::optional<unsigned> consuming_;
+  int begins_ = 0;
+  int waits_ = 0;
+};
+
+struct Received {
+  std::vector<std::byte> bytes;
+  std::vector<std::uint64_t> ends;  // of the pieces, as offsets in the tensor
+};
+
+ConsumePiece into(Received& received, FakeDevice& device, std::uint64_t offset) {
+  return [&received, &device, offset](std::span<const std::byte> bytes, std::uint64_t from) {
+    REQUIRE(from == received.bytes.size());
+    received.bytes.insert(received.bytes.end(), bytes.begin(), bytes.end());
+    received.ends.push_back(offset + received.bytes.size());
+    device.consumed();
+  };
+}
+
+}  // namespace
+
+TEST_CASE("all bytes arrive in order, in pieces that end where chunks end") {
+  struct Row {
+    std::uint64_t size;
+    std::uint64_t offset;
+    std::size_t pieces;
+  };
+  const Row rows[] = {
+      {0, 0, 0},
+      {1, 0, 1},
+      {1, kChunkBytes - 1, 1},
+      {kBuffer, 0, 1},
+      {kBuffer + 1, 0, 2},
+      {kBuffer, 1, 2},      // up to a chunk's end, and one byte
+      {kBuffer - 1, 1, 1},  // ends at a chunk
+      {3 * kBuffer, 0, 3},  // each buffer more than once
+      {2 * kBuffer + 7, kChunkBytes + 5, 3},
+      {2 * kBuffer, 17 * kChunkBytes, 2},  // aligned, though not to a buffer
+  };
+  for (const Row& row : rows) {
+    INFO(row.size << " bytes at " << row.offset);
+    const auto source = pattern(row.size);
+    FakeDevice device(source);
+    Received received;
+    copy_in_pieces(device, {row.size, row.offset}, into(received, device, row.offset));
+    CHECK(received.bytes == source);
+    CHECK(received.ends.size() == row.pieces);
+    for (std::size_t i = 0; i + 1 < received.ends.size(); ++i) {
+      CHECK(received.ends[i] % kChunkBytes == 0);
+    }
+    CHECK(device.misuses == std::vector<std::string>{});
+    CHECK(device.settled);
+    CHECK(device.most_under_way == std::min<std::size_t>(row.pieces, kDeviceBuffers));
+  }
+}
+
+TEST_CASE("the copy of the next piece is under way while a piece is consumed") {
+  const auto source = pattern(3 * kBuffer);
+  FakeDevice device(source);
+  std::vector<unsigned> under_way;
+  copy_in_pieces(device, {source.size(), 0}, [&](std::span<const std::byte>, std::uint64_t) {
+    under_way.push_back(device.under_way());
+    device.consumed();
+  });
+  CHECK(under_way == std::vector<unsigned>{1, 1, 0});
+}
+
+TEST_CASE("a failure anywhere leaves when nothing is under way any more") {
+  const auto source = pattern(5 * kBuffer);
+  for (int at = 1; at <= 5; ++at) {
+    for (const std::string where : {"begin", "wait", "consume"}) {
+      INFO(where << " " << at);
+      FakeDevice device(source);
+      if (where == "begin") device.fail_begin = at;
+      if (where == "wait") device.fail_wait = at;
+      int consumed = 0;
+      const auto consume = [&](std::span<const std::byte>, std::uint64_t) {
+        if (++consumed == at && where == "consume") throw std::runtime_error("consume failed");
+        device.consumed();
+      };
+      CHECK_THROWS_WITH(copy_in_pieces(device, {source.size(), 0}, consume), where + " failed");
+      CHECK(device.settled);
+      CHECK(device.under_way() == 0);
+      CHECK(device.misuses == std::vector<std::string>{});
+      // What was consumed is a front part of the source.
+      const int whole = where == "begin" ? std::max(0, at - 2) : at - 1;
+      CHECK(consumed == (where == "consume" ? at : whole));
+    }
+  }
+}
+
+TEST_CASE("into a tensor: whole, in part, and a failure in the middle") {
+  auto medium = make_memory_medium(64 * kChunkBytes, 256 * kChunkBytes);
+  Shelf::format(*medium);
+  Shelf shelf = Shelf::open(std::move(medium));
+  const std::uint64_t size = 2 * kBuffer + kChunkBytes / 2;
+  const std::int64_t shape[] = {static_cast<std::int64_t>(size)};
+  auto tensor = shelf.create("x", DType::uint8, shape);
+  const auto write_to = [&](FakeDevice& device, std::uint64_t offset) {
+    return [&tensor, &device, offset](std::span<const std::byte> bytes, std::uint64_t from) {
+      tensor.write(bytes, offset + from);
+      device.consumed();
+    };
+  };
+  std::vector<std::byte> expected = pattern(size);
+  FakeDevice whole(expected);
+  copy_in_pieces(whole, {size, 0}, write_to(whole, 0));
+  shelf.persist(1);
+
+  const std::uint64_t offset = kChunkBytes + 3;
+  const auto part = std::vector<std::byte>(kBuffer + 100, std::byte{0x5A});
+  FakeDevice device(part);
+  copy_in_pieces(device, {part.size(), offset}, write_to(device, offset));
+  std::copy(part.begin(), part.end(), expected.begin() + static_cast<std::ptrdiff_t>(offset));
+  std::vector<std::byte> found(size);
+  tensor.read(found);
+  REQUIRE(found == expected);
+  shelf.persist(2);
+  REQUIRE(shelf.verify().damage.empty());
+
+  // The pieces before the failure are staged, the committed value is whole, a new assignment heals.
+  const auto late = std::vector<std::byte>(size, std::byte{0x11});
+  FakeDevice broken(late);
+  broken.fail_wait = 2;
+  CHECK_THROWS(copy_in_pieces(broken, {size, 0}, write_to(broken, 0)));
+  tensor.read_committed(found);
+  CHECK(found == expected);
+  tensor.read(found);
+  CHECK(found.front() == std::byte{0x11});
+  CHECK(found.back() == expected.back());
+  FakeDevice again(late);
+  copy_in_pieces(again, {size, 0}, write_to(again, 0));
+  shelf.persist(3);
+  tensor.read_committed(found);
+  CHECK(found == late);
+}
