@@ -14,6 +14,7 @@ struct PlantedBug {
   std::string_view invariant;  // that it breaks, by number in docs/design.md; "-": none has one
   Bug in_store = Bug::none;
   MediumBugs in_medium = {};
+  std::string_view scenario = {};  // that shows it, where no image of a crash does
 };
 
 const std::vector<PlantedBug>& planted_bugs();

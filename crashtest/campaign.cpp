@@ -79,17 +79,18 @@ std::vector<Workload> select_workloads(std::string_view name, Effort effort, std
 }
 
 std::string counts_heading() {
-  return fmt::format("{:<14} {:<6} {:>7} {:>11} {:>9} {:>9} {:>11} {:>9}\n", "workload", "medium",
-                     "crashes", "exhaustive", "images", "distinct", "recoveries", "per s");
+  return fmt::format("{:<14} {:<6} {:>7} {:>11} {:>9} {:>9} {:>11} {:>9} {:>8} {:>8}\n", "workload",
+                     "medium", "crashes", "exhaustive", "images", "distinct", "recoveries", "per s",
+                     "failures", "readers");
 }
 
 std::string counts_row(std::string_view name, std::string_view mode, const Result& result) {
   const Counts& counts = result.counts;
   const double rate =
       result.seconds > 0 ? static_cast<double>(counts.recoveries) / result.seconds : 0;
-  return fmt::format("{:<14} {:<6} {:>7} {:>11} {:>9} {:>9} {:>11} {:>9.0f}\n", name, mode,
-                     counts.crash_points, counts.exhaustive_points, counts.images, counts.distinct,
-                     counts.recoveries, rate);
+  return fmt::format("{:<14} {:<6} {:>7} {:>11} {:>9} {:>9} {:>11} {:>9.0f} {:>8} {:>8}\n", name,
+                     mode, counts.crash_points, counts.exhaustive_points, counts.images,
+                     counts.distinct, counts.recoveries, rate, counts.failures, counts.readers);
 }
 
 }  // namespace tensorshelf::crash

@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "beside.hpp"
 #include "child.hpp"
 #include "faults.hpp"
 
@@ -56,6 +57,11 @@ const Model* match(const Recording& recording, const Expected& expected, const S
   return nullptr;
 }
 
+std::size_t next_mark(const Log& log, std::size_t event) {
+  while (log.events[event].kind != EventKind::mark) ++event;
+  return event;
+}
+
 }  // namespace
 
 Behaviour Explorer::behaviour() const {
@@ -103,7 +109,7 @@ void Explorer::crash_in_recovery(Found found, const Expected& expected, std::siz
   recording.history.push_back(std::move(found.model));
   recording.incarnation = expected.incarnation;
   mark(recording.log, Mark::opened, found.incarnation);
-  walk(recording, depth + 1);
+  walk(recording, depth + 1, 0);
 }
 
 void Explorer::work_on(const Found& found, const Expected& expected, std::size_t depth) {
@@ -112,7 +118,7 @@ void Explorer::work_on(const Found& found, const Expected& expected, std::size_t
   runner.run(random_work(found.model, rng_));
   const Recording recording = runner.finish();
   disk_.rollback(image);
-  walk(recording, depth + 1);
+  walk(recording, depth + 1, 0);
 }
 
 void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
@@ -131,15 +137,13 @@ void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
   if (rng_.one_in(settings_.recovery_one_in)) crash_in_recovery(std::move(found), expected, depth);
 }
 
-void Explorer::walk(const Recording& recording, std::size_t depth) {
+// Events before the first are taken as they are, with no crash after them.
+void Explorer::walk(const Recording& recording, std::size_t depth, std::size_t first_event) {
   const std::vector<Expected> expected = expectations(recording);
-  // What precedes the first mark of the workload itself is format(): there is no shelf to keep yet.
-  std::size_t first = 0;
-  while (depth == 0 && recording.log.events[first].kind != EventKind::mark) ++first;
   const WalkOptions options{.personality = settings_.personality,
                             .trash = settings_.trash,
                             .cap = depth == 0 ? settings_.cap : settings_.deep_cap,
-                            .from_event = first};
+                            .from_event = first_event};
   const auto context = [&](std::size_t event) {  // the one in flight only adds to what is allowed
     return mix(expected[event].acked) ^ expected[event].incarnation;
   };
@@ -155,16 +159,43 @@ void Explorer::walk(const Recording& recording, std::size_t depth) {
   walk_images(disk_, recording.log, options, context, rng_, counts_, visit);
 }
 
+// A call that fails, in turn each that the workload makes; of writes and waits, which are many,
+// some.
+void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
+                         std::size_t first_event) {
+  const Disk::Mark empty = disk_.mark();
+  for (std::size_t event = first_event; event < clean.log.events.size(); ++event) {
+    const EventKind kind = clean.log.events[event].kind;
+    const bool many = kind == EventKind::write || kind == EventKind::wait;
+    if (kind == EventKind::mark || (many && !rng_.one_in(settings_.failure_one_in))) continue;
+    note_position("failing a call of the medium", 0, event);
+    Behaviour failing = behaviour();
+    failing.fails_at = event;
+    Runner runner(disk_, failing);
+    const bool failed = runner.run_failing(ops);
+    const Recording recording = runner.finish();
+    disk_.rollback(empty);
+    if (!failed) continue;  // a wait that closing makes
+    ++counts_.failures;
+    walk(recording, kMaxDepth - 1, event);
+  }
+}
+
 void Explorer::explore(std::string_view program) {
   const Disk::Mark empty = disk_.mark();
   rng_ = Rng(settings_.seed);
   try {
     note_position("running the workload", 0, 0);
+    const std::vector<Op> ops = parse(program);
     Runner runner(disk_, behaviour());
-    runner.run(parse(program));
+    runner.run(ops);
     const Recording recording = runner.finish();
     disk_.rollback(empty);
-    walk(recording, 0);
+    // What precedes the first mark of the workload is format(): there is no shelf to keep yet.
+    const std::size_t first = next_mark(recording.log, 0);
+    walk(recording, 0, first);
+    fail_each(ops, recording, next_mark(recording.log, first + 1));  // it is open from there on
+    explore_readers(disk_, recording, {behaviour(), first, settings_.readers}, rng_, counts_);
   } catch (const Violation&) {
     disk_.rollback(empty);
     throw;

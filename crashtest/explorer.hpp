@@ -5,6 +5,8 @@
 //     would show leftovers of the abandoned attempt becoming valid (I5)
 //   - opening for reading, which must find the same and write nothing
 //   - damage to settled bytes (faults.hpp)
+//   - a call of the medium that fails, at each of its events, and a crash after that (I8)
+//   - readers that open the shelf while its writer goes on (beside.hpp)
 // A run is determined by the settings; the first violation ends it.
 #pragma once
 
@@ -37,6 +39,8 @@ struct Settings {
   std::uint64_t reader_one_in = 8;         // images opened for reading first
   std::uint64_t fault_one_in = 64;         // images whose settled bytes are damaged,
   std::uint64_t settled_fault_one_in = 2;  // and of those where nothing was unsettled
+  std::uint64_t failure_one_in = 4;        // writes and waits that fail; all else does each
+  std::uint64_t readers = 48;              // opened beside the writer
 };
 
 inline constexpr std::uint64_t kDiskBytes = 16 * 1024 * 1024;
@@ -55,7 +59,8 @@ class Explorer {
     std::uint64_t incarnation;
     Log log;  // of the recovery
   };
-  void walk(const Recording& recording, std::size_t depth);
+  void walk(const Recording& recording, std::size_t depth, std::size_t first_event);
+  void fail_each(const std::vector<Op>& ops, const Recording& clean, std::size_t first_event);
   struct Scene {  // of one image
     const Recording& recording;
     const Expected& expected;

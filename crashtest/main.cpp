@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "campaign.hpp"
+#include "scenarios.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -72,12 +73,24 @@ bool run_round(const Round& round, Result& total) {
   return good;
 }
 
+bool play_scenarios() {
+  bool good = true;
+  for (const Scenario& scenario : scenarios()) {
+    const std::string text = violation_of(scenario);
+    if (text.empty()) continue;
+    good = false;
+    say(fmt::format("VIOLATION {}\n  {}\n", scenario.name, text));
+  }
+  say(fmt::format("{} scenarios played\n", scenarios().size()));
+  return good;
+}
+
 int run(const Options& options) {
   const Clock::time_point begin = Clock::now();
   const Clock::time_point end =
       options.full ? begin + std::chrono::seconds(options.seconds) : Clock::time_point::max();
   Result total;
-  bool good = true;
+  bool good = !options.workload.empty() || play_scenarios();
   std::uint64_t round = 0;
   do {
     const std::uint64_t seed = options.seed + round++;
@@ -96,6 +109,10 @@ int list() {
   say("workloads\n");
   for (const Workload& workload : workloads()) {
     say(fmt::format("  {:<14} {}\n", workload.name, workload.program));
+  }
+  say("scenarios\n");
+  for (const Scenario& scenario : scenarios()) {
+    say(fmt::format("  {:<14} {}\n", scenario.name, scenario.invariant));
   }
   say("media\n  pmem   8-byte words land in any order until the barrier\n"
       "  block  512-byte sectors, and only the barrier after the wait covers them\n"

@@ -11,6 +11,7 @@
 
 #include "bugs.hpp"
 #include "campaign.hpp"
+#include "scenarios.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -30,10 +31,25 @@ void say(const std::string& text) {
   std::fflush(stdout);
 }
 
-// Explores with the bug planted until it is caught.
+// The first scenario that goes wrong, of all or of that name, in the form of an explorer's
+// violation.
+std::string play(std::string_view name) {
+  for (const Scenario& scenario : scenarios()) {
+    if (!name.empty() && scenario.name != name) continue;
+    const std::string text = violation_of(scenario);
+    if (!text.empty()) return fmt::format("{}\n  {}\n", scenario.name, text);
+  }
+  return {};
+}
+
+// Plays and explores with the bug planted until it is caught.
 Result hunt(const PlantedBug& bug, const Options& options) {
   planted_bug = bug.in_store;
   Result sum;
+  if (!bug.scenario.empty()) {
+    sum.violation = play(bug.scenario);
+    return sum;
+  }
   for (std::uint64_t round = 0; round < kRounds; ++round) {
     for (const Workload& workload :
          select_workloads(options.workload, Effort::quick, options.seed)) {
@@ -89,6 +105,7 @@ int hunt_all(const Options& options) {
   // The control: one round without any bug, which must pass.
   tasks.push_back([&options] {
     Result sum;
+    sum.violation = play({});
     for (const char* name : {"assign", "reuse", "threads"}) {
       for (const MediumMode& mode : kMediumModes) {
         const Workload workload = select_workloads(name, Effort::quick, 0).front();

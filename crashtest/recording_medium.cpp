@@ -43,11 +43,18 @@ void RecordingMedium::record(Event event, std::span<const std::byte> content) {
   log_.events.push_back(event);
 }
 
+void RecordingMedium::fail_if_told(const char* call, bool loses_all) {
+  if (log_.events.size() != behaviour_.fails_at) return;
+  record({.kind = EventKind::lost, .at = loses_all, .name = call}, {});
+  throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
+}
+
 Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
                               std::uint64_t seed) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kChunkBytes);
   TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  fail_if_told("write", false);
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
   const std::size_t content_at = log_.bytes.size();
   record({.kind = EventKind::write,
@@ -66,18 +73,21 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
 void RecordingMedium::wait(const Ticket& ticket) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
+  fail_if_told("wait", true);
   waited_ = std::max(waited_, ticket.sequence);
   record({.kind = EventKind::wait, .sequence = ticket.sequence}, {});
 }
 
 void RecordingMedium::barrier() {
   const std::lock_guard lock(mutex_);
+  fail_if_told("barrier", true);
   record({.kind = EventKind::barrier, .sequence = sequence_}, {});
 }
 
 void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kWordBytes == 0 && at + kWordBytes <= disk_.size_bytes());
+  fail_if_told("word", false);
   std::array<std::byte, kWordBytes> bytes;
   std::memcpy(bytes.data(), &word, sizeof word);
   disk_.write(at, bytes);
@@ -119,8 +129,11 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
                 "raise Behaviour::max_size_bytes");
   }
   if (size > disk_.size_bytes()) {
+    fail_if_told("reserve", false);
+    const bool first = disk_.size_bytes() == 0;  // as it is formatted
     disk_.grow(size);
-    record({.kind = EventKind::reserve, .at = size}, {});
+    const bool settles = first || !behaviour_.bugs.growth_not_settled;
+    record({.kind = EventKind::reserve, .drained = settles, .at = size}, {});
   }
   return disk_.size_bytes();
 }

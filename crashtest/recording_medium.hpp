@@ -20,6 +20,10 @@
 // - reserve() is settled by the next barrier(); until then the size is the old or the new one.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
+// - A call that fails, as it may be told to: a write, word or growth did not happen; after a wait
+// or
+//   barrier all that was unsettled is lost, as a kernel drops the pages that it could not write,
+//   and no later barrier brings it back, though this process still sees it.
 // - Not in this model: settled bytes that change. Damage of that kind is in faults.hpp.
 #pragma once
 
@@ -44,17 +48,19 @@ inline constexpr std::uint64_t kSectorBytes = 512;
 enum class Personality { pmem, block };
 const char* personality_name(Personality personality);
 
-enum class EventKind : std::uint8_t { write, word, wait, barrier, reserve, mark };
+enum class EventKind : std::uint8_t { write, word, wait, barrier, reserve, mark, lost };
 
 struct Event {
   EventKind kind = EventKind::mark;
-  bool drained = true;         // write on pmem: its thread fenced before write() returned
+  bool drained = true;         // write on pmem: its thread fenced before write() returned;
+                               // reserve: the next barrier settles it
   unsigned thread = 0;         // who issued it, numbered in order of appearance
-  std::uint64_t at = 0;        // write, word: place; reserve: new size; mark: the caller's number
+  std::uint64_t at = 0;        // write, word: place; reserve: new size; mark: the caller's number;
+                               // lost: whether all that was unsettled went with it
   std::uint64_t sequence = 0;  // write: its ticket; wait: the ticket waited for; mark: its kind
   std::uint64_t bytes_at = 0;  // write, word: content, in Log::bytes
   std::uint64_t size_bytes = 0;
-  const char* name = nullptr;  // mark
+  const char* name = nullptr;  // mark; lost: the call that failed
 };
 
 struct Log {
@@ -75,12 +81,14 @@ struct Log {
 struct MediumBugs {
   bool worker_without_drain = false;  // threads other than the committer never fence (breaks I7)
   bool torn_word = false;             // store_word() lands in halves of 4 bytes (breaks I4)
+  bool growth_not_settled = false;    // no barrier makes the new size durable (breaks I1)
 };
 
 struct Behaviour {
   Personality personality = Personality::pmem;
   std::uint64_t max_size_bytes = 0;  // reserve() beyond it is Errc::full
   MediumBugs bugs = {};
+  std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
 };
 
 // Thread-safe. The disk, the log and the read set (which may be null) must outlive it.
@@ -99,6 +107,7 @@ class RecordingMedium final : public Medium {
   Promises promises() const override;
 
  private:
+  void fail_if_told(const char* call, bool loses_all);
   void record(Event event, std::span<const std::byte> content);
   unsigned this_thread();
 

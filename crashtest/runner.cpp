@@ -102,8 +102,17 @@ void Runner::persist(bool with_step, bool async) {
   const std::optional<std::uint64_t> stated = with_step ? std::optional(index * 10) : std::nullopt;
   if (stated) working_.step = stated;  // without one, the last one stays
   mark(recording_.log, Mark::began, index);
-  const Commit commit = async ? shelf_->persist_async(stated).get() : shelf_->persist(stated);
+  const Commit commit = [&] {
+    try {
+      return async ? shelf_->persist_async(stated).get() : shelf_->persist(stated);
+    } catch (...) {  // it may have been flipped all the same
+      recording_.history.push_back(working_);
+      ++recording_.history.back().version;
+      throw;
+    }
+  }();
   mark(recording_.log, Mark::acked, index);
+  acked_ = index;
   if (commit.version <= working_.version) {
     throw std::runtime_error(
         fmt::format("persist() returned version {} after {}", commit.version, working_.version));
@@ -161,8 +170,60 @@ void Runner::run(const std::vector<Op>& ops) {
   check("at the end");
 }
 
+bool Runner::medium_failed() const {
+  const auto& events = recording_.log.events;
+  return behaviour_.fails_at < events.size() && events[behaviour_.fails_at].kind == EventKind::lost;
+}
+
+bool Runner::run_failing(const std::vector<Op>& ops) {
+  for (const Op& op : ops) {
+    try {
+      apply(op);
+    } catch (const Error& error) {
+      if (!medium_failed()) throw;
+      if (error.code() != Errc::io && error.code() != Errc::failed) {
+        throw std::runtime_error(fmt::format("the medium failed, and the store says {}: {}",
+                                             code_name(error.code()), error.what()));
+      }
+      if (shelf_) check_failed_shelf();
+      shelf_.reset();
+      return true;
+    }
+    if (medium_failed()) throw std::runtime_error("a failure of the medium is not told (I8)");
+  }
+  return false;
+}
+
+void Runner::check_failed_shelf() {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      shelf_->persist();
+      throw std::runtime_error("after a failure of the medium it goes on to commit (I8)");
+    } catch (const Error& error) {
+      if (error.code() == Errc::failed) break;
+      // What a commit in the background threw is thrown once more, by the next call.
+      if (attempt == 0 && error.code() == Errc::io) continue;
+      throw std::runtime_error(fmt::format("after a failure it says {}", error.what()));
+    }
+  }
+  for (const auto& [name, bytes] : recording_.history[acked_].tensors) {
+    const std::optional<TensorRef> tensor = shelf_->find(name);
+    if (!tensor || tensor->info().size_bytes != bytes.size()) continue;  // erased, replaced
+    std::vector<std::byte> found(bytes.size());
+    try {
+      tensor->read_committed(found);
+    } catch (const Error& error) {
+      if (error.code() == Errc::unknown_name) continue;  // replaced
+      throw;
+    }
+    if (found != bytes) {
+      throw std::runtime_error(fmt::format("after a failure, {} is not as committed (I8)", name));
+    }
+  }
+}
+
 Recording Runner::finish() {
-  shelf_->close();
+  if (shelf_) shelf_->close();
   shelf_.reset();
   return std::move(recording_);
 }

@@ -51,10 +51,15 @@ class Runner {
   // Throws std::runtime_error where the store shows something else than the model, and whatever the
   // store throws.
   void run(const std::vector<Op>& ops);
+  // The same on a medium that fails once (Behaviour::fails_at): the call must say so, the shelf
+  // commit no more, and what is committed stay readable (I8). False: it did not fail.
+  bool run_failing(const std::vector<Op>& ops);
   Recording finish();  // closes the shelf
 
  private:
   void apply(const Op& op);
+  bool medium_failed() const;
+  void check_failed_shelf();
   void open();
   void check(const char* when) const;
   void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
@@ -63,8 +68,9 @@ class Runner {
   Disk& disk_;
   Behaviour behaviour_;
   Recording recording_;
-  Model working_;         // with what is staged
-  std::uint64_t serial_;  // of the last assignment
+  Model working_;          // with what is staged
+  std::size_t acked_ = 0;  // index in the history
+  std::uint64_t serial_;   // of the last assignment
   std::uint64_t incarnation_ = 0;
   std::optional<Shelf> shelf_;
 };

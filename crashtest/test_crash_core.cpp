@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include <tensorshelf/error.hpp>
+
 #include "crashtest/images.hpp"
 #include "crashtest/recording_medium.hpp"
 #include "crashtest/walk.hpp"
@@ -221,6 +223,30 @@ TEST_CASE("the fault model: what may land") {
     medium.barrier();
     medium.store_word(8, ~0ull);
     REQUIRE(contents(disk, log, Personality::block, true, kPageBytes).size() == 2);
+  }
+  SECTION("what a failed barrier lost does not come back with a later one") {
+    Behaviour failing{Personality::pmem, kToyBytes, {}};
+    failing.fails_at = 3;
+    RecordingMedium medium(disk, log, failing);
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.write(0, bytes, 0);
+    REQUIRE_THROWS_AS(medium.barrier(), Error);
+    REQUIRE(log.events.back().kind == EventKind::lost);
+    medium.barrier();  // only one fails
+    const auto images = contents(disk, log, Personality::pmem, false, 24);
+    REQUIRE(images.size() == 1);
+    REQUIRE(*images.begin() == std::string(24, char{0}));
+  }
+  SECTION("a write that failed did not happen, and those before it did not settle by it") {
+    Behaviour failing{Personality::block, kToyBytes, {}};
+    failing.fails_at = 3;
+    RecordingMedium medium(disk, log, failing);
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.write(0, bytes, 0);
+    REQUIRE_THROWS_AS(medium.write(0, value(7, 24), 0), Error);
+    REQUIRE(contents(disk, log, Personality::block, false, 24).size() == 2);
   }
   SECTION("growth is undone until the barrier") {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});

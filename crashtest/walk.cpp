@@ -21,6 +21,8 @@ const char* kind_name(EventKind kind) {
       return "reserve";
     case EventKind::mark:
       return "mark";
+    case EventKind::lost:
+      return "failed";
   }
   return "?";
 }
@@ -89,6 +91,8 @@ Counts& Counts::operator+=(const Counts& other) {
   images += other.images;
   distinct += other.distinct;
   recoveries += other.recoveries;
+  failures += other.failures;
+  readers += other.readers;
   return *this;
 }
 
@@ -132,6 +136,7 @@ std::string describe(const Log& log, const CrashPoint& point) {
     } else if (event.kind == EventKind::mark) {
       text += fmt::format(" {}", event.at);
     }
+    if (event.kind == EventKind::lost) text += fmt::format(" {}", event.name);
     if (units != 0) text += fmt::format("  unsettled: {} of {} landed", landed, units);
     if (trashed != 0) text += fmt::format(", {} trashed", trashed);
     text += '\n';

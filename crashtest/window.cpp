@@ -62,6 +62,7 @@ void Window::crowd(const Unit& unit) {
 }
 
 bool Window::covers(const Event& barrier, const Event& event) const {
+  if (event.kind == EventKind::reserve) return event.drained;
   if (event.kind != EventKind::write) return true;
   if (personality_ == Personality::block) return event.sequence <= waited_;
   return event.drained || event.thread == barrier.thread;
@@ -70,7 +71,8 @@ bool Window::covers(const Event& barrier, const Event& event) const {
 void Window::settle(const Event& barrier) {
   std::vector<Unit> open;
   for (const Unit& unit : units_) {
-    if (!covers(barrier, log_.events[unit.event])) {
+    const bool grown = unit.is_size || unit.at + unit.size_bytes <= disk_.size_bytes();
+    if (!covers(barrier, log_.events[unit.event]) || !grown) {
       open.push_back(unit);
       continue;
     }
@@ -105,6 +107,12 @@ void Window::take(std::size_t index) {
     case EventKind::barrier:
       settle(event);
       newest_ = units_.size();
+      break;
+    case EventKind::lost:
+      if (event.at == 0) break;
+      units_.clear();
+      crowded_.clear();
+      newest_ = 0;
       break;
     case EventKind::mark:
       break;

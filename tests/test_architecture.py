@@ -42,6 +42,8 @@ MEDIA_ONLY = re.compile(
     r"\b(?:pmem2?_\w+|pmemobj_\w+|io_uring_\w+|fsync|fdatasync|sync_file_range|msync)\s*\("
     r"|\bmmap\s*\((?!.*MAP_ANONYMOUS)|#\s*include\s*<(?:libpmem\w*|liburing)\.h>"
 )
+CUDA = re.compile(r"#\s*include\s*<cuda\w*\.h>")
+
 # In pieces, so that this file does not find itself.
 WORDS = ["TO/DO", "FIX/ME", "X/XX", "Not/ImplementedError", "not/ implemented", "place/holder"]
 UNFINISHED = re.compile(rf"\b(?:{'|'.join(WORDS).replace('/', '')})\b")
@@ -112,6 +114,11 @@ def test_persistence_calls_stand_in_src_media_alone() -> None:
             wrong += lines_matching(MEDIA_ONLY, path, code(path))
     assert wrong == []
     assert any(MEDIA_ONLY.search(code(path)) for path in cpp("src/media"))  # the search can hit
+
+
+def test_cuda_is_included_in_one_file_alone() -> None:
+    using = [shown(path) for path in cpp("src", "include", "python") if CUDA.search(code(path))]
+    assert using == ["src/feed/cuda_copy.cpp"]
 
 
 def test_there_is_one_commit_point() -> None:

@@ -274,6 +274,69 @@ TEST_CASE("create: a file that is never published leaves nothing") {
   }
 }
 
+TEST_CASE("create: only names that a creator gives are removed, and what looks similar stays") {
+  const scratch::Directory dir;
+  const std::vector<std::string> kept = {
+      ".run.shelf.4211.0123456789abcde.tmp",          // 15 digits of chance
+      ".run.shelf.4211.0123456789abcdef0.tmp",        // 17
+      ".run.shelf.4211.0123456789ABCDEF.tmp",         // capitals
+      ".run.shelf.4211.0123456789abcdeg.tmp",         // no hexadecimal
+      ".run.shelf.4211.0123456789abcdef.tmp.bak",     // more behind
+      ".run.shelf.4211.0123456789abcdef.tmp~",        //
+      ".run.shelf.4211.0123456789abcdef.tmp ",        //
+      ".run.shelf.4211.0123456789abcdef.TMP",         // another ending
+      ".run.shelf.4211.0123456789abcdef",             // none
+      ".run.shelf.4211.0123456789abcdeftmp",          // no dot
+      ".run.shelf..0123456789abcdef.tmp",             // no pid
+      ".run.shelf.04211.0123456789abcdef.tmp",        // no pid is written so
+      ".run.shelf.12345678901.0123456789abcdef.tmp",  // nor so
+      ".run.shelf.-4211.0123456789abcdef.tmp",        //
+      ".run.shelf.4211 .0123456789abcdef.tmp",        //
+      ".run.shelf.pid.0123456789abcdef.tmp",          //
+      ".run.shelf.4211-0123456789abcdef.tmp",         // another sign between
+      ".run.shelf.1.4211.0123456789abcdef.tmp",       // of a shelf run.shelf.1
+      ".run.shelf4211.0123456789abcdef.tmp",          //
+      "run.shelf.4211.0123456789abcdef.tmp",          // no dot before
+      "..run.shelf.4211.0123456789abcdef.tmp",        //
+      ".other.shelf.4211.0123456789abcdef.tmp",       // another shelf's
+      ".run.shelf.tmp",
+      "run.shelf.tmp",
+      "run.shelf.bak",
+      ".run.shelf",
+  };
+  for (const std::string& name : kept) scratch::put(dir.path() / name, "precious");
+  const std::vector<std::string> abandoned = {
+      ".run.shelf.1.0123456789abcdef.tmp",
+      ".run.shelf.4211.0000000000000000.tmp",
+      ".run.shelf.4194304.fedcba9876543210.tmp",
+  };
+  for (const std::string& name : abandoned) scratch::put(dir.path() / name, "");
+  // The right name on what is no file, and on a file that is in use.
+  fs::create_directory(dir / ".run.shelf.1.aaaaaaaaaaaaaaaa.tmp");
+  scratch::put(dir / "target", "precious");
+  fs::create_symlink("target", dir / ".run.shelf.1.bbbbbbbbbbbbbbbb.tmp");
+  REQUIRE(::mkfifo((dir / ".run.shelf.1.cccccccccccccccc.tmp").c_str(), 0644) == 0);
+  scratch::put(dir / ".run.shelf.1.dddddddddddddddd.tmp", "precious");
+  const int in_use = ::open((dir / ".run.shelf.1.dddddddddddddddd.tmp").c_str(), O_RDONLY);
+  REQUIRE(::flock(in_use, LOCK_EX) == 0);
+
+  { ShelfFile::create(dir / "run.shelf").publish(false); }
+  for (const std::string& name : kept) {
+    CAPTURE(name);
+    CHECK(scratch::contents(dir.path() / name) == "precious");
+  }
+  for (const std::string& name : abandoned) {
+    CAPTURE(name);
+    CHECK_FALSE(fs::exists(dir.path() / name));
+  }
+  CHECK(fs::is_directory(dir / ".run.shelf.1.aaaaaaaaaaaaaaaa.tmp"));
+  CHECK(fs::is_symlink(dir / ".run.shelf.1.bbbbbbbbbbbbbbbb.tmp"));
+  CHECK(fs::is_fifo(dir / ".run.shelf.1.cccccccccccccccc.tmp"));
+  CHECK(scratch::contents(dir / ".run.shelf.1.dddddddddddddddd.tmp") == "precious");
+  CHECK(scratch::contents(dir / "target") == "precious");
+  ::close(in_use);
+}
+
 TEST_CASE("create: what cannot become a shelf is refused") {
   const scratch::Directory dir;
   fs::create_directory(dir / "directory");
@@ -370,6 +433,52 @@ TEST_CASE("publish with replace") {
       CHECK(scratch::contents(path) == "old");
     }
     CHECK(scratch::entries(dir.path()) == 1);
+  }
+}
+
+TEST_CASE("publish over an empty file: of many at once exactly one wins, whole") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  scratch::put(path, "");
+  REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  std::vector<ShelfFile> files;
+  for (int i = 0; i < 8; ++i) {
+    files.push_back(ShelfFile::create(path));
+    write_text(files.back(), std::string(5, static_cast<char>('a' + i)));
+  }
+  std::atomic<int> won = -1;
+  std::atomic<int> wins = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      const auto code = code_of([&] { files[i].publish_over_empty(); });
+      if (!code) {
+        ++wins;
+        won = i;
+      } else if (code != Errc::exists && code != Errc::busy) {
+        wins += 1000;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wins == 1);
+  CHECK(scratch::contents(path) == std::string(5, static_cast<char>('a' + won)));
+  CHECK((fs::status(path).permissions() & fs::perms::all) == fs::perms(0600));
+  files.clear();
+  CHECK(scratch::entries(dir.path()) == 1);
+}
+
+TEST_CASE("open: by this process already") {
+  const scratch::Directory dir;
+  scratch::put(dir / "run.shelf", "x");
+  const ShelfFile held = ShelfFile::open(dir / "run.shelf", true);
+  const auto error = error_of([&] { ShelfFile::open(dir / "run.shelf", true); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::busy);
+  if (fs::exists("/proc/locks") && !scratch::contents("/proc/locks").empty()) {
+    CHECK(error->os_error() == EDEADLK);
+    CHECK(contains(error->what(), "in this process"));
+    CHECK(contains(error->remedy(), "views"));
   }
 }
 

@@ -115,7 +115,7 @@ TEST_CASE("after one failure, whichever, every later write is refused and names 
           const std::string what = error.what();
           REQUIRE(error.code() == Errc::failed);
           REQUIRE(what.find(foreign ? "out of luck" : "offset 8192") != std::string::npos);
-          REQUIRE(error.remedy().find("reopen") != std::string::npos);
+          REQUIRE(error.remedy().find("Reopen") != std::string::npos);
           REQUIRE(error.os_error() == (foreign ? 0 : ENODATA));
         }
       }

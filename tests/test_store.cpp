@@ -1,83 +1,11 @@
 // The store on plain memory: what a user of shelf.hpp may rely on, crash aside (crashtest/).
-#include <cstring>
 #include <numeric>
-#include <random>
 #include <thread>
 
-#include <tensorshelf/shelf.hpp>
-
-#include "catch.hpp"
-#include "media/media.hpp"
+#include "store_bench.hpp"
 
 using namespace tensorshelf;
-
-namespace {
-
-constexpr std::uint64_t kMiB = 1024 * 1024;
-
-// A memory medium that outlives the shelf on it: closing and opening again finds the bytes.
-class SharedMedium final : public Medium {
- public:
-  explicit SharedMedium(std::shared_ptr<Medium> medium) : medium_(std::move(medium)) {}
-  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
-    return medium_->write(at, bytes, seed);
-  }
-  void wait(const Ticket& ticket) override { medium_->wait(ticket); }
-  void barrier() override { medium_->barrier(); }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_->store_word(at, word); }
-  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_->read(at, bytes); }
-  std::span<const std::byte> view(const Extent& extent) override { return medium_->view(extent); }
-  std::uint64_t reserve(std::uint64_t size) override { return medium_->reserve(size); }
-  Promises promises() const override { return medium_->promises(); }
-
- private:
-  std::shared_ptr<Medium> medium_;
-};
-
-struct Bench {
-  std::shared_ptr<Medium> medium;
-  explicit Bench(std::uint64_t max_bytes = 64 * kMiB) : medium(make_memory_medium(0, max_bytes)) {
-    Shelf::format(*medium);
-  }
-  Shelf open(Mode mode = Mode::update, Verify verify = Verify::on_load) const {
-    OpenOptions options;
-    options.mode = mode;
-    options.verify = verify;
-    return Shelf::open(std::make_unique<SharedMedium>(medium), options);
-  }
-};
-
-std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
-  std::vector<std::uint64_t> words(size / 8 + 1);
-  std::mt19937_64 random(seed);
-  for (std::uint64_t& word : words) word = random();
-  std::vector<std::byte> bytes(size);
-  if (size > 0) std::memcpy(bytes.data(), words.data(), size);
-  return bytes;
-}
-
-std::vector<std::byte> value(const TensorRef& tensor, bool committed = false) {
-  std::vector<std::byte> bytes(tensor.info().size_bytes);
-  committed ? tensor.read_committed(bytes) : tensor.read(bytes);
-  return bytes;
-}
-
-TensorRef make(Shelf& shelf, const char* name, std::int64_t size) {
-  return shelf.create(name, DType::uint8, std::vector<std::int64_t>{size});
-}
-
-Errc code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(!error.remedy().empty());
-    return error.code();
-  }
-  FAIL("no error was thrown");
-  return Errc::io;
-}
-
-}  // namespace
+using namespace tensorshelf::testing;
 
 TEST_CASE("a value survives persist and reopen, and reads see own writes before it") {
   Bench bench;

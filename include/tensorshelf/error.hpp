@@ -16,7 +16,7 @@ enum class Errc {
   not_a_shelf,   // no shelf header: zeroed, or something else
   truncated,     // the medium is shorter than the shelf's own record of it
   newer_format,  // written by a later tensorshelf
-  busy,          // another process holds it for writing
+  busy,          // it is open for writing elsewhere; os_error EDEADLK: by this process itself
   full,          // no room for the tensor's slots; only create and replace can say so
   layout,        // dtype, shape or byte range differ from the tensor's
   unknown_name,  // no tensor of that name
@@ -31,7 +31,7 @@ enum class Errc {
   not_dax,       // tier pmem was asked for and the path is not persistent memory
   unsupported,   // this build or this shelf lacks it (the text names what)
   stale,         // mode r, and the writer has since overwritten the version being read
-  io,            // the operating system failed a read, a write or a barrier
+  io,            // the operating system failed a read, a write or a barrier, or CUDA a copy
   failed,        // an earlier write or barrier failed: reopen (I8)
 };
 
@@ -40,7 +40,8 @@ std::string_view code_name(Errc code) noexcept;
 
 class Error : public std::runtime_error {
  public:
-  // `what` names the thing and the limit; `remedy` says what to do; `os_error` is an errno or 0.
+  // `what` names the thing and the limit; `remedy` says what to do, and becomes a sentence with
+  // capital and full stop; `os_error` is an errno or 0. Control characters are shown as \x00.
   Error(Errc code, const std::string& what, std::string remedy, int os_error = 0);
 
   Errc code() const noexcept { return code_; }

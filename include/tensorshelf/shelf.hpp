@@ -42,7 +42,7 @@ struct StoredTensor;
 enum class Mode {
   read,     // "r":  must exist; nothing is written, no lock is taken
   update,   // "r+": must exist
-  append,   // "a":  opened, or created where there is none
+  append,   // "a":  opened, or created where there is none, or a file of 0 bytes
   replace,  // "w":  a new shelf, in place of any there was
   create,   // "x":  a new shelf; it is an error if there is one
 };

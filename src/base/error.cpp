@@ -1,6 +1,43 @@
+// Errors as users read them. Texts hold names and paths of any bytes, and are written all over the
+// source: what makes each of them printable, and all of them alike, is done here, once.
 #include <tensorshelf/error.hpp>
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
 namespace tensorshelf {
+namespace {
+
+// Control characters of a name or path, as \x00: what() ends at a NUL, a terminal obeys the others.
+std::string printable(std::string text) {
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (std::none_of(text.begin(), text.end(), is_control)) return text;
+  std::string shown;
+  for (const char c : text) {
+    if (is_control(c)) {
+      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
+}
+
+// A sentence: a capital in front, unless it begins with code such as persist(), and a full stop.
+std::string sentence(std::string text) {
+  if (text.empty()) return text;
+  const std::size_t end = text.find_first_of(" ,;:.");
+  const std::string first = text.substr(0, end);
+  if (first.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos) {
+    text[0] = static_cast<char>(text[0] - 'a' + 'A');
+  }
+  if (std::string(".!?").find(text.back()) == std::string::npos) text += '.';
+  return text;
+}
+
+}  // namespace
 
 std::string_view code_name(Errc code) noexcept {
   switch (code) {
@@ -53,6 +90,9 @@ std::string_view code_name(Errc code) noexcept {
 }
 
 Error::Error(Errc code, const std::string& what, std::string remedy, int os_error)
-    : std::runtime_error(what), code_(code), remedy_(std::move(remedy)), os_error_(os_error) {}
+    : std::runtime_error(printable(what)),
+      code_(code),
+      remedy_(sentence(printable(std::move(remedy)))),
+      os_error_(os_error) {}
 
 }  // namespace tensorshelf

@@ -17,10 +17,18 @@ enum class Bug {
   page_reused_early,        // I3: a manifest page that the committed root names
   page_in_place,            // I3: a changed manifest page over the committed one
   free_space_forgets_root,  // I3: after an open, everything is free
+  leased_slot_written,      // I3: a write goes into the slot that a lease shows
+  leased_slot_reused,       // I3: the slots of an erased tensor are free while a lease shows one
   word_not_covered,         // I4: the root's checksum leaves out the word
   incarnation_not_bumped,   // I5
   incarnation_not_durable,  // I5: opened, and one crash may take both copies of the number
   recovery_rewrites_root,   // I6: good copies of the root are written anew, both at once
+  failure_forgotten,        // I8: after a failure the shelf commits on
+  barrier_error_swallowed,  // I8
+  barrier_repeated,         // I8: a flush that failed is tried once more
+  gate_opened_early,        // I9: writers go on while the version is written
+  lock_not_taken,           // I10
+  child_unlocks,            // I10: a forked child drops its parent's lock
   root_checksum_ignored,    // opening believes what it reads
   page_checksum_ignored,
   chunk_checksum_ignored,
@@ -31,6 +39,11 @@ enum class Bug {
   merge_left_out,           // a partial update loses the rest of its chunk
   inactive_slot_trusted,    // after an open, a partial update builds on bytes of unknown age
   dirty_bit_lost,           // a tensor written a second time is left out of the commit
+  stale_chunks_forgotten,   // a commit forgets in which chunks the slots differ now
+  growth_beside_writers,    // the medium grows while others write to it
+  overtaken_not_noticed,    // a reader takes bytes of a later version for damage, or for its own
+  reader_trusts_slot,       // a reader checks a chunk once, and returns what lies there later
+  reader_looks_once,        // a reader takes pages that vanish under it for damage
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS

@@ -122,6 +122,7 @@ std::optional<Root> read_root(const Page& page, const Seeds& seeds, unsigned hom
     return std::nullopt;
   }
   if (word_version(root.word) % kSlots != home) return std::nullopt;
+  if (word_version(root.word) == kMaxVersion) return std::nullopt;  // marks unused homes
   if (make_word(word_version(root.word), root.incarnation) != root.word) return std::nullopt;
   if (root.incarnation > kMaxCounter || root.next_tensor_id > kMaxCounter) return std::nullopt;
   if (root.capacity_bytes < kHeapAt || root.capacity_bytes % kPageBytes != 0) return std::nullopt;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fs.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -28,6 +29,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/check.hpp"
+#include "base/planted.hpp"
 #include "media/file_lock.hpp"
 
 namespace tensorshelf {
@@ -57,7 +59,7 @@ fs::path parent_of(const fs::path& path) {
     throw Error(Errc::not_found,
                 fmt::format("no shelf at {}: the directory {} does not exist", path.native(),
                             parent.native()),
-                fmt::format("mkdir -p {}", parent.native()), ENOENT);
+                fmt::format("make it first: `mkdir -p {}`", parent.native()), ENOENT);
   }
   throw Error(Errc::not_found, fmt::format("no shelf at {}", path.native()),
               "create one with mode=\"a\" or mode=\"x\"", ENOENT);
@@ -157,7 +159,10 @@ bool is_temporary(std::string_view suffix) {
     suffix.remove_prefix(length);
     return length;
   };
-  if (take("0123456789") == 0 || !suffix.starts_with('.')) return false;
+  constexpr std::size_t kMostDigits = 10;  // of a pid
+  if (suffix.starts_with('0')) return false;
+  const std::size_t digits = take("0123456789");
+  if (digits == 0 || digits > kMostDigits || !suffix.starts_with('.')) return false;
   suffix.remove_prefix(1);
   return take("0123456789abcdef") == 16 && suffix == ".tmp";
 }
@@ -175,7 +180,9 @@ void remove_abandoned(const fs::path& target) {
     if (fd < 0) continue;
     struct stat node {};
     try {
-      if (::fstat(fd, &node) == 0 && S_ISREG(node.st_mode) && try_lock(fd, entry->path())) {
+      struct stat named {};
+      if (::fstat(fd, &node) == 0 && S_ISREG(node.st_mode) && try_lock(fd, entry->path()) &&
+          ::lstat(entry->path().c_str(), &named) == 0 && same_inode(node, named)) {
         ::unlink(entry->path().c_str());
       }
     } catch (const Error&) {  // no locks here: then there is no telling, so it stays
@@ -213,10 +220,23 @@ int rename_no_replace(const fs::path& from, const fs::path& to) {
   return 0;
 }
 
+[[noreturn]] void throw_exists(const fs::path& path) {
+  throw Error(Errc::exists, fmt::format("there is a file at {} already", path.native()),
+              "open it with mode=\"a\", or replace it with mode=\"w\"", EEXIST);
+}
+
+struct Replacement {
+  const fs::path& from;
+  const fs::path& to;
+  const fs::path& shown;  // as the user named `to`
+  bool only_empty;        // Errc::exists where there is a byte in it
+};
+
 // Renames over the file at `to`, whose lock it holds meanwhile: a writer that opens the old file
 // either finds it locked, or sees after locking that the path names another inode. False: the file
 // at `to` went or changed, look again.
-bool replace_unlocked(const fs::path& from, const fs::path& to, const fs::path& shown) {
+bool replace_unlocked(const Replacement& replacement) {
+  const auto& [from, to, shown, only_empty] = replacement;
   const int fd = ::open(to.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0 && errno == ENOENT) {
     const int error = rename_no_replace(from, to);
@@ -235,6 +255,7 @@ bool replace_unlocked(const fs::path& from, const fs::path& to, const fs::path& 
   if (!try_lock(fd, shown)) throw_busy(shown, node);
   struct stat now {};
   if (::lstat(to.c_str(), &now) != 0 || !same_inode(node, now)) return false;
+  if (only_empty && now.st_size != 0) throw_exists(shown);  // seen under the lock: ours to lose
   if (::rename(from.c_str(), to.c_str()) != 0) throw_path_error(shown, "replaced", errno);
   return true;
 }
@@ -257,6 +278,7 @@ ShelfFile::~ShelfFile() {
   // A forked child destroys what it inherited, but the file is its parent's. Neither does it
   // unlock: close() drops the lock with the last descriptor, LOCK_UN would drop the parent's.
   if (!temporary_path_.empty() && creator_ == ::getpid()) ::unlink(temporary_path_.c_str());
+  if (planted(Bug::child_unlocks)) ::flock(fd_, LOCK_UN);
   if (fd_ >= 0) ::close(fd_);
 }
 
@@ -283,7 +305,7 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
     if (!same_inode(named, opened)) continue;
     ::fcntl(fd, F_SETFL, flags & ~(O_NONBLOCK | O_EXCL));  // io_uring would return EAGAIN
     if (!writable) return file;
-    if (!try_lock(fd, path)) throw_busy(path, opened);
+    if (!planted(Bug::lock_not_taken) && !try_lock(fd, path)) throw_busy(path, opened);
     if (::stat(path.c_str(), &named) == 0 && same_inode(named, opened)) return file;
   }
   throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path.native()),
@@ -320,22 +342,38 @@ ShelfFile ShelfFile::create(const std::filesystem::path& path) {
 }
 
 void ShelfFile::publish(bool replace) {
+  if (replace) return publish_over(false);
   TENSORSHELF_ASSERT(!temporary_path_.empty());
   sync_or_throw(fd_, path_);
-  if (replace) {
-    int attempt = 0;
-    while (!replace_unlocked(temporary_path_, target_path_, path_)) {
-      if (++attempt < kMaxAttempts) continue;
-      throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path_.native()),
-                  "stop the process that does so");
-    }
-  } else if (const int error = rename_no_replace(temporary_path_, target_path_); error != 0) {
+  if (const int error = rename_no_replace(temporary_path_, target_path_); error != 0) {
     if (error != EEXIST) throw_path_error(path_, "created", error);
-    throw Error(Errc::exists, fmt::format("there is a file at {} already", path_.native()),
-                "open it with mode=\"a\", or replace it with mode=\"w\"", error);
+    throw_exists(path_);
   }
   temporary_path_.clear();
   sync_directory(parent_of(target_path_));
+}
+
+void ShelfFile::publish_over(bool only_empty) {
+  TENSORSHELF_ASSERT(!temporary_path_.empty());
+  sync_or_throw(fd_, path_);
+  int attempt = 0;
+  while (!replace_unlocked({temporary_path_, target_path_, path_, only_empty})) {
+    if (++attempt < kMaxAttempts) continue;
+    throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path_.native()),
+                "stop the process that does so");
+  }
+  temporary_path_.clear();
+  sync_directory(parent_of(target_path_));
+}
+
+void ShelfFile::publish_over_empty() {
+  struct stat empty {};
+  if (::stat(target_path_.c_str(), &empty) == 0) {
+    // Whoever made it, as mkstemp() does, chose who may read it. Only root may give files away.
+    if (::fchown(fd_, empty.st_uid, empty.st_gid) != 0) errno = 0;
+    ::fchmod(fd_, empty.st_mode & 0777);
+  }
+  publish_over(true);
 }
 
 std::uint64_t ShelfFile::size_bytes() const {

@@ -27,6 +27,9 @@ class ShelfFile {
   // any file of that name, whose lock must be free (Errc::busy); else Errc::exists if there is one.
   void publish(bool replace);
 
+  // The same in place of a file of 0 bytes, whose permissions stay; Errc::exists if it holds any.
+  void publish_over_empty();
+
   ShelfFile(ShelfFile&& other) noexcept;
   ShelfFile& operator=(ShelfFile&&) = delete;
   ~ShelfFile();
@@ -39,6 +42,7 @@ class ShelfFile {
 
  private:
   ShelfFile(std::filesystem::path path, int fd, FileKind kind, bool writable);
+  void publish_over(bool only_empty);
 
   std::filesystem::path path_;
   std::filesystem::path temporary_path_;  // empty once published, or never needed

@@ -87,8 +87,11 @@ void throw_busy(const std::filesystem::path& path, const struct stat& inode) {
                 "use mode=\"r\" or stop it");
   }
   if (pid == ::getpid()) {
-    throw Error(Errc::busy, fmt::format("{} is already open for writing here", path.native()),
-                "close the other shelf object, or use mode=\"r\"");
+    throw Error(Errc::busy,
+                fmt::format("{} is still open for writing in this process", path.native()),
+                "close its Shelf; if that is closed, drop the views of its tensors (leases, arrays "
+                "over them), which keep the file locked; or use mode=\"r\"",
+                EDEADLK);
   }
   if (has_ended(pid)) {
     // The lock belongs to the descriptor, which a forked child shares and keeps open.

@@ -12,7 +12,8 @@ namespace tensorshelf {
 // has ended, seconds at most. Throws Errc::io where the file system has no locks.
 bool try_lock(int fd, const std::filesystem::path& path);
 
-// Errc::busy, naming the holder of the lock on this inode where /proc/locks shows it.
+// Errc::busy, naming the holder of the lock on this inode where /proc/locks shows it. With the
+// errno EDEADLK where that is this process: no waiting would help.
 [[noreturn]] void throw_busy(const std::filesystem::path& path, const struct stat& inode);
 
 inline bool same_inode(const struct stat& a, const struct stat& b) {

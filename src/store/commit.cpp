@@ -82,8 +82,16 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
 Commit Store::commit(std::optional<std::uint64_t> step) {
   const auto begin = std::chrono::steady_clock::now();
   const std::uint64_t metadata_before = counters_.metadata;
-  const Tensors dirty = take_dirty();
-  stage_rest(dirty);
+  check_version_left();
+  Tensors dirty = take_dirty();
+  try {
+    stage_rest(dirty);
+  } catch (...) {  // nothing is lost: the tensors are still dirty
+    std::lock_guard lock(dirty_mutex_);
+    dirty_.swap(dirty);  // no writer was let in, so it was empty; and it needs no memory
+    throw;
+  }
+  if (planted(Bug::gate_opened_early)) gate_->open();
   Root root;
   try {
     root = describe(dirty, step);
@@ -91,6 +99,9 @@ Commit Store::commit(std::optional<std::uint64_t> step) {
     publish(dirty, root);
   } catch (const std::exception& error) {
     fail(error.what());  // also where only memory ran out: the medium may be ahead of us now
+    throw;
+  } catch (...) {
+    fail("an exception of an unknown kind");
     throw;
   }
 
@@ -114,28 +125,27 @@ Store::Tensors Store::take_dirty() {
   return dirty;
 }
 
-// Throws Errc::corrupt where a chunk to be copied forward is damaged. Nothing is lost then: the
-// tensors are still dirty, and assigning the damaged one whole lets the next persist() go on.
+// Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged tensor
+// whole lets the next persist() go on.
 void Store::stage_rest(const Tensors& dirty) {
-  try {
-    for (const auto& tensor : dirty) {
-      std::lock_guard lock(tensor->mutex);
-      complete(*tensor);
-    }
-  } catch (...) {
-    std::lock_guard lock(dirty_mutex_);
-    dirty_.insert(dirty_.end(), dirty.begin(), dirty.end());
-    throw;
+  for (const auto& tensor : dirty) {
+    std::lock_guard lock(tensor->mutex);
+    complete(*tensor);
   }
+}
+
+// Before anything is done: the shelf stays as it is, and can be read.
+void Store::check_version_left() const {
+  const std::uint64_t version = format::word_version(root_.word) + 1;
+  if (version < format::kMaxVersion) return;
+  throw Error(
+      Errc::full,
+      fmt::format("version {} of {} is the last that the format can count", version - 1, path_),
+      "Copy the tensors into a new shelf.");
 }
 
 Root Store::describe(const Tensors& dirty, std::optional<std::uint64_t> step) {
   const std::uint64_t version = format::word_version(root_.word) + 1;
-  if (version >= format::kMaxVersion) {
-    throw Error(Errc::full,
-                fmt::format("version {} is the last that the format can count", version),
-                "Copy the tensors into a new shelf.");
-  }
   for (const auto& tensor : dirty) {
     const auto& layout = tensor->layout;
     const unsigned slot = tensor->working();
@@ -234,17 +244,19 @@ void Store::publish(const Tensors& dirty, const Root& root) {
     tensor->committed = tensor->working();
     tensor->version = version;
     tensor->dirty = false;
-    tensor->stale = std::exchange(tensor->written, ChunkSet(tensor->layout.chunk_count()));
+    std::swap(tensor->stale, tensor->written);
+    if (planted(Bug::stale_chunks_forgotten)) tensor->stale.clear();
+    tensor->written.clear();
     if (first) tensor->stale.fill();  // the other slot holds nothing of ours
   }
   root_ = root;
   committed_pages_ = manifest_.page_count();
-  release_replaced_pages();
   for (const auto& tensor : std::exchange(dropped_, {})) {
     std::lock_guard lock(tensor->mutex);
     release(tensor);
   }
   collect_graveyard();
+  release_replaced_pages();  // last: of all here it alone may throw
 }
 
 }  // namespace tensorshelf

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include <tensorshelf/error.hpp>
 
@@ -100,22 +101,39 @@ std::array<std::uint64_t, format::kSlots> Heap::take_slots(std::string_view name
         slots[taken] = small ? take_small(arenas_[taken], size) : take_or_grow(size, more);
       }
       return slots;
-    } catch (const Error& error) {
-      for (unsigned slot = 0; slot < taken; ++slot) free_.release(slots[slot], size);
-      if (error.code() != Errc::full) throw;
+    } catch (const std::exception& problem) {
+      for (unsigned slot = 0; slot < taken; ++slot) release({slots[slot], size});
+      const auto* const full = dynamic_cast<const Error*>(&problem);
+      if (full == nullptr || full->code() != Errc::full) throw;
       close_arenas();  // what they set aside may be just what is missing: once more, without
       if (attempt == 0) continue;
-      throw Error(Errc::full,
-                  fmt::format("'{}' needs {} x {}, {} free in a shelf of {}. {}", name,
-                              format::kSlots, size_text(size), size_text(free_.total()),
-                              size_text(capacity_bytes_), error.what()),
-                  error.remedy(), error.os_error());
+      const std::uint64_t whole = free_.largest();
+      throw Error(
+          Errc::full,
+          fmt::format(
+              "'{}' needs {} x {}; a shelf of {} has {} free{}. {}", name, format::kSlots,
+              size_text(size), size_text(capacity_bytes_), size_text(free_.total()),
+              whole < free_.total() ? ", no more in one piece than " + size_text(whole) : "",
+              full->what()),
+          full->remedy(), full->os_error());
     }
   }
 }
 
-void Heap::release(const Extent& extent) {
-  free_.release(extent.at, round_up(extent.size_bytes, kPageBytes));
+void Heap::release(const Extent& extent) noexcept {
+  try {
+    free_.release(extent.at, round_up(extent.size_bytes, kPageBytes));
+  } catch (const std::bad_alloc&) {  // forgotten, until the next open finds it free
+  }
+}
+
+void Heap::give_to_pool(const Extent& extent) {
+  try {
+    pool_.release(extent.at, extent.size_bytes);
+  } catch (...) {
+    release(extent);
+    throw;
+  }
 }
 
 void Heap::reserve_pages(std::uint64_t pages) {
@@ -125,18 +143,18 @@ void Heap::reserve_pages(std::uint64_t pages) {
   const std::uint64_t missing = wanted - pool_.total();
   const std::uint64_t batch =
       round_up(std::max(missing, std::min(wanted / 2, kMaxArenaBytes)), kPageBytes);
-  if (const auto at = free_.take(batch)) return pool_.release(*at, batch);
+  if (const auto at = free_.take(batch)) return give_to_pool({*at, batch});
   if (free_.total() < missing) {
     close_arenas();
-    return pool_.release(take_or_grow(missing), missing);
+    return give_to_pool({take_or_grow(missing), missing});
   }
-  while (pool_.total() < wanted) {  // single pages: any hole will do, and there are enough
-    pool_.release(take_or_grow(kPageBytes), kPageBytes);
-  }
+  // Pages need no neighbours: any hole will do, and there are enough. Hole by hole, because a
+  // hostile shelf may have millions.
+  while (pool_.total() < wanted) give_to_pool(free_.take_lowest(wanted - pool_.total()));
 }
 
 std::uint64_t Heap::take_page(unsigned copy) {
-  const auto at = copy == 0 ? pool_.take(kPageBytes) : pool_.take_high(kPageBytes);
+  const auto at = copy == 0 ? pool_.take_low(kPageBytes) : pool_.take_high(kPageBytes);
   TENSORSHELF_ASSERT(at.has_value());  // reserve_pages() saw to it when the tensor was created
   return *at;
 }

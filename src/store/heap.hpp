@@ -2,7 +2,9 @@
 // Slots of small tensors that are created together lie together, slot by slot, so that saving
 // thousands of them is a few large writes. Pages for manifests come from a pool of their own, kept
 // large enough for any later commit: persist() never runs out of space.
-// Not thread-safe: the store serialises its use.
+// Where memory runs out, what is given back may be forgotten until the next open finds it free;
+// what is taken is never free as well, and the pool never smaller than it was asked to be. Not
+// thread-safe: the store serialises its use.
 #pragma once
 
 #include <array>
@@ -26,7 +28,7 @@ class Heap {
   // Errc::full, naming `name` and what is missing, with nothing taken.
   std::array<std::uint64_t, format::kSlots> take_slots(std::string_view name,
                                                        std::uint64_t size_bytes);
-  void release(const Extent& extent);
+  void release(const Extent& extent) noexcept;
 
   // Keeps the pool at `pages` at least. Errc::full where the medium ends.
   void reserve_pages(std::uint64_t pages);
@@ -46,6 +48,7 @@ class Heap {
   std::uint64_t take_or_grow(std::uint64_t size, std::uint64_t more = 0);
   std::uint64_t take_small(Arena& arena, std::uint64_t size);
   void close_arenas();
+  void give_to_pool(const Extent& extent);
   void grow(std::uint64_t size);
 
   Medium& medium_;

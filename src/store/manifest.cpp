@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
 
 #include "base/check.hpp"
+#include "store/room.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -64,6 +66,7 @@ Manifest Manifest::load(const format::Root& root, std::vector<std::unique_ptr<No
   }
   if (tensors.size() != root.tensor_count) contradiction("the root counts other tensors");
 
+  manifest.changed_leaves_.reserve(leaf_count);
   manifest.free_cells_.release(0, manifest.cells_leaves_.size() * kPageCells);
   for (const auto& tensor : tensors) {
     if (!manifest.free_cells_.take_at(tensor.first_cell, tensor.cell_count())) {
@@ -74,9 +77,18 @@ Manifest Manifest::load(const format::Root& root, std::vector<std::unique_ptr<No
   return manifest;
 }
 
-std::uint32_t Manifest::add_leaf(PageKind kind, std::uint32_t index) {
+// Everything that can throw comes first: a leaf that only some of the lists know, or a directory
+// without leaves, would make the next commit one that cannot be opened.
+std::uint32_t Manifest::add_leaf(PageKind kind, std::vector<std::uint32_t>& leaves_of_kind) {
   const auto leaf = static_cast<std::uint32_t>(leaves_.size());
+  const auto index = static_cast<std::uint32_t>(leaves_of_kind.size());
   const auto directory = leaf / kDirectoryRefs;
+  make_room(leaves_);
+  make_room(changed_leaves_, leaves_.size() + 1 - changed_leaves_.size());
+  make_room(leaves_of_kind);
+  make_room(directories_);
+  auto node = std::make_unique<Node>();
+  node->image = format::empty_page(kind, index);
   if (directory == directories_.size()) {
     if (directory == format::kRootDirectories) {
       throw Error(Errc::full,
@@ -84,17 +96,17 @@ std::uint32_t Manifest::add_leaf(PageKind kind, std::uint32_t index) {
                               format::kRootDirectories * kDirectoryRefs),
                   "Join small tensors into larger ones, or use a second shelf.");
     }
-    directories_.push_back(std::make_unique<Node>());
-    directories_.back()->image =
-        format::empty_page(PageKind::directory, static_cast<std::uint32_t>(directory));
+    auto fresh = std::make_unique<Node>();
+    fresh->image = format::empty_page(PageKind::directory, static_cast<std::uint32_t>(directory));
+    directories_.push_back(std::move(fresh));
   }
-  leaves_.push_back(std::make_unique<Node>());
-  leaves_.back()->image = format::empty_page(kind, index);
+  leaves_.push_back(std::move(node));
+  leaves_of_kind.push_back(leaf);
   change_leaf(leaf);
   return leaf;
 }
 
-Manifest::Node& Manifest::change_leaf(std::uint32_t leaf) {
+Manifest::Node& Manifest::change_leaf(std::uint32_t leaf) noexcept {
   Node& node = *leaves_[leaf];
   if (!node.changed) changed_leaves_.push_back(leaf);
   node.changed = true;
@@ -104,12 +116,19 @@ Manifest::Node& Manifest::change_leaf(std::uint32_t leaf) {
 std::uint64_t Manifest::take_cells(std::uint64_t count) {
   auto first = free_cells_.take(count);
   while (!first) {  // each round adds a page at the end, where a run can go on from the last one
-    const auto index = static_cast<std::uint32_t>(cells_leaves_.size());
-    cells_leaves_.push_back(add_leaf(PageKind::cells, index));
-    free_cells_.release(std::uint64_t{index} * kPageCells, kPageCells);
+    const std::uint64_t index = cells_leaves_.size();
+    add_leaf(PageKind::cells, cells_leaves_);
+    free_cells_.release(index * kPageCells, kPageCells);
     if (free_cells_.largest() >= count) first = free_cells_.take(count);
   }
   return *first;
+}
+
+void Manifest::release_cells(std::uint64_t first, std::uint64_t count) noexcept {
+  try {
+    free_cells_.release(first, count);
+  } catch (const std::bad_alloc&) {  // forgotten, until the next open finds them free
+  }
 }
 
 std::uint32_t Manifest::add_record(const format::TensorLayout& layout) {
@@ -120,15 +139,13 @@ std::uint32_t Manifest::add_record(const format::TensorLayout& layout) {
       return leaf;
     }
   }
-  const auto index = static_cast<std::uint32_t>(records_leaves_.size());
-  const std::uint32_t leaf = add_leaf(PageKind::records, index);
-  records_leaves_.push_back(leaf);
+  const std::uint32_t leaf = add_leaf(PageKind::records, records_leaves_);
   const bool fits = format::append_record(leaves_[leaf]->image, layout);
   TENSORSHELF_ASSERT(fits);  // kMaxDims and kMaxNameBytes are chosen so
   return leaf;
 }
 
-void Manifest::remove_record(std::uint32_t leaf, std::uint64_t tensor_id) {
+void Manifest::remove_record(std::uint32_t leaf, std::uint64_t tensor_id) noexcept {
   Node& node = change_leaf(leaf);
   format::remove_record(node.image, tensor_id);
   open_records_page_ = std::min(open_records_page_, format::page_head(node.image).index);
@@ -151,8 +168,10 @@ void Manifest::link_leaf(std::uint32_t leaf) {
 }
 
 std::vector<std::uint32_t> Manifest::take_changed_leaves() {
-  for (std::uint32_t leaf : changed_leaves_) leaves_[leaf]->changed = false;
-  return std::exchange(changed_leaves_, {});
+  std::vector<std::uint32_t> changed = changed_leaves_;  // a copy: the room stays
+  for (std::uint32_t leaf : changed) leaves_[leaf]->changed = false;
+  changed_leaves_.clear();
+  return changed;
 }
 
 std::vector<Manifest::Node*> Manifest::take_changed_directories() {

@@ -1,5 +1,6 @@
 #include "store/repair.hpp"
 
+#include <fmt/format.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -69,6 +70,12 @@ std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds, const
   if (!found[0] && !found[1]) {
     throw Error(Errc::corrupt, "both copies of the incarnation record are damaged",
                 "Open with mode \"r\" and export; writing could not be fenced.");
+  }
+  if (last >= format::kMaxCounter - 1) {
+    throw Error(
+        Errc::corrupt,
+        fmt::format("the incarnation record says {}, and the format counts no further", last),
+        "Open with mode \"r\" and export: no shelf comes so far by being opened.");
   }
   const unsigned older = found[0].value_or(0) <= found[1].value_or(0) ? 0 : 1;
   if (found[older]) {

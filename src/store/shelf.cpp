@@ -29,12 +29,23 @@ std::shared_ptr<Store> open_existing(const std::filesystem::path& path,
   return open_store(make_medium(std::move(file), options), options, path.string());
 }
 
+// A regular file of 0 bytes, as touch and tempfile make them: nothing can be lost with it.
+bool is_empty_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  return std::filesystem::file_size(path, error) == 0 && !error;
+}
+
 // The file appears under its name only when it is a whole shelf.
 std::shared_ptr<Store> create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
   format_shelf(*medium);
-  file->publish(options.mode == Mode::replace);
+  if (is_empty_file(path) && options.mode == Mode::append) {
+    file->publish_over_empty();
+  } else {
+    file->publish(options.mode == Mode::replace);
+  }
   return open_store(std::move(medium), options, path.string());
 }
 
@@ -58,7 +69,8 @@ std::shared_ptr<Store> open_or_create(const std::filesystem::path& path,
     try {
       return open_existing(path, options);
     } catch (const Error& error) {
-      if (error.code() != Errc::not_found) throw;
+      const bool empty = error.code() == Errc::not_a_shelf && is_empty_file(path);
+      if (error.code() != Errc::not_found && !empty) throw;
     }
     try {
       return create_file(path, options);

@@ -1,6 +1,7 @@
 #include "store/space.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.hpp"
 
@@ -8,29 +9,44 @@ namespace tensorshelf {
 
 void Space::release(std::uint64_t at, std::uint64_t size) {
   if (size == 0) return;
-  auto next = ranges_.lower_bound(at);
+  const auto next = ranges_.lower_bound(at);
+  const auto previous = next == ranges_.begin() ? ranges_.end() : std::prev(next);
   TENSORSHELF_ASSERT(next == ranges_.end() || at + size <= next->first);
-  total_ += size;
-  if (next != ranges_.end() && next->first == at + size) {
-    size += next->second;
-    next = ranges_.erase(next);
-  }
-  if (next != ranges_.begin()) {
-    auto previous = std::prev(next);
-    TENSORSHELF_ASSERT(previous->first + previous->second <= at);
-    if (previous->first + previous->second == at) {
-      previous->second += size;
-      return;
+  TENSORSHELF_ASSERT(previous == ranges_.end() || previous->first + previous->second <= at);
+  const bool joins_next = next != ranges_.end() && next->first == at + size;
+  if (previous != ranges_.end() && previous->first + previous->second == at) {
+    previous->second += size;
+    if (joins_next) {
+      previous->second += next->second;
+      ranges_.erase(next);
     }
+  } else if (joins_next) {
+    replace(next, at, size + next->second);
+  } else {
+    ranges_.emplace_hint(next, at, size);  // the one step that may throw
   }
-  ranges_.emplace_hint(next, at, size);
+  total_ += size;
+}
+
+// The node is kept, so that nothing is allocated.
+void Space::replace(Ranges::iterator range, std::uint64_t at, std::uint64_t size) {
+  auto node = ranges_.extract(range);
+  node.key() = at;
+  node.mapped() = size;
+  ranges_.insert(std::move(node));
 }
 
 void Space::cut(Ranges::iterator range, std::uint64_t at, std::uint64_t size) {
   const auto [start, length] = *range;
-  ranges_.erase(range);
-  if (at > start) ranges_.emplace(start, at - start);
-  if (at + size < start + length) ranges_.emplace(at + size, start + length - at - size);
+  const std::uint64_t above = start + length - (at + size);
+  if (at > start) {
+    if (above > 0) ranges_.emplace(at + size, above);  // the one step that may throw
+    range->second = at - start;
+  } else if (above > 0) {
+    replace(range, at + size, above);
+  } else {
+    ranges_.erase(range);
+  }
   total_ -= size;
 }
 
@@ -45,6 +61,16 @@ std::optional<std::uint64_t> Space::take(std::uint64_t size) {
   const std::uint64_t at = best->first;
   cut(best, at, size);
   return at;
+}
+
+std::optional<std::uint64_t> Space::take_low(std::uint64_t size) {
+  for (auto range = ranges_.begin(); range != ranges_.end(); ++range) {
+    if (range->second < size) continue;
+    const std::uint64_t at = range->first;
+    cut(range, at, size);
+    return at;
+  }
+  return std::nullopt;
 }
 
 std::optional<std::uint64_t> Space::take_high(std::uint64_t size) {
@@ -65,6 +91,14 @@ bool Space::take_at(std::uint64_t at, std::uint64_t size) {
   if (skipped >= range->second || size > range->second - skipped) return false;
   cut(range, at, size);
   return true;
+}
+
+Extent Space::take_lowest(std::uint64_t most) {
+  TENSORSHELF_ASSERT(!ranges_.empty());
+  const auto range = ranges_.begin();
+  const Extent taken{range->first, std::min(range->second, most)};
+  cut(range, taken.at, taken.size_bytes);
+  return taken;
 }
 
 std::uint64_t Space::largest() const {

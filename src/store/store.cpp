@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
 #include "store/chunk_io.hpp"
+#include "store/room.hpp"
 
 namespace tensorshelf {
 
@@ -75,10 +77,15 @@ void Store::check_writable() const {
   }
 }
 
-void Store::fail(const std::string& why) {
-  std::lock_guard lock(failure_mutex_);
-  if (failure_.empty()) failure_ = why;
+// Marked as failed before anything that could itself fail.
+void Store::fail(const char* why) noexcept {
+  if (planted(Bug::failure_forgotten)) return;
   failed_ = true;
+  std::lock_guard lock(failure_mutex_);
+  try {
+    if (failure_.empty()) failure_ = why;
+  } catch (const std::bad_alloc&) {  // then without the reason
+  }
 }
 
 // ---- structure ----------------------------------------------------------------------------------
@@ -129,7 +136,8 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
                     "all.",
                     kMaxDims));
   }
-  const ClosedGate closed(*gate_);  // the medium may grow, which excludes every write
+  std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
+  if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_);
   std::unique_lock lock(structure_);
   check_writable();
   const auto old = tensors_.find(name);
@@ -139,6 +147,13 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
   }
   if (replace && old == tensors_.end()) {
     throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to replace", name), "create() it.");
+  }
+  if (next_tensor_id_ >= format::kMaxCounter) {
+    throw Error(Errc::full,
+                fmt::format("'{}' would be tensor {} of the shelf, more than the format "
+                            "can count",
+                            name, next_tensor_id_),
+                "Copy the tensors into a new shelf.");
   }
   format::TensorLayout layout;
   layout.tensor_id = next_tensor_id_;
@@ -172,9 +187,9 @@ std::shared_ptr<StoredTensor> Store::add(format::TensorLayout layout) {
 
 void Store::make_room_in_lists() {
   std::lock_guard lock(dirty_mutex_);
-  dirty_.reserve(dirty_.size() + 1);
-  dropped_.reserve(dropped_.size() + 1);
-  graveyard_.reserve(graveyard_.size() + 1);
+  make_room(dirty_);
+  make_room(dropped_);
+  make_room(graveyard_, dropped_.size() + 1);  // for all that may yet come to lie there
 }
 
 void Store::erase(std::string_view name) {
@@ -193,7 +208,7 @@ void Store::erase(std::string_view name) {
 }
 
 // Out of the next version. What the committed root still names is freed by its flip, not before.
-void Store::drop(const std::shared_ptr<StoredTensor>& tensor) {
+void Store::drop(const std::shared_ptr<StoredTensor>& tensor) noexcept {
   manifest_.remove_record(tensor->records_leaf, tensor->layout.tensor_id);
   manifest_.release_cells(tensor->layout.first_cell, tensor->layout.cell_count());
   std::lock_guard lock(tensor->mutex);
@@ -206,23 +221,27 @@ void Store::drop(const std::shared_ptr<StoredTensor>& tensor) {
 }
 
 // Nothing names the tensor any more. Its mutex is held.
-void Store::release(const std::shared_ptr<StoredTensor>& tensor) {
+void Store::release(const std::shared_ptr<StoredTensor>& tensor) noexcept {
   tensor->committed.reset();  // handles that are left must not read what comes to lie there
   for (ChunkSet& chunks : tensor->verified) chunks.clear();
-  const bool pinned = std::any_of(tensor->pins.begin(), tensor->pins.end(),
-                                  [](const auto& pins) { return pins.load() > 0; });
-  if (pinned) {  // I3: a pinned reader's bytes are never written
-    graveyard_.push_back(tensor);
-    return;
-  }
-  for (unsigned slot = 0; slot < kSlots; ++slot) heap_->release(tensor->layout.slot(slot));
+  if (!release_slots(*tensor)) graveyard_.push_back(tensor);  // there is room: make_room_in_lists()
 }
 
-void Store::collect_graveyard() {
-  for (auto& tensor : std::exchange(graveyard_, {})) {
+// False, with nothing done, while a lease pins one of them: I3, a pinned reader's bytes are never
+// written.
+bool Store::release_slots(const StoredTensor& tensor) noexcept {
+  const bool pinned = std::any_of(tensor.pins.begin(), tensor.pins.end(),
+                                  [](const auto& pins) { return pins.load() > 0; });
+  if (pinned && !planted(Bug::leased_slot_reused)) return false;
+  for (unsigned slot = 0; slot < kSlots; ++slot) heap_->release(tensor.layout.slot(slot));
+  return true;
+}
+
+void Store::collect_graveyard() noexcept {
+  std::erase_if(graveyard_, [this](const auto& tensor) {
     std::lock_guard lock(tensor->mutex);
-    release(tensor);
-  }
+    return release_slots(*tensor);
+  });
 }
 
 std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {

@@ -66,9 +66,10 @@ class Store : public std::enable_shared_from_this<Store> {
   void check_writable() const;  // and neither read-only nor failed
   void reserve_pages_for(std::uint64_t cells);
   std::shared_ptr<StoredTensor> place(format::TensorLayout layout);
-  void drop(const std::shared_ptr<StoredTensor>& tensor);
-  void release(const std::shared_ptr<StoredTensor>& tensor);
-  void collect_graveyard();
+  void drop(const std::shared_ptr<StoredTensor>& tensor) noexcept;
+  void release(const std::shared_ptr<StoredTensor>& tensor) noexcept;
+  bool release_slots(const StoredTensor& tensor) noexcept;
+  void collect_graveyard() noexcept;
   void rethrow_background_error();
   std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
   void make_room_in_lists();  // so that what follows cannot fail half-way
@@ -95,6 +96,7 @@ class Store : public std::enable_shared_from_this<Store> {
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
   using Nodes = std::vector<Manifest::Node*>;
   Commit commit(std::optional<std::uint64_t> step);
+  void check_version_left() const;
   Tensors take_dirty();
   void stage_rest(const Tensors& dirty);
   format::Root describe(const Tensors& dirty, std::optional<std::uint64_t> step);
@@ -104,7 +106,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void write_root_copies(format::Root root);
   void seal(const format::Root& root);
   void publish(const Tensors& dirty, const format::Root& root);
-  void fail(const std::string& why);
+  void fail(const char* why) noexcept;
 
   std::shared_ptr<GuardedMedium> medium_;  // given up by close(); leases keep it alive
   const std::string path_;

@@ -1,0 +1,150 @@
+#include "beside.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace tensorshelf::crash {
+namespace {
+
+// The writer's log, played on while the reader reads.
+class Playback {
+ public:
+  Playback(Disk& disk, const Log& log, Rng& rng) : disk_(disk), log_(log), rng_(rng) {}
+
+  void play_to(std::size_t event) {
+    while (next_ <= event && next_ < log_.events.size()) play_one();
+  }
+  // As much as may happen between two reads: mostly little, now and then more than one commit.
+  void go_on() {
+    if (pace_ == 0) return;
+    const std::uint64_t most = rng_.one_in(8) ? 40 : pace_;
+    for (std::uint64_t count = rng_.below(most + 1); count > 0; --count) {
+      if (next_ < log_.events.size()) play_one();
+    }
+  }
+  void set_pace(std::uint64_t events) { pace_ = events; }
+  std::size_t last() const { return next_ - 1; }
+
+ private:
+  void play_one() {
+    const Event& event = log_.events[next_++];
+    if (event.kind == EventKind::reserve) disk_.grow(event.at);
+    if (event.kind == EventKind::write || event.kind == EventKind::word) {
+      disk_.write(event.at, log_.content(event));
+    }
+  }
+
+  Disk& disk_;
+  const Log& log_;
+  Rng& rng_;
+  std::size_t next_ = 0;
+  std::uint64_t pace_ = 0;
+};
+
+// A reader's medium, on which time passes.
+class PassingMedium final : public Medium {
+ public:
+  PassingMedium(RecordingMedium& medium, Playback& playback)
+      : medium_(medium), playback_(playback) {}
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    return medium_.write(at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
+  void barrier() override { medium_.barrier(); }
+  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    playback_.go_on();
+    medium_.read(at, bytes);
+  }
+  std::span<const std::byte> view(const Extent& extent) override {
+    playback_.go_on();
+    return medium_.view(extent);
+  }
+  std::uint64_t reserve(std::uint64_t size_bytes) override { return medium_.reserve(size_bytes); }
+  Promises promises() const override { return medium_.promises(); }
+
+ private:
+  RecordingMedium& medium_;
+  Playback& playback_;
+};
+
+class ReaderWalk {
+ public:
+  ReaderWalk(Disk& disk, const Recording& recording, const ReaderScene& scene, Rng& rng)
+      : disk_(disk),
+        recording_(recording),
+        scene_(scene),
+        rng_(rng),
+        expected_(expectations(recording)) {}
+
+  void one() {
+    const Disk::Mark empty = disk_.mark();
+    const std::size_t events = recording_.log.events.size();
+    const std::size_t begin = scene_.first_event + rng_.below(events - scene_.first_event);
+    std::string text;
+    Playback playback(disk_, recording_.log, rng_);
+    try {
+      playback.play_to(begin);
+      text = read(playback);
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    disk_.rollback(empty);
+    if (text.empty()) return;
+    throw std::runtime_error(fmt::format("a reader beside the writer, from event {} to {}: {}",
+                                         begin, playback.last(), text));
+  }
+
+ private:
+  std::string read(Playback& playback) {
+    Log log;
+    RecordingMedium medium(disk_, log, scene_.behaviour);
+    const std::size_t begin = playback.last();
+    playback.set_pace(1 + rng_.below(4));
+    const Shelf shelf = Shelf::open(
+        std::make_unique<PassingMedium>(medium, playback),
+        {.mode = Mode::read, .verify = rng_.one_in(3) ? Verify::never : Verify::on_load});
+    const ShelfInfo info = shelf.info();
+    if (info.recovery.degraded) return "degraded, with no damage done";
+    const Model* const model = find(info.version, begin, playback.last());
+    if (model == nullptr) {
+      return fmt::format("version {} is none of those acknowledged since it began", info.version);
+    }
+    std::string text;
+    try {
+      for (int round = 0; round < 2 && text.empty(); ++round) text = difference(*model, shelf);
+    } catch (const Error& error) {
+      if (error.code() != Errc::stale) throw;
+    }
+    if (text.empty() && !log.events.empty()) return "it wrote";
+    return text;
+  }
+
+  const Model* find(std::uint64_t version, std::size_t begin, std::size_t end) const {
+    for (std::size_t i = expected_[begin].acked; i <= expected_[end].in_flight; ++i) {
+      if (recording_.history[i].version == version) return &recording_.history[i];
+    }
+    return nullptr;
+  }
+
+  Disk& disk_;
+  const Recording& recording_;
+  const ReaderScene& scene_;
+  Rng& rng_;
+  const std::vector<Expected> expected_;
+};
+
+}  // namespace
+
+void explore_readers(Disk& disk, const Recording& recording, const ReaderScene& scene, Rng& rng,
+                     Counts& counts) {
+  ReaderWalk walk(disk, recording, scene, rng);
+  for (std::uint64_t reader = 0; reader < scene.readers; ++reader) {
+    ++counts.readers;
+    walk.one();
+  }
+}
+
+}  // namespace tensorshelf::crash

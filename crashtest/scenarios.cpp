@@ -1,0 +1,273 @@
+#include "scenarios.hpp"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "model.hpp"
+#include "recording_medium.hpp"
+#include "tests/asleep.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+using testing::Waiter;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::uint64_t kDiskBytes = 4 * 1024 * 1024;
+constexpr std::size_t kSize = 5000;
+
+Bytes value(std::uint64_t serial) {
+  Bytes bytes(kSize);
+  stamp(bytes, "a", serial, 0);
+  return bytes;
+}
+
+// Where a play steps in between the store and its medium.
+struct Hooks {
+  std::function<void()> barrier, write, reserve;
+};
+
+// Before what the hooks refer to goes.
+class ResetHooks {
+ public:
+  explicit ResetHooks(Hooks& hooks) : hooks_(hooks) {}
+  ~ResetHooks() { hooks_ = {}; }
+  ResetHooks(const ResetHooks&) = delete;
+
+ private:
+  Hooks& hooks_;
+};
+
+class HookedMedium final : public Medium {
+ public:
+  HookedMedium(Disk& disk, Log& log, std::shared_ptr<Hooks> hooks)
+      : medium_(disk, log, {.personality = Personality::pmem, .max_size_bytes = kDiskBytes}),
+        hooks_(std::move(hooks)) {}
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    if (hooks_->write) hooks_->write();
+    return medium_.write(at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
+  void barrier() override {
+    if (hooks_->barrier) hooks_->barrier();
+    medium_.barrier();
+  }
+  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_.read(at, bytes); }
+  std::span<const std::byte> view(const Extent& extent) override { return medium_.view(extent); }
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    if (size_bytes != 0 && hooks_->reserve) hooks_->reserve();
+    return medium_.reserve(size_bytes);
+  }
+  Promises promises() const override { return medium_.promises(); }
+
+ private:
+  RecordingMedium medium_;
+  std::shared_ptr<Hooks> hooks_;
+};
+
+// A shelf on a simulated medium at version 1, with one tensor, of value(1).
+struct Stage {
+  Disk disk{kDiskBytes};
+  Log log;
+  std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
+  std::optional<Shelf> shelf;
+  std::optional<TensorRef> a;
+
+  Stage() {
+    HookedMedium medium(disk, log, hooks);
+    Shelf::format(medium);
+    open();
+    a = create("a");
+    a->write(value(1));
+    shelf->persist(1);
+  }
+  void open() {
+    a.reset();
+    shelf.reset();
+    shelf = Shelf::open(std::make_unique<HookedMedium>(disk, log, hooks), {.mode = Mode::update});
+    a = shelf->find("a");
+  }
+  TensorRef create(std::string_view name, std::int64_t size = kSize) {
+    return shelf->create(name, DType::uint8, std::array{size});
+  }
+};
+
+bool shows(const Lease& lease, const Bytes& expected) {
+  return std::equal(expected.begin(), expected.end(), lease.bytes().begin(), lease.bytes().end());
+}
+
+Bytes read(const TensorRef& tensor) {
+  Bytes bytes(tensor.info().size_bytes);
+  tensor.read(bytes);
+  return bytes;
+}
+
+std::string leased_slot_is_not_written() {
+  Stage stage;
+  const Lease lease = stage.a->lease();
+  if (!lease.in_place()) return "a lease on a mapped medium is a copy";
+  stage.a->write(value(2));  // the other slot
+  stage.shelf->persist(2);
+  try {
+    stage.a->write(value(3));
+  } catch (const Error& error) {
+    if (error.code() != Errc::leased) throw;
+  }
+  return shows(lease, value(1)) ? "" : "a write changed what a lease shows";
+}
+
+std::string leased_slot_is_not_reused() {
+  Stage stage;
+  const Lease lease = stage.a->lease();
+  stage.shelf->erase("a");
+  stage.shelf->persist(2);
+  for (int i = 0; i < 6; ++i) stage.create(fmt::format("b{}", i)).write(value(10));
+  stage.shelf->persist(3);
+  return shows(lease, value(1)) ? "" : "another tensor came to lie where a lease looks";
+}
+
+// A writer that begins when the version is being written comes too late for it.
+std::string snapshot_is_of_one_moment() {
+  Stage stage;
+  stage.a->write(value(2));
+  std::optional<Waiter> late;
+  const ResetHooks reset(*stage.hooks);
+  stage.hooks->barrier = [&] {
+    if (late) return;
+    late.emplace([&] { stage.a->write(value(3)); });
+    late->waits();  // or has written, which it must not
+  };
+  stage.shelf->persist(2);
+  late->join();
+  if (read(*stage.a) != value(3)) return "a write that waited for a commit is lost";
+  stage.open();
+  return read(*stage.a) == value(2) ? ""
+                                    : "a version holds bytes that were written after its moment";
+}
+
+std::string growth_waits_for_writers() {
+  Stage stage;
+  std::atomic<bool> writing = false;
+  std::atomic<bool> beside = false;
+  std::optional<Waiter> creator;
+  const ResetHooks reset(*stage.hooks);
+  stage.hooks->reserve = [&] { beside = beside || writing; };
+  stage.hooks->write = [&] {
+    if (creator) return;
+    writing = true;
+    creator.emplace([&] { stage.create("large", 1'000'000); });
+    creator->waits();  // or has grown the medium, which it must not
+    writing = false;
+  };
+  stage.a->write(value(2));
+  creator->join();
+  if (beside) return "the medium was grown while a write to it was under way";
+  stage.shelf->persist(2);
+  stage.open();
+  return read(*stage.a) == value(2) && stage.shelf->find("large") ? "" : "growth lost something";
+}
+
+// A shelf in a file of its own; the folder goes with it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "crashtest-XXXXXX").native();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path_ = name;
+  }
+  Folder(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  std::filesystem::path shelf() const { return path_ / "a.shelf"; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+bool is_busy(const std::filesystem::path& path) {
+  try {
+    Shelf::open(path, {.mode = Mode::update, .tier = Tier::block});
+  } catch (const Error& error) {
+    if (error.code() == Errc::busy) return true;
+    throw;
+  }
+  return false;
+}
+
+int exit_code_of_child(const std::function<int()>& body) {
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error("fork failed");
+  if (child == 0) {
+    int code = 2;
+    try {
+      code = body();
+    } catch (const std::exception&) {
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+}
+
+std::string one_writer_at_a_time() {
+  const Folder folder;
+  const Shelf shelf = Shelf::open(folder.shelf(), {.tier = Tier::block});
+  if (!is_busy(folder.shelf())) return "a second writer was let in";
+  const int code = exit_code_of_child([&] { return is_busy(folder.shelf()) ? 0 : 1; });
+  return code == 0 ? "" : "another process was let in as a second writer";
+}
+
+std::string child_leaves_the_lock() {
+  const Folder folder;
+  std::optional<Shelf> shelf(Shelf::open(folder.shelf(), {.tier = Tier::block}));
+  const int code = exit_code_of_child([&] {
+    shelf.reset();
+    return 0;
+  });
+  if (code != 0) return "a forked child cannot destroy what it inherited";
+  if (!is_busy(folder.shelf())) return "a forked child dropped the lock of its parent";
+  shelf.reset();
+  return is_busy(folder.shelf()) ? "the lock outlives its holder" : "";
+}
+
+}  // namespace
+
+const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> table = {
+      {"lease-write", "I3", leased_slot_is_not_written},
+      {"lease-erase", "I3", leased_slot_is_not_reused},
+      {"late-writer", "I9", snapshot_is_of_one_moment},
+      {"second-writer", "I10", one_writer_at_a_time},
+      {"forked-child", "I10", child_leaves_the_lock},
+      {"growth", "-", growth_waits_for_writers},
+  };
+  return table;
+}
+
+std::string violation_of(const Scenario& scenario) {
+  try {
+    return scenario.play();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace tensorshelf::crash

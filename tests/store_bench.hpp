@@ -1,0 +1,95 @@
+// What the tests of the store share: a memory medium that outlives the shelf on it, and short words
+// for making, reading and refusing.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "catch.hpp"
+#include "media/media.hpp"
+
+namespace tensorshelf::testing {
+
+inline constexpr std::uint64_t kMiB = 1024 * 1024;
+
+// A memory medium that outlives the shelf on it: closing and opening again finds the bytes. It may
+// hide that it is mapped, so that the store takes the ways that it takes on a drive.
+class SharedMedium final : public Medium {
+ public:
+  explicit SharedMedium(std::shared_ptr<Medium> medium, bool mapped = true)
+      : medium_(std::move(medium)), mapped_(mapped) {}
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    return medium_->write(at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override { medium_->wait(ticket); }
+  void barrier() override { medium_->barrier(); }
+  void store_word(std::uint64_t at, std::uint64_t word) override { medium_->store_word(at, word); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_->read(at, bytes); }
+  std::span<const std::byte> view(const Extent& extent) override {
+    return mapped_ ? medium_->view(extent) : std::span<const std::byte>();
+  }
+  std::uint64_t reserve(std::uint64_t size) override { return medium_->reserve(size); }
+  Promises promises() const override {
+    Promises promises = medium_->promises();
+    promises.mapped = mapped_;
+    return promises;
+  }
+
+ private:
+  std::shared_ptr<Medium> medium_;
+  bool mapped_;
+};
+
+struct Bench {
+  std::shared_ptr<Medium> medium;
+  bool mapped;
+  explicit Bench(std::uint64_t max_bytes = 64 * kMiB, bool is_mapped = true)
+      : medium(make_memory_medium(0, max_bytes)), mapped(is_mapped) {
+    Shelf::format(*medium);
+  }
+  Shelf open(Mode mode = Mode::update, Verify verify = Verify::on_load) const {
+    OpenOptions options;
+    options.mode = mode;
+    options.verify = verify;
+    return Shelf::open(std::make_unique<SharedMedium>(medium, mapped), options);
+  }
+};
+
+inline std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
+  std::vector<std::uint64_t> words(size / 8 + 1);
+  std::mt19937_64 random(seed);
+  for (std::uint64_t& word : words) word = random();
+  std::vector<std::byte> bytes(size);
+  if (size > 0) std::memcpy(bytes.data(), words.data(), size);
+  return bytes;
+}
+
+inline std::vector<std::byte> value(const TensorRef& tensor, bool committed = false) {
+  std::vector<std::byte> bytes(tensor.info().size_bytes);
+  committed ? tensor.read_committed(bytes) : tensor.read(bytes);
+  return bytes;
+}
+
+inline TensorRef make(Shelf& shelf, const std::string& name, std::int64_t size) {
+  return shelf.create(name, DType::uint8, std::vector<std::int64_t>{size});
+}
+
+inline Errc code_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(!error.remedy().empty());
+    return error.code();
+  }
+  FAIL("no error was thrown");
+  return Errc::io;
+}
+
+}  // namespace tensorshelf::testing

@@ -1,0 +1,141 @@
+// The heap by itself: what it gives is free, apart from all else that it gave, and within the
+// medium; also on a shelf that hostile hands have cut into hundreds of thousands of holes.
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "catch.hpp"
+#include "media/media.hpp"
+#include "store/heap.hpp"
+#include "store/space.hpp"
+
+using namespace tensorshelf;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1024 * 1024;
+
+// Grows without bytes behind it: the heap asks for room and nothing else.
+class NoBytes final : public Medium {
+ public:
+  NoBytes(std::uint64_t size, std::uint64_t most) : size_(size), most_(most) {}
+  Ticket write(std::uint64_t, std::span<const std::byte>, std::uint64_t) override { return {}; }
+  void wait(const Ticket&) override {}
+  void barrier() override {}
+  void store_word(std::uint64_t, std::uint64_t) override {}
+  void read(std::uint64_t, std::span<std::byte>) override {}
+  std::span<const std::byte> view(const Extent&) override { return {}; }
+  std::uint64_t reserve(std::uint64_t size) override {
+    if (size > most_) throw Error(Errc::full, "the medium ends", "Use a larger one.");
+    return size_ = std::max(size_, size);
+  }
+  Promises promises() const override { return {}; }
+
+ private:
+  std::uint64_t size_;
+  std::uint64_t most_;
+};
+
+}  // namespace
+
+TEST_CASE("pages for a large manifest, out of holes of two pages each") {
+  // 400,000 holes and 100,000 pages: looking at every hole for every page would take many minutes.
+  constexpr std::uint64_t holes = 400'000;
+  constexpr std::uint64_t pages = 100'000;
+  std::vector<Extent> used;
+  for (std::uint64_t hole = 0; hole < holes; ++hole) {
+    used.push_back({format::kHeapAt + hole * 3 * kPageBytes + 2 * kPageBytes, kPageBytes});
+  }
+  const std::uint64_t capacity = format::kHeapAt + holes * 3 * kPageBytes;
+  NoBytes medium(capacity, capacity);
+  Heap heap(medium, capacity, used);
+  const std::uint64_t free = heap.free_bytes();
+  heap.reserve_pages(pages);
+  REQUIRE(heap.free_bytes() == free - pages * kPageBytes);
+  std::set<std::uint64_t> taken;
+  for (std::uint64_t page = 0; page < pages; ++page) {
+    const std::uint64_t at = heap.take_page(page % 2);
+    const std::uint64_t place = (at - format::kHeapAt) / kPageBytes;
+    if (place % 3 == 2 || at % kPageBytes != 0 || at >= capacity || !taken.insert(at).second) {
+      FAIL("page " << page << " lies at " << at);
+    }
+  }
+}
+
+TEST_CASE("a space is what was released and not taken, whatever the order") {
+  const auto seed = GENERATE(1u, 2u, 3u, 4u);
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  constexpr std::uint64_t size = 300;
+  std::vector<bool> is_free(size, false);
+  Space space;
+  const auto check = [&](std::uint64_t at, std::uint64_t length, bool before) {
+    for (std::uint64_t i = at; i < at + length; ++i) {
+      REQUIRE(is_free[i] == before);
+      is_free[i] = !before;
+    }
+  };
+  for (int round = 0; round < 5000; ++round) {
+    const std::uint64_t length = 1 + random() % 12;
+    const std::uint64_t at = random() % (size - length);
+    std::optional<std::uint64_t> taken;
+    switch (random() % 6) {
+      case 0:
+        taken = space.take(length);
+        break;
+      case 1:
+        taken = space.take_low(length);
+        break;
+      case 2:
+        taken = space.take_high(length);
+        break;
+      case 3: {
+        const bool all = std::all_of(is_free.begin() + static_cast<std::ptrdiff_t>(at),
+                                     is_free.begin() + static_cast<std::ptrdiff_t>(at + length),
+                                     [](bool one) { return one; });
+        REQUIRE(space.take_at(at, length) == all);
+        if (all) taken = at;
+        break;
+      }
+      case 4:
+        if (space.total() > 0) {
+          const Extent lowest = space.take_lowest(length);
+          REQUIRE(lowest.size_bytes >= 1);
+          REQUIRE(lowest.size_bytes <= length);
+          check(lowest.at, lowest.size_bytes, true);
+        }
+        break;
+      default:
+        if (std::none_of(is_free.begin() + static_cast<std::ptrdiff_t>(at),
+                         is_free.begin() + static_cast<std::ptrdiff_t>(at + length),
+                         [](bool one) { return one; })) {
+          space.release(at, length);
+          check(at, length, false);
+        }
+    }
+    if (taken) check(*taken, length, true);
+    const auto free = static_cast<std::uint64_t>(std::count(is_free.begin(), is_free.end(), true));
+    REQUIRE(space.total() == free);
+    REQUIRE(space.largest() <= free);
+  }
+}
+
+TEST_CASE("slots that do not fit take nothing, and what was given back is given again") {
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
+  Heap heap(medium, format::kHeapAt, {});
+  heap.reserve_pages(16);
+  const auto first = heap.take_slots("a", 3 * kMiB);
+  const std::uint64_t free = heap.free_bytes();
+  for (const std::uint64_t size : {5 * kMiB, std::uint64_t{1} << 40, std::uint64_t{1} << 61}) {
+    try {
+      heap.take_slots("b", size);
+      FAIL("there is no room");
+    } catch (const Error& error) {
+      REQUIRE(error.code() == Errc::full);
+      REQUIRE_FALSE(error.remedy().empty());
+    }
+    REQUIRE(heap.free_bytes() == free);
+  }
+  for (const std::uint64_t at : first) heap.release({at, 3 * kMiB});
+  heap.take_slots("b", 3 * kMiB);
+}

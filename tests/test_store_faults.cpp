@@ -1,0 +1,207 @@
+// The store on media that fail: each device write, word and flush of a growth and of a commit in
+// turn. The call says so (Errc::io), nothing is tried again, no commit follows (I8), the committed
+// version stays readable, and opening again gives it whole.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "block_fixture.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+std::atomic<int> fsync_fails = 0;  // with this errno
+std::atomic<int> fsyncs = 0;
+
+}  // namespace
+
+extern "C" int fsync(int fd) {  // in place of the C library's
+  ++fsyncs;
+  const int result = static_cast<int>(::syscall(SYS_fsync, fd));
+  if (const int error = fsync_fails; error != 0) {
+    errno = error;
+    return -1;
+  }
+  return result;
+}
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1024 * 1024;
+constexpr std::uint64_t kSize = 3 * kMiB + 1000;
+
+TensorRef make(Shelf& shelf, const char* name, std::uint64_t size) {
+  return shelf.create(name, DType::uint8,
+                      std::vector<std::int64_t>{static_cast<std::int64_t>(size)});
+}
+
+Bytes value(const Shelf& shelf, const char* name, bool committed = false) {
+  const TensorRef tensor = shelf.find(name).value();
+  Bytes bytes(tensor.info().size_bytes);
+  committed ? tensor.read_committed(bytes) : tensor.read(bytes);
+  return bytes;
+}
+
+// A shelf on a block medium whose backend can be told to fail, at version 1.
+struct Rig {
+  explicit Rig(bool io_uring) {
+    BlockTuning tuning;
+    tuning.buffer_bytes = kMiB;
+    tuning.queue_depth = 4;
+    tuning.io_uring = io_uring;
+    auto medium = make_block_medium(folder.create(), 0, tuning, tapped(tap));
+    Shelf::format(*medium);
+    shelf.emplace(Shelf::open(std::move(medium), {.mode = Mode::update}));
+    make(*shelf, "w", kSize).write(first);
+    shelf->persist(1);
+    *tap = Tap{};
+  }
+
+  // What must hold after a call failed. The commit in flight, where there was one, is `in_flight`.
+  void check_failed(const Bytes* in_flight = nullptr) {
+    REQUIRE(code_of([&] { shelf->persist(3); }) == Errc::failed);
+    *tap = Tap{};  // the device works again, and is not asked
+    REQUIRE(code_of([&] { shelf->persist(3); }) == Errc::failed);
+    REQUIRE(tap->syncs == 0);
+    REQUIRE(tap->submitted.empty());
+    REQUIRE((value(*shelf, "w", true) == first));
+    shelf.reset();
+    {
+      const Shelf reader = Shelf::open(folder.file(), {.mode = Mode::read});
+      const Bytes found = value(reader, "w");
+      const bool flipped = in_flight != nullptr && reader.info().version == 2;
+      REQUIRE((found == (flipped ? *in_flight : first)));
+      if (!flipped) REQUIRE(reader.info().version == 1);
+    }
+    Shelf again = Shelf::open(folder.file(), {.mode = Mode::update, .verify = Verify::on_open});
+    make(again, "big", 5 * kMiB);
+    again.find("w")->write(second);
+    again.persist(2);
+    REQUIRE((value(again, "w", true) == second));
+  }
+
+  Folder folder;
+  std::shared_ptr<Tap> tap = std::make_shared<Tap>();
+  std::optional<Shelf> shelf;
+  const Bytes first = random_bytes(kSize, 1);
+  const Bytes second = random_bytes(kSize, 2);
+};
+
+}  // namespace
+
+TEST_CASE("a flush that fails while the shelf grows is never repeated") {
+  const int cause = GENERATE(EIO, ENOSPC, EDQUOT);  // whatever its number, it is no full disk
+  const bool io_uring = GENERATE(true, false);
+  Rig rig(io_uring);
+  rig.tap->sync = [&](int) { return -cause; };
+  REQUIRE(code_of([&] { make(*rig.shelf, "big", 10 * kMiB); }) == Errc::io);
+  REQUIRE(rig.tap->syncs == 1);
+  REQUIRE_FALSE(rig.shelf->find("big"));
+  rig.check_failed();
+}
+
+TEST_CASE("each device write that fails while the shelf grows") {
+  const bool io_uring = GENERATE(true, false);
+  bool met = true;
+  for (unsigned nth = 0; met; ++nth) {
+    CAPTURE(nth, io_uring);
+    Rig rig(io_uring);
+    met = false;
+    rig.tap->complete = [&](unsigned n, std::int64_t real) {
+      if (n != nth) return real;
+      met = true;
+      return std::int64_t{-EIO};
+    };
+    try {
+      make(*rig.shelf, "big", 3 * kMiB);
+      REQUIRE_FALSE(met);
+    } catch (const Error& error) {
+      REQUIRE(met);
+      REQUIRE(error.code() == Errc::io);
+    }
+    if (met) rig.check_failed();
+    if (!met) REQUIRE(nth > 4);
+  }
+}
+
+TEST_CASE("a full device while the shelf grows is no failure") {
+  Rig rig(true);
+  rig.tap->complete = [&](unsigned n, std::int64_t real) { return n % 5 == 2 ? -ENOSPC : real; };
+  REQUIRE(code_of([&] { make(*rig.shelf, "big", 10 * kMiB); }) == Errc::full);
+  rig.tap->complete = {};
+  rig.shelf->find("w")->write(rig.second);
+  REQUIRE(rig.shelf->persist(2).version == 2);
+  make(*rig.shelf, "big", 10 * kMiB);
+  REQUIRE(rig.shelf->persist(3).version == 3);
+}
+
+TEST_CASE("each device write, word and flush of a commit that fails") {
+  enum class Kind { write, word, flush };
+  const Kind kind = GENERATE(Kind::write, Kind::word, Kind::flush);
+  const bool io_uring = GENERATE(true, false);
+  bool met = true;
+  for (unsigned nth = 0; met; ++nth) {
+    CAPTURE(static_cast<int>(kind), nth, io_uring);
+    Rig rig(io_uring);
+    met = false;
+    unsigned words = 0;
+    const auto fails = [&](unsigned n) {
+      if (n == nth) met = true;
+      return n == nth;
+    };
+    if (kind == Kind::write) {
+      rig.tap->complete = [&](unsigned n, std::int64_t real) { return fails(n) ? -EIO : real; };
+    } else if (kind == Kind::word) {
+      rig.tap->write_now = [&](std::int64_t real) { return fails(words++) ? -EIO : real; };
+    } else {
+      rig.tap->sync = [&](int real) { return fails(rig.tap->syncs - 1) ? -EIO : real; };
+    }
+    try {
+      rig.shelf->find("w")->write(rig.second);
+      rig.shelf->persist(2);
+      REQUIRE_FALSE(met);
+    } catch (const Error& error) {
+      REQUIRE(met);
+      REQUIRE(error.code() == Errc::io);
+    }
+    if (met) rig.check_failed(&rig.second);
+    if (!met) REQUIRE(nth >= (kind == Kind::write ? 3 : 2));
+  }
+}
+
+TEST_CASE("a flush that fails while a mapped shelf grows") {
+  if (!pmem_supported() || !std::filesystem::is_directory("/dev/shm")) {
+    WARN("no tmpfs to map, or a build without libpmem2");
+    return;
+  }
+  const scratch::Directory directory("/dev/shm");
+  const auto path = directory / "a.shelf";
+  const OpenOptions options = {.mode = Mode::append, .tier = Tier::pmem};
+  const Bytes first = random_bytes(kSize, 1);
+  const Bytes second = random_bytes(kSize, 2);
+  {
+    Shelf shelf = Shelf::open(path, options);
+    make(shelf, "w", kSize).write(first);
+    shelf.persist(1);
+    shelf.find("w")->write(second);
+    const int before = fsyncs;
+    fsync_fails = GENERATE(EIO, ENOSPC);
+    REQUIRE(code_of([&] { make(shelf, "big", 40 * kMiB); }) == Errc::io);
+    fsync_fails = 0;
+    REQUIRE(fsyncs == before + 1);
+    REQUIRE(code_of([&] { shelf.persist(2); }) == Errc::failed);
+    REQUIRE(code_of([&] { make(shelf, "big", 40 * kMiB); }) == Errc::failed);
+    REQUIRE(fsyncs == before + 1);
+    REQUIRE((value(shelf, "w", true) == first));
+  }
+  Shelf shelf = Shelf::open(path, options);
+  REQUIRE(shelf.info().version == 1);
+  REQUIRE((value(shelf, "w") == first));
+  make(shelf, "big", 40 * kMiB);
+  REQUIRE(shelf.persist(2).version == 2);
+}

@@ -1,0 +1,232 @@
+// A child forked while threads of its parent are in the midst of things: whatever lock they hold,
+// every call of the child is refused (Errc::forked) and none hangs, it may destroy what it
+// inherited, and the parent goes on.
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "asleep.hpp"
+#include "scratch.hpp"
+#include "store_bench.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+// Where a thread can be kept for a while.
+class Door {
+ public:
+  void shut() { shut_ = true; }
+  void pass() {
+    if (!shut_) return;
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !shut_; });
+    --waiting_;
+  }
+  void await_someone() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_ > 0; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    shut_ = false;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> shut_ = false;
+  int waiting_ = 0;
+};
+
+struct Doors {
+  Door write;
+  Door barrier;
+};
+
+// Memory with doors in it.
+class HeldMedium final : public Medium {
+ public:
+  HeldMedium(std::shared_ptr<Medium> medium, std::shared_ptr<Doors> doors)
+      : medium_(std::move(medium)), doors_(std::move(doors)) {}
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    doors_->write.pass();
+    return medium_.write(at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
+  void barrier() override {
+    doors_->barrier.pass();
+    medium_.barrier();
+  }
+  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_.read(at, bytes); }
+  std::span<const std::byte> view(const Extent& extent) override { return medium_.view(extent); }
+  std::uint64_t reserve(std::uint64_t size) override { return medium_.reserve(size); }
+  Promises promises() const override { return medium_.promises(); }
+
+ private:
+  SharedMedium medium_;
+  std::shared_ptr<Doors> doors_;
+};
+
+bool refused(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code() == Errc::forked && !error.remedy().empty();
+  }
+  return false;
+}
+
+struct Rig {
+  Bench bench;
+  std::shared_ptr<Doors> doors = std::make_shared<Doors>();
+  std::optional<Shelf> shelf;
+  std::optional<TensorRef> a;
+  std::optional<TensorRef> b;
+
+  Rig() {
+    shelf.emplace(Shelf::open(std::make_unique<HeldMedium>(bench.medium, doors)));
+    a = make(*shelf, "a", kMiB + 10);
+    b = make(*shelf, "b", 5000);
+    a->write(pattern(kMiB + 10, 1));
+    b->write(pattern(5000, 1));
+    shelf->persist(1);
+  }
+
+  // In the child: every call is refused, and what was inherited can be destroyed.
+  bool child_is_refused() {
+    ::alarm(60);  // a child that hangs is killed, which the parent sees
+    std::vector<std::byte> bytes(10);
+    const bool all = refused([&] { a->write(bytes); }) && refused([&] { b->write(bytes, 5); }) &&
+                     refused([&] { a->read(bytes); }) &&
+                     refused([&] { a->read_committed(bytes); }) && refused([&] { a->lease(); }) &&
+                     refused([&] { a->info(); }) && refused([&] { make(*shelf, "c", 10); }) &&
+                     refused([&] { shelf->erase("a"); }) && refused([&] { shelf->persist(); }) &&
+                     refused([&] { shelf->persist_async(); }) &&
+                     refused([&] { shelf->find("a"); }) && refused([&] { shelf->names(); }) &&
+                     refused([&] { shelf->info(); }) && refused([&] { shelf->stats(); }) &&
+                     refused([&] { shelf->verify(); });
+    shelf->close();
+    a.reset();
+    b.reset();
+    shelf.reset();
+    return all;
+  }
+
+  // The parent, when its threads are through.
+  void check_parent() {
+    a->write(pattern(kMiB + 10, 8));
+    b->write(pattern(5000, 9));
+    shelf->persist(9);
+    shelf->close();
+    const Shelf again = bench.open(Mode::update, Verify::on_open);
+    REQUIRE(again.info().step == 9U);
+    REQUIRE((value(*again.find("a")) == pattern(kMiB + 10, 8)));
+    REQUIRE((value(*again.find("b")) == pattern(5000, 9)));
+  }
+};
+
+}  // namespace
+
+// Asserts come when all doors are open again, or a failed one would wait for ever.
+
+TEST_CASE("a child of a process with a commit under way, and all else waiting for it") {
+  Rig rig;
+  rig.doors->barrier.shut();
+  const bool async = GENERATE(false, true);
+  Waiter committer(
+      [&] { async ? rig.shelf->persist_async(2).wait() : void(rig.shelf->persist(2)); });
+  rig.doors->barrier.await_someone();
+  Waiter writer([&] { rig.a->write(pattern(100, 2)); });
+  Waiter creator([&] { make(*rig.shelf, "new", 100); });
+  Waiter second([&] { rig.shelf->persist(3); });
+  const bool waiting = writer.waits() && creator.waits() && second.waits();
+  const int child = scratch::in_child([&] { return rig.child_is_refused(); });
+  rig.doors->barrier.open();
+  for (Waiter* waiter : {&committer, &writer, &creator, &second}) waiter->join();
+  REQUIRE(waiting);
+  REQUIRE(scratch::exited_well(child));
+  rig.check_parent();
+}
+
+TEST_CASE("a child of a process with a write under way, and a commit waiting for it") {
+  Rig rig;
+  rig.doors->write.shut();
+  Waiter writer([&] { rig.a->write(pattern(kMiB, 2)); });
+  rig.doors->write.await_someone();
+  Waiter reader([&] { value(*rig.a); });  // waits for the tensor
+  Waiter committer([&] { rig.shelf->persist(2); });
+  const bool waiting = reader.waits() && committer.waits();
+  const int child = scratch::in_child([&] { return rig.child_is_refused(); });
+  rig.doors->write.open();
+  for (Waiter* waiter : {&writer, &reader, &committer}) waiter->join();
+  REQUIRE(waiting);
+  REQUIRE(scratch::exited_well(child));
+  rig.check_parent();
+}
+
+TEST_CASE("a child of a process that looks at the whole shelf") {
+  Rig rig;
+  Door progress;
+  progress.shut();
+  Waiter verifier(
+      [&] { rig.shelf->verify([&](std::uint64_t, std::uint64_t) { progress.pass(); }); });
+  progress.await_someone();
+  Waiter creator([&] { make(*rig.shelf, "new", 100); });
+  const bool waiting = creator.waits();
+  const int child = scratch::in_child([&] { return rig.child_is_refused(); });
+  progress.open();
+  verifier.join();
+  creator.join();
+  REQUIRE(waiting);
+  REQUIRE(scratch::exited_well(child));
+  rig.check_parent();
+}
+
+TEST_CASE("children of a process that never stops writing, on the media that there are") {
+  const Tier tier = GENERATE(Tier::pmem, Tier::block);
+  if (tier == Tier::pmem && (!pmem_supported() || !std::filesystem::is_directory("/dev/shm"))) {
+    WARN("no tmpfs to map, or a build without libpmem2");
+    return;
+  }
+  const scratch::Directory directory(tier == Tier::pmem ? std::filesystem::path("/dev/shm")
+                                                        : std::filesystem::current_path());
+  const auto path = directory / "a.shelf";
+  {
+    std::optional<Shelf> shelf(Shelf::open(path, {.tier = tier}));
+    std::optional<TensorRef> a(make(*shelf, "a", kMiB));
+    std::atomic<bool> done = false;
+    std::atomic<unsigned> rounds = 0;
+    std::thread writer([&] {
+      while (!done) a->write(pattern(kMiB, ++rounds));
+    });
+    std::thread committer([&] {
+      while (!done) rounds % 2 == 0 ? shelf->persist_async().wait() : void(shelf->persist());
+    });
+    bool all = true;
+    for (int child = 0; child < 10; ++child) {
+      all = all && scratch::exited_well(scratch::in_child([&] {
+              ::alarm(60);
+              const bool good = refused([&] { shelf->persist(); }) &&
+                                refused([&] { a->write(std::vector<std::byte>(8)); });
+              a.reset();
+              shelf.reset();
+              return good;
+            }));
+    }
+    done = true;
+    writer.join();
+    committer.join();
+    REQUIRE(all);
+    a->write(pattern(kMiB, 1'000'000));
+    shelf->persist(1);
+  }
+  const Shelf again = Shelf::open(path, {.tier = tier, .verify = Verify::on_open});
+  REQUIRE((value(*again.find("a")) == pattern(kMiB, 1'000'000)));
+}

@@ -1,0 +1,334 @@
+// Shelves that nobody wrote by accident: every checksum holds, and a counter, a count or a place is
+// at the end of its range or beyond. Opening gives a coded error or a shelf that works rightly; the
+// last number of a kind is refused in good time and never wraps.
+#include <array>
+#include <limits>
+
+#include "base/copy_hash.hpp"
+#include "format/format.hpp"
+#include "store/root_scan.hpp"
+#include "store_bench.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+using format::kCopies;
+using format::kMaxCounter;
+using format::kMaxVersion;
+using format::Page;
+using format::PageRef;
+using format::Root;
+
+namespace {
+
+constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+
+// A shelf at version 2, with two tensors, whose metadata can be rewritten.
+struct Forgery {
+  Bench bench;
+  format::Seeds seeds{format::ShelfId{}};
+
+  Forgery() {
+    Shelf shelf = bench.open();
+    make(shelf, "a", 5000).write(pattern(5000, 1));
+    make(shelf, "b", kMiB + 1).write(pattern(kMiB + 1, 2));
+    shelf.persist(1);
+    shelf.find("a")->write(pattern(5000, 3));
+    shelf.persist(2);
+    shelf.find("a")->write(pattern(5000, 4));  // and dropped: version 1 is not whole any more
+    shelf.close();
+    const auto head = format::read_superblock(read_page(*bench.medium, 0), 0);
+    seeds = format::Seeds(head.superblock.shelf_id);
+  }
+
+  Root root() const { return scan_roots(*bench.medium, seeds).candidates().front(); }
+
+  // As its writer would have sealed it, in the home of its version.
+  void put(Root root) const {
+    const auto home = static_cast<unsigned>(format::word_version(root.word) % format::kSlots);
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      format::seal_root(root, seeds, copy);
+      write_page(*bench.medium, format::root_at(home, copy), format::as_page(root));
+    }
+  }
+  template <typename Edit>
+  void edit_root(Edit edit) const {
+    Root forged = root();
+    edit(forged);
+    put(forged);
+  }
+  void set_version(std::uint64_t version) const {
+    edit_root([&](Root& forged) { forged.word = format::make_word(version, forged.incarnation); });
+  }
+  void set_incarnation(std::uint64_t incarnation) const {
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      write_page(*bench.medium, format::incarnation_at(copy),
+                 format::encode_incarnation(incarnation, seeds, copy));
+    }
+  }
+
+  PageRef put_page(PageRef ref, const Page& page) const {
+    for (std::uint64_t at : ref.at) write_page(*bench.medium, at, page);
+    ref.checksum = hash_bytes(page.bytes, seeds.page(ref.at[0]));
+    return ref;
+  }
+  // Edits the first leaf of that kind, and seals the directory and the root over it.
+  template <typename Edit>
+  void edit_leaf(format::PageKind kind, Edit edit) const {
+    Root forged = root();
+    Page directory = read_page(*bench.medium, forged.directories[0].at[0]);
+    for (unsigned leaf = 0; leaf < forged.leaf_count; ++leaf) {
+      const PageRef ref = format::directory_ref(directory, leaf);
+      Page page = read_page(*bench.medium, ref.at[0]);
+      if (format::page_head(page).kind != kind) continue;
+      edit(page);
+      format::set_directory_ref(directory, leaf, put_page(ref, page));
+      break;
+    }
+    forged.directories[0] = put_page(forged.directories[0], directory);
+    put(forged);
+  }
+  template <typename Edit>
+  void edit_record(Edit edit) const {  // of the first tensor
+    edit_leaf(format::PageKind::records, [&](Page& page) {
+      format::TensorRecord record;
+      std::byte* const at = page.bytes.data() + sizeof(format::PageHead);
+      std::memcpy(&record, at, sizeof record);
+      edit(record, at + sizeof record);
+      std::memcpy(at, &record, sizeof record);
+    });
+  }
+
+  std::optional<Errc> error_of_opening(Mode mode) const {
+    try {
+      bench.open(mode, Verify::on_open);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return std::nullopt;
+  }
+};
+
+template <typename T>
+void put(std::byte* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+
+}  // namespace
+
+TEST_CASE("the last version is refused before anything is lost, and never wraps") {
+  const Forgery forgery;
+  forgery.set_version(kMaxVersion - 3);
+  {
+    Shelf shelf = forgery.bench.open();
+    REQUIRE(shelf.info().version == kMaxVersion - 3);
+    auto a = shelf.find("a").value();
+    a.write(pattern(5000, 10));
+    REQUIRE(shelf.persist(7).version == kMaxVersion - 2);
+    a.write(pattern(5000, 11));
+    REQUIRE(shelf.persist(8).version == kMaxVersion - 1);
+    a.write(pattern(5000, 12));
+    for (int attempt = 0; attempt < 2; ++attempt) {  // it stays as it is: not failed, not lost
+      REQUIRE(code_of([&] { shelf.persist(9); }) == Errc::full);
+      REQUIRE(code_of([&] { shelf.persist_async(9).get(); }) == Errc::full);
+      code_of([&] { shelf.persist(9); });  // what the background threw
+    }
+    REQUIRE((value(a) == pattern(5000, 12)));
+    REQUIRE((value(a, true) == pattern(5000, 11)));
+    make(shelf, "more", 100);
+    REQUIRE(shelf.verify().damage.empty());
+    REQUIRE(forgery.bench.open(Mode::read).info().version == kMaxVersion - 1);
+  }
+  Shelf again = forgery.bench.open(Mode::update, Verify::on_open);
+  REQUIRE(again.info().version == kMaxVersion - 1);
+  REQUIRE(again.info().step == 8U);
+  REQUIRE_FALSE(again.info().recovery.degraded);
+  REQUIRE((value(*again.find("a")) == pattern(5000, 11)));
+  REQUIRE(code_of([&] { again.persist(); }) == Errc::full);
+}
+
+TEST_CASE("a root of the version that marks unused homes is none") {
+  const Forgery forgery;
+  forgery.set_version(kMaxVersion);
+  const Shelf shelf = forgery.bench.open();
+  REQUIRE(shelf.info().version == 2);  // from the other home
+}
+
+TEST_CASE("the last tensor is refused, and the shelf stays usable") {
+  const Forgery forgery;
+  forgery.edit_root([](Root& root) { root.next_tensor_id = kMaxCounter - 1; });
+  for (int round = 0; round < 2; ++round) {
+    Shelf shelf = forgery.bench.open();
+    if (round == 0) make(shelf, "last", 100).write(pattern(100, 4));
+    REQUIRE(code_of([&] { make(shelf, "one more", 100); }) == Errc::full);
+    REQUIRE(code_of([&] { shelf.replace("a", DType::uint8, std::vector<std::int64_t>{7}); }) ==
+            Errc::full);
+    shelf.find("a")->write(pattern(5000, 20));
+    shelf.persist();
+    REQUIRE((value(*shelf.find("last")) == pattern(100, 4)));
+    REQUIRE_FALSE(shelf.info().recovery.degraded);
+  }
+}
+
+TEST_CASE("incarnations that wrap in the version word") {
+  const std::uint64_t tag = std::uint64_t{1} << (64 - format::kVersionBits);
+  const std::uint64_t incarnation =
+      GENERATE_COPY(tag - 2, tag - 1, tag, kMaxCounter - tag - 2);
+  CAPTURE(incarnation);
+  const Forgery forgery;
+  forgery.set_incarnation(incarnation);
+  for (unsigned round = 1; round <= 4; ++round) {
+    Shelf shelf = forgery.bench.open();
+    REQUIRE(shelf.info().incarnation == incarnation + round);
+    REQUIRE(shelf.info().version == 1 + round);
+    REQUIRE_FALSE(shelf.info().recovery.degraded);
+    shelf.find("a")->write(pattern(5000, round));
+    shelf.persist(round);
+    shelf.close();
+    REQUIRE((value(*forgery.bench.open(Mode::read).find("a")) == pattern(5000, round)));
+  }
+}
+
+TEST_CASE("the last incarnation fences writers off, and never wraps or comes twice") {
+  struct Row {
+    std::uint64_t recorded;
+    unsigned opens;  // for writing, that still have a number
+  };
+  const Row row =
+      GENERATE(Row{kMaxCounter - 4, 3}, Row{kMaxCounter - 2, 1}, Row{kMaxCounter - 1, 0},
+               Row{kMaxCounter, 0}, Row{kMaxCounter + 1, 0}, Row{kMax, 0});
+  CAPTURE(row.recorded);
+  const Forgery forgery;
+  forgery.set_incarnation(row.recorded);
+  for (unsigned open = 1; open <= row.opens; ++open) {
+    Shelf shelf = forgery.bench.open();
+    REQUIRE(shelf.info().incarnation == row.recorded + open);
+    shelf.persist(open);
+  }
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
+  }
+  const Shelf reader = forgery.bench.open(Mode::read, Verify::on_open);
+  REQUIRE(reader.info().version == 2 + row.opens);
+}
+
+TEST_CASE("one incarnation record near its end and the other damaged") {
+  const std::uint64_t recorded =
+      GENERATE(kMaxCounter - 3, kMaxCounter - 2, kMaxCounter - 1, kMaxCounter);
+  const unsigned damaged = GENERATE(0u, 1u);
+  CAPTURE(recorded, damaged);
+  const Forgery forgery;
+  forgery.set_incarnation(recorded);
+  write_page(*forgery.bench.medium, format::incarnation_at(damaged), Page{});
+  std::uint64_t last = recorded;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    if (last + 2 > kMaxCounter) {  // the damaged copy may have held one more: that is skipped
+      REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
+      continue;
+    }
+    const std::uint64_t given = forgery.bench.open().info().incarnation;
+    REQUIRE(given > last);
+    REQUIRE(given <= kMaxCounter);
+    last = given;
+  }
+}
+
+TEST_CASE("roots whose numbers are beyond reason are refused") {
+  struct Row {
+    const char* what;
+    std::function<void(Root&)> edit;
+  };
+  const std::vector<Row> rows = {
+      {"capacity at the end", [](Root& r) { r.capacity_bytes = kMax / kPageBytes * kPageBytes; }},
+      {"capacity of 2^63", [](Root& r) { r.capacity_bytes = std::uint64_t{1} << 63; }},
+      {"capacity a page too large", [](Root& r) { r.capacity_bytes += 64 * kMiB; }},
+      {"capacity of the headers alone", [](Root& r) { r.capacity_bytes = format::kHeapAt; }},
+      {"capacity of nothing", [](Root& r) { r.capacity_bytes = 0; }},
+      {"capacity with a bit of a page", [](Root& r) { r.capacity_bytes += 1; }},
+      {"leaves without number", [](Root& r) { r.leaf_count = ~0U; }},
+      {"directories without number", [](Root& r) { r.directory_count = ~0U; }},
+      {"as many pages as there can be",
+       [](Root& r) {
+         r.directory_count = format::kRootDirectories;
+         r.leaf_count = format::kRootDirectories * format::kDirectoryRefs;
+       }},
+      {"tensors without number", [](Root& r) { r.tensor_count = kMax; }},
+      {"one tensor less", [](Root& r) { --r.tensor_count; }},
+      {"an id that is yet to come", [](Root& r) { r.next_tensor_id = 1; }},
+      {"ids at the end", [](Root& r) { r.next_tensor_id = kMax; }},
+      {"an incarnation at the end",
+       [](Root& r) {
+         r.incarnation = kMax;
+         r.word = format::make_word(format::word_version(r.word), r.incarnation);
+       }},
+      {"an incarnation that is not the word's", [](Root& r) { ++r.incarnation; }},
+      {"a directory page at the end", [](Root& r) { r.directories[0].at[0] = kMax - 4095; }},
+      {"a directory page in the header", [](Root& r) { r.directories[0].at[1] = 0; }},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    const Forgery forgery;
+    forgery.edit_root(row.edit);
+    for (const Mode mode : {Mode::read, Mode::update}) {
+      const auto code = forgery.error_of_opening(mode);
+      REQUIRE(code.has_value());
+      REQUIRE((*code == Errc::corrupt || *code == Errc::truncated));
+    }
+  }
+}
+
+TEST_CASE("records whose numbers are beyond reason are refused") {
+  using format::TensorRecord;
+  struct Row {
+    const char* what;
+    std::function<void(TensorRecord&, std::byte*)> edit;  // and what follows it: slots, shape
+  };
+  constexpr std::uint64_t shape_at = format::kSlots * sizeof(format::SlotRecord);
+  const auto resize = [](TensorRecord& record, std::byte* rest, std::uint64_t size) {
+    record.size_bytes = size;
+    put(rest + shape_at, size);
+  };
+  const std::vector<Row> rows = {
+      {"a size of 2^62",
+       [&](TensorRecord& r, std::byte* rest) { resize(r, rest, std::uint64_t{1} << 62); }},
+      {"a size of 2^64 - 1", [&](TensorRecord& r, std::byte* rest) { resize(r, rest, kMax); }},
+      {"a size of 2^63 - 1", [&](TensorRecord& r, std::byte* rest) { resize(r, rest, kMax / 2); }},
+      {"a size of 1 TiB",
+       [&](TensorRecord& r, std::byte* rest) { resize(r, rest, std::uint64_t{1} << 40); }},
+      {"a size that its shape does not make", [](TensorRecord& r, std::byte*) { ++r.size_bytes; }},
+      {"cells at the end", [](TensorRecord& r, std::byte*) { r.first_cell = kMax; }},
+      {"cells that end beyond", [](TensorRecord& r, std::byte*) { r.first_cell = kMax - 1; }},
+      {"cells of another", [](TensorRecord& r, std::byte*) { r.first_cell += 1; }},
+      {"an id at the end", [](TensorRecord& r, std::byte*) { r.tensor_id = kMax; }},
+      {"the id of another", [](TensorRecord& r, std::byte*) { r.tensor_id += 1; }},
+      {"a slot at the end", [](TensorRecord&, std::byte* rest) { put(rest, kMax - 4095); }},
+      {"a slot in the header", [](TensorRecord&, std::byte* rest) { put(rest, std::uint64_t{0}); }},
+      {"a slot beside the pages", [](TensorRecord&, std::byte* rest) { put(rest, kMax); }},
+      {"dimensions without number", [](TensorRecord& r, std::byte*) { r.dim_count = 0xffff; }},
+      {"a name without end", [](TensorRecord& r, std::byte*) { r.name_bytes = 0xffff; }},
+      {"slots without number", [](TensorRecord& r, std::byte*) { r.slot_count = 0xffff; }},
+      {"a record without end", [](TensorRecord& r, std::byte*) { r.record_bytes = ~0U; }},
+      {"a record of no bytes", [](TensorRecord& r, std::byte*) { r.record_bytes = 0; }},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    const Forgery forgery;
+    forgery.edit_record(row.edit);
+    for (const Mode mode : {Mode::read, Mode::update}) {
+      const auto code = forgery.error_of_opening(mode);
+      REQUIRE(code.has_value());
+      REQUIRE((*code == Errc::corrupt || *code == Errc::truncated));
+    }
+  }
+}
+
+TEST_CASE("cells whose numbers are beyond reason are refused") {
+  const std::uint64_t version = GENERATE(3, kMaxVersion, (std::uint64_t{1} << 56) - 1);
+  const unsigned slot = GENERATE(0u, 2u, 255u);
+  CAPTURE(version, slot);
+  const Forgery forgery;
+  forgery.edit_leaf(format::PageKind::cells, [&](Page& page) {
+    format::set_cell(page, 0, (std::uint64_t{slot} << 56) | version);
+  });
+  REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
+  REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
+}
