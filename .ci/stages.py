@@ -131,7 +131,7 @@ def asan(stage: Stage, full: bool) -> None:
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     }
     if stage.build("asan"):
-        stage.ctest("asan", "-LE", "guest|package|kill|gpu", env=options)
+        stage.ctest("asan", "-LE", "guest|package|kill|gpu|fork", env=options)
 
 
 def tsan(stage: Stage, full: bool) -> None:

@@ -18,6 +18,7 @@
 #include "catch.hpp"
 #include "media/block.hpp"
 #include "media/block_os.hpp"
+#include "thrown.hpp"
 
 namespace tensorshelf::testing {
 
@@ -189,17 +190,6 @@ inline Bytes read_back(Medium& medium, std::uint64_t at, std::uint64_t size_byte
   Bytes bytes(size_bytes);
   medium.read(at, bytes);
   return bytes;
-}
-
-template <class Call>
-Errc code_of(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  FAIL("no error was thrown");
-  return Errc::io;
 }
 
 }  // namespace tensorshelf::testing

@@ -27,7 +27,8 @@ bool deny() {
 
 void* take(std::size_t size, std::size_t alignment) {
   if (deny()) throw std::bad_alloc();
-  const std::size_t whole = (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment;
+  const std::size_t whole =
+      (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment;
   void* const at = alignment > alignof(std::max_align_t) ? std::aligned_alloc(alignment, whole)
                                                          : std::malloc(whole);
   if (at == nullptr) throw std::bad_alloc();
@@ -44,6 +45,12 @@ void* operator new(std::size_t size, std::align_val_t to) {
 void* operator new[](std::size_t size, std::align_val_t to) {
   return take(size, static_cast<std::size_t>(to));
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return deny() ? nullptr : std::malloc(std::max<std::size_t>(size, 1));
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return deny() ? nullptr : std::malloc(std::max<std::size_t>(size, 1));
+}
 void operator delete(void* at) noexcept { std::free(at); }
 void operator delete[](void* at) noexcept { std::free(at); }
 void operator delete(void* at, std::size_t) noexcept { std::free(at); }
@@ -52,6 +59,8 @@ void operator delete(void* at, std::align_val_t) noexcept { std::free(at); }
 void operator delete[](void* at, std::align_val_t) noexcept { std::free(at); }
 void operator delete(void* at, std::size_t, std::align_val_t) noexcept { std::free(at); }
 void operator delete[](void* at, std::size_t, std::align_val_t) noexcept { std::free(at); }
+void operator delete(void* at, const std::nothrow_t&) noexcept { std::free(at); }
+void operator delete[](void* at, const std::nothrow_t&) noexcept { std::free(at); }
 
 namespace tensorshelf::testing {
 

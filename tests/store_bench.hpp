@@ -14,6 +14,7 @@
 
 #include "catch.hpp"
 #include "media/media.hpp"
+#include "thrown.hpp"
 
 namespace tensorshelf::testing {
 
@@ -79,17 +80,6 @@ inline std::vector<std::byte> value(const TensorRef& tensor, bool committed = fa
 
 inline TensorRef make(Shelf& shelf, const std::string& name, std::int64_t size) {
   return shelf.create(name, DType::uint8, std::vector<std::int64_t>{size});
-}
-
-inline Errc code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(!error.remedy().empty());
-    return error.code();
-  }
-  FAIL("no error was thrown");
-  return Errc::io;
 }
 
 }  // namespace tensorshelf::testing

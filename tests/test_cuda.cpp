@@ -12,23 +12,16 @@
 #include "catch.hpp"
 #include "media/media.hpp"
 #include "scratch.hpp"
+#include "thrown.hpp"
 
 #if TENSORSHELF_TEST_CUDA
 #include <cuda_runtime_api.h>
 #endif
 
 using namespace tensorshelf;
+using namespace tensorshelf::testing;
 
 namespace {
-
-std::optional<Error> error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
 
 TensorRef make_tensor(Shelf& shelf, std::uint64_t size) {
   const std::int64_t shape[] = {static_cast<std::int64_t>(size)};

@@ -10,26 +10,10 @@
 #include "catch.hpp"
 #include "media/media.hpp"
 #include "scratch.hpp"
+#include "thrown.hpp"
 
 using namespace tensorshelf;
-
-namespace {
-
-template <typename Body>
-std::optional<Error> error_of(Body body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-}  // namespace
+using namespace tensorshelf::testing;
 
 TEST_CASE("a remedy is a sentence") {
   const char* const rows[][2] = {

@@ -16,28 +16,17 @@
 #include "media/file.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"
+#include "thrown.hpp"
 
 using namespace tensorshelf;
+using namespace tensorshelf::testing;
 namespace fs = std::filesystem;
 
 namespace {
 
-std::optional<Error> error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
-std::optional<Errc> code_of(const std::function<void()>& body) {
+std::optional<Errc> code_if_any(const std::function<void()>& body) {
   const auto error = error_of(body);
   return error ? std::optional(error->code()) : std::nullopt;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 void write_text(const ShelfFile& file, const std::string& text) {
@@ -171,14 +160,14 @@ TEST_CASE("open: a writer excludes writers, not readers, and is named") {
   }
   SECTION("this process") {
     const ShelfFile file = ShelfFile::open(path, true);
-    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+    CHECK(code_if_any([&] { ShelfFile::open(path, true); }) == Errc::busy);
     ShelfFile::open(path, false);
   }
   SECTION("this process, until it closes, whatever else closes the file meanwhile") {
     {
       const ShelfFile file = ShelfFile::open(path, true);
       { const ShelfFile reader = ShelfFile::open(path, false); }
-      CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+      CHECK(code_if_any([&] { ShelfFile::open(path, true); }) == Errc::busy);
     }
     ShelfFile::open(path, true);
   }
@@ -188,7 +177,7 @@ TEST_CASE("open: a writer excludes writers, not readers, and is named") {
       file.reset();
       return true;
     })));
-    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+    CHECK(code_if_any([&] { ShelfFile::open(path, true); }) == Errc::busy);
   }
   SECTION("readers hold no lock") {
     const ShelfFile reader = ShelfFile::open(path, false);
@@ -205,8 +194,8 @@ TEST_CASE("open: without permission it is read_only, and reading still works") {
   const int status = scratch::in_child([&] {
     if (root && (::setgid(65534) != 0 || ::setuid(65534) != 0)) ::_exit(3);
     ShelfFile::open(path, false);
-    return code_of([&] { ShelfFile::open(path, true); }) == Errc::read_only &&
-           code_of([&] { ShelfFile::create(dir / "new"); }) ==
+    return code_if_any([&] { ShelfFile::open(path, true); }) == Errc::read_only &&
+           code_if_any([&] { ShelfFile::create(dir / "new"); }) ==
                (root ? std::optional(Errc::read_only) : std::nullopt);
   });
   if (WIFEXITED(status) && WEXITSTATUS(status) == 3) {
@@ -231,7 +220,7 @@ TEST_CASE("create: nothing has the name before publish(), and all is there after
     file.publish(false);
     CHECK(scratch::contents(path) == "whole");
     CHECK(scratch::entries(dir.path()) == 1);
-    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);  // still locked
+    CHECK(code_if_any([&] { ShelfFile::open(path, true); }) == Errc::busy);  // still locked
   }
   CHECK(scratch::contents(path) == "whole");
   const ShelfFile again = ShelfFile::open(path, true);
@@ -342,12 +331,12 @@ TEST_CASE("create: what cannot become a shelf is refused") {
   fs::create_directory(dir / "directory");
   REQUIRE(::mkfifo((dir / "fifo").c_str(), 0644) == 0);
   fs::create_symlink("loop", dir / "loop");
-  CHECK(code_of([&] { ShelfFile::create(""); }) == Errc::bad_argument);
-  CHECK(code_of([&] { ShelfFile::create(dir / "directory"); }) == Errc::not_a_shelf);
-  CHECK(code_of([&] { ShelfFile::create(dir / "directory/"); }) == Errc::not_a_shelf);
-  CHECK(code_of([&] { ShelfFile::create(dir / "fifo"); }) == Errc::not_a_shelf);
-  CHECK(code_of([&] { ShelfFile::create(dir / "loop"); }) == Errc::not_a_shelf);
-  CHECK(code_of([&] { ShelfFile::create(dir / "no/run.shelf"); }) == Errc::not_found);
+  CHECK(code_if_any([&] { ShelfFile::create(""); }) == Errc::bad_argument);
+  CHECK(code_if_any([&] { ShelfFile::create(dir / "directory"); }) == Errc::not_a_shelf);
+  CHECK(code_if_any([&] { ShelfFile::create(dir / "directory/"); }) == Errc::not_a_shelf);
+  CHECK(code_if_any([&] { ShelfFile::create(dir / "fifo"); }) == Errc::not_a_shelf);
+  CHECK(code_if_any([&] { ShelfFile::create(dir / "loop"); }) == Errc::not_a_shelf);
+  CHECK(code_if_any([&] { ShelfFile::create(dir / "no/run.shelf"); }) == Errc::not_found);
   CHECK(scratch::entries(dir.path()) == 3);
 
   SECTION("the longest name there can be works") {
@@ -372,7 +361,7 @@ TEST_CASE("publish: symbolic links stay links") {
   { const ShelfFile done = std::move(first); }
   ShelfFile second = ShelfFile::create(dir / "link");
   write_text(second, "second");
-  CHECK(code_of([&] { second.publish(false); }) == Errc::exists);
+  CHECK(code_if_any([&] { second.publish(false); }) == Errc::exists);
   second.publish(true);
   CHECK(fs::is_symlink(dir / "link"));
   CHECK(scratch::contents(dir / "real/run.shelf") == "second");
@@ -391,7 +380,7 @@ TEST_CASE("publish without replace: of many at once exactly one wins, whole") {
   std::vector<std::thread> threads;
   for (int i = 0; i < kCreators; ++i) {
     threads.emplace_back([&, i] {
-      const auto code = code_of([&] { files[i].publish(false); });
+      const auto code = code_if_any([&] { files[i].publish(false); });
       if (!code) winner = i;
       ++(code ? losers : winners);
     });
@@ -422,14 +411,14 @@ TEST_CASE("publish with replace") {
     file.publish(true);
     CHECK(scratch::contents(path) == "newer");
     CHECK(reader.size_bytes() == 3);
-    CHECK(code_of([&] { ShelfFile::open(path, true); }) == Errc::busy);
+    CHECK(code_if_any([&] { ShelfFile::open(path, true); }) == Errc::busy);
   }
   SECTION("a writer has it: busy, and it stays") {
     scratch::put(path, "old");
     {
       const Holder holder(path);
       ShelfFile file = ShelfFile::create(path);
-      CHECK(code_of([&] { file.publish(true); }) == Errc::busy);
+      CHECK(code_if_any([&] { file.publish(true); }) == Errc::busy);
       CHECK(scratch::contents(path) == "old");
     }
     CHECK(scratch::entries(dir.path()) == 1);
@@ -451,7 +440,7 @@ TEST_CASE("publish over an empty file: of many at once exactly one wins, whole")
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&, i] {
-      const auto code = code_of([&] { files[i].publish_over_empty(); });
+      const auto code = code_if_any([&] { files[i].publish_over_empty(); });
       if (!code) {
         ++wins;
         won = i;
@@ -505,7 +494,7 @@ TEST_CASE("open against replace: a writer never holds a file that lost its name"
   int replaced = 0;
   while (replaced < 200) {
     ShelfFile file = ShelfFile::create(path);
-    const auto code = code_of([&] { file.publish(true); });
+    const auto code = code_if_any([&] { file.publish(true); });
     CHECK((!code || code == Errc::busy));
     if (!code) ++replaced;
   }

@@ -12,11 +12,13 @@
 #include "base/copy_hash.hpp"
 #include "catch.hpp"
 #include "tests/media_rows.hpp"
+#include "thrown.hpp"
 
 namespace tensorshelf {
 namespace {
 
 using Bytes = std::vector<std::byte>;
+using testing::code_of;
 constexpr std::uint64_t kRoom = 4 * 1024 * 1024;
 
 Bytes random_bytes(std::size_t size, std::uint64_t seed) {
@@ -43,19 +45,6 @@ void write(Medium& medium, std::uint64_t at, std::span<const std::byte> bytes) {
     at += piece.size();
     bytes = bytes.subspan(piece.size());
   }
-}
-
-template <class Action>
-Errc error_of(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    REQUIRE_FALSE(std::string(error.what()).empty());
-    REQUIRE_FALSE(error.remedy().empty());
-    return error.code();
-  }
-  FAIL("no error was thrown");
-  return Errc::io;
 }
 
 // Runs `check` on a fresh medium of each row.
@@ -172,6 +161,40 @@ TEST_CASE("store_word changes its 8 bytes and no others") {
   });
 }
 
+TEST_CASE("store_word keeps what was written over its page since the last word") {
+  on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
+    constexpr unsigned kPages = 12;  // more than a medium may keep copies of
+    medium->reserve(kRoom);
+    Bytes expected = random_bytes(kPages * kPageBytes, 20);
+    write(*medium, 0, expected);
+    std::uint64_t word = 77;
+    const auto store_words = [&] {
+      for (unsigned page = 0; page < kPages; ++page) {
+        const std::uint64_t at = page * kPageBytes + 8 * page;
+        std::memcpy(expected.data() + at, &++word, 8);
+        medium->store_word(at, word);
+      }
+      const bool seen = read(*medium, 0, expected.size()) == expected;
+      REQUIRE(seen);
+    };
+    store_words();
+    struct Range {
+      std::uint64_t at, size;
+    };
+    for (const Range& range : {Range{0, kPageBytes}, Range{kPageBytes, 5 * kPageBytes},
+                               Range{2 * kPageBytes, 100}, Range{0, kPages * kPageBytes}}) {
+      INFO(range.size << " bytes at " << range.at);
+      const Bytes fresh = random_bytes(range.size, range.size + range.at);
+      std::ranges::copy(fresh, expected.begin() + static_cast<std::ptrdiff_t>(range.at));
+      write(*medium, range.at, fresh);
+      const std::uint64_t end = range.at + range.size;  // up to the next page: undefined, but fixed
+      const Bytes rest = read(*medium, end, round_up(end, kPageBytes) - end);
+      std::ranges::copy(rest, expected.begin() + static_cast<std::ptrdiff_t>(end));
+      store_words();
+    }
+  });
+}
+
 TEST_CASE("a view is the bytes in place where the medium is mapped, and empty elsewhere") {
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     medium->reserve(kRoom);
@@ -238,7 +261,7 @@ TEST_CASE("beyond the cap or the device's end is full, and leaves everything usa
     write(*medium, kPageBytes, bytes);
     for (const std::uint64_t wanted : {cap + 1, cap + kRoom, std::uint64_t{1} << 60}) {
       INFO("reserve " << wanted);
-      REQUIRE(error_of([&] { medium->reserve(wanted); }) == Errc::full);
+      REQUIRE(code_of([&] { medium->reserve(wanted); }) == Errc::full);
       REQUIRE_FALSE(medium->failed());
       REQUIRE(medium->reserve(0) == size);
       const bool kept = read(*medium, kPageBytes, kPageBytes) == bytes;
@@ -284,7 +307,7 @@ TEST_CASE("a file that the system does not let grow is full, and leaves everythi
     const std::uint64_t size = medium->reserve(0);
     {
       const FileSizeLimit limit(size);
-      REQUIRE(error_of([&] { medium->reserve(kRoom); }) == Errc::full);
+      REQUIRE(code_of([&] { medium->reserve(kRoom); }) == Errc::full);
     }
     REQUIRE(medium->reserve(0) == size);
     write(*medium, 0, bytes);
@@ -381,12 +404,10 @@ TEST_CASE("reads and views beyond the end are refused as damage") {
     medium->read(size - 2, byte);
     for (const std::uint64_t at : {size - 1, size, size + kPageBytes, ~std::uint64_t{0}}) {
       INFO("at " << at << " of " << size);
-      REQUIRE(error_of([&] { medium->read(at, byte); }) == Errc::corrupt);
-      REQUIRE(error_of([&] { (void)medium->view({at, 2}); }) == Errc::corrupt);
+      REQUIRE(code_of([&] { medium->read(at, byte); }) == Errc::corrupt);
+      REQUIRE(code_of([&] { (void)medium->view({at, 2}); }) == Errc::corrupt);
     }
-    REQUIRE(error_of([&] {
-              (void)medium->view({kPageBytes, ~std::uint64_t{0}});
-            }) == Errc::corrupt);
+    REQUIRE(code_of([&] { (void)medium->view({kPageBytes, ~std::uint64_t{0}}); }) == Errc::corrupt);
     REQUIRE_FALSE(medium->failed());
   });
 }

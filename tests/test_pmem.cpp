@@ -25,8 +25,10 @@
 #include "media/pmem_environment.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"
+#include "thrown.hpp"
 
 using namespace tensorshelf;
+using namespace tensorshelf::testing;
 namespace fs = std::filesystem;
 
 namespace {
@@ -63,19 +65,6 @@ bool same(std::span<const std::byte> left, std::span<const std::byte> right) {
 
 bool all_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
-}
-
-std::optional<Error> error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 bool mentions(const std::vector<std::string>& notes, const std::string& part) {

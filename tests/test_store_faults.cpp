@@ -1,6 +1,7 @@
 // The store on media that fail: each device write, word and flush of a growth and of a commit in
 // turn. The call says so (Errc::io), nothing is tried again, no commit follows (I8), the committed
 // version stays readable, and opening again gives it whole.
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@ namespace {
 
 std::atomic<int> fsync_fails = 0;  // with this errno
 std::atomic<int> fsyncs = 0;
+std::atomic<int> fallocate_fails = 0;
 
 }  // namespace
 
@@ -25,6 +27,14 @@ extern "C" int fsync(int fd) {  // in place of the C library's
     return -1;
   }
   return result;
+}
+
+extern "C" int fallocate(int fd, int mode, off_t at, off_t size) {
+  if (const int error = fallocate_fails; error != 0) {
+    errno = error;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, at, size));
 }
 
 using namespace tensorshelf;
@@ -204,4 +214,65 @@ TEST_CASE("a flush that fails while a mapped shelf grows") {
   REQUIRE((value(shelf, "w") == first));
   make(shelf, "big", 40 * kMiB);
   REQUIRE(shelf.persist(2).version == 2);
+}
+
+namespace {
+
+std::uint64_t blocks_of(const std::filesystem::path& path) {
+  struct stat node {};
+  REQUIRE(::stat(path.c_str(), &node) == 0);
+  return static_cast<std::uint64_t>(node.st_blocks) * 512;
+}
+
+}  // namespace
+
+// What a growth that crashed leaves where there is no fallocate: a longer file, of holes.
+TEST_CASE("holes beyond the shelf are no room until they are filled") {
+  struct Row {
+    Tier tier;
+    int fallocate;  // its errno
+  };
+  const Row row = GENERATE(Row{Tier::block, 0}, Row{Tier::block, EOPNOTSUPP}, Row{Tier::pmem, 0});
+  if (row.tier == Tier::pmem && (!pmem_supported() || !std::filesystem::is_directory("/dev/shm"))) {
+    WARN("no tmpfs to map, or a build without libpmem2");
+    return;
+  }
+  CAPTURE(row.fallocate);
+  const scratch::Directory directory(row.tier == Tier::pmem ? std::filesystem::path("/dev/shm")
+                                                            : std::filesystem::current_path());
+  const auto path = directory / "a.shelf";
+  const OpenOptions options = {.mode = Mode::append, .tier = row.tier};
+  const Bytes first = random_bytes(kSize, 1);
+  {
+    Shelf shelf = Shelf::open(path, options);
+    make(shelf, "w", kSize).write(first);
+    shelf.persist(1);
+  }
+  const std::uint64_t before = std::filesystem::file_size(path);
+  const std::uint64_t longer = before + 40 * kMiB;
+  std::filesystem::resize_file(path, longer);
+  if (blocks_of(path) >= longer) {
+    WARN("no holes in files here");
+    return;
+  }
+  Shelf shelf = Shelf::open(path, options);
+  shelf.find("w")->write(random_bytes(kMiB, 7), kMiB);  // staged beside the holes
+  fallocate_fails = ENOSPC;
+  const auto refused = code_of([&] { make(shelf, "big", 4 * kMiB); });
+  fallocate_fails = 0;
+  REQUIRE(refused == Errc::full);  // now, not at a later persist()
+  REQUIRE(shelf.persist(2).version == 2);
+  fallocate_fails = row.fallocate;
+  make(shelf, "big", 4 * kMiB).write(random_bytes(4 * kMiB, 2));
+  fallocate_fails = 0;
+  REQUIRE(std::filesystem::file_size(path) == longer);
+  REQUIRE(blocks_of(path) >= longer);
+  REQUIRE(shelf.persist(3).version == 3);
+  shelf.close();
+  const Shelf again = Shelf::open(path, {.mode = Mode::read, .verify = Verify::on_open});
+  Bytes expected = first;
+  const Bytes part = random_bytes(kMiB, 7);
+  std::copy(part.begin(), part.end(), expected.begin() + kMiB);
+  REQUIRE((value(again, "w") == expected));
+  REQUIRE((value(again, "big") == random_bytes(4 * kMiB, 2)));
 }

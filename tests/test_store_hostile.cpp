@@ -171,8 +171,7 @@ TEST_CASE("the last tensor is refused, and the shelf stays usable") {
 
 TEST_CASE("incarnations that wrap in the version word") {
   const std::uint64_t tag = std::uint64_t{1} << (64 - format::kVersionBits);
-  const std::uint64_t incarnation =
-      GENERATE_COPY(tag - 2, tag - 1, tag, kMaxCounter - tag - 2);
+  const std::uint64_t incarnation = GENERATE_COPY(tag - 2, tag - 1, tag, kMaxCounter - tag - 2);
   CAPTURE(incarnation);
   const Forgery forgery;
   forgery.set_incarnation(incarnation);

@@ -18,6 +18,7 @@
 #include "media/block_grow.hpp"
 #include "media/block_os.hpp"
 #include "media/block_reader.hpp"
+#include "media/block_words.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -46,8 +47,8 @@ class BlockMedium final : public Medium {
       : file_(std::move(file)),
         max_size_bytes_(max_size_bytes),
         memory_(tuning.buffer_bytes * tuning.queue_depth),
-        word_page_(kPageBytes),
-        size_bytes_(whole_pages(file_->size_bytes())) {
+        size_bytes_(whole_pages(file_->size_bytes())),
+        room_is_sure_(!file_->writable() || file_->kind() == FileKind::block_device) {
     describe(tuning, seam);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
     backend_ = choose_backend(shape, tuning);
@@ -57,6 +58,7 @@ class BlockMedium final : public Medium {
   }
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    word_pages_.follow(at, bytes);
     return staging_->write(at, bytes, seed);
   }
 
@@ -72,8 +74,12 @@ class BlockMedium final : public Medium {
     const std::uint64_t page_at = whole_pages(at);
     staging_->drain(page_at, kPageBytes);
     staging_->check();
-    const std::span<std::byte> page = word_page_.bytes();
-    reader_->read(page_at, page);
+    std::span<std::byte> page = word_pages_.find(page_at);
+    if (page.empty()) {
+      page = word_pages_.add(page_at);
+      reader_->read(page_at, page);
+      word_pages_.keep_added();
+    }
     std::memcpy(page.data() + (at - page_at), &word, sizeof word);
     // One request of one page whose other bytes the medium already has: torn sectors do no harm,
     // and the word lies within one (I4).
@@ -93,6 +99,10 @@ class BlockMedium final : public Medium {
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     // A reader sees the file grow; a writer is the one who makes it grow.
     if (!file_->writable()) size_bytes_ = whole_pages(file_->size_bytes());
+    if (size_bytes != 0 && !room_is_sure_) {
+      fill_holes({file_->fd(), file_->path(), 0, size_bytes_}, *backend_, *staging_);
+      room_is_sure_ = true;
+    }
     const Growth growth{file_->fd(), file_->path(), size_bytes_, round_up(size_bytes, kPageBytes)};
     if (growth.to_bytes <= growth.from_bytes) return growth.from_bytes;
     if (file_->kind() == FileKind::block_device) {
@@ -190,8 +200,9 @@ class BlockMedium final : public Medium {
   const std::shared_ptr<ShelfFile> file_;
   const std::uint64_t max_size_bytes_;
   PageMemory memory_;
-  PageMemory word_page_;
+  WordPages word_pages_;
   std::uint64_t size_bytes_;
+  bool room_is_sure_;  // not a file as it was found: before it is room, its holes must be filled
   Promises promises_;
   std::unique_ptr<BlockBackend> backend_;
   std::unique_ptr<StagingBuffers> staging_;  // after the backend, which it uses to its end

@@ -22,6 +22,11 @@ struct Growth {
 // other error likewise, as Errc::io.
 void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging);
 
+// Puts blocks behind the holes of what is there already, and keeps every byte. A growth that
+// crashed leaves a longer file, and where there is no fallocate one of holes, which are no room:
+// the file system may be full when they are written to. Errors as above.
+void fill_holes(const Growth& room, BlockBackend& backend, StagingBuffers& staging);
+
 // The text and remedy of Errc::full at a cap or at a device's end.
 Error full_error(const Growth& growth, const std::string& limit, std::string remedy);
 

@@ -151,8 +151,7 @@ std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
     state_->size.store(now, std::memory_order_relaxed);
     return now;
   }
-  const std::uint64_t size = state_->size.load(std::memory_order_relaxed);
-  if (size_bytes <= size) return size;
+  // Also where there is so much: whether it is room, the medium knows.
   state_->refuse_if_failed();
   const std::uint64_t grown = [&] {
     try {

@@ -187,6 +187,7 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
         std::min(file_->size_bytes() / kPageBytes * kPageBytes, view_.address_bytes());
     if (there > now) append(there - now);
   }
+  if (gaps_ && size_bytes != 0) fill_holes(*file_, system_, now);  // else they are no room
   if (size_bytes <= view_.size_bytes()) return view_.size_bytes();
   if (!work_) {
     throw Error(Errc::read_only, fmt::format("{} is open for reading", file_->path().native()),

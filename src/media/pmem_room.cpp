@@ -138,6 +138,15 @@ bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t siz
          static_cast<std::uint64_t>(node.st_blocks) * 512 < size_bytes;
 }
 
+void fill_holes(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes) {
+  const int error = allocate(file.fd(), 0, {0, size_bytes});
+  if (error == 0 || error == EOPNOTSUPP) return;
+  struct stat node {};
+  const bool known = ::fstat(file.fd(), &node) == 0;
+  const std::uint64_t there = known ? static_cast<std::uint64_t>(node.st_blocks) * 512 : 0;
+  throw_no_room(file, system, {0, size_bytes - std::min(there, size_bytes)}, error);
+}
+
 void fill_gaps(const ShelfFile& file, const Extent& extent) {
   int error = allocate(file.fd(), 0, extent);
   if (error == 0) {

@@ -24,6 +24,9 @@ void remove_room(const ShelfFile& file, std::uint64_t old_size_bytes);
 // blocks with a reflinked copy.
 bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes);
 
+// Puts blocks behind every hole of the file, keeping its bytes. Errc::full where there are none.
+void fill_holes(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes);
+
 // Puts blocks of its own behind the extent, keeping its bytes. Errc::io where there are none.
 void fill_gaps(const ShelfFile& file, const Extent& extent);
 
