@@ -140,7 +140,10 @@ def tsan(stage: Stage, full: bool) -> None:
         stage.ctest(
             "tsan",
             *("-L", "threads"),
-            env={"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"},
+            env={
+                "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:"
+                f"suppressions={ROOT / 'tests' / 'tsan.supp'}"
+            },
             under=FIXED_LAYOUT if works else (),
         )
 

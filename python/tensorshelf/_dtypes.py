@@ -53,7 +53,10 @@ _CARRIER = {
 # NumPy has no complex32: its value is a pair of float16.
 COMPLEX32 = np.dtype([("real", "<f2"), ("imag", "<f2")])
 
-_REMEDY = "Convert it first, for instance with .astype('float64'), or store its parts."
+_REMEDY = (
+    "Store numbers of a fixed size: text as bytes in uint8, times as .view('int64'), "
+    "a structure field by field."
+)
 
 
 def carrier(name: str) -> DType:

@@ -23,8 +23,12 @@ def checked(name: object) -> str:
 
 def unknown(name: str, names: Iterable[str], *, attribute: bool = False) -> NoReturn:
     """Raises for a name that is not there, suggesting one that is."""
-    near = difflib.get_close_matches(name, list(islice(names, _LOOKED_THROUGH)), n=1)
-    what = f"no tensor {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    known = list(islice(names, _LOOKED_THROUGH))
+    if attribute:
+        known += [own for own in dir(type(names)) if not own.startswith("_")]
+    near = difflib.get_close_matches(name, known, n=1)
+    kind_of = "tensor or attribute" if attribute else "tensor"
+    what = f"no {kind_of} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
     kind = UnknownAttribute if attribute else UnknownName
     raise kind(what, "The names there are: list(shelf).")
 

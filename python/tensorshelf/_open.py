@@ -67,8 +67,8 @@ class BlockOptions:
 
 def open(
     path: str | os.PathLike[str],
-    *,
     mode: str = "a",
+    *,
     size: int | str | None = None,
     tier: str = "auto",
     verify: str = "load",
@@ -77,7 +77,7 @@ def open(
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
 
-    path      "~" and "~name" in front of a str are home directories
+    path      "~" and "~name" in front are home directories
     mode      "a"   opened, or created where there is none (the default) or a file of 0 bytes
               "r"   read only, takes no lock     "r+"  must exist
               "w"   a new one, in place of any   "x"   a new one, an error if there is one
@@ -158,7 +158,7 @@ def _held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
 
 def _path(path: str | os.PathLike[str]) -> bytes:
     try:
-        native = os.fsencode(os.path.expanduser(path) if isinstance(path, str) else path)
+        native = os.fsencode(os.path.expanduser(path))
     except (TypeError, UnicodeEncodeError) as error:
         raise BadArgument(f"path={path!r} is not a path", "Use a str or a pathlib.Path.") from error
     if b"\0" in native:

@@ -4,8 +4,8 @@ import contextlib
 import logging
 import operator
 import os
+import threading
 import types
-import weakref
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any
 
@@ -16,11 +16,11 @@ from tensorshelf._commit import Commit
 from tensorshelf._core import Gate
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._dtypes import Array
-from tensorshelf._errors import BadArgument, LayoutError, ShelfError
+from tensorshelf._errors import BadArgument, LayoutError, ShelfError, UnsupportedError
 from tensorshelf._info import Info, VerifyReport, info_from, report_from
 from tensorshelf._progress import Report, reporter
 from tensorshelf._sources import Source, source_of
-from tensorshelf._tensor import Tensor
+from tensorshelf._tensor import Edit, Tensor
 
 logger = logging.getLogger("tensorshelf")
 
@@ -50,7 +50,7 @@ class Shelf(MutableMapping[str, Tensor]):
     )
 
     _core: NativeShelf
-    _edits: dict[str, "weakref.ref[Array]"]
+    _edits: dict[str, Edit]
     _gate: Gate
     _path: str
     _pid: int
@@ -59,7 +59,7 @@ class Shelf(MutableMapping[str, Tensor]):
     def __init__(self, core: NativeShelf) -> None:
         self._core = core
         self._gate = Gate()
-        self._edits = {}  # the arrays of edits under way
+        self._edits = {}  # under way, by the names of their tensors
         self._pid = os.getpid()
         info = self.info()
         self._writable = info.writable
@@ -108,7 +108,7 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         ref = self._core.find(_names.checked(name))
         if ref is None:
-            self._add(name, source_of(value))
+            self._add(name, self._source(name, value))
             return
         if type(value) is np.ndarray and ref._assign_array(value, self._gate, self._edits):
             return
@@ -138,6 +138,18 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def __hash__(self) -> int:
         return object.__hash__(self)
+
+    def update(self, other: Any = (), /, **values: Any) -> None:
+        """Assigns each item of a mapping or of pairs, as ``shelf[name] = value`` does.
+
+        Values that cannot be stored at all raise LayoutError before any is assigned. Where one
+        does not fit its tensor, those before it stay assigned: nothing is durable yet.
+        """
+        items = dict(other, **values)
+        for name, value in items.items():
+            self._source(name, value)
+        for name, value in items.items():
+            self[name] = value
 
     def setdefault(self, name: str, default: Any = None) -> Tensor:
         """The tensor of that name, created from ``default`` where there is none."""
@@ -203,6 +215,8 @@ class Shelf(MutableMapping[str, Tensor]):
         ShelfFailed where the medium failed: the last version is then intact; reopen.
         """
         number = None if step is None else _step(step)
+        if self._edits:
+            self._refuse_within_edit()
         persist = self._core.persist if wait else self._core.persist_async
         return Commit(persist(self._gate, number))
 
@@ -293,6 +307,21 @@ class Shelf(MutableMapping[str, Tensor]):
             with contextlib.suppress(ShelfError):
                 self._core.erase(name)
             raise
+
+    def _refuse_within_edit(self) -> None:
+        """An edit in another thread is that thread's own, and comes with a later version."""
+        for name, edit in list(self._edits.items()):
+            if edit.is_under_way() and edit.thread == threading.get_ident():
+                raise UnsupportedError(
+                    f"persist() within the edit() of {name!r} would leave its changes out",
+                    "Leave the block first.",
+                )
+
+    def _source(self, name: str, value: Any) -> Source:
+        try:
+            return source_of(value)
+        except LayoutError as error:
+            raise LayoutError(f"{name!r}: {error.what}", error.remedy) from error
 
     def _assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Holds off persist() and other assignments to the tensor."""

@@ -89,6 +89,8 @@ def source_of(value: object) -> Source:
     ``__cuda_array_interface__``, ``__array__``, ``__dlpack__`` or the buffer protocol. Raises
     LayoutError for the rest.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise LayoutError("a masked array has a mask, which would be lost", "Use .filled(value).")
     if isinstance(value, (np.ndarray, np.generic)):
         return ArraySource(np.asarray(value))
     if isinstance(value, (bool, int, float, complex, list, tuple)):
@@ -116,7 +118,9 @@ def _from_python(value: object) -> Array:
     except ValueError as error:
         raise LayoutError(f"the list is not rectangular: {error}", "Pad its rows.") from error
     if array.dtype == object and isinstance(value, int):
-        raise LayoutError(f"{value} does not fit 64 bits", "Assign float(value), or its parts.")
+        raise LayoutError(
+            f"{value} does not fit 64 bits", "Assign its 64-bit parts as uint64, or float(value)."
+        )
     return array
 
 

@@ -5,9 +5,10 @@ come out as read-only leases or copies, and go in by assignment.
 """
 
 import contextlib
+import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,17 @@ from tensorshelf._view import Committed, Readable, _plain
 
 if TYPE_CHECKING:
     from tensorshelf._shelf import Shelf
+
+
+class Edit(NamedTuple):
+    """An ``edit()`` that was begun."""
+
+    values: "weakref.ref[Array]"
+    thread: int
+
+    def is_under_way(self) -> bool:
+        values = self.values()
+        return values is not None and values.flags.writeable  # read-only once its block is left
 
 
 class Tensor(Readable, _core.TensorRef):
@@ -159,14 +171,13 @@ class Tensor(Readable, _core.TensorRef):
         edits = self._shelf._edits
         with self._writing():
             found = edits.get(self.name)
-            other = None if found is None else found()
-            if other is not None and other.flags.writeable:  # read-only once its block is left
+            if found is not None and found.is_under_way():
                 raise UnsupportedError(
                     f"{self.name!r} is being edited already, and one of the edits would be lost",
                     "Leave the first edit() before the next.",
                 )
             values = self.numpy(copy=True)
-            edits[self.name] = weakref.ref(values)
+            edits[self.name] = Edit(weakref.ref(values), threading.get_ident())
         return values
 
     def _overtake_edit(self) -> None:
@@ -176,7 +187,7 @@ class Tensor(Readable, _core.TensorRef):
 
     def _finish_edit(self, values: Array) -> None:
         mine = self._shelf._edits.pop(self.name, None)
-        if mine is None or mine() is not values:
+        if mine is None or mine.values() is not values:
             raise UnsupportedError(
                 f"{self.name!r} was assigned during its edit(), which is discarded",
                 "Change the array that edit() gave, or assign after the block.",

@@ -30,13 +30,18 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     outputs: tuple[Any, ...] = kwargs.get("out") or ()
     written = [out for out in outputs if is_handle(out)]
     if not written:
+        _refuse_torch(ufunc, inputs)
         return _call(ufunc, method, inputs, kwargs)
     keeps_old = "where" in kwargs or method != "__call__"
     targets = tuple(_target(out, keeps_old) for out in outputs)
     try:
         _call(ufunc, method, inputs, {**kwargs, "out": targets})
     except TypeError as error:
-        raise LayoutError(f"{written[0].name!r}: {error}", "Compute it apart.") from error
+        name = written[0].name
+        raise LayoutError(
+            f"{name!r}: {error}",
+            f"Compute the value first and convert it: shelf[{name!r}][...] = value.astype(...).",
+        ) from error
     for out, target in zip(outputs, targets, strict=True):
         if is_handle(out):
             out._assign(target)
@@ -53,6 +58,17 @@ def _call(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     if "where" in kwargs:
         kwargs = {**kwargs, "where": _value(kwargs["where"])}
     return getattr(ufunc, method)(*[_value(operand) for operand in inputs], **kwargs)
+
+
+def _refuse_torch(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> None:
+    """Raises where the result would be a NumPy array, and autograd would end without a word."""
+    if not any(_torch.is_tensor(operand) for operand in inputs):
+        return
+    name = next((operand.name for operand in inputs if is_handle(operand)), "...")
+    raise TypeError(
+        f"a torch tensor and a shelf's handle do not mix in {ufunc.__name__}(). "
+        f"Give it the value: shelf[{name!r}].torch()."
+    )
 
 
 def _apply_at(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> None:

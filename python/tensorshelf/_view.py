@@ -152,6 +152,15 @@ class Readable(NDArrayOperatorsMixin):
     def __int__(self) -> int:
         return int(self.item())
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
+
+    def __getattr__(self, name: str) -> Any:
+        text = f"'{type(self).__name__}' object has no attribute '{name}'"
+        if not name.startswith("_") and hasattr(np.ndarray, name):
+            text += f"; a handle is not an array: take .numpy().{name} or .torch()"
+        raise AttributeError(text)
+
     def __float__(self) -> float:
         return float(self.item())
 
@@ -186,7 +195,7 @@ class Readable(NDArrayOperatorsMixin):
         """Lets a torch tensor take its values from a handle: ``copy_`` and item assignment.
 
         Refuses the rest: what a function writes to would be a copy, and the change be lost. With a
-        TypeError, so that ``tensor + handle`` goes on to the handle, which answers with NumPy.
+        TypeError, so that ``tensor + handle`` goes on to the handle, which refuses it, too.
         """
         called = getattr(func, "__name__", str(func))
         if called in ("copy_", "__setitem__") and args and not isinstance(args[0], Readable):

@@ -98,7 +98,7 @@ def test_unsupported_objects(shelf: ts.Shelf) -> None:
 def test_unknown_names(shelf: ts.Shelf) -> None:
     shelf.weight = 1.0
     with pytest.raises(
-        AttributeError, match="no tensor 'wieght'; did you mean 'weight'"
+        AttributeError, match="no tensor or attribute 'wieght'; did you mean 'weight'"
     ) as by_attr:
         _ = shelf.wieght
     assert by_attr.value.code == "unknown_name"  # type: ignore[attr-defined]
@@ -115,6 +115,11 @@ def test_unknown_names(shelf: ts.Shelf) -> None:
     with pytest.raises(KeyError):
         shelf.replace("wieght", 1)
     assert not hasattr(shelf, "wieght")
+    with pytest.raises(AttributeError, match="did you mean 'persist'"):
+        shelf.persits()
+    with pytest.raises(AttributeError, match=r"take \.numpy\(\)\.mean or \.torch\(\)"):
+        shelf.weight.mean()
+    assert f"{shelf.weight:.2f}" == "1.00"
     assert getattr(shelf, "_private", None) is None
 
 
@@ -309,3 +314,14 @@ def test_every_code_of_the_store_has_a_class() -> None:
         pytest.skip("installed without the sources")
     codes = [line.split('"')[1] for line in source.read_text().splitlines() if 'return "' in line]
     assert sorted(code for code in codes if code != "unknown") == sorted(ts.errors.BY_CODE)
+
+
+def test_full_says_that_erased_room_comes_with_persist(reopen: OpenShelf) -> None:
+    shelf = reopen(size="8MiB")
+    shelf.x = np.zeros(3 << 20, np.uint8)
+    shelf.persist()
+    del shelf.x
+    with pytest.raises(ts.ShelfFull, match=r"persist\(\) first: what was erased"):
+        shelf.y = np.zeros(3 << 20, np.uint8)
+    shelf.persist()
+    shelf.y = np.zeros(3 << 20, np.uint8)

@@ -2,6 +2,7 @@
 
 import pathlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -338,3 +339,30 @@ def test_the_short_way_stands_back_while_an_edit_is_under_way(shelf: ts.Shelf) -
     with pytest.raises(ts.UnsupportedError, match="assigned during its edit"):
         edit.__exit__(None, None, None)
     assert shelf.x.numpy().tolist() == [7, 7, 7]
+
+
+def test_persist_within_an_edit_is_refused(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(3)
+    with shelf.x.edit() as x:
+        x[0] = 1
+        with pytest.raises(ts.UnsupportedError, match=r"edit\(\) of 'x'"):
+            shelf.persist(1)
+        with ThreadPoolExecutor(1) as other:  # whose edit it is not
+            assert other.submit(shelf.persist, 2).result().step == 2
+    assert shelf.persist(3).step == 3
+    assert shelf.x.committed.numpy().tolist() == [1, 0, 0]
+
+
+def test_update_looks_at_every_value_first(shelf: ts.Shelf) -> None:
+    with pytest.raises(ts.LayoutError, match="'b': a NoneType"):
+        shelf.update({"a": np.ones(1), "b": None})
+    assert list(shelf) == []
+    shelf.update([("a", 1.0)], b=np.zeros(2))
+    assert list(shelf) == ["a", "b"]
+
+
+def test_masked_arrays_are_refused(shelf: ts.Shelf) -> None:
+    masked = np.ma.masked_array([1.0, 2.0], [False, True])
+    with pytest.raises(ts.LayoutError, match=r"'x': a masked array.*filled"):
+        shelf.x = masked
+    shelf.x = masked.filled(0)

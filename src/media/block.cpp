@@ -32,9 +32,9 @@ void check_tuning(const BlockTuning& tuning) {
   const bool depth_good = tuning.queue_depth >= 1 && tuning.queue_depth <= kMaxQueueDepth;
   if (buffer_good && depth_good) return;
   throw Error(Errc::bad_argument,
-              fmt::format("block tuning of {} buffers of {} bytes", tuning.queue_depth,
-                          tuning.buffer_bytes),
-              fmt::format("queue_depth is 1 to {}, buffer_bytes a multiple of 1 MiB up to 1 GiB",
+              fmt::format("{} buffers of {} bytes are no tuning of the block medium",
+                          tuning.queue_depth, tuning.buffer_bytes),
+              fmt::format("the buffer is a multiple of 1 MiB up to 1 GiB, queue_depth 1 to {}",
                           kMaxQueueDepth));
 }
 

@@ -93,7 +93,7 @@ std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seed
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
       if (!chunk_intact(medium, seeds, *tensor, slot, chunk)) {
         return fmt::format("chunk {} of '{}' v{} slot {} fails its checksum", chunk,
-                           tensor->layout.name, tensor->version, slot);
+                           tensor->layout.name, tensor->version, slot == 0 ? 'A' : 'B');
       }
       tensor->verified[slot].insert(chunk);
       done += tensor->chunk_bytes(chunk);

@@ -51,7 +51,7 @@ Store::~Store() {
 void Store::check_usable() const {
   if (fork_guard_.in_child()) {
     throw Error(Errc::forked, fmt::format("{} was opened by the parent of this process", path_),
-                "Open it after the fork, or use mode \"r\" in the child; a child never commits.");
+                "Open it in the child itself: with mode \"r\" while the parent has it open.");
   }
   if (closed_) {
     throw Error(Errc::closed, fmt::format("{} is closed", path_), "Open it again.");
@@ -102,7 +102,14 @@ void Store::reserve_pages_for(std::uint64_t cells) {
 // Slots before pages, so that a tensor that is too large sets nothing aside; the record last, after
 // all that can throw, because a record without its tensor would be a lie on the medium.
 std::shared_ptr<StoredTensor> Store::place(format::TensorLayout layout) {
-  layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes);
+  try {
+    layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes);
+  } catch (const Error& error) {
+    if (error.code() != Errc::full || dropped_.empty()) throw;
+    throw Error(Errc::full, error.what(),
+                "persist() first: what was erased is free after it. Or else: " + error.remedy(),
+                error.os_error());
+  }
   const Extent extents[] = {layout.slot(0), layout.slot(1)};
   const std::uint64_t cells = layout.cell_count();
   std::optional<std::uint64_t> first_cell;
