@@ -57,26 +57,6 @@ const char* native_format(DType dtype) {
 
 // ---- in -----------------------------------------------------------------------------------------
 
-// A contiguous buffer of the caller's, held while the GIL is released. The format is not asked
-// for: element types that the buffer protocol cannot name (bfloat16) have bytes all the same.
-class Buffer {
- public:
-  Buffer(py::handle object, int flags) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw py::error_already_set();
-  }
-  explicit Buffer(const Py_buffer& view) : view_(view) {}  // takes it over
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { PyBuffer_Release(&view_); }
-
-  std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_{};
-};
-
 void write(TensorRef& tensor, py::handle source, std::uint64_t offset) {
   Buffer buffer(source, PyBUF_C_CONTIGUOUS);
   Unlocked unlocked;

@@ -41,14 +41,17 @@ Shelf open_shelf(const py::bytes& path, Mode mode, Tier tier, std::uint64_t max_
 
 class PendingCommit {
  public:
-  explicit PendingCommit(std::shared_future<Commit> future) : future_(std::move(future)) {}
+  explicit PendingCommit(std::shared_future<Commit> future)
+      : future_(std::move(future)), forks_(forks_so_far()) {}
 
   bool done() const {
+    refuse_in_child();
     return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
 
   // Wakes now and then so that Ctrl-C is heard.
   Commit wait() const {
+    refuse_in_child();
     while (true) {
       {
         Unlocked unlocked;
@@ -60,7 +63,14 @@ class PendingCommit {
   }
 
  private:
+  void refuse_in_child() const {  // where the thread that commits is not, and nothing ever ends
+    if (forks_so_far() == forks_) return;
+    throw Error(Errc::forked, "the commit was begun by the parent of this process",
+                "Wait for it there.");
+  }
+
   std::shared_future<Commit> future_;
+  unsigned forks_;
 };
 
 void bind_values(py::module_& m) {
@@ -129,12 +139,15 @@ void bind_shelf(py::module_& m) {
       .def(
           "replace",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
-             const std::vector<std::int64_t>& shape) {
+             const std::vector<std::int64_t>& shape, py::handle value) {
             const DType element = dtype_of(dtype);
+            const Buffer buffer(value, PyBUF_C_CONTIGUOUS);
             Unlocked unlocked;
-            return shelf.replace(name, element, shape);
+            TensorRef tensor = shelf.replace(name, element, shape);
+            tensor.write(buffer.bytes(), 0);
+            return tensor;
           },
-          py::arg("name"), py::arg("dtype"), py::arg("shape"))
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("value"))
       .def("erase", &Shelf::erase, py::arg("name"), py::call_guard<Unlocked>())
       .def("find", &Shelf::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &Shelf::names, py::call_guard<Unlocked>())

@@ -4,6 +4,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cstddef>
+#include <span>
+
 #include <tensorshelf/shelf.hpp>
 
 namespace tensorshelf::python {
@@ -21,6 +24,29 @@ pybind11::tuple shape_of(const TensorInfo& info);
 pybind11::dict to_dict(const ShelfInfo& info);
 pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
+
+// gate.cpp: how often this process is the child of a fork, counted as it happens.
+unsigned forks_so_far();
+
+// A contiguous buffer of the caller's, held while the GIL is released. The format is not asked
+// for: element types that the buffer protocol cannot name (bfloat16) have bytes all the same.
+class Buffer {
+ public:
+  Buffer(pybind11::handle object, int flags) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) throw pybind11::error_already_set();
+  }
+  explicit Buffer(const Py_buffer& view) : view_(view) {}  // takes it over
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&view_); }
+
+  std::span<std::byte> bytes() const {
+    return {static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
 
 // gate.cpp: Gate. bind_tensor.cpp: TensorRef and Lease. bind_cuda.cpp: CUDA memory and the build.
 void bind_gate(pybind11::module_& m);

@@ -16,17 +16,18 @@ namespace py = pybind11;
 namespace tensorshelf::python {
 namespace {
 
-// How often this process is the child of a fork, counted as it happens: cheaper than asking for the
-// process number at each assignment.
 unsigned forks = 0;
 
 }  // namespace
 
-Gate::Gate() {
+// Cheaper than asking for the process number at each assignment.
+unsigned forks_so_far() {
   static const int counting = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
   if (counting != 0) throw std::bad_alloc();
-  forks_ = forks;
+  return forks;
 }
+
+Gate::Gate() : forks_(forks_so_far()) {}
 
 bool Gate::in_child() const { return forks != forks_; }
 

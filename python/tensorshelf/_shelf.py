@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorshelf import _display, _dtypes, _exit, _names
+from tensorshelf import _display, _dtypes, _exit, _names, _write
 from tensorshelf._commit import Commit
 from tensorshelf._core import Gate
 from tensorshelf._core import Shelf as NativeShelf
@@ -77,22 +77,23 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         element = _dtypes.name_of(dtype)
         lengths = _lengths(shape)
-        self._gate.changed = True
-        return Tensor(self, self._core.create(_names.checked(name), element, lengths))
+        with self._assigning(_names.checked(name)):
+            return Tensor(self, self._core.create(name, element, lengths))
 
     def replace(self, name: str, value: Any) -> Tensor:
         """Gives the name a new layout and value; the old tensor stays durable until persist().
 
-        Handles of the old tensor stop working. Raises UnknownName, ShelfFull or LayoutError.
+        Handles of the old tensor stop working. Takes effect whole or not at all: a value that has
+        to be converted or fetched from a device is so before the old one goes, in memory of its
+        own. Raises UnknownName, ShelfFull or LayoutError.
         """
-        source = source_of(value)
+        source = self._source(_names.checked(name), value)
         if name not in self:
             _names.unknown(name, self)
-        self._gate.changed = True
-        ref = self._core.replace(_names.checked(name), source.name, list(source.shape))
-        tensor = Tensor(self, ref)
-        tensor._put(source)
-        return tensor
+        whole = _write.whole_bytes(source)
+        with self._assigning(name):
+            ref = self._core.replace(name, source.name, list(source.shape), whole)
+        return Tensor(self, ref)
 
     def __getitem__(self, name: str) -> Tensor:
         """The handle of a tensor. Raises UnknownName, a KeyError, with the nearest name."""
@@ -120,8 +121,8 @@ class Shelf(MutableMapping[str, Tensor]):
         """Removes the tensor, from the next version on. Raises UnknownName."""
         if name not in self:
             _names.unknown(name, self)
-        self._gate.changed = True
-        self._core.erase(name)
+        with self._assigning(name):
+            self._core.erase(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.find(name) is not None
@@ -299,14 +300,14 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def _add(self, name: str, source: Source) -> None:
         """Creates a tensor with this value, or leaves the shelf as it was."""
-        self._gate.changed = True
-        ref = self._core.create(name, source.name, list(source.shape))
-        try:
-            Tensor(self, ref)._put(source)
-        except BaseException:
-            with contextlib.suppress(ShelfError):
-                self._core.erase(name)
-            raise
+        with self._assigning(_names.checked(name)):  # persist() must not see it without its value
+            ref = self._core.create(name, source.name, list(source.shape))
+            try:
+                _write.write_straight(ref, source)
+            except BaseException:
+                with contextlib.suppress(ShelfError):
+                    self._core.erase(name)
+                raise
 
     def _refuse_within_edit(self) -> None:
         """An edit in another thread is that thread's own, and comes with a later version."""

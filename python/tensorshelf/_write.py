@@ -22,6 +22,12 @@ def write_straight(ref: TensorRef, source: Source, offset: int = 0) -> None:
         offset += piece.nbytes
 
 
+def whole_bytes(source: Source) -> Array:
+    """All bytes of a value, flat; a copy unless they lie so already."""
+    pieces = list(source.contiguous_bytes())
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
 def write_region(ref: TensorRef, region: _index.Region, name: str, source: Source) -> None:
     """Assigns a value, cast and broadcast as NumPy does, to a region of a tensor of type ``name``.
 

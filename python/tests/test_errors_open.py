@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -247,3 +248,30 @@ def test_remedies_are_sentences() -> None:
     }.items():
         assert ts.ShelfError("it failed.", given).remedy == shown
     assert str(ts.ShelfError("it failed.", "wait")) == "it failed. Wait."
+
+
+def test_an_empty_file_without_a_name_is_refused(disk: pathlib.Path) -> None:
+    unnamed = os.open(disk, os.O_TMPFILE | os.O_RDWR, 0o600)
+    try:
+        with pytest.raises(ts.NotAShelf, match="without a name"):
+            ts.open(f"/proc/self/fd/{unnamed}", tier="block")
+    finally:
+        os.close(unnamed)
+    assert list(disk.iterdir()) == []
+
+
+def test_two_may_open_an_empty_file_at_once(place: Place) -> None:
+    path, tier = place
+
+    def take(_: int) -> bool:
+        try:
+            ts.open(path, tier=tier).close()
+        except ts.ShelfBusy:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(60):
+            path.unlink(missing_ok=True)
+            path.touch()
+            assert any(pool.map(take, range(2)))

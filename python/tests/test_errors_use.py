@@ -325,3 +325,17 @@ def test_full_says_that_erased_room_comes_with_persist(reopen: OpenShelf) -> Non
         shelf.y = np.zeros(3 << 20, np.uint8)
     shelf.persist()
     shelf.y = np.zeros(3 << 20, np.uint8)
+
+
+def test_a_commit_of_the_parent_cannot_be_waited_for(shelf: ts.Shelf) -> None:
+    shelf.x = np.arange(5)
+    commit = shelf.persist(wait=False)
+
+    def body() -> None:
+        for use in (commit.wait, commit.done, lambda: commit.version):
+            with pytest.raises(RuntimeError) as caught:
+                use()
+            check(caught, ts.ForkedError, "used_after_fork", RuntimeError)
+
+    assert in_child(body) == 0
+    assert commit.wait().version == 1

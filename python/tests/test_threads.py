@@ -1,5 +1,6 @@
 """Threads: different tensors at once, one tensor without lost updates, persist() between."""
 
+import contextlib
 import os
 import random
 import signal
@@ -162,3 +163,29 @@ def test_interrupts_leave_nothing_behind(shelf: ts.Shelf) -> None:
         pool.submit(shelf.x.fill_, -1).result()
         assert pool.submit(shelf.persist, 301).result().step == 301
     assert (shelf.x.numpy() == -1).all()
+
+
+def test_no_version_holds_a_tensor_without_its_value(shelf: ts.Shelf) -> None:
+    """Creating and replacing are whole for a persist() in another thread."""
+    done = threading.Event()
+
+    def persist() -> int:
+        seen = 0
+        while not done.is_set():
+            shelf.persist()
+            with contextlib.suppress(ts.UnknownName, ts.LeasedError):
+                assert shelf["x"].committed.numpy(copy=True).all()
+                seen += 1
+        return seen
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(persist)
+        try:
+            for round_ in range(150):
+                shelf["x"] = np.ones(5000 + round_)
+                shelf.replace("x", np.full((2, 3000), 2.0)[:, ::2])
+                shelf.replace("x", np.full(9, 3))
+                del shelf["x"]
+        finally:
+            done.set()
+        assert other.result() > 0

@@ -1,7 +1,7 @@
 """Writing: every index, casting, broadcasting, edit(), and what is moved for it."""
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,6 +10,7 @@ from conftest import OpenShelf
 from test_read import INDICES, VALUES
 
 import tensorshelf as ts
+from tensorshelf import _shelf as shelf_module
 
 
 @pytest.fixture
@@ -366,3 +367,27 @@ def test_masked_arrays_are_refused(shelf: ts.Shelf) -> None:
     with pytest.raises(ts.LayoutError, match=r"'x': a masked array.*filled"):
         shelf.x = masked
     shelf.x = masked.filled(0)
+
+
+def test_a_replacement_that_fails_leaves_the_old_tensor(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.x = np.ones(3)
+    shelf.persist()
+    handle = shelf.x
+
+    class Interrupted:
+        def contiguous_bytes(self) -> Iterator[np.ndarray]:
+            yield np.zeros(8, np.uint8)
+            raise KeyboardInterrupt
+
+        shape, name, weak = (2,), "float64", False
+
+    monkeypatch.setattr(shelf_module, "source_of", lambda value: Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        shelf.replace("x", None)
+    with pytest.raises(KeyboardInterrupt):
+        shelf["y"] = None
+    shelf.persist()
+    assert handle.numpy().tolist() == [1, 1, 1]
+    assert list(shelf) == ["x"]

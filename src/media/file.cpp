@@ -368,6 +368,13 @@ void ShelfFile::publish_over(bool only_empty) {
 
 void ShelfFile::publish_over_empty() {
   struct stat empty {};
+  struct stat named {};
+  if (::stat(path_.c_str(), &named) == 0 &&
+      (::stat(target_path_.c_str(), &empty) != 0 || !same_inode(named, empty))) {
+    throw Error(Errc::not_a_shelf,
+                fmt::format("{} is empty, and a file without a name", path_.native()),
+                "name a file by its path");
+  }
   if (::stat(target_path_.c_str(), &empty) == 0) {
     // Whoever made it, as mkstemp() does, chose who may read it. Only root may give files away.
     if (::fchown(fd_, empty.st_uid, empty.st_gid) != 0) errno = 0;

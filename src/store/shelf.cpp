@@ -65,12 +65,16 @@ bool is_device(const std::filesystem::path& path) {
 
 std::shared_ptr<Store> open_or_create(const std::filesystem::path& path,
                                       const OpenOptions& options) {
-  for (;;) {
+  for (bool looked_again = false;;) {
     try {
       return open_existing(path, options);
     } catch (const Error& error) {
-      const bool empty = error.code() == Errc::not_a_shelf && is_empty_file(path);
-      if (error.code() != Errc::not_found && !empty) throw;
+      if (error.code() != Errc::not_found && error.code() != Errc::not_a_shelf) throw;
+      if (error.code() == Errc::not_a_shelf && !is_empty_file(path)) {
+        if (looked_again) throw;
+        looked_again = true;  // it may have been empty, and another process was faster
+        continue;
+      }
     }
     try {
       return create_file(path, options);
