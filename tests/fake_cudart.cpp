@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace fake {
@@ -35,11 +36,16 @@ void run_until(CUstream_st& stream, std::size_t after) {
 
 std::size_t queued(const CUstream_st& stream) { return stream.done + stream.work.size(); }
 
-// Counts the call, and gives the error that the test asked for.
-cudaError_t called(const std::string& function) {
-  const int count = ++cuda().calls[function];
-  if (function != cuda().fail || count < cuda().fail_at) return cudaSuccess;
-  return cuda().last = cuda().error;
+// Counts the call, and gives the error that the test asked for. As in the real one, memory that
+// runs out is an error too, never an exception.
+cudaError_t called(const char* function) noexcept {
+  try {
+    const int count = ++cuda().calls[function];
+    if (function != cuda().fail || count < cuda().fail_at) return cudaSuccess;
+    return cuda().last = cuda().error;
+  } catch (const std::bad_alloc&) {
+    return cuda().last = cudaErrorMemoryAllocation;
+  }
 }
 
 CUresult context_state(CUdevice device, unsigned* flags, int* active) {
@@ -77,9 +83,13 @@ cudaError_t cudaGetDevice(int* device) {
 
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= cuda().devices) return cuda().last = cudaErrorInvalidDevice;
+  try {
+    cuda().in_use.insert(device);
+    cuda().made_current.push_back(device);
+  } catch (const std::bad_alloc&) {
+    return cuda().last = cudaErrorMemoryAllocation;
+  }
   cuda().current = device;
-  cuda().in_use.insert(device);
-  cuda().made_current.push_back(device);
   return called("cudaSetDevice");
 }
 

@@ -2,9 +2,12 @@
 // be carried on is carried on.
 #include <algorithm>
 #include <cerrno>
+#include <new>
+#include <stdexcept>
 #include <thread>
 
 #include "block_fixture.hpp"
+#include "denied_memory.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -36,6 +39,12 @@ struct Rig {
   std::shared_ptr<Tap> tap = std::make_shared<Tap>();
   std::unique_ptr<Medium> medium;
   Bytes data = random_bytes(kSize, 1);
+};
+
+// Ends the program where a test would wait for ever.
+struct Alarm {
+  Alarm() { ::alarm(300); }
+  ~Alarm() { ::alarm(0); }
 };
 
 }  // namespace
@@ -151,6 +160,81 @@ TEST_CASE("a ring that refuses to be entered is an error") {
   rig.tap->refuse_submit = [] { return -EBADR; };
   REQUIRE(code_of([&] { rig.medium->wait(rig.write_all()); }) == Errc::io);
   REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+}
+
+TEST_CASE("a backend that throws instead of beginning a write is an error, and nothing waits") {
+  const Alarm alarm;
+  const bool io_uring = GENERATE(true, false);
+  const bool memory = GENERATE(true, false);
+  const int nth = GENERATE(0, 3, 7);
+  CAPTURE(io_uring, memory, nth);
+  Rig rig(io_uring);
+  rig.medium->write(kSize - kPageBytes, Bytes(8, std::byte{1}), 0);  // stays open
+  int submits = 0;
+  rig.tap->refuse_submit = [&] {
+    if (submits++ != nth) return 0;
+    if (memory) throw std::bad_alloc();
+    throw std::runtime_error("out of luck");
+  };
+  try {
+    rig.medium->wait(rig.write_all());
+    FAIL("the fault was lost");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::io);
+    REQUIRE(error.os_error() == (memory ? ENOMEM : EIO));
+  }
+  REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+  REQUIRE(code_of([&] { rig.medium->write(0, Bytes(8), 0); }) == Errc::io);
+  REQUIRE_NOTHROW(read_back(*rig.medium, 0, kSize));
+  REQUIRE(rig.tap->syncs == 0);
+  rig.medium.reset();
+}
+
+// What memory cannot be had for the text of is a failure all the same.
+TEST_CASE("a failed write is kept whatever memory is denied just then, and nothing waits") {
+  const Alarm alarm;
+  const bool io_uring = GENERATE(true, false);
+  std::int64_t nth = 0;
+  for (bool met = true; met; ++nth) {
+    CAPTURE(io_uring, nth);
+    Rig rig(io_uring);
+    rig.tap->complete = [](unsigned n, std::int64_t real) { return n == 2 ? -EIO : real; };
+    met = denying(nth, Denial::once, [&] { rig.medium->wait(rig.write_all()); });
+    REQUIRE_NOTHROW(read_back(*rig.medium, 0, kSize));
+    REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+    REQUIRE(code_of([&] { rig.medium->write(0, Bytes(8), 0); }) == Errc::io);
+    REQUIRE(rig.tap->syncs == 0);
+    rig.medium.reset();
+  }
+  REQUIRE(nth > 4);
+}
+
+TEST_CASE("a growth that fails is kept whatever memory is denied just then") {
+  const Alarm alarm;
+  std::int64_t nth = 0;
+  for (bool met = true; met; ++nth) {
+    CAPTURE(nth);
+    Rig rig;
+    rig.tap->sync = [](int) { return -EIO; };
+    const auto grow = [](Medium& medium) { medium.reserve(kSize + MiB); };
+    met = denying(nth, Denial::once, [&] { grow(*rig.medium); });
+    if (rig.tap->syncs > 0) {  // the medium knows by itself
+      REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+      REQUIRE(rig.tap->syncs == 1);
+      REQUIRE(std::filesystem::file_size(rig.folder.file()) == kSize);
+    }
+
+    Rig other;
+    other.tap->sync = rig.tap->sync;
+    GuardedMedium guarded(std::move(other.medium));
+    denying(nth, Denial::once, [&] { grow(guarded); });
+    REQUIRE(guarded.failed());
+    other.tap->sync = {};
+    REQUIRE(code_of([&] { guarded.barrier(); }) == Errc::failed);
+    REQUIRE(code_of([&] { grow(guarded); }) == Errc::failed);
+    REQUIRE(other.tap->syncs <= 1);
+  }
+  REQUIRE(nth > 4);
 }
 
 TEST_CASE("a backend that can no longer tell ends is an error, and nothing waits for ever") {

@@ -2,12 +2,17 @@
 // after the caller's stream, devices, buffers that are kept, and every failure.
 #include <tensorshelf/cuda.hpp>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <array>
+#include <csignal>
 #include <functional>
 #include <optional>
 #include <vector>
 
 #include "catch.hpp"
+#include "denied_memory.hpp"
 #include "fake_cudart.hpp"
 #include "media/media.hpp"
 
@@ -54,6 +59,30 @@ struct Fixture {
 };
 
 }  // namespace
+
+// First, and in children, for a process that has kept buffers once has room for them from then on.
+TEST_CASE_METHOD(Fixture, "memory that runs out in a copy never ends the program") {
+  constexpr int kAll = 3;
+  int ended = 0;
+  for (std::int64_t nth = 0; ended != kAll; ++nth) {
+    CAPTURE(nth);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::signal(SIGABRT, SIG_DFL);
+      ::alarm(60);
+      std::vector<std::byte> host(kSize);
+      const bool met =
+          testing::denying(nth, testing::Denial::once, [&] { copy_from_device(host, source()); });
+      ::_exit(met ? 0 : kAll);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    ended = WEXITSTATUS(status);
+    REQUIRE((ended == 0 || (ended == kAll && nth > 1)));
+  }
+}
 
 TEST_CASE_METHOD(Fixture, "what the caller's stream still has to do is seen") {
   CUstream_st mine{.device = 1, .work = {}};

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <new>
+#include <stdexcept>
 #include <tensorshelf/error.hpp>
 
 #include "catch.hpp"
@@ -14,13 +16,14 @@
 namespace tensorshelf {
 namespace {
 
+enum class Thrown { error, foreign, no_memory };
 enum class Verb { none, write, wait, barrier, store_word, reserve };
 
 struct Script {
   Verb fails = Verb::none;
   Errc code = Errc::io;
-  bool foreign = false;  // an exception that is no tensorshelf::Error
-  int calls = 0;         // that reached the medium, reading apart
+  Thrown thrown = Thrown::error;
+  int calls = 0;  // that reached the medium, reading apart
 };
 
 class ScriptedMedium final : public Medium {
@@ -57,7 +60,8 @@ class ScriptedMedium final : public Medium {
     ++script_.calls;
     if (script_.fails != verb) return;
     script_.fails = Verb::none;  // the device works again: the guard must refuse all the same
-    if (script_.foreign) throw std::runtime_error("out of luck");
+    if (script_.thrown == Thrown::foreign) throw std::runtime_error("out of luck");
+    if (script_.thrown == Thrown::no_memory) throw std::bad_alloc();  // instead of its error
     throw Error(script_.code, "cannot write 4096 bytes at offset 8192", "replace the disk",
                 ENODATA);
   }
@@ -93,17 +97,21 @@ constexpr Verb kVerbs[] = {Verb::write, Verb::wait, Verb::barrier, Verb::store_w
 
 TEST_CASE("after one failure, whichever, every later write is refused and names it") {
   for (const Verb first : kVerbs) {
-    for (const bool foreign : {false, true}) {
-      INFO("verb " << static_cast<int>(first) << " foreign " << foreign);
+    for (const Thrown thrown : {Thrown::error, Thrown::foreign, Thrown::no_memory}) {
+      INFO("verb " << static_cast<int>(first) << " thrown " << static_cast<int>(thrown));
       Script script;
       GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
-      if (foreign && first == Verb::reserve) continue;
       script.fails = first;
-      script.foreign = foreign;
-      if (foreign) {
-        REQUIRE_THROWS_AS(call(medium, first), std::runtime_error);
-      } else {
+      script.thrown = thrown;
+      const char* reason = "offset 8192";
+      if (thrown == Thrown::error) {
         REQUIRE_THROWS_AS(call(medium, first), Error);
+      } else if (thrown == Thrown::foreign) {
+        REQUIRE_THROWS_AS(call(medium, first), std::runtime_error);
+        reason = "out of luck";
+      } else {
+        REQUIRE_THROWS_AS(call(medium, first), std::bad_alloc);
+        reason = "bad_alloc";
       }
       REQUIRE(medium.failed());
       const int calls = script.calls;
@@ -114,9 +122,9 @@ TEST_CASE("after one failure, whichever, every later write is refused and names 
         } catch (const Error& error) {
           const std::string what = error.what();
           REQUIRE(error.code() == Errc::failed);
-          REQUIRE(what.find(foreign ? "out of luck" : "offset 8192") != std::string::npos);
+          REQUIRE(what.find(reason) != std::string::npos);
           REQUIRE(error.remedy().find("Reopen") != std::string::npos);
-          REQUIRE(error.os_error() == (foreign ? 0 : ENODATA));
+          REQUIRE(error.os_error() == (thrown == Thrown::error ? ENODATA : 0));
         }
       }
       REQUIRE(script.calls == calls);  // nothing reached the medium again

@@ -91,8 +91,8 @@ def open(
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which (logger "tensorshelf"). Mode "w" destroys what was there at once,
     before anything is persisted. The cap of ``size`` holds for this opening; it is not stored.
-    A file of 0 bytes becomes a shelf by replacing it, logged as a warning: what another program that
-    has it open still writes to it is lost.
+    A file of 0 bytes becomes a shelf by replacing it, logged as a warning: what another program
+    that has it open still writes to it is lost.
     Where the medium does less than it could, a TierWarning says once what to change.
 
     Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,

@@ -76,9 +76,9 @@ class Tensor(Readable, _core.TensorRef):
 
         An index that names one run of bytes writes exactly that run; another slice reads and
         writes the bytes it spans; lists, arrays and masks go over the whole tensor. Raises
-        LayoutError where the value does not fit, LeasedError while a live view pins the slot. A value that
-        is converted is written in blocks: what fails between two of them leaves those before, until
-        the tensor is assigned again.
+        LayoutError where the value does not fit, LeasedError while a live view pins the slot.
+        A value that is converted is written in blocks: what fails between two of them leaves those
+        before, until the tensor is assigned again.
         """
         if index is Ellipsis and type(value) is np.ndarray:
             shelf = self._shelf

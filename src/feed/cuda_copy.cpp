@@ -122,6 +122,8 @@ struct Staging {
 
 class StagingPool {
  public:
+  StagingPool() { idle_.reserve(kIdleStagings); }
+
   std::unique_ptr<Staging> take(int device) {
     {
       std::lock_guard lock(mutex_);
@@ -136,7 +138,7 @@ class StagingPool {
     return std::make_unique<Staging>(device);
   }
 
-  void give(std::unique_ptr<Staging> staging) {
+  void give(std::unique_ptr<Staging> staging) noexcept {  // room for it is there
     std::lock_guard lock(mutex_);
     if (idle_.size() < kIdleStagings) idle_.push_back(std::move(staging));
   }

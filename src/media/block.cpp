@@ -67,7 +67,7 @@ class BlockMedium final : public Medium {
   void barrier() override {
     staging_->check();
     const int result = backend_->sync();
-    if (result < 0) fail(transfer_error(file_->path(), {"barrier (fdatasync)", 0, 0, result}));
+    if (result < 0) fail({"barrier (fdatasync)", 0, 0, result});
   }
 
   void store_word(std::uint64_t at, std::uint64_t word) override {
@@ -85,7 +85,7 @@ class BlockMedium final : public Medium {
     // and the word lies within one (I4).
     const std::int64_t written = backend_->write_now(page_at, page);
     if (written != static_cast<std::int64_t>(kPageBytes)) {
-      fail(transfer_error(file_->path(), {"write", page_at, kPageBytes, written}));
+      fail({"write", page_at, kPageBytes, written});
     }
   }
 
@@ -175,7 +175,7 @@ class BlockMedium final : public Medium {
                                                const BlockTuning& tuning) {
     if (!file_->writable()) {  // reads only
       promises_.detail += ", read-only";
-      return make_pwrite_backend(file_->fd());
+      return make_pwrite_backend(file_->fd(), shape);
     }
     if (tuning.io_uring) {
       if (auto backend = make_uring_backend(file_->fd(), shape, promises_.notes)) {
@@ -188,12 +188,12 @@ class BlockMedium final : public Medium {
           "again to keep several writes in flight.");
     }
     promises_.detail += ", pwrite";
-    return make_pwrite_backend(file_->fd());
+    return make_pwrite_backend(file_->fd(), shape);
   }
 
-  [[noreturn]] void fail(const Error& error) {
-    staging_->fail(error);
-    throw Error(error);
+  [[noreturn]] void fail(const FailedTransfer& failed) {
+    staging_->fail(failed);  // before its text, for which there may be no memory
+    throw transfer_error(file_->path(), failed);
   }
 
   const pid_t process_ = ::getpid();

@@ -36,11 +36,12 @@ class BlockBackend {
  public:
   virtual ~BlockBackend() = default;
 
-  // Begins a write. Returns 0, or a negative errno when nothing was begun.
+  // Begins a write. Returns 0, or a negative errno when nothing was begun; nor was it if this
+  // throws.
   virtual int submit(const DeviceWrite& write) = 0;
 
   // The end of one write that was begun. block: waits for it (there is one); else empty at once
-  // where none has ended.
+  // where none has ended. Throws nothing.
   virtual std::optional<DeviceCompletion> complete(bool block) = 0;
 
   virtual std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) = 0;
@@ -64,7 +65,7 @@ struct StagingShape {
 };
 
 // Writes with pwrite, in the thread that asks for the completion: no thread of its own.
-std::unique_ptr<BlockBackend> make_pwrite_backend(int fd);
+std::unique_ptr<BlockBackend> make_pwrite_backend(int fd, const StagingShape& shape);
 
 // Writes through io_uring, with the file and large buffers registered. Null, with the reason and
 // the remedy added to `notes`, where the kernel or this build refuses.

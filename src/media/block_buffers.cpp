@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
-#include "media/block_os.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -21,6 +21,21 @@ constexpr std::uint64_t kLargeWriteBytes = 256 * 1024;
 // (its queued work is cancelled) or was interrupted.
 bool nothing_was_tried(std::int64_t result) {
   return result == -ECANCELED || result == -EINTR || result == -EAGAIN;
+}
+
+// 0 or a negative errno, whatever becomes of it.
+int submit_to(BlockBackend& backend, const DeviceWrite& write) noexcept {
+  try {
+    return backend.submit(write);
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  } catch (...) {
+    return -EIO;
+  }
+}
+
+FailedTransfer failed_write(const DeviceWrite& write, std::int64_t result) noexcept {
+  return {"write", write.at, write.bytes.size(), result};
 }
 
 }  // namespace
@@ -96,9 +111,9 @@ void StagingBuffers::check() {
   throw_failure();
 }
 
-void StagingBuffers::fail(const Error& error) {
+void StagingBuffers::fail(const FailedTransfer& failed) noexcept {
   const std::lock_guard lock(mutex_);
-  keep(error);
+  keep(failed);
 }
 
 int StagingBuffers::write_zeros(std::uint64_t at, std::uint64_t size_bytes) {
@@ -126,9 +141,9 @@ int StagingBuffers::write_zeros(std::uint64_t at, std::uint64_t size_bytes) {
   if (!failure_) return 0;
   const bool broken = std::any_of(buffers_.begin(), buffers_.end(),
                                   [](const Buffer& b) { return b.state == State::lost; });
-  const int os_error = failure_->os_error();
+  const std::int64_t result = failure_->result;
   if (!broken) failure_.reset();
-  return os_error != 0 ? os_error : EIO;
+  return result < 0 ? static_cast<int>(-result) : EIO;
 }
 
 std::vector<std::string> StagingBuffers::backend_notes() {
@@ -192,22 +207,18 @@ void StagingBuffers::close(Buffer& buffer) {
 }
 
 // Begins the device write of what is not yet on the device, or drops it after a failure.
-void StagingBuffers::submit(Buffer& buffer) {
+void StagingBuffers::submit(Buffer& buffer) noexcept {
   if (failure_) return release(buffer);
-  const DeviceWrite write{
-      .at = buffer.at + buffer.on_device_bytes,
-      .bytes = {buffer.memory + buffer.on_device_bytes, buffer.used_bytes - buffer.on_device_bytes},
-      .buffer = static_cast<unsigned>(&buffer - buffers_.data()),
-  };
-  if (const int refused = backend_.submit(write); refused < 0) {
-    keep(write_error(buffer, refused));
+  const DeviceWrite write = rest_of(buffer);
+  if (const int refused = submit_to(backend_, write); refused < 0) {
+    keep(failed_write(write, refused));
     return release(buffer);
   }
   buffer.state = State::in_flight;
   ++in_flight_;
 }
 
-void StagingBuffers::release(Buffer& buffer) {
+void StagingBuffers::release(Buffer& buffer) noexcept {
   buffer = Buffer{.memory = buffer.memory};
   changed_.notify_all();
 }
@@ -240,9 +251,9 @@ void StagingBuffers::reap(Lock& lock) {
 }
 
 // Anything but the full length is an error, or progress that is carried on.
-void StagingBuffers::complete(const DeviceCompletion& completion) {
+void StagingBuffers::complete(const DeviceCompletion& completion) noexcept {
   if (completion.buffer == DeviceCompletion::kBroken) {
-    return give_up_in_flight(transfer_error(path_, {"write", 0, 0, completion.result}));
+    return give_up_in_flight({"write", 0, 0, completion.result});
   }
   TENSORSHELF_ASSERT(completion.buffer < buffers_.size());
   Buffer& buffer = buffers_[completion.buffer];
@@ -261,30 +272,33 @@ void StagingBuffers::complete(const DeviceCompletion& completion) {
     buffer.on_device_bytes += whole_pages;
     return submit(buffer);
   }
-  keep(write_error(buffer, completion.result));
+  keep(failed_write(rest_of(buffer), completion.result));
   release(buffer);
 }
 
 // Their ends can no longer be learned, so their memory is never used again.
-void StagingBuffers::give_up_in_flight(const Error& error) {
+void StagingBuffers::give_up_in_flight(const FailedTransfer& failed) noexcept {
   for (Buffer& buffer : buffers_) {
     if (buffer.state == State::in_flight) buffer.state = State::lost;
   }
   in_flight_ = 0;
-  keep(error);
+  keep(failed);
 }
 
-void StagingBuffers::keep(const Error& error) {
-  if (!failure_) failure_ = error;
+void StagingBuffers::keep(const FailedTransfer& failed) noexcept {
+  if (!failure_) failure_ = failed;
 }
 
 void StagingBuffers::throw_failure() const {
-  if (failure_) throw Error(*failure_);
+  if (failure_) throw transfer_error(path_, *failure_);
 }
 
-Error StagingBuffers::write_error(const Buffer& buffer, std::int64_t result) const {
-  return transfer_error(path_, {"write", buffer.at + buffer.on_device_bytes,
-                                buffer.used_bytes - buffer.on_device_bytes, result});
+DeviceWrite StagingBuffers::rest_of(const Buffer& buffer) const noexcept {
+  return {
+      .at = buffer.at + buffer.on_device_bytes,
+      .bytes = {buffer.memory + buffer.on_device_bytes, buffer.used_bytes - buffer.on_device_bytes},
+      .buffer = static_cast<unsigned>(&buffer - buffers_.data()),
+  };
 }
 
 // Closes and waits for every buffer that matches.

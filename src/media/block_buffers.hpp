@@ -12,7 +12,8 @@
 // is open, else once it is on the device). Writes to different bytes land in any order; order
 // between them is what barrier() is for (I1).
 // Errors: the first is kept and thrown by every later write(), wait() and check(): it cannot be
-// lost (I8). What was not yet submitted is then dropped.
+// lost (I8). What was not yet submitted is then dropped. It is kept as numbers, so that memory
+// which runs out just then can neither lose it nor leave a buffer that nobody submits.
 #pragma once
 
 #include <condition_variable>
@@ -24,10 +25,10 @@
 #include <string>
 #include <vector>
 
-#include <tensorshelf/error.hpp>
 #include <tensorshelf/medium.hpp>
 
 #include "media/block_backend.hpp"
+#include "media/block_os.hpp"
 
 namespace tensorshelf {
 
@@ -46,8 +47,8 @@ class StagingBuffers {
   // Returns when no buffer holds a byte of the range. Throws nothing: reads go on after a failure.
   void drain(std::uint64_t at, std::uint64_t size_bytes);
 
-  void check();                   // throws the kept failure, if any
-  void fail(const Error& error);  // keeps it, unless there is one already
+  void check();                                      // throws the kept failure, if any
+  void fail(const FailedTransfer& failed) noexcept;  // keeps it, unless there is one already
 
   // Writes zeros over new room, all of it waited for. While nothing else runs. Returns 0 or an
   // errno, which is not kept: failing to grow loses nothing.
@@ -79,15 +80,15 @@ class StagingBuffers {
   Buffer* least_recent_open();
   Buffer* find_free();
   void close(Buffer& buffer);
-  void submit(Buffer& buffer);
-  void release(Buffer& buffer);
+  void submit(Buffer& buffer) noexcept;
+  void release(Buffer& buffer) noexcept;
   void progress(Lock& lock);
   void reap(Lock& lock);
-  void complete(const DeviceCompletion& completion);
-  void give_up_in_flight(const Error& error);
-  void keep(const Error& error);
+  void complete(const DeviceCompletion& completion) noexcept;
+  void give_up_in_flight(const FailedTransfer& failed) noexcept;
+  void keep(const FailedTransfer& failed) noexcept;
   void throw_failure() const;
-  Error write_error(const Buffer& buffer, std::int64_t result) const;
+  DeviceWrite rest_of(const Buffer& buffer) const noexcept;  // not yet on the device
 
   template <class Match>
   void settle(Lock& lock, Match match);
@@ -106,7 +107,7 @@ class StagingBuffers {
   unsigned in_flight_ = 0;
   bool huge_pages_ = false;
   bool reaping_ = false;  // one thread is in backend_.complete(), without the lock
-  std::optional<Error> failure_;
+  std::optional<FailedTransfer> failure_;
 };
 
 }  // namespace tensorshelf

@@ -55,9 +55,9 @@ void sync(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) 
   const int result = backend.sync();
   if (result >= 0) return;
   // Whatever its number, a failed flush is no full disk: staged data may be gone with it (I8).
-  const Error error = transfer_error(growth.path, {"barrier (fdatasync)", 0, 0, result});
-  staging.fail(error);
-  throw Error(error);
+  const FailedTransfer failed{"barrier (fdatasync)", 0, 0, result};
+  staging.fail(failed);  // before its text, for which there may be no memory
+  throw transfer_error(growth.path, failed);
 }
 
 // Writes what is there once more: harmless, whatever it is, and then it has blocks.
@@ -98,7 +98,7 @@ void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& stag
   if (failed == 0) {
     try {
       return sync(growth, backend, staging);
-    } catch (const Error&) {
+    } catch (...) {
       set_length(growth.fd, growth.from_bytes);
       throw;
     }

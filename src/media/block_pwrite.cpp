@@ -1,11 +1,12 @@
 // The block backend without io_uring. A write that is begun waits in a queue; whoever asks for a
 // completion performs the oldest, outside the lock of the staging buffers, so that other threads
-// go on copying meanwhile.
+// go on copying meanwhile. The queue has room for every buffer from the start: submit() allocates
+// nothing.
 #include <unistd.h>
 
 #include <cerrno>
-#include <deque>
 #include <mutex>
+#include <vector>
 
 #include "base/check.hpp"
 #include "media/block_backend.hpp"
@@ -16,11 +17,13 @@ namespace {
 
 class PwriteBackend final : public BlockBackend {
  public:
-  explicit PwriteBackend(int fd) : fd_(fd) {}
+  PwriteBackend(int fd, unsigned buffers) : fd_(fd), queue_(buffers) {}
 
   int submit(const DeviceWrite& write) override {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(write);
+    TENSORSHELF_ASSERT(queued_ < queue_.size());  // a buffer is begun once at a time
+    queue_[(first_ + queued_) % queue_.size()] = write;
+    ++queued_;
     return 0;
   }
 
@@ -29,9 +32,10 @@ class PwriteBackend final : public BlockBackend {
     DeviceWrite write;
     {
       const std::lock_guard lock(mutex_);
-      TENSORSHELF_ASSERT(!queue_.empty());
-      write = queue_.front();
-      queue_.pop_front();
+      TENSORSHELF_ASSERT(queued_ > 0);
+      write = queue_[first_];
+      first_ = (first_ + 1) % queue_.size();
+      --queued_;
     }
     return DeviceCompletion{write.buffer, pwrite_once(fd_, write.at, write.bytes)};
   }
@@ -47,13 +51,15 @@ class PwriteBackend final : public BlockBackend {
  private:
   const int fd_;
   std::mutex mutex_;
-  std::deque<DeviceWrite> queue_;
+  std::vector<DeviceWrite> queue_;  // a ring
+  std::size_t first_ = 0;
+  std::size_t queued_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<BlockBackend> make_pwrite_backend(int fd) {
-  return std::make_unique<PwriteBackend>(fd);
+std::unique_ptr<BlockBackend> make_pwrite_backend(int fd, const StagingShape& shape) {
+  return std::make_unique<PwriteBackend>(fd, shape.buffers);
 }
 
 }  // namespace tensorshelf

@@ -135,7 +135,19 @@ class UringBackend final : public BlockBackend {
   }
   int sync() override { return sync_once(fd_); }
 
-  std::vector<std::string> notes() const override { return notes_; }
+  std::vector<std::string> notes() const override {
+    if (register_error_ == 0) return {};
+    if (register_error_ == -ENOMEM) {
+      return {
+          fmt::format("io_uring buffers not registered (ENOMEM: RLIMIT_MEMLOCK is {}, {} "
+                      "needed): each write pins its pages anew. Raise `ulimit -l`.",
+                      memlock_text(), size_text(shape_.memory.size()))};
+    }
+    return {
+        fmt::format("io_uring buffers not registered ({}): each write pins its pages "
+                    "anew. Use a kernel from 5.19 on.",
+                    std::generic_category().message(-register_error_))};
+  }
 
   void abandon() noexcept override {
     if (made_) ::close(ring_.ring_fd);
@@ -145,7 +157,7 @@ class UringBackend final : public BlockBackend {
  private:
   bool buffer_is_registered(const DeviceWrite& write) {
     if (registered_[write.buffer]) return true;
-    if (!may_register_ || write.bytes.size() < kRegisterFromBytes) return false;
+    if (register_error_ != 0 || write.bytes.size() < kRegisterFromBytes) return false;
     int result = table_made_ ? 0 : io_uring_register_buffers_sparse(&ring_, shape_.buffers);
     if (result == 0) {
       table_made_ = true;
@@ -157,15 +169,7 @@ class UringBackend final : public BlockBackend {
       result = io_uring_register_buffers_update_tag(&ring_, write.buffer, &range, &tag, 1);
     }
     if (result < 0) {
-      may_register_ = false;
-      notes_.push_back(
-          result == -ENOMEM
-              ? fmt::format("io_uring buffers not registered (ENOMEM: RLIMIT_MEMLOCK is {}, {} "
-                            "needed): each write pins its pages anew. Raise `ulimit -l`.",
-                            memlock_text(), size_text(shape_.memory.size()))
-              : fmt::format("io_uring buffers not registered ({}): each write pins its pages "
-                            "anew. Use a kernel from 5.19 on.",
-                            std::generic_category().message(-result)));
+      register_error_ = result;
       return false;
     }
     registered_[write.buffer] = true;
@@ -178,9 +182,8 @@ class UringBackend final : public BlockBackend {
   bool made_ = false;
   bool fixed_file_ = false;
   bool table_made_ = false;
-  bool may_register_ = true;
   std::vector<bool> registered_;
-  std::vector<std::string> notes_;
+  int register_error_ = 0;  // then no more are; its text waits, for submit() allocates nothing
   int broken_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <tensorshelf/error.hpp>
 #include <utility>
 
@@ -49,14 +50,15 @@ struct GuardedMedium::State {
                 "reopen the shelf; the committed version is intact and can be read", first_errno);
   }
 
-  // Runs what may fail for good.
+  // Runs what may fail for good: whatever is thrown may come after the medium was touched, and for
+  // a failed flush that could not even be told, memory having run out.
   template <class Action>
-  auto or_poison(std::string_view verb, Action action) {
+  auto or_poison(std::string_view verb, Action action, std::optional<Errc> harmless = {}) {
     refuse_if_failed();
     try {
       return action();
     } catch (const Error& error) {
-      poison(verb, error.what(), error.os_error());
+      if (error.code() != harmless) poison(verb, error.what(), error.os_error());
       throw;
     } catch (const std::exception& error) {
       poison(verb, error.what(), 0);
@@ -152,17 +154,9 @@ std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
     return now;
   }
   // Also where there is so much: whether it is room, the medium knows.
-  state_->refuse_if_failed();
-  const std::uint64_t grown = [&] {
-    try {
-      return state_->inner->reserve(size_bytes);
-    } catch (const Error& error) {
-      // A full medium lost nothing. Any other failure may be that of a flush.
-      if (error.code() != Errc::full)
-        state_->poison("growth failed", error.what(), error.os_error());
-      throw;
-    }
-  }();
+  const std::uint64_t grown = state_->or_poison(
+      "growth failed", [&] { return state_->inner->reserve(size_bytes); },
+      Errc::full);  // a full medium lost nothing
   TENSORSHELF_ASSERT(grown >= size_bytes);
   state_->size.store(grown, std::memory_order_relaxed);
   return grown;
