@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <filesystem>
@@ -37,7 +38,7 @@ Bytes value(std::uint64_t serial) {
 
 // Where a play steps in between the store and its medium.
 struct Hooks {
-  std::function<void()> barrier, write, reserve;
+  std::function<void()> barrier, write, reserve, look;  // look: a read, or a view
 };
 
 // Before what the hooks refer to goes.
@@ -66,8 +67,14 @@ class HookedMedium final : public Medium {
     medium_.barrier();
   }
   void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
-  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_.read(at, bytes); }
-  std::span<const std::byte> view(const Extent& extent) override { return medium_.view(extent); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (hooks_->look) hooks_->look();
+    medium_.read(at, bytes);
+  }
+  std::span<const std::byte> view(const Extent& extent) override {
+    if (hooks_->look) hooks_->look();
+    return medium_.view(extent);
+  }
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     if (size_bytes != 0 && hooks_->reserve) hooks_->reserve();
     return medium_.reserve(size_bytes);
@@ -181,6 +188,62 @@ std::string growth_waits_for_writers() {
   return read(*stage.a) == value(2) && stage.shelf->find("large") ? "" : "growth lost something";
 }
 
+// Where the tensor's committed value lies on the disk.
+std::uint64_t place_of(const Disk& disk, const Bytes& bytes) {
+  const auto all = disk.bytes();
+  const auto there = std::search(all.begin(), all.end(), bytes.begin(), bytes.begin() + 64);
+  if (there == all.end()) throw std::runtime_error("the value is not on the disk");
+  return static_cast<std::uint64_t>(there - all.begin());
+}
+
+// A chunk rots after it was read and found good; a part of it is assigned.
+std::string rot_stays_rot() {
+  Stage stage;
+  read(*stage.a);
+  const std::uint64_t at = place_of(stage.disk, value(1)) + 1000;
+  const std::array flipped = {stage.disk.bytes()[at] ^ std::byte{4}};
+  stage.disk.write(at, flipped);
+  try {
+    stage.a->write(Bytes(8));
+    stage.shelf->persist(2);
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+    return "";
+  }
+  stage.open();
+  return stage.shelf->verify().damage.empty() ? "rot became part of a version that verifies" : "";
+}
+
+// While one thread waits for the medium, others look up names; callbacks hold nothing.
+std::string names_do_not_wait_for_reads() {
+  Stage stage;
+  std::optional<Waiter> other;
+  const ResetHooks reset(*stage.hooks);
+  bool waited = false;
+  stage.hooks->look = [&] {
+    if (other) return;
+    other.emplace([&] { static_cast<void>(stage.shelf->find("a")); });
+    waited = other->waits();
+  };
+  read(*stage.a);
+  other->join();
+  return waited ? "looking up a name waits for another thread's read" : "";
+}
+
+std::string callbacks_hold_nothing() {
+  Stage stage;
+  std::optional<Waiter> other;
+  bool waited = false;
+  static_cast<void>(stage.shelf->verify([&](std::uint64_t, std::uint64_t) {
+    if (other) return;
+    stage.a->write(value(2));
+    other.emplace([&] { stage.shelf->persist(2); });
+    waited = other->waits();
+  }));
+  other->join();
+  return waited ? "a commit waits for a callback to return" : "";
+}
+
 // A shelf in a file of its own; the folder goes with it.
 class Folder {
  public:
@@ -258,6 +321,9 @@ const std::vector<Scenario>& scenarios() {
       {"second-writer", "I10", one_writer_at_a_time},
       {"forked-child", "I10", child_leaves_the_lock},
       {"growth", "-", growth_waits_for_writers},
+      {"rot-merge", "-", rot_stays_rot},
+      {"names-beside-read", "-", names_do_not_wait_for_reads},
+      {"callback", "-", callbacks_hold_nothing},
   };
   return table;
 }

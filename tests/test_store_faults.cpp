@@ -1,6 +1,7 @@
 // The store on media that fail: each device write, word and flush of a growth and of a commit in
 // turn. The call says so (Errc::io), nothing is tried again, no commit follows (I8), the committed
 // version stays readable, and opening again gives it whole.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,6 +56,19 @@ Bytes value(const Shelf& shelf, const char* name, bool committed = false) {
   Bytes bytes(tensor.info().size_bytes);
   committed ? tensor.read_committed(bytes) : tensor.read(bytes);
   return bytes;
+}
+
+// As dd would do it behind the shelf's back: in the file, where those bytes lie.
+void flip_stored_bit(const std::filesystem::path& path, const Bytes& value, std::size_t offset) {
+  const std::string file = scratch::contents(path);
+  const std::string head(reinterpret_cast<const char*>(value.data() + offset), 64);
+  const std::size_t at = file.find(head);
+  REQUIRE(at != std::string::npos);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const char flipped = static_cast<char>(file[at] ^ 1);
+  REQUIRE(::pwrite(fd, &flipped, 1, static_cast<off_t>(at)) == 1);
+  REQUIRE(::fsync(fd) == 0);
+  ::close(fd);
 }
 
 // A shelf on a block medium whose backend can be told to fail, at version 1.
@@ -182,6 +196,64 @@ TEST_CASE("each device write, word and flush of a commit that fails") {
     if (met) rig.check_failed(&rig.second);
     if (!met) REQUIRE(nth >= (kind == Kind::write ? 3 : 2));
   }
+}
+
+// "The next call": of those that change the shelf, whichever it is, and before it does anything.
+TEST_CASE("a commit that fails in the background is told by the next call, once") {
+  Rig rig(true);
+  TensorRef w = rig.shelf->find("w").value();
+  w.write(rig.second);
+  rig.tap->sync = [](int) { return -EIO; };
+  const auto commit = rig.shelf->persist_async(2);
+  commit.wait();
+  REQUIRE((value(*rig.shelf, "w", true) == rig.first));  // reading goes on, and is not told
+  SECTION("assigning") {
+    REQUIRE(code_of([&] { w.write(rig.second); }) == Errc::io);
+    REQUIRE(code_of([&] { w.write(rig.second); }) == Errc::failed);
+  }
+  SECTION("creating") {
+    REQUIRE(code_of([&] { make(*rig.shelf, "x", 10); }) == Errc::io);
+    REQUIRE(code_of([&] { make(*rig.shelf, "x", 10); }) == Errc::failed);
+    REQUIRE_FALSE(rig.shelf->find("x"));
+  }
+  SECTION("erasing") {
+    REQUIRE(code_of([&] { rig.shelf->erase("w"); }) == Errc::io);
+    REQUIRE(code_of([&] { rig.shelf->erase("w"); }) == Errc::failed);
+    REQUIRE(rig.shelf->find("w"));
+  }
+  SECTION("persisting") {
+    REQUIRE(code_of([&] { rig.shelf->persist(3); }) == Errc::io);
+    REQUIRE(code_of([&] { rig.shelf->persist(3); }) == Errc::failed);
+  }
+  SECTION("persisting in the background") {
+    REQUIRE(code_of([&] { rig.shelf->persist_async(3); }) == Errc::io);
+    REQUIRE(code_of([&] { rig.shelf->persist_async(3); }) == Errc::failed);
+  }
+  SECTION("closing") {
+    REQUIRE(code_of([&] { rig.shelf->close(); }) == Errc::io);
+    REQUIRE(rig.shelf->closed());
+    rig.shelf->close();
+    *rig.tap = Tap{};
+    return;
+  }
+  rig.check_failed(&rig.second);
+}
+
+// Nothing is wrong with the medium: what was assigned stays, and the next commit has it.
+TEST_CASE("a commit in the background that stumbles over rot is told by the next call") {
+  Folder folder;
+  auto shelf = Shelf::open(folder.file());
+  TensorRef w = make(shelf, "w", kSize);
+  w.write(random_bytes(kSize, 1));
+  shelf.persist(1);
+  flip_stored_bit(folder.file(), random_bytes(kSize, 1), 2 * kMiB);
+  w.write(random_bytes(10, 2));
+  const auto commit = shelf.persist_async(2);
+  REQUIRE(code_of([&] { commit.get(); }) == Errc::corrupt);
+  REQUIRE(code_of([&] { w.write(random_bytes(10, 3)); }) == Errc::corrupt);  // the next call
+  w.write(random_bytes(kSize, 4));                                           // which heals it
+  REQUIRE(shelf.persist(2).version == 2);
+  REQUIRE((value(shelf, "w", true) == random_bytes(kSize, 4)));
 }
 
 TEST_CASE("a flush that fails while a mapped shelf grows") {

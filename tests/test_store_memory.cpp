@@ -51,6 +51,7 @@ struct Call {
   std::function<void(Shelf&)> stage;  // what goes before it
   std::function<void(Shelf&)> make;
   bool commits = false;  // may leave the shelf unable to commit again
+  bool reopens = false;  // between the two: nothing is known of the slots, no list has room
 };
 
 void populate(Shelf& shelf) {
@@ -117,6 +118,12 @@ const std::vector<Call>& calls() {
          shelf.persist(4);
        },
        true},
+      {"persist right after an open", nothing,
+       [](Shelf& shelf) {
+         shelf.find("a")->write(pattern(100, 9), kMiB - 50);
+         shelf.persist(4);
+       },
+       true, true},
       {"persist_async", change_much, [](Shelf& shelf) { shelf.persist_async(4).get(); }, true},
   };
   return table;
@@ -170,6 +177,9 @@ struct Scene {
   Scene(const Call& call, bool mapped) : bench(64 * kMiB, mapped), shelf(bench.open()) {
     populate(shelf);
     call.stage(shelf);
+    if (!call.reopens) return;
+    shelf.close();
+    shelf = bench.open();
   }
 };
 

@@ -38,7 +38,8 @@ struct Ticket {
 };
 
 // Thread-safety: write, wait, read and view may run in many threads at once, on bytes that do not
-// overlap; barrier and store_word belong to the one committing thread; reserve excludes all others.
+// overlap; barrier and store_word belong to the one committing thread; reserve excludes all of
+// these but read and view, which may go on beside it on what was there before.
 // Errors: Errc::io, with the errno. After one of a write, wait, barrier or store_word, the medium's
 // guard refuses every later one with Errc::failed (I8); read and view go on.
 class Medium {
@@ -66,8 +67,9 @@ class Medium {
   // Fills `bytes` from `at`, any alignment. Sees every write that returned before.
   virtual void read(std::uint64_t at, std::span<std::byte> bytes) = 0;
 
-  // The bytes in place, or empty when the medium is not mapped. Valid while the medium lives, also
-  // across reserve(): a medium that grows keeps its addresses.
+  // The bytes in place, or empty where the medium is not mapped or cannot show these in place (then
+  // read() tells more). Valid while the medium lives, also across reserve(): a medium that grows
+  // keeps its addresses.
   virtual std::span<const std::byte> view(const Extent& extent) = 0;
 
   // Makes room for at least `size_bytes` and returns the size there is now, in bytes. New room

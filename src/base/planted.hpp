@@ -37,6 +37,9 @@ enum class Bug {
   directory_not_linked,     // a changed page is written, and nobody names it
   copy_forward_left_out,    // a partial update loses the chunks that it does not touch
   merge_left_out,           // a partial update loses the rest of its chunk
+  merge_not_verified,       // a partial update gives what rotted in its chunk a checksum of its own
+  names_held_by_reads,      // a read holds the lock under which names are looked up
+  callback_while_locked,    // a callback runs while the shelf is locked
   inactive_slot_trusted,    // after an open, a partial update builds on bytes of unknown age
   dirty_bit_lost,           // a tensor written a second time is left out of the commit
   stale_chunks_forgotten,   // a commit forgets in which chunks the slots differ now

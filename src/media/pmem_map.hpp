@@ -2,6 +2,7 @@
 // so that what was mapped never moves. Only pmem.cpp uses it, and only in builds with libpmem2.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -54,7 +55,7 @@ class PmemMap {
   pmem2_vm_reservation* reservation_ = nullptr;
   std::vector<pmem2_map*> segments_;
   std::byte* base_ = nullptr;
-  std::uint64_t size_bytes_ = 0;
+  std::atomic<std::uint64_t> size_bytes_ = 0;  // grows while others look at what was there
   std::uint64_t address_bytes_ = 0;
   Granularity granularity_ = Granularity::cache_line;
   void (*flush_)(const void*, std::size_t) = nullptr;

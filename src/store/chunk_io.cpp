@@ -2,7 +2,10 @@
 
 #include <memory>
 
+#include <tensorshelf/error.hpp>
+
 #include "base/copy_hash.hpp"
+#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 
@@ -24,8 +27,14 @@ std::span<const std::byte> fetch_chunks(Medium& medium, const StoredTensor& tens
 
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                   unsigned slot, std::uint64_t chunk) {
-  const auto bytes = fetch_chunks(medium, tensor, slot, chunk, 1, chunk_scratch());
-  return hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == tensor.sums[slot][chunk];
+  try {
+    const auto bytes = fetch_chunks(medium, tensor, slot, chunk, 1, chunk_scratch());
+    return hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) ==
+           tensor.sums[slot][chunk];
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    return false;
+  }
 }
 
 }  // namespace tensorshelf

@@ -11,12 +11,12 @@
 
 namespace tensorshelf {
 
-// True when the chunk in that slot is as it was written. Reads it from the medium.
+// True when the chunk in that slot can be read and is as it was written. Reads it from the medium.
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                   unsigned slot, std::uint64_t chunk);
 
-// `count` neighbouring chunks, unchecked: in place where the medium is mapped, else read into
-// `scratch`, which is large enough for them.
+// `count` neighbouring chunks, unchecked: in place where the medium has them so, else read into
+// `scratch`, which is large enough for them. Throws what Medium::read() throws.
 std::span<const std::byte> fetch_chunks(Medium& medium, const StoredTensor& tensor, unsigned slot,
                                         std::uint64_t chunk, std::uint64_t count,
                                         std::span<std::byte> scratch);

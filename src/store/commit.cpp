@@ -44,7 +44,6 @@ using format::Root;
 Commit Store::persist(std::optional<std::uint64_t> step) {
   check_writable();
   const ClosedGate closed(*gate_);
-  rethrow_background_error();
   check_writable();
   return commit(step);
 }
@@ -54,7 +53,6 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
   gate_->close();  // here, and opened by the committing thread
   bool handed_over = false;
   try {
-    rethrow_background_error();
     check_writable();
     std::packaged_task<Commit()> task([this, step] {
       OpenGateAtExit open_gate(*gate_);
@@ -63,6 +61,7 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
       } catch (...) {
         std::lock_guard lock(failure_mutex_);
         background_error_ = std::current_exception();
+        background_failed_ = true;
         throw;
       }
     });
@@ -235,8 +234,9 @@ void Store::seal(const Root& root) {
   words_[home].fill(root.word);
 }
 
+// Tensor by tensor, and then the root: no lock that others look things up under is held while a
+// tensor that is being read is waited for.
 void Store::publish(const Tensors& dirty, const Root& root) {
-  std::unique_lock structure_lock(structure_);
   const std::uint64_t version = format::word_version(root.word);
   for (const auto& tensor : dirty) {
     std::lock_guard lock(tensor->mutex);
@@ -249,13 +249,20 @@ void Store::publish(const Tensors& dirty, const Root& root) {
     tensor->written.clear();
     if (first) tensor->stale.fill();  // the other slot holds nothing of ours
   }
-  root_ = root;
   committed_pages_ = manifest_.page_count();
-  for (const auto& tensor : std::exchange(dropped_, {})) {
+  Tensors dropped;
+  {
+    std::lock_guard lock(structure_);
+    root_ = root;
+    version_ = version;
+    dropped.swap(dropped_);
+  }
+  for (const auto& tensor : dropped) {
     std::lock_guard lock(tensor->mutex);
     release(tensor);
   }
   collect_graveyard();
+  note_space();
   release_replaced_pages();  // last: of all here it alone may throw
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "base/check.hpp"
@@ -12,6 +13,7 @@
 #include "base/planted.hpp"
 #include "store/chunk_io.hpp"
 #include "store/store.hpp"
+#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -103,13 +105,19 @@ void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
   tensor.missing.erase(chunk);
 }
 
-// A chunk of which only a part is new: the rest is its present value.
+// A chunk of which only a part is new: the rest is its present value. That gets a checksum of its
+// own now, so it is looked at whatever was verified before: rot must not be made good.
 void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                         std::uint64_t offset) {
   const auto whole = chunk_scratch().first(tensor.chunk_bytes(chunk));
   if (const auto slot = slot_of(tensor, chunk, false); slot && !planted(Bug::merge_left_out)) {
-    const auto now = checked_chunk(tensor, *slot, chunk, whole);
+    const auto now = fetch_chunk(tensor, *slot, chunk, whole);
     if (now.data() != whole.data()) std::memcpy(whole.data(), now.data(), now.size());
+    ++counters_.verified;
+    const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
+    if (hash_bytes(whole, seed) != tensor.sums[*slot][chunk] && !planted(Bug::merge_not_verified)) {
+      throw_damaged(tensor, *slot, chunk);
+    }
   } else {
     std::memset(whole.data(), 0, whole.size());
   }
@@ -145,7 +153,18 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
 void Store::copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
                          std::span<std::byte> scratch) {
   const unsigned from = *tensor.committed;
-  const auto bytes = fetch_chunks(*medium_, tensor, from, first, count, scratch);
+  std::span<const std::byte> bytes;
+  try {
+    bytes = count == 1 ? fetch_chunk(tensor, from, first, scratch)
+                       : fetch_chunks(*medium_, tensor, from, first, count, scratch);
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    const std::uint64_t end = first + count;  // then one by one, to name the one that it is
+    for (std::uint64_t chunk = first; chunk < end; ++chunk) {
+      copy_forward(tensor, chunk, 1, scratch);
+    }
+    return;
+  }
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const std::uint64_t size = tensor.chunk_bytes(chunk);
     const std::uint64_t expected = tensor.sums[from][chunk];
@@ -162,8 +181,9 @@ void Store::copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_
 // last current. A run of them is read at once, which is what drives are fast at.
 void Store::complete(StoredTensor& tensor) {
   if (tensor.missing.empty() || planted(Bug::copy_forward_left_out)) return;
-  std::unique_ptr<std::byte[]> scratch;
   const std::uint64_t chunks = tensor.layout.chunk_count();
+  const std::uint64_t most = promises_.mapped ? 1 : std::min(chunks, kForwardChunks);
+  std::unique_ptr<std::byte[]> run;
   for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
     if (!tensor.missing.contains(chunk)) continue;
     if (!tensor.committed) {
@@ -171,11 +191,10 @@ void Store::complete(StoredTensor& tensor) {
       continue;
     }
     std::uint64_t end = chunk + 1;
-    while (end < chunks && end - chunk < kForwardChunks && tensor.missing.contains(end)) ++end;
-    const std::uint64_t room =
-        promises_.mapped ? 0 : std::min(chunks, kForwardChunks) * kChunkBytes;
-    if (!scratch && room > 0) scratch.reset(new std::byte[room]);
-    copy_forward(tensor, chunk, end - chunk, {scratch.get(), room});
+    while (end < chunks && end - chunk < most && tensor.missing.contains(end)) ++end;
+    if (most > 1 && !run) run.reset(new std::byte[most * kChunkBytes]);
+    const auto scratch = run ? std::span(run.get(), most * kChunkBytes) : chunk_scratch();
+    copy_forward(tensor, chunk, end - chunk, scratch);
     chunk = end - 1;
   }
 }
@@ -188,7 +207,7 @@ std::optional<unsigned> Store::slot_of(const StoredTensor& tensor, std::uint64_t
 }
 
 void Store::throw_if_overtaken() {
-  const std::uint64_t version = format::word_version(root_.word);
+  const std::uint64_t version = version_;
   if (writable_ || planted(Bug::overtaken_not_noticed)) return;
   if (newest_version(*medium_, seeds_) <= version) return;
   throw Error(
@@ -197,31 +216,40 @@ void Store::throw_if_overtaken() {
       "Open it again to read the newest version.");
 }
 
-void Store::throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk) {
+void Store::throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                          const std::string& how, int os_error) {
   throw_if_overtaken();
   throw Error(
       Errc::corrupt,
-      fmt::format("'{}' v{} slot {}: chunk {} fails its XXH3 checksum; the other tensors of "
-                  "version {} can be read",
-                  tensor.layout.name, tensor.version, slot == 0 ? 'A' : 'B', chunk,
-                  format::word_version(root_.word)),
-      "verify() lists all damage; assigning the whole tensor heals it.");
+      fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
+                  tensor.layout.name, tensor.version, slot == 0 ? 'A' : 'B', chunk, how,
+                  version_.load()),
+      "verify() lists all damage; assigning the whole tensor heals it.", os_error);
+}
+
+std::span<const std::byte> Store::fetch_chunk(const StoredTensor& tensor, unsigned slot,
+                                              std::uint64_t chunk, std::span<std::byte> scratch) {
+  try {
+    if (writable_ || planted(Bug::reader_trusts_slot)) {
+      return fetch_chunks(*medium_, tensor, slot, chunk, 1, scratch);
+    }
+    // A writer elsewhere may reuse the slot: what is checked must be what is returned.
+    const auto copy = scratch.first(tensor.chunk_bytes(chunk));
+    medium_->read(tensor.chunk_at(slot, chunk), copy);
+    return copy;
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    throw_damaged(tensor, slot, chunk, fmt::format("cannot be read ({})", error.what()),
+                  error.os_error());
+  }
 }
 
 std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned slot,
                                                 std::uint64_t chunk, std::span<std::byte> scratch) {
-  std::span<const std::byte> bytes;
-  if (writable_ || planted(Bug::reader_trusts_slot)) {
-    bytes = fetch_chunks(*medium_, tensor, slot, chunk, 1, scratch);
-    if (promises_.mapped && tensor.verified[slot].contains(chunk)) return bytes;
-  } else {  // a writer elsewhere may reuse the slot: what was checked must be what is returned
-    const auto copy = scratch.first(tensor.chunk_bytes(chunk));
-    medium_->read(tensor.chunk_at(slot, chunk), copy);
-    bytes = copy;
-  }
-  const bool trusted =
-      verify_ == Verify::never && writable_;  // a reader's bytes may be overwritten
-  if (trusted || planted(Bug::chunk_checksum_ignored)) return bytes;
+  const auto bytes = fetch_chunk(tensor, slot, chunk, scratch);
+  const bool ours = writable_ || planted(Bug::reader_trusts_slot);  // no one else writes there
+  if (ours && promises_.mapped && tensor.verified[slot].contains(chunk)) return bytes;
+  if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return bytes;
   ++counters_.verified;
   if (hash_bytes(bytes, seeds_.chunk(tensor.layout.tensor_id, chunk)) != tensor.sums[slot][chunk]) {
     if (verify_ != Verify::never) throw_damaged(tensor, slot, chunk);
@@ -260,18 +288,16 @@ void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::u
 void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
                  bool committed) {
   check_range(tensor, offset, bytes.size());
-  check_usable();  // before the lock: in a child nobody would ever unlock it
-  std::shared_lock structure_lock(structure_);
-  check_usable();
+  const Use use(*this);
+  std::unique_lock names(structure_, std::defer_lock);
+  if (planted(Bug::names_held_by_reads)) names.lock();
   std::lock_guard lock(tensor.mutex);
   if (!committed) check_there(tensor);
   read_locked(tensor, bytes, offset, committed);
 }
 
 Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, bool committed) {
-  check_usable();  // before the lock: in a child nobody would ever unlock it
-  std::shared_lock structure_lock(structure_);
-  check_usable();
+  const Use use(*this);
   std::lock_guard lock(tensor->mutex);
   if (!committed) check_there(*tensor);
   const std::uint64_t size = tensor->layout.size_bytes;

@@ -26,17 +26,22 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
       seeds_(opened_.shelf_id),
       writable_(options.mode != Mode::read && opened_.writes_allowed),
       root_(opened_.root),
+      version_(opened_.version),
       words_(opened_.words),
       manifest_(std::move(opened_.manifest)),
       next_tensor_id_(root_.next_tensor_id),
       committed_pages_(manifest_.page_count()) {
-  for (auto& tensor : opened_.tensors) tensors_.emplace(tensor->layout.name, tensor);
+  for (auto& tensor : opened_.tensors) {
+    tensor_bytes_ += tensor->layout.size_bytes;
+    tensors_.emplace(tensor->layout.name, tensor);
+  }
   opened_.tensors.clear();
   if (writable_) {
     if (planted(Bug::free_space_forgets_root)) opened_.used.clear();
     heap_.emplace(*medium_, root_.capacity_bytes, std::exchange(opened_.used, {}));
     reserve_pages_for(0);
   }
+  note_space();
 }
 
 Store::~Store() {
@@ -58,8 +63,16 @@ void Store::check_usable() const {
   }
 }
 
-void Store::check_writable() const {
+void Store::begin_use() {
+  check_usable();  // in a child nobody would ever leave
+  if (uses_.enter()) return;
+  check_usable();  // says that it is closed
+  TENSORSHELF_ASSERT(false);
+}
+
+void Store::check_writable() {
   check_usable();
+  check_background();
   if (!writable_) {
     throw Error(Errc::read_only,
                 opened_.writes_allowed
@@ -72,8 +85,7 @@ void Store::check_writable() const {
     std::lock_guard lock(failure_mutex_);
     throw Error(Errc::failed,
                 fmt::format("{} can commit no more after a failure: {}", path_, failure_),
-                fmt::format("Close it and open it again: version {} is safe.",
-                            format::word_version(root_.word)));
+                fmt::format("Close it and open it again: version {} is safe.", version_.load()));
   }
 }
 
@@ -145,7 +157,6 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
   }
   std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
   if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_);
-  std::unique_lock lock(structure_);
   check_writable();
   const auto old = tensors_.find(name);
   if (!replace && old != tensors_.end()) {
@@ -171,24 +182,29 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
   return add(std::move(layout));
 }
 
-// All that can throw comes before the manifest and the lists change together.
+// All that can throw comes before the manifest and the lists change together. The medium may grow
+// in place(): names can be looked up meanwhile.
 std::shared_ptr<StoredTensor> Store::add(format::TensorLayout layout) {
   collect_graveyard();
   make_room_in_lists();
-  const auto node = tensors_.try_emplace(layout.name).first;
-  std::shared_ptr<StoredTensor> tensor;
-  try {
-    tensor = place(std::move(layout));
-  } catch (...) {
-    if (!node->second) tensors_.erase(node);
-    throw;
-  }
+  decltype(tensors_) made;
+  made.try_emplace(layout.name);
+  const auto tensor = place(std::move(layout));
   ++next_tensor_id_;
-  if (node->second) drop(node->second);
-  node->second = tensor;
   tensor->missing.fill();
   tensor->dirty = true;  // zeros, or what is written in their place, belong to the next version
   dirty_.push_back(tensor);
+  made.begin()->second = tensor;
+  note_space();
+  std::lock_guard lock(structure_);
+  tensor_bytes_ += tensor->layout.size_bytes;
+  if (const auto old = tensors_.find(tensor->layout.name); old != tensors_.end()) {
+    tensor_bytes_ -= old->second->layout.size_bytes;
+    drop(old->second);
+    old->second = tensor;
+  } else {
+    tensors_.insert(made.extract(made.begin()));
+  }
   return tensor;
 }
 
@@ -202,7 +218,6 @@ void Store::make_room_in_lists() {
 void Store::erase(std::string_view name) {
   check_writable();
   const ClosedGate closed(*gate_);
-  std::unique_lock lock(structure_);
   check_writable();
   const auto there = tensors_.find(name);
   if (there == tensors_.end()) {
@@ -210,8 +225,13 @@ void Store::erase(std::string_view name) {
                 "names() lists what there is.");
   }
   make_room_in_lists();
-  drop(there->second);
-  tensors_.erase(there);
+  {
+    std::lock_guard lock(structure_);
+    tensor_bytes_ -= there->second->layout.size_bytes;
+    drop(there->second);
+    tensors_.erase(there);
+  }
+  note_space();
 }
 
 // Out of the next version. What the committed root still names is freed by its flip, not before.
@@ -244,6 +264,13 @@ bool Store::release_slots(const StoredTensor& tensor) noexcept {
   return true;
 }
 
+// For those who ask, while the heap itself belongs to whoever closed the gate.
+void Store::note_space() {
+  std::lock_guard lock(structure_);
+  capacity_bytes_ = heap_ ? heap_->capacity_bytes() : root_.capacity_bytes;
+  free_bytes_ = heap_ ? heap_->free_bytes() : 0;
+}
+
 void Store::collect_graveyard() noexcept {
   std::erase_if(graveyard_, [this](const auto& tensor) {
     std::lock_guard lock(tensor->mutex);
@@ -253,7 +280,7 @@ void Store::collect_graveyard() noexcept {
 
 std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
   check_usable();
-  std::shared_lock lock(structure_);
+  std::lock_guard lock(structure_);
   check_usable();
   const auto there = tensors_.find(name);
   return there == tensors_.end() ? nullptr : there->second;
@@ -261,7 +288,7 @@ std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
 
 std::vector<std::string> Store::names() const {
   check_usable();
-  std::shared_lock lock(structure_);
+  std::lock_guard lock(structure_);
   check_usable();
   std::vector<std::string> names;
   names.reserve(tensors_.size());
@@ -284,48 +311,62 @@ TensorInfo Store::info(const StoredTensor& tensor) const {
 
 // ---- the whole shelf ----------------------------------------------------------------------------
 
+// Chunk by chunk: commits go on in between, and a tensor that they flip is from there on looked at
+// as it is then. The callback is called with nothing held: it may use the shelf, or close it.
 VerifyReport Store::verify(const Progress& progress) {
-  check_usable();
-  std::shared_lock lock(structure_);
-  check_usable();
-  Tensors committed = dropped_;
-  for (const auto& [name, tensor] : tensors_) committed.push_back(tensor);
   VerifyReport report;
-  report.version = format::word_version(root_.word);
+  Tensors committed;
+  {
+    const Use use(*this);
+    std::lock_guard lock(structure_);
+    committed = dropped_;
+    for (const auto& [name, tensor] : tensors_) committed.push_back(tensor);
+    report.version = version_;
+  }
   std::uint64_t total = 0;
   for (const auto& tensor : committed) total += tensor->layout.size_bytes;
   std::uint64_t done = 0;
   for (const auto& tensor : committed) {
-    std::unique_lock tensor_lock(tensor->mutex);
-    if (!tensor->committed) continue;
-    ++report.tensors;
-    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      const unsigned slot = *tensor->committed;
-      const std::uint64_t size = tensor->chunk_bytes(chunk);
-      ++report.chunks;
-      ++counters_.verified;
-      report.bytes += size;
-      if (!chunk_intact(*medium_, seeds_, *tensor, slot, chunk)) {
-        tensor->verified[slot].erase(chunk);
-        report.damage.push_back({tensor->layout.name,
-                                 tensor->version,
-                                 slot,
-                                 chunk,
-                                 {tensor->chunk_at(slot, chunk), size}});
-      }
-      done += size;
-      tensor_lock.unlock();  // a writer of this tensor need not wait for all of it
+    const std::uint64_t chunks = tensor->layout.chunk_count();
+    for (std::uint64_t chunk = 0; chunk == 0 || chunk < chunks; ++chunk) {
+      if (!verify_chunk(*tensor, chunk, report)) break;
+      if (chunks == 0) break;
+      done += tensor->chunk_bytes(chunk);
+      std::unique_lock names(structure_, std::defer_lock);
+      if (planted(Bug::callback_while_locked)) names.lock();
       if (progress) progress(done, total);
-      tensor_lock.lock();
     }
   }
-  if (!report.damage.empty()) throw_if_overtaken();
+  if (!report.damage.empty()) {
+    const Use use(*this);
+    throw_if_overtaken();
+  }
   return report;
+}
+
+// False where nothing of the tensor is committed (any more). Chunk 0 counts the tensor, also where
+// it has no bytes.
+bool Store::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report) {
+  const Use use(*this);
+  std::lock_guard lock(tensor.mutex);
+  if (!tensor.committed) return false;
+  report.tensors += chunk == 0;
+  if (chunk >= tensor.layout.chunk_count()) return true;
+  const unsigned slot = *tensor.committed;
+  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  ++report.chunks;
+  ++counters_.verified;
+  report.bytes += size;
+  if (chunk_intact(*medium_, seeds_, tensor, slot, chunk)) return true;
+  tensor.verified[slot].erase(chunk);
+  report.damage.push_back(
+      {tensor.layout.name, tensor.version, slot, chunk, {tensor.chunk_at(slot, chunk), size}});
+  return true;
 }
 
 ShelfInfo Store::info() const {
   check_usable();
-  std::shared_lock lock(structure_);
+  std::lock_guard lock(structure_);
   check_usable();
   ShelfInfo info;
   info.path = path_;
@@ -334,9 +375,9 @@ ShelfInfo Store::info() const {
   if (root_.step != format::kNoStep) info.step = root_.step;
   info.incarnation = opened_.incarnation;
   info.tensors = tensors_.size();
-  for (const auto& [name, tensor] : tensors_) info.tensor_bytes += tensor->layout.size_bytes;
-  info.capacity_bytes = heap_ ? heap_->capacity_bytes() : root_.capacity_bytes;
-  info.free_bytes = heap_ ? heap_->free_bytes() : 0;
+  info.tensor_bytes = tensor_bytes_;
+  info.capacity_bytes = capacity_bytes_;
+  info.free_bytes = free_bytes_;
   info.writable = writable_;
   info.promises = promises_;
   info.recovery = opened_.report;
@@ -345,7 +386,7 @@ ShelfInfo Store::info() const {
 
 Stats Store::stats() const {
   check_usable();
-  std::shared_lock lock(structure_);
+  std::lock_guard lock(structure_);
   check_usable();
   const MediumCounters medium = medium_->counters();
   Stats stats;
@@ -362,8 +403,10 @@ Stats Store::stats() const {
   return stats;
 }
 
-void Store::rethrow_background_error() {
+void Store::check_background() {
+  if (!background_failed_) return;
   std::unique_lock lock(failure_mutex_);
+  background_failed_ = false;
   if (auto error = std::exchange(background_error_, nullptr)) {
     lock.unlock();
     std::rethrow_exception(error);
@@ -382,12 +425,13 @@ void Store::close() {
   }
   {
     const ClosedGate closed(*gate_);  // waits for writers and a commit in flight
-    std::unique_lock lock(structure_);
     closed_ = true;
+    uses_.close();  // and for those who read
+    std::lock_guard lock(structure_);
     heap_.reset();
     medium_.reset();
   }
-  rethrow_background_error();
+  check_background();
 }
 
 }  // namespace tensorshelf

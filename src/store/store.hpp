@@ -1,8 +1,10 @@
 // The store behind Shelf: order. It stages into slots that no retained root names (I3), and hands
 // the whole to commit.cpp, the only place that writes a root.
 //
-// Locks, always taken in this order: gate_ (writers or one commit), structure_ (names, manifest,
-// heap), dirty_mutex_, a tensor's mutex.
+// Locks, always taken in this order: gate_ (writers or one commit), structure_ (what may be looked
+// up: names, the committed root, sizes), dirty_mutex_, a tensor's mutex. The closed gate alone
+// guards manifest, heap and the lists of what was replaced. Only a tensor's mutex is held across
+// I/O.
 #pragma once
 
 #include <array>
@@ -13,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,12 +24,14 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "media/media.hpp"
+#include "store/fair_mutex.hpp"
 #include "store/fork_guard.hpp"
 #include "store/gate.hpp"
 #include "store/heap.hpp"
 #include "store/manifest.hpp"
 #include "store/recover.hpp"
 #include "store/tensor.hpp"
+#include "store/use_count.hpp"
 
 namespace tensorshelf {
 
@@ -60,17 +63,30 @@ class Store : public std::enable_shared_from_this<Store> {
 
  private:
   struct Pin;
+  class Use {  // a call that reads without passing the gate: close() waits for it
+   public:
+    explicit Use(Store& store) : store_(store) { store_.begin_use(); }
+    ~Use() { store_.uses_.leave(); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    Store& store_;
+  };
 
   // store.cpp: structure
-  void check_usable() const;    // not closed, not in a forked child
-  void check_writable() const;  // and neither read-only nor failed
+  void check_usable() const;  // not closed, not in a forked child
+  void check_writable();      // and neither read-only nor failed, now or in the background
+  void begin_use();
   void reserve_pages_for(std::uint64_t cells);
   std::shared_ptr<StoredTensor> place(format::TensorLayout layout);
   void drop(const std::shared_ptr<StoredTensor>& tensor) noexcept;
   void release(const std::shared_ptr<StoredTensor>& tensor) noexcept;
   bool release_slots(const StoredTensor& tensor) noexcept;
   void collect_graveyard() noexcept;
-  void rethrow_background_error();
+  void check_background();  // throws, once, what a commit in the background threw
+  void note_space();
+  bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
   std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
   void make_room_in_lists();  // so that what follows cannot fail half-way
 
@@ -86,8 +102,12 @@ class Store : public std::enable_shared_from_this<Store> {
                                   bool committed) const;
   std::span<const std::byte> checked_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                                            std::span<std::byte> scratch);
+  std::span<const std::byte> fetch_chunk(const StoredTensor& tensor, unsigned slot,
+                                         std::uint64_t chunk, std::span<std::byte> scratch);
   void throw_if_overtaken();  // a reader, whose version the writer has begun to overwrite
-  [[noreturn]] void throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk);
+  [[noreturn]] void throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                                  const std::string& how = "fails its XXH3 checksum",
+                                  int os_error = 0);
   void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
                    bool committed);
   void note_ticket(const Ticket& ticket);
@@ -120,8 +140,10 @@ class Store : public std::enable_shared_from_this<Store> {
   const bool writable_;
 
   std::unique_ptr<CommitGate> gate_ = std::make_unique<CommitGate>();
-  mutable std::shared_mutex structure_;
-  format::Root root_;  // of the committed version
+  UseCount uses_;
+  mutable FairMutex structure_;
+  format::Root root_;                   // of the committed version
+  std::atomic<std::uint64_t> version_;  // its number
   std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words_;  // in the homes
   Manifest manifest_;         // of the next version
   std::optional<Heap> heap_;  // none where nothing may be written
@@ -132,15 +154,19 @@ class Store : public std::enable_shared_from_this<Store> {
   std::map<std::string, std::shared_ptr<StoredTensor>, std::less<>> tensors_;
   std::vector<std::shared_ptr<StoredTensor>> dropped_;    // still named by the committed root
   std::vector<std::shared_ptr<StoredTensor>> graveyard_;  // named by none, but a lease holds them
+  std::uint64_t tensor_bytes_ = 0;                        // of all in tensors_
+  std::uint64_t capacity_bytes_ = 0;                      // of the heap, as it was left last
+  std::uint64_t free_bytes_ = 0;
 
   std::mutex dirty_mutex_;
   std::vector<std::shared_ptr<StoredTensor>> dirty_;
   std::atomic<std::uint64_t> last_ticket_ = 0;
 
   mutable std::mutex failure_mutex_;
-  std::atomic<bool> failed_ = false;     // no commit is possible any more (I8)
-  std::string failure_;                  // why
-  std::exception_ptr background_error_;  // not yet thrown to a caller
+  std::atomic<bool> failed_ = false;             // no commit is possible any more (I8)
+  std::string failure_;                          // why
+  std::exception_ptr background_error_;          // not yet thrown to a caller
+  std::atomic<bool> background_failed_ = false;  // there is one
 
   struct Counters {
     std::atomic<std::uint64_t> commits = 0, staged = 0, forward = 0, metadata = 0, read = 0,

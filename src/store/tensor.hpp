@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "base/planted.hpp"
 #include "format/format.hpp"
 #include "store/chunk_set.hpp"
+#include "store/fair_mutex.hpp"
 
 namespace tensorshelf {
 
@@ -33,7 +33,9 @@ struct StoredTensor {
   const format::TensorLayout layout;
   std::uint32_t records_leaf = 0;  // the manifest leaf that holds its record
 
-  mutable std::mutex mutex;
+  // Held across reads of the tensor, so that each is of one moment; in turn, so that no reader
+  // keeps a writer or the committer waiting for more than itself.
+  mutable FairMutex mutex;
   std::optional<unsigned> committed;  // slot of the committed version; none before the first
   std::uint64_t version = 0;          // that wrote the committed slot
   bool dirty = false;                 // the working slot holds, or is to hold, the next version

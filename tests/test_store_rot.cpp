@@ -1,0 +1,155 @@
+// Bytes that change on the medium behind the store's back: no write, no copy forward and no lease
+// turns them into good ones, and every read that looks says so.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "scratch.hpp"
+#include "store_bench.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::int64_t kSize = 4 * kMiB + 100;
+constexpr std::uint64_t kChunks = 5;
+
+// Flips a bit of the committed value, as the report of damage names its place.
+void flip(Medium& medium, std::uint64_t at) {
+  const std::uint64_t page_at = at / kPageBytes * kPageBytes;
+  std::vector<std::byte> page(kPageBytes);
+  medium.read(page_at, page);
+  page[at - page_at] ^= std::byte{1};
+  medium.write(page_at, page, 0);
+  medium.wait({~0ULL >> 1, 0});
+}
+
+// Where the tensor's bytes lie on the medium: found by looking for them.
+std::uint64_t place_of(Medium& medium, std::span<const std::byte> bytes) {
+  std::vector<std::byte> page(kPageBytes);
+  const std::uint64_t end = medium.reserve(0);
+  for (std::uint64_t at = 0; at < end; at += kPageBytes) {
+    medium.read(at, page);
+    if (std::equal(page.begin(), page.begin() + 64, bytes.begin())) return at;
+  }
+  FAIL("the value is not on the medium");
+  return 0;
+}
+
+struct Rot {
+  bool mapped = GENERATE(true, false);
+  Bench bench{64 * kMiB, mapped};
+  std::vector<std::byte> first = pattern(kSize, 1);
+
+  Rot() {
+    Shelf shelf = bench.open();
+    make(shelf, "w", kSize).write(first);
+    make(shelf, "other", 100).write(pattern(100, 9));
+    shelf.persist(1);
+  }
+  void flip_chunk(std::uint64_t chunk, std::uint64_t within = 5000) {
+    const auto bytes = std::span(first).subspan(chunk * kMiB);
+    flip(*bench.medium, place_of(*bench.medium, bytes) + std::min(within, bytes.size() - 1));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a partial write does not make rot good") {
+  Rot rot;
+  const Verify verify = GENERATE(Verify::never, Verify::on_load);
+  const bool read_before = GENERATE(true, false);
+  Shelf shelf = rot.bench.open(Mode::update, verify);
+  TensorRef w = shelf.find("w").value();
+  if (read_before) CHECK(value(w) == rot.first);  // verified once
+  rot.flip_chunk(1);
+  CHECK(code_of([&] { w.write(pattern(8, 2), kMiB + 100); }) == Errc::corrupt);
+  w.write(pattern(8, 3), 100);                                 // chunk 0 is whole
+  CHECK(code_of([&] { shelf.persist(2); }) == Errc::corrupt);  // copied forward, or not at all
+  const VerifyReport report = shelf.verify();
+  REQUIRE(report.damage.size() == 1);
+  CHECK(report.damage[0].chunk == 1);
+  SECTION("twice") {  // a chunk whose copy forward failed stays missing
+    CHECK(code_of([&] { shelf.persist(2); }) == Errc::corrupt);
+    CHECK(code_of([&] { shelf.persist(2); }) == Errc::corrupt);
+  }
+  SECTION("healed by assigning the chunk") {
+    w.write(pattern(kMiB, 4), kMiB);
+    shelf.persist(2);
+    CHECK(shelf.verify().damage.empty());
+    CHECK(value(rot.bench.open(Mode::read, Verify::on_open).find("w").value()).size() == kSize);
+  }
+}
+
+TEST_CASE("a part of a chunk that was staged is merged into what was staged, checked") {
+  Rot rot;
+  Shelf shelf = rot.bench.open(Mode::update, GENERATE(Verify::never, Verify::on_load));
+  TensorRef w = shelf.find("w").value();
+  const auto staged = pattern(kMiB, 7);
+  w.write(staged, 2 * kMiB);
+  flip(*rot.bench.medium, place_of(*rot.bench.medium, staged) + 77);
+  CHECK(code_of([&] { w.write(pattern(8, 2), 2 * kMiB + 4000); }) == Errc::corrupt);
+  w.write(staged, 2 * kMiB);
+  shelf.persist(2);
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("the same on real files") {
+  const bool memory = GENERATE(true, false);
+  const scratch::Directory folder(memory ? "/dev/shm" : std::filesystem::temp_directory_path());
+  const auto path = folder / "run.shelf";
+  const auto bytes = pattern(kSize, 1);
+  Shelf shelf = Shelf::open(path);
+  TensorRef w = make(shelf, "w", kSize);
+  w.write(bytes);
+  shelf.persist(1);
+  CHECK(value(w) == bytes);
+  {  // as dd would do it, behind our back
+    const std::string file = scratch::contents(path);
+    const std::string head(reinterpret_cast<const char*>(bytes.data() + kMiB), 64);
+    const std::size_t at = file.find(head);
+    REQUIRE(at != std::string::npos);
+    const int fd = ::open(path.c_str(), O_WRONLY);
+    const char flipped = static_cast<char>(file[at + 70] ^ 1);
+    REQUIRE(::pwrite(fd, &flipped, 1, static_cast<off_t>(at + 70)) == 1);
+    REQUIRE(::fsync(fd) == 0);
+    ::close(fd);
+  }
+  CHECK(code_of([&] { w.write(pattern(8, 2), kMiB + 100); }) == Errc::corrupt);
+  shelf.close();
+  Shelf again = Shelf::open(path, {.verify = Verify::never});
+  CHECK(code_of([&] { again.find("w")->write(pattern(8, 2), kMiB + 100); }) == Errc::corrupt);
+  CHECK(again.verify().damage.size() == 1);
+}
+
+TEST_CASE("a bit that flips after the first read") {
+  Rot rot;
+  Shelf shelf = rot.bench.open();
+  const TensorRef w = shelf.find("w").value();
+  CHECK(value(w) == rot.first);
+  rot.flip_chunk(3);
+  if (!rot.mapped) {  // what comes from a drive is checked each time
+    CHECK(code_of([&] { static_cast<void>(value(w)); }) == Errc::corrupt);
+  }
+  CHECK(shelf.verify().damage.size() == 1);
+  // What verify() found is not read again without a look.
+  CHECK(code_of([&] { static_cast<void>(value(w)); }) == Errc::corrupt);
+  CHECK(code_of([&] { static_cast<void>(w.lease()); }) == Errc::corrupt);
+}
+
+TEST_CASE("a lease looks at each chunk") {
+  Rot rot;
+  const std::uint64_t chunk = GENERATE(range(std::uint64_t{0}, kChunks));
+  rot.flip_chunk(chunk, chunk + 1 == kChunks ? 99 : kMiB - 1);
+  Shelf shelf = rot.bench.open();
+  const TensorRef w = shelf.find("w").value();
+  const bool committed = GENERATE(true, false);
+  const auto error =
+      error_of([&] { static_cast<void>(committed ? w.lease_committed() : w.lease()); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::corrupt);
+  CHECK(contains(error->what(), "chunk " + std::to_string(chunk) + " "));
+  CHECK(value(shelf.find("other").value()) == pattern(100, 9));
+}
