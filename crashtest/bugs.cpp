@@ -47,6 +47,9 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"overtaken_not_noticed", "-", Bug::overtaken_not_noticed},
       {"reader_trusts_slot", "-", Bug::reader_trusts_slot},
       {"reader_looks_once", "-", Bug::reader_looks_once},
+      {"words_not_restored", "I12", Bug::words_not_restored, {}, "failed-flush"},
+      {"incarnation_unrestored", "I12", Bug::incarnation_unrestored, {}, "failed-open"},
+      {"superblock_unrestored", "I12", Bug::superblock_unrestored, {}, "failed-format"},
   };
   return table;
 }

@@ -19,6 +19,7 @@
 
 #include "model.hpp"
 #include "recording_medium.hpp"
+#include "recovery_plays.hpp"
 #include "tests/asleep.hpp"
 
 namespace tensorshelf::crash {
@@ -324,6 +325,9 @@ const std::vector<Scenario>& scenarios() {
       {"rot-merge", "-", rot_stays_rot},
       {"names-beside-read", "-", names_do_not_wait_for_reads},
       {"callback", "-", callbacks_hold_nothing},
+      {"failed-flush", "I12", accepted_version_is_made_durable},
+      {"failed-open", "I12", incarnation_is_made_durable},
+      {"failed-format", "I12", formatting_is_made_durable},
   };
   return table;
 }

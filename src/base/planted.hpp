@@ -47,6 +47,9 @@ enum class Bug {
   overtaken_not_noticed,    // a reader takes bytes of a later version for damage, or for its own
   reader_trusts_slot,       // a reader checks a chunk once, and returns what lies there later
   reader_looks_once,        // a reader takes pages that vanish under it for damage
+  words_not_restored,       // I12: recovery accepts a word that no device may have
+  incarnation_unrestored,   // I12: the newer copy may be on no device when the older is written
+  superblock_unrestored,    // I12: formatting failed at its last flush, and nobody wrote again
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS

@@ -135,8 +135,7 @@ Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& 
   recovered.report = describe(choice, scan, writable);
   recovered.report.repaired_copies += head.bad_copies.size();
   if (writable && head.writes_allowed) {
-    repair_copies(medium, seeds, head, scan, choice.root, choice.loaded);
-    recovered.incarnation = bump_incarnation(medium, seeds, scan);
+    recovered.incarnation = make_ready(medium, seeds, {head, scan, choice.root, choice.loaded});
     recovered.words[recovered.version % kSlots].fill(recovered.root.word);
   }
   recovered.manifest = std::move(choice.loaded.manifest);

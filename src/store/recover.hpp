@@ -1,10 +1,11 @@
 // Opening a shelf, which is recovering it: there is no other way in.
 //
 //   superblock -> roots -> newest valid root -> its manifest, copied to memory once and validated,
-//   after which only the copy is used -> second copies repaired -> incarnation bumped -> ready
+//   after which only the copy is used -> second copies repaired, what was accepted made durable
+//   -> incarnation bumped -> ready
 //
-// It writes only second copies and the incarnation, never a byte that a valid root names, and
-// doing it again after a crash inside it gives the same shelf (I6).
+// It writes nothing that a valid root names but what is already there, and doing it again after a
+// crash inside it gives the same shelf (I6, I12).
 #pragma once
 
 #include <array>

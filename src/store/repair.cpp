@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 
 #include <tensorshelf/error.hpp>
@@ -19,19 +20,55 @@ using format::kSlots;
 using format::Page;
 using format::Root;
 
-void repair_copies(Medium& medium, const format::Seeds& seeds, const ShelfHead& head,
-                   const RootScan& scan, const Root& root, const LoadedRoot& loaded) {
-  for (unsigned copy : head.bad_copies) {
-    write_page(medium, format::superblock_at(copy),
-               format::encode_superblock(head.superblock, copy));
+namespace {
+
+// The two copies of the incarnation are written in turn, one at each open, so that they differ by
+// one at most and the larger is the last number given out.
+struct Incarnations {
+  std::array<std::optional<std::uint64_t>, kCopies> found;
+  std::uint64_t last = 0;  // that is known to have been given out
+  unsigned older = 0;      // the copy that is to be written next
+
+  unsigned newer() const { return 1 - older; }
+};
+
+Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan) {
+  Incarnations there;
+  for (const Root& root : scan.candidates()) there.last = std::max(there.last, root.incarnation);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    there.found[copy] =
+        format::read_incarnation(read_page(medium, format::incarnation_at(copy)), seeds, copy);
+    there.last = std::max(there.last, there.found[copy].value_or(0));
   }
-  for (const PageRepair& page : loaded.repairs) write_page(medium, page.at, *page.page);
+  if (!there.found[0] && !there.found[1]) {
+    throw Error(Errc::corrupt, "both copies of the incarnation record are damaged",
+                "Open with mode \"r\" and export; writing could not be fenced.");
+  }
+  if (there.last >= format::kMaxCounter - 1) {
+    throw Error(
+        Errc::corrupt,
+        fmt::format("the incarnation record says {}, and the format counts no further", there.last),
+        "Open with mode \"r\" and export: no shelf comes so far by being opened.");
+  }
+  there.older = there.found[0].value_or(0) <= there.found[1].value_or(0) ? 0 : 1;
+  return there;
+}
+
+void write_superblock(Medium& medium, const ShelfHead& head, unsigned copy) {
+  write_page(medium, format::superblock_at(copy), format::encode_superblock(head.superblock, copy));
+}
+
+// Of what `root` stands on, and of the root itself.
+void repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
+  const Root& root = standing.root;
+  for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
+  for (const PageRepair& page : standing.loaded.repairs) write_page(medium, page.at, *page.page);
   const auto home = static_cast<unsigned>(format::word_version(root.word) % kSlots);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    const auto& there = scan.roots[home][copy];
+    const auto& there = standing.scan.roots[home][copy];
     if (there && there->word == root.word && !planted(Bug::recovery_rewrites_root)) {
-      // A word that a dead process stored is visible but perhaps not durable: store it again.
-      if (medium.promises().mapped) {
+      // I12: a word that can be read may lie in a cache alone, and its flush have failed.
+      if (!planted(Bug::words_not_restored)) {
         medium.store_word(format::root_at(home, copy), root.word);
       }
       continue;
@@ -42,7 +79,25 @@ void repair_copies(Medium& medium, const format::Seeds& seeds, const ShelfHead& 
   }
 }
 
-namespace {
+// I12, for the newer copy of the incarnation, before the older one is written: else both might be
+// lost together. Its bytes are stored over themselves, word by word, which cannot hurt them. Whose
+// root is there had made it durable; then nothing is done, and false returned.
+bool restore_incarnation(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                         const Incarnations& there) {
+  const unsigned copy = there.newer();
+  const std::uint64_t value = there.found[copy].value();
+  const auto roots = scan.candidates();
+  const bool durable = std::any_of(roots.begin(), roots.end(),
+                                   [value](const Root& root) { return root.incarnation == value; });
+  if (durable || planted(Bug::incarnation_unrestored)) return false;
+  const Page page = format::encode_incarnation(value, seeds, copy);
+  for (std::size_t at = 0; at < sizeof(format::IncarnationRecord); at += sizeof value) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &page.bytes[at], sizeof word);
+    medium.store_word(format::incarnation_at(copy) + at, word);
+  }
+  return true;
+}
 
 void write_incarnation(Medium& medium, const format::Seeds& seeds, unsigned copy,
                        std::uint64_t incarnation) {
@@ -53,40 +108,34 @@ void write_incarnation(Medium& medium, const format::Seeds& seeds, unsigned copy
   if (!planted(Bug::incarnation_not_durable)) medium.barrier();
 }
 
-}  // namespace
-
-// The two copies are written in turn, one at each open, so that they differ by one at most and the
-// larger is the last number given out. A damaged copy may have held one more than the other does:
-// that number is skipped, and both are written (I5).
-std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds, const RootScan& scan) {
-  std::uint64_t last = 0;
-  for (const Root& root : scan.candidates()) last = std::max(last, root.incarnation);
-  std::array<std::optional<std::uint64_t>, kCopies> found;
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    found[copy] =
-        format::read_incarnation(read_page(medium, format::incarnation_at(copy)), seeds, copy);
-    last = std::max(last, found[copy].value_or(0));
-  }
-  if (!found[0] && !found[1]) {
-    throw Error(Errc::corrupt, "both copies of the incarnation record are damaged",
-                "Open with mode \"r\" and export; writing could not be fenced.");
-  }
-  if (last >= format::kMaxCounter - 1) {
-    throw Error(
-        Errc::corrupt,
-        fmt::format("the incarnation record says {}, and the format counts no further", last),
-        "Open with mode \"r\" and export: no shelf comes so far by being opened.");
-  }
-  const unsigned older = found[0].value_or(0) <= found[1].value_or(0) ? 0 : 1;
-  if (found[older]) {
-    const std::uint64_t mine = planted(Bug::incarnation_not_bumped) ? last : last + 1;
-    write_incarnation(medium, seeds, older, mine);
+// A damaged copy may have held one more than the other does: that number is skipped, and both are
+// written (I5).
+std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds,
+                               const Incarnations& there) {
+  if (there.found[there.older]) {
+    const std::uint64_t mine = planted(Bug::incarnation_not_bumped) ? there.last : there.last + 1;
+    write_incarnation(medium, seeds, there.older, mine);
     return mine;
   }
-  const std::uint64_t mine = last + 2;
-  write_incarnation(medium, seeds, older, mine);
-  write_incarnation(medium, seeds, 1 - older, mine);
+  const std::uint64_t mine = there.last + 2;
+  write_incarnation(medium, seeds, there.older, mine);
+  write_incarnation(medium, seeds, there.newer(), mine);
   return mine;
+}
+
+}  // namespace
+
+std::uint64_t make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
+  const Incarnations there = read_incarnations(medium, seeds, standing.scan);
+  // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
+  // a cache. They are written anew, one before each barrier.
+  const bool unused =
+      format::word_version(standing.root.word) == 0 && !planted(Bug::superblock_unrestored);
+  repair_copies(medium, seeds, standing);
+  if (unused) write_superblock(medium, standing.head, 0);
+  if (restore_incarnation(medium, seeds, standing.scan, there) || unused) medium.barrier();  // I12
+  if (unused) write_superblock(medium, standing.head, 1);
+  return bump_incarnation(medium, seeds, there);
 }
 
 void format_shelf(Medium& medium) {

@@ -1,5 +1,13 @@
-// What recovery writes: second copies and the incarnation, and nothing that a valid root names
-// (I6).
+// What recovery writes: damaged copies, the incarnation, and over what a valid root names nothing
+// but what is already there (I6). For what can be read may lie in a cache that the power takes, so
+// what recovery accepts it makes durable itself (I12):
+//
+//   words      of both copies of the root are stored again at every open
+//   the newer  copy of the incarnation too, before the older one is written; a barrier of its own,
+//              which is spared where the last opener committed, for then it is durable
+//   superblock written anew, copy after copy, while the shelf is at version 0
+//   the rest   was behind a barrier before any word named it (I1). A copy that an interrupted
+//              recovery repaired may be lost again, but not its twin; it is then found bad again.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +18,17 @@
 
 namespace tensorshelf {
 
-// Makes every second copy of what `root` stands on good again. Durable with the next barrier.
-void repair_copies(Medium& medium, const format::Seeds& seeds, const ShelfHead& head,
-                   const RootScan& scan, const format::Root& root, const LoadedRoot& loaded);
+// What a root was found to stand on.
+struct Standing {
+  const ShelfHead& head;
+  const RootScan& scan;
+  const format::Root& root;
+  const LoadedRoot& loaded;
+};
 
-// Takes the next incarnation number, durably, and returns it. Its barrier covers the repairs.
-std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds, const RootScan& scan);
+// Makes it durable with every second copy good again, takes the next incarnation number, durably,
+// and returns it. Nothing is written where there is none to take.
+std::uint64_t make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing);
 
 // Makes an empty shelf at version 0 of what is now no shelf: the superblocks go last.
 void format_shelf(Medium& medium);

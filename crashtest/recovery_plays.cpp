@@ -1,0 +1,122 @@
+#include "recovery_plays.hpp"
+
+#include <array>
+#include <stdexcept>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "model.hpp"
+#include "tests/cached_disk.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+using testing::CachedDisk;
+using testing::CachedMedium;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::size_t kSize = 5000;
+
+Bytes value(std::uint64_t serial) {
+  Bytes bytes(kSize);
+  stamp(bytes, "a", serial, 0);
+  return bytes;
+}
+
+// A disk with a shelf at version 1, of value(1).
+struct Stage {
+  std::shared_ptr<CachedDisk> disk = std::make_shared<CachedDisk>();
+
+  Stage() {
+    format();
+    make_first();
+  }
+  void format() {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  void make_first() {
+    Shelf shelf = open();
+    shelf.create("a", DType::uint8, std::array<std::int64_t, 1>{kSize});
+    commit(shelf, 1);
+  }
+  Shelf open(Mode mode = Mode::update) const {
+    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = mode});
+  }
+  static void commit(Shelf& shelf, std::uint64_t serial) {
+    shelf.find("a")->write(value(serial));
+    shelf.persist(serial);
+  }
+  std::string shows(std::uint64_t serial) const {
+    const Shelf shelf = open(Mode::read);
+    Bytes bytes(kSize);
+    shelf.find("a").value().read(bytes);
+    return bytes == value(serial) ? "" : "another value than the one that was acknowledged";
+  }
+};
+
+void fails(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    if (error.code() == Errc::io) return;
+    throw;
+  }
+  throw std::runtime_error("a call succeeded on a medium that failed");
+}
+
+}  // namespace
+
+// The flush after the flip fails, the next opener sees the version, and its own commit is cut off.
+std::string accepted_version_is_made_durable() {
+  Stage stage;
+  {
+    Shelf shelf = stage.open();
+    stage.disk->barrier_fails = [flip = stage.disk->barriers + 1](unsigned n) { return n == flip; };
+    fails([&] { Stage::commit(shelf, 2); });
+  }
+  {
+    Shelf shelf = stage.open();
+    if (shelf.info().version != 2) return "what can be read is not what is opened";
+    stage.disk->barrier_fails = [](unsigned) { return true; };
+    fails([&] { Stage::commit(shelf, 3); });
+  }
+  stage.disk->lose_power();
+  return stage.shows(2);
+}
+
+// An open fails at its flush; the next one is cut off after each of its steps. No copy of the
+// incarnation may be under way while the other is on no device.
+std::string incarnation_is_made_durable() {
+  for (unsigned dying = 0;; ++dying) {
+    Stage stage;
+    CachedDisk& disk = *stage.disk;
+    disk.fate_of_dirty = [] { return CachedDisk::Fate::garbage; };
+    disk.barrier_fails = [](unsigned) { return true; };
+    fails([&] { stage.open(); });
+    disk.barrier_fails = {};
+    disk.dies = [at = disk.events + dying](unsigned n) { return n == at; };
+    bool opened = true;
+    try {
+      stage.open();
+    } catch (const Error& error) {
+      if (error.code() != Errc::io) throw;
+      opened = false;
+    }
+    disk.dies = {};
+    disk.lose_power();
+    stage.open();  // for writing, or throws
+    if (opened) return stage.shows(1);
+  }
+}
+
+std::string formatting_is_made_durable() {
+  Stage stage;
+  stage.disk->barrier_fails = [last = stage.disk->barriers + 2](unsigned n) { return n == last; };
+  fails([&] { stage.format(); });
+  stage.make_first();
+  stage.disk->lose_power();
+  return stage.shows(1);
+}
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,13 @@
+// Plays about recovery, on a disk behind a cache (tests/cached_disk.hpp). Each returns what went
+// wrong, or nothing.
+#pragma once
+
+#include <string>
+
+namespace tensorshelf::crash {
+
+std::string accepted_version_is_made_durable();
+std::string incarnation_is_made_durable();
+std::string formatting_is_made_durable();
+
+}  // namespace tensorshelf::crash

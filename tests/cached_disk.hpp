@@ -1,0 +1,137 @@
+// A device behind a cache that forgets: what was written is visible at once, to this process and to
+// the next, and durable behind a barrier. A barrier that fails leaves its pages visible, clean and
+// on no device, as a kernel's page cache does; nothing but writing them again brings them there.
+// A page may be unreadable until it is written anew.
+#pragma once
+
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/medium.hpp>
+
+namespace tensorshelf::testing {
+
+struct CachedDisk {
+  static constexpr std::uint64_t kSectorBytes = 512;
+  enum class Fate { missing, landed, garbage };
+  struct Dirty {
+    bool word = false;  // rewritten with itself but for a word: never garbage
+  };
+
+  std::vector<std::byte> visible;
+  std::vector<std::byte> durable;
+  std::map<std::uint64_t, Dirty> dirty;     // sectors that a barrier would make durable
+  std::map<std::uint64_t, int> unreadable;  // pages, and the errno of reading them
+  unsigned events = 0;                      // writes, words and barriers so far
+  unsigned barriers = 0;
+  std::function<bool(unsigned n)> barrier_fails;  // the n-th, from 0
+  std::function<bool(unsigned n)> dies;           // the process, at the n-th event
+  std::function<Fate()> fate_of_dirty;            // of a sector; none: it did not land
+
+  void write(std::uint64_t at, std::span<const std::byte> bytes, bool word) {
+    std::memcpy(visible.data() + at, bytes.data(), bytes.size());
+    for (std::uint64_t s = at / kSectorBytes; s * kSectorBytes < at + bytes.size(); ++s) {
+      Dirty& sector = dirty.try_emplace(s, Dirty{word}).first->second;
+      sector.word = sector.word && word;
+    }
+    for (std::uint64_t p = at / kPageBytes; p * kPageBytes < at + bytes.size(); ++p) {
+      unreadable.erase(p * kPageBytes);  // the drive puts it elsewhere
+    }
+  }
+
+  void land(std::uint64_t sector) {
+    std::memcpy(durable.data() + sector * kSectorBytes, visible.data() + sector * kSectorBytes,
+                kSectorBytes);
+  }
+
+  // What was under way when a flush failed or the power went.
+  void lose_dirty() {
+    for (const auto& [sector, how] : dirty) {
+      const Fate fate = fate_of_dirty ? fate_of_dirty() : Fate::missing;
+      if (fate == Fate::landed) land(sector);
+      if (fate == Fate::garbage && !how.word) {
+        std::memset(durable.data() + sector * kSectorBytes, 0xDB, kSectorBytes);
+      }
+    }
+    dirty.clear();
+  }
+  void lose_power() {
+    lose_dirty();
+    visible = durable;
+  }
+};
+
+class CachedMedium final : public Medium {
+ public:
+  explicit CachedMedium(std::shared_ptr<CachedDisk> disk) : disk_(std::move(disk)) {}
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    event();
+    disk_->write(at, bytes, false);
+    return {++sequence_, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
+  }
+  void wait(const Ticket& /*ticket*/) override {}
+  void barrier() override {
+    event();
+    if (const unsigned n = disk_->barriers++; disk_->barrier_fails && disk_->barrier_fails(n)) {
+      disk_->lose_dirty();
+      throw Error(Errc::io, "the barrier failed", "Open the shelf again.", EIO);
+    }
+    for (const auto& [sector, how] : disk_->dirty) disk_->land(sector);
+    disk_->dirty.clear();
+  }
+  void store_word(std::uint64_t at, std::uint64_t word) override {
+    event();
+    std::vector<std::byte> page(kPageBytes);
+    const std::uint64_t page_at = at / kPageBytes * kPageBytes;
+    read(page_at, page);
+    std::memcpy(page.data() + (at - page_at), &word, sizeof word);
+    disk_->write(page_at, page, true);
+  }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    for (const auto& [page, error] : disk_->unreadable) {
+      if (page >= at + bytes.size() || page + kPageBytes <= at) continue;
+      throw Error(Errc::io, "read failed: " + std::string(std::strerror(error)),
+                  "Look for the drive's errors.", error);
+    }
+    std::memcpy(bytes.data(), disk_->visible.data() + at, bytes.size());
+  }
+  std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    if (size_bytes > disk_->visible.size()) {
+      event();
+      disk_->visible.resize(round_up(size_bytes, kPageBytes));
+      disk_->durable.resize(disk_->visible.size());
+    }
+    return disk_->visible.size();
+  }
+  Promises promises() const override {
+    return {.medium = "cached",
+            .detail = "a test's",
+            .survives = Survives::power_loss,
+            .mapped = false,
+            .needs_flush = false,
+            .volatile_cache = true,
+            .atomic_bytes = CachedDisk::kSectorBytes,
+            .notes = {}};
+  }
+
+ private:
+  void event() {
+    if (const unsigned n = disk_->events++; disk_->dies && disk_->dies(n)) {
+      throw Error(Errc::io, "the process died", "Open the shelf again.", EIO);
+    }
+  }
+
+  std::shared_ptr<CachedDisk> disk_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace tensorshelf::testing
