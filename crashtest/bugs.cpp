@@ -50,6 +50,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"words_not_restored", "I12", Bug::words_not_restored, {}, "failed-flush"},
       {"incarnation_unrestored", "I12", Bug::incarnation_unrestored, {}, "failed-open"},
       {"superblock_unrestored", "I12", Bug::superblock_unrestored, {}, "failed-format"},
+      {"unreadable_not_bad", "-", Bug::unreadable_not_bad, {}, "unreadable-page"},
   };
   return table;
 }

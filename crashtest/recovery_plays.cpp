@@ -27,6 +27,7 @@ Bytes value(std::uint64_t serial) {
 struct Stage {
   std::shared_ptr<CachedDisk> disk = std::make_shared<CachedDisk>();
 
+  explicit Stage(std::shared_ptr<CachedDisk> with) : disk(std::move(with)) {}
   Stage() {
     format();
     make_first();
@@ -117,6 +118,18 @@ std::string formatting_is_made_durable() {
   stage.make_first();
   stage.disk->lose_power();
   return stage.shows(1);
+}
+
+// A page at a time; those of the tensor itself have no copy.
+std::string one_unreadable_copy_is_no_loss() {
+  const Stage whole;
+  for (std::uint64_t at = 0; at < whole.disk->visible.size(); at += kPageBytes) {
+    const Stage stage(std::make_shared<CachedDisk>(*whole.disk));
+    stage.disk->unreadable = {{at, EIO}};
+    stage.open(Mode::read);
+    stage.open();
+  }
+  return {};
 }
 
 }  // namespace tensorshelf::crash

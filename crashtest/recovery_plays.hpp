@@ -9,5 +9,6 @@ namespace tensorshelf::crash {
 std::string accepted_version_is_made_durable();
 std::string incarnation_is_made_durable();
 std::string formatting_is_made_durable();
+std::string one_unreadable_copy_is_no_loss();
 
 }  // namespace tensorshelf::crash

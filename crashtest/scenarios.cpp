@@ -328,6 +328,7 @@ const std::vector<Scenario>& scenarios() {
       {"failed-flush", "I12", accepted_version_is_made_durable},
       {"failed-open", "I12", incarnation_is_made_durable},
       {"failed-format", "I12", formatting_is_made_durable},
+      {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
   };
   return table;
 }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <tensorshelf/error.hpp>
@@ -29,6 +30,7 @@ struct CachedDisk {
   std::vector<std::byte> durable;
   std::map<std::uint64_t, Dirty> dirty;     // sectors that a barrier would make durable
   std::map<std::uint64_t, int> unreadable;  // pages, and the errno of reading them
+  unsigned refused = 0;                     // reads of them
   unsigned events = 0;                      // writes, words and barriers so far
   unsigned barriers = 0;
   std::function<bool(unsigned n)> barrier_fails;  // the n-th, from 0
@@ -98,7 +100,9 @@ class CachedMedium final : public Medium {
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     for (const auto& [page, error] : disk_->unreadable) {
       if (page >= at + bytes.size() || page + kPageBytes <= at) continue;
-      throw Error(Errc::io, "read failed: " + std::string(std::strerror(error)),
+      ++disk_->refused;
+      throw Error(Errc::io,
+                  "a read at " + std::to_string(page) + " failed: " + std::strerror(error),
                   "Look for the drive's errors.", error);
     }
     std::memcpy(bytes.data(), disk_->visible.data() + at, bytes.size());

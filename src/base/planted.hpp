@@ -50,6 +50,8 @@ enum class Bug {
   words_not_restored,       // I12: recovery accepts a word that no device may have
   incarnation_unrestored,   // I12: the newer copy may be on no device when the older is written
   superblock_unrestored,    // I12: formatting failed at its last flush, and nobody wrote again
+  unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
+  later_scan_kept,          // a reader believes the scan that nothing vouches for
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS

@@ -68,6 +68,7 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   }
   auto leaves = reader.read(leaf_refs);
   loaded.repairs = reader.take_repairs();
+  loaded.unread = reader.unread();
   for (const auto* nodes : {&directories, &leaves}) {
     for (const auto& node : *nodes) {
       for (std::uint64_t at : node->ref.at) loaded.used.push_back({at, kPageBytes});

@@ -20,6 +20,7 @@ struct LoadedRoot {
   std::vector<std::shared_ptr<StoredTensor>> tensors;
   std::vector<Extent> used;  // by pages and slots
   std::vector<PageRepair> repairs;
+  Unread unread;
 };
 
 // Errc::corrupt where a page has no good copy or the pages contradict each other: counts, bounds,

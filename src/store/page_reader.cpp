@@ -11,6 +11,7 @@
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
+#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -20,8 +21,23 @@ using format::PageRef;
 
 constexpr std::size_t kMaxRunPages = 256;  // 1 MiB
 
+}  // namespace
+
+// A page that cannot be read stays zero: no checksum holds for it.
+void PageReader::read_run(std::uint64_t at, std::span<Page> pages) {
+  try {
+    medium_.read(at, std::as_writable_bytes(pages));
+    return;
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+  }
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    pages[i] = read_page(medium_, at + i * kPageBytes, unread_).value_or(Page{});
+  }
+}
+
 // The given copy of every page, in the order of `refs`; one read for pages that lie side by side.
-std::vector<Page> read_copy(Medium& medium, const std::vector<PageRef>& refs, unsigned copy) {
+std::vector<Page> PageReader::read_copy(const std::vector<PageRef>& refs, unsigned copy) {
   std::vector<std::size_t> order(refs.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
@@ -36,14 +52,12 @@ std::vector<Page> read_copy(Medium& medium, const std::vector<PageRef>& refs, un
       ++end;
     }
     run.resize(end - begin);
-    medium.read(at, std::as_writable_bytes(std::span(run)));
+    read_run(at, run);
     for (std::size_t i = begin; i < end; ++i) pages[order[i]] = run[i - begin];
     begin = end;
   }
   return pages;
 }
-
-}  // namespace
 
 bool PageReader::verifies(const Page& page, const PageRef& ref) const {
   if (planted(Bug::page_checksum_ignored)) return true;
@@ -60,8 +74,8 @@ void PageReader::check_places(const PageRef& ref) const {
 
 std::vector<std::unique_ptr<Manifest::Node>> PageReader::read(const std::vector<PageRef>& refs) {
   for (const PageRef& ref : refs) check_places(ref);
-  const std::vector<Page> first = read_copy(medium_, refs, 0);
-  const std::vector<Page> second = read_copy(medium_, refs, 1);
+  const std::vector<Page> first = read_copy(refs, 0);
+  const std::vector<Page> second = read_copy(refs, 1);
   std::vector<std::unique_ptr<Manifest::Node>> nodes;
   nodes.reserve(refs.size());
   for (std::size_t i = 0; i < refs.size(); ++i) {
@@ -70,9 +84,9 @@ std::vector<std::unique_ptr<Manifest::Node>> PageReader::read(const std::vector<
     const bool second_good = verifies(second[i], ref);
     if (!first_good && !second_good) {
       throw Error(Errc::corrupt,
-                  fmt::format("both copies of a manifest page, at {} and {}, fail their checksum",
-                              ref.at[0], ref.at[1]),
-                  "");
+                  fmt::format("both copies of a manifest page, at {} and {}, fail their checksum{}",
+                              ref.at[0], ref.at[1], unread_.reason()),
+                  "", unread_.os_error);
     }
     nodes.push_back(std::make_unique<Manifest::Node>());
     nodes.back()->image = first_good ? first[i] : second[i];

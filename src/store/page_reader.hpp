@@ -1,18 +1,21 @@
 // Reads manifest pages: neighbours together, each checked, the second copy where the first fails.
+// What cannot be read together is read page by page.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "format/format.hpp"
 #include "store/manifest.hpp"
+#include "store/root_scan.hpp"
 
 namespace tensorshelf {
 
 class Medium;
 
-// A copy that failed its checksum, and the good page to put there.
+// A copy that failed its checksum or could not be read, and the good page to put there.
 struct PageRepair {
   std::uint64_t at;
   std::shared_ptr<const format::Page> page;
@@ -28,15 +31,19 @@ class PageReader {
   std::vector<std::unique_ptr<Manifest::Node>> read(const std::vector<format::PageRef>& refs);
 
   std::vector<PageRepair> take_repairs() { return std::move(repairs_); }
+  const Unread& unread() const { return unread_; }
 
  private:
   void check_places(const format::PageRef& ref) const;
+  std::vector<format::Page> read_copy(const std::vector<format::PageRef>& refs, unsigned copy);
+  void read_run(std::uint64_t at, std::span<format::Page> pages);
   bool verifies(const format::Page& page, const format::PageRef& ref) const;
 
   Medium& medium_;
   const format::Seeds& seeds_;
   std::uint64_t capacity_bytes_;
   std::vector<PageRepair> repairs_;
+  Unread unread_;
 };
 
 }  // namespace tensorshelf

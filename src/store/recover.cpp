@@ -75,34 +75,53 @@ Choice choose_root(Medium& medium, const format::Seeds& seeds, const RootScan& s
     if (!choice.degraded) throw_damaged(medium, seeds, {candidate + 1, candidates.end()}, *damage);
     choice.lost += fmt::format("version {}: {}; ", version, *damage);
   }
-  throw Error(Errc::corrupt,
-              fmt::format("no version is whole; {}",
-                          choice.lost.empty() ? "no root verifies" : choice.lost),
-              "Restore the file from a copy.");
+  throw Error(
+      Errc::corrupt,
+      fmt::format("no version is whole; {}{}",
+                  choice.lost.empty() ? "no root verifies" : choice.lost, scan.unread.reason()),
+      "Restore the file from a copy.", scan.unread.os_error);
 }
 
-Recovery describe(const Choice& choice, const RootScan& scan, bool writable) {
+Recovery describe(const Choice& choice, const RootScan& scan, const ShelfHead& head,
+                  bool writable) {
   Recovery report;
   report.version = format::word_version(choice.root.word);
   if (choice.root.step != format::kNoStep) report.step = choice.root.step;
   report.interrupted = writable && scan.attempt_left(report.version);
   report.degraded = choice.degraded;
-  report.repaired_copies = choice.loaded.repairs.size();
   if (report.degraded) {
     report.notes.push_back(
         fmt::format("version {} was opened in place of a newer, damaged one; every chunk of it was "
                     "verified. {}",
                     report.version, choice.lost));
   }
+  const auto bad = head.bad_copies.size() + choice.loaded.repairs.size();
+  if (!writable && bad > 0) {
+    report.notes.push_back(fmt::format(
+        "{} copies of metadata are damaged; the next open for writing writes them anew.", bad));
+  }
   return report;
+}
+
+// What could not be read is of interest beyond the shelf: the drive may be failing.
+void note_unread(Recovery& report, const Unread& unread) {
+  if (unread.pages == 0) return;
+  report.notes.push_back(
+      fmt::format("{} pages of metadata could not be read, and their other copies served; the "
+                  "first: {}",
+                  unread.pages, unread.first));
 }
 
 constexpr int kMostLooks = 100;
 
-// Whether a root was flipped since the scan, which is made anew.
+// Whether a root was flipped since the scan, which is then made anew. Where none was, the scan
+// stays: no word changed from before its end until now, so it saw one moment. Of the later one
+// nobody knows, for roots may have been flipped while it was made.
 bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan) {
-  const auto seen = std::exchange(scan, scan_roots(medium, seeds)).words;
-  return seen != scan.words;
+  RootScan now = scan_roots(medium, seeds);
+  const bool moved = now.words != scan.words;
+  if (moved || planted(Bug::later_scan_kept)) scan = std::move(now);
+  return moved;
 }
 
 }  // namespace
@@ -132,12 +151,18 @@ Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& 
   recovered.root = choice.root;
   recovered.version = format::word_version(choice.root.word);
   recovered.words = scan.words;
-  recovered.report = describe(choice, scan, writable);
-  recovered.report.repaired_copies += head.bad_copies.size();
+  recovered.report = describe(choice, scan, head, writable && head.writes_allowed);
+  Unread unread = head.unread;
+  unread.note(scan.unread);
+  unread.note(choice.loaded.unread);
   if (writable && head.writes_allowed) {
-    recovered.incarnation = make_ready(medium, seeds, {head, scan, choice.root, choice.loaded});
+    const Ready ready = make_ready(medium, seeds, {head, scan, choice.root, choice.loaded});
+    recovered.incarnation = ready.incarnation;
+    recovered.report.repaired_copies = ready.repaired_copies;
+    unread.note(ready.unread);
     recovered.words[recovered.version % kSlots].fill(recovered.root.word);
   }
+  note_unread(recovered.report, unread);
   recovered.manifest = std::move(choice.loaded.manifest);
   recovered.tensors = std::move(choice.loaded.tensors);
   recovered.used = std::move(choice.loaded.used);

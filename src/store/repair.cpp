@@ -28,6 +28,7 @@ struct Incarnations {
   std::array<std::optional<std::uint64_t>, kCopies> found;
   std::uint64_t last = 0;  // that is known to have been given out
   unsigned older = 0;      // the copy that is to be written next
+  Unread unread;
 
   unsigned newer() const { return 1 - older; }
 };
@@ -36,13 +37,14 @@ Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const
   Incarnations there;
   for (const Root& root : scan.candidates()) there.last = std::max(there.last, root.incarnation);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    there.found[copy] =
-        format::read_incarnation(read_page(medium, format::incarnation_at(copy)), seeds, copy);
+    const auto page = read_page(medium, format::incarnation_at(copy), there.unread);
+    if (page) there.found[copy] = format::read_incarnation(*page, seeds, copy);
     there.last = std::max(there.last, there.found[copy].value_or(0));
   }
   if (!there.found[0] && !there.found[1]) {
-    throw Error(Errc::corrupt, "both copies of the incarnation record are damaged",
-                "Open with mode \"r\" and export; writing could not be fenced.");
+    throw Error(
+        Errc::corrupt, "both copies of the incarnation record are damaged" + there.unread.reason(),
+        "Open with mode \"r\" and export; writing could not be fenced.", there.unread.os_error);
   }
   if (there.last >= format::kMaxCounter - 1) {
     throw Error(
@@ -58,11 +60,12 @@ void write_superblock(Medium& medium, const ShelfHead& head, unsigned copy) {
   write_page(medium, format::superblock_at(copy), format::encode_superblock(head.superblock, copy));
 }
 
-// Of what `root` stands on, and of the root itself.
-void repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
+// Of what `root` stands on, and of the root itself; how many there were.
+std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   const Root& root = standing.root;
   for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
   for (const PageRepair& page : standing.loaded.repairs) write_page(medium, page.at, *page.page);
+  std::uint64_t repaired = standing.head.bad_copies.size() + standing.loaded.repairs.size();
   const auto home = static_cast<unsigned>(format::word_version(root.word) % kSlots);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const auto& there = standing.scan.roots[home][copy];
@@ -76,7 +79,9 @@ void repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& s
     Root replica = root;
     format::seal_root(replica, seeds, copy);
     write_page(medium, format::root_at(home, copy), format::as_page(replica));
+    ++repaired;
   }
+  return repaired;
 }
 
 // I12, for the newer copy of the incarnation, before the older one is written: else both might be
@@ -125,17 +130,22 @@ std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds,
 
 }  // namespace
 
-std::uint64_t make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
+Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   const Incarnations there = read_incarnations(medium, seeds, standing.scan);
   // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
-  // a cache. They are written anew, one before each barrier.
+  // a cache. They are written anew, one before each barrier, first the one that is to be repaired.
+  const auto& bad = standing.head.bad_copies;
+  const unsigned first = bad.empty() ? 0 : bad.front();
   const bool unused =
       format::word_version(standing.root.word) == 0 && !planted(Bug::superblock_unrestored);
-  repair_copies(medium, seeds, standing);
-  if (unused) write_superblock(medium, standing.head, 0);
+  Ready ready;
+  ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older];
+  ready.unread = there.unread;
+  if (unused && bad.empty()) write_superblock(medium, standing.head, first);
   if (restore_incarnation(medium, seeds, standing.scan, there) || unused) medium.barrier();  // I12
-  if (unused) write_superblock(medium, standing.head, 1);
-  return bump_incarnation(medium, seeds, there);
+  if (unused) write_superblock(medium, standing.head, 1 - first);
+  ready.incarnation = bump_incarnation(medium, seeds, there);
+  return ready;
 }
 
 void format_shelf(Medium& medium) {

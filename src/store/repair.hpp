@@ -26,9 +26,15 @@ struct Standing {
   const LoadedRoot& loaded;
 };
 
-// Makes it durable with every second copy good again, takes the next incarnation number, durably,
-// and returns it. Nothing is written where there is none to take.
-std::uint64_t make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing);
+struct Ready {
+  std::uint64_t incarnation = 0;
+  std::uint64_t repaired_copies = 0;
+  Unread unread;  // copies of the incarnation
+};
+
+// Makes it durable with every second copy good again, and takes the next incarnation number,
+// durably. Nothing is written where there is none to take.
+Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing);
 
 // Makes an empty shelf at version 0 of what is now no shelf: the superblocks go last.
 void format_shelf(Medium& medium);

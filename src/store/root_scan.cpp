@@ -7,7 +7,9 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/planted.hpp"
 #include "base/size_text.hpp"
+#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 
@@ -16,10 +18,32 @@ using format::kSlots;
 using format::Page;
 using format::Root;
 
-Page read_page(Medium& medium, std::uint64_t at) {
-  Page page;
-  medium.read(at, page.bytes);
-  return page;
+void Unread::note(const Error& error) {
+  if (pages++ != 0) return;
+  first = error.what();
+  os_error = error.os_error();
+}
+
+void Unread::note(const Unread& other) {
+  if (pages == 0) {
+    first = other.first;
+    os_error = other.os_error;
+  }
+  pages += other.pages;
+}
+
+std::string Unread::reason() const { return pages == 0 ? std::string() : "; " + first; }
+
+std::optional<Page> read_page(Medium& medium, std::uint64_t at, Unread& unread) {
+  try {
+    Page page;
+    medium.read(at, page.bytes);
+    return page;
+  } catch (const Error& error) {
+    if (!is_unreadable(error) || planted(Bug::unreadable_not_bad)) throw;
+    unread.note(error);
+    return std::nullopt;
+  }
 }
 
 void write_page(Medium& medium, std::uint64_t at, const Page& page) {
@@ -32,7 +56,8 @@ namespace {
 
 using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
 
-[[noreturn]] void throw_no_superblock(const SuperblockReads& reads, std::uint64_t size) {
+[[noreturn]] void throw_no_superblock(const SuperblockReads& reads, std::uint64_t size,
+                                      const Unread& unread) {
   using format::SuperblockState;
   for (const auto& read : reads) {
     if (read.state != SuperblockState::newer) continue;
@@ -46,8 +71,8 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
   }
   for (const auto& read : reads) {
     if (read.state != SuperblockState::damaged) continue;
-    throw Error(Errc::corrupt, "both copies of the superblock are damaged",
-                "Restore the file from a copy.");
+    throw Error(Errc::corrupt, "both copies of the superblock are damaged" + unread.reason(),
+                "Restore the file from a copy.", unread.os_error);
   }
   throw Error(Errc::not_a_shelf,
               size < kPageBytes                         ? "it is too short for a shelf header"
@@ -60,13 +85,15 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
 
 ShelfHead read_head(Medium& medium) {
   const std::uint64_t size = medium.reserve(0);
+  ShelfHead head;
   SuperblockReads reads = {};
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     reads[copy].state = format::SuperblockState::zero;
     if (format::superblock_at(copy) + kPageBytes > size) continue;
-    reads[copy] = format::read_superblock(read_page(medium, format::superblock_at(copy)), copy);
+    const auto page = read_page(medium, format::superblock_at(copy), head.unread);
+    reads[copy].state = format::SuperblockState::damaged;
+    if (page) reads[copy] = format::read_superblock(*page, copy);
   }
-  ShelfHead head;
   const format::Superblock* good = nullptr;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     if (reads[copy].state != format::SuperblockState::good) {
@@ -75,7 +102,7 @@ ShelfHead read_head(Medium& medium) {
       good = &reads[copy].superblock;
     }
   }
-  if (good == nullptr) throw_no_superblock(reads, size);
+  if (good == nullptr) throw_no_superblock(reads, size, head.unread);
   if (size < format::kHeapAt) {
     throw Error(Errc::truncated,
                 fmt::format("the headers of a shelf take {}, and only {} are there",
@@ -145,10 +172,14 @@ RootScan scan_roots(Medium& medium, const format::Seeds& seeds) {
   for (unsigned home = 0; home < kSlots; ++home) {
     bool blank = true;
     for (unsigned copy = 0; copy < kCopies; ++copy) {
-      const Page page = read_page(medium, format::root_at(home, copy));
-      scan.roots[home][copy] = format::read_root(page, seeds, home, copy);
-      scan.words[home][copy] = format::root_word(page);
-      blank = blank && std::all_of(page.bytes.begin() + sizeof(Root::word), page.bytes.end(),
+      const auto page = read_page(medium, format::root_at(home, copy), scan.unread);
+      if (!page) {
+        blank = false;
+        continue;
+      }
+      scan.roots[home][copy] = format::read_root(*page, seeds, home, copy);
+      scan.words[home][copy] = format::root_word(*page);
+      blank = blank && std::all_of(page->bytes.begin() + sizeof(Root::word), page->bytes.end(),
                                    [](std::byte b) { return b == std::byte{0}; });
     }
     scan.blank[home] = blank;

@@ -1,9 +1,11 @@
-// What the root pages of a medium say, and what the superblocks do. Reads only.
+// What the root pages of a medium say, and what the superblocks do. Reads only. A copy that cannot
+// be read is a bad copy: its twin serves.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
@@ -12,13 +14,28 @@
 
 namespace tensorshelf {
 
-format::Page read_page(Medium& medium, std::uint64_t at);
+class Error;
+
+// Pages that the medium could not read, and what it said of the first.
+struct Unread {
+  std::uint64_t pages = 0;
+  std::string first;  // with the place
+  int os_error = 0;
+
+  void note(const Error& error);
+  void note(const Unread& other);
+  std::string reason() const;  // to append: "; <first>", or nothing
+};
+
+// Nothing where the place cannot be read, and that noted.
+std::optional<format::Page> read_page(Medium& medium, std::uint64_t at, Unread& unread);
 void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it
 
 struct ShelfHead {
   format::Superblock superblock = {};  // the good one
   std::vector<unsigned> bad_copies;    // of it
   bool writes_allowed = true;          // no ro_compat feature that we do not know
+  Unread unread;
 };
 
 // Errors: not_a_shelf, truncated, newer_format, corrupt.
@@ -28,6 +45,7 @@ struct RootScan {
   std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kSlots> roots;
   std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words = {};
   std::array<bool, format::kSlots> blank = {};  // nothing but words in both pages of the home
+  Unread unread;
 
   // Valid roots, the newest first; a root in one home counts once.
   std::vector<format::Root> candidates() const;
