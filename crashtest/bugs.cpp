@@ -51,6 +51,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"incarnation_unrestored", "I12", Bug::incarnation_unrestored, {}, "failed-open"},
       {"superblock_unrestored", "I12", Bug::superblock_unrestored, {}, "failed-format"},
       {"unreadable_not_bad", "-", Bug::unreadable_not_bad, {}, "unreadable-page"},
+      {"incarnation_not_reread", "I10", Bug::incarnation_not_reread, {}, "rival"},
   };
   return table;
 }

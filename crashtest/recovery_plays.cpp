@@ -132,4 +132,20 @@ std::string one_unreadable_copy_is_no_loss() {
   return {};
 }
 
+// Two writers, and no lock between them.
+std::string older_writer_is_refused() {
+  Stage stage;
+  Shelf older = stage.open();
+  older.find("a")->write(value(7));
+  Shelf newer = stage.open();
+  Stage::commit(newer, 2);
+  try {
+    older.persist(7);
+    return "an older writer flipped over a newer one";
+  } catch (const Error& error) {
+    if (error.code() != Errc::busy) throw;
+  }
+  return stage.shows(2);
+}
+
 }  // namespace tensorshelf::crash

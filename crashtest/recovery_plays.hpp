@@ -10,5 +10,6 @@ std::string accepted_version_is_made_durable();
 std::string incarnation_is_made_durable();
 std::string formatting_is_made_durable();
 std::string one_unreadable_copy_is_no_loss();
+std::string older_writer_is_refused();
 
 }  // namespace tensorshelf::crash

@@ -329,6 +329,7 @@ const std::vector<Scenario>& scenarios() {
       {"failed-open", "I12", incarnation_is_made_durable},
       {"failed-format", "I12", formatting_is_made_durable},
       {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
+      {"rival", "I10", older_writer_is_refused},
   };
   return table;
 }

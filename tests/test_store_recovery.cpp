@@ -289,6 +289,67 @@ TEST_CASE("a read that fails for want of memory is no damage") {
   REQUIRE(code_of([&] { cached.open(); }) == Errc::io);
 }
 
+// ---- a rival (I10) ------------------------------------------------------------------------------
+
+TEST_CASE("who opened the shelf before another did commits no more, and harms nothing") {
+  Cached cached;
+  Shelf older = cached.open();
+  older.find("w")->write(value_of(7));
+  Shelf newer = cached.open();  // nothing keeps it out
+  commit(newer, 2);
+  const auto error = error_of([&] { older.persist(7); });
+  REQUIRE(error);
+  REQUIRE(error->code() == Errc::busy);
+  REQUIRE(contains(error->what(), "another process has opened the shelf"));
+  REQUIRE(code_of([&] { older.persist(8); }) == Errc::failed);
+  REQUIRE((value(cached.open(Mode::read), "w") == value_of(2)));
+  commit(newer, 3);
+  REQUIRE((value(cached.open(Mode::read), "w") == value_of(3)));
+}
+
+TEST_CASE("of two rivals each sees those that came later, and the last one commits") {
+  Cached cached;
+  const unsigned damaged = GENERATE(0u, 1u, 2u);  // a copy of the incarnation, or none
+  if (damaged < format::kCopies) {
+    std::fill_n(cached.disk->visible.begin() + format::incarnation_at(damaged), kPageBytes,
+                std::byte{0x5A});
+  }
+  CAPTURE(damaged);
+  Shelf first = cached.open();
+  Shelf second = cached.open();
+  REQUIRE(code_of([&] { commit(first, 7); }) == Errc::busy);
+  Shelf third = cached.open();
+  REQUIRE(code_of([&] { commit(second, 8); }) == Errc::busy);
+  commit(third, 2);
+  REQUIRE((value(cached.open(Mode::read), "w") == value_of(2)));
+}
+
+TEST_CASE("a rival that comes while a commit is under way is seen before the flip") {
+  Cached cached;
+  Shelf older = cached.open();
+  older.find("w")->write(value_of(7));
+  std::optional<Shelf> newer;
+  cached.disk->barrier_fails = [&](unsigned) {  // the first of the commit
+    cached.disk->barrier_fails = {};
+    newer.emplace(cached.open());
+    return false;
+  };
+  REQUIRE(code_of([&] { older.persist(7); }) == Errc::busy);
+  REQUIRE(newer->info().version == 1);
+  REQUIRE((value(cached.open(Mode::read), "w") == value_of(1)));
+}
+
+TEST_CASE("a record of the incarnation that cannot be read proves no rival") {
+  Cached cached;
+  Shelf shelf = cached.open();
+  cached.disk->unreadable = {{format::incarnation_at(0), EIO}, {format::incarnation_at(1), EIO}};
+  commit(shelf, 2);
+  std::fill_n(cached.disk->visible.begin() + format::incarnation_at(0), kPageBytes, std::byte{1});
+  std::fill_n(cached.disk->visible.begin() + format::incarnation_at(1), kPageBytes, std::byte{1});
+  cached.disk->unreadable = {};
+  commit(shelf, 3);
+}
+
 // ---- the same on a file ------------------------------------------
 
 namespace {

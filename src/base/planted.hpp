@@ -52,6 +52,7 @@ enum class Bug {
   superblock_unrestored,    // I12: formatting failed at its last flush, and nobody wrote again
   unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
   later_scan_kept,          // a reader believes the scan that nothing vouches for
+  incarnation_not_reread,   // I10: a writer flips without looking for a later one
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS

@@ -3,7 +3,7 @@
 //   1  stage     what nobody assigned since the slot was current is copied forward
 //   2  describe  changed manifest pages, their directories, both root copies under the old word
 //   3  barrier   I1
-//   4  flip      the version word of both copies
+//   4  flip      the version word of both copies, after a look for a rival (I10)
 //   5  barrier   I2
 //   6  publish   in memory: the working slots are the committed ones now
 //
@@ -82,6 +82,12 @@ Commit Store::commit(std::optional<std::uint64_t> step) {
   const auto begin = std::chrono::steady_clock::now();
   const std::uint64_t metadata_before = counters_.metadata;
   check_version_left();
+  try {
+    check_no_rival(*medium_, opened_, seeds_);  // I10: before we write where his version may lie
+  } catch (const Error& error) {
+    if (error.code() == Errc::busy) fail(error.what());
+    throw;
+  }
   Tensors dirty = take_dirty();
   try {
     stage_rest(dirty);
@@ -227,6 +233,7 @@ void Store::seal(const Root& root) {
   if (!planted(Bug::wait_left_out)) medium_->wait({last_ticket_.load(), 0});
   // I1: all that the root names is durable before any word names it
   if (!planted(Bug::flip_without_barrier)) medium_->barrier();
+  check_no_rival(*medium_, opened_, seeds_);  // I10: and as late as can be
   for (unsigned copy = 0; copy < (planted(Bug::one_copy_flipped) ? 1 : kCopies); ++copy) {
     medium_->store_word(format::root_at(home, copy), root.word);  // COMMIT POINT
   }

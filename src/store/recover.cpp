@@ -158,6 +158,7 @@ Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& 
   if (writable && head.writes_allowed) {
     const Ready ready = make_ready(medium, seeds, {head, scan, choice.root, choice.loaded});
     recovered.incarnation = ready.incarnation;
+    recovered.rival_copy = ready.rival_copy;
     recovered.report.repaired_copies = ready.repaired_copies;
     unread.note(ready.unread);
     recovered.words[recovered.version % kSlots].fill(recovered.root.word);
@@ -167,6 +168,31 @@ Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& 
   recovered.tensors = std::move(choice.loaded.tensors);
   recovered.used = std::move(choice.loaded.used);
   return recovered;
+}
+
+// The lock keeps others out, but not through another node of a device, from another machine, or
+// where someone removed it. Two that hold no common lock do not stop each other by this in every
+// case: those that open in the same instant take the same number, and one that opens between this
+// look and the flip is not seen. It is for the common case, that of one who opens while we work.
+//
+// One page is enough. Whoever opens writes the copy that holds the smaller number, and that is not
+// ours; where ours has rotted meanwhile he writes both before he is ready. So no rival comes to
+// flip before that copy holds more than we have. Of a second rival, who writes over our copy, the
+// first has left his number in it, and both are above ours. A copy that cannot be read or believed
+// proves nothing.
+void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
+  if (planted(Bug::incarnation_not_reread)) return;
+  Unread unread;
+  const auto page = read_page(medium, format::incarnation_at(opened.rival_copy), unread);
+  if (!page) return;
+  const auto found = format::read_incarnation(*page, seeds, opened.rival_copy);
+  if (!found || *found <= opened.incarnation) return;
+  throw Error(Errc::busy,
+              fmt::format("another process has opened the shelf for writing meanwhile: it has "
+                          "incarnation {}, and ours is {}; nothing of this commit was flipped",
+                          *found, opened.incarnation),
+              "Let one process write at a time. Close this shelf, see to it that the other one is "
+              "closed too, and open it again: it has what the other one persisted.");
 }
 
 std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds) {

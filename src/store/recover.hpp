@@ -26,6 +26,7 @@ struct Recovered {
   format::ShelfId shelf_id = {};
   std::uint64_t version = 0;
   std::uint64_t incarnation = 0;  // ours, already durable, when writable
+  unsigned rival_copy = 0;        // of the incarnation, that the next to open for writing writes
   format::Root root = {};
   // The words that lie in the homes now: a commit describes its root under the old one.
   std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words = {};
@@ -39,6 +40,9 @@ struct Recovered {
 // Errors: not_a_shelf, truncated, newer_format, corrupt, io; each with the place in the text.
 // With `writable` false nothing is written.
 Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& progress);
+
+// Throws Errc::busy where another has opened the shelf for writing since (I10).
+void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
 
 // The version of the newest root that verifies, or 0: for a reader that was overtaken.
 std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds);

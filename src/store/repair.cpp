@@ -144,6 +144,7 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   if (unused && bad.empty()) write_superblock(medium, standing.head, first);
   if (restore_incarnation(medium, seeds, standing.scan, there) || unused) medium.barrier();  // I12
   if (unused) write_superblock(medium, standing.head, 1 - first);
+  ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);
   return ready;
 }

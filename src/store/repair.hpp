@@ -28,6 +28,7 @@ struct Standing {
 
 struct Ready {
   std::uint64_t incarnation = 0;
+  unsigned rival_copy = 0;  // of the incarnation: the one that the next opener writes
   std::uint64_t repaired_copies = 0;
   Unread unread;  // copies of the incarnation
 };
