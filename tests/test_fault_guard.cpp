@@ -130,6 +130,10 @@ TEST_CASE("a touch inside a touch: each answers for its own range", "[fault_guar
       passed = true;
     }));
     HOLDS(!passed);
+    HOLDS(!touch_mapped(outside.whole(), [&] {  // after a fault within, still guarded
+      inner = readable(inside.second());
+      at(outside.second());
+    }));
     HOLDS(!readable(inside.second()) && readable(inside.first()));
     return true;
   })));

@@ -1,7 +1,6 @@
 // Mapped bytes can be gone when they are touched: the file was cut short by someone else, or the
 // memory itself is damaged (a poisoned line). The kernel then sends SIGBUS; here that becomes a
-// return value. Costs no system call: as much as copying some
-// 256 bytes more.
+// return value. Costs no system call: as much as copying some 256 bytes.
 //
 // Thread-safe. A touch may stand inside another's; a fault at an address of neither goes to
 // whatever handler the process had before, and where that was the default, ends the process as it
