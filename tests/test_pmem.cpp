@@ -23,6 +23,7 @@
 #include "media/file_system.hpp"
 #include "media/media.hpp"
 #include "media/pmem_environment.hpp"
+#include "pmem_fixture.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"
 #include "thrown.hpp"
@@ -33,43 +34,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::uint64_t kMebibyte = 1024 * 1024;
-constexpr const char* kTmpfs = "/dev/shm";
-
-// Each place whose files can be mapped.
-std::vector<std::string> mapped_places() {
-  if (!pmem_supported()) return {};
-  std::vector<std::string> places = {kTmpfs};
-  if (const char* dax = ::getenv("TENSORSHELF_TEST_FSDAX")) places.emplace_back(dax);
-  return places;
-}
-
-std::shared_ptr<ShelfFile> open_file(const fs::path& path, bool writable = true) {
-  if (!fs::exists(path)) scratch::put(path, "");
-  return std::make_shared<ShelfFile>(ShelfFile::open(path, writable));
-}
-
-std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
-  std::vector<std::byte> bytes(size);
-  std::uint32_t state = seed * 2654435761U + 1;
-  for (std::byte& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::byte>(state >> 24);
-  }
-  return bytes;
-}
-
-bool same(std::span<const std::byte> left, std::span<const std::byte> right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end());
-}
-
 bool all_zero(std::span<const std::byte> bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
-}
-
-bool mentions(const std::vector<std::string>& notes, const std::string& part) {
-  return std::any_of(notes.begin(), notes.end(),
-                     [&](const std::string& note) { return contains(note, part); });
 }
 
 std::uint64_t allocated_bytes(const fs::path& path) {
@@ -77,16 +43,6 @@ std::uint64_t allocated_bytes(const fs::path& path) {
   REQUIRE(::stat(path.c_str(), &node) == 0);
   return static_cast<std::uint64_t>(node.st_blocks) * 512;
 }
-
-class Variable {  // of the environment, for one scope
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  Variable(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 }  // namespace
 

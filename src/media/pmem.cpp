@@ -10,12 +10,17 @@
 //
 // Keeps I7: write() drains its own thread's stores before it returns, so barrier() needs only to
 // drain those of the committer. Keeps I4: store_word() is one aligned 8-byte store.
+//
+// Every touch of mapped bytes is guarded: where the file was cut short by someone else, or a line
+// is poisoned, the call throws (base/fault_guard.hpp). Bytes that view() shows are not.
 #include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -23,6 +28,7 @@
 
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
+#include "base/fault_guard.hpp"
 #include "base/size_text.hpp"
 #include "media/media.hpp"
 #include "media/pmem_environment.hpp"
@@ -79,8 +85,19 @@ class PmemMedium final : public Medium {
     std::byte* const target = writable(at, bytes.size());
     if (gaps_) fill_gaps(*file_, {at, bytes.size()});
     const Stores stores = streams(bytes.size()) ? Stores::streaming : Stores::cached;
-    const std::uint64_t checksum = copy_and_hash(target, bytes, seed, stores);
-    if (needs_flush() && !kStreamingLeavesCache) work_->flush(target, bytes.size());
+    std::uint64_t checksum = 0;
+    const auto copy = [&] {
+      checksum = copy_and_hash(target, bytes, seed, stores);
+      if (needs_flush() && !kStreamingLeavesCache) work_->flush(target, bytes.size());
+    };
+    const std::span<const std::byte> written(target, bytes.size());
+    bool done = false;
+    if (!is_shown(bytes)) {
+      done = touch_mapped(written, copy);
+    } else if (!touch_mapped(bytes, [&] { done = touch_mapped(written, copy); })) {
+      throw_gone("unreadable", place_of(bytes), Errc::io);
+    }
+    if (!done) throw_gone("unwritable", {at, bytes.size()}, Errc::io);
     drain_stores();  // I7
     return {sequence_.fetch_add(1, std::memory_order_relaxed) + 1, checksum};
   }
@@ -96,13 +113,22 @@ class PmemMedium final : public Medium {
     auto* const target = reinterpret_cast<std::uint64_t*>(writable(at, sizeof word));
     TENSORSHELF_ASSERT(at % sizeof word == 0);
     if (gaps_) fill_gaps(*file_, {at / kPageBytes * kPageBytes, sizeof word});
-    std::atomic_ref(*target).store(word, std::memory_order_release);  // I4
-    if (needs_flush()) work_->flush(reinterpret_cast<std::byte*>(target), sizeof word);
+    const auto store = [&] {
+      std::atomic_ref(*target).store(word, std::memory_order_release);  // I4
+      if (needs_flush()) work_->flush(reinterpret_cast<std::byte*>(target), sizeof word);
+    };
+    if (!touch_mapped(std::as_bytes(std::span(target, 1)), store)) {
+      throw_gone("unwritable", {at, sizeof word}, Errc::io);
+    }
     drain_stores();
   }
 
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
-    if (!bytes.empty()) std::memcpy(bytes.data(), view({at, bytes.size()}).data(), bytes.size());
+    if (bytes.empty()) return;
+    const auto source = view({at, bytes.size()});
+    if (!touch_mapped(source, [&] { std::memcpy(bytes.data(), source.data(), bytes.size()); })) {
+      throw_gone("unreadable", {at, bytes.size()}, Errc::truncated);
+    }
   }
 
   std::span<const std::byte> view(const Extent& extent) override {
@@ -129,6 +155,17 @@ class PmemMedium final : public Medium {
     return work_->base() + at;
   }
 
+  // Whether the bytes are some that view() gave, as those of a chunk copied from slot to slot are.
+  bool is_shown(std::span<const std::byte> bytes) const {
+    const std::byte* const begin = view_.base();
+    return std::less_equal()(begin, bytes.data()) &&
+           std::less()(bytes.data(), begin + view_.size_bytes());
+  }
+  Extent place_of(std::span<const std::byte> shown) const {
+    return {static_cast<std::uint64_t>(shown.data() - view_.base()), shown.size()};
+  }
+
+  [[noreturn]] void throw_gone(const char* state, const Extent& extent, Errc where_cut) const;
   void append(std::uint64_t size_bytes);
   std::uint64_t grown_size(std::uint64_t wanted) const;
 
@@ -143,6 +180,24 @@ class PmemMedium final : public Medium {
   bool gaps_ = false;            // the file was found with holes: fill them before each store
   std::atomic<std::uint64_t> sequence_ = 0;
 };
+
+// A touch of mapped bytes was answered with SIGBUS.
+void PmemMedium::throw_gone(const char* state, const Extent& extent, Errc where_cut) const {
+  const std::string place = fmt::format("{} bytes at offset {}", extent.size_bytes, extent.at);
+  const std::string path = file_->path().native();
+  const std::uint64_t left = is_device() ? view_.size_bytes() : file_->size_bytes();
+  if (left < view_.size_bytes() && left < extent.end()) {
+    throw Error(where_cut,
+                fmt::format("{} was cut to {} while it was open: {} are {}", path, size_text(left),
+                            place, state),
+                "stop what shortens it, and restore the shelf from a copy",
+                where_cut == Errc::io ? EIO : 0);
+  }
+  throw Error(
+      Errc::io,
+      fmt::format("{} of {} are unreadable: the memory below reports an error there", place, path),
+      "check the device (dmesg, ndctl list --media-errors)", EIO);
+}
 
 void PmemMedium::append(std::uint64_t size_bytes) {
   if (size_bytes == 0) return;

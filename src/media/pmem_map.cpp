@@ -15,6 +15,7 @@
 #include <tensorshelf/extent.hpp>
 
 #include "base/check.hpp"
+#include "base/fault_guard.hpp"
 #include "base/size_text.hpp"
 
 namespace tensorshelf {
@@ -82,6 +83,7 @@ Granularity granularity_of(pmem2_map* map) {
 
 PmemMap::PmemMap(std::filesystem::path path, Access access, const AddressWish& wish)
     : path_(std::move(path)), access_(access) {
+  arm_fault_guard();
   const std::uint64_t least =
       std::max(round_up(wish.least_bytes, kHugePageBytes), 2 * kHugePageBytes);
   const std::uint64_t alignment = std::max(wish.alignment, kHugePageBytes);

@@ -1,0 +1,68 @@
+// What the tests of the mapped medium share: where files can be mapped, opening them, and bytes to
+// put there.
+#pragma once
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "media/file.hpp"
+#include "media/media.hpp"
+#include "scratch.hpp"
+#include "thrown.hpp"
+
+namespace tensorshelf::testing {
+
+inline constexpr std::uint64_t kMebibyte = 1024 * 1024;
+inline constexpr const char* kTmpfs = "/dev/shm";
+
+// Each place whose files can be mapped.
+inline std::vector<std::string> mapped_places() {
+  if (!pmem_supported()) return {};
+  std::vector<std::string> places = {kTmpfs};
+  if (const char* dax = ::getenv("TENSORSHELF_TEST_FSDAX")) places.emplace_back(dax);
+  return places;
+}
+
+inline std::shared_ptr<ShelfFile> open_file(const std::filesystem::path& path,
+                                            bool writable = true) {
+  if (!std::filesystem::exists(path)) scratch::put(path, "");
+  return std::make_shared<ShelfFile>(ShelfFile::open(path, writable));
+}
+
+inline std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
+  std::vector<std::byte> bytes(size);
+  std::uint32_t state = seed * 2654435761U + 1;
+  for (std::byte& byte : bytes) {
+    state = state * 1664525U + 1013904223U;
+    byte = static_cast<std::byte>(state >> 24);
+  }
+  return bytes;
+}
+
+inline bool same(std::span<const std::byte> left, std::span<const std::byte> right) {
+  return std::equal(left.begin(), left.end(), right.begin(), right.end());
+}
+
+inline bool mentions(const std::vector<std::string>& notes, const std::string& part) {
+  return std::any_of(notes.begin(), notes.end(),
+                     [&](const std::string& note) { return contains(note, part); });
+}
+
+class Variable {  // of the environment, for one scope
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  Variable(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+}  // namespace tensorshelf::testing

@@ -1,0 +1,157 @@
+// A mapped shelf whose bytes fail under it: its file is cut short by someone else, or a line of the
+// memory is poisoned. Each call of the medium then throws; nothing ends the process.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <optional>
+
+#include "base/fault_guard.hpp"
+#include "pmem_fixture.hpp"
+#include "poison.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t kSize = 4 * kMebibyte;
+constexpr std::uint64_t kCutTo = kMebibyte;
+
+// What a call gave away of the failure: its code, and whether it named the file and the place.
+std::optional<Errc> failure_at(std::uint64_t at, const fs::path& path,
+                               const std::function<void()>& call) {
+  const auto error = error_of(call);
+  if (!error) return std::nullopt;
+  INFO(error->what());
+  CHECK(contains(error->what(), path.native()));
+  CHECK(contains(error->what(), "offset " + std::to_string(at)));
+  CHECK_FALSE(error->remedy().empty());
+  return error->code();
+}
+
+// The mapping of the file that the medium writes through, which it shows to nobody.
+std::span<std::byte> work_mapping(const fs::path& path) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (!line.ends_with(path.native()) || line.find("rw-s") == std::string::npos) continue;
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    REQUIRE(std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2);
+    return {reinterpret_cast<std::byte*>(begin), end - begin};
+  }
+  FAIL("no writable mapping of " << path);
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("a file that someone cuts short: an error at each call", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const fs::path path = dir / "s";
+    const auto writer = make_pmem_medium(open_file(path), 0);
+    REQUIRE(writer->reserve(kSize) == kSize);
+    const auto data = pattern(kPageBytes, 1);
+    writer->write(0, data, 0);
+    writer->write(2 * kMebibyte, data, 0);
+    const auto reader = make_pmem_medium(open_file(path, false), 0);
+    std::vector<std::byte> bytes(kPageBytes);
+    reader->read(2 * kMebibyte, bytes);
+    CHECK(same(bytes, data));
+
+    fs::resize_file(path, kCutTo);
+    const std::uint64_t gone = 2 * kMebibyte;
+    for (Medium* medium : {writer.get(), reader.get()}) {
+      CHECK(failure_at(gone, path, [&] { medium->read(gone, bytes); }) == Errc::truncated);
+      medium->read(0, bytes);  // the rest is there
+      CHECK(same(bytes, data));
+      const auto view = medium->view({gone, kPageBytes});  // no touch yet
+      CHECK_FALSE(touch_mapped(view, [&] { std::memcpy(bytes.data(), view.data(), 8); }));
+    }
+    // One that begins within the file and ends beyond.
+    std::vector<std::byte> across(2 * kPageBytes);
+    const std::uint64_t last = kCutTo - kPageBytes;
+    CHECK(failure_at(last, path, [&] { reader->read(last, across); }) == Errc::truncated);
+
+    CHECK(failure_at(gone, path, [&] { writer->write(gone, data, 0); }) == Errc::io);
+    CHECK(failure_at(gone, path, [&] { writer->store_word(gone, 1); }) == Errc::io);
+    // A chunk copied forward inside the shelf: its source is gone.
+    const auto source = writer->view({gone, kPageBytes});
+    CHECK(failure_at(gone, path, [&] { writer->write(0, source, 0); }) == Errc::io);
+    writer->write(0, data, 0);
+    writer->store_word(8, 5);
+    writer->barrier();
+    CHECK(fs::file_size(path) == kCutTo);
+  }
+}
+
+TEST_CASE("a write into what was cut off fails for good", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  GuardedMedium medium(make_pmem_medium(open_file(dir / "s"), 0));
+  medium.reserve(kSize);
+  fs::resize_file(dir / "s", kCutTo);
+  const auto data = pattern(kPageBytes, 1);
+  std::vector<std::byte> bytes(kPageBytes);
+  CHECK(code_of([&] { medium.read(kCutTo, bytes); }) == Errc::truncated);
+  CHECK_FALSE(medium.failed());
+  medium.write(0, data, 0);
+  CHECK(code_of([&] { medium.write(kCutTo, data, 0); }) == Errc::io);
+  CHECK(medium.failed());  // I8
+  CHECK(code_of([&] { medium.write(0, data, 0); }) == Errc::failed);
+  CHECK(code_of([&] { medium.barrier(); }) == Errc::failed);
+  medium.read(0, bytes);
+  CHECK(same(bytes, data));
+}
+
+TEST_CASE("a poisoned line: EIO for what holds it, and nothing else", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  const fs::path path = dir / "s";
+  const auto medium = make_pmem_medium(open_file(path), 0);
+  medium->reserve(kSize);
+  const auto data = pattern(4 * kPageBytes, 1);
+  medium->write(0, data, 0);
+  std::vector<std::byte> bytes(kPageBytes);
+
+  SECTION("read") {
+    const Poison poison(medium->view({kPageBytes, kPageBytes}));
+    if (!poison.laid()) {
+      WARN("skipped: poison (userfaultfd of Linux 6.6 and permission to use it)");
+      return;
+    }
+    for (int n = 0; n < 2; ++n) {
+      const auto error =
+          error_of([&] { medium->read(kPageBytes + 100, std::span(bytes).first(8)); });
+      REQUIRE(error);
+      CHECK(error->code() == Errc::io);
+      CHECK(error->os_error() == EIO);
+      CHECK(contains(error->what(), path.native()));
+      CHECK(contains(error->what(), "offset 4196"));
+      CHECK(contains(error->what(), "unreadable"));
+    }
+    std::vector<std::byte> joined(3 * kPageBytes);
+    CHECK(code_of([&] { medium->read(0, joined); }) == Errc::io);
+    for (const std::uint64_t page : {0, 2, 3}) {
+      medium->read(page * kPageBytes, bytes);
+      CHECK(same(bytes, std::span(data).subspan(page * kPageBytes, kPageBytes)));
+    }
+  }
+  SECTION("write and store_word") {
+    const Poison poison(work_mapping(path).subspan(kPageBytes, kPageBytes));
+    if (!poison.laid()) return;
+    CHECK(failure_at(kPageBytes, path, [&] {
+            medium->write(kPageBytes, std::span(data).first(kPageBytes), 0);
+          }) == Errc::io);
+    CHECK(failure_at(kPageBytes + 8, path, [&] { medium->store_word(kPageBytes + 8, 1); }) ==
+          Errc::io);
+    medium->write(0, std::span(data).first(kPageBytes), 0);
+    medium->store_word(2 * kPageBytes, 1);
+    medium->barrier();
+  }
+}
