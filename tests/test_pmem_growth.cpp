@@ -1,0 +1,128 @@
+// Growth of a mapped shelf that the system refuses half-way: after some of the file's new room,
+// after all of it, after one of the two mappings. Nothing is lost, no room stays behind, and the
+// medium can grow again. The system's calls are those below, which refuse on demand.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "pmem_fixture.hpp"
+
+namespace {
+
+// Refuses the nth call from now, once.
+struct Refusal {
+  int calls_left = 0;
+  int error = 0;
+
+  bool due() {
+    if (calls_left == 0 || --calls_left > 0) return false;
+    errno = error;
+    return true;
+  }
+};
+Refusal refused_view;  // a mapping of a file to read
+Refusal refused_work;  // and to write
+Refusal refused_fallocate;
+Refusal refused_fsync;
+
+}  // namespace
+
+// In front of the C library's, for libpmem2 too.
+extern "C" {
+void* mmap(void* at, std::size_t size, int protection, int flags, int fd, off_t from) noexcept {
+  Refusal& refusal = (protection & PROT_WRITE) == 0 ? refused_view : refused_work;
+  if ((flags & MAP_TYPE) != MAP_PRIVATE && refusal.due()) return MAP_FAILED;
+  const long place = ::syscall(SYS_mmap, at, size, protection, flags, fd, from);
+  return reinterpret_cast<void*>(place);  // MAP_FAILED is -1, too
+}
+int fallocate(int fd, int mode, off_t from, off_t size) {
+  if (refused_fallocate.due()) return -1;
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, from, size));
+}
+int fsync(int fd) {
+  if (refused_fsync.due()) return -1;
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+}
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+namespace fs = std::filesystem;
+
+TEST_CASE("growth refused half-way: an error, nothing lost, and room again later", "[pmem]") {
+  struct Row {
+    const char* what;
+    Refusal& call;
+    int nth;
+    int error;
+    Errc code;
+    bool room_stays;  // the file is left longer, which the next open takes for room
+  };
+  const Row rows[] = {
+      {"no blocks at all", refused_fallocate, 1, ENOSPC, Errc::full, false},
+      {"no blocks for the second piece", refused_fallocate, 2, ENOSPC, Errc::full, false},
+      {"quota ends in the second piece", refused_fallocate, 2, EDQUOT, Errc::full, false},
+      {"memory limit in the second piece", refused_fallocate, 2, ENOMEM, Errc::full, false},
+      {"a device error in the second piece", refused_fallocate, 2, EIO, Errc::io, false},
+      {"the new size cannot be synced", refused_fsync, 1, EIO, Errc::io, true},
+      {"the mapping for views", refused_view, 1, ENOMEM, Errc::io, false},
+      {"the mapping for writes", refused_work, 1, ENOMEM, Errc::io, false},
+      {"the mapping for writes, no more of them", refused_work, 1, EAGAIN, Errc::io, false},
+  };
+  for (const std::string& place : mapped_places()) {
+    for (const Row& row : rows) {
+      INFO(place << ": " << row.what);
+      const scratch::Directory dir(place);
+      const fs::path path = dir / "s";
+      const auto medium = make_pmem_medium(open_file(path), 0);
+      const std::uint64_t size = medium->reserve(2 * kMebibyte);
+      const auto data = pattern(kMebibyte, 3);
+      medium->write(kMebibyte, data, 0);
+      const auto view = medium->view({kMebibyte, kMebibyte});
+
+      const std::uint64_t wanted = 130 * kMebibyte;  // two pieces of 64 MiB, and a map each
+      row.call = {row.nth, row.error};
+      const auto error = error_of([&] { medium->reserve(wanted); });
+      const bool reached = row.call.calls_left == 0;
+      row.call = {};
+      CHECK(reached);
+      REQUIRE(error);
+      INFO(error->what());
+      CHECK(error->code() == row.code);
+      CHECK(error->os_error() == row.error);
+      CHECK(contains(error->what(), path.native()));
+      CHECK_FALSE(error->remedy().empty());
+
+      CHECK(medium->reserve(0) == size);
+      CHECK((fs::file_size(path) == size) != row.room_stays);
+      CHECK(same(view, data));
+      medium->write(0, data, 0);
+      medium->barrier();
+      CHECK(same(medium->view({0, kMebibyte}), data));
+
+      const std::uint64_t grown = medium->reserve(wanted);
+      CHECK(grown >= wanted);
+      CHECK(medium->view({0, 1}).data() + kMebibyte == view.data());
+      CHECK(same(view, data));
+      medium->write(grown - kMebibyte, data, 0);
+      CHECK(same(medium->view({grown - kMebibyte, kMebibyte}), data));
+    }
+  }
+}
+
+TEST_CASE("only a full medium is no failure", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  GuardedMedium medium(make_pmem_medium(open_file(dir / "s"), 0));
+  medium.reserve(2 * kMebibyte);
+  refused_fallocate = {2, ENOSPC};
+  CHECK(code_of([&] { medium.reserve(130 * kMebibyte); }) == Errc::full);
+  CHECK_FALSE(medium.failed());
+  refused_work = {1, ENOMEM};
+  CHECK(code_of([&] { medium.reserve(130 * kMebibyte); }) == Errc::io);
+  CHECK(medium.failed());  // I8
+}
