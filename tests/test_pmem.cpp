@@ -491,3 +491,42 @@ TEST_CASE("DevDAX as it is", "[pmem]") {
   CHECK(same(reader->view({size - kMebibyte + 8, kMebibyte - 8}), std::span(data).subspan(8)));
   CHECK(reader->view({size - kMebibyte, 1}).front() == std::byte{77});
 }
+
+TEST_CASE("DevDAX and msync: refused, not aborted", "[pmem]") {
+  const char* const device = ::getenv("TENSORSHELF_TEST_DEVDAX");
+  if (device == nullptr || !pmem_supported()) return;
+  const Variable variable("PMEM2_FORCE_GRANULARITY", "PAGE");
+  const auto error = error_of([&] {
+    const auto medium = make_medium(open_file(device), {});
+    medium->store_word(0, 0);
+  });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::unsupported);
+  CHECK(contains(error->what(), device));
+  CHECK(contains(error->what(), "PMEM2_FORCE_GRANULARITY=PAGE"));
+  CHECK(contains(error->remedy(), "PMEM2_FORCE_GRANULARITY"));
+  CHECK(make_medium(open_file(device, false), {})->reserve(0) > 0);  // a reader flushes nothing
+}
+
+TEST_CASE("two nodes of one DevDAX device: one writer", "[pmem]") {
+  const char* const device = ::getenv("TENSORSHELF_TEST_DEVDAX");
+  if (device == nullptr || !pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  struct stat node {};
+  REQUIRE(::stat(device, &node) == 0);
+  const fs::path twin = dir / "twin";
+  REQUIRE(::mknod(twin.c_str(), S_IFCHR | 0600, node.st_rdev) == 0);
+
+  auto writer = make_medium(open_file(device), {});
+  const auto file = open_file(twin);  // another inode, with a lock of its own
+  const auto error = error_of([&] { make_medium(file, {}); });
+  REQUIRE(error);
+  INFO(error->what());
+  CHECK(error->code() == Errc::busy);
+  CHECK(contains(error->what(), twin.native()));
+  CHECK(contains(error->what(), "in this process"));
+  CHECK(make_medium(open_file(twin, false), {})->reserve(0) == writer->reserve(0));  // may read
+  writer.reset();
+  writer = make_medium(file, {});
+  CHECK(code_of([&] { make_medium(open_file(device), {}); }) == Errc::busy);
+}

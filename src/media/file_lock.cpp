@@ -2,6 +2,7 @@
 // missing, or the holder lives in another PID namespace, the text just does not name a process.
 #include "media/file_lock.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -102,6 +103,25 @@ void throw_busy(const std::filesystem::path& path, const struct stat& inode) {
   }
   throw Error(Errc::busy, fmt::format("{} is open for writing by pid {}", path.native(), pid),
               "use mode=\"r\" or stop it");
+}
+
+DeviceLock::DeviceLock(int fd, const std::filesystem::path& path) {
+  struct stat node = {};
+  if (::fstat(fd, &node) != 0) return;
+  const auto folder = fmt::format("/sys/dev/char/{}:{}", major(node.st_rdev), minor(node.st_rdev));
+  fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  struct stat common = {};
+  if (fd_ < 0 || ::fstat(fd_, &common) != 0) return;
+  try {
+    if (!try_lock(fd_, path)) throw_busy(path, common);
+  } catch (...) {
+    ::close(fd_);
+    throw;
+  }
+}
+
+DeviceLock::~DeviceLock() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 }  // namespace tensorshelf

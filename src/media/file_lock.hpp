@@ -16,6 +16,23 @@ bool try_lock(int fd, const std::filesystem::path& path);
 // errno EDEADLK where that is this process: no waiting would help.
 [[noreturn]] void throw_busy(const std::filesystem::path& path, const struct stat& inode);
 
+// A writer's second lock where several device nodes, each an inode with a lock of its own, may lead
+// to one DevDAX device: on the device's folder in sysfs, which they have in common. Containers see
+// one sysfs as long as they share the network namespace; else only the incarnation tells them
+// apart (I10).
+class DeviceLock {
+ public:
+  // Takes it for the device open at `fd`. Errc::busy where another holds it.
+  DeviceLock(int fd, const std::filesystem::path& path);
+  DeviceLock(const DeviceLock&) = delete;
+  ~DeviceLock();
+
+  bool held() const { return fd_ >= 0; }  // false where there is no sysfs
+
+ private:
+  int fd_ = -1;
+};
+
 inline bool same_inode(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }

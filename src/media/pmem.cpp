@@ -30,6 +30,7 @@
 #include "base/copy_hash.hpp"
 #include "base/fault_guard.hpp"
 #include "base/size_text.hpp"
+#include "media/file_lock.hpp"
 #include "media/media.hpp"
 #include "media/pmem_environment.hpp"
 #include "media/pmem_map.hpp"
@@ -76,8 +77,10 @@ class PmemMedium final : public Medium {
         environment_(pmem_environment(domain_)),
         alignment_(wish.alignment),
         view_(file_->path(), Access::read, wish) {
+    if (is_device() && file_->writable()) device_lock_.emplace(file_->fd(), file_->path());
     if (file_->writable()) work_.emplace(file_->path(), Access::write, wish);
     append(wish.least_bytes);
+    refuse_msync();
     gaps_ = work_ && !is_device() && has_gaps(*file_, system_, view_.size_bytes());
   }
 
@@ -166,10 +169,12 @@ class PmemMedium final : public Medium {
   }
 
   [[noreturn]] void throw_gone(const char* state, const Extent& extent, Errc where_cut) const;
+  void refuse_msync() const;
   void append(std::uint64_t size_bytes);
   std::uint64_t grown_size(std::uint64_t wanted) const;
 
   std::shared_ptr<ShelfFile> file_;
+  std::optional<DeviceLock> device_lock_;  // of a writer on a device
   std::uint64_t max_size_bytes_;
   FileSystem system_;
   PowerFailDomain domain_;
@@ -180,6 +185,15 @@ class PmemMedium final : public Medium {
   bool gaps_ = false;            // the file was found with holes: fill them before each store
   std::atomic<std::uint64_t> sequence_ = 0;
 };
+
+// libpmem2 would msync() each word, which a device refuses, and then abort the process.
+void PmemMedium::refuse_msync() const {
+  if (!is_device() || !work_ || work_->granularity() != Granularity::page) return;
+  throw Error(Errc::unsupported,
+              fmt::format("{} cannot be flushed by msync, as PMEM2_FORCE_GRANULARITY=PAGE demands",
+                          file_->path().native()),
+              "unset PMEM2_FORCE_GRANULARITY");
+}
 
 // A touch of mapped bytes was answered with SIGBUS.
 void PmemMedium::throw_gone(const char* state, const Extent& extent, Errc where_cut) const {
@@ -283,6 +297,11 @@ Promises PmemMedium::promises() const {
         "tmpfs is memory: the shelf outlives a crash of the process, not a power loss or reboot; "
         "for those keep it on FS-DAX, DevDAX or a drive");
     return found;
+  }
+  if (device_lock_ && !device_lock_->held()) {
+    found.notes.push_back(
+        "there is no sysfs: a writer at another node of this device is not kept out by a lock; "
+        "mount sysfs");
   }
   const bool byte = view_.granularity() == Granularity::byte;
   found.detail = is_device() ? fmt::format("DevDAX device, mapped by {}", size_text(alignment_))
