@@ -3,9 +3,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <optional>
 
 #include "base/fault_guard.hpp"
@@ -31,20 +29,6 @@ std::optional<Errc> failure_at(std::uint64_t at, const fs::path& path,
   CHECK(contains(error->what(), "offset " + std::to_string(at)));
   CHECK_FALSE(error->remedy().empty());
   return error->code();
-}
-
-// The mapping of the file that the medium writes through, which it shows to nobody.
-std::span<std::byte> work_mapping(const fs::path& path) {
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (!line.ends_with(path.native()) || line.find("rw-s") == std::string::npos) continue;
-    unsigned long begin = 0;
-    unsigned long end = 0;
-    REQUIRE(std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2);
-    return {reinterpret_cast<std::byte*>(begin), end - begin};
-  }
-  FAIL("no writable mapping of " << path);
-  return {};
 }
 
 }  // namespace

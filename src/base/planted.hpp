@@ -53,6 +53,14 @@ enum class Bug {
   unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
   later_scan_kept,          // a reader believes the scan that nothing vouches for
   incarnation_not_reread,   // I10: a writer flips without looking for a later one
+
+  // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
+  write_not_drained,    // I7: streaming stores are on their way when write() returns
+  write_kept_in_cache,  // I1: small writes are not flushed where they must be
+  barrier_not_drained,  // I1
+  word_not_flushed,     // I2
+  word_flushed_beside,  // I2: the flush is one line off
+  word_in_halves,       // I4
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS

@@ -29,6 +29,7 @@
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
 #include "base/fault_guard.hpp"
+#include "base/planted.hpp"
 #include "base/size_text.hpp"
 #include "media/file_lock.hpp"
 #include "media/media.hpp"
@@ -101,7 +102,7 @@ class PmemMedium final : public Medium {
       throw_gone("unreadable", place_of(bytes), Errc::io);
     }
     if (!done) throw_gone("unwritable", {at, bytes.size()}, Errc::io);
-    drain_stores();  // I7
+    if (!planted(Bug::write_not_drained)) drain_stores();  // I7
     return {sequence_.fetch_add(1, std::memory_order_relaxed) + 1, checksum};
   }
 
@@ -110,15 +111,18 @@ class PmemMedium final : public Medium {
   // Nothing more is needed than the fence: each writing thread has drained its own stores (I7),
   // words are flushed as they are stored, and MAP_SYNC has made the blocks behind every mapped page
   // durable before the page could be written, so there is no file system metadata to sync.
-  void barrier() override { drain_stores(); }
+  void barrier() override {
+    if (!planted(Bug::barrier_not_drained)) drain_stores();
+  }
 
   void store_word(std::uint64_t at, std::uint64_t word) override {
     auto* const target = reinterpret_cast<std::uint64_t*>(writable(at, sizeof word));
     TENSORSHELF_ASSERT(at % sizeof word == 0);
     if (gaps_) fill_gaps(*file_, {at / kPageBytes * kPageBytes, sizeof word});
     const auto store = [&] {
+      if (planted(Bug::word_in_halves)) std::atomic_ref(*target).store(word & 0xFFFFFFFF);
       std::atomic_ref(*target).store(word, std::memory_order_release);  // I4
-      if (needs_flush()) work_->flush(reinterpret_cast<std::byte*>(target), sizeof word);
+      if (needs_flush()) flush_word(target);
     };
     if (!touch_mapped(std::as_bytes(std::span(target, 1)), store)) {
       throw_gone("unwritable", {at, sizeof word}, Errc::io);
@@ -147,9 +151,16 @@ class PmemMedium final : public Medium {
   bool is_device() const { return file_->kind() == FileKind::dax_device; }
   bool needs_flush() const { return !system_.tmpfs && work_->granularity() != Granularity::byte; }
 
+  void flush_word(const std::uint64_t* word) const {
+    if (planted(Bug::word_not_flushed)) return;
+    const std::size_t beside = planted(Bug::word_flushed_beside) ? 64 : 0;
+    work_->flush(reinterpret_cast<const std::byte*>(word) + beside, sizeof *word);
+  }
+
   // Where a store is durable once it is in the cache, small writes stay there.
   bool streams(std::size_t size_bytes) const {
-    return needs_flush() || size_bytes >= kSmallestStreamed;
+    if (needs_flush() && !planted(Bug::write_kept_in_cache)) return true;
+    return size_bytes >= kSmallestStreamed;
   }
 
   std::byte* writable(std::uint64_t at, std::size_t size_bytes) {

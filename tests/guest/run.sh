@@ -32,8 +32,9 @@
 # crash of kernel, file system and drivers: labels, namespaces, journal and file sizes come back as
 # they were, and a half-written slot stays half written. But nothing that was stored is lost: the
 # emulated CPU has no cache that could drop lines, and what the NVMe drive took is in the host's page
-# cache. A missing flush, fence or fdatasync is therefore invisible here; only the explorer in
-# crashtest/, which drops and tears what was not made durable, finds those.
+# cache. A missing flush, fence or fdatasync is therefore invisible here; the explorer in
+# crashtest/, which drops and tears what was not made durable, finds those of the store, and
+# tests/test_pmem_persist.cpp, which follows each instruction, those of the mapped medium.
 set -u -o pipefail
 shopt -s extglob
 here=$(cd "$(dirname "$0")" && pwd)
