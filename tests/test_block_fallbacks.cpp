@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -217,10 +218,77 @@ TEST_CASE("O_DIRECT refused at the flag, the read or the write: buffered, and sa
   };
   const auto medium = make_block_medium(file, 0, {}, seam);
   REQUIRE(bytes_on_disk(folder.file()) == before);
+  // That a write is refused shows with the first one, and not before.
+  if (refused_at == At::write) REQUIRE(exercise(*medium) == "");
   REQUIRE((::fcntl(file->fd(), F_GETFL) & O_DIRECT) == 0);
   REQUIRE(has_note(*medium, "O_DIRECT refused by the file system"));
   REQUIRE(medium->promises().detail.find("buffered") != std::string::npos);
   REQUIRE(exercise(*medium) == "");
+}
+
+TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no other") {
+  enum class By { write, word, growth };
+  const By by = GENERATE(By::write, By::word, By::growth);
+  CAPTURE(static_cast<int>(by));
+  const Folder folder;
+  const auto file = folder.create();
+  const Bytes before = random_bytes(3 * kPageBytes, 2);
+  REQUIRE(::pwrite(file->fd(), before.data(), before.size(), 0) ==
+          static_cast<ssize_t>(before.size()));
+  BlockSeam seam;
+  std::vector<std::uint64_t> places;
+  seam.probe.write = [&](int fd, std::uint64_t at, std::span<const std::byte> bytes) {
+    places.push_back(at);
+    const auto real = real_probe_calls().write(fd, at, bytes);
+    if (at < before.size()) CHECK(bytes_on_disk(folder.file()) == before);
+    return real;
+  };
+  const auto medium = make_block_medium(file, 0, {}, seam);
+  REQUIRE(read_back(*medium, 0, before.size()) == before);
+  REQUIRE(medium->reserve(0) == before.size());
+  REQUIRE(places.empty());
+  if (by == By::write) medium->write(2 * kPageBytes, Bytes(kPageBytes), 0);
+  if (by == By::word) medium->store_word(2 * kPageBytes + 8, 1);
+  if (by == By::growth) medium->reserve(2 * before.size());
+  medium->write(kPageBytes, Bytes(kPageBytes), 0);
+  REQUIRE(places == std::vector<std::uint64_t>{2 * kPageBytes});
+}
+
+TEST_CASE("a shelf says of itself what only its first write showed") {
+  const Folder folder;
+  BlockSeam seam;
+  seam.probe.write = [](int, std::uint64_t, std::span<const std::byte>) {
+    return std::int64_t{-EINVAL};
+  };
+  auto medium = make_block_medium(folder.create(), 0, {}, seam);
+  Shelf::format(*medium);
+  const std::string detail = Shelf::open(std::move(medium)).info().promises.detail;
+  REQUIRE(detail.find("buffered") != std::string::npos);
+  const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true));
+  const Shelf again = Shelf::open(make_block_medium(file, 0, {}, seam));
+  REQUIRE(again.info().promises.detail == detail);
+}
+
+TEST_CASE("opening a file that is no shelf writes nothing to it") {
+  const Mode mode = GENERATE(Mode::read, Mode::update, Mode::append);
+  const std::uint64_t size_bytes = GENERATE(std::uint64_t{0}, 100, 4096, 100'000);
+  if (size_bytes == 0 && mode == Mode::append) return;  // becomes one
+  CAPTURE(static_cast<int>(mode), size_bytes);
+  const Folder folder;
+  const Bytes data = random_bytes(size_bytes, 4);
+  const int fd = ::open(folder.file().c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  REQUIRE(::write(fd, data.data(), data.size()) == static_cast<ssize_t>(data.size()));
+  const timespec long_ago[2] = {{1, 0}, {1, 0}};
+  REQUIRE(::futimens(fd, long_ago) == 0);
+  OpenOptions options;
+  options.mode = mode;
+  options.tier = Tier::block;
+  REQUIRE(code_of([&] { Shelf::open(folder.file(), options); }) == Errc::not_a_shelf);
+  struct stat after {};
+  REQUIRE(::fstat(fd, &after) == 0);
+  ::close(fd);
+  REQUIRE(after.st_mtim.tv_sec == 1);  // every write would have moved it, whatever it wrote
+  REQUIRE(bytes_on_disk(folder.file()) == data);
 }
 
 TEST_CASE("through a read-only descriptor nothing is written, not even to probe") {

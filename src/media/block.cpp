@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
+#include <mutex>
 
 #include "base/check.hpp"
 #include "base/size_text.hpp"
@@ -48,8 +50,9 @@ class BlockMedium final : public Medium {
         max_size_bytes_(max_size_bytes),
         memory_(tuning.buffer_bytes * tuning.queue_depth),
         size_bytes_(whole_pages(file_->size_bytes())),
-        room_is_sure_(!file_->writable() || file_->kind() == FileKind::block_device) {
-    describe(tuning, seam);
+        room_is_sure_(!file_->writable() || file_->kind() == FileKind::block_device),
+        probe_(seam.probe) {
+    describe(tuning);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
     backend_ = choose_backend(shape, tuning);
     if (seam.wrap) backend_ = seam.wrap(std::move(backend_));
@@ -58,6 +61,7 @@ class BlockMedium final : public Medium {
   }
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    try_direct_write(at);
     word_pages_.follow(at, bytes);
     return staging_->write(at, bytes, seed);
   }
@@ -72,6 +76,7 @@ class BlockMedium final : public Medium {
 
   void store_word(std::uint64_t at, std::uint64_t word) override {
     const std::uint64_t page_at = whole_pages(at);
+    try_direct_write(page_at);
     staging_->drain(page_at, kPageBytes);
     staging_->check();
     std::span<std::byte> page = word_pages_.find(page_at);
@@ -100,6 +105,7 @@ class BlockMedium final : public Medium {
     // A reader sees the file grow; a writer is the one who makes it grow.
     if (!file_->writable()) size_bytes_ = whole_pages(file_->size_bytes());
     if (size_bytes != 0 && !room_is_sure_) {
+      if (size_bytes_ != 0) try_direct_write(size_bytes_ - kPageBytes);
       fill_holes({file_->fd(), file_->path(), 0, size_bytes_}, *backend_, *staging_);
       room_is_sure_ = true;
     }
@@ -115,13 +121,17 @@ class BlockMedium final : public Medium {
     }
     TENSORSHELF_ASSERT(file_->writable());
     staging_->check();
+    try_direct_write(growth.from_bytes);
     grow_file(growth, *backend_, *staging_);
     size_bytes_ = growth.to_bytes;
     return growth.to_bytes;
   }
 
   Promises promises() const override {
+    std::unique_lock lock(promises_mutex_);
     Promises promises = promises_;
+    promises.detail = place_ + (direct_ ? ", O_DIRECT" : ", buffered") + way_;
+    lock.unlock();
     for (std::string& note : staging_->backend_notes()) promises.notes.push_back(std::move(note));
     return promises;
   }
@@ -136,7 +146,7 @@ class BlockMedium final : public Medium {
   }
 
  private:
-  void describe(const BlockTuning& tuning, const BlockSeam& seam) {
+  void describe(const BlockTuning& tuning) {
     BlockFacts facts = probe_facts(file_->fd(), file_->kind());
     if (facts.sector_bytes > kPageBytes) {
       throw Error(
@@ -159,27 +169,47 @@ class BlockMedium final : public Medium {
           "The drive may have a volatile write cache: surviving a power loss rests on it honouring "
           "flushes. A drive with power-loss protection does not depend on that.");
     }
-    const std::string refused =
-        tuning.direct ? probe_direct(*file_, seam.probe) : "O_DIRECT switched off by option";
-    if (!refused.empty()) {
-      if (!tuning.direct) seam.probe.set_direct(file_->fd(), false);
-      promises_.notes.push_back(
-          refused + ": writing through the page cache, which costs a second copy and memory. " +
-          (tuning.direct ? "Use a file system that supports it, such as ext4 or xfs."
-                         : "Switch it on again to go around the cache."));
+    place_ = facts.place;
+    if (!tuning.direct) {
+      probe_.set_direct(file_->fd(), false);
+      promises_.notes.emplace_back(
+          "O_DIRECT switched off by option: writing through the page cache, which costs a second "
+          "copy and memory. Switch it on again to go around the cache.");
+    } else if (const std::string refused = probe_direct(*file_, probe_); !refused.empty()) {
+      note_no_direct(refused);
+    } else {
+      direct_ = true;
     }
-    promises_.detail = facts.place + (refused.empty() ? ", O_DIRECT" : ", buffered");
+    direct_write_tried_ = !direct_ || !file_->writable();
+  }
+
+  void note_no_direct(const std::string& refused) {
+    direct_ = false;
+    promises_.notes.push_back(
+        refused +
+        ": writing through the page cache, which costs a second copy and memory. Use a file "
+        "system that supports it, such as ext4 or xfs.");
+  }
+
+  // Not before there is something to write: see probe_direct_write().
+  void try_direct_write(std::uint64_t at) {
+    if (direct_write_tried_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(promises_mutex_);
+    if (direct_write_tried_) return;
+    const std::string refused = probe_direct_write(*file_, at, probe_);
+    if (!refused.empty()) note_no_direct(refused);
+    direct_write_tried_.store(true, std::memory_order_release);
   }
 
   std::unique_ptr<BlockBackend> choose_backend(const StagingShape& shape,
                                                const BlockTuning& tuning) {
     if (!file_->writable()) {  // reads only
-      promises_.detail += ", read-only";
+      way_ = ", read-only";
       return make_pwrite_backend(file_->fd(), shape);
     }
     if (tuning.io_uring) {
       if (auto backend = make_uring_backend(file_->fd(), shape, promises_.notes)) {
-        promises_.detail += ", io_uring";
+        way_ = ", io_uring";
         return backend;
       }
     } else {
@@ -187,7 +217,7 @@ class BlockMedium final : public Medium {
           "io_uring switched off by option: writing with pwrite, which is slower. Switch it on "
           "again to keep several writes in flight.");
     }
-    promises_.detail += ", pwrite";
+    way_ = ", pwrite";
     return make_pwrite_backend(file_->fd(), shape);
   }
 
@@ -203,7 +233,13 @@ class BlockMedium final : public Medium {
   WordPages word_pages_;
   std::uint64_t size_bytes_;
   bool room_is_sure_;  // not a file as it was found: before it is room, its holes must be filled
-  Promises promises_;
+  const ProbeCalls probe_;
+  std::string place_;
+  const char* way_ = "";
+  mutable std::mutex promises_mutex_;  // the two below, from the first write on
+  Promises promises_;                  // but for the detail, which is put together when asked for
+  bool direct_ = false;
+  std::atomic<bool> direct_write_tried_ = false;
   std::unique_ptr<BlockBackend> backend_;
   std::unique_ptr<StagingBuffers> staging_;  // after the backend, which it uses to its end
   std::unique_ptr<BlockReader> reader_;

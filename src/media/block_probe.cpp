@@ -88,29 +88,6 @@ std::string refusal(const char* call, std::int64_t result) {
   return fmt::format("O_DIRECT refused by the file system ({}: {})", call, cause);
 }
 
-// Why a real read and write fail, or nothing. Errors that have nothing to do with O_DIRECT (a full
-// disk, a failing drive) are not judged here: the first real write meets them and says so.
-std::string try_direct(const ShelfFile& file, const ProbeCalls& calls) {
-  const std::uint64_t size_bytes = file.size_bytes();
-  const PageMemory page(kPageBytes);
-  if (size_bytes >= kPageBytes) {
-    const auto got = calls.read(file.fd(), 0, page.bytes());
-    if (refuses(got)) return refusal("read", got);
-    if (got != static_cast<std::int64_t>(kPageBytes)) return {};
-  }
-  const bool empty = size_bytes == 0;
-  const bool may_write =
-      file.writable() && file.kind() == FileKind::regular && (empty || size_bytes >= kPageBytes);
-  if (!may_write) return {};
-  const auto put = calls.write(file.fd(), 0, page.bytes());
-  if (empty) {
-    while (::ftruncate(file.fd(), 0) != 0 && errno == EINTR) {
-    }
-  }
-  if (refuses(put)) return refusal("write", put);
-  return {};
-}
-
 }  // namespace
 
 BlockFacts probe_facts(int fd, FileKind kind) {
@@ -160,14 +137,34 @@ ProbeCalls real_probe_calls() {
   };
 }
 
+// Errors that have nothing to do with O_DIRECT (a full disk, a failing drive) are not judged by
+// either: the first real read or write meets them and says so.
 std::string probe_direct(const ShelfFile& file, const ProbeCalls& calls) {
   // On the very description that holds the shelf's lock: see block_uring.cpp.
   if (const int result = calls.set_direct(file.fd(), true); result < 0) {
     return refusal("open", result);
   }
-  std::string reason = try_direct(file, calls);
-  if (!reason.empty()) calls.set_direct(file.fd(), false);
-  return reason;
+  if (file.size_bytes() < kPageBytes) return {};
+  const PageMemory page(kPageBytes);
+  const auto got = calls.read(file.fd(), 0, page.bytes());
+  if (!refuses(got)) return {};
+  calls.set_direct(file.fd(), false);
+  return refusal("read", got);
+}
+
+std::string probe_direct_write(const ShelfFile& file, std::uint64_t at, const ProbeCalls& calls) {
+  if (file.kind() != FileKind::regular) return {};
+  const std::uint64_t size_bytes = file.size_bytes();
+  const PageMemory page(kPageBytes);
+  if (at < size_bytes && calls.read(file.fd(), at, page.bytes()) < 0) return {};
+  const auto put = calls.write(file.fd(), at, page.bytes());
+  if (size_bytes < at + kPageBytes) {
+    while (::ftruncate(file.fd(), static_cast<off_t>(size_bytes)) != 0 && errno == EINTR) {
+    }
+  }
+  if (!refuses(put)) return {};
+  calls.set_direct(file.fd(), false);
+  return refusal("write", put);
 }
 
 }  // namespace tensorshelf

@@ -32,10 +32,15 @@ struct ProbeCalls {
 };
 ProbeCalls real_probe_calls();
 
-// Sets O_DIRECT on the descriptor when it works, and leaves it off when it does not; returns an
-// empty text, or why it does not work. Changes no byte: a file's first page is read and written
-// back, an empty file is empty again afterwards. Nothing is written to a device (another
-// program's write could fall between) or through a read-only descriptor.
+// Sets O_DIRECT on the descriptor when setting it and reading work, and leaves it off when they do
+// not; returns an empty text, or why they do not work. Writes nothing: whether this is a shelf,
+// nobody has looked yet.
 std::string probe_direct(const ShelfFile& file, const ProbeCalls& calls);
+
+// The same for writing, asked before the first write, of the page at `at` that this write is for:
+// it is about to be replaced, so a power loss in between can damage nothing that anybody keeps.
+// Changes no byte: what is there is written back, and the file is as long afterwards as before.
+// Nothing is written to a device: another program's write could fall between.
+std::string probe_direct_write(const ShelfFile& file, std::uint64_t at, const ProbeCalls& calls);
 
 }  // namespace tensorshelf

@@ -379,7 +379,7 @@ ShelfInfo Store::info() const {
   info.capacity_bytes = capacity_bytes_;
   info.free_bytes = free_bytes_;
   info.writable = writable_;
-  info.promises = promises_;
+  info.promises = medium_->promises();  // some fallbacks show with the first write only
   info.recovery = opened_.report;
   return info;
 }
