@@ -345,7 +345,7 @@ TEST_CASE("a full file system: Errc::full, the file as long as before") {
     } catch (const Error& error) {
       if (error.code() != Errc::full) return std::string("other code: ") + error.what();
       const std::string text = error.what();
-      for (const char* word : {"a.shelf", "64 MiB", "free"}) {
+      for (const char* word : {"a.shelf", "64 MiB", "60 MiB more", "4 MiB free"}) {
         if (text.find(word) == std::string::npos) return "unnamed in: " + text;
       }
     }
@@ -357,6 +357,108 @@ TEST_CASE("a full file system: Errc::full, the file as long as before") {
   });
   if (said == "no mount") {
     WARN("skipped: a full tmpfs, which needs the right to mount");
+    return;
+  }
+  REQUIRE(said == "");
+}
+
+TEST_CASE("what cannot fit is refused before any of it is taken") {
+  const Folder folder;
+  const auto file = folder.create();
+  make_block_medium(file, 0, {})->reserve(MiB);
+  const std::uint64_t wanted = std::uint64_t{1} << GENERATE(50u, 62u, 63u);
+  CAPTURE(wanted);
+  const std::string said = in_child([&]() -> std::string {
+    if (!refuse_call(SYS_fallocate, EIO) || !refuse_call(SYS_ftruncate, EIO)) return "no seccomp";
+    GuardedMedium medium(make_block_medium(file, 0, {}));
+    try {
+      medium.reserve(wanted);
+      return "grew without end";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      if (error.code() != Errc::full) return "other code: " + text;
+      if (text.find(" free") == std::string::npos) return "unnamed in: " + text;
+    }
+    return medium.failed() ? "the medium is poisoned" : "";
+  });
+  if (said == "no seccomp") {
+    WARN("skipped: seccomp, which is not allowed here");
+    return;
+  }
+  REQUIRE(said == "");
+}
+
+TEST_CASE("of mapped memory, too, what cannot fit is refused before any of it is taken") {
+  if (!pmem_supported() || !std::filesystem::is_directory("/dev/shm")) {
+    WARN("skipped: tmpfs mapped by libpmem2");
+    return;
+  }
+  const Folder folder("/dev/shm");
+  const auto space = std::filesystem::space("/dev/shm");
+  const std::string said = in_child([&]() -> std::string {
+    GuardedMedium medium(make_pmem_medium(folder.create(), 0));
+    if (!refuse_call(SYS_fallocate, EIO)) return "no seccomp";
+    const auto error = error_of([&] { medium.reserve(space.capacity + MiB); });
+    if (!error || error->code() != Errc::full) return error ? error->what() : "it grew";
+    return medium.failed() ? "the medium is poisoned" : "";
+  });
+  if (said == "no seccomp") {
+    WARN("skipped: seccomp, which is not allowed here");
+    return;
+  }
+  REQUIRE(said == "");
+}
+
+TEST_CASE("a tensor of 2^62 bytes is full, and the shelf goes on") {
+  const Folder folder;
+  OpenOptions options;
+  options.tier = Tier::block;
+  Shelf shelf = Shelf::open(folder.file(), options);
+  const std::int64_t size_bytes = std::int64_t{1} << GENERATE(46u, 61u, 62u);
+  CAPTURE(size_bytes);
+  REQUIRE(code_of([&] { shelf.create("x", DType::uint8, {{size_bytes}}); }) == Errc::full);
+  shelf.create("y", DType::uint8, {{1000}}).write(Bytes(1000, std::byte{7}));
+  REQUIRE(shelf.persist().version == 1);
+}
+
+TEST_CASE("of a file that somebody lengthened, only what becomes room gets blocks") {
+  const Folder folder;
+  std::filesystem::create_directory(folder.file("small"));
+  const std::string said = in_child([&]() -> std::string {
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", folder.file("small").c_str(), "tmpfs", 0, "size=16m") != 0) {
+      return "no mount";
+    }
+    const auto path = folder.file("small/a.shelf");
+    OpenOptions options;
+    options.tier = Tier::block;
+    Shelf::open(path, options);
+    std::filesystem::resize_file(path, 1024 * MiB);
+    Shelf shelf = Shelf::open(path, options);
+    const Bytes data = random_bytes(3 * MiB, 5);
+    shelf.create("w", DType::uint8, {{3 * MiB}}).write(data);
+    shelf.persist();
+    struct stat node {};
+    if (::stat(path.c_str(), &node) != 0 || node.st_blocks * 512 > 8 * std::int64_t{MiB}) {
+      return "it took " + std::to_string(node.st_blocks * 512) + " bytes";
+    }
+    try {
+      shelf.create("v", DType::uint8, {{9 * MiB}});
+      return "18 MiB found room in 16";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      if (error.code() != Errc::full) return "other code: " + text;
+      if (text.find(" free") == std::string::npos) return "unnamed in: " + text;
+    }
+    Bytes back(data.size());
+    shelf.find("w")->write(data);
+    shelf.persist();
+    shelf.find("w")->read(back);
+    return back == data ? "" : "other bytes came back";
+  });
+  if (said == "no mount") {
+    WARN("skipped: a small tmpfs, which needs the right to mount");
     return;
   }
   REQUIRE(said == "");

@@ -72,10 +72,10 @@ class Medium {
   // keeps its addresses.
   virtual std::span<const std::byte> view(const Extent& extent) = 0;
 
-  // Makes room for at least `size_bytes` and returns the size there is now, in bytes. New room
+  // Makes room for at least `size_bytes` and returns how far there is room now, in bytes. New room
   // reads as zero and its blocks are allocated, so that later writes convert no extent. Throws
-  // Errc::full, with nothing lost, where the cap, the device or the file system ends; reserve(0)
-  // only asks. Never shrinks.
+  // Errc::full, with nothing lost or taken, where the cap, the device or the file system ends.
+  // reserve(0) only asks for the size, of which a file as found may not all be room. Never shrinks.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;

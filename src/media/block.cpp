@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -26,6 +27,7 @@ namespace tensorshelf {
 namespace {
 
 constexpr unsigned kMaxQueueDepth = 1024;
+constexpr std::uint64_t kAllRoom = ~std::uint64_t{0};
 
 void check_tuning(const BlockTuning& tuning) {
   const bool buffer_good = tuning.buffer_bytes >= kChunkBytes &&
@@ -50,7 +52,7 @@ class BlockMedium final : public Medium {
         max_size_bytes_(max_size_bytes),
         memory_(tuning.buffer_bytes * tuning.queue_depth),
         size_bytes_(whole_pages(file_->size_bytes())),
-        room_is_sure_(!file_->writable() || file_->kind() == FileKind::block_device),
+        room_bytes_(file_->writable() && file_->kind() == FileKind::regular ? 0 : kAllRoom),
         probe_(seam.probe) {
     describe(tuning);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
@@ -104,27 +106,24 @@ class BlockMedium final : public Medium {
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     // A reader sees the file grow; a writer is the one who makes it grow.
     if (!file_->writable()) size_bytes_ = whole_pages(file_->size_bytes());
-    if (size_bytes != 0 && !room_is_sure_) {
-      if (size_bytes_ != 0) try_direct_write(size_bytes_ - kPageBytes);
-      fill_holes({file_->fd(), file_->path(), 0, size_bytes_}, *backend_, *staging_);
-      room_is_sure_ = true;
-    }
+    if (size_bytes == 0) return size_bytes_;
     const Growth growth{file_->fd(), file_->path(), size_bytes_, round_up(size_bytes, kPageBytes)};
-    if (growth.to_bytes <= growth.from_bytes) return growth.from_bytes;
-    if (file_->kind() == FileKind::block_device) {
-      throw full_error(growth, fmt::format("the device has {}", size_text(growth.from_bytes)),
-                       "use a larger device, or a file, which grows by itself");
+    if (growth.to_bytes > growth.from_bytes) {
+      check_limits(growth);
+      staging_->check();
     }
-    if (max_size_bytes_ != 0 && growth.to_bytes > max_size_bytes_) {
-      throw full_error(growth, fmt::format("the size is capped at {}", size_text(max_size_bytes_)),
-                       "open the shelf with a larger size=, or without one");
+    const std::uint64_t there = std::min(growth.from_bytes, growth.to_bytes);
+    if (there > room_bytes_) {  // of holes that nobody asked for, the file may have any number
+      try_direct_write(there - kPageBytes);
+      fill_holes({file_->fd(), file_->path(), room_bytes_, there}, *backend_, *staging_);
+      room_bytes_ = there;
     }
-    TENSORSHELF_ASSERT(file_->writable());
-    staging_->check();
-    try_direct_write(growth.from_bytes);
-    grow_file(growth, *backend_, *staging_);
-    size_bytes_ = growth.to_bytes;
-    return growth.to_bytes;
+    if (growth.to_bytes > growth.from_bytes) {
+      try_direct_write(growth.from_bytes);
+      grow_file(growth, *backend_, *staging_);
+      room_bytes_ = size_bytes_ = growth.to_bytes;
+    }
+    return std::min(size_bytes_, room_bytes_);
   }
 
   Promises promises() const override {
@@ -146,6 +145,18 @@ class BlockMedium final : public Medium {
   }
 
  private:
+  void check_limits(const Growth& growth) const {
+    if (file_->kind() == FileKind::block_device) {
+      throw full_error(growth, fmt::format("the device has {}", size_text(growth.from_bytes)),
+                       "use a larger device, or a file, which grows by itself");
+    }
+    if (max_size_bytes_ != 0 && growth.to_bytes > max_size_bytes_) {
+      throw full_error(growth, fmt::format("the size is capped at {}", size_text(max_size_bytes_)),
+                       "open the shelf with a larger size=, or without one");
+    }
+    TENSORSHELF_ASSERT(file_->writable());
+  }
+
   void describe(const BlockTuning& tuning) {
     BlockFacts facts = probe_facts(file_->fd(), file_->kind());
     if (facts.sector_bytes > kPageBytes) {
@@ -232,7 +243,7 @@ class BlockMedium final : public Medium {
   PageMemory memory_;
   WordPages word_pages_;
   std::uint64_t size_bytes_;
-  bool room_is_sure_;  // not a file as it was found: before it is room, its holes must be filled
+  std::uint64_t room_bytes_;  // so far there are no holes, which are no room in a file as found
   const ProbeCalls probe_;
   std::string place_;
   const char* way_ = "";

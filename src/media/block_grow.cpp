@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
+#include <vector>
 
 #include "base/size_text.hpp"
 #include "media/block_os.hpp"
@@ -13,12 +16,12 @@
 
 namespace tensorshelf {
 
-Error full_error(const Growth& growth, const std::string& limit, std::string remedy) {
+Error full_error(const Growth& growth, const std::string& limit, std::string remedy, int os_error) {
   return Error(Errc::full,
                fmt::format("{}: {} wanted ({} more than now), but {}", growth.path.string(),
                            size_text(growth.to_bytes),
                            size_text(growth.to_bytes - growth.from_bytes), limit),
-               std::move(remedy));
+               std::move(remedy), os_error);
 }
 
 namespace {
@@ -74,26 +77,59 @@ int rewrite(const Growth& room, BlockBackend& backend) {
   return 0;
 }
 
-[[noreturn]] void throw_no_room(const Growth& growth, int failed, const std::string& free) {
+[[noreturn]] void throw_no_room(const Growth& growth, int failed) {
   switch (failed) {
     case ENOSPC:
-      throw full_error(growth, fmt::format("the file system has {} free", free),
-                       "free space there, or put the shelf on a larger file system");
+      throw full_error(growth,
+                       fmt::format("the file system has {} free", size_text(free_bytes(growth.fd))),
+                       "free space there, or put the shelf on a larger file system", failed);
     case EDQUOT:
-      throw full_error(growth, "the disk quota is used up",
-                       "free space, or ask for a larger quota");
+      throw full_error(growth, "the disk quota is used up", "free space, or ask for a larger quota",
+                       failed);
     case EFBIG:
       throw full_error(growth, "files cannot be that long here",
-                       "raise `ulimit -f`, or use a file system with longer files");
+                       "raise `ulimit -f`, or use a file system with longer files", failed);
     default:
       throw transfer_error(growth.path, {"growing the file", growth.from_bytes,
                                          growth.to_bytes - growth.from_bytes, -failed});
   }
 }
 
+// Asks before anything is taken: what cannot fit would else fill the file system before it fails,
+// and every other program there would meet a full disk.
+void ask_for_room(const Growth& growth) {
+  const std::uint64_t needed_bytes = growth.to_bytes - growth.from_bytes;
+  if (exceeds_free_space(growth.fd, needed_bytes)) throw_no_room(growth, ENOSPC);
+  if (growth.to_bytes > std::numeric_limits<off_t>::max()) throw_no_room(growth, EFBIG);
+}
+
+// (A block that was allocated and never written counts as a hole.)
+std::vector<Growth> holes_of(const Growth& room) {
+  std::vector<Growth> holes;
+  for (std::uint64_t at = room.from_bytes; at < room.to_bytes;) {
+    const off_t hole = ::lseek(room.fd, static_cast<off_t>(at), SEEK_HOLE);
+    if (hole < 0 || static_cast<std::uint64_t>(hole) >= room.to_bytes) break;
+    const off_t data = ::lseek(room.fd, hole, SEEK_DATA);
+    at = data < 0 ? room.to_bytes : std::min(room.to_bytes, static_cast<std::uint64_t>(data));
+    holes.push_back({room.fd, room.path, static_cast<std::uint64_t>(hole), at});
+  }
+  return holes;
+}
+
+// An estimate that is never too high: blocks of the file that lie elsewhere count too.
+std::uint64_t bytes_to_fill(const Growth& room, const std::vector<Growth>& holes) {
+  std::uint64_t bytes = 0;
+  for (const Growth& hole : holes) bytes += hole.to_bytes - hole.from_bytes;
+  struct stat status {};
+  if (::fstat(room.fd, &status) != 0) return 0;
+  const std::uint64_t there = static_cast<std::uint64_t>(status.st_blocks) * 512;
+  return std::min(bytes, room.to_bytes - std::min(there, room.to_bytes));
+}
+
 }  // namespace
 
 void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) {
+  ask_for_room(growth);
   const int failed = fill(growth, staging);
   if (failed == 0) {
     try {
@@ -103,29 +139,23 @@ void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& stag
       throw;
     }
   }
-  const std::string free = size_text(free_bytes(growth.fd));
   set_length(growth.fd, growth.from_bytes);  // best effort: a longer file is only wasted room
-  throw_no_room(growth, failed, free);
+  throw_no_room(growth, failed);
 }
 
 void fill_holes(const Growth& room, BlockBackend& backend, StagingBuffers& staging) {
   staging.drain(room.from_bytes, room.to_bytes - room.from_bytes);  // they fill holes themselves
   staging.check();
-  bool filled = false;
-  for (std::uint64_t at = room.from_bytes; at < room.to_bytes;) {
-    const off_t hole = ::lseek(room.fd, static_cast<off_t>(at), SEEK_HOLE);
-    if (hole < 0 || static_cast<std::uint64_t>(hole) >= room.to_bytes) break;
-    const off_t data = ::lseek(room.fd, hole, SEEK_DATA);
-    const std::uint64_t end =
-        data < 0 ? room.to_bytes : std::min(room.to_bytes, static_cast<std::uint64_t>(data));
-    const Growth part{room.fd, room.path, static_cast<std::uint64_t>(hole), end};
-    int failed = allocate(part);
-    if (failed == EOPNOTSUPP || failed == ENOSYS) failed = rewrite(part, backend);
-    if (failed != 0) throw_no_room(part, failed, size_text(free_bytes(room.fd)));
-    filled = true;
-    at = end;
+  const std::vector<Growth> holes = holes_of(room);
+  if (holes.empty()) return;
+  const std::uint64_t needed = bytes_to_fill(room, holes);
+  ask_for_room({room.fd, room.path, room.to_bytes - needed, room.to_bytes});
+  for (const Growth& hole : holes) {
+    int failed = allocate(hole);
+    if (failed == EOPNOTSUPP || failed == ENOSYS) failed = rewrite(hole, backend);
+    if (failed != 0) throw_no_room(hole, failed);
   }
-  if (filled) sync(room, backend, staging);
+  sync(room, backend, staging);
 }
 
 }  // namespace tensorshelf

@@ -19,15 +19,17 @@ struct Growth {
 };
 
 // Throws Errc::full where the file system or a quota ends, with the file as long as before; any
-// other error likewise, as Errc::io.
+// other error likewise, as Errc::io. What cannot fit is refused before any of it is taken.
 void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging);
 
 // Puts blocks behind the holes of what is there already, and keeps every byte. A growth that
 // crashed leaves a longer file, and where there is no fallocate one of holes, which are no room:
-// the file system may be full when they are written to. Errors as above.
+// the file system may be full when they are written to. Errors as above. The caller asks for no
+// more than becomes room: somebody else may have made the file as long as he likes.
 void fill_holes(const Growth& room, BlockBackend& backend, StagingBuffers& staging);
 
 // The text and remedy of Errc::full at a cap or at a device's end.
-Error full_error(const Growth& growth, const std::string& limit, std::string remedy);
+Error full_error(const Growth& growth, const std::string& limit, std::string remedy,
+                 int os_error = 0);
 
 }  // namespace tensorshelf

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -74,6 +75,13 @@ std::uint64_t free_bytes(int fd) {
   struct statfs system {};
   if (::fstatfs(fd, &system) != 0) return 0;
   return system.f_bavail * static_cast<std::uint64_t>(system.f_bsize);
+}
+
+bool exceeds_free_space(int fd, std::uint64_t needed_bytes) {
+  struct statfs system {};
+  if (::fstatfs(fd, &system) != 0 || system.f_blocks == 0) return false;
+  const std::uint64_t blocks = ::geteuid() == 0 ? system.f_bfree : system.f_bavail;
+  return needed_bytes > blocks * static_cast<std::uint64_t>(system.f_bsize);
 }
 
 PowerFailDomain power_fail_domain(int fd) {

@@ -21,6 +21,10 @@ FileSystem probe_file_system(int fd);
 // Room left for an ordinary user, in bytes.
 std::uint64_t free_bytes(int fd);
 
+// Whether that is surely too little, also for root, whom some file systems keep room back for.
+// False where the file system does not say, or has no limit of its own.
+bool exceeds_free_space(int fd, std::uint64_t needed_bytes);
+
 // Whether the kernel knows the NVDIMM region below an FS-DAX file or a DevDAX device to be flushed
 // by the platform at power loss (ADR or eADR).
 enum class PowerFailDomain { unknown, none, memory_controller, cpu_cache };

@@ -158,7 +158,10 @@ std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
       "growth failed", [&] { return state_->inner->reserve(size_bytes); },
       Errc::full);  // a full medium lost nothing
   TENSORSHELF_ASSERT(grown >= size_bytes);
-  state_->size.store(grown, std::memory_order_relaxed);
+  // A file may be longer than the room in it; what is there can still be read.
+  if (grown > state_->size.load(std::memory_order_relaxed)) {
+    state_->size.store(grown, std::memory_order_relaxed);
+  }
   return grown;
 }
 

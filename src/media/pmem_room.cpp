@@ -102,6 +102,11 @@ bool shares_blocks(int fd, std::uint64_t size_bytes) {
 
 void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
   const std::uint64_t old_size = file.size_bytes();
+  // Asked before anything is taken: what cannot fit would else fill the file system before it
+  // fails.
+  if (exceeds_free_space(file.fd(), extent.end() - extent.at)) {
+    throw_no_room(file, system, extent, ENOSPC);
+  }
   int error = allocate(file.fd(), 0, extent);
   if (error == EOPNOTSUPP && system.dax) error = 0;  // then the zeros allocate
   if (error == 0) {
@@ -139,12 +144,14 @@ bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t siz
 }
 
 void fill_holes(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes) {
-  const int error = allocate(file.fd(), 0, {0, size_bytes});
-  if (error == 0 || error == EOPNOTSUPP) return;
   struct stat node {};
   const bool known = ::fstat(file.fd(), &node) == 0;
   const std::uint64_t there = known ? static_cast<std::uint64_t>(node.st_blocks) * 512 : 0;
-  throw_no_room(file, system, {0, size_bytes - std::min(there, size_bytes)}, error);
+  const Extent missing{0, size_bytes - std::min(there, size_bytes)};
+  const bool too_little = known && exceeds_free_space(file.fd(), missing.size_bytes);
+  const int error = too_little ? ENOSPC : allocate(file.fd(), 0, {0, size_bytes});
+  if (error == 0 || error == EOPNOTSUPP) return;
+  throw_no_room(file, system, missing, error);
 }
 
 void fill_gaps(const ShelfFile& file, const Extent& extent) {
