@@ -17,6 +17,7 @@
 #include <cerrno>
 
 #include "block_fixture.hpp"
+#include "media/file_system.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -459,6 +460,58 @@ TEST_CASE("of a file that somebody lengthened, only what becomes room gets block
   });
   if (said == "no mount") {
     WARN("skipped: a small tmpfs, which needs the right to mount");
+    return;
+  }
+  REQUIRE(said == "");
+}
+
+TEST_CASE("options of a mount without flushes") {
+  //                                           options                          names
+  const auto [options, names] = GENERATE(table<const char*, const char*>({
+      {"rw,nobarrier,data=ordered", "nobarrier"},
+      {"nobarrier", "nobarrier"},
+      {"rw,barrier=0", "barrier=0"},
+      {"rw,barrier=none,acl", "barrier=none"},
+      {"rw,lowerdir=/a,upperdir=/b,volatile", "volatile"},
+      {"rw,fsync_mode=nobarrier", "fsync_mode=nobarrier"},
+      {"", ""},
+      {"rw,relatime", ""},
+      {"rw,barrier=1", ""},
+      {"rw,lowerdir=/volatile/nobarrier", ""},
+      {"rw,,xnobarrier,nobarrier2", ""},
+  }));
+  CAPTURE(options);
+  REQUIRE(option_without_flushes(options) == names);
+}
+
+TEST_CASE("a file system mounted with nobarrier is not promised to survive a power loss") {
+  const Folder folder;
+  const auto image = folder.file("image").string();
+  std::filesystem::create_directory(folder.file("mount"));
+  const auto mount = "mount -o loop," + std::string(GENERATE("barrier=1", "nobarrier")) + " " +
+                     image + " " + folder.file("mount").string();
+  CAPTURE(mount);
+  const std::string said = in_child([&]() -> std::string {
+    const auto runs = [](const std::string& command) {
+      return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
+    };
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        !runs("truncate -s 16M " + image + " && mkfs.ext4 -q " + image) || !runs(mount)) {
+      return "no mount";
+    }
+    const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("mount/a.shelf")));
+    file->publish(false);
+    const auto medium = make_block_medium(file, 0, {});
+    const bool weak = mount.find("nobarrier") != std::string::npos;
+    const Promises promises = medium->promises();
+    if ((promises.survives == Survives::process_crash) != weak) return "another promise";
+    if (has_note(*medium, "mounted with nobarrier") != weak) return "another note";
+    if (has_note(*medium, "Memory holds the bytes")) return "taken for memory";
+    return exercise(*medium);
+  });
+  if (said == "no mount") {
+    WARN("skipped: ext4 on a loop device, which needs root, mkfs.ext4 and a kernel with both");
     return;
   }
   REQUIRE(said == "");

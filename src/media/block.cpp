@@ -171,7 +171,7 @@ class BlockMedium final : public Medium {
     promises_.volatile_cache = facts.volatile_cache;
     promises_.atomic_bytes = facts.sector_bytes;
     promises_.notes = std::move(facts.notes);
-    if (facts.survives == Survives::process_crash) {
+    if (facts.in_memory) {
       promises_.notes.emplace_back(
           "Memory holds the bytes: they survive a process crash, not a power loss. Put the shelf "
           "on a drive to survive that too.");

@@ -75,6 +75,7 @@ void add_device_facts(dev_t device, BlockFacts& facts) {
   if (disk.starts_with("zram") || disk.starts_with("ram")) {
     facts.place += fmt::format(", disk {} in memory", disk);
     facts.survives = Survives::process_crash;
+    facts.in_memory = true;
   }
 }
 
@@ -116,9 +117,17 @@ BlockFacts probe_facts(int fd, FileKind kind) {
   }
   if (file_system.tmpfs || file_system.name == "ramfs") {
     facts.survives = Survives::process_crash;
+    facts.in_memory = true;
     facts.volatile_cache = false;
   } else {
     add_device_facts(status.st_dev, facts);
+  }
+  if (const auto option = option_without_flushes(file_system.options); !option.empty()) {
+    facts.survives = Survives::process_crash;
+    facts.notes.push_back(fmt::format(
+        "The file system is mounted with {}: fdatasync returns before the drive has flushed, so a "
+        "power loss can lose what was acknowledged. Mount it without that option.",
+        option));
   }
   return facts;
 }

@@ -18,6 +18,7 @@ namespace tensorshelf {
 struct BlockFacts {
   std::string place;  // "file on ext4", "block device"
   Survives survives = Survives::power_loss;
+  bool in_memory = false;            // a tmpfs, a RAM disk
   bool volatile_cache = true;        // taken as given unless the kernel knows better
   std::uint64_t sector_bytes = 512;  // the smallest write of the device, and its atomic unit
   std::vector<std::string> notes;

@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -22,21 +23,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The type of the mount that holds the file. A line of mountinfo reads
-// "36 25 254:0 / /mnt rw,noatime shared:1 - ext4 /dev/vda rw": device third, type after the dash.
-std::string mounted_type(const struct stat& node) {
+// The id of the mount that the file was opened through; empty where the kernel does not say.
+std::string mount_id(int fd) {
+  std::ifstream facts(fmt::format("/proc/self/fdinfo/{}", fd));
+  for (std::string field; facts >> field;) {
+    if (field == "mnt_id:" && facts >> field) return field;
+  }
+  return {};
+}
+
+// Fills in type and options of the mount that holds the file. A line of mountinfo reads
+// "36 25 254:0 / /mnt rw,noatime shared:1 - ext4 /dev/vda rw,nobarrier": id first, device third,
+// type, source and the file system's own options after the dash. The device is looked at only where
+// the mount is not among ours (a descriptor from another mount namespace).
+void add_mount(int fd, const struct stat& node, FileSystem& found) {
   const std::string device = fmt::format("{}:{}", major(node.st_dev), minor(node.st_dev));
+  const std::string mount = mount_id(fd);
   std::ifstream mounts("/proc/self/mountinfo");
   for (std::string line; std::getline(mounts, line);) {
     std::istringstream fields(line);
-    std::string field;
-    fields >> field >> field >> field;
-    if (field != device) continue;
+    std::string id, field, source;
+    fields >> id >> field >> field;
+    const bool certain = id == mount;
+    if (!certain && (field != device || !found.name.empty())) continue;
     while (fields >> field && field != "-") {
     }
-    if (fields >> field) return field;
+    if (fields >> found.name >> source) fields >> found.options;
+    if (certain) return;
   }
-  return {};
 }
 
 // MAP_SHARED_VALIDATE makes the kernel refuse a MAP_SYNC that it cannot keep, so a granted mapping
@@ -53,7 +67,7 @@ bool grants_map_sync(int fd) {
 FileSystem probe_file_system(int fd) {
   FileSystem found;
   struct stat node {};
-  if (::fstat(fd, &node) == 0) found.name = mounted_type(node);
+  if (::fstat(fd, &node) == 0) add_mount(fd, node, found);
   struct statfs system {};
   if (::fstatfs(fd, &system) == 0) {
     const auto unit = static_cast<std::uint64_t>(system.f_bsize);
@@ -69,6 +83,21 @@ FileSystem probe_file_system(int fd) {
   if (found.name.empty()) found.name = "an unknown file system";
   found.dax = grants_map_sync(fd);
   return found;
+}
+
+std::string_view option_without_flushes(std::string_view options) {
+  // ext4, btrfs, f2fs, ... and older XFS; ext3; reiserfs; f2fs; overlayfs, which then syncs
+  // nothing.
+  constexpr std::string_view kWithout[] = {"nobarrier", "barrier=0", "barrier=none",
+                                           "fsync_mode=nobarrier", "volatile"};
+  while (!options.empty()) {
+    const std::string_view option = options.substr(0, options.find(','));
+    if (std::find(std::begin(kWithout), std::end(kWithout), option) != std::end(kWithout)) {
+      return option;
+    }
+    options.remove_prefix(std::min(option.size() + 1, options.size()));
+  }
+  return {};
 }
 
 std::uint64_t free_bytes(int fd) {

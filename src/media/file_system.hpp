@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tensorshelf {
 
 struct FileSystem {
   std::string name;               // "ext4", "tmpfs", ...; "an unknown file system" at worst
+  std::string options;            // of its mount: "rw,data=ordered"; empty where unknown
   bool tmpfs = false;             // memory: outlives a process only
   bool dax = false;               // a MAP_SYNC mapping of the file is granted
   std::uint64_t total_bytes = 0;  // 0 where the file system has no limit of its own
@@ -17,6 +19,10 @@ struct FileSystem {
 };
 
 FileSystem probe_file_system(int fd);
+
+// Which of a mount's options makes fdatasync return before the drive has flushed, such as
+// "nobarrier"; empty: none.
+std::string_view option_without_flushes(std::string_view options);
 
 // Room left for an ordinary user, in bytes.
 std::uint64_t free_bytes(int fd);
