@@ -87,6 +87,7 @@ struct Tap {
   std::function<int()> refuse_submit;
   std::function<int(int real)> sync;
   std::function<std::int64_t(std::int64_t real)> write_now;
+  std::function<std::int64_t(std::uint64_t at, std::int64_t real)> read_now;
 };
 
 class TappedBackend final : public BlockBackend {
@@ -120,7 +121,8 @@ class TappedBackend final : public BlockBackend {
     return tap_->write_now ? tap_->write_now(real) : real;
   }
   std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
-    return inner_->read_now(at, bytes);
+    const std::int64_t real = inner_->read_now(at, bytes);
+    return tap_->read_now ? tap_->read_now(at, real) : real;
   }
   int sync() override {
     ++tap_->syncs;

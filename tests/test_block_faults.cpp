@@ -282,6 +282,54 @@ TEST_CASE("a failed fdatasync is kept and never repeated") {
   REQUIRE(rig.tap->syncs == 1);
 }
 
+TEST_CASE("a read that the device fails carries its errno, also behind a short one") {
+  const int cause = GENERATE(EIO, ENODATA, EREMOTEIO);
+  const std::uint64_t bad = GENERATE(std::uint64_t{0}, 512, kPageBytes, 3 * kPageBytes + 1024);
+  const std::uint64_t from = GENERATE(std::uint64_t{0}, 100);
+  CAPTURE(cause, bad, from);
+  Rig rig;
+  rig.medium->wait(rig.write_all());
+  // As the kernel does it: what lies before the bad sector is read, and then the error is told.
+  rig.tap->read_now = [&](std::uint64_t at, std::int64_t real) {
+    const bool meets = at <= bad && bad < at + static_cast<std::uint64_t>(real);
+    return !meets ? real : at < bad ? static_cast<std::int64_t>(bad - at) : -cause;
+  };
+  const auto error = error_of([&] { read_back(*rig.medium, from, MiB); });
+  REQUIRE(error);
+  REQUIRE(error->code() == Errc::io);
+  REQUIRE(error->os_error() == cause);
+  REQUIRE(contains(error->what(), "a.shelf"));
+  rig.tap->read_now = {};
+  REQUIRE(read_back(*rig.medium, from, MiB) ==
+          Bytes(rig.data.begin() + static_cast<long>(from),
+                rig.data.begin() + static_cast<long>(from + MiB)));
+}
+
+TEST_CASE("a read that the device gives in small pieces goes on") {
+  Rig rig;
+  rig.medium->wait(rig.write_all());
+  rig.tap->read_now = [](std::uint64_t, std::int64_t real) {
+    return std::min<std::int64_t>(real, 512);
+  };
+  REQUIRE(read_back(*rig.medium, 0, 64 * 1024) ==
+          Bytes(rig.data.begin(), rig.data.begin() + 64 * 1024));
+}
+
+TEST_CASE("a read beyond the end of a file that was cut short is no device's failure") {
+  const std::uint64_t length = GENERATE(std::uint64_t{0}, 100, 512, kPageBytes, kSize - 512);
+  CAPTURE(length);
+  Rig rig;
+  rig.medium->wait(rig.write_all());
+  std::filesystem::resize_file(rig.folder.file(), length);
+  const auto error = error_of([&] { read_back(*rig.medium, 0, kSize); });
+  REQUIRE(error);
+  INFO(error->what());
+  REQUIRE(error->code() == Errc::truncated);
+  REQUIRE(contains(error->what(), "ends"));
+  REQUIRE_FALSE(error->remedy().empty());
+  if (length >= kPageBytes) REQUIRE_NOTHROW(read_back(*rig.medium, 0, kPageBytes));
+}
+
 TEST_CASE("a word that did not land whole is an error") {
   const std::int64_t result = GENERATE(std::int64_t{-EIO}, -ENODATA, 0, 512);
   Rig rig;

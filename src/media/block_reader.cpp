@@ -1,6 +1,9 @@
 #include "media/block_reader.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include <tensorshelf/extent.hpp>
@@ -43,12 +46,32 @@ void BlockReader::read(std::uint64_t at, std::span<std::byte> bytes) {
 void BlockReader::read_pages(std::uint64_t at, std::span<std::byte> pages) {
   while (!pages.empty()) {
     const std::int64_t got = backend_.read_now(at, pages);
-    // A short read goes on at a page boundary; one without a whole page is the end of the file.
-    const std::uint64_t whole_pages =
-        got > 0 ? static_cast<std::uint64_t>(got) / kPageBytes * kPageBytes : 0;
-    if (whole_pages == 0) throw transfer_error(path_, {"read", at, pages.size(), got});
+    if (got < 0) throw transfer_error(path_, {"read", at, pages.size(), got});
+    // A short read goes on at a page boundary.
+    std::uint64_t whole_pages = static_cast<std::uint64_t>(got) / kPageBytes * kPageBytes;
+    if (whole_pages == 0) {
+      finish_page(at, pages.first(kPageBytes), static_cast<std::uint64_t>(got));
+      whole_pages = kPageBytes;
+    }
     at += whole_pages;
     pages = pages.subspan(whole_pages);
+  }
+}
+
+// Less than a page came: a bad sector lies in it, whose error the kernel tells only where a read
+// begins, or the file ends there. (Through O_DIRECT, a read from an end that is no whole sector is
+// EINVAL.)
+void BlockReader::finish_page(std::uint64_t at, std::span<std::byte> page, std::uint64_t done) {
+  while (done < page.size()) {
+    const std::int64_t got = backend_.read_now(at + done, page.subspan(done));
+    if (got == 0 || got == -EINVAL) {
+      throw Error(Errc::truncated,
+                  fmt::format("{}: the file ends at {}, and the page at {} was to be read",
+                              path_.string(), at + done, at),
+                  "the file was cut short: restore it from a copy");
+    }
+    if (got < 0) throw transfer_error(path_, {"read", at, page.size(), got});
+    done += static_cast<std::uint64_t>(got);
   }
 }
 

@@ -16,10 +16,13 @@ namespace tensorshelf {
 class BlockReader {
  public:
   BlockReader(BlockBackend& backend, std::filesystem::path path);
+
+  // Throws Errc::io with the device's errno, or Errc::truncated where the file ends before.
   void read(std::uint64_t at, std::span<std::byte> bytes);
 
  private:
   void read_pages(std::uint64_t at, std::span<std::byte> pages);
+  void finish_page(std::uint64_t at, std::span<std::byte> page, std::uint64_t done);
   PageMemory take_bounce();
   void give_bounce(PageMemory bounce);
 
