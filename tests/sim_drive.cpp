@@ -1,0 +1,213 @@
+#include "sim_drive.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace tensorshelf::testing {
+namespace {
+
+void put(std::vector<std::byte>& image, std::uint64_t at, std::span<const std::byte> bytes) {
+  if (image.size() < at + bytes.size()) image.resize(at + bytes.size());
+  std::memcpy(&image[at], bytes.data(), bytes.size());
+}
+
+}  // namespace
+
+class SimDrive::Backend final : public BlockBackend {
+ public:
+  explicit Backend(SimDrive& drive) : drive_(drive) {}
+  ~Backend() override {
+    if (drive_.begun_count_ != drive_.ended_count_) {
+      drive_.wrongs_.emplace_back("destroyed with writes under way, of which nobody saw the end");
+    }
+  }
+  int submit(const DeviceWrite& write) override { return drive_.submit(write); }
+  std::optional<DeviceCompletion> complete(bool block) override { return drive_.complete(block); }
+  std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
+    return drive_.write_now(at, bytes);
+  }
+  std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
+    return drive_.read_now(at, bytes);
+  }
+  int sync() override { return drive_.sync(); }
+
+ private:
+  SimDrive& drive_;
+};
+
+SimDrive::SimDrive(std::shared_ptr<ShelfFile> file, std::vector<std::byte> contents,
+                   std::uint64_t seed, const DriveFaults& faults)
+    : file_(std::move(file)),
+      faults_(faults),
+      random_(seed),
+      visible_(contents),
+      durable_(std::move(contents)),
+      settled_file_(file_state()) {}
+
+void SimDrive::go_on(const DriveFaults& faults) {
+  faults_ = faults;
+  events_ = syncs_ = begun_count_ = ended_count_ = 0;
+}
+
+BlockSeam SimDrive::seam() {
+  BlockSeam seam;
+  seam.wrap = [this](const std::unique_ptr<BlockBackend>&) {
+    return std::make_unique<Backend>(*this);
+  };
+  return seam;
+}
+
+SimDrive::FileState SimDrive::file_state() const {
+  struct stat status {};
+  if (::fstat(file_->fd(), &status) != 0) return {};
+  return {static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_blocks)};
+}
+
+bool SimDrive::settled() const { return pending_.empty() && settled_file_ == file_state(); }
+
+bool SimDrive::event() {
+  if (++events_ == faults_.cut_at_event && !dead_) {
+    left_ = image_after_power_loss();
+    dead_ = true;
+  }
+  return !dead_;
+}
+
+void SimDrive::land_some_sectors(std::vector<std::byte>& image, std::uint64_t at,
+                                 std::span<const std::byte> bytes, unsigned percent) {
+  for (std::size_t i = 0; i < bytes.size(); i += kSectorBytes) {
+    if (chance(percent)) put(image, at + i, bytes.subspan(i, kSectorBytes));
+  }
+}
+
+std::vector<std::byte> SimDrive::image_after_power_loss() {
+  constexpr unsigned kPercents[] = {0, 10, 50, 90, 100};
+  const unsigned percent = kPercents[random_() % std::size(kPercents)];
+  std::vector<std::byte> image = durable_;
+  for (const Landed& write : pending_) land_some_sectors(image, write.at, write.bytes, percent);
+  for (const Begun& begun : in_flight_) {
+    land_some_sectors(image, begun.write.at, begun.bytes, percent);
+  }
+  image.resize(chance(50) ? settled_file_.length : file_state().length);
+  return image;
+}
+
+// As O_DIRECT has it: whole pages, from whole pages of memory.
+void SimDrive::check_shape(std::uint64_t at, std::span<const std::byte> bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  if (at % kPageBytes != 0 || bytes.size() % kPageBytes != 0 || address % kPageBytes != 0 ||
+      bytes.empty()) {
+    wrongs_.push_back("unaligned: " + std::to_string(bytes.size()) + " at " + std::to_string(at));
+  }
+}
+
+void SimDrive::land(std::uint64_t at, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  put(visible_, at, bytes);
+  pending_.push_back({at, {bytes.begin(), bytes.end()}});
+}
+
+int SimDrive::submit(const DeviceWrite& write) {
+  const std::lock_guard lock(mutex_);
+  check_shape(write.at, write.bytes);
+  if (failure_told_) wrongs_.emplace_back("a write was begun after a failure had been told");
+  in_flight_.push_back({write, {write.bytes.begin(), write.bytes.end()}});
+  ++begun_count_;
+  event();
+  return 0;
+}
+
+std::optional<DeviceCompletion> SimDrive::complete(bool block) {
+  const std::lock_guard lock(mutex_);
+  if (in_flight_.empty()) {
+    if (block) wrongs_.emplace_back("waits for a write that was never begun");
+    return {};
+  }
+  if (!block && chance(60)) return {};
+  const bool alive = event();
+  const auto chosen =
+      in_flight_.begin() + static_cast<std::ptrdiff_t>(random_() % in_flight_.size());
+  const Begun begun = std::move(*chosen);
+  const DeviceWrite& write = begun.write;
+  in_flight_.erase(chosen);
+  if (!std::ranges::equal(write.bytes, begun.bytes)) {
+    wrongs_.emplace_back("bytes changed while their write was under way");
+  }
+  ++ended_count_;
+  failure_told_ = failure_told_ || !alive || ended_count_ == faults_.fail_write;
+  if (!alive) return DeviceCompletion{write.buffer, -EIO};
+  if (ended_count_ == faults_.fail_write) {
+    land(write.at,
+         write.bytes.first(random_() % (write.bytes.size() / kSectorBytes) * kSectorBytes));
+    return DeviceCompletion{write.buffer, -EIO};
+  }
+  if (chance(faults_.untried_percent)) {
+    constexpr int kCauses[] = {EAGAIN, EINTR, ECANCELED};
+    return DeviceCompletion{write.buffer, -kCauses[random_() % std::size(kCauses)]};
+  }
+  const std::uint64_t size_bytes = ending(write);
+  land(write.at, write.bytes.first(size_bytes));
+  return DeviceCompletion{write.buffer, static_cast<std::int64_t>(size_bytes)};
+}
+
+// How much of the write goes through. Of one page, part of it only now and then: a drive that never
+// gets through a page is an error.
+std::uint64_t SimDrive::ending(const DeviceWrite& write) {
+  const std::uint64_t size_bytes = write.bytes.size();
+  if (!chance(faults_.short_percent)) return size_bytes;
+  const std::uint64_t sectors = size_bytes / kSectorBytes;
+  if (size_bytes == kPageBytes && chance(70)) return size_bytes;
+  return (1 + random_() % (sectors - 1)) * kSectorBytes;
+}
+
+std::int64_t SimDrive::write_now(std::uint64_t at, std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  check_shape(at, bytes);
+  in_flight_.push_back({{at, bytes, DeviceCompletion::kBroken}, {bytes.begin(), bytes.end()}});
+  const bool alive = event();
+  in_flight_.pop_back();
+  if (!alive) return -EIO;
+  land(at, bytes);
+  return static_cast<std::int64_t>(bytes.size());
+}
+
+std::int64_t SimDrive::read_now(std::uint64_t at, std::span<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t length = file_state().length;
+  if (at >= length) return 0;
+  const std::uint64_t size_bytes = std::min<std::uint64_t>(bytes.size(), length - at);
+  const std::uint64_t there =
+      at < visible_.size() ? std::min<std::uint64_t>(size_bytes, visible_.size() - at) : 0;
+  if (there > 0) std::memcpy(bytes.data(), &visible_[at], there);
+  std::memset(bytes.data() + there, 0, size_bytes - there);
+  return static_cast<std::int64_t>(size_bytes);
+}
+
+int SimDrive::sync() {
+  std::vector<Landed> settling;
+  FileState file;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool alive = event();
+    if (sync_failed_) wrongs_.emplace_back("a flush was repeated after it had failed");
+    ++syncs_;
+    sync_failed_ = !alive || syncs_ == faults_.fail_sync;
+    failure_told_ = failure_told_ || sync_failed_;
+    settling = std::exchange(pending_, {});
+    if (sync_failed_) return -EIO;  // the pages stay visible, marked clean
+    file = file_state();
+  }
+  std::this_thread::yield();  // what lands from here on is not settled by this flush
+  const std::lock_guard lock(mutex_);
+  for (const Landed& write : settling) put(durable_, write.at, write.bytes);
+  settled_file_ = file;
+  return 0;
+}
+
+}  // namespace tensorshelf::testing

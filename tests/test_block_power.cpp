@@ -1,0 +1,160 @@
+// The whole store over a drive that promises no more than drives do (sim_drive.hpp): random
+// programs by seed, the power goes at a random call of the drive, also while the shelf is opened
+// again, and what is found is the version that was acknowledged, or the one in flight, whole (I1,
+// I2). The explorer asks the same of a medium of its own; here the block medium itself is below.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "block_fixture.hpp"
+#include "sim_drive.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+using Tensors = std::map<std::string, Bytes>;
+
+class Rig {
+ public:
+  explicit Rig(std::uint64_t seed) : random_(seed), folder_(memory_folder()) {
+    file_ = folder_.create();
+    drive_ = std::make_unique<SimDrive>(file_, Bytes{}, random_());
+    Shelf::format(*make_medium());
+  }
+
+  void run(unsigned lives) {
+    for (unsigned life = 0; life < lives; ++life) {
+      INFO("life " << life);
+      const bool cut = live();
+      if (cut) ++cuts;
+      next_life();
+    }
+    drive_->go_on({});
+    Shelf shelf = Shelf::open(make_medium());
+    compare(shelf);
+    CHECK(shelf.verify().damage.empty());
+  }
+
+  unsigned cuts = 0;
+
+ private:
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+
+  static std::filesystem::path memory_folder() {
+    return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::current_path();
+  }
+
+  std::unique_ptr<Medium> make_medium() {
+    BlockTuning tuning;
+    tuning.buffer_bytes = kChunkBytes;
+    tuning.queue_depth = static_cast<unsigned>(1 + below(5));
+    tuning.io_uring = false;
+    tuning.direct = false;
+    return make_block_medium(file_, 0, tuning, drive_->seam());
+  }
+
+  // Opens, works, and ends by a power loss (true), or as a process does that is killed.
+  bool live() {
+    try {
+      Shelf shelf = Shelf::open(make_medium());
+      compare(shelf);
+      for (std::uint64_t n = 3 + below(30); n > 0; --n) step(shelf);
+    } catch (const Error& error) {
+      INFO(error.what());
+      REQUIRE(drive_->power_is_gone());
+    }
+    for (const std::string& wrong : drive_->wrongs()) {
+      INFO(wrong);
+      CHECK(drive_->wrongs().empty());
+    }
+    return drive_->power_is_gone();
+  }
+
+  // The same drive, with what it has not settled yet; or after a power loss one with what that
+  // left.
+  void next_life() {
+    DriveFaults faults;
+    faults.short_percent = below(2) == 0 ? 20 : 0;
+    faults.cut_at_event = 1 + below(below(3) == 0 ? 8 : 120);
+    if (!drive_->power_is_gone() && below(2) == 0) return drive_->go_on(faults);
+    const Bytes image = drive_->power_is_gone() ? drive_->left() : drive_->image_after_power_loss();
+    std::filesystem::resize_file(file_->path(), image.size());
+    drive_ = std::make_unique<SimDrive>(file_, image, random_(), faults);
+  }
+
+  void step(Shelf& shelf) {
+    const std::string name = "t" + std::to_string(below(6));
+    auto found = shelf.find(name);
+    switch (below(8)) {
+      case 0:
+      case 1:
+        return persist(shelf);
+      case 2:
+        if (found && below(3) == 0) {
+          shelf.erase(name);
+          live_.erase(name);
+          return;
+        }
+        [[fallthrough]];
+      default:
+        if (!found) {
+          const std::uint64_t size = below(4) == 0 ? 1 + below(2'500'000) : 1 + below(20'000);
+          shelf.create(name, DType::uint8, {{static_cast<std::int64_t>(size)}});
+          live_[name] = Bytes(size);
+          return;
+        }
+        Bytes& value = live_[name];
+        const std::uint64_t at = below(3) == 0 ? below(value.size()) : 0;
+        const Bytes part =
+            random_bytes(at == 0 ? value.size() : 1 + below(value.size() - at), random_());
+        found->write(part, at);
+        std::copy(part.begin(), part.end(), value.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+
+  void persist(Shelf& shelf) {
+    in_flight_ = live_;
+    shelf.persist();
+    acknowledged_ = *std::exchange(in_flight_, std::nullopt);
+  }
+
+  // The acknowledged version or the one in flight; from here on it is the acknowledged one.
+  void compare(Shelf& shelf) {
+    Tensors there;
+    for (const std::string& name : shelf.names()) {
+      const auto tensor = shelf.find(name);
+      Bytes value(tensor->info().size_bytes, std::byte{0xAA});
+      tensor->read(value);
+      there[name] = value;
+    }
+    REQUIRE((there == acknowledged_ || (in_flight_ && there == *in_flight_)));
+    CHECK_FALSE(shelf.info().recovery.degraded);
+    // Opening made durable what it accepted: from here on this is the one.
+    in_flight_.reset();
+    acknowledged_ = live_ = there;
+  }
+
+  std::mt19937_64 random_;
+  Folder folder_;
+  std::shared_ptr<ShelfFile> file_;
+  std::unique_ptr<SimDrive> drive_;
+  Tensors live_;          // as this process has it
+  Tensors acknowledged_;  // as it must be after any loss
+  std::optional<Tensors> in_flight_;
+};
+
+}  // namespace
+
+TEST_CASE("the power goes at any call of the drive, and nothing acknowledged is lost") {
+  const std::uint64_t first = std::random_device{}() % 1'000'000'000;
+  unsigned cuts = 0;
+  for (std::uint64_t seed = first; seed < first + 40; ++seed) {
+    CAPTURE(seed);
+    Rig rig(seed);
+    rig.run(8);
+    cuts += rig.cuts;
+  }
+  REQUIRE(cuts > 80);
+}
