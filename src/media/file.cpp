@@ -234,7 +234,25 @@ int rename_no_replace(const fs::path& from, const fs::path& to) {
               "open it with mode=\"a\", or replace it with mode=\"w\"", EEXIST);
 }
 
+// Whoever made the old file chose who may read it. Only root may give files away, and the group
+// may be one that we are not in: then ours gets no more than all others have.
+void take_over_permissions(const ShelfFile& file, const struct stat& old) {
+  struct stat fresh {};
+  mode_t mode = old.st_mode & 0777;
+  if (::fstat(file.fd(), &fresh) == 0 && fresh.st_uid == old.st_uid && fresh.st_gid == old.st_gid &&
+      (fresh.st_mode & 0777) == mode) {
+    return;
+  }
+  if (::fchown(file.fd(), old.st_uid, old.st_gid) != 0 &&
+      ::fchown(file.fd(), static_cast<uid_t>(-1), old.st_gid) != 0) {
+    mode &= ~070U | (mode & 07U) << 3;
+  }
+  ::fchmod(file.fd(), mode);
+  sync_or_throw(file.fd(), file.path());
+}
+
 struct Replacement {
+  const ShelfFile& file;
   const fs::path& from;
   const fs::path& to;
   const fs::path& shown;  // as the user named `to`
@@ -245,7 +263,7 @@ struct Replacement {
 // either finds it locked, or sees after locking that the path names another inode. False: the file
 // at `to` went or changed, look again.
 bool replace_unlocked(const Replacement& replacement) {
-  const auto& [from, to, shown, only_empty] = replacement;
+  const auto& [file, from, to, shown, only_empty] = replacement;
   const int fd = ::open(to.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0 && errno == ENOENT) {
     const int error = rename_no_replace(from, to);
@@ -265,6 +283,7 @@ bool replace_unlocked(const Replacement& replacement) {
   struct stat now {};
   if (::lstat(to.c_str(), &now) != 0 || !same_inode(node, now)) return false;
   if (only_empty && now.st_size != 0) throw_exists(shown);  // seen under the lock: ours to lose
+  take_over_permissions(file, now);
   if (::rename(from.c_str(), to.c_str()) != 0) throw_path_error(shown, "replaced", errno);
   return true;
 }
@@ -325,15 +344,19 @@ ShelfFile ShelfFile::create(const std::filesystem::path& path) {
   if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file");
   const fs::path target = follow_links(path);
   if (!target.has_filename()) throw_path_error(path, "created", EISDIR);
+  mode_t mode = 0644;
   struct stat node {};
-  if (::lstat(target.c_str(), &node) == 0 && kind_of(path, node) != FileKind::regular) {
-    throw Error(Errc::not_a_shelf, fmt::format("{} is a device, not a file", path.native()),
-                "open it with mode=\"w\"");
+  if (::lstat(target.c_str(), &node) == 0) {
+    if (kind_of(path, node) != FileKind::regular) {
+      throw Error(Errc::not_a_shelf, fmt::format("{} is a device, not a file", path.native()),
+                  "open it with mode=\"w\"");
+    }
+    mode &= node.st_mode;  // from the start no wider than the file that it may replace
   }
   remove_abandoned(target);
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     fs::path temporary = temporary_name(target);
-    const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0 && errno == EEXIST) continue;
     if (fd < 0) throw_path_error(path, "created", errno);
     ShelfFile file(path, fd, FileKind::regular, true);
@@ -366,7 +389,7 @@ void ShelfFile::publish_over(bool only_empty) {
   TENSORSHELF_ASSERT(!temporary_path_.empty());
   sync_or_throw(fd_, path_);
   int attempt = 0;
-  while (!replace_unlocked({temporary_path_, target_path_, path_, only_empty})) {
+  while (!replace_unlocked({*this, temporary_path_, target_path_, path_, only_empty})) {
     if (++attempt < kMaxAttempts) continue;
     throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path_.native()),
                 "stop the process that does so");
@@ -386,11 +409,6 @@ void ShelfFile::publish_over_empty() {
     throw Error(Errc::not_a_shelf,
                 fmt::format("{} is empty, and a file without a name", path_.native()),
                 "name a file by its path");
-  }
-  if (::stat(target_path_.c_str(), &empty) == 0) {
-    // Whoever made it, as mkstemp() does, chose who may read it. Only root may give files away.
-    if (::fchown(fd_, empty.st_uid, empty.st_gid) != 0) errno = 0;
-    ::fchmod(fd_, empty.st_mode & 0777);
   }
   publish_over(true);
 }

@@ -24,10 +24,11 @@ class ShelfFile {
   static ShelfFile create(const std::filesystem::path& path);
 
   // Gives the file its name, in one step and durably (fsync of the directory). replace: in place of
-  // any file of that name, whose lock must be free (Errc::busy); else Errc::exists if there is one.
+  // any file of that name, whose lock must be free (Errc::busy) and whose permissions stay, for
+  // root its owner too; else Errc::exists if there is one.
   void publish(bool replace);
 
-  // The same in place of a file of 0 bytes, whose permissions stay; Errc::exists if it holds any.
+  // The same in place of a file of 0 bytes; Errc::exists if it holds any.
   void publish_over_empty();
 
   ShelfFile(ShelfFile&& other) noexcept;
