@@ -2,6 +2,7 @@
 // the one it replaces, and what persist() says when the name leads elsewhere.
 #include <tensorshelf/shelf.hpp>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -23,6 +24,24 @@ struct stat stat_of(const fs::path& path) {
   struct stat node {};
   REQUIRE(::stat(path.c_str(), &node) == 0);
   return node;
+}
+
+Shelf open(const fs::path& path, Mode mode = Mode::append) {
+  OpenOptions options;
+  options.mode = mode;
+  return Shelf::open(path, options);
+}
+
+void put(Shelf& shelf, const char* name, std::byte value) {
+  auto tensor = shelf.find(name);
+  if (!tensor) tensor = shelf.create(name, DType::uint8, std::vector<std::int64_t>{1});
+  tensor->write(std::span(&value, 1));
+}
+
+std::byte value(const Shelf& shelf, const char* name) {
+  std::byte value{};
+  shelf.find(name).value().read(std::span(&value, 1));
+  return value;
 }
 
 unsigned mode_of(const fs::path& path) { return stat_of(path).st_mode & 07777; }
@@ -116,4 +135,138 @@ TEST_CASE("publish: who cannot keep the group lets no other group read instead")
   })));
   CHECK(stat_of(path).st_gid == 65534);
   CHECK(mode_of(path) == 0644);  // the group's right to write is gone with the group
+}
+
+TEST_CASE("persist: a file that lost its name is said to be gone, and nothing else is lost") {
+  const scratch::Directory dir(
+      GENERATE(as<std::string>{}, "/dev/shm", fs::temp_directory_path().native()));
+  const fs::path path = dir / "run.shelf";
+  const fs::path saved = dir / "run.shelf.saved";
+  Shelf shelf = open(path);
+  put(shelf, "w", std::byte{1});
+  REQUIRE(shelf.persist(1).version == 1);
+  put(shelf, "w", std::byte{2});
+
+  SECTION("deleted: copied into a new shelf, or the last version by the command of the remedy") {
+    fs::remove(path);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      const auto error = error_of([&] { shelf.persist(2); });
+      REQUIRE(error);
+      CHECK(error->code() == Errc::gone);
+      CHECK(error->os_error() == ENOENT);
+      CHECK(contains(error->what(), path.native() + " was deleted"));
+      CHECK(code_of([&] { shelf.persist_async(2); }) == Errc::gone);
+    }
+    const std::string remedy = error_of([&] { shelf.persist(2); })->remedy();
+    const auto begin = remedy.find('`') + 1;
+    CHECK(::system(remedy.substr(begin, remedy.find('`', begin) - begin).c_str()) == 0);
+    CHECK(value(open(saved, Mode::update), "w") == std::byte{1});
+    CHECK(value(shelf, "w") == std::byte{2});
+    CHECK(shelf.info().version == 1);
+    CHECK(shelf.verify().damage.empty());
+  }
+  SECTION("another file renamed over it") {
+    scratch::put(dir / "other", "x");
+    fs::rename(dir / "other", path);
+    const auto error = error_of([&] { shelf.persist(2); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::gone);
+    CHECK(contains(error->what(), "another file has taken the place of " + path.native()));
+    CHECK(contains(error->remedy(), "cp /proc/"));
+  }
+  SECTION("moved, and another in its place: until it is moved back") {
+    fs::rename(path, dir / "aside");
+    scratch::put(path, "x");
+    const auto error = error_of([&] { shelf.persist(2); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::gone);
+    CHECK(contains(error->what(), "own is " + (dir / "aside").native()));
+    CHECK(contains(error->remedy(), "Move it back"));
+    fs::rename(dir / "aside", path);
+    CHECK(shelf.persist(2).version == 2);
+    shelf.close();
+    CHECK(value(open(path), "w") == std::byte{2});
+  }
+  SECTION("moved, and another in its place, after it lay there for long") {
+    const auto age = [&] {
+      timespec now{};
+      ::clock_gettime(CLOCK_REALTIME, &now);
+      struct stat node {};
+      if (::stat(path.c_str(), &node) != 0) return 1000L;
+      const timespec changed = node.st_ctim;
+      return (now.tv_sec - changed.tv_sec) * 1000 + (now.tv_nsec - changed.tv_nsec) / 1'000'000;
+    };
+    while (age() < 300) {
+    }
+    CHECK(shelf.persist(2).version == 2);
+    CHECK(shelf.persist(3).version == 3);
+    fs::rename(path, dir / "aside");
+    scratch::put(path, "x");
+    CHECK(code_of([&] { shelf.persist(4); }) == Errc::gone);
+  }
+  SECTION("renamed over, with a second name left") {
+    fs::create_hard_link(path, dir / "second");
+    scratch::put(dir / "other", "x");
+    fs::rename(dir / "other", path);
+    CHECK(code_of([&] { shelf.persist(2); }) == Errc::gone);
+  }
+  SECTION("close() and what comes after it do not ask") {
+    fs::remove(path);
+    shelf.close();
+    CHECK(code_of([&] { shelf.persist(2); }) == Errc::closed);
+  }
+}
+
+TEST_CASE("persist: what leads to the file still is no reason to refuse") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  const fs::path before = fs::current_path();
+  fs::create_directory(dir / "elsewhere");
+
+  SECTION("the file was moved, and opening its new name finds the version") {
+    Shelf shelf = open(path);
+    fs::rename(path, dir / "moved");
+    CHECK(shelf.persist(1).version == 1);
+    shelf.close();
+    CHECK(open(dir / "moved", Mode::update).info().step == 1U);
+  }
+  SECTION("its directory was moved") {
+    fs::create_directory(dir / "runs");
+    Shelf shelf = open(dir / "runs/run.shelf");
+    fs::rename(dir / "runs", dir / "moved");
+    CHECK(shelf.persist(1).version == 1);
+  }
+  SECTION("a relative path, after a change of directory to where there is such a name") {
+    scratch::put(dir / "elsewhere/run.shelf", "x");
+    fs::current_path(dir.path());
+    Shelf shelf = open("run.shelf");
+    fs::current_path(dir / "elsewhere");
+    CHECK(shelf.persist(1).version == 1);
+    fs::current_path(before);
+  }
+  SECTION("a link that is turned elsewhere, at a new shelf and at one that was there") {
+    scratch::put(dir / "other", "x");
+    fs::create_symlink("run.shelf", dir / "latest");
+    for (int round = 0; round < 2; ++round) {
+      Shelf shelf = open(dir / "latest");
+      fs::remove(dir / "latest");
+      fs::create_symlink("other", dir / "latest");
+      CHECK_NOTHROW(shelf.persist(1));
+      fs::remove(dir / "latest");
+      fs::create_symlink("run.shelf", dir / "latest");
+    }
+  }
+  SECTION("a file that never had a name") {
+    open(path).close();
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    fs::remove(path);
+    Shelf shelf = open("/proc/self/fd/" + std::to_string(fd), Mode::update);
+    ::close(fd);
+    CHECK(shelf.persist(1).version == 1);
+  }
+  SECTION("a shelf that replaced another, and one that replaced an empty file") {
+    scratch::put(path, "");
+    { CHECK(open(path).persist(1).version == 1); }
+    CHECK(open(path, Mode::replace).persist(1).version == 1);
+  }
 }

@@ -24,12 +24,13 @@ enum class Errc {
   name_taken,    // create, and there is a tensor of that name
   bad_argument,  // a size text, mode, tier or option that cannot be read
   corrupt,       // a checksum fails and no intact copy exists
-  read_only,     // opened with mode r, or the file may not be written
+  read_only,     // opened with mode r, or the file may not be written, or not even read
   closed,        // used after close()
   leased,        // a live view pins the slot that the write needs
   forked,        // used in a child of the process that opened it
   not_dax,       // tier pmem was asked for and the path is not persistent memory
   unsupported,   // this build or this shelf lacks it (the text names what)
+  gone,          // persist(): the file was deleted, or another has its name now
   stale,         // mode r, and the writer has since overwritten the version being read
   io,            // the operating system failed a read, a write or a barrier, or CUDA a copy
   failed,        // an earlier write or barrier failed: reopen (I8)

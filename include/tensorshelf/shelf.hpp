@@ -36,6 +36,7 @@
 
 namespace tensorshelf {
 
+class ShelfFile;
 class Store;
 struct StoredTensor;
 
@@ -201,7 +202,9 @@ class Shelf {
 
   // Commits everything assigned, created and erased since the last one, as one version. With no
   // change it still commits, so that a step can be recorded. Without a step, the last one stated
-  // stays.
+  // stays. Where the file has lost its name (deleted, or
+  // another took its place) it commits nothing and throws Errc::gone: opening the path would not
+  // find the version. What was assigned can still be read, and copied into a new shelf.
   Commit persist(std::optional<std::uint64_t> step = {});
   // The same in the background: returns when the next version is closed to further writes, which
   // wait until it is durable. A failure is thrown by the future, and by the next call besides.
@@ -216,8 +219,10 @@ class Shelf {
   bool closed() const;
 
  private:
-  explicit Shelf(std::shared_ptr<Store> store);
+  explicit Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file = {});
+  void check_commit() const;
   std::shared_ptr<Store> store_;
+  std::weak_ptr<const ShelfFile> file_;  // lives as long as the medium on it
 };
 
 }  // namespace tensorshelf

@@ -173,6 +173,13 @@ class UnsupportedError(ShelfError, RuntimeError):
     code = "unsupported"
 
 
+class ShelfGone(ShelfError, FileNotFoundError):
+    """``persist``: the file was deleted, or another has its name now; nothing was committed."""
+
+    code = "shelf_gone"
+    default_errno = _errno.ENOENT
+
+
 class StaleError(ShelfError, RuntimeError):
     """Mode ``r``, and the writer has since overwritten the version being read."""
 
@@ -218,6 +225,7 @@ BY_CODE: dict[str, type[ShelfError]] = {
         ForkedError,
         NotDaxError,
         UnsupportedError,
+        ShelfGone,
         StaleError,
         IoError,
         ShelfFailed,

@@ -213,7 +213,8 @@ class Shelf(MutableMapping[str, Tensor]):
         ``wait=False`` it returns as soon as the version is closed to further assignments and goes
         on in the background.
         With no change it still makes a version, so that a step can be recorded. Raises IoError or
-        ShelfFailed where the medium failed: the last version is then intact; reopen.
+        ShelfFailed where the medium failed: the last version is then intact; reopen. Raises
+        ShelfGone where the file was deleted or replaced meanwhile: copy what there is elsewhere.
         """
         number = None if step is None else _step(step)
         if self._edits:

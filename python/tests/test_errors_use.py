@@ -339,3 +339,24 @@ def test_a_commit_of_the_parent_cannot_be_waited_for(shelf: ts.Shelf) -> None:
 
     assert in_child(body) == 0
     assert commit.wait().version == 1
+
+
+def test_a_shelf_whose_file_is_gone_can_be_copied(place: Place) -> None:
+    path, tier = place
+    with ts.open(path, tier=tier) as shelf:
+        shelf.x = [1.0, 2.0]
+        shelf.persist(1)
+        shelf.x = [3.0, 4.0]
+        path.unlink()
+        with pytest.raises(FileNotFoundError, match="was deleted") as caught:
+            shelf.persist(2)
+        error = check(caught, ts.ShelfGone, "shelf_gone", FileNotFoundError)
+        assert isinstance(error, OSError)
+        assert error.errno == errno.ENOENT
+        assert "copy the tensors" in error.remedy
+        with pytest.raises(ts.ShelfGone):
+            shelf.persist(2, wait=False)
+        with ts.open(path.with_name("rescued.shelf"), "x", tier=tier) as rescued:
+            rescued.update(shelf)
+            rescued.persist(2)
+            assert np.array_equal(rescued.x, [3.0, 4.0])

@@ -79,6 +79,8 @@ std::string_view code_name(Errc code) noexcept {
       return "not_dax";
     case Errc::unsupported:
       return "unsupported";
+    case Errc::gone:
+      return "shelf_gone";
     case Errc::stale:
       return "version_overwritten";
     case Errc::io:

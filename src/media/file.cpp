@@ -297,6 +297,8 @@ ShelfFile::ShelfFile(ShelfFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_path_(std::exchange(other.temporary_path_, {})),
       target_path_(std::move(other.target_path_)),
+      name_(std::move(other.name_)),
+      settled_change_(other.settled_change_.load()),
       creator_(other.creator_),
       fd_(std::exchange(other.fd_, -1)),
       kind_(other.kind_),
@@ -334,7 +336,9 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
     ::fcntl(fd, F_SETFL, flags & ~(O_NONBLOCK | O_EXCL));  // io_uring would return EAGAIN
     if (!writable) return file;
     if (!planted(Bug::lock_not_taken) && !try_lock(fd, path)) throw_busy(path, opened);
-    if (::stat(path.c_str(), &named) == 0 && same_inode(named, opened)) return file;
+    if (::stat(path.c_str(), &named) != 0 || !same_inode(named, opened)) continue;
+    if (kind == FileKind::regular && named.st_nlink > 0) file.remember_name();
+    return file;
   }
   throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path.native()),
               "stop the process that does so");
@@ -383,6 +387,7 @@ void ShelfFile::publish(bool replace) {
   }
   temporary_path_.clear();
   sync_directory(parent_of(target_path_));
+  remember_name();
 }
 
 void ShelfFile::publish_over(bool only_empty) {
@@ -396,6 +401,7 @@ void ShelfFile::publish_over(bool only_empty) {
   }
   temporary_path_.clear();
   sync_directory(parent_of(target_path_));
+  remember_name();
 }
 
 void ShelfFile::publish_over_empty() {

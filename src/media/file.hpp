@@ -5,6 +5,7 @@
 // is taken before the path is trusted: after locking, the path must still name the locked inode.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 
@@ -31,6 +32,12 @@ class ShelfFile {
   // The same in place of a file of 0 bytes; Errc::exists if it holds any.
   void publish_over_empty();
 
+  // Errc::gone where no name leads to the file any more, or another file has its name: what is
+  // written to it, opening the path would not find. Moving it harms nothing, unless another takes
+  // its place. Devices, and files that had no name when they were opened, always pass. Takes one
+  // system call where nothing changed. A name that is lost right after is the next call's.
+  void check_name() const;
+
   ShelfFile(ShelfFile&& other) noexcept;
   ShelfFile& operator=(ShelfFile&&) = delete;
   ~ShelfFile();
@@ -44,11 +51,14 @@ class ShelfFile {
  private:
   ShelfFile(std::filesystem::path path, int fd, FileKind kind, bool writable);
   void publish_over(bool only_empty);
+  void remember_name();
 
   std::filesystem::path path_;
   std::filesystem::path temporary_path_;  // empty once published, or never needed
   std::filesystem::path target_path_;     // of a new file: where path_'s symbolic links lead
-  int creator_ = 0;                       // pid; a forked child leaves the temporary file alone
+  std::filesystem::path name_;            // absolute, without links; empty: nothing to check
+  mutable std::atomic<std::int64_t> settled_change_ = 0;  // ctime under which name_ was looked up
+  int creator_ = 0;  // pid; a forked child leaves the temporary file alone
   int fd_;
   FileKind kind_;
   bool writable_;

@@ -23,10 +23,15 @@ std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOpti
   }
 }
 
-std::shared_ptr<Store> open_existing(const std::filesystem::path& path,
-                                     const OpenOptions& options) {
+// A shelf in a file: the medium alone keeps the file, so that close() gives up its lock.
+struct Opened {
+  std::shared_ptr<Store> store;
+  std::weak_ptr<const ShelfFile> file = {};
+};
+
+Opened open_existing(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
-  return open_store(make_medium(std::move(file), options), options, path.string());
+  return {open_store(make_medium(file, options), options, path.string()), file};
 }
 
 // A regular file of 0 bytes, as touch and tempfile make them: nothing can be lost with it.
@@ -37,7 +42,7 @@ bool is_empty_file(const std::filesystem::path& path) {
 }
 
 // The file appears under its name only when it is a whole shelf.
-std::shared_ptr<Store> create_file(const std::filesystem::path& path, const OpenOptions& options) {
+Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
   format_shelf(*medium);
@@ -46,15 +51,14 @@ std::shared_ptr<Store> create_file(const std::filesystem::path& path, const Open
   } else {
     file->publish(options.mode == Mode::replace);
   }
-  return open_store(std::move(medium), options, path.string());
+  return {open_store(std::move(medium), options, path.string()), file};
 }
 
-std::shared_ptr<Store> format_device(const std::filesystem::path& path,
-                                     const OpenOptions& options) {
+Opened format_device(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
-  auto medium = make_medium(std::move(file), options);
+  auto medium = make_medium(file, options);
   format_shelf(*medium);
-  return open_store(std::move(medium), options, path.string());
+  return {open_store(std::move(medium), options, path.string()), file};
 }
 
 bool is_device(const std::filesystem::path& path) {
@@ -63,8 +67,7 @@ bool is_device(const std::filesystem::path& path) {
   return std::filesystem::is_block_file(status) || std::filesystem::is_character_file(status);
 }
 
-std::shared_ptr<Store> open_or_create(const std::filesystem::path& path,
-                                      const OpenOptions& options) {
+Opened open_or_create(const std::filesystem::path& path, const OpenOptions& options) {
   for (bool looked_again = false;;) {
     try {
       return open_existing(path, options);
@@ -84,26 +87,31 @@ std::shared_ptr<Store> open_or_create(const std::filesystem::path& path,
   }
 }
 
-}  // namespace
-
-Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options) {
+Opened open_path(const std::filesystem::path& path, const OpenOptions& options) {
   switch (options.mode) {
     case Mode::read:
     case Mode::update:
-      return Shelf(open_existing(path, options));
+      return open_existing(path, options);
     case Mode::append:
-      return Shelf(open_or_create(path, options));
+      return open_or_create(path, options);
     case Mode::replace:
-      return Shelf(is_device(path) ? format_device(path, options) : create_file(path, options));
+      return is_device(path) ? format_device(path, options) : create_file(path, options);
     case Mode::create:
       if (is_device(path)) {
         throw Error(Errc::exists,
                     fmt::format("{} is a device, and is there already", path.string()),
                     "mode \"w\" makes a shelf of it and erases what there is.");
       }
-      return Shelf(create_file(path, options));
+      return create_file(path, options);
   }
   throw Error(Errc::bad_argument, "the mode is none of those that there are", "Use Mode::append.");
+}
+
+}  // namespace
+
+Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options) {
+  Opened opened = open_path(path, options);
+  return Shelf(std::move(opened.store), std::move(opened.file));
 }
 
 void Shelf::format(Medium& medium) { format_shelf(medium); }
@@ -113,10 +121,12 @@ Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   return Shelf(open_store(std::move(medium), options, "<" + name + ">"));
 }
 
-Shelf::Shelf(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+Shelf::Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file)
+    : store_(std::move(store)), file_(std::move(file)) {}
 Shelf::Shelf(Shelf&&) noexcept = default;
 Shelf& Shelf::operator=(Shelf&& other) noexcept {
   std::swap(store_, other.store_);
+  std::swap(file_, other.file_);
   return *this;
 }
 
@@ -147,9 +157,18 @@ std::optional<TensorRef> Shelf::find(std::string_view name) const {
 
 std::vector<std::string> Shelf::names() const { return store_->names(); }
 
-Commit Shelf::persist(std::optional<std::uint64_t> step) { return store_->persist(step); }
+// Before anything is done: the shelf stays as it is, can be read, and can try again.
+void Shelf::check_commit() const {
+  if (const auto file = file_.lock()) file->check_name();
+}
+
+Commit Shelf::persist(std::optional<std::uint64_t> step) {
+  check_commit();
+  return store_->persist(step);
+}
 
 std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> step) {
+  check_commit();
   return store_->persist_async(step);
 }
 
