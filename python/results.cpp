@@ -69,6 +69,7 @@ py::dict to_dict(const ShelfInfo& info) {
   d["capacity_bytes"] = info.capacity_bytes;
   d["free_bytes"] = info.free_bytes;
   d["writable"] = info.writable;
+  d["created"] = info.created;
   d["promises"] = to_dict(info.promises);
   d["recovery"] = to_dict(info.recovery);
   return d;

@@ -270,3 +270,30 @@ TEST_CASE("persist: what leads to the file still is no reason to refuse") {
     CHECK(open(path, Mode::replace).persist(1).version == 1);
   }
 }
+
+TEST_CASE("info: whether this opening made the shelf") {
+  const scratch::Directory dir;
+  CHECK(open(dir / "a").info().created);
+  CHECK_FALSE(open(dir / "a").info().created);
+  CHECK_FALSE(open(dir / "a", Mode::read).info().created);
+  CHECK_FALSE(open(dir / "a", Mode::update).info().created);
+  CHECK(open(dir / "a", Mode::replace).info().created);
+  CHECK(open(dir / "x", Mode::create).info().created);
+  scratch::put(dir / "empty", "");
+  Shelf shelf = open(dir / "empty");
+  CHECK(shelf.info().created);
+  Shelf other = open(dir / "a");
+  other = std::move(shelf);
+  CHECK(other.info().created);
+}
+
+TEST_CASE("persist: the step that stands for none is refused, and nothing is lost") {
+  const scratch::Directory dir;
+  Shelf shelf = open(dir / "run.shelf");
+  shelf.persist(7);
+  CHECK(code_of([&] { shelf.persist(~0ULL); }) == Errc::bad_argument);
+  CHECK(code_of([&] { shelf.persist_async(~0ULL); }) == Errc::bad_argument);
+  CHECK(shelf.info().version == 1);
+  CHECK(shelf.persist(~0ULL - 1).step == ~0ULL - 1);
+  CHECK(shelf.persist().step == ~0ULL - 1);
+}

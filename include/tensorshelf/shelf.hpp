@@ -118,6 +118,7 @@ struct ShelfInfo {
   std::uint64_t capacity_bytes = 0;
   std::uint64_t free_bytes = 0;
   bool writable = false;
+  bool created = false;  // this opening made it: there was none, or it was replaced
   Promises promises;
   Recovery recovery;
 };
@@ -202,7 +203,7 @@ class Shelf {
 
   // Commits everything assigned, created and erased since the last one, as one version. With no
   // change it still commits, so that a step can be recorded. Without a step, the last one stated
-  // stays. Where the file has lost its name (deleted, or
+  // stays; 2^64 - 1 is none (Errc::bad_argument). Where the file has lost its name (deleted, or
   // another took its place) it commits nothing and throws Errc::gone: opening the path would not
   // find the version. What was assigned can still be read, and copied into a new shelf.
   Commit persist(std::optional<std::uint64_t> step = {});
@@ -219,10 +220,12 @@ class Shelf {
   bool closed() const;
 
  private:
-  explicit Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file = {});
-  void check_commit() const;
+  explicit Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file = {},
+                 bool created = false);
+  void check_commit(std::optional<std::uint64_t> step) const;
   std::shared_ptr<Store> store_;
   std::weak_ptr<const ShelfFile> file_;  // lives as long as the medium on it
+  bool created_ = false;
 };
 
 }  // namespace tensorshelf

@@ -46,6 +46,7 @@ class Info:
     capacity_bytes: int
     free_bytes: int
     writable: bool
+    created: bool  # this opening made it: there was none, or it was replaced
     promises: Promises
     recovery: Recovery
 
@@ -56,12 +57,18 @@ class Info:
             ("version", f"{self.version} (step {self.step})"),
             ("tensors", f"{self.tensors}, {format_size(self.tensor_bytes)}"),
             ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
-            ("opened", "for writing" if self.writable else "for reading"),
+            ("opened", _opened(self)),
             ("medium", f"{promises.medium}: {promises.detail}"),
             ("survives", _survives(promises)),
             *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
         ]
         return "\n".join(f"{label:<9} {text}" for label, text in rows)
+
+
+def _opened(info: Info) -> str:
+    if info.created:
+        return "for writing, and made anew"
+    return "for writing" if info.writable else "for reading"
 
 
 def _survives(promises: Promises) -> str:

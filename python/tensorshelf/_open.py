@@ -89,7 +89,8 @@ def open(
     block     tuning of the block medium
 
     Opening is recovering: it gives the last version that persist() returned from, or the one that
-    was in flight, and logs which (logger "tensorshelf"). Mode "w" destroys what was there at once,
+    was in flight, and logs which, or that the shelf is new (logger "tensorshelf"; see also
+    ``info().created``). Mode "w" destroys what was there at once,
     before anything is persisted. The cap of ``size`` holds for this opening; it is not stored.
     A file of 0 bytes becomes a shelf by replacing it, logged as a warning: what another program
     that has it open still writes to it is lost.
@@ -127,7 +128,10 @@ def open(
     if was_empty:  # of our own making or not: nothing could be lost, but a step may be missed
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
     shelf = Shelf(core)
-    _warn_of_fallbacks(shelf.info().promises.notes)
+    info = shelf.info()
+    if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
+        logger.info("created %s", info.path)
+    _warn_of_fallbacks(info.promises.notes)
     return shelf
 
 

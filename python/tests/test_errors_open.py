@@ -279,3 +279,16 @@ def test_two_openers_of_an_empty_file_find_it_busy_at_worst(place: Place) -> Non
             kept = [name for name in pool.map(take, "ab") if name]
             with ts.open(path, tier=tier) as shelf:
                 assert list(shelf) == kept
+
+
+@pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+def test_a_new_shelf_is_logged_and_told(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """A typo in the path of mode "a" starts a fresh run: nobody should have to guess."""
+    path, tier = place
+    caplog.set_level("INFO", "tensorshelf")
+    for mode, created in {"a": True, "r+": False, "r": False, "w": True}.items():
+        caplog.clear()
+        with ts.open(path, mode, tier=tier) as shelf:
+            assert shelf.info().created is created
+            assert ("made anew" in str(shelf.info())) is created
+        assert (f"created {path}" in caplog.text) is created

@@ -27,6 +27,7 @@ std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOpti
 struct Opened {
   std::shared_ptr<Store> store;
   std::weak_ptr<const ShelfFile> file = {};
+  bool created = false;
 };
 
 Opened open_existing(const std::filesystem::path& path, const OpenOptions& options) {
@@ -51,14 +52,14 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   } else {
     file->publish(options.mode == Mode::replace);
   }
-  return {open_store(std::move(medium), options, path.string()), file};
+  return {open_store(std::move(medium), options, path.string()), file, true};
 }
 
 Opened format_device(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
   auto medium = make_medium(file, options);
   format_shelf(*medium);
-  return {open_store(std::move(medium), options, path.string()), file};
+  return {open_store(std::move(medium), options, path.string()), file, true};
 }
 
 bool is_device(const std::filesystem::path& path) {
@@ -111,7 +112,7 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
 
 Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options) {
   Opened opened = open_path(path, options);
-  return Shelf(std::move(opened.store), std::move(opened.file));
+  return Shelf(std::move(opened.store), std::move(opened.file), opened.created);
 }
 
 void Shelf::format(Medium& medium) { format_shelf(medium); }
@@ -121,12 +122,13 @@ Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   return Shelf(open_store(std::move(medium), options, "<" + name + ">"));
 }
 
-Shelf::Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file)
-    : store_(std::move(store)), file_(std::move(file)) {}
+Shelf::Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file, bool created)
+    : store_(std::move(store)), file_(std::move(file)), created_(created) {}
 Shelf::Shelf(Shelf&&) noexcept = default;
 Shelf& Shelf::operator=(Shelf&& other) noexcept {
   std::swap(store_, other.store_);
   std::swap(file_, other.file_);
+  std::swap(created_, other.created_);
   return *this;
 }
 
@@ -158,22 +160,30 @@ std::optional<TensorRef> Shelf::find(std::string_view name) const {
 std::vector<std::string> Shelf::names() const { return store_->names(); }
 
 // Before anything is done: the shelf stays as it is, can be read, and can try again.
-void Shelf::check_commit() const {
+void Shelf::check_commit(std::optional<std::uint64_t> step) const {
+  if (step == format::kNoStep) {
+    throw Error(Errc::bad_argument, fmt::format("the step {} is what stands for none", *step),
+                "Use 0 to 2^64 - 2, or none.");
+  }
   if (const auto file = file_.lock()) file->check_name();
 }
 
 Commit Shelf::persist(std::optional<std::uint64_t> step) {
-  check_commit();
+  check_commit(step);
   return store_->persist(step);
 }
 
 std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> step) {
-  check_commit();
+  check_commit(step);
   return store_->persist_async(step);
 }
 
 VerifyReport Shelf::verify(const Progress& progress) const { return store_->verify(progress); }
-ShelfInfo Shelf::info() const { return store_->info(); }
+ShelfInfo Shelf::info() const {
+  ShelfInfo info = store_->info();
+  info.created = created_;
+  return info;
+}
 Stats Shelf::stats() const { return store_->stats(); }
 void Shelf::close() { store_->close(); }
 bool Shelf::closed() const { return store_->closed(); }
