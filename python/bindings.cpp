@@ -19,9 +19,9 @@ Progress progress_of(const py::object& callable) {
   if (callable.is_none()) return {};
   const py::handle borrowed = callable;  // the caller's frame holds it for as long as this is used
   return [borrowed](std::uint64_t done, std::uint64_t total) {
-    py::gil_scoped_acquire locked;
+    const Locked locked;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    borrowed(done, total);
+    or_wait_for_the_end([&] { borrowed(done, total); });
   };
 }
 

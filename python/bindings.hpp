@@ -9,9 +9,9 @@
 
 #include <tensorshelf/shelf.hpp>
 
-namespace tensorshelf::python {
+#include "gil.hpp"
 
-using Unlocked = pybind11::gil_scoped_release;
+namespace tensorshelf::python {
 
 // errors.cpp. The first sets the Python error that tensorshelf/_errors.py makes of this one; the
 // second, called in a catch block, does so for whatever is in flight, for functions that C calls

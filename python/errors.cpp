@@ -19,10 +19,11 @@ py::str shown(const std::string& text) {
 
 void set_python_error(const Error& error) {
   try {
-    py::object made =
-        py::module_::import("tensorshelf._errors")
-            .attr("from_core")(std::string(code_name(error.code())), shown(error.what()),
-                               shown(error.remedy()), error.os_error());
+    py::object made = or_wait_for_the_end([&] {
+      return py::module_::import("tensorshelf._errors")
+          .attr("from_core")(std::string(code_name(error.code())), shown(error.what()),
+                             shown(error.remedy()), error.os_error());
+    });
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   } catch (py::error_already_set& failed) {
     failed.restore();

@@ -88,9 +88,10 @@ void Gate::refuse_inside(const char* what) const {
 }
 
 // Wakes now and then so that Ctrl-C is heard; the handler that it calls may come here itself.
+// Once the interpreter ends, no other thread takes a step of Python, nor leaves what it holds.
 template <class Free>
 void Gate::wait(std::unique_lock<std::mutex>& lock, Free free) {
-  while (!free()) {
+  while (!free() && !interpreter_is_ending()) {
     lock.unlock();
     {
       Unlocked unlocked;

@@ -1,0 +1,81 @@
+"""The end of the interpreter while other threads are in calls: no abort, no hang."""
+
+import subprocess
+import sys
+
+import pytest
+from support import Place
+
+_CALLS = {
+    "assign": "shelf.x = value",
+    "convert": "shelf.x[...] = value.astype('f4')",
+    "persist": "shelf.persist()",
+    "read": "shelf.x.numpy(copy=True)",
+    "verify": "shelf.verify(progress=lambda done, total: sum(range(100)))",
+    "info": "shelf.info()",
+    "find": "'x' in shelf",
+}
+
+
+def run(code: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("call", _CALLS)
+def test_a_daemon_thread_inside_a_call(place: Place, call: str) -> None:
+    """Its thread asks for the GIL of an interpreter that ends, and must not unwind our frames."""
+    code = f"""
+import contextlib, threading
+import numpy as np
+import tensorshelf as ts
+
+shelf = ts.open({str(place[0])!r}, tier={place[1]!r})
+value = np.ones(300_000)
+shelf.x = value
+shelf.persist()
+started = threading.Barrier(4)
+
+def work():
+    started.wait()
+    while True:
+        with contextlib.suppress(ts.ShelfError):
+            {_CALLS[call]}
+
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+started.wait()
+"""
+    for _ in range(3):
+        result = run(code)
+        assert result.returncode == 0, result.stderr
+
+
+def test_what_a_dead_thread_holds_stops_nobody(place: Place) -> None:
+    """A daemon thread ends inside an assignment; objects that go afterwards may use the shelf."""
+    code = f"""
+import os, sys, threading
+import tensorshelf as ts
+
+class Last:
+    shelf = ts.open({str(place[0])!r}, tier={place[1]!r})
+    say = os.write
+
+    def __del__(self):
+        try:
+            self.shelf.persist()
+        finally:
+            type(self).say(1, b"returned")
+
+def hold():
+    with Last.shelf._assigning("x"):
+        held.set()
+        threading.Event().wait()
+
+sys.modules["last"] = Last()  # goes with the modules, when no other thread runs any more
+held = threading.Event()
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+"""
+    result = run(code)
+    assert (result.returncode, result.stdout) == (0, "returned"), result.stderr
