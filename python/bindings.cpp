@@ -207,6 +207,11 @@ void bind_shelf(py::module_& m) {
              }
              return to_dict(stats);
            })
+      .def_property_readonly("version",
+                             py::cpp_function(&Shelf::version, py::call_guard<Unlocked>()))
+      .def_property_readonly("step", py::cpp_function(&Shelf::step, py::call_guard<Unlocked>()))
+      .def_property_readonly("free_bytes",
+                             py::cpp_function(&Shelf::free_bytes, py::call_guard<Unlocked>()))
       .def("close", &Shelf::close, py::call_guard<Unlocked>())
       .def_property_readonly("closed", &Shelf::closed);
 }

@@ -215,6 +215,11 @@ class Shelf {
   VerifyReport verify(const Progress& progress = {}) const;
 
   ShelfInfo info() const;
+  // The same one by one, for loops that ask often.
+  std::uint64_t version() const;
+  std::optional<std::uint64_t> step() const;
+  std::uint64_t free_bytes() const;
+
   Stats stats() const;
   void close();  // waits for a commit in flight, throws what it threw; closing twice is allowed
   bool closed() const;

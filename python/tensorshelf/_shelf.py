@@ -230,17 +230,17 @@ class Shelf(MutableMapping[str, Tensor]):
     @property
     def version(self) -> int:
         """The durable version's number; 0 for a new shelf."""
-        return self.info().version
+        return self._core.version
 
     @property
     def step(self) -> int | None:
         """The step that the durable version was persisted with."""
-        return self.info().step
+        return self._core.step
 
     @property
     def free(self) -> int:
         """Bytes there is room for without growing; a tensor takes twice its own size."""
-        return self.info().free_bytes
+        return self._core.free_bytes
 
     @property
     def closed(self) -> bool:
@@ -336,6 +336,12 @@ class Shelf(MutableMapping[str, Tensor]):
 def _step(step: object) -> int | None:
     if step is None:
         return None
+    if isinstance(step, (bool, np.bool_)):
+        raise BadArgument(
+            f"step={step!r} is not a number",
+            "Give the number of the step, or none: persist(). "
+            "Not to wait for the medium: persist(wait=False).",
+        )
     try:
         number = operator.index(step)  # type: ignore[arg-type]
     except TypeError:

@@ -189,3 +189,45 @@ def test_no_version_holds_a_tensor_without_its_value(shelf: ts.Shelf) -> None:
         finally:
             done.set()
         assert other.result() > 0
+
+
+@pytest.mark.parametrize("behind", ["assignment", "persist"])
+def test_ctrl_c_while_persist_waits_behind_another_thread(shelf: ts.Shelf, behind: str) -> None:
+    """It is heard within the wait, and leaves the gate as if persist() had not been called."""
+    shelf.x = np.zeros(3)
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with shelf._assigning("x"):
+            inside.set()
+            leave.wait()
+
+    def wait_in_persist() -> None:
+        inside.wait()
+        shelf.persist(5)
+
+    threads = [threading.Thread(target=hold)]
+    if behind == "persist":  # which itself waits for the assignment
+        threads.append(threading.Thread(target=wait_in_persist))
+    for thread in threads:
+        thread.start()
+    inside.wait()
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            shelf.persist(6)
+        if behind == "assignment":
+            shelf.y = np.ones(3)  # another stripe is free again: nobody waits for it all
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+        leave.set()
+        for thread in threads:
+            thread.join()
+    assert shelf.step == (5 if behind == "persist" else None)
+    assert shelf.persist(7).step == 7

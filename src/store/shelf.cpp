@@ -184,6 +184,9 @@ ShelfInfo Shelf::info() const {
   info.created = created_;
   return info;
 }
+std::uint64_t Shelf::version() const { return store_->version(); }
+std::optional<std::uint64_t> Shelf::step() const { return store_->step(); }
+std::uint64_t Shelf::free_bytes() const { return store_->free_bytes(); }
 Stats Shelf::stats() const { return store_->stats(); }
 void Shelf::close() { store_->close(); }
 bool Shelf::closed() const { return store_->closed(); }

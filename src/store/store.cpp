@@ -384,6 +384,28 @@ ShelfInfo Store::info() const {
   return info;
 }
 
+std::uint64_t Store::version() const {
+  check_usable();
+  std::shared_lock lock(structure_);
+  check_usable();
+  return format::word_version(root_.word);
+}
+
+std::optional<std::uint64_t> Store::step() const {
+  check_usable();
+  std::shared_lock lock(structure_);
+  check_usable();
+  if (root_.step == format::kNoStep) return std::nullopt;
+  return root_.step;
+}
+
+std::uint64_t Store::free_bytes() const {
+  check_usable();
+  std::shared_lock lock(structure_);
+  check_usable();
+  return heap_ ? heap_->free_bytes() : 0;
+}
+
 Stats Store::stats() const {
   check_usable();
   std::lock_guard lock(structure_);

@@ -57,6 +57,9 @@ class Store : public std::enable_shared_from_this<Store> {
 
   VerifyReport verify(const Progress& progress);
   ShelfInfo info() const;
+  std::uint64_t version() const;
+  std::optional<std::uint64_t> step() const;
+  std::uint64_t free_bytes() const;
   Stats stats() const;
   void close();
   bool closed() const { return closed_; }
