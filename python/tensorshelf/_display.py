@@ -3,7 +3,10 @@
 import html
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tensorshelf._dtypes import layout_text
+from tensorshelf._errors import ClosedError, ForkedError, ShelfError
 from tensorshelf._size import format_size
 
 if TYPE_CHECKING:
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     from tensorshelf._tensor import Tensor
 
 _HTML_ROWS = 200
+_SHOWN_ELEMENTS = 6  # of a tensor, on one line
 
 
 def line(shelf: "Shelf") -> str:
@@ -22,6 +26,25 @@ def line(shelf: "Shelf") -> str:
     mode = "" if info.writable else ", read-only"
     medium = info.promises.medium
     return f"<Shelf '{info.path}': version {info.version}{step}, {count}, {size}, {medium}{mode}>"
+
+
+def in_words(error: ShelfError) -> str:
+    """What a line says of a shelf that cannot be asked."""
+    if isinstance(error, ClosedError):
+        return "closed"
+    if isinstance(error, ForkedError):
+        return "belongs to the parent of this process"
+    return error.what
+
+
+def value(tensor: "Tensor") -> str:
+    """The value of a tensor so small that a line holds it, else nothing."""
+    if not 0 < tensor.size <= _SHOWN_ELEMENTS or tensor.ndim > 1:
+        return ""
+    try:
+        return " " + np.array2string(tensor.numpy(copy=True), separator=", ")
+    except ShelfError:  # damaged, overtaken or erased: reading it says so, looking at it need not
+        return ""
 
 
 def tree(shelf: "Shelf") -> str:

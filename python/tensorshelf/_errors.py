@@ -31,7 +31,8 @@ class ShelfError(Exception):
     def __str__(self) -> str:  # KeyError would quote its text, OSError would put errno before it
         if not self.remedy:
             return self.what
-        return f"{self.what.rstrip('.')}. {self.remedy}"
+        stop = "" if self.what.endswith(("?", "!")) else "."
+        return f"{self.what.rstrip('.')}{stop} {self.remedy}"
 
 
 def _sentence(text: str) -> str:

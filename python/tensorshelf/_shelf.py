@@ -1,6 +1,7 @@
 """The shelf as Python sees it: a mapping of names to tensors, and persist()."""
 
 import contextlib
+import html
 import logging
 import operator
 import os
@@ -292,10 +293,14 @@ class Shelf(MutableMapping[str, Tensor]):
         try:
             return _display.line(self)
         except ShelfError as error:
-            return f"<Shelf '{self._path}': {error.code}>"
+            return f"<Shelf '{self._path}': {_display.in_words(error)}>"
 
     def _repr_html_(self) -> str:
-        return repr(self) if self.closed else _display.table(self)
+        return html.escape(repr(self)) if self.closed else _display.table(self)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What IPython offers after ``shelf["``."""
+        return [] if self.closed else list(self)
 
     # ---- used by the package
 
@@ -354,8 +359,15 @@ def _step(step: object) -> int | None:
 
 
 def _lengths(shape: int | Sequence[int]) -> list[int]:
-    items = [shape] if isinstance(shape, int) else list(shape)
-    lengths = [operator.index(item) for item in items]
+    try:
+        lengths = [operator.index(shape)]  # type: ignore[arg-type]
+    except TypeError:
+        try:
+            lengths = [operator.index(item) for item in shape]  # type: ignore[union-attr]
+        except TypeError:
+            raise LayoutError(
+                f"shape={shape!r} is no shape", "Use a whole number, or a tuple of them."
+            ) from None
     for length in lengths:
         if not 0 <= length <= _LARGEST:
             raise LayoutError(f"shape {tuple(lengths)} has a length out of range", "Use 0 or more.")

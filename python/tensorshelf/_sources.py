@@ -6,7 +6,8 @@ no second copy of the whole is ever made.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import datetime
+from collections.abc import Iterator, Mapping, MappingView
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,9 @@ from tensorshelf._errors import LayoutError
 from tensorshelf._view import Readable
 
 BLOCK_BYTES = 8 << 20
+
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+_REMEDY = "Assign a NumPy array or a torch tensor of numbers."
 
 
 class Source(Protocol):
@@ -113,6 +117,8 @@ def _from_device(value: object, interface: Mapping[str, Any]) -> Source:
 
 
 def _from_python(value: object) -> Array:
+    if isinstance(value, (list, tuple)):
+        _refuse_masks(value)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -121,21 +127,56 @@ def _from_python(value: object) -> Array:
         raise LayoutError(
             f"{value} does not fit 64 bits", "Assign its 64-bit parts as uint64, or float(value)."
         )
+    if array.dtype == object:
+        odd = next((item for item in array.flat if not isinstance(item, _NUMBERS)), None)
+        raise _no_number(odd, "a list that holds ")
     return array
+
+
+def _refuse_masks(values: "list[Any] | tuple[Any, ...]") -> None:
+    """Raises for masked arrays in nested lists, of which NumPy would take the hidden values."""
+    kinds = {type(value) for value in values}
+    if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+        raise LayoutError(
+            "a list of masked arrays has masks, which would be lost",
+            "Use np.ma.stack(list).filled(value).",
+        )
+    if not kinds.isdisjoint((list, tuple)):
+        for value in values:
+            if isinstance(value, (list, tuple)):
+                _refuse_masks(value)
 
 
 def _from_foreign(value: Any) -> Array:
     """An array of an object of another library, through the first protocol that it speaks."""
-    kind = type(value).__name__
-    remedy = "Assign a NumPy array or a torch tensor of numbers."
     if value is None or isinstance(value, (str, bytes, dict, set)) or callable(value):
-        raise LayoutError(f"a {kind} cannot be stored as a tensor", remedy)
+        raise _no_number(value)
     try:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return np.asarray(np.from_dlpack(value))
-        return np.asarray(value)
+        array = np.asarray(value)
     except Exception as error:
-        raise LayoutError(f"{kind} gave no array: {error}", remedy) from error
+        raise LayoutError(f"{type(value).__name__} gave no array: {error}", _REMEDY) from error
+    if array.dtype == object and array.ndim == 0:  # NumPy's answer to what it knows nothing of
+        raise _no_number(value)
+    return array
+
+
+def _no_number(value: object, holder: str = "") -> LayoutError:
+    """The error for an object that is no number, with what to store in its place."""
+    kind = type(value)
+    remedy = _REMEDY
+    if isinstance(value, datetime.timedelta):
+        remedy = "Store value.total_seconds()."
+    elif isinstance(value, datetime.datetime):
+        remedy = "Store value.timestamp(), or np.datetime64(value).view('int64')."
+    elif isinstance(value, datetime.date):
+        remedy = "Store value.toordinal()."
+    elif isinstance(value, (Iterator, MappingView)):
+        remedy = "Take its values first: list(value), or np.fromiter(value, dtype)."
+    elif hasattr(kind, "__float__"):
+        remedy = "Store float(value)."
+    return LayoutError(f"{holder}a {kind.__name__} cannot be stored as a tensor", remedy)
 
 
 def matches(source: Source, name: str, shape: tuple[int, ...]) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tensorshelf import _core, _dtypes, _index, _write
+from tensorshelf import _core, _display, _dtypes, _index, _write
 from tensorshelf._commit import Commit
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError, ReadOnlyError, ShelfError, UnsupportedError
@@ -209,9 +209,10 @@ class Tensor(Readable, _core.TensorRef):
         try:
             info = self._ref._info()
         except ShelfError as error:
-            return f"<Tensor {self.name!r} {layout}, {error.code}>"
+            return f"<Tensor {self.name!r} {layout}, {_display.in_words(error)}>"
         state = f"version {info.version}" if info.version else "not persisted"
-        return f"<Tensor {self.name!r} {layout}, {state}{', dirty' if info.dirty else ''}>"
+        dirty = ", dirty" if info.dirty else ""
+        return f"<Tensor {self.name!r} {layout}{_display.value(self)}, {state}{dirty}>"
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{self.name!r} is a handle and cannot be pickled; use .numpy(copy=True)")

@@ -25,6 +25,12 @@ def is_tensor(value: object) -> "TypeGuard[torch.Tensor]":
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def has_method(name: str) -> bool:
+    """True for what a torch tensor has, where somebody uses torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch.Tensor, name)
+
+
 def source(tensor: "torch.Tensor") -> "TorchSource | DeviceSource":
     """The Source of a tensor: straight from a GPU where it can be, else by way of ``.cpu()``."""
     found = TorchSource(tensor)

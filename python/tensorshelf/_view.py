@@ -157,8 +157,12 @@ class Readable(NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         text = f"'{type(self).__name__}' object has no attribute '{name}'"
-        if not name.startswith("_") and hasattr(np.ndarray, name):
+        if name.startswith("_"):
+            pass
+        elif hasattr(np.ndarray, name):
             text += f"; a handle is not an array: take .numpy().{name} or .torch()"
+        elif _torch.has_method(name):  # what torch.nn.Parameter(handle) asks for, among others
+            text += f"; a handle is not a torch tensor: take .torch(), a copy, for .torch().{name}"
         raise AttributeError(text)
 
     def __float__(self) -> float:

@@ -18,7 +18,8 @@ def write_straight(ref: TensorRef, source: Source, offset: int = 0) -> None:
     if isinstance(source, DeviceSource) and source.write_to(ref, offset):
         return
     for piece in source.contiguous_bytes():
-        ref._write(piece, offset)
+        # An empty part may begin, in steps of its axes, beyond the end of an empty tensor.
+        ref._write(piece, offset if piece.nbytes else 0)
         offset += piece.nbytes
 
 

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from conftest import OpenShelf
+from support import in_child
 
 import tensorshelf as ts
 from tensorshelf import _open
@@ -21,6 +22,32 @@ def test_lines(shelf: ts.Shelf) -> None:
     assert "version 1 (step 3), 1 tensor, 48 B" in repr(shelf)
     assert repr(shelf.w) == "<Tensor 'w' float32[4, 3], version 1>"
     assert repr(shelf.w.committed) == "<Committed 'w' float32[4, 3]>"
+
+
+def test_small_tensors_show_their_value(shelf: ts.Shelf) -> None:
+    shelf.lr, shelf.seed, shelf.ok = 0.001, [1, 2, 3], True
+    assert repr(shelf.lr) == "<Tensor 'lr' float64[] 0.001, not persisted, dirty>"
+    shelf.persist()
+    assert repr(shelf.seed) == "<Tensor 'seed' int64[3] [1, 2, 3], version 1>"
+    assert repr(shelf.ok) == "<Tensor 'ok' bool[] True, version 1>"
+    for name, shape in [("long", 7), ("flat", (2, 2)), ("none", 0)]:
+        shelf.create(name, shape)
+        assert repr(shelf[name]).count("[") == 1
+
+
+def test_a_line_of_what_cannot_be_asked(shelf: ts.Shelf) -> None:
+    shelf.x = 1.0
+    handle = shelf.x
+
+    def body() -> None:
+        assert repr(shelf).endswith("run.shelf': belongs to the parent of this process>")
+
+    assert in_child(body) == 0
+    del shelf.x
+    assert repr(handle).startswith("<Tensor 'x' float64[], ")
+    shelf.close()
+    assert repr(shelf).endswith("run.shelf': closed>")
+    assert repr(handle) == "<Tensor 'x' float64[], closed>"
 
 
 def test_tree(shelf: ts.Shelf) -> None:
@@ -47,7 +74,7 @@ def test_html_is_escaped_and_bounded(shelf: ts.Shelf) -> None:
         shelf[f"t{i:03d}"] = 1.0
     assert "and 51 more" in shelf._repr_html_()
     shelf.close()
-    assert "shelf_closed" in shelf._repr_html_()
+    assert shelf._repr_html_().endswith("run.shelf&#x27;: closed&gt;")
 
 
 def test_completion_offers_names(shelf: ts.Shelf) -> None:
@@ -55,6 +82,9 @@ def test_completion_offers_names(shelf: ts.Shelf) -> None:
     assert "weights" in dir(shelf)
     assert "persist" in dir(shelf)
     assert "not an identifier" not in dir(shelf)
+    assert shelf._ipython_key_completions_() == ["not an identifier", "weights"]
+    shelf.close()
+    assert shelf._ipython_key_completions_() == []
 
 
 def test_progress_reports_bytes(reopen: OpenShelf) -> None:

@@ -1,6 +1,8 @@
 """The error table in use, provoked for real: class, stable code, builtin, remedy."""
 
+import datetime
 import errno
+import fractions
 import os
 import pathlib
 import subprocess
@@ -95,6 +97,32 @@ def test_unsupported_objects(shelf: ts.Shelf) -> None:
         assert "x" not in shelf
 
 
+def test_what_gives_no_tensor_names_what_would(shelf: ts.Shelf) -> None:
+    moment = datetime.datetime(2026, 1, 2, 3, 4)
+    cases: list[tuple[Any, str]] = [
+        ((i for i in range(3)), r"a generator cannot be stored as a tensor\. .*list\(value\)"),
+        (map(int, "12"), r"a map cannot .*list\(value\)"),
+        ({1: 2}.values(), r"a dict_values cannot .*list\(value\)"),
+        (moment, r"a datetime cannot .*value\.timestamp\(\)"),
+        (moment.date(), r"a date cannot .*value\.toordinal\(\)"),
+        (moment - moment, r"a timedelta cannot .*value\.total_seconds\(\)"),
+        (fractions.Fraction(1, 2), r"a Fraction cannot .*float\(value\)"),
+        (pathlib.Path("x"), r"a PosixPath cannot .*NumPy array"),
+        ([1.0, moment], r"a list that holds a datetime cannot .*value\.timestamp\(\)"),
+        ([None, 1], r"a list that holds a NoneType cannot"),
+        (np.datetime64("2026"), r"view\('int64'\)"),
+        ([np.ma.array([1, 2], mask=[0, 1])], r"masks, which would be lost"),
+        (([1, 2], [np.ma.masked, 1]), r"masks, which would be lost"),
+    ]
+    for value, text in cases:
+        with pytest.raises(TypeError, match=text) as caught:
+            shelf.x = value
+        check(caught, ts.LayoutError, "layout_mismatch", TypeError)
+        assert "x" not in shelf
+    shelf.x = [[1, 2], (3, 4)]
+    assert shelf.x.shape == (2, 2)
+
+
 def test_unknown_names(shelf: ts.Shelf) -> None:
     shelf.weight = 1.0
     with pytest.raises(
@@ -106,7 +134,8 @@ def test_unknown_names(shelf: ts.Shelf) -> None:
         _ = shelf["wieght"]
     assert type(by_item.value) is ts.UnknownName
     assert isinstance(by_attr.value, ts.UnknownName)
-    with pytest.raises(KeyError, match=r"list\(shelf\)"):
+    assert "did you mean 'weight'? The names there are: list(shelf)." in str(by_item.value)
+    with pytest.raises(KeyError, match=r"no tensor 'zzz'\. The names there are: list\(shelf\)"):
         _ = shelf["zzz"]
     with pytest.raises(AttributeError):
         del shelf.wieght
@@ -191,17 +220,28 @@ def test_name_taken(shelf: ts.Shelf) -> None:
     check(caught, ts.NameTaken, "name_taken", ValueError)
 
 
-@pytest.mark.parametrize("shape", [-1, (3, -1), (1 << 62, 4), (1 << 70,)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [-1, (3, -1), (1 << 62, 4), (1 << 70,), 2.5, (2.5,), "ab", None, [[1]]], ids=str
+)
 def test_bad_shapes(shelf: ts.Shelf, shape: object) -> None:
-    with pytest.raises(ts.LayoutError):
+    with pytest.raises(ts.LayoutError) as caught:
         shelf.create("w", shape, "float64")  # type: ignore[arg-type]
+    assert caught.value.remedy
 
 
-@pytest.mark.parametrize("step", [-1, 1 << 64, 1.5, "3"])
+@pytest.mark.parametrize("step", [-1, 1 << 64, 1.5, "3", True, False, np.True_])
 def test_bad_steps(shelf: ts.Shelf, step: Any) -> None:
     with pytest.raises(ts.BadArgument) as caught:
         shelf.persist(step)
     check(caught, ts.BadArgument, "bad_argument", ValueError, TypeError)
+    assert shelf.version == 0
+
+
+def test_a_boolean_is_no_step(shelf: ts.Shelf) -> None:
+    """Meant as wait=False, it would end the loop that resumes at shelf.step."""
+    with pytest.raises(TypeError, match=r"persist\(wait=False\)"):
+        shelf.persist(False)
+    assert (shelf.version, shelf.step) == (0, None)
 
 
 def test_damaged_chunk(made: pathlib.Path, place: Place) -> None:
@@ -253,8 +293,8 @@ def test_closed(shelf: ts.Shelf) -> None:
             use()
         check(caught, ts.ClosedError, "shelf_closed", ValueError)
     assert shelf.closed
-    assert "shelf_closed" in repr(shelf)
-    assert "shelf_closed" in repr(handle)
+    assert repr(shelf).endswith("run.shelf': closed>")
+    assert repr(handle) == "<Tensor 'x' float64[], closed>"
 
 
 def test_forked_child(shelf: ts.Shelf) -> None:

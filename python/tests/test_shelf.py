@@ -293,3 +293,27 @@ def test_size_caps_growth_only(reopen: OpenShelf) -> None:
     shelf = reopen()
     shelf.create("y", (1 << 22,), "float64")
     shelf.persist()
+
+
+def test_single_facts_need_not_look_at_every_tensor(
+    reopen: OpenShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = reopen()
+    shelf.x = np.zeros(1000)
+    assert (shelf.version, shelf.step) == (0, None)
+    shelf.persist(7)
+    info = shelf.info()
+    monkeypatch.setattr(ts.Shelf, "info", None)  # which counts and adds up
+    assert (shelf.version, shelf.step, shelf.free) == (1, 7, info.free_bytes)
+    monkeypatch.undo()
+    reader = ts.open(info.path, mode="r", tier="auto")
+    assert (reader.version, reader.step, reader.free) == (1, 7, 0)
+    shelf.close()
+    for name in ("version", "step", "free"):
+        with pytest.raises(ts.ClosedError):
+            getattr(shelf, name)
+
+
+@pytest.mark.parametrize("shape", [np.int64(3), np.uint8(3), [np.int64(3)], (3,), range(3, 4)])
+def test_whole_numbers_of_any_kind_are_a_shape(shelf: ts.Shelf, shape: object) -> None:
+    assert shelf.create("x", shape).shape == (3,)  # type: ignore[arg-type]

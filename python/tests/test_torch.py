@@ -62,6 +62,33 @@ def test_round_trip(reopen: OpenShelf, name: str) -> None:
     assert same(shelf.x.torch(), value)
 
 
+def test_what_torch_asks_of_a_tensor_names_the_value(shelf: ts.Shelf) -> None:
+    shelf.w = torch.ones(3)
+    for name in ("cpu", "to", "clone", "detach", "cuda", "float", "add_"):
+        with pytest.raises(AttributeError, match=rf"take \.torch\(\), a copy, for .*\.{name}"):
+            getattr(shelf.w, name)
+        assert not hasattr(shelf.w, name)
+    with pytest.raises(AttributeError, match=r"take \.torch\(\)"):
+        torch.nn.Parameter(shelf.w)
+    assert torch.nn.Parameter(shelf.w.torch()).tolist() == [1, 1, 1]
+
+
+def test_a_shelf_is_a_state_dict(shelf: ts.Shelf) -> None:
+    saved, found = (
+        torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)) for _ in range(2)
+    )
+    shelf.update(saved.state_dict())
+    shelf.persist()
+    found.load_state_dict(shelf)
+    assert all(same(found.state_dict()[k], v) for k, v in saved.state_dict().items())
+    with torch.no_grad():
+        next(iter(found.parameters())).add_(1)
+    assert same(shelf["0.weight"].torch(), saved[0].weight)
+    shelf["more"] = 1.0
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        found.load_state_dict(shelf)
+
+
 def test_a_copy_is_the_callers(shelf: ts.Shelf) -> None:
     shelf.x = torch.arange(4.0)
     mine = shelf.x.torch()

@@ -1,5 +1,6 @@
 """Writing: every index, casting, broadcasting, edit(), and what is moved for it."""
 
+import itertools
 import pathlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -391,3 +392,22 @@ def test_a_replacement_that_fails_leaves_the_old_tensor(
     shelf.persist()
     assert handle.numpy().tolist() == [1, 1, 1]
     assert list(shelf) == ["x"]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3), (4, 3)], ids=str)
+def test_empty_parts(shelf: ts.Shelf, shape: tuple[int, ...]) -> None:
+    """Every part that NumPy would give, its own value assigned back, of the very layout."""
+    shelf.x = np.zeros(shape)
+    array = np.zeros(shape)
+    items = [slice(None), slice(0, 0), slice(1, 2), slice(2, None), slice(None, None, -1), -1, 1]
+    for index in itertools.product(items, repeat=len(shape)):
+        try:
+            part = array[index]
+        except IndexError:
+            with pytest.raises(IndexError):
+                shelf.x[index] = 1.0
+            continue
+        shelf.x[index] = np.array(part)
+        shelf.x[index] = 0
+        assert shelf.x[index].shape == part.shape
+    shelf.persist()

@@ -386,14 +386,12 @@ ShelfInfo Store::info() const {
 
 std::uint64_t Store::version() const {
   check_usable();
-  std::shared_lock lock(structure_);
-  check_usable();
-  return format::word_version(root_.word);
+  return version_;
 }
 
 std::optional<std::uint64_t> Store::step() const {
   check_usable();
-  std::shared_lock lock(structure_);
+  std::lock_guard lock(structure_);
   check_usable();
   if (root_.step == format::kNoStep) return std::nullopt;
   return root_.step;
@@ -401,9 +399,9 @@ std::optional<std::uint64_t> Store::step() const {
 
 std::uint64_t Store::free_bytes() const {
   check_usable();
-  std::shared_lock lock(structure_);
+  std::lock_guard lock(structure_);
   check_usable();
-  return heap_ ? heap_->free_bytes() : 0;
+  return free_bytes_;
 }
 
 Stats Store::stats() const {
