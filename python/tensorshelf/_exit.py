@@ -6,6 +6,8 @@ import os
 import weakref
 from typing import Protocol
 
+from tensorshelf._opening import Opening
+
 
 class Closable(Protocol):
     """A shelf, as seen from here."""
@@ -13,6 +15,7 @@ class Closable(Protocol):
     _pid: int
     _path: str
     _writable: bool
+    _opening: Opening
 
     @property
     def closed(self) -> bool: ...

@@ -1,6 +1,5 @@
 """open(): from what a user writes to what the store takes."""
 
-import contextlib
 import errno
 import logging
 import operator
@@ -10,8 +9,9 @@ import warnings
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tensorshelf import _core, _exit
+from tensorshelf import _core, _exit, _opening
 from tensorshelf._errors import BadArgument, ShelfBusy, TierWarning
+from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
 from tensorshelf._size import parse_size
@@ -109,6 +109,7 @@ def open(
         )
     tuning = (block or BlockOptions())._tuning()
     native_path = _path(path)
+    caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
     try:
         with reporter(progress, "verifying") as report:
@@ -127,12 +128,20 @@ def open(
         raise
     if was_empty:  # of our own making or not: nothing could be lost, but a step may be missed
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
-    shelf = Shelf(core)
+    where = os.fsdecode(os.path.abspath(native_path))
+    opening = Opening(where, tier, verify, block, caller, _opening.file_id(native_path))
+    shelf = Shelf(core, opening)
     info = shelf.info()
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
         logger.info("created %s", info.path)
     _warn_of_fallbacks(info.promises.notes)
     return shelf
+
+
+def reopened(opening: Opening) -> Shelf:
+    """A shelf that was pickled, open for reading in this process."""
+    verify = "load" if opening.verify == "open" else opening.verify  # not all in each worker
+    return open(opening.path, "r", tier=opening.tier, verify=verify, block=opening.block)
 
 
 def _is_empty_file(path: bytes) -> bool:
@@ -148,11 +157,16 @@ def _held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
 
     The native half cannot tell which; here all open shelves are known.
     """
+    file = _opening.file_id(path)
     for shelf in _exit.open_shelves():
-        with contextlib.suppress(OSError):
-            if not shelf.closed and shelf._writable and os.path.samefile(shelf._path, path):
-                what = f"{shelf._path} is open for writing here already, by another Shelf object"
-                return ShelfBusy(what, 'Use that one, close it, or use mode="r".', errno.EDEADLK)
+        if not shelf.closed and shelf._writable and shelf._opening.file == file:
+            held, name = shelf._opening, os.fsdecode(os.path.abspath(path))
+            other = "" if name == held.path else f" as {held.path}"
+            what = (
+                f"{os.fsdecode(path)} is open for writing here already, by another Shelf object: "
+                f"{held.caller} opened it{other}"
+            )
+            return ShelfBusy(what, 'Use that one, close it, or use mode="r".', errno.EDEADLK)
     return ShelfBusy(
         f"{os.fsdecode(path)} was closed here, but a view of one of its tensors is alive and keeps "
         "the file locked: an array from numpy(), torch(copy=False) or memoryview()",

@@ -19,6 +19,7 @@ from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import BadArgument, LayoutError, ShelfError, UnsupportedError
 from tensorshelf._info import Info, VerifyReport, info_from, report_from
+from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
 from tensorshelf._sources import Source, source_of
 from tensorshelf._tensor import Edit, Tensor
@@ -37,7 +38,8 @@ class Shelf(MutableMapping[str, Tensor]):
 
     Assignments are readable at once and durable at ``persist()``, all of them as one version.
     Nothing is persisted implicitly: closing drops what was assigned since. Threads may assign
-    to different tensors at once. A forked child may not use what it inherited (ForkedError).
+    to different tensors at once. A forked child may not use what it inherited (ForkedError); a
+    shelf with mode "r" can be pickled, and opens itself anew in the process that gets it.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class Shelf(MutableMapping[str, Tensor]):
         "_core",
         "_edits",
         "_gate",
+        "_opening",
         "_path",
         "_pid",
         "_writable",
@@ -53,12 +56,14 @@ class Shelf(MutableMapping[str, Tensor]):
     _core: NativeShelf
     _edits: dict[str, Edit]
     _gate: Gate
+    _opening: Opening
     _path: str
     _pid: int
     _writable: bool
 
-    def __init__(self, core: NativeShelf) -> None:
+    def __init__(self, core: NativeShelf, opening: Opening) -> None:
         self._core = core
+        self._opening = opening
         self._gate = Gate()
         self._edits = {}  # under way, by the names of their tensors
         self._pid = os.getpid()
@@ -335,7 +340,19 @@ class Shelf(MutableMapping[str, Tensor]):
         return self._gate.assigning(name)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Shelf is a handle and cannot be pickled; open it where it is needed")
+        """Open for reading, a shelf is pickled as its path, and opens itself where it arrives.
+
+        It finds the newest version there is by then.
+        """
+        self._core.version  # noqa: B018 - raises where it is closed, or the parent's
+        if self._writable:
+            raise TypeError(
+                f"{self._path} is open for writing, which one process at a time can do: it cannot "
+                'be pickled. Give workers the path, or a shelf opened with mode="r".'
+            )
+        from tensorshelf._open import reopened
+
+        return reopened, (self._opening,)
 
 
 def _step(step: object) -> int | None:

@@ -1,0 +1,33 @@
+"""How a shelf was opened: to open it anew elsewhere, and to say who holds it."""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The arguments of one ``open()``, where it was called, and which file it found."""
+
+    path: str  # absolute: another process may work in another directory
+    tier: str
+    verify: str
+    block: Any
+    caller: str  # "train.py, line 12"
+    file: tuple[int, int] | None  # which stays when the file is moved
+
+
+def file_id(path: str | bytes) -> tuple[int, int] | None:
+    """The device and inode of what lies at a path; of a device node, the device it stands for."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_rdev, 0) if found.st_rdev else (found.st_dev, found.st_ino)
+
+
+def caller(depth: int) -> str:
+    """The file and line that called the function which is ``depth`` frames up."""
+    frame = sys._getframe(depth + 1)
+    return f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"
