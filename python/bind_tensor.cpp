@@ -63,10 +63,16 @@ void write(TensorRef& tensor, py::handle source, std::uint64_t offset) {
   tensor.write(buffer.bytes(), offset);
 }
 
-// True where the buffer is of this very layout; false also where it cannot be told.
-bool has_layout(const Py_buffer& view, const TensorInfo& info) {
+// True where the buffer is of this very layout; false also where it cannot be told. `dtype` names
+// the elements where the buffer protocol cannot.
+bool has_layout(const Py_buffer& view, const TensorInfo& info, std::string_view dtype) {
+  if (view.ndim != static_cast<int>(info.shape.size())) return false;
+  if (!dtype.empty()) {
+    return dtype == dtype_name(info.dtype) &&
+           std::equal(info.shape.begin(), info.shape.end(), view.shape);
+  }
   const char* format = native_format(info.dtype);
-  if (!format || !view.format || view.ndim != static_cast<int>(info.shape.size())) return false;
+  if (!format || !view.format) return false;
   // NumPy calls 64-bit integers "l" and "L", as C does here.
   const std::string_view given = view.format;
   const std::string_view same = given == "l" ? "q" : given == "L" ? "Q" : given;
@@ -76,7 +82,8 @@ bool has_layout(const Py_buffer& view, const TensorInfo& info) {
 // The short way of an assignment, for what training does most: a whole tensor from a contiguous
 // array of its own layout. False where it is something else, or an edit() is under way: nothing was
 // done, and Python code goes the long way.
-bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dict& edits) {
+bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dict& edits,
+                  std::string_view dtype) {
   Py_buffer view;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
     PyErr_Clear();
@@ -84,7 +91,7 @@ bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dic
   }
   const Buffer buffer(view);
   const TensorInfo info = tensor.info();
-  if (!has_layout(view, info)) return false;
+  if (!has_layout(view, info, dtype)) return false;
   const AssignmentScope assigning(gate, info.name);
   if (!edits.empty()) return false;
   Unlocked unlocked;
@@ -218,7 +225,8 @@ void bind_tensor(py::module_& m) {
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info)
-      .def("_assign_array", &assign_array, py::arg("array"), py::arg("gate"), py::arg("edits"))
+      .def("_assign_array", &assign_array, py::arg("array"), py::arg("gate"), py::arg("edits"),
+           py::arg("dtype") = "")
       .def("_write", &write, py::arg("source"), py::arg("offset") = 0)
       .def("_read_into", &read_into, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)

@@ -69,6 +69,11 @@ def is_native(name: str) -> bool:
     return name in _NATIVE
 
 
+def carried_names() -> tuple[str, ...]:
+    """The element types that NumPy itself lacks."""
+    return tuple(_CARRIED)
+
+
 @functools.cache
 def public(name: str) -> DType | None:
     """The NumPy dtype that users see; None for one that needs ml_dtypes where it is missing."""

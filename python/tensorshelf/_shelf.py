@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorshelf import _display, _dtypes, _exit, _names, _write
+from tensorshelf import _display, _dtypes, _exit, _names, _torch, _write
 from tensorshelf._commit import Commit
 from tensorshelf._core import Gate
 from tensorshelf._core import Shelf as NativeShelf
@@ -117,7 +117,8 @@ class Shelf(MutableMapping[str, Tensor]):
         if ref is None:
             self._add(name, self._source(name, value))
             return
-        if type(value) is np.ndarray and ref._assign_array(value, self._gate, self._edits):
+        plain = ("", value) if type(value) is np.ndarray else _torch.memory_of(value)
+        if plain is not None and ref._assign_array(plain[1], self._gate, self._edits, plain[0]):
             return
         tensor = Tensor(self, ref)
         if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
@@ -154,7 +155,8 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         items = dict(other, **values)
         for name, value in items.items():
-            self._source(name, value)
+            if _torch.memory_of(value) is None:  # else it can be stored, whatever it holds
+                self._source(name, value)
         for name, value in items.items():
             self[name] = value
 

@@ -1,10 +1,11 @@
 """torch tensors in and out, importing torch only where the user already has, or asks for it."""
 
 import contextlib
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -29,6 +30,35 @@ def has_method(name: str) -> bool:
     """True for what a torch tensor has, where somebody uses torch."""
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch.Tensor, name)
+
+
+def memory_of(value: Any) -> tuple[str, Array] | None:
+    """The memory of a plain CPU tensor as NumPy has it, in place, for the short way in.
+
+    With the element type's name where NumPy has no such type, else an empty one. None for all that
+    is more than plain: other devices and layouts, subclasses, lazy conjugations.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    tensor = value.detach() if value.requires_grad else value
+    carried = _carried().get(tensor.dtype)
+    try:
+        if carried is not None:
+            return carried[0], tensor.view(carried[1]).numpy()
+        return "", tensor.numpy()
+    except (TypeError, RuntimeError):
+        return None
+
+
+@functools.cache
+def _carried() -> "dict[torch.dtype, tuple[str, torch.dtype]]":
+    """The element types that NumPy lacks, with ones of the same width that it has."""
+    import torch
+
+    names = [n for n in _dtypes.carried_names() if hasattr(torch, n) and n != "complex32"]
+    widths = {1: torch.uint8, 2: torch.int16}
+    return {getattr(torch, n): (n, widths[_dtypes.carrier(n).itemsize]) for n in names}
 
 
 def source(tensor: "torch.Tensor") -> "TorchSource | DeviceSource":

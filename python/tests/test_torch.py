@@ -7,7 +7,7 @@ import pytest
 from conftest import OpenShelf
 
 import tensorshelf as ts
-from tensorshelf import _dtypes
+from tensorshelf import _dtypes, _sources
 
 torch = pytest.importorskip("torch")
 
@@ -273,3 +273,29 @@ def test_tensors_take_values_from_handles(shelf: ts.Shelf) -> None:
     assert same(other.bias, model.bias)
     with pytest.raises(RuntimeError, match="size mismatch"):
         torch.nn.Linear(2, 2).load_state_dict(dict(shelf))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plain_tensors_take_the_short_way(
+    shelf: ts.Shelf, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of small ones cost what arrays do; the rest goes the long way, as it did."""
+    if name == "complex32":
+        pytest.skip("goes the long way")
+    value = sample(name)
+    shelf.update(x=torch.zeros_like(value), y=torch.zeros(2, 3, dtype=torch.float64))
+    with monkeypatch.context() as patched:
+        patched.setattr(_sources, "source_of", None)
+        patched.setattr(ts.Tensor, "_put", None)
+        patched.setattr(ts.Shelf, "_source", None)
+        shelf.update({"x": value})
+        shelf.y = torch.nn.Parameter(torch.ones(2, 3, dtype=torch.float64))
+        shelf.x = value
+    assert same(shelf.x.torch(), value)
+    assert shelf.y.numpy().sum() == 6
+    shelf.x = value.flip(0).t().contiguous().t()  # lies in another order
+    assert same(shelf.x.torch(), value.flip(0))
+    for other in (value[:2], sample("int32" if name != "int32" else "float32")[:5, :1]):
+        with pytest.raises(ts.LayoutError, match="'x' is"):
+            shelf.x = other
+    assert same(shelf.x.torch(), value.flip(0))
