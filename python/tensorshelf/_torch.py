@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from tensorshelf import _cuda, _dtypes
+from tensorshelf import _cuda, _dtypes, _memory
 from tensorshelf._cuda import DeviceSource
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError, UnsupportedError
@@ -173,8 +173,13 @@ def new_tensor(name: str, shape: tuple[int, ...], fill: Callable[[Array], None])
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     count = int(np.prod(shape, dtype=np.int64)) * _dtypes.carrier(name).itemsize
-    flat = torch.empty(count, dtype=torch.uint8)
-    fill(flat.numpy())
+    if count < _memory.ALIGNED_BYTES:
+        flat = torch.empty(count, dtype=torch.uint8)
+        fill(flat.numpy())
+    else:
+        memory = _memory.empty_bytes(count)
+        fill(memory)
+        flat = torch.from_numpy(memory)
     return flat.view(dtype).reshape(shape)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tensorshelf import _dtypes, _index, _torch, _ufunc
+from tensorshelf import _dtypes, _index, _memory, _torch, _ufunc
 from tensorshelf._core import Lease, TensorInfo, TensorRef
 from tensorshelf._dtypes import Array, DType, StandInDType
 from tensorshelf._errors import UnsupportedError
@@ -276,7 +276,7 @@ class Readable(NDArrayOperatorsMixin):
     def _copied(self) -> Array:
         """A writable carrier array, a copy."""
         self._check_dims()
-        values = np.empty(self.shape, self._carrier)
+        values = _memory.empty(self.shape, self._carrier)
         self._read(values.reshape(-1).view(np.uint8), 0)
         return values
 
@@ -286,7 +286,7 @@ class Readable(NDArrayOperatorsMixin):
     def _gather(self, region: _index.Region) -> Array:
         """A carrier array of the region's shape, copied."""
         _dtypes.check_dims(f"a part of {self.name!r}", len(region.shape))
-        values = np.empty(region.shape, self._carrier)
+        values = _memory.empty(region.shape, self._carrier)
         for index, part in region.leaves(SPAN_BYTES):
             if part.dense:
                 self._read(values[(*index, ...)].reshape(-1).view(np.uint8), part.start)

@@ -1,6 +1,7 @@
 """Reading: indexing, arrays, leases, protocols, arithmetic."""
 
 import io
+import mmap
 import pickle
 
 import numpy as np
@@ -189,3 +190,19 @@ def test_a_handle_cannot_be_pickled(shelf: ts.Shelf, x: ts.Tensor) -> None:
     for handle in (shelf, x):
         with pytest.raises(TypeError, match="pickled"):
             pickle.dumps(handle)
+
+
+def test_large_copies_begin_where_pages_do(shelf: ts.Shelf) -> None:
+    """So that a drive reads straight into them: else each byte goes through a buffer first."""
+    value = np.arange(400_001, dtype=np.int64).reshape(7, -1)
+    shelf.x = value
+    for found in (shelf.x.numpy(copy=True), shelf.x[...], shelf.x[1:, :]):
+        assert found.ctypes.data % mmap.PAGESIZE == 0
+        np.testing.assert_array_equal(found, value[-len(found) :])
+    torch = pytest.importorskip("torch")
+    tensor = shelf.x.torch()
+    assert tensor.data_ptr() % mmap.PAGESIZE == 0
+    assert tensor.untyped_storage().nbytes() == value.nbytes
+    assert torch.equal(tensor, torch.from_numpy(value))
+    tensor += 1
+    assert (shelf.x.numpy() == value).all()
