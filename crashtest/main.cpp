@@ -52,8 +52,9 @@ bool run_round(const Round& round, Result& total) {
     for (const MediumMode& mode : kMediumModes) cells.emplace_back(workload, mode);
   }
   std::vector<Task> tasks;
-  for (const auto& [workload, mode] : cells) {
-    tasks.push_back([=, &round] {
+  for (const auto& cell : cells) {
+    tasks.push_back([&cell, &round] {
+      const auto& [workload, mode] = cell;
       if (Clock::now() >= round.end) return Result{};
       return explore_workload(workload, mode,
                               settings_for(workload, mode, round.effort, round.seed));

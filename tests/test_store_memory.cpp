@@ -28,7 +28,9 @@ State state_of(const Shelf& shelf, bool committed = false) {
 bool lies_between(const State& state, const State& before, const State& after) {
   const auto fits = [&](const State& layout) {
     if (state.size() != layout.size()) return false;
-    for (const auto& [name, bytes] : state) {
+    for (const auto& tensor : state) {
+      const std::string& name = tensor.first;
+      const auto& bytes = tensor.second;
       const auto like = layout.find(name);
       if (like == layout.end() || like->second.size() != bytes.size()) return false;
       for (std::size_t at = 0; at < bytes.size(); at += kChunkBytes) {

@@ -200,7 +200,8 @@ void remove_record(Page& page, std::uint64_t tensor_id) {
     }
     offset += record.record_bytes;
   }
-  TENSORSHELF_ASSERT(!"the record is on the page that its tensor says");
+  constexpr bool record_is_on_the_page_of_its_tensor = false;
+  TENSORSHELF_ASSERT(record_is_on_the_page_of_its_tensor);
 }
 
 namespace {

@@ -83,7 +83,7 @@ bool shares_blocks(int fd, std::uint64_t size_bytes) {
   std::vector<std::uint64_t> memory((sizeof(fiemap) + kBatch * sizeof(fiemap_extent)) / 8 + 1);
   auto* const map = reinterpret_cast<fiemap*>(memory.data());
   for (std::uint64_t at = 0; at < size_bytes;) {
-    *map = fiemap{};
+    std::fill(memory.begin(), memory.end(), 0);
     map->fm_start = at;
     map->fm_length = size_bytes - at;
     map->fm_extent_count = kBatch;
