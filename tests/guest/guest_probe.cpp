@@ -5,7 +5,6 @@
 //   guest_probe write SEED   fills a block on each medium, makes it durable, prints WRITTEN, and
 //                            then writes on, elsewhere, until it is killed
 //   guest_probe check SEED   reads the blocks back; status 0 where every byte is that of SEED
-#include <emmintrin.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,6 +17,10 @@
 #include <cstring>
 #include <memory>
 #include <string>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 namespace {
 
@@ -50,6 +53,17 @@ bool holds(const std::uint64_t* words, std::uint64_t seed) {
   return true;
 }
 
+// One cache line to the medium, and the wait for all of them.
+#if defined(__x86_64__)
+void flush(const void* line) { _mm_clflush(line); }
+void drain() { _mm_sfence(); }
+#elif defined(__aarch64__)
+void flush(const void* line) { asm volatile("dc cvac, %0" : : "r"(line) : "memory"); }
+void drain() { asm volatile("dsb sy" : : : "memory"); }
+#else
+#error "guest_probe cannot flush the cache of this CPU"
+#endif
+
 // A file on the DAX mount or the DevDAX device; MAP_SYNC is refused where DAX is not real.
 class Mapped {
  public:
@@ -67,8 +81,8 @@ class Mapped {
   void write(std::size_t block, std::uint64_t seed) {
     std::uint64_t* words = words_ + block * kBlockBytes / 8;
     fill(words, seed);
-    for (std::size_t i = 0; i < kBlockBytes / 8; i += 8) _mm_clflush(words + i);
-    _mm_sfence();
+    for (std::size_t i = 0; i < kBlockBytes / 8; i += 8) flush(words + i);
+    drain();
   }
   bool check(std::uint64_t seed) const { return holds(words_, seed); }
   const std::string& path() const { return path_; }
