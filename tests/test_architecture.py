@@ -121,6 +121,15 @@ def test_cuda_is_included_in_one_file_alone() -> None:
     assert using == ["src/feed/cuda_copy.cpp"]
 
 
+def test_warnings_are_errors_in_our_presets_alone() -> None:
+    as_error = re.compile("-Werror|WARNING_AS_ERROR")  # would break whoever has another compiler
+    files = [*tree("cmake", suffixes={".cmake", ".in"}), *tree(suffixes={".toml"})]
+    files += [path for path in tree(suffixes={".txt"}) if path.name == "CMakeLists.txt"]
+    hits = [hit for path in files for hit in lines_matching(as_error, path, path.read_text("utf-8"))]
+    assert hits == []
+    assert as_error.search((ROOT / "CMakePresets.json").read_text("utf-8"))
+
+
 def test_there_is_one_commit_point() -> None:
     marked = [
         hit
