@@ -159,6 +159,50 @@ void Explorer::walk(const Recording& recording, std::size_t depth, std::size_t f
   walk_images(disk_, recording.log, options, context, rng_, counts_, visit);
 }
 
+// The process dies after the event, the machine lives: another process sees all that was written.
+// It opens the shelf and works, and then the power fails.
+void Explorer::live_on(const Recording& recording, std::size_t event) {
+  ++counts_.deaths;
+  const Disk::Mark empty = disk_.mark();
+  Expected expected = expectations(recording)[event];
+  Recording begun;
+  const Log& log = recording.log;
+  begun.log.events.assign(log.events.begin(),
+                          log.events.begin() + static_cast<std::ptrdiff_t>(event + 1));
+  begun.log.bytes = log.bytes;
+  for (const Event& seen : begun.log.events) {
+    if (seen.kind == EventKind::reserve) disk_.grow(seen.at);
+    if (seen.kind == EventKind::write || seen.kind == EventKind::word) {
+      disk_.write(seen.at, log.content(seen));
+    }
+  }
+  begun.log.die();
+  const Disk::Mark visible = disk_.mark();
+  ReadSet reads;
+  const Found found = recover(recording, expected, reads);
+  disk_.rollback(visible);
+  const bool flipped = recording.history[expected.acked].version != found.model.version;
+  const std::size_t shown = flipped ? expected.in_flight : expected.acked;
+  if (!flipped) mark(begun.log, Mark::acked, shown);  // its word was never written
+  begun.history.assign(recording.history.begin(),
+                       recording.history.begin() + static_cast<std::ptrdiff_t>(shown + 1));
+  begun.incarnation = recording.incarnation;
+  Runner runner(disk_, behaviour(), std::move(begun), expected.incarnation);
+  runner.run(random_work(found.model, rng_));
+  const Recording both = runner.finish();
+  disk_.rollback(empty);
+  walk(both, kMaxDepth - 1, event + 1);
+}
+
+void Explorer::die_after_each(const Recording& recording, std::size_t first_event) {
+  for (std::size_t event = first_event; event < recording.log.events.size(); ++event) {
+    const EventKind kind = recording.log.events[event].kind;
+    if (kind != EventKind::word && !rng_.one_in(settings_.death_one_in)) continue;
+    note_position("dying and living on", 0, event);
+    live_on(recording, event);
+  }
+}
+
 // A call that fails, in turn each that the workload makes; of writes and waits, which are many,
 // some.
 void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
@@ -167,7 +211,8 @@ void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
   for (std::size_t event = first_event; event < clean.log.events.size(); ++event) {
     const EventKind kind = clean.log.events[event].kind;
     const bool many = kind == EventKind::write || kind == EventKind::wait;
-    if (kind == EventKind::mark || (many && !rng_.one_in(settings_.failure_one_in))) continue;
+    if (kind == EventKind::mark || kind == EventKind::died) continue;
+    if (many && !rng_.one_in(settings_.failure_one_in)) continue;
     note_position("failing a call of the medium", 0, event);
     Behaviour failing = behaviour();
     failing.fails_at = event;
@@ -178,6 +223,7 @@ void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
     if (!failed) continue;  // a wait that closing makes
     ++counts_.failures;
     walk(recording, kMaxDepth - 1, event);
+    live_on(recording, recording.log.events.size() - 1);
   }
 }
 
@@ -194,6 +240,7 @@ void Explorer::explore(std::string_view program) {
     // What precedes the first mark of the workload is format(): there is no shelf to keep yet.
     const std::size_t first = next_mark(recording.log, 0);
     walk(recording, 0, first);
+    die_after_each(recording, first);
     fail_each(ops, recording, next_mark(recording.log, first + 1));  // it is open from there on
     explore_readers(disk_, recording, {behaviour(), first, settings_.readers}, rng_, counts_);
   } catch (const Violation&) {

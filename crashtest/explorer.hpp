@@ -4,8 +4,11 @@
 //   - work after the recovery: random operations, persist, reopen, and crashes in those, which
 //     would show leftovers of the abandoned attempt becoming valid (I5)
 //   - opening for reading, which must find the same and write nothing
+//   - the death of the process alone, after which another one sees all that was written, settled or
+//     not: work in it, and crashes in that, which would show what was believed and never settled
 //   - damage to settled bytes (faults.hpp)
-//   - a call of the medium that fails, at each of its events, and a crash after that (I8)
+//   - a call of the medium that fails, at each of its events, and a crash after that (I8), or
+//     another process
 //   - readers that open the shelf while its writer goes on (beside.hpp)
 // A run is determined by the settings; the first violation ends it.
 #pragma once
@@ -39,6 +42,7 @@ struct Settings {
   std::uint64_t reader_one_in = 8;         // images opened for reading first
   std::uint64_t fault_one_in = 64;         // images whose settled bytes are damaged,
   std::uint64_t settled_fault_one_in = 2;  // and of those where nothing was unsettled
+  std::uint64_t death_one_in = 6;          // events after which the process dies; all words
   std::uint64_t failure_one_in = 4;        // writes and waits that fail; all else does each
   std::uint64_t readers = 48;              // opened beside the writer
 };
@@ -60,6 +64,8 @@ class Explorer {
     Log log;  // of the recovery
   };
   void walk(const Recording& recording, std::size_t depth, std::size_t first_event);
+  void die_after_each(const Recording& recording, std::size_t first_event);
+  void live_on(const Recording& recording, std::size_t event);
   void fail_each(const std::vector<Op>& ops, const Recording& clean, std::size_t first_event);
   struct Scene {  // of one image
     const Recording& recording;

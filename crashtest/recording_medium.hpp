@@ -20,10 +20,15 @@
 // - reserve() is settled by the next barrier(); until then the size is the old or the new one.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
-// - A call that fails, as it may be told to: a write, word or growth did not happen; after a wait
-// or
-//   barrier all that was unsettled is lost, as a kernel drops the pages that it could not write,
-//   and no later barrier brings it back, though this process still sees it.
+// - Visible is not settled. A call that fails, as it may be told to: a write, word or growth did
+// not
+//   happen; after a wait or barrier all bytes that were unsettled are orphans, as a kernel marks
+//   the pages clean that it could not write. Every process sees them, they are on the medium or
+//   not, and no later barrier covers them: only writing the bytes anew does.
+// - A process that dies leaves all that it wrote visible. On block the next process's barrier
+//   covers it, for the pages lie in the kernel; on pmem it lies in the caches of processors that
+//   nobody tells to flush it, so there too it is orphaned. Growth is never orphaned: file systems
+//   journal it.
 // - Not in this model: settled bytes that change. Damage of that kind is in faults.hpp.
 #pragma once
 
@@ -48,7 +53,7 @@ inline constexpr std::uint64_t kSectorBytes = 512;
 enum class Personality { pmem, block };
 const char* personality_name(Personality personality);
 
-enum class EventKind : std::uint8_t { write, word, wait, barrier, reserve, mark, lost };
+enum class EventKind : std::uint8_t { write, word, wait, barrier, reserve, mark, lost, died };
 
 struct Event {
   EventKind kind = EventKind::mark;
@@ -56,7 +61,7 @@ struct Event {
                                // reserve: the next barrier settles it
   unsigned thread = 0;         // who issued it, numbered in order of appearance
   std::uint64_t at = 0;        // write, word: place; reserve: new size; mark: the caller's number;
-                               // lost: whether all that was unsettled went with it
+                               // lost: whether all that was unsettled is orphaned by it
   std::uint64_t sequence = 0;  // write: its ticket; wait: the ticket waited for; mark: its kind
   std::uint64_t bytes_at = 0;  // write, word: content, in Log::bytes
   std::uint64_t size_bytes = 0;
@@ -74,6 +79,8 @@ struct Log {
   void mark(std::uint64_t number, std::uint64_t kind = 0, const char* name = "mark") {
     events.push_back({.at = number, .sequence = kind, .name = name});
   }
+  // The process ended here; the next medium on this log belongs to another one.
+  void die() { events.push_back({.kind = EventKind::died}); }
   void clear();
 };
 

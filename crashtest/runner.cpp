@@ -60,8 +60,22 @@ Runner::Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_
   open();
 }
 
+Runner::Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation)
+    : disk_(disk),
+      behaviour_(behaviour),
+      recording_(std::move(begun)),
+      acked_(recording_.history.size() - 1),
+      serial_(mix(disk.fingerprint())),
+      incarnation_(incarnation) {
+  open();
+  mark(recording_.log, Mark::acked, acked_);  // who has seen it will not do without it
+}
+
 void Runner::open() {
-  shelf_.reset();
+  if (shelf_) {
+    shelf_.reset();
+    recording_.log.die();
+  }
   shelf_ = Shelf::open(std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_),
                        {.mode = Mode::update});
   working_ = recording_.history.back();

@@ -48,6 +48,10 @@ class Runner {
   // On a disk that holds a shelf in the state of `start`, of which `incarnation` was spent.
   Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation);
 
+  // On a disk that shows what `begun` wrote when its process died: another one opens it, and finds
+  // the last version of the history.
+  Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation);
+
   // Throws std::runtime_error where the store shows something else than the model, and whatever the
   // store throws.
   void run(const std::vector<Op>& ops);

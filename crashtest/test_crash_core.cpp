@@ -157,9 +157,9 @@ TEST_CASE("each mistake of the toy store is found") {
 namespace {
 
 // All contents that the first `size` bytes can have after a crash at the end of the log.
-std::set<std::string> contents(Disk& disk, const Log& log, Personality personality, bool trash,
+std::set<std::string> contents(const Log& log, Personality personality, bool trash,
                                std::size_t size) {
-  disk.rollback({});
+  Disk disk(kToyBytes);
   std::set<std::string> all;
   Counts counts;
   Rng rng(3);
@@ -186,43 +186,43 @@ TEST_CASE("the fault model: what may land") {
     medium.reserve(kToyBytes);
     medium.barrier();
     medium.write(0, bytes, 0);
-    REQUIRE(contents(disk, log, Personality::pmem, false, 24).size() == 8);
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
     log.events.push_back({.kind = EventKind::barrier});
-    REQUIRE(contents(disk, log, Personality::pmem, false, 24).size() == 1);
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
   }
   SECTION("a word is whole") {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
     medium.reserve(kToyBytes);
     medium.barrier();
     medium.store_word(8, ~0ull);
-    REQUIRE(contents(disk, log, Personality::pmem, false, 24).size() == 2);
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 2);
   }
   SECTION("a torn word, when that bug is planted, is not") {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {.torn_word = true}});
     medium.reserve(kToyBytes);
     medium.barrier();
     medium.store_word(8, ~0ull);
-    REQUIRE(contents(disk, log, Personality::pmem, false, 24).size() == 4);
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 4);
   }
   SECTION("block: sectors, covered only when waited for") {
     RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
     medium.reserve(kToyBytes);
     medium.barrier();
     const Ticket ticket = medium.write(0, bytes, 0);
-    REQUIRE(contents(disk, log, Personality::block, false, 24).size() == 2);
-    REQUIRE(contents(disk, log, Personality::block, true, 24).size() == 3);
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+    REQUIRE(contents(log, Personality::block, true, 24).size() == 3);
     log.events.push_back({.kind = EventKind::barrier});
-    REQUIRE(contents(disk, log, Personality::block, false, 24).size() == 2);
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
     log.events.push_back({.kind = EventKind::wait, .sequence = ticket.sequence});
     log.events.push_back({.kind = EventKind::barrier});
-    REQUIRE(contents(disk, log, Personality::block, false, 24).size() == 1);
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 1);
   }
   SECTION("block: a word's page never lands as garbage") {
     RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
     medium.reserve(kToyBytes);
     medium.barrier();
     medium.store_word(8, ~0ull);
-    REQUIRE(contents(disk, log, Personality::block, true, kPageBytes).size() == 2);
+    REQUIRE(contents(log, Personality::block, true, kPageBytes).size() == 2);
   }
   SECTION("what a failed barrier lost does not come back with a later one") {
     Behaviour failing{Personality::pmem, kToyBytes, {}};
@@ -233,10 +233,42 @@ TEST_CASE("the fault model: what may land") {
     medium.write(0, bytes, 0);
     REQUIRE_THROWS_AS(medium.barrier(), Error);
     REQUIRE(log.events.back().kind == EventKind::lost);
-    medium.barrier();  // only one fails
-    const auto images = contents(disk, log, Personality::pmem, false, 24);
-    REQUIRE(images.size() == 1);
-    REQUIRE(*images.begin() == std::string(24, char{0}));
+    medium.barrier();                                                  // only one fails
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);  // orphans
+    medium.write(0, bytes, 0);  // only writing it anew makes it settle
+    medium.barrier();
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
+  }
+  SECTION("what a dead process left unsettled: block settles it, pmem only where it is rewritten") {
+    for (const Personality personality : {Personality::pmem, Personality::block}) {
+      Disk fresh(kToyBytes);
+      Log lives;
+      const bool pmem = personality == Personality::pmem;
+      {
+        RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
+        medium.reserve(kToyBytes);
+        medium.barrier();
+        medium.write(0, bytes, 0);
+        medium.store_word(kPageBytes, 7);
+      }
+      lives.die();
+      RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
+      const auto images = [&] {
+        return contents(lives, personality, false, kPageBytes + 8).size();
+      };
+      medium.barrier();
+      CAPTURE(personality_name(personality));
+      REQUIRE(images() == (pmem ? 16 : 1));
+      medium.store_word(kPageBytes, 7);
+      medium.barrier();
+      REQUIRE(images() == (pmem ? 8 : 1));
+      medium.wait(medium.write(0, std::span(bytes).first(8), 0));
+      medium.barrier();
+      REQUIRE(images() == (pmem ? 4 : 1));
+      medium.wait(medium.write(0, value(2, 24), 0));  // older bytes cannot land over settled ones
+      medium.barrier();
+      REQUIRE(images() == 1);
+    }
   }
   SECTION("a write that failed did not happen, and those before it did not settle by it") {
     Behaviour failing{Personality::block, kToyBytes, {}};
@@ -246,12 +278,12 @@ TEST_CASE("the fault model: what may land") {
     medium.barrier();
     medium.write(0, bytes, 0);
     REQUIRE_THROWS_AS(medium.write(0, value(7, 24), 0), Error);
-    REQUIRE(contents(disk, log, Personality::block, false, 24).size() == 2);
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
   }
   SECTION("growth is undone until the barrier") {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
     medium.reserve(kPageBytes);
-    REQUIRE(contents(disk, log, Personality::pmem, false, 8).size() == 2);
+    REQUIRE(contents(log, Personality::pmem, false, 8).size() == 2);
   }
 }
 

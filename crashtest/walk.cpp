@@ -23,6 +23,8 @@ const char* kind_name(EventKind kind) {
       return "mark";
     case EventKind::lost:
       return "failed";
+    case EventKind::died:
+      return "DIED";
   }
   return "?";
 }
@@ -92,6 +94,7 @@ Counts& Counts::operator+=(const Counts& other) {
   distinct += other.distinct;
   recoveries += other.recoveries;
   failures += other.failures;
+  deaths += other.deaths;
   readers += other.readers;
   return *this;
 }

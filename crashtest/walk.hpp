@@ -27,6 +27,7 @@ struct Counts {
   std::uint64_t distinct = 0;           // not seen before under the same expectation
   std::uint64_t recoveries = 0;         // opened by the real recovery, at every depth
   std::uint64_t failures = 0;           // runs in which one call of the medium failed
+  std::uint64_t deaths = 0;             // of the process alone, with another one after it
   std::uint64_t readers = 0;            // opened for reading while their writer went on
 
   Counts& operator+=(const Counts& other);

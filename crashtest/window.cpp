@@ -20,6 +20,47 @@ std::uint64_t unit_bytes(Personality personality, std::uint64_t write_bytes) {
   return std::max(smallest, round_up(write_bytes / kMaxUnitsPerWrite, smallest));
 }
 
+void cut_out(std::vector<Unit>& pieces, const Unit& over) {
+  std::vector<Unit> rest;
+  for (const Unit& piece : pieces) {
+    const std::uint64_t end = piece.at + piece.size_bytes;
+    const std::uint64_t first = std::clamp(over.at, piece.at, end);
+    const std::uint64_t last = std::clamp(over.at + over.size_bytes, piece.at, end);
+    if (first > piece.at) {
+      rest.push_back(piece);
+      rest.back().size_bytes = first - piece.at;
+    }
+    if (last < end) {
+      rest.push_back(piece);
+      rest.back().at = last;
+      rest.back().bytes_at += last - piece.at;
+      rest.back().size_bytes = end - last;
+    }
+  }
+  pieces = std::move(rest);
+}
+
+// What is left of the open units where later ones that are settled lie over them.
+std::vector<Unit> without_what_lies_below(const std::vector<Unit>& open,
+                                          std::vector<Unit> settled) {
+  std::sort(settled.begin(), settled.end(),
+            [](const Unit& a, const Unit& b) { return a.at < b.at; });
+  std::uint64_t longest = 0;
+  for (const Unit& unit : settled) longest = std::max(longest, unit.size_bytes);
+  std::vector<Unit> left;
+  for (const Unit& unit : open) {
+    std::vector<Unit> pieces = {unit};
+    const std::uint64_t from = unit.is_size || unit.at < longest ? 0 : unit.at - longest;
+    auto over = std::lower_bound(settled.begin(), settled.end(), from,
+                                 [](const Unit& a, std::uint64_t at) { return a.at < at; });
+    for (; !unit.is_size && over != settled.end() && over->at < unit.at + unit.size_bytes; ++over) {
+      if (over->event > unit.event) cut_out(pieces, *over);
+    }
+    left.insert(left.end(), pieces.begin(), pieces.end());
+  }
+  return left;
+}
+
 }  // namespace
 
 Window::Window(Disk& settled, const Log& log, Personality personality, bool trash)
@@ -61,18 +102,26 @@ void Window::crowd(const Unit& unit) {
   }
 }
 
-bool Window::covers(const Event& barrier, const Event& event) const {
+bool Window::covers(const Event& barrier, const Unit& unit) const {
+  const Event& event = log_.events[unit.event];
+  if (unit.orphan) return false;
   if (event.kind == EventKind::reserve) return event.drained;
   if (event.kind != EventKind::write) return true;
   if (personality_ == Personality::block) return event.sequence <= waited_;
   return event.drained || event.thread == barrier.thread;
 }
 
+void Window::orphan_all() {
+  for (Unit& unit : units_) unit.orphan = !unit.is_size;
+}
+
+// Once a unit is settled, nothing issued before it can land over it.
 void Window::settle(const Event& barrier) {
   std::vector<Unit> open;
+  std::vector<Unit> settled;  // as long as older ones are open
   for (const Unit& unit : units_) {
     const bool grown = unit.is_size || unit.at + unit.size_bytes <= disk_.size_bytes();
-    if (!covers(barrier, log_.events[unit.event]) || !grown) {
+    if (!covers(barrier, unit) || !grown) {
       open.push_back(unit);
       continue;
     }
@@ -81,8 +130,9 @@ void Window::settle(const Event& barrier) {
       continue;
     }
     disk_.write(unit.at, std::span(log_.bytes).subspan(unit.bytes_at, unit.size_bytes));
+    if (!open.empty()) settled.push_back(unit);
   }
-  units_ = std::move(open);
+  units_ = settled.empty() ? std::move(open) : without_what_lies_below(open, std::move(settled));
   crowded_.clear();
   for (const Unit& unit : units_) {
     if (!unit.is_size) crowd(unit);
@@ -94,6 +144,8 @@ void Window::take(std::size_t index) {
   newest_ = units_.size();
   switch (event.kind) {
     case EventKind::write:
+      issued_ = std::max(issued_, event.sequence);
+      [[fallthrough]];
     case EventKind::word:
       add(event, static_cast<std::uint32_t>(index));
       break;
@@ -109,10 +161,11 @@ void Window::take(std::size_t index) {
       newest_ = units_.size();
       break;
     case EventKind::lost:
-      if (event.at == 0) break;
-      units_.clear();
-      crowded_.clear();
-      newest_ = 0;
+      if (event.at != 0) orphan_all();
+      break;
+    case EventKind::died:
+      waited_ = issued_;  // on block the kernel has it all
+      if (personality_ == Personality::pmem) orphan_all();
       break;
     case EventKind::mark:
       break;

@@ -1,7 +1,9 @@
 // The window of unsettled writes: replays a log event by event on a disk that holds what is surely
 // there, and keeps beside it, in issue order, the units that a power loss now may or may not leave.
 //
-// Any subset of the units, applied in issue order, is a legal image; no other is. A write of many
+// Any subset of the units, applied in issue order, is a legal image; no other is. Units stay open
+// when they are orphaned (recording_medium.hpp), until what is written in their place is settled.
+// A write of many
 // units to a large extent is cut into at most kMaxUnitsPerWrite runs, so that the images stay
 // legal but fewer (a run lands whole or not at all).
 #pragma once
@@ -25,6 +27,7 @@ struct Unit {
   std::uint64_t bytes_at = 0;  // content, in Log::bytes
   std::uint32_t event = 0;
   bool is_size = false;  // the growth of the medium to `at` bytes
+  bool orphan = false;   // no barrier covers it any more
 };
 
 enum class Landing : std::uint8_t { missing, landed, trashed };
@@ -46,7 +49,8 @@ class Window {
  private:
   void add(const Event& event, std::uint32_t index);
   void settle(const Event& barrier);
-  bool covers(const Event& barrier, const Event& event) const;
+  bool covers(const Event& barrier, const Unit& unit) const;
+  void orphan_all();
   bool settled_has(const Unit& unit) const;
   void crowd(const Unit& unit);
 
@@ -55,6 +59,7 @@ class Window {
   Personality personality_;
   bool trash_;
   std::uint64_t waited_ = 0;  // the highest ticket that was waited for
+  std::uint64_t issued_ = 0;  // the highest of all
   std::vector<Unit> units_;
   std::size_t newest_ = 0;
   std::unordered_set<std::uint64_t> crowded_;  // sectors that units of the window touch
