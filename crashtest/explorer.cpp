@@ -7,6 +7,7 @@
 #include "beside.hpp"
 #include "child.hpp"
 #include "faults.hpp"
+#include "survey.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -89,6 +90,8 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   }
   if (!shelf.verify().damage.empty()) throw Violation("verify() finds damage, with none done");
   shelf.close();
+  const std::string damage = survey(disk_.bytes()).damage;
+  if (!damage.empty()) throw Violation("after recovery " + damage);
   return {*model, info.incarnation, std::move(log)};
 }
 
@@ -122,15 +125,15 @@ void Explorer::work_on(const Found& found, const Expected& expected, std::size_t
 }
 
 void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
-  const auto& [recording, expected, depth, settled] = image_scene;
+  const auto& [recording, expected, depth, event, settled] = image_scene;
   const Disk::Mark image = disk_.mark();
   Found found = recover(recording, expected, reads);
   disk_.rollback(image);
   if (rng_.one_in(settings_.reader_one_in)) read_only(found.model);
   if (depth + 1 >= kMaxDepth) return;
   if (rng_.one_in(settled ? settings_.settled_fault_one_in : settings_.fault_one_in)) {
-    const FaultScene scene{recording.history, expected.acked, expected.in_flight, found.model,
-                           settled};
+    const FaultScene scene{recording.history,    expected.acked, expected.in_flight, found.model,
+                           expected.incarnation, settled,        &recording.log,     event};
     explore_faults(disk_, behaviour(), scene, rng_, counts_);
   }
   if (rng_.one_in(settings_.work_one_in)) work_on(found, expected, depth);
@@ -150,7 +153,8 @@ void Explorer::walk(const Recording& recording, std::size_t depth, std::size_t f
   const auto visit = [&](const CrashPoint& point, ReadSet& reads) {
     note_position("opening an image", depth, point.event);
     try {
-      open_image({recording, expected[point.event], depth, point.image.empty()}, reads);
+      open_image({recording, expected[point.event], depth, point.event, point.image.empty()},
+                 reads);
     } catch (const std::exception& error) {
       throw Violation(fmt::format("{}\n  crash at depth {} after event {}:\n{}", error.what(),
                                   depth, point.event, describe(recording.log, point)));

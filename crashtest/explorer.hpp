@@ -71,6 +71,7 @@ class Explorer {
     const Recording& recording;
     const Expected& expected;
     std::size_t depth;
+    std::size_t event;
     bool settled;  // nothing was unsettled
   };
   void open_image(const Scene& scene, ReadSet& reads);

@@ -4,49 +4,82 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <vector>
+
+#include "survey.hpp"
 
 namespace tensorshelf::crash {
 namespace {
 
-enum class Damage { flip_bit, zero_page };
+enum class Kind { flip_bit, zero_page, unreadable, unreadable_once, lost_write, misdirected };
+constexpr std::array kInOnePage = {Kind::flip_bit, Kind::zero_page, Kind::unreadable,
+                                   Kind::unreadable_once};
+
+const char* name(Kind damage) {
+  constexpr std::array names = {"a bit flip",         "zeros",        "no reading",
+                                "one failed reading", "a lost write", "a misdirected write"};
+  return names[static_cast<std::size_t>(damage)];
+}
+
+struct Fault {
+  std::uint64_t page;
+  Kind damage;
+  std::uint64_t bit = 0;      // of a byte, for a flip
+  std::uint64_t instead = 0;  // misdirected: the page that was written
+};
+
+// What must be true of an opening of the damaged disk.
+struct Demand {
+  bool nothing_lost = false;
+  bool new_incarnation = true;
+  bool may_fail_reading = false;
+  std::set<std::string> may_refuse = {};  // tensors
+};
+
+bool contains(const std::set<std::string>& names, const std::string& name) {
+  return names.find(name) != names.end();
+}
 
 class FaultWalk {
  public:
   FaultWalk(Disk& disk, const Behaviour& behaviour, const FaultScene& scene, Rng& rng,
             Counts& counts)
-      : disk_(disk), behaviour_(behaviour), scene_(scene), rng_(rng), counts_(counts) {}
+      : disk_(disk),
+        behaviour_(behaviour),
+        scene_(scene),
+        rng_(rng),
+        counts_(counts),
+        there_(survey(disk.bytes())) {
+    behaviour_.faults = &unreadable_;
+  }
 
   void run() {
     const std::vector<std::uint64_t> pages = pages_read();
     for (const std::uint64_t page : pages) {
-      for (const Damage damage : {Damage::flip_bit, Damage::zero_page}) {
-        with({{page, damage, rng_.below(8)}}, !scene_.settled);
-      }
+      for (const Kind damage : kInOnePage) with({{page, damage, rng_.below(8)}});
     }
+    if (scene_.settled && scene_.log != nullptr) misplaced_writes(pages);
     for (std::size_t a = 0; a < pages.size(); ++a) {
       for (std::size_t b = a + 1; b < pages.size(); ++b) {
-        const Damage damage = rng_.one_in(4) ? Damage::zero_page : Damage::flip_bit;
+        const Kind damage = rng_.one_in(2) ? Kind::flip_bit : kInOnePage[1 + rng_.below(3)];
         // Never the same bit in both copies: then they agree, and no second copy can tell.
         const std::uint64_t bit = rng_.below(8);
         const std::uint64_t other = (bit + 1 + rng_.below(7)) % 8;
-        with({{pages[a], damage, bit}, {pages[b], damage, other}}, true);
+        with({{pages[a], damage, bit}, {pages[b], damage, other}});
       }
     }
   }
 
  private:
-  struct Fault {
-    std::uint64_t page;
-    Damage damage;
-    std::uint64_t bit = 0;  // of a byte, for a flip
-  };
-
-  Shelf open(Log& log, ReadSet* reads) {
+  Shelf open(Log& log, Mode mode, ReadSet* reads = nullptr) {
     ++counts_.recoveries;
     return Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour_, reads),
-                       {.mode = Mode::update});
+                       {.mode = mode});
   }
 
   std::vector<std::uint64_t> pages_read() {
@@ -54,7 +87,7 @@ class FaultWalk {
     ReadSet reads;
     Log log;
     {
-      const Shelf shelf = open(log, &reads);
+      const Shelf shelf = open(log, Mode::update, &reads);
       difference(scene_.found, shelf);  // reads every tensor
     }
     disk_.rollback(mark);
@@ -70,9 +103,55 @@ class FaultWalk {
     return pages;
   }
 
+  // The last write to each page never landed, or landed in another page.
+  void misplaced_writes(const std::vector<std::uint64_t>& pages) {
+    for (const std::uint64_t page : pages) before_last_write_[page].assign(kPageBytes, {});
+    std::map<std::uint64_t, std::vector<std::byte>> now = before_last_write_;
+    for (std::size_t index = 0; index <= scene_.event; ++index) {
+      const Event& event = scene_.log->events[index];
+      if (event.kind != EventKind::write && event.kind != EventKind::word) continue;
+      const auto content = scene_.log->content(event);
+      for (auto& [page, bytes] : now) {
+        const std::uint64_t begin = std::max(page, event.at);
+        const std::uint64_t end = std::min(page + kPageBytes, event.at + content.size());
+        if (begin >= end) continue;
+        before_last_write_[page] = bytes;
+        const auto part = content.subspan(begin - event.at, end - begin);
+        std::copy(part.begin(), part.end(),
+                  bytes.begin() + static_cast<std::ptrdiff_t>(begin - page));
+      }
+    }
+    for (const std::uint64_t page : pages) {
+      with({{page, Kind::lost_write}});
+      // Not in place of its other copy: what is then left of the two looks like one never written.
+      const std::uint64_t instead = pages[rng_.below(pages.size())];
+      const Place* const place = there_.find(page);
+      const Place* const other = place == nullptr ? nullptr : there_.other_copy(*place);
+      if (instead == page || (other != nullptr && other->at == instead)) continue;
+      with({{page, Kind::misdirected, 0, instead}});
+    }
+  }
+
   void apply(const Fault& fault) {
     static constexpr std::array<std::byte, kPageBytes> zeros = {};
-    if (fault.damage == Damage::zero_page) return disk_.write(fault.page, zeros);
+    switch (fault.damage) {
+      case Kind::zero_page:
+        return disk_.write(fault.page, zeros);
+      case Kind::unreadable:
+      case Kind::unreadable_once:
+        unreadable_.pages.push_back(fault.page);
+        unreadable_.once = fault.damage == Kind::unreadable_once;
+        return;
+      case Kind::misdirected: {
+        const auto page = disk_.bytes().subspan(fault.page, kPageBytes);
+        disk_.write(fault.instead, std::vector<std::byte>(page.begin(), page.end()));
+        return disk_.write(fault.page, before_last_write_.at(fault.page));
+      }
+      case Kind::lost_write:
+        return disk_.write(fault.page, before_last_write_.at(fault.page));
+      case Kind::flip_bit:
+        break;
+    }
     // Structs keep their fields at the head of the page, and roots their version word first of all.
     constexpr std::array<std::uint64_t, 4> ranges = {8, 64, kPageBytes, kPageBytes};
     const std::uint64_t at = fault.page + rng_.below(ranges[rng_.below(ranges.size())]);
@@ -80,38 +159,116 @@ class FaultWalk {
     disk_.write(at, flipped);
   }
 
-  void with(const std::vector<Fault>& faults, bool may_lose) {
+  Demand demand_of(const std::vector<Fault>& faults) const {
+    Demand demand{.nothing_lost = scene_.settled};
+    std::vector<const Place*> hit;
+    for (const Fault& fault : faults) {
+      demand.may_fail_reading = demand.may_fail_reading || fault.damage == Kind::unreadable ||
+                                fault.damage == Kind::unreadable_once;
+      hit.push_back(there_.find(fault.page));
+      if (fault.damage == Kind::misdirected) hit.push_back(there_.find(fault.instead));
+    }
+    for (std::size_t i = 0; i < hit.size(); ++i) {
+      const Place* const place = hit[i];
+      if (place == nullptr) continue;
+      if (place->what == Place::What::data) {
+        demand.may_refuse.insert(there_.tensors[place->tensor]);
+        continue;
+      }
+      for (std::size_t k = 0; k < i; ++k) {
+        if (hit[k] != nullptr && hit[k] == there_.other_copy(*place)) demand.nothing_lost = false;
+      }
+      // An older number is as good as any, unless the record that says it is damaged.
+      const Kind damage = faults.front().damage;
+      if (damage == Kind::lost_write || damage == Kind::misdirected) {
+        demand.new_incarnation = false;
+      }
+    }
+    return demand;
+  }
+
+  void with(const std::vector<Fault>& faults) {
     const Disk::Mark mark = disk_.mark();
-    for (const Fault& fault : faults) apply(fault);
-    const std::string text = outcome(may_lose);
-    disk_.rollback(mark);
+    const Demand demand = demand_of(faults);
+    std::string text;
+    for (const Mode mode : {Mode::read, Mode::update}) {
+      if (mode == Mode::read && !rng_.one_in(4)) continue;
+      for (const Fault& fault : faults) apply(fault);
+      text = outcome(demand, mode);
+      if (text.empty() && mode == Mode::update && demand.nothing_lost)
+        text = opened_again(faults, demand);
+      unreadable_.pages.clear();
+      disk_.rollback(mark);
+      if (!text.empty()) break;
+    }
     if (text.empty()) return;
     std::string places;
     for (const Fault& fault : faults) {
-      places += fmt::format(" {} at {:#x}",
-                            fault.damage == Damage::zero_page ? "zeros" : "bit flip", fault.page);
+      places += fmt::format(" {} at {:#x}", name(fault.damage), fault.page);
+      if (fault.damage == Kind::misdirected) places += fmt::format(" to {:#x}", fault.instead);
     }
     throw std::runtime_error(fmt::format("damage ({} ): {}", places, text));
   }
 
   // Empty when the damaged shelf did what it may.
-  std::string outcome(bool may_lose) {
+  std::string outcome(const Demand& demand, Mode mode) {
+    const std::string lost = mode == Mode::read ? "read-only: " : "";
     Log log;
     try {
-      const Shelf shelf = open(log, nullptr);
-      const bool degraded = shelf.info().recovery.degraded;
-      if (!degraded) return unreported_difference(shelf);
-      if (!may_lose) return "one damaged page made the shelf fall back to an older version";
-      return degraded_difference(shelf);
+      Shelf shelf = open(log, mode);
+      const ShelfInfo info = shelf.info();
+      if (mode == Mode::update) {
+        if (demand.new_incarnation && info.incarnation <= scene_.incarnation) {
+          return fmt::format("incarnation {} was given out before (I5)", info.incarnation);
+        }
+        incarnation_ = info.incarnation;
+      }
+      std::string text;
+      if (!info.recovery.degraded) {
+        text = unreported_difference(shelf, demand);
+      } else if (demand.nothing_lost) {
+        text = "the damage made the shelf fall back to an older version";
+      } else {
+        text = degraded_difference(shelf);
+      }
+      if (text.empty() && mode == Mode::read && !log.events.empty()) text = "it wrote";
+      return text.empty() ? text : lost + text;
     } catch (const Error& error) {
-      if (!may_lose) return fmt::format("one damaged page lost the shelf: {}", error.what());
+      if (demand.nothing_lost) return lost + "the damage lost the shelf: " + error.what();
       const bool honest = error.code() == Errc::corrupt || error.code() == Errc::not_a_shelf ||
                           error.code() == Errc::truncated || error.code() == Errc::newer_format ||
-                          error.code() == Errc::unsupported;
+                          error.code() == Errc::unsupported ||
+                          (error.code() == Errc::io && demand.may_fail_reading);
       if (honest) return {};
-      return fmt::format("an error that does not fit ({}): {}", code_name(error.code()),
+      return fmt::format("{}an error that does not fit ({}): {}", lost, code_name(error.code()),
                          error.what());
     }
+  }
+
+  // After nothing was lost: what is damaged now has two whole copies, so the other one may go.
+  std::string opened_again(const std::vector<Fault>& faults, const Demand& before) {
+    const Survey now = survey(disk_.bytes());
+    if (!now.damage.empty()) return "after opening, " + now.damage;
+    for (const std::uint64_t page : unreadable_.pages) {
+      const Place* const place = there_.find(page);
+      if (place != nullptr && place->what == Place::What::metadata) {
+        return fmt::format("after opening, {:#x} still cannot be read", page);
+      }
+    }
+    const Place* const first = there_.find(faults.front().page);
+    if (faults.size() != 1 || first == nullptr || first->what != Place::What::metadata) return {};
+    const Place* const other = there_.other_copy(*first);
+    if (other == nullptr) return "";
+    const std::uint64_t spent = incarnation_;
+    Demand demand = before;
+    demand.new_incarnation = false;  // it is compared here
+    const Fault next{other->at, rng_.one_in(2) ? Kind::flip_bit : Kind::unreadable, rng_.below(8)};
+    apply(next);
+    const std::string text = outcome(demand, Mode::update);
+    if (!text.empty())
+      return fmt::format("then {} at {:#x}: {}", name(next.damage), next.page, text);
+    if (incarnation_ <= spent) return fmt::format("incarnation {} was given out twice", spent);
+    return {};
   }
 
   // An older version was verified when it was fallen back to, so all of it must be readable.
@@ -128,17 +285,17 @@ class FaultWalk {
   }
 
   // The damage may have hit the only mark that the version in flight had made yet.
-  std::string unreported_difference(const Shelf& shelf) const {
+  std::string unreported_difference(const Shelf& shelf, const Demand& demand) {
     std::string text;
     for (std::size_t index = scene_.acked; index <= scene_.in_flight; ++index) {
-      text = tolerant_difference(scene_.history[index], shelf);
+      text = tolerant_difference(scene_.history[index], shelf, demand);
       if (text.empty()) return {};
     }
     return text;
   }
 
-  // As difference(), but a tensor may refuse to be read.
-  static std::string tolerant_difference(const Model& model, const Shelf& shelf) {
+  // As difference(), but a tensor whose bytes were hit may refuse to be read.
+  std::string tolerant_difference(const Model& model, const Shelf& shelf, const Demand& demand) {
     const ShelfInfo info = shelf.info();
     if (info.version != model.version) {
       return fmt::format("version {} instead of {}, and no word of it", info.version,
@@ -147,27 +304,52 @@ class FaultWalk {
     if (info.step != model.step) return "another step";
     const std::vector<std::string> names = shelf.names();
     if (names.size() != model.tensors.size()) return "tensors are missing";
+    std::set<std::string> refused;
     for (const std::string& name : names) {
       const auto expected = model.tensors.find(name);
       if (expected == model.tensors.end()) return fmt::format("tensor {} never was", name);
-      std::vector<std::byte> bytes(expected->second.size());
+      std::vector<std::byte> bytes(expected->second.size(), kUnread);
       try {
         const TensorRef tensor = shelf.find(name).value();
         if (tensor.info().size_bytes != bytes.size()) return fmt::format("layout of {}", name);
         tensor.read(bytes);
         if (bytes != expected->second) return fmt::format("tensor {} has wrong bytes", name);
       } catch (const Error& error) {
-        if (error.code() != Errc::corrupt) throw;
+        if (error.code() != Errc::corrupt) {
+          return fmt::format("reading {}: {}", name, error.what());
+        }
+        refused.insert(name);
       }
     }
+    // What was hit is known for the version that the undamaged image shows.
+    if (model.version == scene_.found.version) return unfounded_refusal(shelf, refused, demand);
     return {};
   }
 
+  std::string unfounded_refusal(const Shelf& shelf, const std::set<std::string>& refused,
+                                const Demand& demand) const {
+    for (const std::string& name : refused) {
+      if (!contains(demand.may_refuse, name)) {
+        return fmt::format("tensor {} cannot be read, and none of its bytes was hit", name);
+      }
+    }
+    if (demand.may_refuse.empty() || unreadable_.once) return {};
+    std::set<std::string> listed;
+    for (const Damage& damage : shelf.verify().damage) listed.insert(damage.tensor);
+    if (listed == refused) return {};
+    return fmt::format("[{}] cannot be read, and verify() lists [{}]", fmt::join(refused, " "),
+                       fmt::join(listed, " "));
+  }
+
   Disk& disk_;
-  const Behaviour& behaviour_;
+  Behaviour behaviour_;
   const FaultScene& scene_;
   Rng& rng_;
   Counts& counts_;
+  const Survey there_;
+  ReadFaults unreadable_;
+  std::map<std::uint64_t, std::vector<std::byte>> before_last_write_;
+  std::uint64_t incarnation_ = 0;  // of the last opening
 };
 
 }  // namespace

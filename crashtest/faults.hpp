@@ -1,12 +1,20 @@
-// Damage to settled bytes, on top of a crash: bit rot, a page that reads as zeros, and the same in
-// two pages at once. In no case may bytes be wrong without an error.
+// Damage to settled bytes, on top of a crash: bit rot, a page that reads as zeros, one that cannot
+// be read (once, or until it is rewritten), and the same in two pages at once; a settled write that
+// never landed, or landed elsewhere. In no case may bytes be wrong without an error.
 //
-//   damaged     where nothing was unsettled          after a crash with unsettled writes
-//   one page    no change, but that a damaged        the same; or an error at open; or an older
-//               tensor's reads throw Errc::corrupt   version, reported as degraded and whole
-//   two pages   as in the column to the right
+//   damaged            where nothing was unsettled        after a crash with unsettled writes
+//   one page           no change, but that a damaged      the same; or an error at open; or an
+//                      tensor's reads throw corrupt       older version, degraded and whole
+//   one write          the same                           not tried
+//   pages of two       the same                           as above
+//   different objects
+//   both copies of     as in the column to the right      as above
+//   one object
 //
-// For metadata has two copies, and a crash may have cost one of them already.
+// For metadata has two copies, and a crash may have cost one of them already. Where nothing is
+// lost, both copies are whole again after the opening, so that the other one may be damaged next;
+// no tensor refuses but one whose own bytes were hit, and verify() lists it; readers open it too.
+// In all cases the incarnation is a new one.
 #pragma once
 
 #include <vector>
@@ -24,7 +32,10 @@ struct FaultScene {
   std::size_t acked;                  // of these, the one acknowledged,
   std::size_t in_flight;              // and the one in flight, if another
   const Model& found;                 // what the undamaged image shows
+  std::uint64_t incarnation;          // spent
   bool settled;                       // nothing was unsettled: both copies of everything are whole
+  const Log* log;                     // of all that was ever written, to the image's crash point;
+  std::size_t event;                  // null: not known
 };
 
 // The disk holds the image, and is put back. Throws std::runtime_error on a violation.

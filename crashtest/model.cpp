@@ -21,7 +21,7 @@ std::string tensor_difference(const std::string& name, const std::vector<std::by
   if (info.dtype != DType::uint8 || info.shape.size() != 1 || info.size_bytes != expected.size()) {
     return fmt::format("tensor {} has another layout: {} bytes", name, info.size_bytes);
   }
-  std::vector<std::byte> bytes(expected.size());
+  std::vector<std::byte> bytes(expected.size(), kUnread);
   tensor->read(bytes);
   const auto [found, wanted] = std::mismatch(bytes.begin(), bytes.end(), expected.begin());
   if (found == bytes.end()) return {};

@@ -21,6 +21,9 @@ struct Model {
   std::map<std::string, std::vector<std::byte>> tensors;  // all of dtype uint8, one-dimensional
 };
 
+// What buffers hold before bytes are read into them: no stamp, and not the zeros of a new tensor.
+inline constexpr std::byte kUnread{0xAA};
+
 // Fills bytes [offset, offset + size) of a tensor as its assignment number `serial` does.
 void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t serial,
            std::uint64_t offset);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include <tensorshelf/error.hpp>
@@ -21,6 +22,17 @@ const char* personality_name(Personality personality) {
 void Log::clear() {
   events.clear();
   bytes.clear();
+}
+
+bool ReadFaults::meet(std::uint64_t at, std::uint64_t size_bytes) const {
+  return std::any_of(pages.begin(), pages.end(), [&](std::uint64_t page) {
+    return page < at + size_bytes && at < page + kPageBytes;
+  });
+}
+
+void ReadFaults::heal(std::uint64_t at, std::uint64_t size_bytes) {
+  std::erase_if(
+      pages, [&](std::uint64_t page) { return page < at + size_bytes && at < page + kPageBytes; });
 }
 
 RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads)
@@ -67,6 +79,7 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
     log_.events.back().size_bytes = log_.bytes.size() - content_at;
   }
   disk_.write(at, log_.content(log_.events.back()));
+  if (behaviour_.faults) behaviour_.faults->heal(at, bytes.size());
   return {sequence, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
 }
 
@@ -100,6 +113,7 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   } else {
     const std::uint64_t page = at / kPageBytes * kPageBytes;
     record({.kind = EventKind::word, .at = page}, disk_.bytes().subspan(page, kPageBytes));
+    if (behaviour_.faults) behaviour_.faults->heal(page, kPageBytes);
   }
 }
 
@@ -107,6 +121,11 @@ void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
   if (bytes.empty()) return;
+  if (behaviour_.faults && behaviour_.faults->meet(at, bytes.size())) {
+    if (behaviour_.faults->once) behaviour_.faults->heal(at, bytes.size());
+    throw Error(Errc::io, fmt::format("reading {} bytes at {:#x} failed", bytes.size(), at),
+                "Part of the simulated medium cannot be read.", EIO);
+  }
   if (reads_) reads_->add(at, bytes.size());
   std::memcpy(bytes.data(), disk_.bytes().data() + at, bytes.size());
 }
@@ -115,6 +134,7 @@ std::span<const std::byte> RecordingMedium::view(const Extent& extent) {
   if (behaviour_.personality == Personality::block) return {};
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(extent.at + extent.size_bytes <= disk_.size_bytes());
+  if (behaviour_.faults && behaviour_.faults->meet(extent.at, extent.size_bytes)) return {};
   if (reads_) reads_->add(extent.at, extent.size_bytes);
   return disk_.bytes().subspan(extent.at, extent.size_bytes);
 }

@@ -91,11 +91,22 @@ struct MediumBugs {
   bool growth_not_settled = false;    // no barrier makes the new size durable (breaks I1)
 };
 
+// Pages that cannot be read: an error in place of bytes, and no view of them. A write over them
+// heals them; of a word on pmem, which is less than the line that is bad, that is not expected.
+struct ReadFaults {
+  std::vector<std::uint64_t> pages;  // places
+  bool once = false;                 // each fails one read and is good from then on
+
+  bool meet(std::uint64_t at, std::uint64_t size_bytes) const;
+  void heal(std::uint64_t at, std::uint64_t size_bytes);
+};
+
 struct Behaviour {
   Personality personality = Personality::pmem;
   std::uint64_t max_size_bytes = 0;  // reserve() beyond it is Errc::full
   MediumBugs bugs = {};
   std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
+  ReadFaults* faults = nullptr;                // used under the medium's lock; outlives it
 };
 
 // Thread-safe. The disk, the log and the read set (which may be null) must outlive it.

@@ -223,7 +223,7 @@ void Runner::check_failed_shelf() {
   for (const auto& [name, bytes] : recording_.history[acked_].tensors) {
     const std::optional<TensorRef> tensor = shelf_->find(name);
     if (!tensor || tensor->info().size_bytes != bytes.size()) continue;  // erased, replaced
-    std::vector<std::byte> found(bytes.size());
+    std::vector<std::byte> found(bytes.size(), kUnread);
     try {
       tensor->read_committed(found);
     } catch (const Error& error) {
