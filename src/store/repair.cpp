@@ -84,9 +84,20 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
   return repaired;
 }
 
+// Stores the head of a page over itself, word by word, which cannot hurt it: so it becomes durable
+// where it is, while the other copy may be under way. What is not mapped is written in whole pages.
+void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,
+                       std::size_t size_bytes) {
+  std::uint64_t word = 0;
+  const std::size_t step = medium.promises().mapped ? sizeof word : kPageBytes;
+  for (std::size_t at = 0; at < size_bytes; at += step) {
+    std::memcpy(&word, &page.bytes[at], sizeof word);
+    medium.store_word(page_at + at, word);
+  }
+}
+
 // I12, for the newer copy of the incarnation, before the older one is written: else both might be
-// lost together. Its bytes are stored over themselves, word by word, which cannot hurt them. Whose
-// root is there had made it durable; then nothing is done, and false returned.
+// lost together. Whose root is there had made it durable; then nothing is done, and false returned.
 bool restore_incarnation(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
                          const Incarnations& there) {
   const unsigned copy = there.newer();
@@ -95,12 +106,9 @@ bool restore_incarnation(Medium& medium, const format::Seeds& seeds, const RootS
   const bool durable = std::any_of(roots.begin(), roots.end(),
                                    [value](const Root& root) { return root.incarnation == value; });
   if (durable || planted(Bug::incarnation_unrestored)) return false;
-  const Page page = format::encode_incarnation(value, seeds, copy);
-  for (std::size_t at = 0; at < sizeof(format::IncarnationRecord); at += sizeof value) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, &page.bytes[at], sizeof word);
-    medium.store_word(format::incarnation_at(copy) + at, word);
-  }
+  store_over_itself(medium, format::incarnation_at(copy),
+                    format::encode_incarnation(value, seeds, copy),
+                    sizeof(format::IncarnationRecord));
   return true;
 }
 
@@ -133,17 +141,21 @@ std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds,
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   const Incarnations there = read_incarnations(medium, seeds, standing.scan);
   // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
-  // a cache. They are written anew, one before each barrier, first the one that is to be repaired.
-  const auto& bad = standing.head.bad_copies;
-  const unsigned first = bad.empty() ? 0 : bad.front();
+  // a cache.
   const bool unused =
       format::word_version(standing.root.word) == 0 && !planted(Bug::superblock_unrestored);
-  Ready ready;
-  ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older];
-  ready.unread = there.unread;
-  if (unused && bad.empty()) write_superblock(medium, standing.head, first);
+  for (unsigned copy = 0; unused && copy < kCopies; ++copy) {
+    const auto& damaged = standing.head.bad_copies;
+    if (std::find(damaged.begin(), damaged.end(), copy) != damaged.end()) continue;
+    store_over_itself(medium, format::superblock_at(copy),
+                      format::encode_superblock(standing.head.superblock, copy),
+                      sizeof(format::Superblock));
+  }
+  // A damaged copy is not under way before the good one is surely there.
   if (restore_incarnation(medium, seeds, standing.scan, there) || unused) medium.barrier();  // I12
-  if (unused) write_superblock(medium, standing.head, 1 - first);
+  Ready ready;
+  ready.unread = there.unread;
+  ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older];
   ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);
   return ready;

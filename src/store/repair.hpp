@@ -5,7 +5,7 @@
 //   words      of both copies of the root are stored again at every open
 //   the newer  copy of the incarnation too, before the older one is written; a barrier of its own,
 //              which is spared where the last opener committed, for then it is durable
-//   superblock written anew, copy after copy, while the shelf is at version 0
+//   superblock stored over itself while the shelf is at version 0
 //   the rest   was behind a barrier before any word named it (I1). A copy that an interrupted
 //              recovery repaired may be lost again, but not its twin; it is then found bad again.
 #pragma once
