@@ -1,0 +1,133 @@
+// A shelf whose metadata can be rewritten as its writer would have sealed it.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/copy_hash.hpp"
+#include "format/format.hpp"
+#include "store/root_scan.hpp"
+#include "store_bench.hpp"
+
+namespace tensorshelf::testing {
+
+using format::kCopies;
+using format::Page;
+using format::PageRef;
+using format::Root;
+
+// A shelf at version 2, with two tensors, whose metadata can be rewritten.
+struct Forgery {
+  Bench bench;
+  format::Seeds seeds{format::ShelfId{}};
+
+  Forgery() {
+    Shelf shelf = bench.open();
+    make(shelf, "a", 5000).write(pattern(5000, 1));
+    make(shelf, "b", kMiB + 1).write(pattern(kMiB + 1, 2));
+    shelf.persist(1);
+    shelf.find("a")->write(pattern(5000, 3));
+    shelf.persist(2);
+    shelf.find("a")->write(pattern(5000, 4));  // and dropped: version 1 is not whole any more
+    shelf.close();
+    const auto head = format::read_superblock(read_page(*bench.medium, 0), 0);
+    seeds = format::Seeds(head.superblock.shelf_id);
+  }
+
+  Root root() const { return scan_roots(*bench.medium, seeds).candidates().front(); }
+
+  // As its writer would have sealed it, in the home of its version.
+  void put(Root root) const {
+    const auto home = static_cast<unsigned>(format::word_version(root.word) % format::kSlots);
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      format::seal_root(root, seeds, copy);
+      write_page(*bench.medium, format::root_at(home, copy), format::as_page(root));
+    }
+  }
+  template <typename Edit>
+  void edit_root(Edit edit) const {
+    Root forged = root();
+    edit(forged);
+    put(forged);
+  }
+  void set_version(std::uint64_t version) const {
+    edit_root([&](Root& forged) { forged.word = format::make_word(version, forged.incarnation); });
+  }
+  void set_incarnation(std::uint64_t incarnation) const {
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      write_page(*bench.medium, format::incarnation_at(copy),
+                 format::encode_incarnation(incarnation, seeds, copy));
+    }
+  }
+
+  PageRef put_page(PageRef ref, const Page& page) const {
+    for (std::uint64_t at : ref.at) write_page(*bench.medium, at, page);
+    ref.checksum = hash_bytes(page.bytes, seeds.page(ref.at[0]));
+    return ref;
+  }
+  // Edits the first leaf of that kind, and seals the directory and the root over it.
+  template <typename Edit>
+  void edit_leaf(format::PageKind kind, Edit edit) const {
+    Root forged = root();
+    Page directory = read_page(*bench.medium, forged.directories[0].at[0]);
+    for (unsigned leaf = 0; leaf < forged.leaf_count; ++leaf) {
+      const PageRef ref = format::directory_ref(directory, leaf);
+      Page page = read_page(*bench.medium, ref.at[0]);
+      if (format::page_head(page).kind != kind) continue;
+      edit(page);
+      format::set_directory_ref(directory, leaf, put_page(ref, page));
+      break;
+    }
+    forged.directories[0] = put_page(forged.directories[0], directory);
+    put(forged);
+  }
+  template <typename Edit>
+  void edit_record(Edit edit) const {  // of the first tensor
+    edit_leaf(format::PageKind::records, [&](Page& page) {
+      format::TensorRecord record;
+      std::byte* const at = page.bytes.data() + sizeof(format::PageHead);
+      std::memcpy(&record, at, sizeof record);
+      edit(record, at + sizeof record);
+      std::memcpy(at, &record, sizeof record);
+    });
+  }
+
+  // Every leaf of the newest version, as its directory page names it.
+  std::vector<PageRef> leaves() const {
+    const Root newest = root();
+    std::vector<PageRef> refs;
+    for (unsigned leaf = 0; leaf < newest.leaf_count; ++leaf) {
+      const auto& directory = newest.directories[leaf / format::kDirectoryRefs];
+      refs.push_back(format::directory_ref(read_page(*bench.medium, directory.at[0]),
+                                           leaf % format::kDirectoryRefs));
+    }
+    return refs;
+  }
+  format::TensorLayout layout(const std::string& name) const {
+    for (const PageRef& ref : leaves()) {
+      const Page page = read_page(*bench.medium, ref.at[0]);
+      if (format::page_head(page).kind != format::PageKind::records) continue;
+      std::string reason;
+      const auto layouts = format::read_records(page, reason).value();
+      for (const auto& layout : layouts) {
+        if (layout.name == name) return layout;
+      }
+    }
+    throw std::logic_error("no tensor " + name);
+  }
+
+  // Data is not looked at, so that what refuses is the check of the number alone. The older root is
+  // no way out: it is believed only after its data, of which a chunk was overwritten.
+  std::optional<Errc> error_of_opening(Mode mode) const {
+    try {
+      bench.open(mode, Verify::never);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace tensorshelf::testing
