@@ -1,5 +1,7 @@
 // Bytes that are whole and lie where others belong: a misdirected write, a page of another place, a
 // chunk of another tensor. Their checksum is moved along with them, so that only its seed can tell.
+// And the copies of a page, which must not be where one mishap takes both.
+#include <algorithm>
 #include <set>
 
 #include "forgery.hpp"
@@ -140,5 +142,26 @@ TEST_CASE("header pages verify in their own place, and in their own shelf, alone
     CHECK_FALSE(format::read_root(page, seeds, 0, 1 - copy));
     CHECK_FALSE(format::read_root(page, seeds, 1, copy));
     CHECK_FALSE(format::read_root(page, others, 0, copy));
+  }
+}
+
+TEST_CASE("the two copies of a page lie far apart, also after many commits") {
+  const Forgery forgery;  // side by side, one scratch over the medium would take both
+  Shelf shelf = forgery.bench.open();
+  std::vector<TensorRef> tensors;
+  for (int i = 0; i < 600; ++i) tensors.push_back(make(shelf, "t" + std::to_string(i), 64));
+  for (unsigned round = 0; round < 40; ++round) {
+    for (std::size_t i = 0; i < tensors.size(); i += 1 + round * 37 % 101) {
+      tensors[i].write(pattern(64, round));
+    }
+    shelf.persist(round);
+    const Root root = forgery.root();
+    std::vector<PageRef> pages = forgery.leaves();
+    pages.insert(pages.end(), &root.directories[0], &root.directories[root.directory_count]);
+    REQUIRE(pages.size() > 10);
+    for (const auto& [at, checksum] : pages) {
+      CAPTURE(round, at[0], at[1]);
+      REQUIRE(std::max(at[0], at[1]) - std::min(at[0], at[1]) >= kMiB);
+    }
   }
 }
