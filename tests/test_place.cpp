@@ -297,3 +297,41 @@ TEST_CASE("persist: the step that stands for none is refused, and nothing is los
   CHECK(shelf.persist(~0ULL - 1).step == ~0ULL - 1);
   CHECK(shelf.persist().step == ~0ULL - 1);
 }
+
+TEST_CASE("open: where a permission lacks, the remedy asks for that one") {
+  if (::geteuid() != 0) {
+    WARN("skipped: permissions (not root)");
+    return;
+  }
+  const scratch::Directory dir;
+  fs::create_directory(dir / "shut");
+  fs::create_directory(dir / "shut/inner");
+  for (const char* name : {"secret", "shown", "shut/inner/run.shelf"}) scratch::put(dir / name, "");
+  REQUIRE(::chmod((dir / "secret").c_str(), 0600) == 0);
+  REQUIRE(::chmod((dir / "shut").c_str(), 0700) == 0);
+  struct Row {
+    const char* name;
+    bool writable;
+    std::string remedy;
+  };
+  const Row rows[] = {
+      {"secret", false, "Get permission to read " + (dir / "secret").native()},
+      {"secret", true, "Get permission to read it and to write to it"},
+      {"shown", true, "mode=\"r\" needs to read it only"},
+      {"shut/inner/run.shelf", false, "Get permission to enter " + (dir / "shut").native() + "."},
+      {"shut/inner/run.shelf", true, "Get permission to enter " + (dir / "shut").native() + "."},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.name, row.writable);
+    CHECK(scratch::exited_well(scratch::in_child([&] {
+      if (::setgid(65534) != 0 || ::setuid(65534) != 0) return false;
+      const auto error = error_of([&] { ShelfFile::open(dir / row.name, row.writable); });
+      return error && error->code() == Errc::read_only && contains(error->remedy(), row.remedy);
+    })));
+  }
+  CHECK(scratch::exited_well(scratch::in_child([&] {
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) return false;
+    const auto error = error_of([&] { ShelfFile::create(dir / "new"); });
+    return error && contains(error->remedy(), "permission to write to " + dir.path().native());
+  })));
+}

@@ -67,6 +67,29 @@ fs::path parent_of(const fs::path& path) {
               "create one with mode=\"a\" or mode=\"x\"", ENOENT);
 }
 
+constexpr const char* kForReading = "opened for reading";
+constexpr const char* kForWriting = "opened for writing";
+
+// What to ask for, of whoever may give it.
+std::string permission_needed(const fs::path& path, const char* verb) {
+  const auto may = [](const fs::path& place, int what) {
+    return ::faccessat(AT_FDCWD, place.c_str(), what, AT_EACCESS) == 0;
+  };
+  fs::path outer;
+  for (fs::path place = parent_of(path); !may(place, X_OK); place = outer) {
+    outer = parent_of(place);
+    if (outer == place || may(outer, X_OK)) {
+      return fmt::format("get permission to enter {}", place.native());
+    }
+  }
+  if (verb == kForReading) return fmt::format("get permission to read {}", path.native());
+  if (verb != kForWriting) {
+    return fmt::format("get permission to write to {}", parent_of(path).native());
+  }
+  return may(path, R_OK) ? "get permission to write to it; mode=\"r\" needs to read it only"
+                         : "get permission to read it and to write to it";
+}
+
 // What went wrong on the way to a file, in the user's words. `verb`: "opened", "created", ...
 [[noreturn]] void throw_path_error(const fs::path& path, const char* verb, int error) {
   const std::string& name = path.native();
@@ -91,7 +114,7 @@ fs::path parent_of(const fs::path& path) {
     case EROFS:
       throw Error(Errc::read_only, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
                   error == EROFS ? "use mode=\"r\", or mount the file system writable"
-                                 : "get permission there; mode=\"r\" needs to read it only",
+                                 : permission_needed(path, verb),
                   error);
     case ENOSPC:
     case EDQUOT:
@@ -314,9 +337,10 @@ ShelfFile::~ShelfFile() {
 
 ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
   if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file or device");
+  const char* const verb = writable ? kForWriting : kForReading;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     struct stat named {};
-    if (::stat(path.c_str(), &named) != 0) throw_path_error(path, "opened", errno);
+    if (::stat(path.c_str(), &named) != 0) throw_path_error(path, verb, errno);
     const FileKind kind = kind_of(path, named);  // before open(): a FIFO's has effects
 
     int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
@@ -328,7 +352,7 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
       throw Error(Errc::busy, fmt::format("{} is mounted or in use", path.native()),
                   "unmount it or stop what uses it; a file system on it would be erased", EBUSY);
     }
-    if (fd < 0) throw_path_error(path, "opened", errno);
+    if (fd < 0) throw_path_error(path, verb, errno);
     ShelfFile file(path, fd, kind, writable);
     struct stat opened {};
     if (::fstat(fd, &opened) != 0) throw_path_error(path, "opened", errno);
