@@ -69,6 +69,11 @@ SimDrive::FileState SimDrive::file_state() const {
   return {static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_blocks)};
 }
 
+std::vector<std::byte> SimDrive::durable_copy() const {
+  const std::lock_guard lock(mutex_);
+  return durable_;
+}
+
 bool SimDrive::settled() const { return pending_.empty() && settled_file_ == file_state(); }
 
 bool SimDrive::event() {

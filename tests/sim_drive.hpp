@@ -56,6 +56,7 @@ class SimDrive {
 
   std::span<const std::byte> visible() const { return visible_; }
   std::span<const std::byte> durable() const { return durable_; }
+  std::vector<std::byte> durable_copy() const;  // while other threads write
   bool settled() const;  // nothing is pending, of the file's length and blocks neither
   std::uint64_t events() const { return events_; }
   std::uint64_t syncs() const { return syncs_; }

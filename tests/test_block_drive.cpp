@@ -4,9 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
-#include <set>
+#include <mutex>
 #include <thread>
 
 #include "block_fixture.hpp"
@@ -358,4 +359,62 @@ TEST_CASE("a failed write or flush is told, is final, and is never repeated") {
     if (program.met_failure()) ++met;
   }
   REQUIRE(met > 60);
+}
+
+TEST_CASE("writers beside the committer: what each had waited for is behind the next barrier") {
+  constexpr unsigned kWriters = 3;
+  constexpr std::uint64_t kPages = 24;
+  const Alarm alarm;
+  const Folder folder(memory_folder());
+  const std::uint64_t seed = fresh_seed();
+  CAPTURE(seed);
+  const auto file = folder.create();
+  SimDrive drive(file, {}, seed, {.short_percent = 20});
+  BlockTuning tuning;
+  tuning.buffer_bytes = MiB;
+  tuning.queue_depth = 4;
+  tuning.io_uring = tuning.direct = false;
+  const auto medium = make_block_medium(file, 0, tuning, drive.seam());
+  medium->reserve(kWriters * kPages * kPageBytes);
+
+  std::mutex mutex;
+  std::vector<std::uint64_t> waited(kWriters * kPages);  // the round that each page had
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> writers;
+  for (unsigned w = 0; w < kWriters; ++w) {
+    writers.emplace_back([&, w] {
+      std::mt19937_64 random(seed + w + 1);
+      std::map<std::uint64_t, std::uint64_t> written;
+      for (std::uint64_t round = 1; !stop; ++round) {
+        const std::uint64_t page = w * kPages + random() % kPages;
+        const std::vector<std::uint64_t> words(kPageBytes / 8, round);
+        const Ticket ticket = medium->write(page * kPageBytes, std::as_bytes(std::span(words)), 0);
+        written[page] = round;
+        if (random() % 4 != 0) continue;
+        medium->wait(ticket);
+        const std::lock_guard lock(mutex);
+        for (const auto& [each, its_round] : written) waited[each] = its_round;
+        written.clear();
+      }
+    });
+  }
+  std::string wrong;
+  for (unsigned barrier = 0; barrier < 100 && wrong.empty(); ++barrier) {
+    std::vector<std::uint64_t> least;
+    {
+      const std::lock_guard lock(mutex);
+      least = waited;
+    }
+    medium->barrier();
+    const Bytes durable = drive.durable_copy();
+    for (std::uint64_t at = 0; at < durable.size(); at += kSector) {
+      std::uint64_t round = 0;
+      std::memcpy(&round, &durable[at], sizeof round);
+      if (round < least[at / kPageBytes]) wrong = "an older value at " + std::to_string(at);
+    }
+  }
+  stop = true;
+  for (std::thread& writer : writers) writer.join();
+  REQUIRE(wrong == "");
+  REQUIRE(drive.wrongs().empty());
 }
