@@ -115,6 +115,7 @@ void SimDrive::check_shape(std::uint64_t at, std::span<const std::byte> bytes) {
 void SimDrive::land(std::uint64_t at, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   put(visible_, at, bytes);
+  ++landed_count_;
   pending_.push_back({at, {bytes.begin(), bytes.end()}});
 }
 

@@ -60,6 +60,7 @@ class SimDrive {
   bool settled() const;  // nothing is pending, of the file's length and blocks neither
   std::uint64_t events() const { return events_; }
   std::uint64_t syncs() const { return syncs_; }
+  std::uint64_t landed() const { return landed_count_; }
   std::uint64_t begun() const { return begun_count_; }
   std::uint64_t ended() const { return ended_count_; }
   std::vector<std::string> wrongs() const { return wrongs_; }
@@ -110,6 +111,7 @@ class SimDrive {
   bool failure_told_ = false;
   std::uint64_t events_ = 0;
   std::uint64_t syncs_ = 0;
+  std::uint64_t landed_count_ = 0;
   std::uint64_t begun_count_ = 0;
   std::uint64_t ended_count_ = 0;
   std::vector<std::string> wrongs_;

@@ -1,14 +1,9 @@
 // Each fallback of the block medium, provoked by the real refusal where a child process can
 // provoke it (seccomp, limits, a full tmpfs), and what promises() then says.
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/loop.h>
-#include <linux/seccomp.h>
 #include <sched.h>
-#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -18,6 +13,7 @@
 
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
+#include "refused_call.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -25,49 +21,6 @@ using namespace tensorshelf::testing;
 namespace {
 
 constexpr std::uint64_t MiB = 1024 * 1024;
-
-// Runs `body` in a child, which may then lose rights for good; gives back what it returned: empty
-// for success, else what was wrong.
-std::string in_child(const std::function<std::string()>& body) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::string said;
-    try {
-      said = body();
-    } catch (const std::exception& error) {
-      said = std::string("threw: ") + error.what();
-    }
-    const auto ignored = ::write(ends[1], said.data(), said.size());
-    static_cast<void>(ignored);
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  std::string said;
-  char piece[4096];
-  for (ssize_t got = 0; (got = ::read(ends[0], piece, sizeof piece)) > 0;) {
-    said.append(piece, static_cast<std::size_t>(got));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  if (!WIFEXITED(status)) said += " (died)";
-  return said;
-}
-
-// From here on the system call fails with `error`, in this process.
-bool refuse_call(long number, int error) {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{4, code};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
 
 // Grows, writes, makes durable and reads back; what was wrong, or nothing.
 std::string exercise(Medium& medium) {
