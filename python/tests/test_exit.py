@@ -14,6 +14,7 @@ _CALLS = {
     "verify": "shelf.verify(progress=lambda done, total: sum(range(100)))",
     "info": "shelf.info()",
     "find": "'x' in shelf",
+    "open": "ts.open(shelf._path, mode='r', tier='auto').x.numpy(copy=True)",
 }
 
 
