@@ -1,9 +1,11 @@
-// Tensor bytes in and out. In: contiguous buffers, held while the GIL is released. Out: leases,
-// through the buffer protocol, read-only. NumPy's headers are not used, so that one build serves
-// every NumPy. The slots of the protocol are written out here, because an exception may not cross
-// them and the view has to own its share of the lease.
+// Tensor bytes in and out. In: contiguous buffers, held while the GIL is released. Out: leases, and
+// copies of tensors, through the buffer protocol, read-only. NumPy's headers are not used, so that
+// one build serves every NumPy. The slots of the protocol are written out here, because an
+// exception may not cross them and the view has to own its share of the bytes.
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -120,10 +122,14 @@ const char* carrier_format(DType dtype) {
   return bytes == 1 ? "B" : bytes == 2 ? "H" : "I";
 }
 
-// A lease together with the layout that gives its bytes a meaning.
+// Leased or copied bytes together with the layout that gives them a meaning.
 struct LeasedTensor {
-  LeasedTensor(Lease held, const TensorInfo& info)
-      : lease(std::move(held)), dtype(info.dtype), shape(info.shape.begin(), info.shape.end()) {
+  LeasedTensor(std::optional<Lease> held, const TensorInfo& info)
+      : lease(std::move(held)),
+        copy(lease ? 0 : info.size_bytes),
+        bytes(lease ? lease->bytes() : copy),
+        dtype(info.dtype),
+        shape(info.shape.begin(), info.shape.end()) {
     strides.resize(shape.size());
     Py_ssize_t stride = itemsize();
     for (std::size_t i = shape.size(); i-- > 0;) {
@@ -134,7 +140,9 @@ struct LeasedTensor {
 
   Py_ssize_t itemsize() const { return static_cast<Py_ssize_t>(dtype_bytes(dtype)); }
 
-  Lease lease;
+  std::optional<Lease> lease;
+  std::vector<std::byte> copy;
+  std::span<const std::byte> bytes;
   DType dtype;
   std::vector<Py_ssize_t> shape;
   std::vector<Py_ssize_t> strides;
@@ -147,8 +155,15 @@ SharedLease take_lease(const TensorRef& tensor, bool committed) {
                                         tensor.info());
 }
 
-// The view keeps its own share of the lease, so the slot stays pinned for as long as any array or
-// memoryview made of it lives.
+SharedLease take_copy(const TensorRef& tensor, const TensorInfo& info) {
+  Unlocked unlocked;
+  auto taken = std::make_shared<LeasedTensor>(std::nullopt, info);
+  tensor.read(taken->copy, 0);
+  return taken;
+}
+
+// The view keeps its own share of the bytes, so a leased slot stays pinned for as long as any array
+// or memoryview made of it lives.
 int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease leased,
                  const char* format) {
   if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
@@ -156,7 +171,7 @@ int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease lea
     return -1;
   }
   static const std::byte nowhere{};
-  const auto bytes = leased->lease.bytes();
+  const auto bytes = leased->bytes;
   const void* first = bytes.empty() ? &nowhere : bytes.data();
   view->buf = const_cast<void*>(first);  // Py_buffer has no const; readonly says it
   view->len = static_cast<Py_ssize_t>(bytes.size());
@@ -172,18 +187,34 @@ int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease lea
   return 0;
 }
 
+// torch.asarray() and torch.frombuffer() ask for bare bytes, take them for float32, and give the
+// buffer back at once, to read it when the memory is another's. Their own error hides ours, so the
+// remedy is a warning, too.
+int refuse_bare(const std::string& name) {
+  PyErr_Clear();  // torch asks twice, and leaves the first error standing
+  const std::string text = "'" + name +
+                           "' has an element type and a shape, which this call would drop: give it "
+                           "memoryview(handle), .numpy() or .torch()";
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) PyErr_Clear();
+  PyErr_SetString(PyExc_BufferError, text.c_str());
+  return -1;
+}
+
+// A copy: a view of the slot would pin it, and is had by asking for one, with numpy(copy=False).
 extern "C" int tensor_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
   try {
     const TensorRef tensor = py::handle(self).cast<const TensorRef&>();
     const TensorInfo info = tensor.info();
+    const bool writable = (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE;  // refused further on
+    if ((flags & PyBUF_FORMAT) == 0 && !writable) return refuse_bare(info.name);
     const char* format = native_format(info.dtype);
     if (!format) {
       PyErr_Format(PyExc_BufferError, "'%s' is %s, which the buffer protocol cannot name",
                    info.name.c_str(), std::string(dtype_name(info.dtype)).c_str());
       return -1;
     }
-    return export_lease(self, view, flags, take_lease(tensor, false), format);
+    return export_lease(self, view, flags, take_copy(tensor, info), format);
   } catch (...) {
     set_current_error();
     return -1;
@@ -220,7 +251,7 @@ py::custom_type_setup buffer_slots() {
 void bind_tensor(py::module_& m) {
   py::class_<LeasedTensor, SharedLease>(m, "Lease", buffer_slots<lease_getbuffer>())
       .def_property_readonly("in_place",
-                             [](const LeasedTensor& leased) { return leased.lease.in_place(); });
+                             [](const LeasedTensor& leased) { return leased.lease->in_place(); });
 
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer>())
       .def(py::init<const TensorRef&>(), py::arg("other"))

@@ -1,6 +1,8 @@
 """torch tensors as sources and results."""
 
+import gc
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -186,7 +188,7 @@ def test_copy_from_torch(shelf: ts.Shelf) -> None:
 def test_writes_under_a_torch_lease(shelf: ts.Shelf) -> None:
     shelf.x = torch.zeros(3)
     shelf.persist()
-    lent = shelf.x.torch(copy=None)
+    lent = shelf.x.torch(copy=not shelf.info().promises.mapped)
     shelf.x = torch.ones(3)
     shelf.persist()
     if shelf.info().promises.mapped:
@@ -299,3 +301,65 @@ def test_plain_tensors_take_the_short_way(
         with pytest.raises(ts.LayoutError, match="'x' is"):
             shelf.x = other
     assert same(shelf.x.torch(), value.flip(0))
+
+
+def dirtied(shelf: ts.Shelf, value: "torch.Tensor") -> list[ts.Tensor]:
+    """Handles of one value: just created, persisted, assigned again, assigned in part."""
+    for name in ("fresh", "clean", "dirty", "part"):
+        shelf[name] = value
+        if name != "fresh":
+            shelf.persist()
+    shelf.dirty = value
+    shelf.part[0] = value[0]
+    shelf.fresh = value
+    return [shelf[name] for name in ("fresh", "clean", "dirty", "part")]
+
+
+def refused_as_bare_bytes(call: Callable[[], object]) -> None:
+    """torch would read them as float32, after it gave them back. The remedy comes as a warning."""
+    with (
+        pytest.warns(RuntimeWarning, match=r"\.torch\(\)"),
+        pytest.raises((RuntimeError, ValueError, BufferError)),
+    ):
+        call()
+
+
+@pytest.mark.parametrize("name", ["int64", "float32", "float64", "bfloat16", "bool", "uint8"])
+def test_torch_gets_values_that_live(shelf: ts.Shelf, name: str) -> None:
+    """torch gives a buffer back at once and keeps the object: what it holds must stay valid."""
+    value = sample(name)
+    handles = dirtied(shelf, value)
+    handles += [handle.committed for handle in handles[1:]]
+    made = []
+    for handle in handles:
+        for convert in (torch.as_tensor, torch.tensor, torch.from_dlpack):
+            made.append(convert(handle))
+        if isinstance(handle, ts.Tensor):
+            refused_as_bare_bytes(lambda x=handle: torch.asarray(x))
+            refused_as_bare_bytes(lambda x=handle: torch.frombuffer(x, dtype=getattr(torch, name)))
+        else:
+            made.append(torch.asarray(handle))
+    del handle, handles
+    for key in list(shelf):
+        shelf[key].fill_(False)
+    shelf.persist()
+    for key in list(shelf):
+        shelf[key].fill_(False)
+        del shelf[key]
+    shelf.persist()
+    shelf.noise = np.full(100_000, 0x55, np.uint8)
+    shelf.close()
+    gc.collect()
+    noise = [np.full(value.nbytes, 0xAA, np.uint8) for _ in range(100)]
+    assert len(noise) == 100
+    for tensor in made:
+        assert same(tensor, value)
+
+
+def test_a_buffer_that_is_held_is_lent_to_torch(shelf: ts.Shelf) -> None:
+    shelf.x = torch.arange(6).reshape(2, 3)
+    taken = torch.frombuffer(memoryview(shelf.x), dtype=torch.int64)
+    shelf.x = torch.zeros(2, 3, dtype=torch.int64)
+    shelf.close()
+    gc.collect()
+    assert taken.tolist() == [0, 1, 2, 3, 4, 5]
