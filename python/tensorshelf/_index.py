@@ -103,6 +103,31 @@ def resolve(index: object, shape: tuple[int, ...], itemsize: int) -> tuple[Regio
     )
 
 
+def rows(index: Any, length: int) -> np.ndarray[Any, np.dtype[np.intp]] | None:
+    """The rows that an advanced index of the first axis alone names: a list, an array or a mask.
+
+    None for another index, and for one that is out of bounds: NumPy finds the words.
+    """
+    if isinstance(index, tuple):
+        if len(index) != 1:
+            return None
+        index = index[0]
+    try:
+        array = np.asarray(index)
+    except ValueError:  # a ragged list
+        return None
+    if isinstance(index, list) and not index:
+        return np.empty(0, np.intp)
+    if array.ndim != 1 or array.dtype.kind not in "biu":
+        return None
+    if array.dtype.kind == "b":
+        return np.flatnonzero(array) if len(array) == length else None
+    if not ((array >= -length) & (array < length)).all():
+        return None
+    found = array.astype(np.intp)
+    return np.where(found < 0, found + length, found)
+
+
 def _basic(items: Index) -> Index | None:
     """The items with integer-like objects made int; None if one of them is not basic."""
     plain: list[Any] = []

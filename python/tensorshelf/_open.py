@@ -169,8 +169,8 @@ def _held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
             return ShelfBusy(what, 'Use that one, close it, or use mode="r".', errno.EDEADLK)
     return ShelfBusy(
         f"{os.fsdecode(path)} was closed here, but a view of one of its tensors is alive and keeps "
-        "the file locked: an array from numpy(), torch(copy=False) or memoryview()",
-        'Delete the view (del array), or take numpy(copy=True); mode="r" needs no lock.',
+        "the file locked: it came from numpy(copy=False) or torch(copy=False)",
+        'Delete the view (del array), or take numpy(); mode="r" needs no lock.',
         errno.EDEADLK,
     )
 

@@ -122,7 +122,7 @@ class Shelf(MutableMapping[str, Tensor]):
             return
         tensor = Tensor(self, ref)
         if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
-            tensor._put(tensor._source(value))
+            tensor._put(source_of(value))
 
     def __delitem__(self, name: str) -> None:
         """Removes the tensor, from the next version on. Raises UnknownName."""

@@ -100,7 +100,7 @@ def source_of(value: object) -> Source:
     if isinstance(value, (bool, int, float, complex, list, tuple)):
         return ArraySource(_from_python(value), weak=True)
     if isinstance(value, Readable):
-        return ArraySource(value._leased(), name=value.dtype_name)
+        return ArraySource(value._copied(), name=value.dtype_name)  # whole, before any is written
     if _torch.is_tensor(value):
         return _torch.source(value)
     interface = _cuda.interface_of(value)

@@ -1,7 +1,8 @@
 """The handle of one tensor: reads see own writes, writes go through it, persist() is the shelf's.
 
-A handle is not an array. A pointer into a slot would go stale at the next persist(), so values
-come out as read-only leases or copies, and go in by assignment.
+A handle is not an array, and not a value: it names a tensor, and reads what that holds at the time.
+A pointer into a slot would go stale at the next persist(), so values come out as copies, or as
+read-only leases where asked for, and go in by assignment.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from tensorshelf import _core, _display, _dtypes, _index, _write
 from tensorshelf._commit import Commit
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError, ReadOnlyError, ShelfError, UnsupportedError
-from tensorshelf._sources import ArraySource, Source, matches, source_of
+from tensorshelf._sources import Source, matches, source_of
 from tensorshelf._view import Committed, Readable, _plain
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Tensor(Readable, _core.TensorRef):
     all assignments so far; ``committed`` gives the durable one. Writing (``x[...] = v``,
     ``x[3:5] = v``, ``x += 1``, ``copy_``, ``fill_``, ``edit``) takes effect at once for readers
     here and becomes durable, with everything else, at the shelf's next ``persist()``.
+
+    A handle is live: ``old = shelf.x`` keeps no value; ``old = shelf.x.numpy()`` does.
     """
 
     def __init__(self, shelf: "Shelf", ref: _core.TensorRef) -> None:
@@ -85,7 +88,7 @@ class Tensor(Readable, _core.TensorRef):
             if self._ref._assign_array(value, shelf._gate, shelf._edits):
                 return
         found = _index.resolve(index, self.shape, self.itemsize)
-        source = self._source(value)
+        source = source_of(value)
         with self._writing():
             self._overtake_edit()
             if found is not None:
@@ -111,7 +114,7 @@ class Tensor(Readable, _core.TensorRef):
 
     def fill_(self, value: Any) -> "Tensor":
         """Assigns one number to every element."""
-        source = self._source(value)
+        source = source_of(value)
         if source.shape:
             raise LayoutError(f"fill_ takes a number, got shape {source.shape}", "Use copy_().")
         self[...] = value
@@ -194,12 +197,6 @@ class Tensor(Readable, _core.TensorRef):
                 f"{self.name!r} was assigned during its edit(), which is discarded",
                 "Change the array that edit() gave, or assign after the block.",
             )
-
-    def _source(self, value: Any) -> Source:
-        """The value to assign; a copy where it is this tensor, whose lease would pin the slot."""
-        if isinstance(value, Tensor) and value._shelf is self._shelf and value.name == self.name:
-            return ArraySource(value._copied(), name=value.dtype_name)
-        return source_of(value)
 
     def _writing(self) -> contextlib.AbstractContextManager[None]:
         return self._shelf._assigning(self.name)

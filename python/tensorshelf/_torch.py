@@ -183,8 +183,11 @@ def new_tensor(name: str, shape: tuple[int, ...], fill: Callable[[Array], None])
     return flat.view(dtype).reshape(shape)
 
 
-def over_bytes(name: str, shape: tuple[int, ...], flat: Array) -> "torch.Tensor":
-    """A tensor over leased bytes, given as flat uint8; not read-only, see ``Tensor.torch``."""
+def over_bytes(name: str, shape: tuple[int, ...], lend: Callable[[], Array]) -> "torch.Tensor":
+    """A tensor over leased bytes, given by ``lend`` as flat uint8; see ``Tensor.torch``.
+
+    They are asked for last, and kept in no variable: a traceback would pin the slot.
+    """
     _require()
     import torch
 
@@ -192,7 +195,7 @@ def over_bytes(name: str, shape: tuple[int, ...], flat: Array) -> "torch.Tensor"
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     with _quiet():
-        return torch.frombuffer(flat, dtype=dtype).reshape(shape)
+        return torch.frombuffer(lend(), dtype=dtype).reshape(shape)
 
 
 @contextlib.contextmanager

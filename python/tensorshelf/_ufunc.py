@@ -13,6 +13,8 @@ class Handle(Protocol):
     """What is needed here of a Tensor or Committed."""
 
     name: str
+    dtype_name: str
+    shape: tuple[int, ...]
 
     def numpy(self, *, copy: bool | None = None) -> Array: ...
 
@@ -33,7 +35,9 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         _refuse_torch(ufunc, inputs)
         return _call(ufunc, method, inputs, kwargs)
     keeps_old = "where" in kwargs or method != "__call__"
-    targets = tuple(_target(out, keeps_old) for out in outputs)
+    targets = tuple(_target(out, keeps_old or _among(out, inputs)) for out in outputs)
+    if method == "__call__":  # x += 1 reads and writes one copy, which NumPy knows how to
+        inputs = tuple(_replaced(item, outputs, targets) for item in inputs)
     try:
         _call(ufunc, method, inputs, {**kwargs, "out": targets})
     except TypeError as error:
@@ -54,7 +58,6 @@ def is_handle(value: object) -> TypeGuard[Handle]:
 
 
 def _call(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The leases that the inputs take end on return, so a write may follow that needs the slot."""
     if "where" in kwargs:
         kwargs = {**kwargs, "where": _value(kwargs["where"])}
     return getattr(ufunc, method)(*[_value(operand) for operand in inputs], **kwargs)
@@ -96,4 +99,18 @@ def _target(out: Any, keeps_old: bool) -> Any:
         return out
     if not hasattr(out, "_assign"):
         raise ReadOnlyError(f"{out.name!r}.committed cannot be assigned", "Assign to the tensor.")
-    return out.numpy(copy=True) if keeps_old else np.empty_like(out.numpy())
+    if keeps_old:
+        return out.numpy(copy=True)
+    return np.empty(out.shape, _dtypes.needed(out.dtype_name))
+
+
+def _among(out: Any, inputs: tuple[Any, ...]) -> bool:
+    return any(item is out for item in inputs)
+
+
+def _replaced(item: Any, outputs: tuple[Any, ...], targets: tuple[Any, ...]) -> Any:
+    """The copy that was made of this very handle for an output, else the operand itself."""
+    for out, target in zip(outputs, targets, strict=True):
+        if item is out:
+            return target
+    return item

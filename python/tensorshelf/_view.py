@@ -1,9 +1,12 @@
 """Reading a tensor: indexing, arrays, torch tensors, arithmetic. Shared by both of its values.
 
 A Tensor reads the value that the shelf's own writes have given it; a Committed reads the durable
-one. Bytes are read where an index needs them and no further; leases pin the slot they lie in.
+one. Bytes are read where an index needs them and no further. What is read is a copy, read-only
+where a write to it would be lost. Only ``copy=False`` lends the slot itself, and so pins it: a
+program that does not ask for that does the same on every medium.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,11 +17,13 @@ from tensorshelf import _dtypes, _index, _memory, _torch, _ufunc
 from tensorshelf._core import Lease, TensorInfo, TensorRef
 from tensorshelf._dtypes import Array, DType, StandInDType
 from tensorshelf._errors import UnsupportedError
+from tensorshelf._part import Part
 
 if TYPE_CHECKING:
     import torch
 
 SPAN_BYTES = 16 << 20  # a strided read or write goes through a scratch of at most this size
+RUN_BYTES = 256 << 10  # what can be copied in the time that one more read takes
 
 
 class Readable(NDArrayOperatorsMixin):
@@ -82,37 +87,33 @@ class Readable(NDArrayOperatorsMixin):
     def numpy(self, *, copy: bool | None = None) -> Array:
         """The value as a NumPy array of this shape and dtype.
 
-        copy=None   a read-only array. On mapped media it is the slot itself (a lease): while it
-                    lives, a write that needs this slot raises LeasedError. A tensor that was
-                    assigned in part since persist() has its value in two slots: then a copy.
-        copy=True   a writable copy, yours.
-        copy=False  the lease, or UnsupportedError where there is none.
+        copy=None   a read-only copy; what is assigned later does not change it.
+        copy=True   a writable copy, yours: changing it does not change the shelf.
+        copy=False  a read-only view of the slot itself (a lease), without a copy. While it lives, a
+                    write that needs the slot raises LeasedError. UnsupportedError where there is
+                    none: the medium is not mapped, the shelf is open for reading only, or the
+                    tensor was assigned in part since persist() and lies in two slots.
 
         bfloat16 and float8 need ml_dtypes (UnsupportedError without it).
         """
         dtype = _dtypes.needed(self.dtype_name)
-        if copy:
-            return self._copied().view(dtype)
-        lease = self._lease_now()
         if copy is False:
-            self._refuse_copy(lease, "numpy")
-        self._check_dims()
-        return np.asarray(lease).view(dtype)
+            self._check_dims()
+            return np.asarray(self._lent("numpy")).view(dtype)
+        return _sealed(self._copied().view(dtype), writable=copy)
 
     def torch(self, *, copy: bool | None = True) -> "torch.Tensor":
         """The value as a CPU torch tensor of this shape and dtype, bfloat16 and float8 included.
 
-        copy=True   yours to change.
-        copy=False  the lease of the slot itself, or UnsupportedError where there is none, as with
-                    ``numpy``. torch cannot mark a tensor read-only: WRITING TO IT ends the process.
-                    While it lives, a write that needs the slot raises LeasedError. Only read it.
-        copy=None   the lease where there is one, else a copy; only read it.
+        copy=True   a copy, yours to train on. CHANGING IT, as with ``add_``, DOES NOT CHANGE THE
+                    SHELF: assign the result. It is not read-only, as what NumPy gets is, because
+                    torch has no such tensors, and because models are restored from it.
+        copy=None   the same.
+        copy=False  a view of the slot itself (a lease), as with ``numpy(copy=False)``. Only read
+                    it: WRITING TO IT ends the process.
         """
-        if not copy:
-            lease = self._lease_now()
-            if copy is False:
-                self._refuse_copy(lease, "torch")
-            return _torch.over_bytes(self.dtype_name, self.shape, _bytes_of(lease, self.nbytes))
+        if copy is False:
+            return _torch.over_bytes(self.dtype_name, self.shape, self._lent_bytes)
         return _torch.new_tensor(self.dtype_name, self.shape, lambda flat: self._read(flat, 0))
 
     def item(self) -> Any:
@@ -124,17 +125,22 @@ class Readable(NDArrayOperatorsMixin):
         return self._public(value).item()
 
     def __getitem__(self, index: Any) -> Any:
-        """A copy of the indexed part; a scalar where integers index every axis.
+        """A read-only copy of the indexed part; a scalar where integers index every axis.
 
-        Basic indices read the bytes between the first and the last element; advanced ones (lists,
-        arrays, masks) go over the whole tensor. Raises IndexError as NumPy does.
+        Read-only, because a write to it (``x[0][1] = 9``) would be lost: write through the handle
+        (``x[0, 1] = 9``, ``x[0] += 1``), or change a ``.copy()`` of your own.
+
+        Basic indices read the bytes between the first and the last element, lists and masks of
+        the first axis the rows that they name; others go over the whole tensor. Raises IndexError
+        as NumPy does.
         """
         found = _index.resolve(index, self.shape, self.itemsize)
         if found is None:
-            return self._public(self._leased()[_plain(index)])
+            values = self._public(self._picked(_plain(index)))
+            return _sealed(values).view(Part) if isinstance(values, np.ndarray) else values
         region, scalar = found
-        values = self._public(self._gather(region))
-        return values[()] if scalar else values
+        values = _sealed(self._public(self._gather(region)))
+        return values[()] if scalar else values.view(Part)
 
     def __len__(self) -> int:
         """Length of the first axis."""
@@ -143,8 +149,9 @@ class Readable(NDArrayOperatorsMixin):
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Copies of the rows."""
-        return (self[i] for i in range(len(self)))
+        """Read-only copies of the rows; ``row += 1`` raises, for no write to the tensor follows."""
+        rows = (self[i] for i in range(len(self)))
+        return (row.view(np.ndarray) if isinstance(row, Part) else row for row in rows)
 
     def __bool__(self) -> bool:
         return bool(self.numpy())
@@ -180,16 +187,15 @@ class Readable(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         try:
+            mine = dtype is None or dtype == _dtypes.needed(self.dtype_name)
+            if copy is False and not mine:
+                raise ValueError(f"{self.name!r} is {self.dtype_name}: {dtype} needs a copy")
             array = self.numpy(copy=copy)
         except UnsupportedError as error:
             if copy is False:  # NumPy's protocol asks for this one
                 raise ValueError(str(error)) from error
             raise
-        if dtype is None or array.dtype == dtype:
-            return array
-        if copy is False:
-            raise ValueError(f"{self.name!r} is {self.dtype_name}: {dtype} needs a copy")
-        return array.astype(dtype)
+        return array if mine else _sealed(array.astype(dtype), writable=copy)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return _ufunc.apply(ufunc, method, inputs, kwargs)
@@ -234,7 +240,7 @@ class Readable(NDArrayOperatorsMixin):
         if dl_device not in (None, (1, 0)):
             raise BufferError("a shelf's bytes are in host memory: dl_device must be (1, 0)")
         if copy is False:
-            return _lend_dlpack(self.numpy(copy=False), max_version)
+            return self._lend_dlpack(max_version)
         try:
             if _dtypes.is_native(self.dtype_name):
                 return self.numpy(copy=True).__dlpack__()
@@ -257,18 +263,32 @@ class Readable(NDArrayOperatorsMixin):
     def _lease_now(self) -> Lease:
         return self._ref._lease_committed() if self._durable else self._ref._lease()
 
-    def _leased(self) -> Array:
-        """A read-only carrier array over the lease."""
-        self._check_dims()
-        return np.asarray(self._lease_now())
-
-    def _refuse_copy(self, lease: Lease, method: str) -> None:
+    def _lent(self, method: str) -> Lease:
+        """A lease of the slot. Callers keep it in no variable that a traceback would hold."""
+        lease = self._lease_now()
         if self.nbytes and not lease.in_place:
             raise UnsupportedError(
                 f"the bytes of {self.name!r} cannot be lent: the medium is not mapped, the shelf "
                 "is open for reading only, or the tensor is assigned in part since persist()",
                 f"Use {method}() or {method}(copy=True).",
             )
+        return lease
+
+    def _lent_bytes(self) -> Array:
+        """The leased bytes as flat uint8, whatever the number of axes."""
+        if not self.nbytes:
+            return np.empty(0, np.uint8)
+        flat: Array = np.frombuffer(self._lent("torch"), np.uint8)  # type: ignore[call-overload]
+        return flat
+
+    def _lend_dlpack(self, max_version: tuple[int, int] | None) -> Any:
+        if max_version is None or max_version < (1, 0):
+            raise BufferError("the consumer does not understand read-only memory: allow a copy")
+        named = {"max_version": max_version, "copy": False}
+        try:
+            return self.numpy(copy=False).__dlpack__(**named)  # type: ignore[arg-type]
+        except TypeError:
+            raise BufferError("this NumPy cannot export read-only memory: allow a copy") from None
 
     def _check_dims(self) -> None:
         _dtypes.check_dims(repr(self.name), len(self.shape))
@@ -278,6 +298,21 @@ class Readable(NDArrayOperatorsMixin):
         self._check_dims()
         values = _memory.empty(self.shape, self._carrier)
         self._read(values.reshape(-1).view(np.uint8), 0)
+        return values
+
+    def _picked(self, index: Any) -> Any:
+        """What an advanced index gives, from its rows alone where those are few."""
+        rows = _index.rows(index, self.shape[0]) if self.nbytes else None
+        if rows is None:
+            return self._copied()[index]
+        runs = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+        if len(runs) * RUN_BYTES > self.nbytes:
+            return self._copied()[rows]
+        row_bytes = self.nbytes // self.shape[0]
+        values = np.empty((len(rows), *self.shape[1:]), self._carrier)
+        flat = values.reshape(-1).view(np.uint8)
+        for begin, end in itertools.pairwise(runs) if len(rows) else ():
+            self._read(flat[begin * row_bytes : end * row_bytes], int(rows[begin]) * row_bytes)
         return values
 
     def _public(self, values: Any) -> Any:
@@ -324,21 +359,9 @@ def _plain(index: Any) -> Any:
     return index.numpy() if isinstance(index, Readable) else index
 
 
-def _bytes_of(lease: Lease, nbytes: int) -> Array:
-    """The leased bytes as flat uint8, whatever the number of axes."""
-    if not nbytes:
-        return np.empty(0, np.uint8)
-    flat: Array = np.frombuffer(lease, np.uint8)  # type: ignore[call-overload]
-    return flat
-
-
-def _lend_dlpack(lent: Array, max_version: tuple[int, int] | None) -> Any:
-    if max_version is None or max_version < (1, 0):
-        raise BufferError("the consumer does not understand read-only memory: allow a copy")
-    try:
-        return lent.__dlpack__(max_version=max_version, copy=False)  # type: ignore[call-arg]
-    except TypeError:
-        raise BufferError("this NumPy cannot export read-only memory: allow a copy") from None
+def _sealed(values: Array, *, writable: bool | None = False) -> Array:
+    values.flags.writeable = bool(writable)
+    return values
 
 
 class Committed(Readable):

@@ -106,7 +106,7 @@ def test_locked_by_a_view_of_a_closed_shelf(tmpfs: pathlib.Path) -> None:
     with ts.open(path) as shelf:
         shelf.x = [1.0, 2.0]
         shelf.persist()
-        view = shelf.x.numpy()
+        view = shelf.x.numpy(copy=False)
     del shelf
     with ts.open(tmpfs / "other.shelf"), pytest.raises(ts.ShelfBusy) as caught:
         ts.open(path)

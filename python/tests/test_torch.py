@@ -363,3 +363,13 @@ def test_a_buffer_that_is_held_is_lent_to_torch(shelf: ts.Shelf) -> None:
     shelf.close()
     gc.collect()
     assert taken.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_torch_gives_a_copy_that_is_not_the_shelfs(shelf: ts.Shelf) -> None:
+    """torch has no read-only tensors, and models are restored from these: the docs say it."""
+    shelf.w = torch.zeros(2, 2)
+    for copy in (True, None):
+        mine = shelf.w.torch(copy=copy)
+        mine.add_(1)
+        assert (mine.sum(), shelf.w.torch().sum()) == (4, 0)
+    assert "CHANGING IT, as with ``add_``, DOES NOT CHANGE" in (ts.Tensor.torch.__doc__ or "")

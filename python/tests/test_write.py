@@ -235,7 +235,7 @@ def test_small_shapes(reopen: OpenShelf, shape: "tuple[int, ...]") -> None:
 def test_a_lease_pins_its_slot(shelf: ts.Shelf) -> None:
     shelf.x = np.zeros(10)
     shelf.persist()
-    lent = shelf.x.numpy()
+    lent = shelf.x.numpy(copy=False if shelf.info().promises.mapped else None)
     shelf.x[...] = 1  # goes to the other slot
     np.testing.assert_array_equal(lent, np.zeros(10))
     shelf.persist()
@@ -251,7 +251,7 @@ def test_a_lease_pins_its_slot(shelf: ts.Shelf) -> None:
     for write in writes:
         with pytest.raises(ts.LeasedError, match="'x'") as caught:
             write()
-        assert "copy=True" in caught.value.remedy
+        assert "numpy()" in caught.value.remedy
     view = lent[2:]
     del lent
     with pytest.raises(BufferError):

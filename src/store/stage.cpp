@@ -82,7 +82,8 @@ void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
     throw Error(Errc::leased,
                 fmt::format("'{}' has {} live view{} of the slot that this write needs",
                             tensor->layout.name, leases, leases == 1 ? "" : "s"),
-                "Delete the view, or take a copy of its own: numpy(copy=True).");
+                "Delete what numpy(copy=False) or torch(copy=False) gave (in C++, the Lease); a "
+                "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
   }
   if (tensor->dirty) return;
   tensor->missing = tensor->stale;
