@@ -18,7 +18,7 @@ from tensorshelf._commit import Commit
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError, ReadOnlyError, ShelfError, UnsupportedError
 from tensorshelf._sources import Source, matches, source_of
-from tensorshelf._view import Committed, Readable, _plain
+from tensorshelf._view import Committed, Readable, _plain, _set
 
 if TYPE_CHECKING:
     from tensorshelf._shelf import Shelf
@@ -46,10 +46,14 @@ class Tensor(Readable, _core.TensorRef):
     A handle is live: ``old = shelf.x`` keeps no value; ``old = shelf.x.numpy()`` does.
     """
 
+    __slots__ = ("_dtype_name", "_name", "_nbytes", "_ref", "_shape", "_shelf")
+
+    _shelf: "Shelf"
+
     def __init__(self, shelf: "Shelf", ref: _core.TensorRef) -> None:
         _core.TensorRef.__init__(self, ref)
         self._attach(ref, ref._info())
-        self._shelf = shelf
+        _set(self, "_shelf", shelf)
 
     # ---- state
 

@@ -22,6 +22,8 @@ from tensorshelf._part import Part
 if TYPE_CHECKING:
     import torch
 
+_set = object.__setattr__
+
 SPAN_BYTES = 16 << 20  # a strided read or write goes through a scratch of at most this size
 RUN_BYTES = 256 << 10  # what can be copied in the time that one more read takes
 
@@ -29,13 +31,33 @@ RUN_BYTES = 256 << 10  # what can be copied in the time that one more read takes
 class Readable(NDArrayOperatorsMixin):
     """What can be read of a tensor. Layout is fixed for the life of the handle."""
 
+    __slots__ = ()  # those below are its heirs': two bases cannot both have some
+
     _is_shelf_handle: ClassVar[bool] = True
     _durable: ClassVar[bool] = False
 
+    _ref: TensorRef
+    _name: str
+    _dtype_name: str
+    _shape: tuple[int, ...]
+    _nbytes: int
+
     def _attach(self, ref: TensorRef, layout: TensorInfo) -> None:
-        self._ref = ref
-        self._name, self._dtype_name = layout.name, layout.dtype
-        self._shape, self._nbytes = layout.shape, layout.nbytes
+        _set(self, "_ref", ref)
+        _set(self, "_name", layout.name)
+        _set(self, "_dtype_name", layout.dtype)
+        _set(self, "_shape", layout.shape)
+        _set(self, "_nbytes", layout.nbytes)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses: the value would stay in this handle, which nobody will see again."""
+        raise AttributeError(
+            f"{name!r} of {self.name!r} cannot be set: a handle has no attributes of its own. "
+            f"Assign the tensor's value with shelf[{self.name!r}][...] = value."
+        )
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name!r} of {self.name!r} cannot be deleted")
 
     # ---- layout
 
@@ -369,6 +391,8 @@ class Committed(Readable):
 
     Raises UnknownName where the tensor has never been persisted.
     """
+
+    __slots__ = ("_dtype_name", "_name", "_nbytes", "_ref", "_shape")
 
     _durable = True
 

@@ -1,4 +1,4 @@
-"""What a handle is: live, and never the cause of a forgotten pin.
+"""What a handle is: live, closed to foreign attributes, and never the cause of a forgotten pin.
 
 Each case is a program that somebody wrote, in which a change or a value was lost in silence.
 """
@@ -34,6 +34,26 @@ def assert_unpinned(shelf: ts.Shelf) -> None:
         for name in shelf:
             shelf[name].fill_(3)
         shelf.persist()
+
+
+# ---- attributes are closed
+
+
+@pytest.mark.parametrize("name", ["data", "bias", "requires_grad", "grad", "shape", "_mine"])
+def test_attributes_are_closed(w: ts.Tensor, name: str) -> None:
+    for handle in (w, w.committed):
+        with pytest.raises(AttributeError, match=r"shelf\['w'\]\[\.\.\.\] = value") as caught:
+            setattr(handle, name, NEW)
+        assert name in str(caught.value)
+        assert not hasattr(handle, "__dict__")
+    np.testing.assert_array_equal(w, np.zeros((4, 3)))
+
+
+def test_attributes_cannot_be_deleted(w: ts.Tensor) -> None:
+    with pytest.raises(AttributeError):
+        del w._ref
+    assert w.item is not None
+    assert w.shape == (4, 3)
 
 
 # ---- live handles
