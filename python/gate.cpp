@@ -41,8 +41,26 @@ void Gate::enter(std::string_view name) {
   std::unique_lock lock(mutex_);
   refuse_inside("a tensor was assigned");
   wait(lock, [&] { return alone_ == Thread{} && owners_[index] == Thread{}; });
-  owners_[index] = std::this_thread::get_id();
+  const Thread me = std::this_thread::get_id();
+  const Assigned now{assignments_ + 1, me};
+  if (const auto found = last_.find(name); found != last_.end()) {
+    found->second = now;
+  } else {
+    last_.emplace(name, now);  // may throw: nothing has changed before it
+  }
+  ++assignments_;
+  owners_[index] = me;
   changed = true;
+}
+
+bool Gate::assigned_since(std::string_view name, std::uint64_t number) const {
+  const auto found = last_.find(name);
+  return found != last_.end() && found->second.number > number &&
+         found->second.thread == std::this_thread::get_id();
+}
+
+void Gate::forget(std::string_view name) {
+  if (const auto found = last_.find(name); found != last_.end()) last_.erase(found);
 }
 
 void Gate::leave(std::string_view name) {
@@ -126,6 +144,9 @@ void bind_gate(py::module_& m) {
   py::class_<Gate>(m, "Gate")
       .def(py::init<>())
       .def_readwrite("changed", &Gate::changed)
+      .def_property_readonly("assignments", &Gate::assignments)
+      .def("assigned_since", &Gate::assigned_since, py::arg("name"), py::arg("number"))
+      .def("forget", &Gate::forget, py::arg("name"))
       .def(
           "assigning",
           [](Gate& gate, std::string name) { return Assigning(gate, std::move(name)); },

@@ -11,9 +11,14 @@
 
 #include <array>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <unordered_map>
 
 namespace tensorshelf::python {
 
@@ -29,11 +34,29 @@ class Gate {
   void enter_alone();
   void leave_alone();
 
+  // Assignments are numbered, so that a handle can tell one that came after it.
+  std::uint64_t assignments() const { return assignments_; }
+  // True when the last assignment to the tensor was made after that number, and by this thread:
+  // what another thread does has no order with what this one looks up.
+  bool assigned_since(std::string_view name, std::uint64_t number) const;
+  void forget(std::string_view name);  // of a tensor that is gone
+
   bool changed = false;  // something was assigned, created or deleted since the last persist()
 
  private:
   static constexpr unsigned kStripes = 8;
   using Thread = std::thread::id;
+
+  struct Assigned {
+    std::uint64_t number;
+    Thread thread;
+  };
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const {
+      return std::hash<std::string_view>{}(name);
+    }
+  };
 
   static unsigned stripe_of(std::string_view name);
   bool in_child() const;
@@ -46,6 +69,9 @@ class Gate {
   std::mutex mutex_;  // never held while the GIL is asked for
   std::condition_variable freed_;
   std::array<Thread, kStripes> owners_{};
+  std::uint64_t assignments_ = 0;  // this and the next are guarded by the GIL
+  std::unordered_map<std::string, Assigned, NameHash, std::equal_to<>>
+      last_;        // by names of tensors
   Thread alone_{};  // holds the gate, or waits for the stripes: nobody else comes in
 };
 

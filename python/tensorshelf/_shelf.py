@@ -93,6 +93,7 @@ class Shelf(MutableMapping[str, Tensor]):
         to be converted or fetched from a device is so before the old one goes, in memory of its
         own. Raises UnknownName, ShelfFull or LayoutError.
         """
+        _refuse_overtaken(value)
         source = self._source(_names.checked(name), value)
         if name not in self:
             _names.unknown(name, self)
@@ -113,6 +114,7 @@ class Shelf(MutableMapping[str, Tensor]):
 
         Raises LayoutError where they differ: ``replace`` is for that.
         """
+        _refuse_overtaken(value)
         ref = self._core.find(_names.checked(name))
         if ref is None:
             self._add(name, self._source(name, value))
@@ -130,6 +132,7 @@ class Shelf(MutableMapping[str, Tensor]):
             _names.unknown(name, self)
         with self._assigning(name):
             self._core.erase(name)
+        self._gate.forget(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.find(name) is not None
@@ -355,6 +358,11 @@ class Shelf(MutableMapping[str, Tensor]):
         from tensorshelf._open import reopened
 
         return reopened, (self._opening,)
+
+
+def _refuse_overtaken(value: Any) -> None:
+    if isinstance(value, Tensor):
+        value._refuse_overtaken()
 
 
 def _step(step: object) -> int | None:

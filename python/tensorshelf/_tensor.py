@@ -43,17 +43,21 @@ class Tensor(Readable, _core.TensorRef):
     ``x[3:5] = v``, ``x += 1``, ``copy_``, ``fill_``, ``edit``) takes effect at once for readers
     here and becomes durable, with everything else, at the shelf's next ``persist()``.
 
-    A handle is live: ``old = shelf.x`` keeps no value; ``old = shelf.x.numpy()`` does.
+    A handle is live: ``old = shelf.x`` keeps no value; ``old = shelf.x.numpy()`` does. So
+    ``shelf.y = old`` raises UnsupportedError where ``x`` was assigned after ``old`` was looked up,
+    by this thread and not through ``old``.
     """
 
-    __slots__ = ("_dtype_name", "_name", "_nbytes", "_ref", "_shape", "_shelf")
+    __slots__ = ("_dtype_name", "_name", "_nbytes", "_ref", "_seen", "_shape", "_shelf")
 
+    _seen: int  # assignments to the shelf that this handle knows of
     _shelf: "Shelf"
 
     def __init__(self, shelf: "Shelf", ref: _core.TensorRef) -> None:
         _core.TensorRef.__init__(self, ref)
         self._attach(ref, ref._info())
         _set(self, "_shelf", shelf)
+        _set(self, "_seen", shelf._gate.assignments)
 
     # ---- state
 
@@ -90,11 +94,12 @@ class Tensor(Readable, _core.TensorRef):
         if index is Ellipsis and type(value) is np.ndarray:
             shelf = self._shelf
             if self._ref._assign_array(value, shelf._gate, shelf._edits):
+                _set(self, "_seen", shelf._gate.assignments)
                 return
         found = _index.resolve(index, self.shape, self.itemsize)
         source = source_of(value)
         with self._writing():
-            self._overtake_edit()
+            self._note_assignment()
             if found is not None:
                 _write.write_region(self._ref, found[0], self.dtype_name, source)
             else:
@@ -137,6 +142,7 @@ class Tensor(Readable, _core.TensorRef):
         try:
             yield values
             with self._writing():
+                _set(self, "_seen", self._shelf._gate.assignments)
                 self._finish_edit(values)
                 _write.write_changed(self._ref, values)
         finally:
@@ -167,7 +173,7 @@ class Tensor(Readable, _core.TensorRef):
                 f"To cast or broadcast: shelf[{self.name!r}][...] = value.",
             )
         with self._writing():
-            self._overtake_edit()
+            self._note_assignment()
             whole = _index.whole(self.shape, self.itemsize)
             _write.write_region(self._ref, whole, self.dtype_name, source)
 
@@ -189,8 +195,23 @@ class Tensor(Readable, _core.TensorRef):
             edits[self.name] = Edit(weakref.ref(values), threading.get_ident())
         return values
 
-    def _overtake_edit(self) -> None:
+    def _refuse_overtaken(self) -> None:
+        """Raises where this handle, assigned by name, would give another value than it named.
+
+        In ``shelf.a, shelf.b = shelf.b, shelf.a`` both handles are looked up first, and the second
+        assignment would read what the first has written.
+        """
+        if self._shelf._gate.assigned_since(self.name, self._seen):
+            raise UnsupportedError(
+                f"{self.name!r} was assigned after this handle of it was looked up, and the value "
+                "from before is gone: a handle is not a copy",
+                f"To keep a value, take shelf[{self.name!r}].numpy() before the assignment. "
+                f"For the present one, assign shelf[{self.name!r}].",
+            )
+
+    def _note_assignment(self) -> None:
         """Lets an edit that is under way find out that the tensor has been assigned since."""
+        _set(self, "_seen", self._shelf._gate.assignments)
         if self._shelf._edits:
             self._shelf._edits.pop(self.name, None)
 

@@ -66,6 +66,86 @@ def test_a_handle_is_live_and_a_copy_is_not(shelf: ts.Shelf, w: ts.Tensor) -> No
     assert (kept - NEW).any()
 
 
+def test_a_swap_by_name_is_refused_and_loses_nothing(shelf: ts.Shelf) -> None:
+    shelf.a, shelf.b = [1.0, 1.0], [2.0, 2.0]
+    with pytest.raises(ts.UnsupportedError, match="'a' was assigned after") as caught:
+        shelf.a, shelf.b = shelf.b, shelf.a
+    assert "numpy()" in caught.value.remedy
+    shelf.a = [1.0, 1.0]
+    shelf.a, shelf.b = shelf.b.numpy(), shelf.a.numpy()
+    assert (shelf.a[0], shelf.b[0]) == (2, 1)
+
+
+def test_an_old_value_that_was_not_kept_is_refused(shelf: ts.Shelf, w: ts.Tensor) -> None:
+    assignments: list[Callable[[ts.Tensor], object]] = [
+        lambda old: setattr(shelf, "w", old),  # to itself: would do nothing
+        lambda old: setattr(shelf, "best", old),  # a new name
+        lambda old: shelf.replace("v", old),
+        lambda old: shelf.update({"w": old}),
+    ]
+    ways: list[Callable[[], object]] = [
+        lambda: shelf.w.__setitem__(..., NEW),
+        lambda: shelf.w.__setitem__((0, 0), 7),
+        lambda: setattr(shelf, "w", NEW),
+        lambda: shelf.w.fill_(7),
+        lambda: shelf.w.__iadd__(1),
+    ]
+    for assign in assignments:
+        for change in ways:
+            old = shelf.w
+            change()
+            with pytest.raises(ts.UnsupportedError, match="'w' was assigned after"):
+                assign(old)
+    assert "best" not in shelf
+
+
+def test_what_no_assignment_overtook_is_copied(shelf: ts.Shelf, w: ts.Tensor) -> None:
+    shelf.best = shelf.w
+    mine = shelf.w
+
+    def add_in_place() -> None:
+        with mine.edit() as values:
+            values += 1
+
+    ways: list[tuple[float, Callable[[], object]]] = [  # through this handle: that value is meant
+        (7, lambda: mine.__setitem__(..., NEW)),
+        (8, lambda: mine.__iadd__(1)),
+        (9, lambda: mine.__setitem__(0, 9)),
+        (10, add_in_place),
+        (11, lambda: mine.fill_(11)),
+        (3, lambda: mine.copy_(np.full((4, 3), 3))),
+    ]
+    for expected, change in ways:
+        change()
+        shelf.v[...] = 2  # another tensor
+        shelf.persist()
+        shelf.best = mine
+        assert shelf.best[0, 0] == expected
+    shelf.w += 1
+    assert shelf.w[0, 0] == 4
+
+
+def test_a_name_that_is_used_again_is_another_tensor(shelf: ts.Shelf, w: ts.Tensor) -> None:
+    shelf.w += 1
+    del shelf.w
+    with pytest.raises(ts.UnknownName):
+        shelf.best = w
+    shelf.w = NEW
+    shelf.best = shelf.w
+    assert shelf.best[0, 0] == 7
+
+
+def test_assignments_of_other_threads_are_no_reason(shelf: ts.Shelf, w: ts.Tensor) -> None:
+    import threading
+
+    mine = shelf.w
+    other = threading.Thread(target=lambda: shelf.w.fill_(5))
+    other.start()
+    other.join()
+    shelf.best = mine
+    assert shelf.best[0, 0] == 5
+
+
 # ---- what is read is read-only where a write to it would be lost
 
 
