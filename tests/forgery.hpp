@@ -18,6 +18,11 @@ using format::Page;
 using format::PageRef;
 using format::Root;
 
+inline Page page_at(Medium& medium, std::uint64_t at) {
+  Unread unread;
+  return read_page(medium, at, unread).value();
+}
+
 // A shelf at version 2, with two tensors, whose metadata can be rewritten.
 struct Forgery {
   Bench bench;
@@ -32,7 +37,7 @@ struct Forgery {
     shelf.persist(2);
     shelf.find("a")->write(pattern(5000, 4));  // and dropped: version 1 is not whole any more
     shelf.close();
-    const auto head = format::read_superblock(read_page(*bench.medium, 0), 0);
+    const auto head = format::read_superblock(page_at(*bench.medium, 0), 0);
     seeds = format::Seeds(head.superblock.shelf_id);
   }
 
@@ -71,10 +76,10 @@ struct Forgery {
   template <typename Edit>
   void edit_leaf(format::PageKind kind, Edit edit) const {
     Root forged = root();
-    Page directory = read_page(*bench.medium, forged.directories[0].at[0]);
+    Page directory = page_at(*bench.medium, forged.directories[0].at[0]);
     for (unsigned leaf = 0; leaf < forged.leaf_count; ++leaf) {
       const PageRef ref = format::directory_ref(directory, leaf);
-      Page page = read_page(*bench.medium, ref.at[0]);
+      Page page = page_at(*bench.medium, ref.at[0]);
       if (format::page_head(page).kind != kind) continue;
       edit(page);
       format::set_directory_ref(directory, leaf, put_page(ref, page));
@@ -100,14 +105,14 @@ struct Forgery {
     std::vector<PageRef> refs;
     for (unsigned leaf = 0; leaf < newest.leaf_count; ++leaf) {
       const auto& directory = newest.directories[leaf / format::kDirectoryRefs];
-      refs.push_back(format::directory_ref(read_page(*bench.medium, directory.at[0]),
+      refs.push_back(format::directory_ref(page_at(*bench.medium, directory.at[0]),
                                            leaf % format::kDirectoryRefs));
     }
     return refs;
   }
   format::TensorLayout layout(const std::string& name) const {
     for (const PageRef& ref : leaves()) {
-      const Page page = read_page(*bench.medium, ref.at[0]);
+      const Page page = page_at(*bench.medium, ref.at[0]);
       if (format::page_head(page).kind != format::PageKind::records) continue;
       std::string reason;
       const auto layouts = format::read_records(page, reason).value();

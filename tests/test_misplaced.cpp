@@ -100,12 +100,12 @@ TEST_CASE("a manifest page in the place of another does not verify") {
   const auto leaves = forgery.leaves();
   REQUIRE(leaves.size() >= 2);
   Root root = forgery.root();
-  Page directory = read_page(medium, root.directories[0].at[0]);
+  Page directory = page_at(medium, root.directories[0].at[0]);
   if (copies) {
     const PageRef turned{{leaves[0].at[1], leaves[0].at[0]}, leaves[0].checksum};
     format::set_directory_ref(directory, 0, turned);
   } else {
-    const Page pages[] = {read_page(medium, leaves[0].at[0]), read_page(medium, leaves[1].at[0])};
+    const Page pages[] = {page_at(medium, leaves[0].at[0]), page_at(medium, leaves[1].at[0])};
     for (unsigned i = 0; i < 2; ++i) {
       const auto& place = leaves[1 - i].at;
       for (const std::uint64_t at : place) write_page(medium, at, pages[i]);
