@@ -52,6 +52,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"superblock_unrestored", "I12", Bug::superblock_unrestored, {}, "failed-format"},
       {"unreadable_not_bad", "-", Bug::unreadable_not_bad, {}, "unreadable-page"},
       {"incarnation_not_reread", "I10", Bug::incarnation_not_reread, {}, "rival"},
+      {"later_scan_kept", "-", Bug::later_scan_kept, {}, "overtaken"},
   };
   return table;
 }

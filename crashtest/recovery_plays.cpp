@@ -5,6 +5,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "format/layout.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
 
@@ -146,6 +147,52 @@ std::string older_writer_is_refused() {
     if (error.code() != Errc::busy) throw;
   }
   return stage.shows(2);
+}
+
+// A reader of version 1 looks twice at the roots to learn whether it was overtaken. Between the two
+// homes of its second look two commits pass: in each home it sees a body under the word before it,
+// though all words are those of the first look.
+std::string overtaken_reader_is_stale() {
+  Stage stage;
+  Stage beside(std::make_shared<CachedDisk>(*stage.disk));  // what the reader sees, as time passes
+  const Shelf reader = beside.open(Mode::read);
+  Shelf writer = stage.open();
+  const auto described = [&](std::uint64_t serial) {  // the disk as it is before the flip
+    Bytes image;
+    stage.disk->barrier_fails = [&](unsigned) {
+      if (image.empty()) image = stage.disk->visible;
+      return false;
+    };
+    Stage::commit(writer, serial);
+    stage.disk->barrier_fails = {};
+    return image;
+  };
+  Stage::commit(writer, 2);
+  Stage::commit(writer, 3);  // over the bytes of version 1
+  const Bytes before = stage.disk->visible;
+  const Bytes fourth = described(4);
+  const Bytes fifth = described(5);
+  unsigned roots_read = 0;
+  beside.disk->visible = before;
+  beside.disk->on_read = [&](std::uint64_t at) {
+    for (unsigned home = 0; home < format::kSlots; ++home) {
+      for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+        if (at != format::root_at(home, copy)) continue;
+        if (++roots_read > format::kSlots * format::kCopies) {
+          beside.disk->visible = home == 0 ? fourth : fifth;
+        }
+      }
+    }
+    return true;
+  };
+  try {
+    Bytes bytes(kSize);
+    reader.find("a").value().read(bytes);
+    return "an overtaken reader read on";
+  } catch (const Error& error) {
+    if (error.code() != Errc::stale) throw;
+  }
+  return {};
 }
 
 }  // namespace tensorshelf::crash

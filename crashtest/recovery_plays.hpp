@@ -11,5 +11,6 @@ std::string incarnation_is_made_durable();
 std::string formatting_is_made_durable();
 std::string one_unreadable_copy_is_no_loss();
 std::string older_writer_is_refused();
+std::string overtaken_reader_is_stale();
 
 }  // namespace tensorshelf::crash

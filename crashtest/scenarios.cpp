@@ -330,6 +330,7 @@ const std::vector<Scenario>& scenarios() {
       {"failed-format", "I12", formatting_is_made_durable},
       {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
       {"rival", "I10", older_writer_is_refused},
+      {"overtaken", "-", overtaken_reader_is_stale},
   };
   return table;
 }

@@ -28,10 +28,11 @@ struct CachedDisk {
 
   std::vector<std::byte> visible;
   std::vector<std::byte> durable;
-  std::map<std::uint64_t, Dirty> dirty;     // sectors that a barrier would make durable
-  std::map<std::uint64_t, int> unreadable;  // pages, and the errno of reading them
-  unsigned refused = 0;                     // reads of them
-  unsigned events = 0;                      // writes, words and barriers so far
+  std::map<std::uint64_t, Dirty> dirty;           // sectors that a barrier would make durable
+  std::map<std::uint64_t, int> unreadable;        // pages, and the errno of reading them
+  std::function<bool(std::uint64_t at)> on_read;  // before a read; false: it gives garbage
+  unsigned refused = 0;                           // reads of them
+  unsigned events = 0;                            // writes, words and barriers so far
   unsigned barriers = 0;
   std::function<bool(unsigned n)> barrier_fails;  // the n-th, from 0
   std::function<bool(unsigned n)> dies;           // the process, at the n-th event
@@ -105,7 +106,9 @@ class CachedMedium final : public Medium {
                   "a read at " + std::to_string(page) + " failed: " + std::strerror(error),
                   "Look for the drive's errors.", error);
     }
+    const bool good = !disk_->on_read || disk_->on_read(at);
     std::memcpy(bytes.data(), disk_->visible.data() + at, bytes.size());
+    if (!good) std::memset(bytes.data(), 0xDB, bytes.size());
   }
   std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
   std::uint64_t reserve(std::uint64_t size_bytes) override {

@@ -1,9 +1,11 @@
 // Recovery on media that lose and refuse: a page of which one copy cannot be read, a flush that
 // failed whose pages stay visible, a rival that opened the shelf meanwhile, a writer that does not
 // wait for its readers.
+#include <atomic>
 #include <cerrno>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -348,6 +350,81 @@ TEST_CASE("a record of the incarnation that cannot be read proves no rival") {
   std::fill_n(cached.disk->visible.begin() + format::incarnation_at(1), kPageBytes, std::byte{1});
   cached.disk->unreadable = {};
   commit(shelf, 3);
+}
+
+// ---- a reader beside a writer that does not wait for it -----------------------------------------
+
+TEST_CASE("a writer that is always faster makes a reader stale, never the shelf corrupt") {
+  Cached cached;
+  Shelf writer = cached.open();
+  std::uint64_t version = 1;
+  std::uint64_t commits = 0;
+  bool writing = false;
+  cached.disk->on_read = [&](std::uint64_t at) {
+    if (writing || commits == 0 || at < format::kHeapAt) return true;
+    --commits;
+    writing = true;
+    commit(writer, ++version);
+    writing = false;
+    return false;
+  };
+  commits = 1'000'000;
+  const auto error = error_of([&] { cached.open(Mode::read); });
+  REQUIRE(error);
+  REQUIRE(error->code() == Errc::stale);
+  REQUIRE(contains(error->remedy(), "Open it again"));
+  commits = 20;  // then it rests
+  const Shelf reader = cached.open(Mode::read);
+  REQUIRE(reader.info().version == version);
+  REQUIRE_FALSE(reader.info().recovery.degraded);
+  REQUIRE((value(reader, "w") == value_of(version)));
+}
+
+TEST_CASE("damage beside a writer that rests is damage") {
+  Cached cached;
+  Shelf writer = cached.open();
+  commit(writer, 2);
+  cached.disk->on_read = [](std::uint64_t at) { return at < format::kHeapAt; };
+  REQUIRE(code_of([&] { cached.open(Mode::read); }) == Errc::corrupt);
+}
+
+TEST_CASE("a file of 20,000 tensors is opened for reading while its writer commits on and on") {
+  const Folder folder;
+  constexpr int kTensors = 20'000;
+  Shelf writer = Shelf::open(folder.file(), {.tier = Tier::block});
+  const Bytes bytes = random_bytes(8, 1);
+  std::vector<TensorRef> tensors;
+  for (int i = 0; i < kTensors; ++i) {
+    tensors.push_back(make(writer, fmt::format("tensor {}", i).c_str(), bytes.size()));
+    tensors.back().write(bytes);
+  }
+  writer.persist(1);
+  std::atomic<bool> done = false;
+  std::jthread thread([&] {
+    std::mt19937_64 random(1);
+    while (!done) {
+      for (int i = 0; i < 40; ++i) tensors[random() % kTensors].write(bytes);
+      writer.persist();
+    }
+  });
+  std::vector<std::string> wrong;
+  int stale = 0;
+  constexpr int kOpens = 40;
+  for (int i = 0; i < kOpens; ++i) {
+    try {
+      const Shelf reader = Shelf::open(folder.file(), {.mode = Mode::read, .tier = Tier::block});
+      if (reader.names().size() != kTensors) wrong.emplace_back("tensors are missing");
+      if (reader.info().recovery.degraded) wrong.emplace_back("degraded");
+    } catch (const Error& error) {
+      if (error.code() != Errc::stale) wrong.emplace_back(error.what());
+      ++stale;
+    }
+  }
+  done = true;
+  thread.join();
+  CAPTURE(wrong);
+  REQUIRE(wrong.empty());
+  REQUIRE(stale < kOpens);
 }
 
 // ---- the same on a file ------------------------------------------

@@ -51,13 +51,14 @@ void add_tensors(LoadedRoot& loaded, std::vector<format::TensorLayout> layouts,
 
 }  // namespace
 
-LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& root) {
+LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& root,
+                     KnownPages* known) {
   const std::uint64_t pages = std::uint64_t{root.leaf_count} + root.directory_count;
   if (pages * format::kCopies * kPageBytes > root.capacity_bytes) {  // before memory is taken
     throw Error(Errc::corrupt, fmt::format("{} manifest pages cannot lie in the shelf", pages), "");
   }
   LoadedRoot loaded;
-  PageReader reader(medium, seeds, root.capacity_bytes);
+  PageReader reader(medium, seeds, root.capacity_bytes, known);
   const auto first = root.directories.begin();
   auto directories = reader.read({first, first + root.directory_count});
   std::vector<PageRef> leaf_refs;

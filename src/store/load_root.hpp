@@ -24,8 +24,10 @@ struct LoadedRoot {
 };
 
 // Errc::corrupt where a page has no good copy or the pages contradict each other: counts, bounds,
-// overlaps and names are all checked, whoever wrote them.
-LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const format::Root& root);
+// overlaps and names are all checked, whoever wrote them. Of pages that are `known` (which may be
+// null) the medium is not asked.
+LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const format::Root& root,
+                     KnownPages* known = nullptr);
 
 // Reads every chunk that the root names; the first damaged one, in words, if there is one.
 std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seeds,

@@ -74,28 +74,59 @@ void PageReader::check_places(const PageRef& ref) const {
 
 std::vector<std::unique_ptr<Manifest::Node>> PageReader::read(const std::vector<PageRef>& refs) {
   for (const PageRef& ref : refs) check_places(ref);
-  const std::vector<Page> first = read_copy(refs, 0);
-  const std::vector<Page> second = read_copy(refs, 1);
   std::vector<std::unique_ptr<Manifest::Node>> nodes;
   nodes.reserve(refs.size());
-  for (std::size_t i = 0; i < refs.size(); ++i) {
-    const PageRef& ref = refs[i];
-    const bool first_good = verifies(first[i], ref);
-    const bool second_good = verifies(second[i], ref);
-    if (!first_good && !second_good) {
-      throw Error(Errc::corrupt,
-                  fmt::format("both copies of a manifest page, at {} and {}, fail their checksum{}",
-                              ref.at[0], ref.at[1], unread_.reason()),
-                  "", unread_.os_error);
-    }
+  std::vector<PageRef> unknown;
+  std::vector<Manifest::Node*> to_read;
+  for (const PageRef& ref : refs) {
     nodes.push_back(std::make_unique<Manifest::Node>());
-    nodes.back()->image = first_good ? first[i] : second[i];
     nodes.back()->ref = ref;
-    if (first_good != second_good) {
-      repairs_.push_back({ref.at[first_good ? 1 : 0], std::make_shared<Page>(nodes.back()->image)});
+    if (const Page* page = known_ == nullptr ? nullptr : known_->find(ref)) {
+      nodes.back()->image = *page;
+    } else {
+      unknown.push_back(ref);
+      to_read.push_back(nodes.back().get());
     }
   }
+  read_unknown(unknown, to_read);
   return nodes;
+}
+
+// All that verifies is kept before what does not is reported: the next look is the shorter for it.
+void PageReader::read_unknown(const std::vector<PageRef>& refs,
+                              const std::vector<Manifest::Node*>& nodes) {
+  const std::vector<Page> first = read_copy(refs, 0);
+  const std::vector<Page> second = read_copy(refs, 1);
+  const PageRef* bad = nullptr;
+  for (std::size_t i = 0; i < refs.size(); ++i) {
+    const bool first_good = verifies(first[i], refs[i]);
+    const bool second_good = verifies(second[i], refs[i]);
+    if (!first_good && !second_good) {
+      if (bad == nullptr) bad = &refs[i];
+      continue;
+    }
+    nodes[i]->image = first_good ? first[i] : second[i];
+    if (known_ != nullptr) known_->keep(refs[i], nodes[i]->image);
+    if (first_good != second_good) {
+      repairs_.push_back({refs[i].at[first_good ? 1 : 0], std::make_shared<Page>(nodes[i]->image)});
+    }
+  }
+  if (bad == nullptr) return;
+  throw Error(Errc::corrupt,
+              fmt::format("both copies of a manifest page, at {} and {}, fail their checksum{}",
+                          bad->at[0], bad->at[1], unread_.reason()),
+              "", unread_.os_error);
+}
+
+const Page* KnownPages::find(const PageRef& ref) {
+  const std::pair key(ref.at[0], ref.checksum);
+  if (auto node = earlier_.extract(key)) return &now_.insert(std::move(node)).position->second;
+  const auto there = now_.find(key);
+  return there == now_.end() ? nullptr : &there->second;
+}
+
+void KnownPages::keep(const PageRef& ref, const Page& page) {
+  now_.insert_or_assign({ref.at[0], ref.checksum}, page);
 }
 
 }  // namespace tensorshelf

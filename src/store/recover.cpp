@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -45,10 +48,22 @@ struct Choice {
       "one heals it.");
 }
 
+struct Opening {
+  Medium& medium;
+  const format::Seeds& seeds;
+  Verify verify;
+  const Progress& progress;
+  KnownPages* known = nullptr;  // of a reader, whose writer may go on meanwhile
+};
+
+bool words_moved(const Opening& opening, const RootScan& scan) {
+  return scan_roots(opening.medium, opening.seeds).words != scan.words;
+}
+
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
 // also every chunk that it names.
-Choice choose_root(Medium& medium, const format::Seeds& seeds, const RootScan& scan, Verify verify,
-                   const Progress& progress) {
+Choice choose_root(const Opening& opening, const RootScan& scan) {
+  const auto& [medium, seeds, verify, progress, known] = opening;
   const auto candidates = scan.candidates();
   Choice choice;
   for (auto candidate = candidates.begin(); candidate != candidates.end(); ++candidate) {
@@ -62,9 +77,10 @@ Choice choose_root(Medium& medium, const format::Seeds& seeds, const RootScan& s
     }
     choice.degraded = !choice.lost.empty() || scan.damage_beyond(version);
     try {
-      choice.loaded = load_root(medium, seeds, choice.root);
+      choice.loaded = load_root(medium, seeds, choice.root, known);
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
+      if (known != nullptr && words_moved(opening, scan)) throw;  // no use in an older one
       choice.lost += fmt::format("version {}: {}; ", version, error.what());
       continue;
     }
@@ -114,6 +130,23 @@ void note_unread(Recovery& report, const Unread& unread) {
 
 constexpr int kMostLooks = 100;
 
+// A writer that is faster than one look often pauses: between looks ever longer, up to a limit.
+void back_off(int looks) {
+  if (looks < 2) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1 << std::min(looks - 2, 5)));
+}
+
+[[noreturn]] void throw_always_overtaken(const RootScan& scan) {
+  const auto candidates = scan.candidates();
+  throw Error(
+      Errc::stale,
+      fmt::format("its writer flipped a version during each of {} looks{}", kMostLooks,
+                  candidates.empty() ? std::string()
+                                     : fmt::format(", the last one version {}",
+                                                   format::word_version(candidates.front().word))),
+      "Open it again, or let the writer pause between two calls of persist() meanwhile.");
+}
+
 // Whether a root was flipped since the scan, which is then made anew. Where none was, the scan
 // stays: no word changed from before its end until now, so it saw one moment. Of the later one
 // nobody knows, for roots may have been flipped while it was made.
@@ -124,6 +157,26 @@ bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan) {
   return moved;
 }
 
+// A reader takes no lock: roots and pages change under it when a writer commits. What looks like
+// damage is believed only where no root changed meanwhile; a writer that is always faster makes the
+// reader stale, never the shelf corrupt.
+Choice look(const Opening& opening, RootScan& scan) {
+  if (opening.known == nullptr) return choose_root(opening, scan);
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    opening.known->begin_look();
+    try {
+      Choice choice = choose_root(opening, scan);
+      if (!choice.degraded || !scan_again(opening.medium, opening.seeds, scan)) return choice;
+    } catch (const Error& error) {
+      const bool passing = error.code() == Errc::corrupt || error.code() == Errc::truncated;
+      if (!passing || !scan_again(opening.medium, opening.seeds, scan)) throw;
+    }
+    back_off(looks);
+    if (looks >= 2) scan = scan_roots(opening.medium, opening.seeds);
+  }
+  throw_always_overtaken(scan);
+}
+
 }  // namespace
 
 Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& progress) {
@@ -131,21 +184,9 @@ Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& 
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
   RootScan scan = scan_roots(medium, seeds);
-  Choice choice;
-  // A reader takes no lock: roots and pages change under it when a writer commits. What looks like
-  // damage is believed only where no root changed meanwhile.
-  const bool looks_again = !writable && !planted(Bug::reader_looks_once);
-  for (int attempts = kMostLooks;; --attempts) {
-    try {
-      choice = choose_root(medium, seeds, scan, verify, progress);
-      if (!looks_again || !choice.degraded) break;
-      if (attempts == 0 || !scan_again(medium, seeds, scan)) break;
-    } catch (const Error& error) {
-      const bool passing = error.code() == Errc::corrupt || error.code() == Errc::truncated;
-      if (!looks_again || !passing || attempts == 0) throw;
-      if (!scan_again(medium, seeds, scan)) throw;
-    }
-  }
+  const bool reader = !writable && !planted(Bug::reader_looks_once);
+  KnownPages known;
+  Choice choice = look({medium, seeds, verify, progress, reader ? &known : nullptr}, scan);
   recovered.shelf_id = head.superblock.shelf_id;
   recovered.writes_allowed = head.writes_allowed;
   recovered.root = choice.root;
@@ -195,12 +236,19 @@ void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds
               "closed too, and open it again: it has what the other one persisted.");
 }
 
+// What any of the scans saw valid was flipped, also where the words never stood still.
 std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds) {
   RootScan scan = scan_roots(medium, seeds);
-  for (int attempts = kMostLooks; attempts > 0 && scan_again(medium, seeds, scan); --attempts) {
+  std::uint64_t newest = 0;
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    const bool moved = scan_again(medium, seeds, scan);
+    const auto candidates = scan.candidates();
+    if (!candidates.empty()) {
+      newest = std::max(newest, format::word_version(candidates.front().word));
+    }
+    if (!moved) break;
   }
-  const auto candidates = scan.candidates();
-  return candidates.empty() ? 0 : format::word_version(candidates.front().word);
+  return newest;
 }
 
 }  // namespace tensorshelf
