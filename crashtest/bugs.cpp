@@ -53,6 +53,14 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"unreadable_not_bad", "-", Bug::unreadable_not_bad, {}, "unreadable-page"},
       {"incarnation_not_reread", "I10", Bug::incarnation_not_reread, {}, "rival"},
       {"later_scan_kept", "-", Bug::later_scan_kept, {}, "overtaken"},
+      {"chunk_set_edge", "-", Bug::chunk_set_edge, {}, "chunk-sets"},
+      {"forward_run_edge", "-", Bug::forward_run_edge, {}, "chunk-sets"},
+      {"second_directory_lost", "-", Bug::second_directory_lost, {}, "directories"},
+      {"leased_stage_written", "I3", Bug::leased_stage_written},
+      {"page_not_repaired", "-", Bug::page_not_repaired, {}, "repair"},
+      {"format_without_barrier", "I1", Bug::format_without_barrier, {}, "format"},
+      {"format_over_superblock", "-", Bug::format_over_superblock, {}, "format"},
+      {"commits_overlap", "I3", Bug::commits_overlap, {}, "interleaved"},
   };
   return table;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <stdexcept>
@@ -72,6 +73,7 @@ Runner::Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uin
 }
 
 void Runner::open() {
+  leases_.clear();
   if (shelf_) {
     shelf_.reset();
     recording_.log.die();
@@ -97,7 +99,21 @@ void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t
                     bool in_thread) {
   std::vector<std::byte>& tensor = working_.tensors.at(name);
   const std::span<std::byte> range = std::span(tensor).subspan(offset, size);
+  const std::vector<std::byte> before(range.begin(), range.end());
   stamp(range, name, ++serial_, offset);
+  try {
+    write(name, range, offset, in_thread);
+  } catch (const Error& error) {
+    const bool pinned = std::any_of(leases_.begin(), leases_.end(), [&](const Leased& leased) {
+      return leased.name == name && leased.lease.in_place();
+    });
+    if (error.code() != Errc::leased || !pinned) throw;
+    std::copy(before.begin(), before.end(), range.begin());
+  }
+}
+
+void Runner::write(const std::string& name, std::span<const std::byte> range, std::uint64_t offset,
+                   bool in_thread) {
   TensorRef target = shelf_->find(name).value();
   if (!in_thread) return target.write(range, offset);
   std::exception_ptr failure;
@@ -109,6 +125,33 @@ void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t
     }
   }).join();
   if (failure) std::rethrow_exception(failure);
+}
+
+void Runner::lease(const std::string& name, bool committed) {
+  const Model& model = committed ? recording_.history.back() : working_;
+  const TensorRef tensor = shelf_->find(name).value();
+  leases_.push_back(
+      {name, committed ? tensor.lease_committed() : tensor.lease(), model.tensors.at(name)});
+}
+
+void Runner::check_leases() const {
+  for (const Leased& leased : leases_) {
+    const auto bytes = leased.lease.bytes();
+    if (!std::equal(bytes.begin(), bytes.end(), leased.bytes.begin(), leased.bytes.end())) {
+      throw std::runtime_error(
+          fmt::format("what a lease of {} shows has changed (I3)", leased.name));
+    }
+  }
+}
+
+void Runner::refuse(const std::string& name, std::int64_t size) {
+  try {
+    shelf_->create(name, DType::uint8, std::array{size});
+  } catch (const Error& error) {
+    if (error.code() != Errc::full) throw;
+    return;
+  }
+  throw std::runtime_error(fmt::format("{} found room beyond the medium", name));
 }
 
 void Runner::persist(bool with_step, bool async) {
@@ -176,11 +219,31 @@ void Runner::apply(const Op& op) {
         assign(name, 0, op.second, false);
       }
       return;
+    case Verb::named:
+      for (std::uint64_t i = 0; i < op.first; ++i) {
+        create(long_name(i, op.second), 8);
+        assign(long_name(i, op.second), 0, 8, false);
+      }
+      return;
+    case Verb::all:
+      for (const auto& [name, bytes] : working_.tensors) assign(name, 0, bytes.size(), false);
+      return;
+    case Verb::refuse:
+      return refuse(op.name, static_cast<std::int64_t>(op.first));
+    case Verb::lease:
+      return lease(op.name, false);
+    case Verb::hold:
+      return lease(op.name, true);
+    case Verb::drop:
+      return leases_.clear();
   }
 }
 
 void Runner::run(const std::vector<Op>& ops) {
-  for (const Op& op : ops) apply(op);
+  for (const Op& op : ops) {
+    apply(op);
+    check_leases();
+  }
   check("at the end");
 }
 
@@ -193,6 +256,7 @@ bool Runner::run_failing(const std::vector<Op>& ops) {
   for (const Op& op : ops) {
     try {
       apply(op);
+      check_leases();
     } catch (const Error& error) {
       if (!medium_failed()) throw;
       if (error.code() != Errc::io && error.code() != Errc::failed) {
@@ -237,6 +301,7 @@ void Runner::check_failed_shelf() {
 }
 
 Recording Runner::finish() {
+  leases_.clear();
   if (shelf_) shelf_->close();
   shelf_.reset();
   return std::move(recording_);

@@ -67,7 +67,18 @@ class Runner {
   void open();
   void check(const char* when) const;
   void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
+  void write(const std::string& name, std::span<const std::byte> range, std::uint64_t offset,
+             bool in_thread);
+  void refuse(const std::string& name, std::int64_t size);
+  void lease(const std::string& name, bool committed);
+  void check_leases() const;
   void persist(bool with_step, bool async);
+
+  struct Leased {
+    std::string name;
+    Lease lease;
+    std::vector<std::byte> bytes;  // that it must show, whatever is written
+  };
 
   Disk& disk_;
   Behaviour behaviour_;
@@ -77,6 +88,7 @@ class Runner {
   std::uint64_t serial_;   // of the last assignment
   std::uint64_t incarnation_ = 0;
   std::optional<Shelf> shelf_;
+  std::vector<Leased> leases_;
 };
 
 }  // namespace tensorshelf::crash

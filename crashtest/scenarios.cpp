@@ -17,6 +17,8 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "interleaved.hpp"
+#include "large.hpp"
 #include "model.hpp"
 #include "recording_medium.hpp"
 #include "recovery_plays.hpp"
@@ -332,6 +334,19 @@ const std::vector<Scenario>& scenarios() {
       {"rival", "I10", older_writer_is_refused},
       {"overtaken", "-", overtaken_reader_is_stale},
   };
+  static const std::vector<Scenario> table = [] {
+    std::vector<Scenario> all = {
+        {"lease-write", "I3", leased_slot_is_not_written},
+        {"lease-erase", "I3", leased_slot_is_not_reused},
+        {"late-writer", "I9", snapshot_is_of_one_moment},
+        {"interleaved", "I9", interleaved_writers},
+        {"second-writer", "I10", one_writer_at_a_time},
+        {"forked-child", "I10", child_leaves_the_lock},
+        {"growth", "-", growth_waits_for_writers},
+    };
+    all.insert(all.end(), large_scenarios().begin(), large_scenarios().end());
+    return all;
+  }();
   return table;
 }
 

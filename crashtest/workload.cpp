@@ -26,7 +26,10 @@ constexpr std::array kGrammar = {
     Grammar{"erase", Verb::erase, true, 0},      Grammar{"replace", Verb::replace, true, 1},
     Grammar{"persist", Verb::persist, false, 0}, Grammar{"quiet", Verb::quiet, false, 0},
     Grammar{"async", Verb::async, false, 0},     Grammar{"reopen", Verb::reopen, false, 0},
-    Grammar{"many", Verb::many, false, 2},
+    Grammar{"many", Verb::many, false, 2},       Grammar{"named", Verb::named, false, 2},
+    Grammar{"all", Verb::all, false, 0},         Grammar{"refuse", Verb::refuse, true, 1},
+    Grammar{"lease", Verb::lease, true, 0},      Grammar{"hold", Verb::hold, true, 0},
+    Grammar{"drop", Verb::drop, false, 0},
 };
 
 Op parse_op(const std::string& text) {
@@ -48,6 +51,10 @@ Op parse_op(const std::string& text) {
 }
 
 }  // namespace
+
+std::string long_name(std::uint64_t number, std::uint64_t length) {
+  return fmt::format("{:n<{}}", fmt::format("{}-", number), length);
+}
 
 std::vector<Op> parse(std::string_view program) {
   std::vector<Op> ops;
@@ -107,6 +114,24 @@ const std::vector<Workload>& workloads() {
        "create a 1048640; assign a; persist; part a 1048600 8; persist; part a 0 8;"
        "persist; part a 1048576 8; persist",
        16},
+      {"several",  // the first version of some chunks is zeros, of others merged into zeros
+       "create a 2097160; part a 8 8; part a 1048580 8; persist; part a 2097155 3; persist;"
+       "reopen; part a 0 4; persist",
+       32},
+      {"large-reuse",  // above kSmallSlotBytes, where slots are not laid side by side
+       "create a 262148; part a 262140 8; persist; erase a; create b 262148; part b 0 8; persist;"
+       "erase b; create c 266240; part c 266232 8; persist; part c 0 8; persist",
+       8},
+      {"full",
+       "create a 64; assign a; persist; assign a; refuse b 9000000; persist; erase a;"
+       "create c 64; refuse d 9000000; assign c; persist; reopen; assign c; persist"},
+      {"leases",
+       "create a 64; assign a; persist; lease a; assign a; persist; assign a; hold a; assign a;"
+       "drop; assign a; lease a; assign a; persist; assign a; persist; assign a; drop; persist"},
+      {"lease-reuse",
+       "create a 64; create b 64; assign a; assign b; persist; assign a; lease a; hold a; hold b;"
+       "erase a; erase b; persist; create c 64; assign c; create d 64; assign d; persist; assign c;"
+       "persist; drop; create e 64; assign e; persist; assign e; persist"},
   };
   return table;
 }

@@ -6,7 +6,12 @@
 //   persist              commit with a step          quiet            commit, the step stays
 //   async                persist_async, then wait    reopen           close and recover
 //   many N BYTES         create and assign N tensors m0, m1, ...
+//   named N LENGTH       create and assign N tensors of 8 bytes with names of so many bytes
+//   all                  assign every tensor          refuse NAME BYTES   create, beyond the medium
+//   lease NAME           pin its value, staged or not hold NAME        pin its committed value
+//   drop                 let go of all that was pinned
 //
+// An assignment that needs a pinned slot is refused, and the program goes on without it.
 // Operations are separated by ";". What was staged and not persisted is dropped by reopen.
 #pragma once
 
@@ -28,8 +33,16 @@ enum class Verb {
   quiet,
   async,
   reopen,
-  many
+  many,
+  named,
+  all,
+  refuse,
+  lease,
+  hold,
+  drop
 };
+
+std::string long_name(std::uint64_t number, std::uint64_t length);  // of a tensor made by `named`
 
 struct Op {
   Verb verb = Verb::persist;

@@ -61,6 +61,14 @@ enum class Bug {
   word_not_flushed,     // I2
   word_flushed_beside,  // I2: the flush is one line off
   word_in_halves,       // I4
+  chunk_set_edge,           // beyond 64 chunks, the last word of "all of them" is left empty
+  forward_run_edge,         // the chunk after a full run is not copied forward
+  second_directory_lost,    // a change below the second directory is linked, and the page kept back
+  leased_stage_written,     // I3: a write goes on in the slot whose staged value a lease shows
+  page_not_repaired,        // a page with one bad copy stays so, until the other goes
+  format_without_barrier,   // I1: the superblock of a new shelf may land before its root
+  format_over_superblock,   // an old superblock stands while its roots are overwritten
+  commits_overlap,          // I3: a commit does not wait for one that is under way
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/planted.hpp"
+
 namespace tensorshelf {
 
 class ChunkSet {
@@ -22,6 +24,7 @@ class ChunkSet {
     set_all(~0ULL);
     const std::uint64_t rest = count_ % 64;
     if (rest != 0) word(count_ - 1) = (1ULL << rest) - 1;
+    if (planted(Bug::chunk_set_edge) && count_ > 64) word(count_ - 1) = 0;
     if (count_ == 0) few_ = 0;
   }
   bool empty() const {

@@ -9,6 +9,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/check.hpp"
+#include "base/planted.hpp"
 #include "store/room.hpp"
 
 namespace tensorshelf {
@@ -164,7 +165,9 @@ std::uint64_t Manifest::cell(std::uint64_t cell) const {
 void Manifest::link_leaf(std::uint32_t leaf) {
   Node& directory = *directories_[leaf / kDirectoryRefs];
   format::set_directory_ref(directory.image, leaf % kDirectoryRefs, leaves_[leaf]->ref);
-  directory.changed = true;
+  const bool kept_back = planted(Bug::second_directory_lost) && leaf >= kDirectoryRefs &&
+                         directory.ref != format::PageRef{};
+  directory.changed = !kept_back;
 }
 
 std::vector<std::uint32_t> Manifest::take_changed_leaves() {

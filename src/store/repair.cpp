@@ -64,7 +64,9 @@ void write_superblock(Medium& medium, const ShelfHead& head, unsigned copy) {
 std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   const Root& root = standing.root;
   for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
-  for (const PageRepair& page : standing.loaded.repairs) write_page(medium, page.at, *page.page);
+  for (const PageRepair& page : standing.loaded.repairs) {
+    if (!planted(Bug::page_not_repaired)) write_page(medium, page.at, *page.page);
+  }
   std::uint64_t repaired = standing.head.bad_copies.size() + standing.loaded.repairs.size();
   const auto home = static_cast<unsigned>(format::word_version(root.word) % kSlots);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
@@ -164,7 +166,7 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
 void format_shelf(Medium& medium) {
   const std::uint64_t capacity = medium.reserve(format::kHeapAt) / kPageBytes * kPageBytes;
   const Page blank{};
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
+  for (unsigned copy = 0; copy < kCopies && !planted(Bug::format_over_superblock); ++copy) {
     write_page(medium, format::superblock_at(copy), blank);
   }
   medium.barrier();  // whatever was there is no shelf any more
@@ -190,7 +192,8 @@ void format_shelf(Medium& medium) {
     format::seal_root(root, seeds, copy);
     write_page(medium, format::root_at(0, copy), format::as_page(root));
   }
-  medium.barrier();  // I1, for version 0: the superblocks are what makes it true
+  // I1, for version 0: the superblocks are what makes it true.
+  if (!planted(Bug::format_without_barrier)) medium.barrier();
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     write_page(medium, format::superblock_at(copy),
                format::encode_superblock(format::new_superblock(id), copy));

@@ -78,7 +78,8 @@ void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
   check_there(*tensor);
   const unsigned slot = tensor->working();
   if (const int leases = tensor->pins[slot].load();
-      leases > 0 && !planted(Bug::leased_slot_written)) {
+      leases > 0 && !planted(Bug::leased_slot_written) &&
+      !(planted(Bug::leased_stage_written) && tensor->dirty)) {
     throw Error(Errc::leased,
                 fmt::format("'{}' has {} live view{} of the slot that this write needs",
                             tensor->layout.name, leases, leases == 1 ? "" : "s"),
@@ -196,7 +197,8 @@ void Store::complete(StoredTensor& tensor) {
     if (most > 1 && !run) run.reset(new std::byte[most * kChunkBytes]);
     const auto scratch = run ? std::span(run.get(), most * kChunkBytes) : chunk_scratch();
     copy_forward(tensor, chunk, end - chunk, scratch);
-    chunk = end - 1;
+    const bool full = most > 1 && end - chunk == most;
+    chunk = full && planted(Bug::forward_run_edge) ? end : end - 1;
   }
 }
 
