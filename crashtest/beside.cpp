@@ -4,6 +4,8 @@
 
 #include <stdexcept>
 
+#include "survey.hpp"
+
 namespace tensorshelf::crash {
 namespace {
 
@@ -25,10 +27,12 @@ class Playback {
   }
   void set_pace(std::uint64_t events) { pace_ = events; }
   std::size_t last() const { return next_ - 1; }
+  std::uint64_t words() const { return words_; }  // stored so far: flips, and openings
 
  private:
   void play_one() {
     const Event& event = log_.events[next_++];
+    words_ += event.kind == EventKind::word;
     if (event.kind == EventKind::reserve) disk_.grow(event.at);
     if (event.kind == EventKind::write || event.kind == EventKind::word) {
       disk_.write(event.at, log_.content(event));
@@ -40,13 +44,14 @@ class Playback {
   Rng& rng_;
   std::size_t next_ = 0;
   std::uint64_t pace_ = 0;
+  std::uint64_t words_ = 0;
 };
 
 // A reader's medium, on which time passes.
 class PassingMedium final : public Medium {
  public:
-  PassingMedium(RecordingMedium& medium, Playback& playback)
-      : medium_(medium), playback_(playback) {}
+  PassingMedium(RecordingMedium& medium, Playback& playback, std::uint64_t& reads)
+      : medium_(medium), playback_(playback), reads_(reads) {}
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     return medium_.write(at, bytes, seed);
@@ -56,6 +61,7 @@ class PassingMedium final : public Medium {
   void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     playback_.go_on();
+    ++reads_;
     medium_.read(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
@@ -68,6 +74,7 @@ class PassingMedium final : public Medium {
  private:
   RecordingMedium& medium_;
   Playback& playback_;
+  std::uint64_t& reads_;
 };
 
 class ReaderWalk {
@@ -102,10 +109,17 @@ class ReaderWalk {
     Log log;
     RecordingMedium medium(disk_, log, scene_.behaviour);
     const std::size_t begin = playback.last();
-    playback.set_pace(1 + rng_.below(4));
+    playback.set_pace(rng_.below(5));  // 0: it rests
+    const std::uint64_t words = playback.words();
+    std::uint64_t reads = 0;
     const Shelf shelf = Shelf::open(
-        std::make_unique<PassingMedium>(medium, playback),
+        std::make_unique<PassingMedium>(medium, playback, reads),
         {.mode = Mode::read, .verify = rng_.one_in(3) ? Verify::never : Verify::on_load});
+    const std::uint64_t looks = 2 + playback.words() - words;
+    const std::uint64_t most = 16 + survey(disk_.bytes()).places.size();  // for one look
+    if (reads > looks * most) {
+      return fmt::format("{} reads to open it, beside {} words stored", reads, looks - 2);
+    }
     const ShelfInfo info = shelf.info();
     if (info.recovery.degraded) return "degraded, with no damage done";
     const Model* const model = find(info.version, begin, playback.last());
@@ -117,6 +131,7 @@ class ReaderWalk {
       for (int round = 0; round < 2 && text.empty(); ++round) text = difference(*model, shelf);
     } catch (const Error& error) {
       if (error.code() != Errc::stale) throw;
+      if (playback.words() == words) return "stale, and no root was flipped since it began";
     }
     if (text.empty() && !log.events.empty()) return "it wrote";
     return text;
