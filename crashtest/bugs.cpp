@@ -47,8 +47,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"overtaken_not_noticed", "-", Bug::overtaken_not_noticed},
       {"reader_trusts_slot", "-", Bug::reader_trusts_slot},
       {"reader_looks_once", "-", Bug::reader_looks_once},
-      {"words_not_restored", "I12", Bug::words_not_restored, {}, "failed-flush"},
-      {"incarnation_unrestored", "I12", Bug::incarnation_unrestored, {}, "failed-open"},
+      {"words_not_restored", "I12", Bug::words_not_restored},
+      {"incarnation_unrestored", "I12", Bug::incarnation_unrestored},
       {"superblock_unrestored", "I12", Bug::superblock_unrestored, {}, "failed-format"},
       {"unreadable_not_bad", "-", Bug::unreadable_not_bad, {}, "unreadable-page"},
       {"incarnation_not_reread", "I10", Bug::incarnation_not_reread, {}, "rival"},
@@ -61,6 +61,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"format_without_barrier", "I1", Bug::format_without_barrier, {}, "format"},
       {"format_over_superblock", "-", Bug::format_over_superblock, {}, "format"},
       {"commits_overlap", "I3", Bug::commits_overlap, {}, "interleaved"},
+      {"reader_always_stale", "-", Bug::reader_always_stale},
   };
   return table;
 }

@@ -69,6 +69,7 @@ enum class Bug {
   format_without_barrier,   // I1: the superblock of a new shelf may land before its root
   format_over_superblock,   // an old superblock stands while its roots are overwritten
   commits_overlap,          // I3: a commit does not wait for one that is under way
+  reader_always_stale,      // a reader beside a writer that rests hears that it was overtaken
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS
