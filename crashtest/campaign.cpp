@@ -21,12 +21,23 @@ std::uint64_t hash_text(std::string_view text) {
 
 }  // namespace
 
-Settings settings_for(const Workload& workload, const MediumMode& mode, Effort effort,
-                      std::uint64_t seed) {
+std::vector<Cell> cells_that_failed() {
+  std::vector<Cell> cells;
+  for (const std::uint64_t seed : kSeedsThatFailed) {
+    for (const Workload& workload : select_workloads("random", Effort::quick, seed)) {
+      for (const MediumMode& mode : kMediumModes) cells.push_back({workload, mode, seed});
+    }
+  }
+  return cells;
+}
+
+Settings settings_for(const Cell& cell, Effort effort) {
+  const auto& [workload, mode, seed] = cell;
   Settings settings;
   settings.personality = mode.personality;
   settings.trash = mode.trash;
   settings.seed = mix(seed ^ hash_text(workload.program) ^ mix(hash_text(mode.name)));
+  if (workload.name == "random") settings.readers *= 10;
   if (effort == Effort::full) {
     settings.cap = 256;
     settings.deep_cap = 16;
@@ -82,6 +93,16 @@ std::string counts_heading() {
   return fmt::format("{:<14} {:<6} {:>7} {:>11} {:>9} {:>9} {:>11} {:>9} {:>8} {:>8}\n", "workload",
                      "medium", "crashes", "exhaustive", "images", "distinct", "recoveries", "per s",
                      "failures", "readers");
+}
+
+std::string counts_line(const Counts& counts, double core_seconds) {
+  return fmt::format(
+      "{} recoveries, {} per second of a core; {} crash points, {} images, {} failed calls, {} "
+      "processes that died, {} readers\n",
+      counts.recoveries,
+      static_cast<std::uint64_t>(static_cast<double>(counts.recoveries) /
+                                 std::max(core_seconds, 1e-3)),
+      counts.crash_points, counts.images, counts.failures, counts.deaths, counts.readers);
 }
 
 std::string counts_row(std::string_view name, std::string_view mode, const Result& result) {

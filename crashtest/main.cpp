@@ -1,6 +1,7 @@
 // tensorshelf-crashtest: proves the store against every crash that the media allow, or shows the
 // one that it does not survive. With --bug and --bugs it hands over to its twin, which is built
 // with the planted bugs in it.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -37,6 +38,16 @@ void say(const std::string& text) {
 
 using Clock = std::chrono::steady_clock;
 
+// That all processes so far ran.
+double core_seconds() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_CHILDREN, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 struct Round {
   const Options& options;
   std::uint64_t seed;
@@ -46,30 +57,31 @@ struct Round {
 
 // Explores every chosen workload under every mode once; false where there was a violation.
 bool run_round(const Round& round, Result& total) {
-  std::vector<std::pair<Workload, MediumMode>> cells;
+  std::vector<Cell> cells;
   for (const Workload& workload :
        select_workloads(round.options.workload, round.effort, round.seed)) {
-    for (const MediumMode& mode : kMediumModes) cells.emplace_back(workload, mode);
+    for (const MediumMode& mode : kMediumModes) cells.push_back({workload, mode, round.seed});
+  }
+  if (round.effort == Effort::quick && round.options.workload.empty()) {
+    for (const Cell& cell : cells_that_failed()) cells.push_back(cell);
   }
   std::vector<Task> tasks;
-  for (const auto& cell : cells) {
+  for (const Cell& cell : cells) {
     tasks.push_back([&cell, &round] {
-      const auto& [workload, mode] = cell;
       if (Clock::now() >= round.end) return Result{};
-      return explore_workload(workload, mode,
-                              settings_for(workload, mode, round.effort, round.seed));
+      return explore_workload(cell.workload, cell.mode, settings_for(cell, round.effort));
     });
   }
   bool good = true;
   run_in_children(tasks, round.options.jobs, [&](std::size_t index, const Result& result) {
-    const auto& [workload, mode] = cells[index];
+    const auto& [workload, mode, seed] = cells[index];
     if (result.counts.images == 0 && result.violation.empty()) return;  // the time was up
     say(counts_row(workload.name, mode.name, result));
     total.counts += result.counts;
     if (result.violation.empty()) return;
     good = false;
     say(fmt::format("VIOLATION {}\n  again with: --workload {} --seed {}{}\n", result.violation,
-                    workload.name, round.seed, round.effort == Effort::full ? " --full" : ""));
+                    workload.name, seed, round.effort == Effort::full ? " --full" : ""));
   });
   return good;
 }
@@ -102,7 +114,8 @@ int run(const Options& options) {
   } while (good && options.full && Clock::now() < end);
   total.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   say(counts_row("all", "", total));
-  say(fmt::format("{} violations in {:.1f} s\n", good ? "no" : "THERE ARE", total.seconds));
+  say(fmt::format("{} violations in {:.1f} s. seed {}: {}", good ? "no" : "THERE ARE",
+                  total.seconds, options.seed, counts_line(total.counts, core_seconds())));
   return good ? 0 : 1;
 }
 

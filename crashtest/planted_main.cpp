@@ -54,7 +54,7 @@ Result hunt(const PlantedBug& bug, const Options& options) {
     for (const Workload& workload :
          select_workloads(options.workload, Effort::quick, options.seed)) {
       for (const MediumMode& mode : kMediumModes) {
-        Settings settings = settings_for(workload, mode, Effort::quick, options.seed + round);
+        Settings settings = settings_for({workload, mode, options.seed + round}, Effort::quick);
         settings.bugs = bug.in_medium;
         const Result result = explore_workload(workload, mode, settings);
         sum.counts += result.counts;
@@ -110,7 +110,7 @@ int hunt_all(const Options& options) {
       for (const MediumMode& mode : kMediumModes) {
         const Workload workload = select_workloads(name, Effort::quick, 0).front();
         const Result result = explore_workload(
-            workload, mode, settings_for(workload, mode, Effort::quick, options.seed));
+            workload, mode, settings_for({workload, mode, options.seed}, Effort::quick));
         sum.counts += result.counts;
         if (sum.violation.empty()) sum.violation = result.violation;
       }
