@@ -1,11 +1,14 @@
 """Reading: indexing, arrays, leases, protocols, arithmetic."""
 
 import io
+import itertools
 import mmap
 import pickle
 
 import numpy as np
 import pytest
+from conftest import OpenShelf
+from support import Place
 
 import tensorshelf as ts
 
@@ -209,3 +212,51 @@ def test_large_copies_begin_where_pages_do(shelf: ts.Shelf) -> None:
     assert torch.equal(tensor, torch.from_numpy(value))
     tensor += 1
     assert (shelf.x.numpy() == value).all()
+
+
+def test_long_reads_over_chunks_of_either_slot(place: Place, reopen: OpenShelf) -> None:
+    """Neighbouring chunks are read at once; what was assigned in part lies in two slots."""
+    chunk = 1 << 20
+    value = np.random.default_rng(3).integers(0, 256, 37 * chunk + 12_345, np.uint8)
+    shelf = reopen()
+    shelf.x = value
+    shelf.persist()
+    for first, count in [(0, 1), (3, 2), (20, 16), (37, 1)]:
+        value[first * chunk : (first + count) * chunk] += 1
+        shelf.x[first * chunk : (first + count) * chunk] = value[
+            first * chunk : (first + count) * chunk
+        ]
+    ends = [
+        0,
+        1,
+        chunk - 1,
+        chunk,
+        5 * chunk + 7,
+        18 * chunk,
+        36 * chunk,
+        37 * chunk + 1,
+        len(value),
+    ]
+    for begin, end in itertools.combinations(ends, 2):
+        np.testing.assert_array_equal(shelf.x[begin:end], value[begin:end])
+    shelf.persist()
+    shelf = reopen(mode="r")
+    np.testing.assert_array_equal(shelf.x.numpy(copy=True), value)
+
+
+def test_damage_within_a_long_read_is_found_and_named(place: Place, reopen: OpenShelf) -> None:
+    value = np.random.default_rng(4).integers(0, 256, 20 << 20, np.uint8)
+    shelf = reopen()
+    shelf.x = value
+    shelf.persist()
+    shelf.close()
+    at = place[0].read_bytes().index(value[13 << 20 : (13 << 20) + 4096].tobytes())
+    with place[0].open("r+b") as file:
+        file.seek(at + 99)
+        file.write(bytes([value[(13 << 20) + 99] ^ 1]))
+    shelf = reopen(mode="r+")
+    for read in (lambda: shelf.x.numpy(copy=True), lambda: shelf.x[5 << 20 :]):
+        with pytest.raises(ts.CorruptError, match="chunk 13 fails"):
+            read()
+    np.testing.assert_array_equal(shelf.x[: 13 << 20], value[: 13 << 20])
+    np.testing.assert_array_equal(shelf.x[14 << 20 :], value[14 << 20 :])

@@ -1,10 +1,12 @@
 #include "store/chunk_io.hpp"
 
+#include <cstring>
 #include <memory>
 
 #include <tensorshelf/error.hpp>
 
 #include "base/copy_hash.hpp"
+#include "base/fault_guard.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
@@ -25,11 +27,21 @@ std::span<const std::byte> fetch_chunks(Medium& medium, const StoredTensor& tens
   return bytes;
 }
 
+std::optional<std::uint64_t> hash_mapped(std::span<const std::byte> bytes, std::uint64_t seed) {
+  std::uint64_t hash = 0;
+  if (!touch_mapped(bytes, [&] { hash = hash_bytes(bytes, seed); })) return std::nullopt;
+  return hash;
+}
+
+bool copy_mapped(std::span<std::byte> target, std::span<const std::byte> source) {
+  return touch_mapped(source, [&] { std::memcpy(target.data(), source.data(), source.size()); });
+}
+
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                   unsigned slot, std::uint64_t chunk) {
   try {
     const auto bytes = fetch_chunks(medium, tensor, slot, chunk, 1, chunk_scratch());
-    return hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) ==
+    return hash_mapped(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) ==
            tensor.sums[slot][chunk];
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;

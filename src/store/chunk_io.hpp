@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 
 #include <tensorshelf/medium.hpp>
@@ -20,6 +22,11 @@ bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor
 std::span<const std::byte> fetch_chunks(Medium& medium, const StoredTensor& tensor, unsigned slot,
                                         std::uint64_t chunk, std::uint64_t count,
                                         std::span<std::byte> scratch);
+
+// Of bytes that may be mapped. Nothing, or false, where they are gone: the file was cut short by
+// someone else, or the memory is damaged. Medium::read() then says what it is.
+std::optional<std::uint64_t> hash_mapped(std::span<const std::byte> bytes, std::uint64_t seed);
+bool copy_mapped(std::span<std::byte> target, std::span<const std::byte> source);
 
 // A buffer of one chunk, of the calling thread.
 std::span<std::byte> chunk_scratch();

@@ -1,11 +1,10 @@
-// Bytes into and out of slots. Staging writes only the working slot, which no retained root names
+// Bytes into slots. Staging writes only the working slot, which no retained root names
 // and no reader pins (I3). While a tensor is dirty, each of its chunks is in one of two states:
 // written to the working slot, or `missing`, its next value being still the committed one.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "base/check.hpp"
@@ -25,21 +24,6 @@ std::span<const std::byte> zero_chunk() {
   return {zeros.get(), kChunkBytes};
 }
 
-void check_range(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
-  const std::uint64_t end = tensor.layout.size_bytes;
-  if (offset <= end && size <= end - offset) return;
-  throw Error(Errc::layout,
-              fmt::format("bytes {} to {} of '{}', which has {}", offset, offset + size,
-                          tensor.layout.name, end),
-              "Stay within the tensor, or replace() it with a larger one.");
-}
-
-void check_there(const StoredTensor& tensor) {
-  if (!tensor.erased) return;
-  throw Error(Errc::unknown_name, fmt::format("'{}' was erased or replaced", tensor.layout.name),
-              "Look it up again by its name.");
-}
-
 // Calls visit(chunk, offset in the chunk, size, offset in the range) for each chunk of the range.
 template <typename Visit>
 void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
@@ -54,20 +38,6 @@ void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
 
 }  // namespace
 
-struct Store::Pin {
-  std::shared_ptr<GuardedMedium> medium;
-  std::shared_ptr<StoredTensor> tensor;
-  unsigned slot;
-
-  Pin(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t, unsigned s)
-      : medium(std::move(m)), tensor(std::move(t)), slot(s) {
-    ++tensor->pins[slot];
-  }
-  ~Pin() { --tensor->pins[slot]; }
-  Pin(const Pin&) = delete;
-  Pin& operator=(const Pin&) = delete;
-};
-
 void Store::note_ticket(const Ticket& ticket) {
   std::uint64_t seen = last_ticket_.load(std::memory_order_relaxed);
   while (seen < ticket.sequence && !last_ticket_.compare_exchange_weak(seen, ticket.sequence)) {
@@ -75,7 +45,7 @@ void Store::note_ticket(const Ticket& ticket) {
 }
 
 void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
-  check_there(*tensor);
+  tensor->check_there();
   const unsigned slot = tensor->working();
   if (const int leases = tensor->pins[slot].load();
       leases > 0 && !planted(Bug::leased_slot_written) &&
@@ -113,8 +83,7 @@ void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<con
                         std::uint64_t offset) {
   const auto whole = chunk_scratch().first(tensor.chunk_bytes(chunk));
   if (const auto slot = slot_of(tensor, chunk, false); slot && !planted(Bug::merge_left_out)) {
-    const auto now = fetch_chunk(tensor, *slot, chunk, whole);
-    if (now.data() != whole.data()) std::memcpy(whole.data(), now.data(), now.size());
+    copy_out(tensor, *slot, chunk, whole, 0);
     ++counters_.verified;
     const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
     if (hash_bytes(whole, seed) != tensor.sums[*slot][chunk] && !planted(Bug::merge_not_verified)) {
@@ -130,7 +99,7 @@ void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<con
 void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
                   std::uint64_t offset) {
   check_writable();
-  check_range(*tensor, offset, bytes.size());
+  tensor->check_range(offset, bytes.size());
   WriterScope scope(*gate_);
   check_writable();
   std::lock_guard lock(tensor->mutex);
@@ -200,125 +169,6 @@ void Store::complete(StoredTensor& tensor) {
     const bool full = most > 1 && end - chunk == most;
     chunk = full && planted(Bug::forward_run_edge) ? end : end - 1;
   }
-}
-
-// Where the chunk's value lies; nothing for the zeros of a tensor that was never written.
-std::optional<unsigned> Store::slot_of(const StoredTensor& tensor, std::uint64_t chunk,
-                                       bool committed) const {
-  if (!committed && tensor.dirty && !tensor.missing.contains(chunk)) return tensor.working();
-  return tensor.committed;
-}
-
-void Store::throw_if_overtaken() {
-  const std::uint64_t version = version_;
-  if (writable_ || planted(Bug::overtaken_not_noticed)) return;
-  if (newest_version(*medium_, seeds_) <= version && !planted(Bug::reader_always_stale)) return;
-  throw Error(
-      Errc::stale,
-      fmt::format("version {} of {} was overwritten by its writer meanwhile", version, path_),
-      "Open it again to read the newest version.");
-}
-
-void Store::throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                          const std::string& how, int os_error) {
-  throw_if_overtaken();
-  throw Error(
-      Errc::corrupt,
-      fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
-                  tensor.layout.name, tensor.version, slot == 0 ? 'A' : 'B', chunk, how,
-                  version_.load()),
-      "verify() lists all damage; assigning the whole tensor heals it.", os_error);
-}
-
-std::span<const std::byte> Store::fetch_chunk(const StoredTensor& tensor, unsigned slot,
-                                              std::uint64_t chunk, std::span<std::byte> scratch) {
-  try {
-    if (writable_ || planted(Bug::reader_trusts_slot)) {
-      return fetch_chunks(*medium_, tensor, slot, chunk, 1, scratch);
-    }
-    // A writer elsewhere may reuse the slot: what is checked must be what is returned.
-    const auto copy = scratch.first(tensor.chunk_bytes(chunk));
-    medium_->read(tensor.chunk_at(slot, chunk), copy);
-    return copy;
-  } catch (const Error& error) {
-    if (!is_unreadable(error)) throw;
-    throw_damaged(tensor, slot, chunk, fmt::format("cannot be read ({})", error.what()),
-                  error.os_error());
-  }
-}
-
-std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned slot,
-                                                std::uint64_t chunk, std::span<std::byte> scratch) {
-  const auto bytes = fetch_chunk(tensor, slot, chunk, scratch);
-  const bool ours = writable_ || planted(Bug::reader_trusts_slot);  // no one else writes there
-  if (ours && promises_.mapped && tensor.verified[slot].contains(chunk)) return bytes;
-  if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return bytes;
-  ++counters_.verified;
-  if (hash_bytes(bytes, seeds_.chunk(tensor.layout.tensor_id, chunk)) != tensor.sums[slot][chunk]) {
-    if (verify_ != Verify::never) throw_damaged(tensor, slot, chunk);
-    throw_if_overtaken();
-    return bytes;  // damaged, and asked for all the same
-  }
-  tensor.verified[slot].insert(chunk);
-  return bytes;
-}
-
-void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                        bool committed) {
-  if (planted(Bug::reader_always_stale)) throw_if_overtaken();
-  if (committed && !tensor.committed) {
-    check_there(tensor);  // its slots may be another tensor's by now
-    throw Error(Errc::unknown_name,
-                fmt::format("'{}' has no committed value yet", tensor.layout.name),
-                "persist() first.");
-  }
-  each_chunk(
-      offset, bytes.size(),
-      [&](std::uint64_t chunk, std::uint64_t within, std::uint64_t size, std::uint64_t done) {
-        const auto target = bytes.subspan(done, size);
-        const auto slot = slot_of(tensor, chunk, committed);
-        if (!slot) {
-          std::memset(target.data(), 0, size);
-          return;
-        }
-        const bool whole = size == tensor.chunk_bytes(chunk);
-        const auto source = checked_chunk(tensor, *slot, chunk, whole ? target : chunk_scratch());
-        if (source.data() != target.data())
-          std::memcpy(target.data(), source.data() + within, size);
-      });
-  counters_.read += bytes.size();
-}
-
-void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                 bool committed) {
-  check_range(tensor, offset, bytes.size());
-  const Use use(*this);
-  std::unique_lock names(structure_, std::defer_lock);
-  if (planted(Bug::names_held_by_reads)) names.lock();
-  std::lock_guard lock(tensor.mutex);
-  if (!committed) check_there(tensor);
-  read_locked(tensor, bytes, offset, committed);
-}
-
-Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, bool committed) {
-  const Use use(*this);
-  std::lock_guard lock(tensor->mutex);
-  if (!committed) check_there(*tensor);
-  const std::uint64_t size = tensor->layout.size_bytes;
-  const bool staged = !committed && tensor->dirty;
-  const bool in_one_slot = staged ? tensor->missing.empty() : tensor->committed.has_value();
-  if (promises_.mapped && writable_ && in_one_slot && size > 0) {
-    const unsigned slot = staged ? tensor->working() : 1 - tensor->working();
-    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      checked_chunk(*tensor, slot, chunk, chunk_scratch());
-    }
-    return Lease(medium_->view(tensor->layout.slot(slot)), true,
-                 std::make_shared<Pin>(medium_, tensor, slot));
-  }
-  std::shared_ptr<std::byte[]> copy(new std::byte[size]);
-  const std::span<std::byte> bytes(copy.get(), size);
-  read_locked(*tensor, bytes, 0, committed);
-  return Lease(bytes, false, copy);
 }
 
 }  // namespace tensorshelf

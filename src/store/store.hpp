@@ -93,7 +93,7 @@ class Store : public std::enable_shared_from_this<Store> {
   std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
   void make_room_in_lists();  // so that what follows cannot fail half-way
 
-  // stage.cpp: bytes in and out; the tensor's mutex is held
+  // stage.cpp: bytes in; the tensor's mutex is held
   void begin_write(const std::shared_ptr<StoredTensor>& tensor);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
   void merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
@@ -101,19 +101,33 @@ class Store : public std::enable_shared_from_this<Store> {
   void copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
                     std::span<std::byte> scratch);
   void complete(StoredTensor& tensor);
+  void note_ticket(const Ticket& ticket);
+
+  // read.cpp: bytes out; the tensor's mutex is held
   std::optional<unsigned> slot_of(const StoredTensor& tensor, std::uint64_t chunk,
                                   bool committed) const;
-  std::span<const std::byte> checked_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                                           std::span<std::byte> scratch);
+  bool no_one_else_writes() const;
+  void read_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                std::span<std::byte> target);
   std::span<const std::byte> fetch_chunk(const StoredTensor& tensor, unsigned slot,
                                          std::uint64_t chunk, std::span<std::byte> scratch);
+  void copy_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                std::span<std::byte> target, std::uint64_t within);
+  std::span<const std::byte> checked_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                                           std::span<std::byte> scratch);
+  void check_sum(StoredTensor& tensor, unsigned slot, std::uint64_t chunk, std::uint64_t checksum);
+  std::uint64_t run_length(const StoredTensor& tensor, std::uint64_t first, bool committed,
+                           std::uint64_t size) const;
+  bool read_run(StoredTensor& tensor, unsigned slot, std::uint64_t first, std::uint64_t count,
+                std::span<std::byte> target);
+  std::uint64_t read_next(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                          bool committed);
+  void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                   bool committed);
   void throw_if_overtaken();  // a reader, whose version the writer has begun to overwrite
   [[noreturn]] void throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                                   const std::string& how = "fails its XXH3 checksum",
                                   int os_error = 0);
-  void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                   bool committed);
-  void note_ticket(const Ticket& ticket);
 
   // commit.cpp
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;

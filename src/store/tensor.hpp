@@ -53,6 +53,10 @@ struct StoredTensor {
   // Live leases of each slot. Raised under the mutex, lowered by any thread.
   std::array<std::atomic<int>, format::kSlots> pins = {};
 
+  // Errc::layout, and Errc::unknown_name where it was erased or replaced.
+  void check_range(std::uint64_t offset, std::uint64_t size) const;
+  void check_there() const;
+
   unsigned working() const {
     if (planted(Bug::committed_slot_written)) return committed.value_or(0);
     return committed == 0U ? 1U : 0U;

@@ -1,0 +1,241 @@
+// Bytes out of slots, checked. A read holds its tensor's lock and nothing else, so it is of one
+// moment; what it returns was compared with the checksum that the manifest, or the stage, has.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "store/chunk_io.hpp"
+#include "store/store.hpp"
+#include "store/unreadable.hpp"
+
+namespace tensorshelf {
+namespace {
+
+constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
+
+}  // namespace
+
+struct Store::Pin {
+  std::shared_ptr<GuardedMedium> medium;
+  std::shared_ptr<StoredTensor> tensor;
+  unsigned slot;
+
+  Pin(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t, unsigned s)
+      : medium(std::move(m)), tensor(std::move(t)), slot(s) {
+    ++tensor->pins[slot];
+  }
+  ~Pin() { --tensor->pins[slot]; }
+  Pin(const Pin&) = delete;
+  Pin& operator=(const Pin&) = delete;
+};
+
+// Where the chunk's value lies; nothing for the zeros of a tensor that was never written.
+std::optional<unsigned> Store::slot_of(const StoredTensor& tensor, std::uint64_t chunk,
+                                       bool committed) const {
+  if (!committed && tensor.dirty && !tensor.missing.contains(chunk)) return tensor.working();
+  return tensor.committed;
+}
+
+void Store::throw_if_overtaken() {
+  const std::uint64_t version = version_;
+  if (writable_ || planted(Bug::overtaken_not_noticed)) return;
+  if (newest_version(*medium_, seeds_) <= version && !planted(Bug::reader_always_stale)) return;
+  throw Error(
+      Errc::stale,
+      fmt::format("version {} of {} was overwritten by its writer meanwhile", version, path_),
+      "Open it again to read the newest version.");
+}
+
+void Store::throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                          const std::string& how, int os_error) {
+  throw_if_overtaken();
+  throw Error(
+      Errc::corrupt,
+      fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
+                  tensor.layout.name, tensor.version, slot == 0 ? 'A' : 'B', chunk, how,
+                  version_.load()),
+      "verify() lists all damage; assigning the whole tensor heals it.", os_error);
+}
+
+// Else what was checked must be what is returned: a writer elsewhere may reuse the slot.
+bool Store::no_one_else_writes() const { return writable_ || planted(Bug::reader_trusts_slot); }
+
+// Out of the medium, into `target`, of the size of the chunk.
+void Store::read_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                     std::span<std::byte> target) {
+  try {
+    medium_->read(tensor.chunk_at(slot, chunk), target);
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    throw_damaged(tensor, slot, chunk, fmt::format("cannot be read ({})", error.what()),
+                  error.os_error());
+  }
+}
+
+// A chunk, unchecked: in place where it may be, else in `scratch`.
+std::span<const std::byte> Store::fetch_chunk(const StoredTensor& tensor, unsigned slot,
+                                              std::uint64_t chunk, std::span<std::byte> scratch) {
+  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  if (no_one_else_writes()) {
+    const auto bytes = medium_->view({tensor.chunk_at(slot, chunk), size});
+    if (!bytes.empty()) return bytes;
+  }
+  const auto copy = scratch.first(size);
+  read_out(tensor, slot, chunk, copy);
+  return copy;
+}
+
+// A part of a chunk, unchecked, from byte `within` of it. Mapped bytes that are gone are asked of
+// the medium, which knows why.
+void Store::copy_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                     std::span<std::byte> target, std::uint64_t within) {
+  const auto whole = target.size() == tensor.chunk_bytes(chunk) ? target : chunk_scratch();
+  const auto bytes = fetch_chunk(tensor, slot, chunk, whole);
+  if (bytes.data() == target.data()) return;
+  if (copy_mapped(target, bytes.subspan(within, target.size()))) return;
+  const auto copy = chunk_scratch().first(bytes.size());
+  read_out(tensor, slot, chunk, copy);
+  std::memcpy(target.data(), copy.data() + within, target.size());
+}
+
+std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned slot,
+                                                std::uint64_t chunk, std::span<std::byte> scratch) {
+  auto bytes = fetch_chunk(tensor, slot, chunk, scratch);
+  if (no_one_else_writes() && promises_.mapped && tensor.verified[slot].contains(chunk)) {
+    return bytes;
+  }
+  if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return bytes;
+  const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
+  auto hash = hash_mapped(bytes, seed);
+  if (!hash) {
+    bytes = scratch.first(bytes.size());
+    read_out(tensor, slot, chunk, scratch.first(bytes.size()));
+    hash = hash_bytes(bytes, seed);
+  }
+  check_sum(tensor, slot, chunk, *hash);
+  return bytes;
+}
+
+void Store::check_sum(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                      std::uint64_t checksum) {
+  ++counters_.verified;
+  if (checksum == tensor.sums[slot][chunk]) {
+    tensor.verified[slot].insert(chunk);
+  } else if (verify_ != Verify::never) {
+    throw_damaged(tensor, slot, chunk);
+  } else {
+    throw_if_overtaken();  // else damaged, and asked for all the same
+  }
+}
+
+// How many whole chunks from `first` on lie side by side in one slot, of `size` bytes asked for.
+std::uint64_t Store::run_length(const StoredTensor& tensor, std::uint64_t first, bool committed,
+                                std::uint64_t size) const {
+  const auto slot = slot_of(tensor, first, committed);
+  if (promises_.mapped || !slot) return 0;  // memory gains nothing from runs
+  std::uint64_t count = 0;
+  for (std::uint64_t end = 0; count < kRunChunks; ++count) {
+    const std::uint64_t chunk = first + count;
+    if (chunk == tensor.layout.chunk_count() || slot_of(tensor, chunk, committed) != slot) break;
+    end += tensor.chunk_bytes(chunk);
+    if (end > size) break;
+  }
+  return count;
+}
+
+// Reads such a run at once, and then checks each chunk: a drive keeps several requests in flight
+// for one long read, and one for a short one. False where it has to be read chunk by chunk.
+bool Store::read_run(StoredTensor& tensor, unsigned slot, std::uint64_t first, std::uint64_t count,
+                     std::span<std::byte> target) {
+  try {
+    medium_->read(tensor.chunk_at(slot, first), target);
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    return false;
+  }
+  if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return true;
+  for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
+    const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
+    const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
+    check_sum(tensor, slot, chunk, hash_bytes(bytes, seed));
+  }
+  return true;
+}
+
+// Of one chunk, or of a run of them; returns the bytes that were read.
+std::uint64_t Store::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
+                               std::uint64_t offset, bool committed) {
+  const std::uint64_t chunk = offset / kChunkBytes;
+  const std::uint64_t within = offset % kChunkBytes;
+  const auto slot = slot_of(tensor, chunk, committed);
+  if (within == 0) {
+    const std::uint64_t run = run_length(tensor, chunk, committed, bytes.size());
+    const std::uint64_t size = std::min(run * kChunkBytes, tensor.layout.size_bytes - offset);
+    if (run > 1 && read_run(tensor, *slot, chunk, run, bytes.first(size))) return size;
+  }
+  const auto target = bytes.first(std::min(tensor.chunk_bytes(chunk) - within, bytes.size()));
+  if (!slot) {
+    std::memset(target.data(), 0, target.size());
+    return target.size();
+  }
+  const bool whole = target.size() == tensor.chunk_bytes(chunk);
+  const auto source = checked_chunk(tensor, *slot, chunk, whole ? target : chunk_scratch());
+  if (source.data() != target.data() &&
+      !copy_mapped(target, source.subspan(within, target.size()))) {
+    copy_out(tensor, *slot, chunk, target, within);  // says why
+  }
+  return target.size();
+}
+
+void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                        bool committed) {
+  if (committed && !tensor.committed) {
+    tensor.check_there();  // its slots may be another tensor's by now
+    throw Error(Errc::unknown_name,
+                fmt::format("'{}' has no committed value yet", tensor.layout.name),
+                "persist() first.");
+  }
+  for (std::uint64_t done = 0; done < bytes.size();) {
+    done += read_next(tensor, bytes.subspan(done), offset + done, committed);
+  }
+  counters_.read += bytes.size();
+}
+
+void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                 bool committed) {
+  tensor.check_range(offset, bytes.size());
+  const Use use(*this);
+  std::unique_lock names(structure_, std::defer_lock);
+  if (planted(Bug::names_held_by_reads)) names.lock();
+  std::lock_guard lock(tensor.mutex);
+  if (!committed) tensor.check_there();
+  read_locked(tensor, bytes, offset, committed);
+}
+
+Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, bool committed) {
+  const Use use(*this);
+  std::lock_guard lock(tensor->mutex);
+  if (!committed) tensor->check_there();
+  const std::uint64_t size = tensor->layout.size_bytes;
+  const bool staged = !committed && tensor->dirty;
+  const bool in_one_slot = staged ? tensor->missing.empty() : tensor->committed.has_value();
+  if (promises_.mapped && writable_ && in_one_slot && size > 0) {
+    const unsigned slot = staged ? tensor->working() : 1 - tensor->working();
+    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
+      checked_chunk(*tensor, slot, chunk, chunk_scratch());
+    }
+    return Lease(medium_->view(tensor->layout.slot(slot)), true,
+                 std::make_shared<Pin>(medium_, tensor, slot));
+  }
+  std::shared_ptr<std::byte[]> copy(new std::byte[size]);
+  const std::span<std::byte> bytes(copy.get(), size);
+  read_locked(*tensor, bytes, 0, committed);
+  return Lease(bytes, false, copy);
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,24 @@
+#include "store/tensor.hpp"
+
+#include <fmt/format.h>
+
+#include <tensorshelf/error.hpp>
+
+namespace tensorshelf {
+
+void StoredTensor::check_range(std::uint64_t offset, std::uint64_t size) const {
+  const std::uint64_t end = layout.size_bytes;
+  if (offset <= end && size <= end - offset) return;
+  throw Error(
+      Errc::layout,
+      fmt::format("bytes {} to {} of '{}', which has {}", offset, offset + size, layout.name, end),
+      "Stay within the tensor, or replace() it with a larger one.");
+}
+
+void StoredTensor::check_there() const {
+  if (!erased) return;
+  throw Error(Errc::unknown_name, fmt::format("'{}' was erased or replaced", layout.name),
+              "Look it up again by its name.");
+}
+
+}  // namespace tensorshelf
