@@ -317,23 +317,6 @@ std::string child_leaves_the_lock() {
 }  // namespace
 
 const std::vector<Scenario>& scenarios() {
-  static const std::vector<Scenario> table = {
-      {"lease-write", "I3", leased_slot_is_not_written},
-      {"lease-erase", "I3", leased_slot_is_not_reused},
-      {"late-writer", "I9", snapshot_is_of_one_moment},
-      {"second-writer", "I10", one_writer_at_a_time},
-      {"forked-child", "I10", child_leaves_the_lock},
-      {"growth", "-", growth_waits_for_writers},
-      {"rot-merge", "-", rot_stays_rot},
-      {"names-beside-read", "-", names_do_not_wait_for_reads},
-      {"callback", "-", callbacks_hold_nothing},
-      {"failed-flush", "I12", accepted_version_is_made_durable},
-      {"failed-open", "I12", incarnation_is_made_durable},
-      {"failed-format", "I12", formatting_is_made_durable},
-      {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
-      {"rival", "I10", older_writer_is_refused},
-      {"overtaken", "-", overtaken_reader_is_stale},
-  };
   static const std::vector<Scenario> table = [] {
     std::vector<Scenario> all = {
         {"lease-write", "I3", leased_slot_is_not_written},
@@ -343,6 +326,15 @@ const std::vector<Scenario>& scenarios() {
         {"second-writer", "I10", one_writer_at_a_time},
         {"forked-child", "I10", child_leaves_the_lock},
         {"growth", "-", growth_waits_for_writers},
+        {"rot-merge", "-", rot_stays_rot},
+        {"names-beside-read", "-", names_do_not_wait_for_reads},
+        {"callback", "-", callbacks_hold_nothing},
+        {"failed-flush", "I12", accepted_version_is_made_durable},
+        {"failed-open", "I12", incarnation_is_made_durable},
+        {"failed-format", "I12", formatting_is_made_durable},
+        {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
+        {"rival", "I10", older_writer_is_refused},
+        {"overtaken", "-", overtaken_reader_is_stale},
     };
     all.insert(all.end(), large_scenarios().begin(), large_scenarios().end());
     return all;

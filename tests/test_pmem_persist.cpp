@@ -36,7 +36,13 @@ const Place* place = &kAdr;
 }  // namespace
 
 // In place of src/media/file_system.cpp.
-FileSystem probe_file_system(int) { return {place->name, !place->dax, place->dax, 0, 0}; }
+FileSystem probe_file_system(int) {
+  FileSystem found;
+  found.name = place->name;
+  found.tmpfs = !place->dax;
+  found.dax = place->dax;
+  return found;
+}
 std::uint64_t free_bytes(int) { return 0; }
 PowerFailDomain power_fail_domain(int) { return place->domain; }
 
