@@ -44,6 +44,8 @@ FileSystem probe_file_system(int) {
   return found;
 }
 std::uint64_t free_bytes(int) { return 0; }
+bool exceeds_free_space(int, std::uint64_t) { return false; }
+std::string_view option_without_flushes(std::string_view) { return {}; }
 PowerFailDomain power_fail_domain(int) { return place->domain; }
 
 }  // namespace tensorshelf
