@@ -183,6 +183,7 @@ class PmemMedium final : public Medium {
   void refuse_msync() const;
   void append(std::uint64_t size_bytes);
   std::uint64_t grown_size(std::uint64_t wanted) const;
+  void check_may_grow(std::uint64_t size_bytes) const;
 
   std::shared_ptr<ShelfFile> file_;
   std::optional<DeviceLock> device_lock_;  // of a writer on a device
@@ -192,8 +193,9 @@ class PmemMedium final : public Medium {
   PmemEnvironment environment_;
   std::uint64_t alignment_;  // unit that a device is mapped in
   PmemMap view_;
-  std::optional<PmemMap> work_;  // none on a file that is open for reading
-  bool gaps_ = false;            // the file was found with holes: fill them before each store
+  std::optional<PmemMap> work_;   // none on a file that is open for reading
+  bool gaps_ = false;             // the file was found with holes: fill them before each store
+  std::uint64_t room_bytes_ = 0;  // then: so far they are filled, for holes are no room
   std::atomic<std::uint64_t> sequence_ = 0;
 };
 
@@ -260,6 +262,20 @@ std::uint64_t PmemMedium::grown_size(std::uint64_t wanted) const {
   return std::min(round_up(wanted, kHugePageBytes), most);
 }
 
+void PmemMedium::check_may_grow(std::uint64_t size_bytes) const {
+  if (!work_) {
+    throw Error(Errc::read_only, fmt::format("{} is open for reading", file_->path().native()),
+                "open it with mode=\"a\"");
+  }
+  if (is_device()) {
+    throw Error(Errc::full,
+                fmt::format("{} has {}, and {} are needed", file_->path().native(),
+                            size_text(view_.size_bytes()), size_text(size_bytes)),
+                "erase tensors, or make a larger namespace (ndctl create-namespace)");
+  }
+  static_cast<void>(grown_size(size_bytes));
+}
+
 std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   const std::uint64_t now = view_.size_bytes();
   if (!work_ && !is_device()) {  // a writer may have grown the file since
@@ -267,18 +283,15 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
         std::min(file_->size_bytes() / kPageBytes * kPageBytes, view_.address_bytes());
     if (there > now) append(there - now);
   }
-  if (gaps_ && size_bytes != 0) fill_holes(*file_, system_, now);  // else they are no room
-  if (size_bytes <= view_.size_bytes()) return view_.size_bytes();
-  if (!work_) {
-    throw Error(Errc::read_only, fmt::format("{} is open for reading", file_->path().native()),
-                "open it with mode=\"a\"");
+  if (size_bytes == 0) return view_.size_bytes();
+  if (size_bytes > view_.size_bytes()) check_may_grow(size_bytes);
+  const std::uint64_t there = std::min(now, round_up(size_bytes, kPageBytes));
+  if (gaps_ &&
+      there > room_bytes_) {  // of holes that nobody asked for, the file may have any number
+    fill_holes(*file_, system_, there);
+    room_bytes_ = there;
   }
-  if (is_device()) {
-    throw Error(Errc::full,
-                fmt::format("{} has {}, and {} are needed", file_->path().native(), size_text(now),
-                            size_text(size_bytes)),
-                "erase tensors, or make a larger namespace (ndctl create-namespace)");
-  }
+  if (size_bytes <= view_.size_bytes()) return gaps_ ? room_bytes_ : view_.size_bytes();
   const Extent room{now, grown_size(size_bytes) - now};
   const std::uint64_t old_file_size = file_->size_bytes();
   add_room(*file_, system_, room);
@@ -292,7 +305,7 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   // Page faults now rather than inside the first write; advice, so a refusal is no matter.
   ::madvise(work_->base() + room.at, room.size_bytes, MADV_POPULATE_WRITE);
 #endif
-  return view_.size_bytes();
+  return room_bytes_ = view_.size_bytes();
 }
 
 Promises PmemMedium::promises() const {
