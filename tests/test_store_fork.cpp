@@ -171,6 +171,21 @@ TEST_CASE("a child of a process with a write under way, and a commit waiting for
   rig.check_parent();
 }
 
+TEST_CASE("a child that opened a shelf of its own is refused the inherited one all the same") {
+  Rig rig;
+  const int child = scratch::in_child([&] {
+    Rig own;
+    const int grandchild = scratch::in_child([&] {
+      const Rig third;
+      return own.child_is_refused() && third.shelf->names().size() == 2;
+    });
+    own.check_parent();
+    return scratch::exited_well(grandchild) && rig.child_is_refused();
+  });
+  REQUIRE(scratch::exited_well(child));
+  rig.check_parent();
+}
+
 TEST_CASE("a child of a process that looks at the whole shelf") {
   Rig rig;
   Door progress;

@@ -1,10 +1,15 @@
-// Tells a forked child from the process that opened the shelf, at the cost of one load: a page
-// that the kernel wipes in the child (MADV_WIPEONFORK, Linux 4.14). A child must never commit.
+// Tells a forked child from the process that opened the shelf, at the cost of one load: a number on
+// a page that the kernel wipes in the child (MADV_WIPEONFORK, Linux 4.14). A child must never
+// commit. The page is the process's, and not each shelf's, for mapping one costs as much as the
+// rest of opening a small shelf; it is never given back.
 #pragma once
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <new>
 
 #include "base/check.hpp"
 
@@ -12,24 +17,40 @@ namespace tensorshelf {
 
 class ForkGuard {
  public:
-  ForkGuard() {
-    void* page =
-        ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    TENSORSHELF_ASSERT(page != MAP_FAILED);
-    mark_ = static_cast<volatile char*>(page);
-    const int wiped = ::madvise(page, kBytes, MADV_WIPEONFORK);
-    TENSORSHELF_ASSERT(wiped == 0);
-    *mark_ = 1;
-  }
-  ~ForkGuard() { ::munmap(const_cast<char*>(mark_), kBytes); }
+  ForkGuard() : number_(page()), mine_(this_process(number_)) {}
   ForkGuard(const ForkGuard&) = delete;
   ForkGuard& operator=(const ForkGuard&) = delete;
 
-  bool in_child() const { return *mark_ == 0; }
+  bool in_child() const { return number_.load(std::memory_order_relaxed) != mine_; }
 
  private:
-  static constexpr std::size_t kBytes = 4096;
-  volatile char* mark_;
+  using Number = std::atomic<std::uint64_t>;  // 0: wiped, and this process opened nothing yet
+  static_assert(Number::is_always_lock_free);
+
+  static Number& page() {
+    static Number& number = [&]() -> Number& {
+      constexpr std::size_t bytes = 4096;
+      void* page =
+          ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      TENSORSHELF_ASSERT(page != MAP_FAILED);
+      const int wiped = ::madvise(page, bytes, MADV_WIPEONFORK);
+      TENSORSHELF_ASSERT(wiped == 0);
+      return *new (page) Number(0);
+    }();
+    return number;
+  }
+
+  // Another than that of any ancestor: a child goes on counting where its parent was.
+  static std::uint64_t this_process(Number& number) {
+    static Number last = 0;
+    std::uint64_t now = number.load();
+    if (now != 0) return now;
+    const std::uint64_t fresh = ++last;
+    return number.compare_exchange_strong(now, fresh) ? fresh : now;
+  }
+
+  Number& number_;
+  std::uint64_t mine_;
 };
 
 }  // namespace tensorshelf

@@ -370,7 +370,10 @@ ShelfInfo Store::info() const {
   check_usable();
   ShelfInfo info;
   info.path = path_;
-  for (std::uint8_t byte : opened_.shelf_id) info.shelf_id += fmt::format("{:02x}", byte);
+  for (std::uint8_t byte : opened_.shelf_id) {
+    constexpr std::string_view digits = "0123456789abcdef";
+    info.shelf_id += {digits[byte >> 4], digits[byte & 15]};
+  }
   info.version = format::word_version(root_.word);
   if (root_.step != format::kNoStep) info.step = root_.step;
   info.incarnation = opened_.incarnation;
