@@ -10,6 +10,7 @@ namespace tensorshelf::crash {
 namespace {
 
 constexpr std::uint64_t kWord = 8;
+constexpr std::uint64_t kLine = 64;
 
 std::uint64_t load(const std::byte* at) {
   std::uint64_t word;
@@ -40,6 +41,11 @@ void Disk::write(std::uint64_t at, std::span<const std::byte> source) {
   std::memcpy(bytes_.data() + at, source.data(), source.size());
   const std::byte* old = old_bytes_.data() + journal_.back().old_bytes_at;
   for (std::uint64_t word = first; word < last; word += kWord) {
+    // Most of a page that is written anew is as it was.
+    while (last - word >= kLine && std::memcmp(old + (word - first), &bytes_[word], kLine) == 0) {
+      word += kLine;
+    }
+    if (word == last) break;
     const std::uint64_t before = load(old + (word - first));
     const std::uint64_t after = load(bytes_.data() + word);
     if (before != after) content_hash_ ^= mix(word ^ mix(before)) ^ mix(word ^ mix(after));

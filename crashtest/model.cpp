@@ -23,8 +23,8 @@ std::string tensor_difference(const std::string& name, const std::vector<std::by
   }
   std::vector<std::byte> bytes(expected.size(), kUnread);
   tensor->read(bytes);
+  if (bytes == expected) return {};
   const auto [found, wanted] = std::mismatch(bytes.begin(), bytes.end(), expected.begin());
-  if (found == bytes.end()) return {};
   return fmt::format("tensor {} differs from byte {} of {}", name, found - bytes.begin(),
                      bytes.size());
 }
