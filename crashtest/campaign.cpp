@@ -21,23 +21,15 @@ std::uint64_t hash_text(std::string_view text) {
 
 }  // namespace
 
-std::vector<Cell> cells_that_failed() {
-  std::vector<Cell> cells;
-  for (const std::uint64_t seed : kSeedsThatFailed) {
-    for (const Workload& workload : select_workloads("random", Effort::quick, seed)) {
-      for (const MediumMode& mode : kMediumModes) cells.push_back({workload, mode, seed});
-    }
-  }
-  return cells;
-}
-
 Settings settings_for(const Cell& cell, Effort effort) {
   const auto& [workload, mode, seed] = cell;
   Settings settings;
   settings.personality = mode.personality;
   settings.trash = mode.trash;
   settings.seed = mix(seed ^ hash_text(workload.program) ^ mix(hash_text(mode.name)));
-  if (workload.name == "random") settings.readers *= 10;
+  for (const FailedOnce& kept : kFailedOnce) {
+    if (workload.name == kept.name) settings.readers = kReadersOfThose;
+  }
   if (effort == Effort::full) {
     settings.cap = 256;
     settings.deep_cap = 16;
@@ -81,6 +73,11 @@ std::vector<Workload> select_workloads(std::string_view name, Effort effort, std
   if (name == "random" || (name.empty() && effort == Effort::full)) {
     for (std::uint64_t i = 0; i < kRandomWorkloads; ++i) {
       chosen.push_back({"random", random_program(mix(seed) + i)});
+    }
+  }
+  for (const FailedOnce& kept : kFailedOnce) {
+    if (name == kept.name || (name.empty() && effort == Effort::quick)) {
+      chosen.push_back({kept.name, random_program(mix(kept.seed) + kept.number)});
     }
   }
   if (chosen.empty()) {

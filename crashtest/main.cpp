@@ -62,9 +62,6 @@ bool run_round(const Round& round, Result& total) {
        select_workloads(round.options.workload, round.effort, round.seed)) {
     for (const MediumMode& mode : kMediumModes) cells.push_back({workload, mode, round.seed});
   }
-  if (round.effort == Effort::quick && round.options.workload.empty()) {
-    for (const Cell& cell : cells_that_failed()) cells.push_back(cell);
-  }
   std::vector<Task> tasks;
   for (const Cell& cell : cells) {
     tasks.push_back([&cell, &round] {
