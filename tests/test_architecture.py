@@ -125,7 +125,9 @@ def test_warnings_are_errors_in_our_presets_alone() -> None:
     as_error = re.compile("-Werror|WARNING_AS_ERROR")  # would break whoever has another compiler
     files = [*tree("cmake", suffixes={".cmake", ".in"}), *tree(suffixes={".toml"})]
     files += [path for path in tree(suffixes={".txt"}) if path.name == "CMakeLists.txt"]
-    hits = [hit for path in files for hit in lines_matching(as_error, path, path.read_text("utf-8"))]
+    hits = [
+        hit for path in files for hit in lines_matching(as_error, path, path.read_text("utf-8"))
+    ]
     assert hits == []
     assert as_error.search((ROOT / "CMakePresets.json").read_text("utf-8"))
 
