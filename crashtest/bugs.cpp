@@ -62,6 +62,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"format_over_superblock", "-", Bug::format_over_superblock, {}, "format"},
       {"commits_overlap", "I3", Bug::commits_overlap, {}, "interleaved"},
       {"reader_always_stale", "-", Bug::reader_always_stale},
+      {"commits_overlap", "I3", Bug::commits_overlap, {}, "contending"},
   };
   return table;
 }

@@ -8,6 +8,10 @@
 
 namespace tensorshelf::crash {
 
-std::string interleaved_writers();  // a play (scenarios.hpp)
+// Plays (scenarios.hpp). In the first each writer has a tensor of its own, and there is one
+// committer: a seed leads to the same log every time. In the second they contend for tensors and
+// for the gate, where the kernel says who of several is let in.
+std::string interleaved_writers();
+std::string contending_writers();
 
 }  // namespace tensorshelf::crash

@@ -323,6 +323,7 @@ const std::vector<Scenario>& scenarios() {
         {"lease-erase", "I3", leased_slot_is_not_reused},
         {"late-writer", "I9", snapshot_is_of_one_moment},
         {"interleaved", "I9", interleaved_writers},
+        {"contending", "I9", contending_writers},
         {"second-writer", "I10", one_writer_at_a_time},
         {"forked-child", "I10", child_leaves_the_lock},
         {"growth", "-", growth_waits_for_writers},

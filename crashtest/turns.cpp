@@ -2,9 +2,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
-#include "tests/asleep.hpp"
+#include <fstream>
+#include <string>
 
 namespace tensorshelf::crash {
 
@@ -20,19 +19,41 @@ void Turns::step() {
   if (self_ != nullptr) take_turn(*self_);
 }
 
+// How often it went to sleep so far, where it sleeps now: for a lock, as it does not wait for a
+// turn.
+std::optional<std::uint64_t> Turns::sleeps(const Member& member) {
+  std::ifstream status("/proc/self/task/" + std::to_string(member.thread) + "/status");
+  bool asleep = false;
+  for (std::string key; status >> key; status.ignore(256, '\n')) {
+    std::string value;
+    if (key == "State:") asleep = status >> value && value == "S";
+    if (key == "voluntary_ctxt_switches:" && status >> value && asleep) return std::stoull(value);
+  }
+  return std::nullopt;
+}
+
+// Of two looks one after the other that show the same: a single one takes time, in which a thread
+// that runs may wake one that was looked at before, and be asleep itself when it is looked at.
 std::vector<Turns::Member*> Turns::settled() const {
+  std::vector<std::uint64_t> before;
   while (true) {
     std::vector<Member*> ready;
-    bool all = true;
+    std::vector<std::uint64_t> now;
+    std::size_t over = 0;
     for (const auto& member : members_) {
       const int state = member->state;
+      std::optional<std::uint64_t> slept;
       if (state == waiting) ready.push_back(member.get());
-      const bool runs = state == chosen || (state == running && !testing::asleep(member->thread));
-      all = all && !runs;
+      over += state == finished;
+      if (state == running) slept = sleeps(*member);
+      if (state == chosen || (state == running && !slept)) break;
+      now.push_back(state);
+      now.push_back(slept.value_or(0));
     }
-    const bool over = std::all_of(members_.begin(), members_.end(),
-                                  [](const auto& member) { return member->state == finished; });
-    if (over || (all && !ready.empty())) return ready;
+    if (over == members_.size()) return {};
+    const bool all = now.size() == 2 * members_.size() && !ready.empty();
+    if (all && now == before) return ready;
+    before = all ? now : std::vector<std::uint64_t>();
     std::this_thread::yield();
   }
 }

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -32,6 +34,7 @@ class Turns {
   static thread_local Member* self_;
 
   static void take_turn(Member& member);
+  static std::optional<std::uint64_t> sleeps(const Member& member);
   // Those who wait for a turn, once nobody runs.
   std::vector<Member*> settled() const;
 
