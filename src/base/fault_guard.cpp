@@ -3,6 +3,7 @@
 // changed: SA_NODEFER and an empty mask spare each touch the system call that would restore one.
 #include "base/fault_guard.hpp"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
@@ -22,9 +23,21 @@ struct Guarded {
   sigjmp_buf place;
 };
 
-// initial-exec: in a library loaded late, the first touch of any other kind of thread_local
-// allocates, which a signal handler must not.
-__attribute__((tls_model("initial-exec"))) constinit thread_local Guarded* innermost = nullptr;
+// This thread's innermost guarded range. Not a thread_local: in a library loaded late, the first
+// touch of one allocates, which a signal handler must not, unless it is of the kind that has to fit
+// into what the process has left over of it, where Python's module does not. Looking up a key, and
+// with the first few dozen keys setting one too, is a load from the thread's own block.
+pthread_key_t innermost_key;
+
+bool make_key() { return ::pthread_key_create(&innermost_key, nullptr) == 0; }
+
+void ensure_key() {
+  static const bool made = make_key();
+  TENSORSHELF_ASSERT(made);
+}
+
+Guarded* innermost() { return static_cast<Guarded*>(::pthread_getspecific(innermost_key)); }
+void set_innermost(Guarded* guarded) { ::pthread_setspecific(innermost_key, guarded); }
 
 // ThreadSanitizer runs every handler with all signals blocked, so there the mask must be restored.
 #if defined(__SANITIZE_THREAD__)
@@ -50,7 +63,7 @@ Guarded* guarded_by(const siginfo_t& info) {
     begin = begin / page_bytes * page_bytes;
     end = begin + page_bytes;
   }
-  for (Guarded* guarded = innermost; guarded != nullptr; guarded = guarded->outer) {
+  for (Guarded* guarded = innermost(); guarded != nullptr; guarded = guarded->outer) {
     if (begin < guarded->end && guarded->begin < end) return guarded;
   }
   return nullptr;
@@ -89,13 +102,13 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   if (Guarded* const guarded = guarded_by(*info)) {
-    innermost = guarded->outer;
+    set_innermost(guarded->outer);
     ::siglongjmp(guarded->place, 1);
   }
   // A handler in front of ours may pass a fault on by raise() (Python's faulthandler does, having
   // put ours back): the instruction faults once more and comes here by itself.
   const bool passed_on = info->si_code == SI_TKILL && info->si_pid == ::getpid();
-  if (passed_on && innermost != nullptr) return;
+  if (passed_on && innermost() != nullptr) return;
   pass_on(signal, info, context);
 }
 
@@ -109,21 +122,23 @@ bool install() {
 }  // namespace
 
 void arm_fault_guard() {
+  ensure_key();
   static const bool installed = install();
   TENSORSHELF_ASSERT(installed);
 }
 
 bool run_guarded(std::span<const std::byte> range, void (*touch)(void*), void* context) noexcept {
+  ensure_key();
   Guarded guarded;
   guarded.begin = reinterpret_cast<std::uintptr_t>(range.data());
   guarded.end = guarded.begin + range.size();
-  guarded.outer = innermost;
+  guarded.outer = innermost();
   if (sigsetjmp(guarded.place, kRestoresMask) != 0) return false;
-  innermost = &guarded;
+  set_innermost(&guarded);
   std::atomic_signal_fence(std::memory_order_seq_cst);  // the handler sees it before any touch
   touch(context);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  innermost = guarded.outer;
+  set_innermost(guarded.outer);
   return true;
 }
 
