@@ -30,7 +30,8 @@ struct Place {
 constexpr Place kAdr = {"ADR", true, PowerFailDomain::memory_controller, "CACHE_LINE",
                         testing::Caches::lost};
 constexpr Place kEadr = {"eADR", true, PowerFailDomain::cpu_cache, "BYTE", testing::Caches::kept};
-constexpr Place kMemory = {"tmpfs", false, PowerFailDomain::unknown, "", testing::Caches::kept};
+[[maybe_unused]] constexpr Place kMemory = {"tmpfs", false, PowerFailDomain::unknown, "",
+                                            testing::Caches::kept};
 const Place* place = &kAdr;
 
 }  // namespace
