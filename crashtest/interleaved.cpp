@@ -117,8 +117,8 @@ class Run {
 
   // When a commit was asked for and returned, by a clock that all threads share.
   struct Committed {
-    std::uint64_t asked;
-    std::uint64_t returned;
+    std::uint64_t asked = 0;
+    std::uint64_t returned = 0;
   };
   // The same of an assignment.
   struct Span {
@@ -186,8 +186,10 @@ class Run {
     Turns::step();
     const std::uint64_t asked = ++clock_;
     const Commit commit = shelf_->persist(asked);
+    Committed& committed = committed_.at(commit.version);
+    if (committed.returned != 0) throw std::runtime_error("two commits were given one version");
     acknowledge(commit.version);
-    committed_.at(commit.version) = {asked, ++clock_};
+    committed = {asked, ++clock_};
   }
 
   // The next one may be under way already, in another thread.
