@@ -76,7 +76,7 @@ std::vector<Workload> select_workloads(std::string_view name, Effort effort, std
     }
   }
   for (const FailedOnce& kept : kFailedOnce) {
-    if (name == kept.name || (name.empty() && effort == Effort::quick)) {
+    if (name == kept.name || name.empty()) {
       chosen.push_back({kept.name, random_program(mix(kept.seed) + kept.number)});
     }
   }

@@ -1,4 +1,5 @@
-// Explores one workload: every image at every crash point is opened by the real recovery and held
+// Explores one workload: at every crash point the images (all where they are few, else a sample
+// that holds every single loss) are opened by the real recovery and held
 // against the model. In samples, further:
 //   - a crash in recovery itself, at each of its own writes (I6: idempotent, regresses nothing)
 //   - work after the recovery: random operations, persist, reopen, and crashes in those, which

@@ -155,7 +155,7 @@ int hand_over(const Options& options) {
 int main(int argc, char** argv) {
   using namespace tensorshelf::crash;
   Options options;
-  CLI::App app("Opens every image that a crash can leave, and checks what recovery makes of it.");
+  CLI::App app("Opens the images that a crash can leave, and checks what recovery makes of them.");
   bool quick = false;
   auto* quick_flag = app.add_flag("--quick", quick, "one round, under a minute (the default)");
   app.add_flag("--full", options.full, "rounds with rising seeds, for --seconds")

@@ -31,7 +31,7 @@ enum class Errc {
   not_dax,       // tier pmem was asked for and the path is not persistent memory
   unsupported,   // this build or this shelf lacks it (the text names what)
   gone,          // persist(): the file was deleted, or another has its name now
-  stale,         // mode r, and the writer has since overwritten the version being read
+  stale,         // mode r, and the writer was faster than opening or reading
   io,            // the operating system failed a read, a write or a barrier, or CUDA a copy
   failed,        // an earlier write or barrier failed: reopen (I8)
 };

@@ -50,7 +50,8 @@ enum class Mode {
 
 enum class Tier { automatic, pmem, block };
 
-// When chunk checksums are checked: never, when a tensor is first read (the default), or all at
+// When chunk checksums are checked: never, when a chunk is read (the default; on a mapped medium
+// that is open for writing, when it is first read), or all at
 // open. Metadata is always checked.
 enum class Verify { never, on_load, on_open };
 
@@ -208,7 +209,8 @@ class Shelf {
   // find the version. What was assigned can still be read, and copied into a new shelf.
   Commit persist(std::optional<std::uint64_t> step = {});
   // The same in the background: returns when the next version is closed to further writes, which
-  // wait until it is durable. A failure is thrown by the future, and by the next call besides.
+  // wait until it is durable. A failure is thrown by the future, and besides by
+  // the next call that changes the shelf or closes it.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
 
   // Reads and checks every chunk of the committed version.

@@ -83,7 +83,7 @@ def open(
               "w"   a new one, in place of any   "x"   a new one, an error if there is one
     size      cap on a file's growth: bytes, or text such as "1GiB" or "500 MB"; no cap by default
     tier      "auto", or "pmem" or "block" to insist on a medium
-    verify    when tensor checksums are checked: "load", at a tensor's first read (the default);
+    verify    when tensor checksums are checked: "load", when it is read (the default);
               "open", all of them now; "none". Metadata is always checked.
     progress  for verify="open": True for a bar, or a function of (done, total) in bytes
     block     tuning of the block medium

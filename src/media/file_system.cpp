@@ -73,7 +73,6 @@ FileSystem probe_file_system(int fd) {
     const auto unit = static_cast<std::uint64_t>(system.f_bsize);
     found.tmpfs = system.f_type == TMPFS_MAGIC;
     found.total_bytes = system.f_blocks * unit;
-    found.free_bytes = system.f_bavail * unit;
     if (found.name.empty() && found.tmpfs) found.name = "tmpfs";
     if (found.name.empty()) {
       found.name = fmt::format("a file system of type {:#x}",

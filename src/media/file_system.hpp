@@ -15,7 +15,6 @@ struct FileSystem {
   bool tmpfs = false;             // memory: outlives a process only
   bool dax = false;               // a MAP_SYNC mapping of the file is granted
   std::uint64_t total_bytes = 0;  // 0 where the file system has no limit of its own
-  std::uint64_t free_bytes = 0;
 };
 
 FileSystem probe_file_system(int fd);

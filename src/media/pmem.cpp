@@ -222,7 +222,7 @@ void PmemMedium::throw_gone(const char* state, const Extent& extent, Errc where_
   }
   throw Error(
       Errc::io,
-      fmt::format("{} of {} are unreadable: the memory below reports an error there", place, path),
+      fmt::format("{} of {} are {}: the memory below reports an error there", place, path, state),
       "check the device (dmesg, ndctl list --media-errors)", EIO);
 }
 
@@ -273,6 +273,8 @@ void PmemMedium::check_may_grow(std::uint64_t size_bytes) const {
                             size_text(view_.size_bytes()), size_text(size_bytes)),
                 "erase tensors, or make a larger namespace (ndctl create-namespace)");
   }
+  const std::uint64_t now = view_.size_bytes();
+  if (max_size_bytes_ == 0) ask_for_room(*file_, system_, {now, size_bytes - now});
   static_cast<void>(grown_size(size_bytes));
 }
 

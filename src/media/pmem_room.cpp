@@ -100,13 +100,14 @@ bool shares_blocks(int fd, std::uint64_t size_bytes) {
 
 }  // namespace
 
+void ask_for_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
+  if (!exceeds_free_space(file.fd(), extent.end() - extent.at)) return;
+  throw_no_room(file, system, extent, ENOSPC);
+}
+
 void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
   const std::uint64_t old_size = file.size_bytes();
-  // Asked before anything is taken: what cannot fit would else fill the file system before it
-  // fails.
-  if (exceeds_free_space(file.fd(), extent.end() - extent.at)) {
-    throw_no_room(file, system, extent, ENOSPC);
-  }
+  ask_for_room(file, system, extent);
   int error = allocate(file.fd(), 0, extent);
   if (error == EOPNOTSUPP && system.dax) error = 0;  // then the zeros allocate
   if (error == 0) {

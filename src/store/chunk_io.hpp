@@ -1,4 +1,4 @@
-// Reading chunks of a slot, checked: the one place where data checksums are compared.
+// Chunks of a slot: fetched as they are, or compared with their checksums as a whole.
 #pragma once
 
 #include <cstddef>

@@ -256,6 +256,7 @@ void Store::publish(const Tensors& dirty, const Root& root) {
     tensor->written.clear();
     if (first) tensor->stale.fill();  // the other slot holds nothing of ours
   }
+  looked_ = false;
   committed_pages_ = manifest_.page_count();
   Tensors dropped;
   {

@@ -147,9 +147,9 @@ void back_off(int looks) {
       "Open it again, or let the writer pause between two calls of persist() meanwhile.");
 }
 
-// Whether a root was flipped since the scan, which is then made anew. Where none was, the scan
-// stays: no word changed from before its end until now, so it saw one moment. Of the later one
-// nobody knows, for roots may have been flipped while it was made.
+// Whether a root was flipped since the scan, which is then made anew. Two scans with the same words
+// show that nothing was flipped from the end of the first to the start of the second, so the first
+// saw one moment, and stays. The second may not have: it is thrown away.
 bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan) {
   RootScan now = scan_roots(medium, seeds);
   const bool moved = now.words != scan.words;
@@ -211,16 +211,14 @@ Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& 
   return recovered;
 }
 
-// The lock keeps others out, but not through another node of a device, from another machine, or
-// where someone removed it. Two that hold no common lock do not stop each other by this in every
-// case: those that open in the same instant take the same number, and one that opens between this
-// look and the flip is not seen. It is for the common case, that of one who opens while we work.
+// The lock keeps others out, but not from another machine, or where the two share no inode and no
+// sysfs. This look is for the common case of that, a rival who opens while we work: those who open
+// in the same instant take the same number, and one who opens after the look is not seen.
 //
-// One page is enough. Whoever opens writes the copy that holds the smaller number, and that is not
-// ours; where ours has rotted meanwhile he writes both before he is ready. So no rival comes to
-// flip before that copy holds more than we have. Of a second rival, who writes over our copy, the
-// first has left his number in it, and both are above ours. A copy that cannot be read or believed
-// proves nothing.
+// One page is enough. An opener writes the copy that holds the smaller number, which is not ours;
+// where ours has rotted meanwhile it writes both before it is ready. So before a rival flips, that
+// copy holds more than our number. A second rival writes over our copy and leaves the first one's
+// number in the other: again more than ours. A copy that cannot be read or believed proves nothing.
 void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
   if (planted(Bug::incarnation_not_reread)) return;
   Unread unread;

@@ -169,7 +169,7 @@ void format_shelf(Medium& medium) {
   for (unsigned copy = 0; copy < kCopies && !planted(Bug::format_over_superblock); ++copy) {
     write_page(medium, format::superblock_at(copy), blank);
   }
-  medium.barrier();  // whatever was there is no shelf any more
+  medium.barrier();  // I1: what is no shelf any more is durable before its roots go
   format::ShelfId id;
   const auto got = ::getrandom(id.data(), id.size(), 0);
   TENSORSHELF_ASSERT(got == static_cast<ssize_t>(id.size()));

@@ -102,6 +102,7 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
   tensor->check_range(offset, bytes.size());
   WriterScope scope(*gate_);
   check_writable();
+  look_for_rival();
   std::lock_guard lock(tensor->mutex);
   begin_write(tensor);
   each_chunk(

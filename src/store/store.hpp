@@ -2,9 +2,10 @@
 // the whole to commit.cpp, the only place that writes a root.
 //
 // Locks, always taken in this order: gate_ (writers or one commit), structure_ (what may be looked
-// up: names, the committed root, sizes), dirty_mutex_, a tensor's mutex. The closed gate alone
-// guards manifest, heap and the lists of what was replaced. Only a tensor's mutex is held across
-// I/O.
+// up: names, the committed root, sizes), a tensor's mutex, dirty_mutex_; the other mutexes within
+// none of these but the gate. The closed gate alone guards manifest, heap and the lists of what was
+// replaced; it stays closed across a commit and across growth. Of the mutexes only a tensor's is
+// held across I/O.
 #pragma once
 
 #include <array>
@@ -81,6 +82,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void check_usable() const;  // not closed, not in a forked child
   void check_writable();      // and neither read-only nor failed, now or in the background
   void begin_use();
+  void look_for_rival();  // I10, once for each version, before anything is written for it
   void reserve_pages_for(std::uint64_t cells);
   std::shared_ptr<StoredTensor> place(format::TensorLayout layout);
   void drop(const std::shared_ptr<StoredTensor>& tensor) noexcept;
@@ -174,6 +176,8 @@ class Store : public std::enable_shared_from_this<Store> {
   std::uint64_t tensor_bytes_ = 0;                        // of all in tensors_
   std::uint64_t capacity_bytes_ = 0;                      // of the heap, as it was left last
   std::uint64_t free_bytes_ = 0;
+
+  std::atomic<bool> looked_ = false;  // for a rival, since the last flip
 
   std::mutex dirty_mutex_;
   std::vector<std::shared_ptr<StoredTensor>> dirty_;

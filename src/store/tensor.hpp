@@ -1,5 +1,6 @@
 // One tensor in memory: where its slots lie, which one is committed, what was staged since.
-// Everything below `mutex` is guarded by it; the committer takes it like any other.
+// Everything below `mutex` is guarded by it, whose holder has passed the gate where it changes
+// something; the committer, behind the closed gate, looks without it.
 #pragma once
 
 #include <array>
