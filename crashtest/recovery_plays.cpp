@@ -1,11 +1,14 @@
 #include "recovery_plays.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <stdexcept>
 
+#include <tensorshelf/repair.hpp>
 #include <tensorshelf/shelf.hpp>
 
-#include "format/layout.hpp"
+#include "format/format.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
 
@@ -65,6 +68,37 @@ void fails(const std::function<void()>& call) {
     throw;
   }
   throw std::runtime_error("a call succeeded on a medium that failed");
+}
+
+void spoil(CachedDisk& disk, std::uint64_t at) {
+  for (Bytes* bytes : {&disk.visible, &disk.durable}) {
+    std::fill_n(bytes->begin() + static_cast<std::ptrdiff_t>(at), kPageBytes, std::byte{0x5A});
+  }
+}
+
+// At version 2, of which no page below the root can be read, beside a version 1 whose one value was
+// overwritten: no open takes it, a repair takes version 1.
+Stage without_manifest() {
+  Stage stage;
+  {
+    Shelf shelf = stage.open();
+    Stage::commit(shelf, 2);
+    shelf.find("a")->write(value(3));
+  }
+  format::Page root;
+  std::copy_n(stage.disk->visible.begin() + static_cast<std::ptrdiff_t>(format::root_at(0, 0)),
+              kPageBytes, root.bytes.begin());
+  format::Root second;
+  std::memcpy(&second, root.bytes.data(), sizeof second);
+  for (const std::uint64_t at : second.directories[0].at) stage.disk->unreadable[at] = EIO;
+  return stage;
+}
+
+RepairReport mend(const Stage& stage) { return repair(std::make_unique<CachedMedium>(stage.disk)); }
+
+std::string version_is(const Stage& stage, std::uint64_t version) {
+  const std::uint64_t there = stage.open(Mode::read).info().version;
+  return there == version ? "" : "another version is opened than the one that was repaired to";
 }
 
 }  // namespace
@@ -193,6 +227,63 @@ std::string overtaken_reader_is_stale() {
     if (error.code() != Errc::stale) throw;
   }
   return {};
+}
+
+// What could not be read can be read again: by then its slots may belong to others.
+std::string given_up_version_stays_so() {
+  const Stage stage = without_manifest();
+  if (!mend(stage).repaired) return "a shelf that does not open was left as it was";
+  stage.disk->unreadable = {};
+  return version_is(stage, 1);
+}
+
+// Both records of a writer's number are lost while it is at work, and no root has it.
+std::string repair_gives_a_new_number() {
+  const Stage stage;
+  for (int i = 0; i < 3; ++i) stage.open();
+  Shelf older = stage.open();
+  older.find("a")->write(value(7));
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    spoil(*stage.disk, format::incarnation_at(copy));
+  }
+  mend(stage);
+  Shelf newer = stage.open();
+  Stage::commit(newer, 2);
+  try {
+    older.persist(7);
+    return "a writer whose number was lost flipped over a newer one";
+  } catch (const Error& error) {
+    if (error.code() != Errc::busy) throw;
+  }
+  return stage.shows(2);
+}
+
+// The last flush of a repair fails, and what it wrote can be read: the next to open makes it
+// durable.
+std::string repair_is_made_durable() {
+  for (unsigned failing = 0;; ++failing) {
+    const Stage stage = without_manifest();
+    bool failed = false;
+    stage.disk->barrier_fails = [&, at = stage.disk->barriers + failing](unsigned n) {
+      failed = failed || n == at;
+      return n == at;
+    };
+    try {
+      mend(stage);
+    } catch (const Error& error) {
+      if (error.code() != Errc::io) throw;
+    }
+    stage.disk->barrier_fails = {};
+    try {
+      stage.open();
+      stage.disk->lose_power();
+      if (auto wrong = version_is(stage, 1); !wrong.empty()) return wrong;
+    } catch (const Error& error) {  // as it was before
+      if (error.code() != Errc::corrupt) throw;
+      if (failing > 0) return "what was repaired, and opened, is lost with the power";
+    }
+    if (!failed) return {};
+  }
 }
 
 }  // namespace tensorshelf::crash

@@ -336,6 +336,9 @@ const std::vector<Scenario>& scenarios() {
         {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
         {"rival", "I10", older_writer_is_refused},
         {"overtaken", "-", overtaken_reader_is_stale},
+        {"given-up", "-", given_up_version_stays_so},
+        {"lost-number", "I10", repair_gives_a_new_number},
+        {"failed-repair", "I12", repair_is_made_durable},
     };
     all.insert(all.end(), large_scenarios().begin(), large_scenarios().end());
     return all;

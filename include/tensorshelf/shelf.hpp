@@ -72,6 +72,10 @@ struct OpenOptions {
   Verify verify = Verify::on_load;
   BlockTuning block = {};
   Progress progress = {};
+  // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
+  // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
+  // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.
+  bool salvage = false;
 };
 
 // What opening found. Nothing here is an error: a shelf that cannot be opened whole throws.
@@ -80,6 +84,8 @@ struct Recovery {
   std::optional<std::uint64_t> step;
   bool interrupted = false;           // an attempt beyond this version was left incomplete
   bool degraded = false;              // the newest version was damaged; this older one was verified
+  bool salvaged = false;              // degraded, and not verified: chunks may be damaged
+  std::vector<std::uint64_t> lost;    // newer versions, which may have been acknowledged
   std::uint64_t repaired_copies = 0;  // second copies of metadata written anew
   std::vector<std::string> notes;     // a sentence each, for a log
 };

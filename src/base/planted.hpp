@@ -53,6 +53,17 @@ enum class Bug {
   unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
   later_scan_kept,          // a reader believes the scan that nothing vouches for
   incarnation_not_reread,   // I10: a writer flips without looking for a later one
+  repair_keeps_home,          // a repaired shelf keeps the root of a version that was given up
+  repair_reuses_incarnation,  // I10: a number that a lost copy held is given out again
+  wipe_unrestored,            // I12: a home that was wiped may be so in a cache alone
+
+  // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
+  write_not_drained,    // I7: streaming stores are on their way when write() returns
+  write_kept_in_cache,  // I1: small writes are not flushed where they must be
+  barrier_not_drained,  // I1
+  word_not_flushed,     // I2
+  word_flushed_beside,  // I2: the flush is one line off
+  word_in_halves,       // I4
   chunk_set_edge,           // beyond 64 chunks, the last word of "all of them" is left empty
   forward_run_edge,         // the chunk after a full run is not copied forward
   second_directory_lost,    // a change below the second directory is linked, and the page kept back

@@ -44,7 +44,7 @@ std::optional<unsigned> Store::slot_of(const StoredTensor& tensor, std::uint64_t
 void Store::throw_if_overtaken() {
   const std::uint64_t version = version_;
   if (writable_ || planted(Bug::overtaken_not_noticed)) return;
-  if (newest_version(*medium_, seeds_) <= version && !planted(Bug::reader_always_stale)) return;
+  if (!is_overtaken(*medium_, opened_, seeds_) && !planted(Bug::reader_always_stale)) return;
   throw Error(
       Errc::stale,
       fmt::format("version {} of {} was overwritten by its writer meanwhile", version, path_),

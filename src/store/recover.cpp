@@ -27,7 +27,16 @@ struct Choice {
   LoadedRoot loaded;
   bool degraded = false;
   std::string lost;  // why newer versions could not be opened
+
+  void lose(std::uint64_t version, const std::string& why) {
+    lost += fmt::format("{}version {}: {}", lost.empty() ? "" : "; ", version, why);
+  }
 };
+
+// Only where one of them leads somewhere.
+constexpr const char* kSalvageRemedy =
+    "Restore the file from a copy, or take what is whole: mode=\"r\", salvage=True shows it, and "
+    "repair() makes it the newest version, to go on from.";
 
 [[noreturn]] void throw_damaged(Medium& medium, const format::Seeds& seeds,
                                 const std::vector<Root>& older, const std::string& damage) {
@@ -51,7 +60,7 @@ struct Choice {
 struct Opening {
   Medium& medium;
   const format::Seeds& seeds;
-  Verify verify;
+  const RecoverWay& way;
   const Progress& progress;
   KnownPages* known = nullptr;  // of a reader, whose writer may go on meanwhile
 };
@@ -61,11 +70,12 @@ bool words_moved(const Opening& opening, const RootScan& scan) {
 }
 
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
-// also every chunk that it names.
+// also every chunk that it names, unless whatever is whole is wanted.
 Choice choose_root(const Opening& opening, const RootScan& scan) {
-  const auto& [medium, seeds, verify, progress, known] = opening;
+  const auto& [medium, seeds, way, progress, known] = opening;
   const auto candidates = scan.candidates();
   Choice choice;
+  bool salvageable = false;
   for (auto candidate = candidates.begin(); candidate != candidates.end(); ++candidate) {
     choice.root = *candidate;
     const std::uint64_t version = format::word_version(choice.root.word);
@@ -75,37 +85,55 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
                               size_text(choice.root.capacity_bytes), size_text(medium.reserve(0))),
                   "The file was cut short: restore it from a copy.");
     }
-    choice.degraded = !choice.lost.empty() || scan.damage_beyond(version);
+    choice.degraded = !choice.lost.empty() || !scan.lost_beyond(version).empty();
     try {
       choice.loaded = load_root(medium, seeds, choice.root, known);
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
       if (known != nullptr && words_moved(opening, scan)) throw;  // no use in an older one
-      choice.lost += fmt::format("version {}: {}; ", version, error.what());
+      choice.lose(version, error.what());
       continue;
     }
-    if (!choice.degraded && verify != Verify::on_open) return choice;
+    if (way.salvage || (!choice.degraded && way.verify != Verify::on_open)) return choice;
     if (planted(Bug::fallback_without_verify)) return choice;
     const auto damage = find_damage(medium, seeds, choice.loaded, progress);
     if (!damage) return choice;
     if (!choice.degraded) throw_damaged(medium, seeds, {candidate + 1, candidates.end()}, *damage);
-    choice.lost += fmt::format("version {}: {}; ", version, *damage);
+    choice.lose(version, *damage);
+    salvageable = true;
   }
   throw Error(
       Errc::corrupt,
       fmt::format("no version is whole; {}{}",
                   choice.lost.empty() ? "no root verifies" : choice.lost, scan.unread.reason()),
-      "Restore the file from a copy.", scan.unread.os_error);
+      salvageable ? kSalvageRemedy : "Restore the file from a copy.", scan.unread.os_error);
+}
+
+// What cannot be believed, and why.
+void note_salvage(Recovery& report, const Choice& choice) {
+  for (const std::uint64_t version : report.lost) {
+    report.notes.push_back(fmt::format("version {} may have been acknowledged, and is lost{}{}",
+                                       version, choice.lost.empty() ? "" : "; ", choice.lost));
+  }
+  report.notes.push_back(fmt::format(
+      "version {} is shown as far as it is whole: a tensor that is damaged, or over which a newer "
+      "version was written, fails its checksum when it is read, and verify() lists it.",
+      report.version));
 }
 
 Recovery describe(const Choice& choice, const RootScan& scan, const ShelfHead& head,
-                  bool writable) {
+                  const RecoverWay& way) {
   Recovery report;
+  const bool writable = way.writable && head.writes_allowed;
   report.version = format::word_version(choice.root.word);
   if (choice.root.step != format::kNoStep) report.step = choice.root.step;
   report.interrupted = writable && scan.attempt_left(report.version);
   report.degraded = choice.degraded;
-  if (report.degraded) {
+  report.salvaged = choice.degraded && way.salvage;
+  report.lost = scan.lost_beyond(report.version);
+  if (report.salvaged) {
+    note_salvage(report, choice);
+  } else if (report.degraded) {
     report.notes.push_back(
         fmt::format("version {} was opened in place of a newer, damaged one; every chunk of it was "
                     "verified. {}",
@@ -179,36 +207,44 @@ Choice look(const Opening& opening, RootScan& scan) {
 
 }  // namespace
 
-Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& progress) {
+Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progress) {
   Recovered recovered;
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
   RootScan scan = scan_roots(medium, seeds);
-  const bool reader = !writable && !planted(Bug::reader_looks_once);
+  const bool reader = !way.writable && !planted(Bug::reader_looks_once);
   KnownPages known;
-  Choice choice = look({medium, seeds, verify, progress, reader ? &known : nullptr}, scan);
+  Choice choice = look({medium, seeds, way, progress, reader ? &known : nullptr}, scan);
   recovered.shelf_id = head.superblock.shelf_id;
   recovered.writes_allowed = head.writes_allowed;
   recovered.root = choice.root;
   recovered.version = format::word_version(choice.root.word);
   recovered.words = scan.words;
-  recovered.report = describe(choice, scan, head, writable && head.writes_allowed);
+  recovered.report = describe(choice, scan, head, way);
   Unread unread = head.unread;
   unread.note(scan.unread);
   unread.note(choice.loaded.unread);
-  if (writable && head.writes_allowed) {
-    const Ready ready = make_ready(medium, seeds, {head, scan, choice.root, choice.loaded});
+  if (way.writable && head.writes_allowed) {
+    const Ready ready =
+        make_ready(medium, seeds, {head, scan, choice.root, choice.loaded}, way.salvage);
     recovered.incarnation = ready.incarnation;
     recovered.rival_copy = ready.rival_copy;
     recovered.report.repaired_copies = ready.repaired_copies;
     unread.note(ready.unread);
     recovered.words[recovered.version % kSlots].fill(recovered.root.word);
+    if (way.salvage) recovered.words = scan_roots(medium, seeds).words;  // a home may be wiped
   }
   note_unread(recovered.report, unread);
   recovered.manifest = std::move(choice.loaded.manifest);
   recovered.tensors = std::move(choice.loaded.tensors);
   recovered.used = std::move(choice.loaded.used);
   return recovered;
+}
+
+void check_opens(Medium& medium) {
+  const Recovered found = recover(medium, {}, {});
+  const format::Seeds seeds(found.shelf_id);
+  check_incarnations(medium, seeds, scan_roots(medium, seeds));
 }
 
 // The lock keeps others out, but not from another machine, or where the two share no inode and no
@@ -234,7 +270,10 @@ void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds
               "closed too, and open it again: it has what the other one persisted.");
 }
 
-// What any of the scans saw valid was flipped, also where the words never stood still.
+namespace {
+
+// The version of the newest root that verifies, or 0. What any of the scans saw valid was flipped,
+// also where the words never stood still.
 std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds) {
   RootScan scan = scan_roots(medium, seeds);
   std::uint64_t newest = 0;
@@ -247,6 +286,14 @@ std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds) {
     if (!moved) break;
   }
   return newest;
+}
+
+}  // namespace
+
+// Where a newer root was there already and could not be opened, its number proves nothing.
+bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
+  if (opened.report.degraded) return scan_roots(medium, seeds).words != opened.words;
+  return newest_version(medium, seeds) > opened.version;
 }
 
 }  // namespace tensorshelf

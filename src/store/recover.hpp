@@ -37,14 +37,22 @@ struct Recovered {
   Recovery report;
 };
 
+struct RecoverWay {
+  bool writable = false;  // else nothing is written
+  Verify verify = Verify::on_load;
+  bool salvage = false;  // what OpenOptions says of it; with `writable`: repair the shelf
+};
+
 // Errors: not_a_shelf, truncated, newer_format, corrupt, io; each with the place in the text.
-// With `writable` false nothing is written.
-Recovered recover(Medium& medium, bool writable, Verify verify, const Progress& progress);
+Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progress);
+
+// Throws what opening the shelf for writing would throw, and writes nothing.
+void check_opens(Medium& medium);
 
 // Throws Errc::busy where another has opened the shelf for writing since (I10).
 void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
 
-// The version of the newest root that verifies, or 0: for a reader that was overtaken.
-std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds);
+// Whether a version was flipped since a reader opened the shelf.
+bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
 
 }  // namespace tensorshelf

@@ -22,6 +22,10 @@ using format::Root;
 
 namespace {
 
+// Where both copies are lost, the number is found above those of the roots. How often the shelf was
+// opened since then, without a commit, nobody knows; no one does it so often.
+constexpr std::uint64_t kUnknownOpens = 1 << 20;
+
 // The two copies of the incarnation are written in turn, one at each open, so that they differ by
 // one at most and the larger is the last number given out.
 struct Incarnations {
@@ -31,21 +35,26 @@ struct Incarnations {
   Unread unread;
 
   unsigned newer() const { return 1 - older; }
+  bool lost() const { return !found[0] && !found[1]; }
 };
 
-Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan) {
+Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                               bool give_up) {
   Incarnations there;
-  for (const Root& root : scan.candidates()) there.last = std::max(there.last, root.incarnation);
+  for (const auto& home : scan.roots) {
+    for (const auto& root : home) there.last = std::max(there.last, root ? root->incarnation : 0);
+  }
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const auto page = read_page(medium, format::incarnation_at(copy), there.unread);
     if (page) there.found[copy] = format::read_incarnation(*page, seeds, copy);
     there.last = std::max(there.last, there.found[copy].value_or(0));
   }
-  if (!there.found[0] && !there.found[1]) {
+  if (there.lost() && !give_up) {
     throw Error(
         Errc::corrupt, "both copies of the incarnation record are damaged" + there.unread.reason(),
-        "Open with mode \"r\" and export; writing could not be fenced.", there.unread.os_error);
+        "Open with mode=\"r\", which needs none; repair() finds a new one.", there.unread.os_error);
   }
+  if (there.lost() && !planted(Bug::repair_reuses_incarnation)) there.last += kUnknownOpens;
   if (there.last >= format::kMaxCounter - 1) {
     throw Error(
         Errc::corrupt,
@@ -102,6 +111,7 @@ void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,
 // lost together. Whose root is there had made it durable; then nothing is done, and false returned.
 bool restore_incarnation(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
                          const Incarnations& there) {
+  if (there.lost()) return false;
   const unsigned copy = there.newer();
   const std::uint64_t value = there.found[copy].value();
   const auto roots = scan.candidates();
@@ -138,10 +148,31 @@ std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds,
   return mine;
 }
 
+// What may be left of a version that is given up must not come back: not the root, whose manifest
+// may heal, and not the doubt, which would have every chunk verified at each open. The last to be
+// written, for it says that all is repaired: what is accepted is durable (I12), and no number of a
+// root that goes here is needed any more. A crash within leaves the doubt, or clears the home.
+void wipe_home(Medium& medium, const Standing& standing, bool give_up) {
+  const std::uint64_t version = format::word_version(standing.root.word);
+  const bool again = standing.scan.wiped_beyond(version) && !planted(Bug::wipe_unrestored);
+  const bool doubt = give_up && !standing.scan.lost_beyond(version).empty();
+  if (!again && (!doubt || planted(Bug::repair_keeps_home))) return;
+  const auto home = static_cast<unsigned>((version + 1) % kSlots);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    write_page(medium, format::root_at(home, copy), wiped_home(version));
+  }
+  medium.barrier();  // I2, for the repair: what was reported stays so
+}
+
 }  // namespace
 
-Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
-  const Incarnations there = read_incarnations(medium, seeds, standing.scan);
+void check_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan) {
+  read_incarnations(medium, seeds, scan, false);
+}
+
+Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
+                 bool give_up) {
+  const Incarnations there = read_incarnations(medium, seeds, standing.scan, give_up);
   // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
   // a cache.
   const bool unused =
@@ -157,9 +188,11 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   if (restore_incarnation(medium, seeds, standing.scan, there) || unused) medium.barrier();  // I12
   Ready ready;
   ready.unread = there.unread;
-  ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older];
+  ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older] +
+                          !there.found[there.newer()];
   ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);
+  wipe_home(medium, standing, give_up);
   return ready;
 }
 

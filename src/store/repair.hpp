@@ -6,6 +6,7 @@
 //   the newer  copy of the incarnation too, before the older one is written; a barrier of its own,
 //              which is spared where the last opener committed, for then it is durable
 //   superblock stored over itself while the shelf is at version 0
+//   a wiped    home is wiped again: a repair may have ended at its last flush
 //   the rest   was behind a barrier before any word named it (I1). A copy that an interrupted
 //              recovery repaired may be lost again, but not its twin; it is then found bad again.
 #pragma once
@@ -34,8 +35,14 @@ struct Ready {
 };
 
 // Makes it durable with every second copy good again, and takes the next incarnation number,
-// durably. Nothing is written where there is none to take.
-Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing);
+// durably. Nothing is written where there is none to take. With `give_up`, what the homes may hold
+// of newer versions is wiped, and an incarnation is found also where both copies of it are lost:
+// that is for a repair that was asked for, and not for opening.
+Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
+                 bool give_up);
+
+// Throws Errc::corrupt where make_ready() would find no number to take.
+void check_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan);
 
 // Makes an empty shelf at version 0 of what is now no shelf: the superblocks go last.
 void format_shelf(Medium& medium);

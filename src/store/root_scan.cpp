@@ -143,6 +143,9 @@ std::vector<Root> RootScan::candidates() const {
 bool RootScan::clears_home(unsigned home, std::uint64_t newest) const {
   const std::uint64_t next = newest + 1;
   unsigned old_words = 0;
+  for (const auto& root : roots[home]) {
+    if (root && format::word_version(root->word) > newest) return false;
+  }
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     if (roots[home][copy]) return true;  // whole, and not newer than `newest`
     const std::uint64_t word = words[home][copy];
@@ -153,12 +156,30 @@ bool RootScan::clears_home(unsigned home, std::uint64_t newest) const {
   return old_words == kCopies;  // one may be a newer word with a flipped bit
 }
 
-bool RootScan::damage_beyond(std::uint64_t newest) const {
-  for (unsigned home = 0; home < kSlots; ++home) {
-    if (home == newest % kSlots) continue;  // the good copy there tells all
-    if (!clears_home(home, newest)) return true;
+std::vector<std::uint64_t> RootScan::lost_beyond(std::uint64_t newest) const {
+  std::vector<std::uint64_t> lost;
+  for (std::uint64_t version = newest + 1; version < newest + kSlots; ++version) {
+    if (!clears_home(static_cast<unsigned>(version % kSlots), newest)) lost.push_back(version);
   }
-  return false;
+  return lost;  // the good copy in the home of `newest` tells all about that one
+}
+
+bool RootScan::wiped_beyond(std::uint64_t newest) const {
+  const auto home = (newest + 1) % kSlots;
+  const std::uint64_t word = format::root_word(wiped_home(newest));
+  return blank[home] && word != format::kUnusedHomeWord &&
+         std::all_of(words[home].begin(), words[home].end(),
+                     [word](std::uint64_t there) { return there == word; });
+}
+
+// The words under which an attempt describes its root: what clears_home() takes for innocent. With
+// more than two homes there would be others, of which it says nothing.
+format::Page wiped_home(std::uint64_t newest) {
+  static_assert(kSlots == 2);
+  Root wiped{};
+  wiped.word = newest + 1 < kSlots ? format::kUnusedHomeWord
+                                   : format::make_word(newest + 1 - kSlots, 1);  // and never 0
+  return format::as_page(wiped);
 }
 
 bool RootScan::attempt_left(std::uint64_t newest) const {

@@ -50,9 +50,13 @@ struct RootScan {
   // Valid roots, the newest first; a root in one home counts once.
   std::vector<format::Root> candidates() const;
 
-  // Signs of an acknowledged version newer than `newest` that was damaged. An acknowledged version
-  // has both copies flipped (I2), so one innocent copy clears its home.
-  bool damage_beyond(std::uint64_t newest) const;
+  // The versions newer than `newest` that may have been acknowledged: those whose root is there,
+  // and those that a damaged home may have held. An acknowledged version has both copies flipped
+  // (I2), so one innocent copy clears its home.
+  std::vector<std::uint64_t> lost_beyond(std::uint64_t newest) const;
+
+  // Nothing of an attempt or a version lies in the home after that of `newest`: it was wiped.
+  bool wiped_beyond(std::uint64_t newest) const;
 
   // An attempt at `newest` + 1 was described and not flipped.
   bool attempt_left(std::uint64_t newest) const;
@@ -62,6 +66,10 @@ struct RootScan {
   // `newest` + 1 leaves when it stops before the flip: a body under the word that lay there before.
   bool clears_home(unsigned home, std::uint64_t newest) const;
 };
+
+// What both copies of the home of the version after `newest` hold where no version is to be there.
+// It clears that home.
+format::Page wiped_home(std::uint64_t newest);
 
 RootScan scan_roots(Medium& medium, const format::Seeds& seeds);
 

@@ -108,9 +108,23 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
   throw Error(Errc::bad_argument, "the mode is none of those that there are", "Use Mode::append.");
 }
 
+// To write to what is not whole is for repair(); and what is damaged must be told, not refused.
+void check_salvage(const OpenOptions& options) {
+  if (!options.salvage) return;
+  if (options.mode != Mode::read) {
+    throw Error(Errc::bad_argument, "a shelf can be salvaged by reading alone",
+                "Use mode=\"r\"; repair() makes the shelf writable again.");
+  }
+  if (options.verify != Verify::on_load) {
+    throw Error(Errc::bad_argument, "what is salvaged is verified when it is read",
+                "Leave verify as it is, \"load\"; verify() lists all that is damaged.");
+  }
+}
+
 }  // namespace
 
 Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options) {
+  check_salvage(options);
   Opened opened = open_path(path, options);
   return Shelf(std::move(opened.store), std::move(opened.file), opened.created);
 }
@@ -118,6 +132,7 @@ Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options)
 void Shelf::format(Medium& medium) { format_shelf(medium); }
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
+  check_salvage(options);
   const std::string name = medium->promises().medium;
   return Shelf(open_store(std::move(medium), options, "<" + name + ">"));
 }

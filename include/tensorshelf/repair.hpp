@@ -1,0 +1,38 @@
+// Making a shelf writable again that no open takes any more, without what is lost of it. It is
+// asked for, and never part of opening: where a version that was acknowledged is lost, that is for
+// whoever owns it to know. To look first: OpenOptions::salvage.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/medium.hpp>
+#include <tensorshelf/shelf.hpp>
+
+namespace tensorshelf {
+
+struct RepairReport {
+  bool repaired = false;      // false: the shelf opens as it is, and nothing was written
+  std::uint64_t version = 0;  // the newest now
+  std::optional<std::uint64_t> step;
+  std::vector<std::uint64_t> lost;  // versions given up, which may have been acknowledged
+  std::vector<Damage> damage;       // chunks that fail: assigning the whole tensor heals them
+  std::vector<std::string> notes;   // a sentence each: what kept it from opening, what was done
+};
+
+// Takes the lock. Where opening for writing would throw Errc::corrupt, takes the newest version
+// whose manifest is whole for the newest there is, wipes what is left of a later one and gives out
+// an incarnation above all that were. Then, in any case, verifies every chunk. A crash within
+// leaves the shelf as it was or repaired; doing it again is harmless.
+//
+// Of the options tier, block and progress count. Throws Errc::corrupt where there is no version
+// whose manifest is whole, or no superblock: nothing was written then; and whatever opening for
+// writing throws besides (busy, truncated, read_only, ...).
+RepairReport repair(const std::filesystem::path& path, const OpenOptions& options = {});
+RepairReport repair(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
+
+}  // namespace tensorshelf

@@ -1,0 +1,80 @@
+// repair(), the public one: recovery does it, on being told to give up what is lost.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include <tensorshelf/repair.hpp>
+
+#include "media/media.hpp"
+#include "store/recover.hpp"
+#include "store/store.hpp"
+
+namespace tensorshelf {
+namespace {
+
+// Why opening it for writing is corrupt, if it is.
+std::optional<std::string> why_not(Medium& medium) {
+  try {
+    check_opens(medium);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+    return error.what();
+  }
+}
+
+std::vector<std::string> give_up(Medium& medium, const std::string& why, RepairReport& report) {
+  Recovered recovered = recover(medium, {.writable = true, .salvage = true}, {});
+  if (!recovered.writes_allowed) {
+    throw Error(Errc::read_only, "it has features that this release can only read",
+                "Use the tensorshelf release that wrote it.");
+  }
+  report.lost = recovered.report.lost;
+  std::vector<std::string> notes = {
+      fmt::format("Opening it failed: {}.", why),
+      fmt::format("Version {} is the newest now, and incarnation {} was given out.",
+                  recovered.version, recovered.incarnation)};
+  for (const std::uint64_t version : report.lost) {
+    notes.push_back(
+        fmt::format("Version {} may have been acknowledged, and was given up.", version));
+  }
+  if (recovered.report.repaired_copies > 0) {
+    notes.push_back(
+        fmt::format("{} copies of metadata were written anew.", recovered.report.repaired_copies));
+  }
+  return notes;
+}
+
+RepairReport repair_medium(std::unique_ptr<Medium> given, const OpenOptions& options,
+                           const std::string& path) {
+  const auto medium = std::make_shared<GuardedMedium>(std::move(given));
+  RepairReport report;
+  try {
+    const auto why = why_not(*medium);
+    report.repaired = why.has_value();
+    if (why) report.notes = give_up(*medium, *why, report);
+    Store store(medium, {.mode = Mode::read}, path);
+    report.damage = store.verify(options.progress).damage;
+    report.version = store.version();
+    report.step = store.step();
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", path, error.what()), error.remedy(),
+                error.os_error());
+  }
+  if (!report.repaired) report.notes.emplace_back("It opens as it is: nothing was written.");
+  return report;
+}
+
+}  // namespace
+
+RepairReport repair(const std::filesystem::path& path, const OpenOptions& options) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
+  return repair_medium(make_medium(file, options), options, path.string());
+}
+
+RepairReport repair(std::unique_ptr<Medium> medium, const OpenOptions& options) {
+  const std::string name = medium->promises().medium;
+  return repair_medium(std::move(medium), options, "<" + name + ">");
+}
+
+}  // namespace tensorshelf
