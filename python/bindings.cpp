@@ -26,7 +26,8 @@ Progress progress_of(const py::object& callable) {
 }
 
 Shelf open_shelf(const py::bytes& path, Mode mode, Tier tier, std::uint64_t max_size_bytes,
-                 Verify verify, const BlockTuning& block, const py::object& progress) {
+                 Verify verify, const BlockTuning& block, const py::object& progress,
+                 bool salvage) {
   OpenOptions options;
   options.mode = mode;
   options.tier = tier;
@@ -34,9 +35,25 @@ Shelf open_shelf(const py::bytes& path, Mode mode, Tier tier, std::uint64_t max_
   options.verify = verify;
   options.block = block;
   options.progress = progress_of(progress);
+  options.salvage = salvage;
   const std::filesystem::path native(static_cast<std::string>(path));
   Unlocked unlocked;
   return Shelf::open(native, options);
+}
+
+py::dict repair_shelf(const py::bytes& path, Tier tier, const BlockTuning& block,
+                      const py::object& progress) {
+  OpenOptions options;
+  options.tier = tier;
+  options.block = block;
+  options.progress = progress_of(progress);
+  const std::filesystem::path native(static_cast<std::string>(path));
+  RepairReport report;
+  {
+    Unlocked unlocked;
+    report = repair(native, options);
+  }
+  return to_dict(report);
 }
 
 class PendingCommit {
@@ -126,7 +143,7 @@ void bind_shelf(py::module_& m) {
   py::class_<Shelf>(m, "Shelf")
       .def_static("open", &open_shelf, py::kw_only(), py::arg("path"), py::arg("mode"),
                   py::arg("tier"), py::arg("max_size_bytes"), py::arg("verify"), py::arg("block"),
-                  py::arg("progress"))
+                  py::arg("progress"), py::arg("salvage"))
       .def(
           "create",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
@@ -238,4 +255,6 @@ PYBIND11_MODULE(_core, m) {
   bind_tensor(m);
   bind_cuda(m);
   bind_shelf(m);
+  m.def("repair", &repair_shelf, py::kw_only(), py::arg("path"), py::arg("tier"), py::arg("block"),
+        py::arg("progress"));
 }

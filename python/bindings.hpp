@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 
+#include <tensorshelf/repair.hpp>
 #include <tensorshelf/shelf.hpp>
 
 #include "gil.hpp"
@@ -24,6 +25,7 @@ pybind11::tuple shape_of(const TensorInfo& info);
 pybind11::dict to_dict(const ShelfInfo& info);
 pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
+pybind11::dict to_dict(const RepairReport& report);
 
 // gate.cpp: how often this process is the child of a fork, counted as it happens.
 unsigned forks_so_far();

@@ -44,9 +44,26 @@ py::dict to_dict(const Recovery& recovery) {
   d["step"] = recovery.step;
   d["interrupted"] = recovery.interrupted;
   d["degraded"] = recovery.degraded;
+  d["salvaged"] = recovery.salvaged;
+  d["lost"] = recovery.lost;
   d["repaired_copies"] = recovery.repaired_copies;
   d["notes"] = recovery.notes;
   return d;
+}
+
+py::list to_list(const std::vector<Damage>& all) {
+  py::list damage;
+  for (const Damage& found : all) {
+    py::dict d;
+    d["tensor"] = found.tensor;
+    d["version"] = found.version;
+    d["slot"] = found.slot;
+    d["chunk"] = found.chunk;
+    d["offset"] = found.extent.at;
+    d["nbytes"] = found.extent.size_bytes;
+    damage.append(d);
+  }
+  return damage;
 }
 
 }  // namespace
@@ -91,23 +108,23 @@ py::dict to_dict(const Stats& stats) {
 }
 
 py::dict to_dict(const VerifyReport& report) {
-  py::list damage;
-  for (const Damage& found : report.damage) {
-    py::dict d;
-    d["tensor"] = found.tensor;
-    d["version"] = found.version;
-    d["slot"] = found.slot;
-    d["chunk"] = found.chunk;
-    d["offset"] = found.extent.at;
-    d["nbytes"] = found.extent.size_bytes;
-    damage.append(d);
-  }
   py::dict d;
   d["version"] = report.version;
   d["tensors"] = report.tensors;
   d["chunks"] = report.chunks;
   d["nbytes"] = report.bytes;
-  d["damage"] = damage;
+  d["damage"] = to_list(report.damage);
+  return d;
+}
+
+py::dict to_dict(const RepairReport& report) {
+  py::dict d;
+  d["repaired"] = report.repaired;
+  d["version"] = report.version;
+  d["step"] = report.step;
+  d["lost"] = report.lost;
+  d["damage"] = to_list(report.damage);
+  d["notes"] = report.notes;
   return d;
 }
 

@@ -44,6 +44,7 @@ from tensorshelf._errors import (
 )
 from tensorshelf._info import Damage, Info, Promises, Recovery, VerifyReport
 from tensorshelf._open import BlockOptions, open
+from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
 from tensorshelf._tensor import Tensor
 from tensorshelf._view import Committed
@@ -70,6 +71,7 @@ __all__ = [
     "Promises",
     "ReadOnlyError",
     "Recovery",
+    "Repair",
     "Shelf",
     "ShelfBusy",
     "ShelfError",
@@ -89,4 +91,5 @@ __all__ = [
     "build_info",
     "errors",
     "open",
+    "repair",
 ]

@@ -105,6 +105,7 @@ class Shelf:
         verify: Verify,
         block: BlockTuning,
         progress: Callable[[int, int], object] | None,
+        salvage: bool,
     ) -> Shelf: ...
     def create(self, name: str, dtype: str, shape: list[int]) -> TensorRef: ...
     def replace(
@@ -134,5 +135,12 @@ def write_from_device(
 def copy_from_device(
     target: npt.NDArray[Any], *, address: int, stream: int, device: int
 ) -> None: ...
+def repair(
+    *,
+    path: bytes,
+    tier: Tier,
+    block: BlockTuning,
+    progress: Callable[[int, int], object] | None,
+) -> dict[str, Any]: ...
 def cuda_support() -> dict[str, Any]: ...
 def build_info() -> dict[str, Any]: ...

@@ -28,6 +28,8 @@ class Recovery:
     step: int | None
     interrupted: bool  # an attempt beyond this version was left incomplete
     degraded: bool  # the newest version was damaged; this older one was verified whole
+    salvaged: bool  # degraded, and not verified: tensors may be damaged
+    lost: tuple[int, ...]  # newer versions, which may have been acknowledged
     repaired_copies: int  # second copies of metadata written anew
     notes: tuple[str, ...]
 
@@ -111,11 +113,16 @@ class VerifyReport:
 def info_from(found: dict[str, Any]) -> Info:
     """Info of the native module's dict."""
     promises = Promises(**{**found["promises"], "notes": tuple(found["promises"]["notes"])})
-    recovery = Recovery(**{**found["recovery"], "notes": tuple(found["recovery"]["notes"])})
+    kept = {name: tuple(found["recovery"][name]) for name in ("lost", "notes")}
+    recovery = Recovery(**{**found["recovery"], **kept})
     return Info(**{**found, "promises": promises, "recovery": recovery})
 
 
 def report_from(found: dict[str, Any]) -> VerifyReport:
     """VerifyReport of the native module's dict."""
-    damage = tuple(Damage(**{f.name: d[f.name] for f in fields(Damage)}) for d in found["damage"])
-    return VerifyReport(**{**found, "damage": damage})
+    return VerifyReport(**{**found, "damage": damage_from(found["damage"])})
+
+
+def damage_from(found: list[dict[str, Any]]) -> tuple[Damage, ...]:
+    """Damage of the native module's dicts."""
+    return tuple(Damage(**{f.name: d[f.name] for f in fields(Damage)}) for d in found)

@@ -74,6 +74,7 @@ def open(
     verify: str = "load",
     progress: Report | bool | None = None,
     block: BlockOptions | None = None,
+    salvage: bool = False,
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
 
@@ -87,6 +88,9 @@ def open(
               "open", all of them now; "none". Metadata is always checked.
     progress  for verify="open": True for a bar, or a function of (done, total) in bytes
     block     tuning of the block medium
+    salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
+              whose metadata is whole. What is damaged of it raises CorruptError when it is read;
+              ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
 
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which, or that the shelf is new (logger "tensorshelf"; see also
@@ -100,15 +104,9 @@ def open(
     CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, BadArgument or IoError.
     """
     native_mode = _choice("mode", mode, _MODES)
-    native_tier = _choice("tier", tier, _TIERS)
     native_verify = _choice("verify", verify, _VERIFY)
     cap = 0 if size is None else parse_size(size)
-    if block is not None and not isinstance(block, BlockOptions):
-        raise BadArgument(
-            f"block={block!r} is not a BlockOptions", "Use tensorshelf.BlockOptions(...)."
-        )
-    tuning = (block or BlockOptions())._tuning()
-    native_path = _path(path)
+    native_path, native_tier, tuning = _native_choice(path, tier, block)
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
     try:
@@ -121,6 +119,7 @@ def open(
                 verify=native_verify,
                 block=tuning,
                 progress=report,
+                salvage=bool(salvage),
             )
     except ShelfBusy as error:
         if error.errno == errno.EDEADLK:
@@ -129,7 +128,8 @@ def open(
     if was_empty:  # of our own making or not: nothing could be lost, but a step may be missed
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
     where = os.fsdecode(os.path.abspath(native_path))
-    opening = Opening(where, tier, verify, block, caller, _opening.file_id(native_path))
+    file = _opening.file_id(native_path)
+    opening = Opening(where, tier, verify, block, bool(salvage), caller, file)
     shelf = Shelf(core, opening)
     info = shelf.info()
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
@@ -141,7 +141,25 @@ def open(
 def reopened(opening: Opening) -> Shelf:
     """A shelf that was pickled, open for reading in this process."""
     verify = "load" if opening.verify == "open" else opening.verify  # not all in each worker
-    return open(opening.path, "r", tier=opening.tier, verify=verify, block=opening.block)
+    return open(
+        opening.path,
+        "r",
+        tier=opening.tier,
+        verify=verify,
+        block=opening.block,
+        salvage=opening.salvage,
+    )
+
+
+def _native_choice(
+    path: str | os.PathLike[str], tier: str, block: BlockOptions | None
+) -> tuple[bytes, _core.Tier, _core.BlockTuning]:
+    native_tier = _choice("tier", tier, _TIERS)
+    if block is not None and not isinstance(block, BlockOptions):
+        raise BadArgument(
+            f"block={block!r} is not a BlockOptions", "Use tensorshelf.BlockOptions(...)."
+        )
+    return _path(path), native_tier, (block or BlockOptions())._tuning()
 
 
 def _is_empty_file(path: bytes) -> bool:

@@ -404,7 +404,9 @@ def _lengths(shape: int | Sequence[int]) -> list[int]:
 def _log_recovery(info: Info) -> None:
     found = info.recovery
     step = "" if found.step is None else f" (step {found.step})"
-    if found.degraded:
+    if found.salvaged:
+        logger.warning("%s: salvaged version %d%s", info.path, found.version, step)
+    elif found.degraded:
         logger.warning(
             "%s: recovered version %d%s; a newer one was damaged", info.path, found.version, step
         )
