@@ -63,6 +63,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"page_not_repaired", "-", Bug::page_not_repaired},
       {"format_without_barrier", "I1", Bug::format_without_barrier, {}, "format"},
       {"format_over_superblock", "-", Bug::format_over_superblock, {}, "format"},
+      {"unread_given_up", "I11", Bug::unread_given_up, {}, "out-of-sight"},
       {"reader_always_stale", "-", Bug::reader_always_stale},
       {"commits_overlap", "I3", Bug::commits_overlap, {}, "contending"},
   };

@@ -103,6 +103,24 @@ std::string version_is(const Stage& stage, std::uint64_t version) {
 
 }  // namespace
 
+// Both copies of the newest root cannot be read for a moment, in which somebody opens it to write.
+std::string version_out_of_sight_is_kept() {
+  Stage stage;
+  {
+    Shelf shelf = stage.open();
+    Stage::commit(shelf, 2);
+  }
+  stage.disk->unreadable = {{format::root_at(0, 0), EIO}, {format::root_at(0, 1), EIO}};
+  try {
+    Shelf shelf = stage.open();
+    shelf.find("a")->write(value(7));
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+  }
+  stage.disk->unreadable = {};
+  return stage.shows(2);
+}
+
 // The flush after the flip fails, the next opener sees the version, and its own commit is cut off.
 std::string accepted_version_is_made_durable() {
   Stage stage;

@@ -6,6 +6,7 @@
 
 namespace tensorshelf::crash {
 
+std::string version_out_of_sight_is_kept();
 std::string accepted_version_is_made_durable();
 std::string incarnation_is_made_durable();
 std::string formatting_is_made_durable();

@@ -331,6 +331,7 @@ const std::vector<Scenario>& scenarios() {
         {"names-beside-read", "-", names_do_not_wait_for_reads},
         {"callback", "-", callbacks_hold_nothing},
         {"failed-flush", "I12", accepted_version_is_made_durable},
+        {"out-of-sight", "I11", version_out_of_sight_is_kept},
         {"failed-open", "I12", incarnation_is_made_durable},
         {"failed-format", "I12", formatting_is_made_durable},
         {"unreadable-page", "-", one_unreadable_copy_is_no_loss},

@@ -57,6 +57,12 @@ const char* native_format(DType dtype) {
   }
 }
 
+// Waits for whoever reads or writes the tensor: not with the GIL.
+TensorInfo info_of(const TensorRef& tensor) {
+  Unlocked unlocked;
+  return tensor.info();
+}
+
 // ---- in -----------------------------------------------------------------------------------------
 
 void write(TensorRef& tensor, py::handle source, std::uint64_t offset) {
@@ -92,7 +98,7 @@ bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dic
     return false;
   }
   const Buffer buffer(view);
-  const TensorInfo info = tensor.info();
+  const TensorInfo info = info_of(tensor);
   if (!has_layout(view, info, dtype)) return false;
   const AssignmentScope assigning(gate, info.name);
   if (!edits.empty()) return false;
@@ -205,7 +211,7 @@ extern "C" int tensor_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
   try {
     const TensorRef tensor = py::handle(self).cast<const TensorRef&>();
-    const TensorInfo info = tensor.info();
+    const TensorInfo info = info_of(tensor);
     const bool writable = (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE;  // refused further on
     if ((flags & PyBUF_FORMAT) == 0 && !writable) return refuse_bare(info.name);
     const char* format = native_format(info.dtype);
@@ -255,7 +261,7 @@ void bind_tensor(py::module_& m) {
 
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
-      .def("_info", &TensorRef::info)
+      .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
       .def("_assign_array", &assign_array, py::arg("array"), py::arg("gate"), py::arg("edits"),
            py::arg("dtype") = "")
       .def("_write", &write, py::arg("source"), py::arg("offset") = 0)

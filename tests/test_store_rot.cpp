@@ -96,6 +96,18 @@ TEST_CASE("a part of a chunk that was staged is merged into what was staged, che
   CHECK(shelf.verify().damage.empty());
 }
 
+TEST_CASE("an assignment that meets rot at its end stages nothing") {
+  Rot rot;
+  Shelf shelf = rot.bench.open();
+  TensorRef w = shelf.find("w").value();
+  rot.flip_chunk(3);
+  CHECK(code_of([&] { w.write(pattern(2 * kMiB, 5), kMiB + kMiB / 2); }) == Errc::corrupt);
+  w.write(rot.first);  // heals it
+  const auto before = value(w);
+  flip(*rot.bench.medium, place_of(*rot.bench.medium, std::span(before).subspan(3 * kMiB)) + 9);
+  CHECK(before == rot.first);
+}
+
 TEST_CASE("the same on real files") {
   const bool memory = GENERATE(true, false);
   const scratch::Directory folder(memory ? "/dev/shm" : std::filesystem::temp_directory_path());

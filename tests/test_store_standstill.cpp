@@ -194,6 +194,24 @@ TEST_CASE("a progress callback may call into the shelf") {
   CHECK(shelf.verify().damage.empty());
 }
 
+TEST_CASE("verify() beside tensors that come and go") {
+  const Bench bench;
+  Shelf shelf = bench.open();
+  for (int round = 0; round < 30; ++round) {
+    for (int i = 0; i < 64; ++i) make(shelf, "t" + std::to_string(i), 0);
+    shelf.persist();
+    std::atomic<bool> stop = false;
+    std::thread verifier([&] {
+      while (!stop) static_cast<void>(shelf.verify());
+    });
+    for (int i = 0; i < 64; ++i) shelf.erase("t" + std::to_string(i));
+    stop = true;
+    verifier.join();
+    shelf.persist();
+  }
+  CHECK(shelf.info().tensors == 0);
+}
+
 TEST_CASE("a shelf may be closed by another thread in the middle of reading and verifying it") {
   const Bench bench;
   Shelf shelf = bench.open();

@@ -40,8 +40,9 @@ struct Ticket {
 // Thread-safety: write, wait, read and view may run in many threads at once, on bytes that do not
 // overlap; barrier and store_word belong to the one committing thread; reserve excludes all of
 // these but read and view, which may go on beside it on what was there before.
-// Errors: Errc::io, with the errno. After one of a write, wait, barrier or store_word, the medium's
-// guard refuses every later one with Errc::failed (I8); read and view go on.
+// Errors: Errc::io, with the errno; of a write, Errc::corrupt where `bytes` lie in a damaged part
+// of the medium itself. After any other of a write, wait, barrier or store_word, the medium's guard
+// refuses every later one with Errc::failed (I8); read and view go on.
 class Medium {
  public:
   virtual ~Medium() = default;

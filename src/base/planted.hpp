@@ -53,26 +53,19 @@ enum class Bug {
   unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
   later_scan_kept,          // a reader believes the scan that nothing vouches for
   incarnation_not_reread,   // I10: a writer flips without looking for a later one
-  repair_keeps_home,          // a repaired shelf keeps the root of a version that was given up
+  repair_keeps_home,        // a repaired shelf keeps the root of a version that was given up
   repair_reuses_incarnation,  // I10: a number that a lost copy held is given out again
   wipe_unrestored,            // I12: a home that was wiped may be so in a cache alone
-
-  // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
-  write_not_drained,    // I7: streaming stores are on their way when write() returns
-  write_kept_in_cache,  // I1: small writes are not flushed where they must be
-  barrier_not_drained,  // I1
-  word_not_flushed,     // I2
-  word_flushed_beside,  // I2: the flush is one line off
-  word_in_halves,       // I4
-  chunk_set_edge,           // beyond 64 chunks, the last word of "all of them" is left empty
-  forward_run_edge,         // the chunk after a full run is not copied forward
-  second_directory_lost,    // a change below the second directory is linked, and the page kept back
-  leased_stage_written,     // I3: a write goes on in the slot whose staged value a lease shows
-  page_not_repaired,        // a page with one bad copy stays so, until the other goes
-  format_without_barrier,   // I1: the superblock of a new shelf may land before its root
-  format_over_superblock,   // an old superblock stands while its roots are overwritten
-  commits_overlap,          // I3: a commit does not wait for one that is under way
-  reader_always_stale,      // a reader beside a writer that rests hears that it was overtaken
+  chunk_set_edge,             // beyond 64 chunks, the last word of "all of them" is left empty
+  forward_run_edge,           // the chunk after a full run is not copied forward
+  second_directory_lost,   // a change below the second directory is linked, and the page kept back
+  leased_stage_written,    // I3: a write goes on in the slot whose staged value a lease shows
+  page_not_repaired,       // a page with one bad copy stays so, until the other goes
+  format_without_barrier,  // I1: the superblock of a new shelf may land before its root
+  format_over_superblock,  // an old superblock stands while its roots are overwritten
+  commits_overlap,         // I3: a commit does not wait for one that is under way
+  unread_given_up,         // I11: a version that cannot be read for a moment is written over
+  reader_always_stale,     // a reader beside a writer that rests hears that it was overtaken
 
   // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
   write_not_drained,    // I7: streaming stores are on their way when write() returns

@@ -165,7 +165,10 @@ std::string probe_direct_write(const ShelfFile& file, std::uint64_t at, const Pr
   if (file.kind() != FileKind::regular) return {};
   const std::uint64_t size_bytes = file.size_bytes();
   const PageMemory page(kPageBytes);
-  if (at < size_bytes && calls.read(file.fd(), at, page.bytes()) < 0) return {};
+  const std::uint64_t there = at < size_bytes ? std::min(size_bytes - at, kPageBytes) : 0;
+  if (there != 0 && calls.read(file.fd(), at, page.bytes()) < static_cast<std::int64_t>(there)) {
+    return {};  // what cannot be read whole must not be written back
+  }
   const auto put = calls.write(file.fd(), at, page.bytes());
   if (size_bytes < at + kPageBytes) {
     while (::ftruncate(file.fd(), static_cast<off_t>(size_bytes)) != 0 && errno == EINTR) {

@@ -57,7 +57,8 @@ class ShelfFile {
   std::filesystem::path temporary_path_;  // empty once published, or never needed
   std::filesystem::path target_path_;     // of a new file: where path_'s symbolic links lead
   std::filesystem::path name_;            // absolute, without links; empty: nothing to check
-  mutable std::atomic<std::int64_t> settled_change_ = 0;  // ctime under which name_ was looked up
+  dev_t device_ = 0;                      // of the file that name_ led to
+  ino_t inode_ = 0;
   int creator_ = 0;  // pid; a forked child leaves the temporary file alone
   int fd_;
   FileKind kind_;

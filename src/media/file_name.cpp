@@ -3,7 +3,6 @@
 // a barrier would notice: the versions go on, durably, into a file that nobody will find.
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,14 +21,6 @@ namespace fs = std::filesystem;
 
 fs::path link_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
 
-// Renaming a file changes its ctime, so where that is as it was, its name need not be looked up: a
-// commit to mapped memory takes no longer than that. The kernel counts it in ticks, in which more
-// than one thing can happen, so a recent one says nothing.
-constexpr std::int64_t kTicks = 200'000'000;
-std::int64_t nanoseconds(const timespec& time) {
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
 }  // namespace
 
 // As the kernel knows it, so that neither a link that is turned elsewhere, nor chdir(), nor a
@@ -38,22 +29,21 @@ void ShelfFile::remember_name() {
   std::error_code error;
   name_ = fs::read_symlink(link_of(fd_), error);
   if (error) name_ = fs::absolute(path_, error);
+  struct stat held {};
+  if (::fstat(fd_, &held) != 0) return;
+  device_ = held.st_dev;
+  inode_ = held.st_ino;
 }
 
 void ShelfFile::check_name() const {
   if (name_.empty()) return;
   struct stat held {};
   struct stat named {};
+  const bool found = ::stat(name_.c_str(), &named) == 0;
+  if (found && named.st_dev == device_ && named.st_ino == inode_) return;
   if (::fstat(fd_, &held) != 0) return;  // the commit will hear it too, and say more
-  const std::int64_t changed = nanoseconds(held.st_ctim);
-  if (held.st_nlink != 0 && changed == settled_change_) return;
-  const bool other = ::stat(name_.c_str(), &named) == 0 && !same_inode(held, named);
-  if (held.st_nlink != 0 && !other) {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    if (nanoseconds(now) - changed > kTicks) settled_change_ = changed;
-    return;
-  }
+  const bool other = found && !same_inode(held, named);
+  if (held.st_nlink != 0 && !other) return;  // moved aside, and nothing in its place
 
   std::error_code ignored;
   const std::string own = fs::read_symlink(link_of(fd_), ignored).native();

@@ -105,8 +105,9 @@ Ticket GuardedMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
   TENSORSHELF_ASSERT(at % kPageBytes == 0);
   TENSORSHELF_ASSERT(bytes.size() <= kChunkBytes);
   TENSORSHELF_ASSERT(state_->within(at, bytes.size()));
-  const Ticket ticket =
-      state_->or_poison("write failed", [&] { return state_->inner->write(at, bytes, seed); });
+  const Ticket ticket = state_->or_poison(
+      "write failed", [&] { return state_->inner->write(at, bytes, seed); },
+      Errc::corrupt);  // of the source: who wrote looks to it that nothing half-written counts
   add(state_->writes, 1);
   add(state_->bytes_written, bytes.size());
   return ticket;

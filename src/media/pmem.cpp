@@ -99,7 +99,7 @@ class PmemMedium final : public Medium {
     if (!is_shown(bytes)) {
       done = touch_mapped(written, copy);
     } else if (!touch_mapped(bytes, [&] { done = touch_mapped(written, copy); })) {
-      throw_gone("unreadable", place_of(bytes), Errc::io);
+      throw_gone("unreadable", place_of(bytes), Errc::corrupt, Errc::corrupt);
     }
     if (!done) throw_gone("unwritable", {at, bytes.size()}, Errc::io);
     if (!planted(Bug::write_not_drained)) drain_stores();  // I7
@@ -179,7 +179,8 @@ class PmemMedium final : public Medium {
     return {static_cast<std::uint64_t>(shown.data() - view_.base()), shown.size()};
   }
 
-  [[noreturn]] void throw_gone(const char* state, const Extent& extent, Errc where_cut) const;
+  [[noreturn]] void throw_gone(const char* state, const Extent& extent, Errc where_cut,
+                               Errc where_poisoned = Errc::io) const;
   void refuse_msync() const;
   void append(std::uint64_t size_bytes);
   std::uint64_t grown_size(std::uint64_t wanted) const;
@@ -209,7 +210,8 @@ void PmemMedium::refuse_msync() const {
 }
 
 // A touch of mapped bytes was answered with SIGBUS.
-void PmemMedium::throw_gone(const char* state, const Extent& extent, Errc where_cut) const {
+void PmemMedium::throw_gone(const char* state, const Extent& extent, Errc where_cut,
+                            Errc where_poisoned) const {
   const std::string place = fmt::format("{} bytes at offset {}", extent.size_bytes, extent.at);
   const std::string path = file_->path().native();
   const std::uint64_t left = is_device() ? view_.size_bytes() : file_->size_bytes();
@@ -221,7 +223,7 @@ void PmemMedium::throw_gone(const char* state, const Extent& extent, Errc where_
                 where_cut == Errc::io ? EIO : 0);
   }
   throw Error(
-      Errc::io,
+      where_poisoned,
       fmt::format("{} of {} are {}: the memory below reports an error there", place, path, state),
       "check the device (dmesg, ndctl list --media-errors)", EIO);
 }
@@ -333,6 +335,11 @@ Promises PmemMedium::promises() const {
   found.detail = is_device() ? fmt::format("DevDAX device, mapped by {}", size_text(alignment_))
                              : fmt::format("FS-DAX file on {}, MAP_SYNC", system_.name);
   found.needs_flush = !byte;
+  if (is_device()) {
+    found.notes.push_back(
+        "containers with a network namespace and a node of this device each do not see each "
+        "other's lock: let one of them open it for writing");
+  }
   if (domain_ == PowerFailDomain::cpu_cache) found.detail += ", eADR";
   found.survives = environment_.flushes ? Survives::power_loss : Survives::process_crash;
   if (domain_ == PowerFailDomain::none) {

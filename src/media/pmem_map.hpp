@@ -57,7 +57,7 @@ class PmemMap {
   std::byte* base_ = nullptr;
   std::atomic<std::uint64_t> size_bytes_ = 0;  // grows while others look at what was there
   std::uint64_t address_bytes_ = 0;
-  Granularity granularity_ = Granularity::cache_line;
+  std::atomic<Granularity> granularity_ = Granularity::cache_line;
   void (*flush_)(const void*, std::size_t) = nullptr;
 };
 

@@ -100,7 +100,9 @@ void Store::copy_out(const StoredTensor& tensor, unsigned slot, std::uint64_t ch
   if (copy_mapped(target, bytes.subspan(within, target.size()))) return;
   const auto copy = chunk_scratch().first(bytes.size());
   read_out(tensor, slot, chunk, copy);
-  std::memcpy(target.data(), copy.data() + within, target.size());
+  if (copy.data() != target.data()) {
+    std::memcpy(target.data(), copy.data() + within, target.size());
+  }
 }
 
 std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned slot,

@@ -27,6 +27,7 @@ struct Choice {
   LoadedRoot loaded;
   bool degraded = false;
   std::string lost;  // why newer versions could not be opened
+  int unread = 0;    // an errno: one of them could not be read, which may pass
 
   void lose(std::uint64_t version, const std::string& why) {
     lost += fmt::format("{}version {}: {}", lost.empty() ? "" : "; ", version, why);
@@ -71,6 +72,21 @@ bool words_moved(const Opening& opening, const RootScan& scan) {
 
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
 // also every chunk that it names, unless whatever is whole is wanted.
+// What cannot be read now may be read later, and its slots must not have been written by then: to
+// go on from an older version is for repair() to do, and not by the way.
+void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& choice) {
+  const int cause = choice.unread != 0 ? choice.unread : scan.unread.os_error;
+  const bool reads = opening.known != nullptr || opening.way.salvage;
+  if (reads || !choice.degraded || cause == 0 || planted(Bug::unread_given_up)) return;
+  throw Error(
+      Errc::corrupt,
+      fmt::format("a version newer than {} may be there and cannot be read; {}{}",
+                  format::word_version(choice.root.word), choice.lost, scan.unread.reason()),
+      "Check the device (dmesg), and open it again: the error may pass. mode=\"r\" shows "
+      "the older version, and repair() makes it the newest one.",
+      cause);
+}
+
 Choice choose_root(const Opening& opening, const RootScan& scan) {
   const auto& [medium, seeds, way, progress, known] = opening;
   const auto candidates = scan.candidates();
@@ -92,12 +108,16 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       if (error.code() != Errc::corrupt) throw;
       if (known != nullptr && words_moved(opening, scan)) throw;  // no use in an older one
       choice.lose(version, error.what());
+      if (error.os_error() != 0) choice.unread = error.os_error();
       continue;
     }
     if (way.salvage || (!choice.degraded && way.verify != Verify::on_open)) return choice;
     if (planted(Bug::fallback_without_verify)) return choice;
     const auto damage = find_damage(medium, seeds, choice.loaded, progress);
-    if (!damage) return choice;
+    if (!damage) {
+      refuse_unread(opening, scan, choice);
+      return choice;
+    }
     if (!choice.degraded) throw_damaged(medium, seeds, {candidate + 1, candidates.end()}, *damage);
     choice.lose(version, *damage);
     salvageable = true;
@@ -212,7 +232,7 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
   RootScan scan = scan_roots(medium, seeds);
-  const bool reader = !way.writable && !planted(Bug::reader_looks_once);
+  const bool reader = !way.writable && !way.strict && !planted(Bug::reader_looks_once);
   KnownPages known;
   Choice choice = look({medium, seeds, way, progress, reader ? &known : nullptr}, scan);
   recovered.shelf_id = head.superblock.shelf_id;
@@ -242,7 +262,7 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
 }
 
 void check_opens(Medium& medium) {
-  const Recovered found = recover(medium, {}, {});
+  const Recovered found = recover(medium, {.strict = true}, {});
   const format::Seeds seeds(found.shelf_id);
   check_incarnations(medium, seeds, scan_roots(medium, seeds));
 }

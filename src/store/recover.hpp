@@ -41,6 +41,7 @@ struct RecoverWay {
   bool writable = false;  // else nothing is written
   Verify verify = Verify::on_load;
   bool salvage = false;  // what OpenOptions says of it; with `writable`: repair the shelf
+  bool strict = false;   // nothing is written, and it is refused where a writer would be
 };
 
 // Errors: not_a_shelf, truncated, newer_format, corrupt, io; each with the place in the text.

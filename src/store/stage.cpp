@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "base/check.hpp"
@@ -69,19 +71,27 @@ void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
 void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
                         std::span<const std::byte> bytes) {
   const unsigned slot = tensor.working();
-  const Ticket ticket = medium_->write(tensor.chunk_at(slot, chunk), bytes,
-                                       seeds_.chunk(tensor.layout.tensor_id, chunk));
+  tensor.verified[slot].erase(chunk);  // where the write fails half-way, it is neither value
+  Ticket ticket;
+  try {
+    ticket = medium_->write(tensor.chunk_at(slot, chunk), bytes,
+                            seeds_.chunk(tensor.layout.tensor_id, chunk));
+  } catch (const Error& error) {
+    // The source is damaged, not the medium; what stood in the chunk was not staged, or is lost.
+    if (error.code() == Errc::corrupt && !tensor.missing.contains(chunk)) fail(error.what());
+    throw;
+  }
   note_ticket(ticket);
   tensor.sums[slot][chunk] = ticket.checksum;
   tensor.verified[slot].insert(chunk);
   tensor.missing.erase(chunk);
 }
 
-// A chunk of which only a part is new: the rest is its present value. That gets a checksum of its
-// own now, so it is looked at whatever was verified before: rot must not be made good.
+// A chunk of which only a part is new, in `whole`: the rest is its present value. That gets a
+// checksum of its own now, so it is looked at whatever was verified before: rot must not be made
+// good.
 void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
-                        std::uint64_t offset) {
-  const auto whole = chunk_scratch().first(tensor.chunk_bytes(chunk));
+                        std::uint64_t offset, std::span<std::byte> whole) {
   if (const auto slot = slot_of(tensor, chunk, false); slot && !planted(Bug::merge_left_out)) {
     copy_out(tensor, *slot, chunk, whole, 0);
     ++counters_.verified;
@@ -93,9 +103,10 @@ void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<con
     std::memset(whole.data(), 0, whole.size());
   }
   std::memcpy(whole.data() + offset, bytes.data(), bytes.size());
-  write_chunk(tensor, chunk, whole);
 }
 
+// At most the first and the last chunk are new in part. They are merged before anything is written,
+// so that one that is damaged, or no memory for it, leaves the tensor as it was.
 void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
                   std::uint64_t offset) {
   check_writable();
@@ -105,17 +116,28 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
   look_for_rival();
   std::lock_guard lock(tensor->mutex);
   begin_write(tensor);
+  std::array<std::span<std::byte>, 2> merged;
+  std::unique_ptr<std::byte[]> second;
+  unsigned edges = 0;
+  const auto is_whole = [&](std::uint64_t chunk, std::uint64_t size) {
+    return size == tensor->chunk_bytes(chunk);
+  };
   each_chunk(
       offset, bytes.size(),
       [&](std::uint64_t chunk, std::uint64_t within, std::uint64_t size, std::uint64_t done) {
-        const auto piece = bytes.subspan(done, size);
-        if (size == tensor->chunk_bytes(chunk)) {
-          write_chunk(*tensor, chunk, piece);
-        } else {
-          merge_chunk(*tensor, chunk, piece, within);
-        }
-        tensor->written.insert(chunk);
+        if (is_whole(chunk, size)) return;
+        if (edges == 1) second = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
+        std::byte* const room = edges == 0 ? chunk_scratch().data() : second.get();
+        merged[edges] = {room, tensor->chunk_bytes(chunk)};
+        merge_chunk(*tensor, chunk, bytes.subspan(done, size), within, merged[edges++]);
       });
+  edges = 0;
+  each_chunk(offset, bytes.size(),
+             [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
+               const bool whole = is_whole(chunk, size);
+               write_chunk(*tensor, chunk, whole ? bytes.subspan(done, size) : merged[edges++]);
+               tensor->written.insert(chunk);
+             });
   counters_.staged += bytes.size();
   staged_now_ += bytes.size();
 }
@@ -140,7 +162,12 @@ void Store::copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const std::uint64_t size = tensor.chunk_bytes(chunk);
     const std::uint64_t expected = tensor.sums[from][chunk];
-    write_chunk(tensor, chunk, bytes.subspan((chunk - first) * kChunkBytes, size));
+    try {
+      write_chunk(tensor, chunk, bytes.subspan((chunk - first) * kChunkBytes, size));
+    } catch (const Error& error) {
+      if (error.code() != Errc::corrupt) throw;
+      throw_damaged(tensor, from, chunk, fmt::format("cannot be read ({})", error.what()));
+    }
     if (tensor.sums[tensor.working()][chunk] != expected) {
       tensor.missing.insert(chunk);
       throw_damaged(tensor, from, chunk);

@@ -203,20 +203,24 @@ std::shared_ptr<StoredTensor> Store::add(format::TensorLayout layout) {
   tensor->dirty = true;  // zeros, or what is written in their place, belong to the next version
   dirty_.push_back(tensor);
   made.begin()->second = tensor;
-  note_space();
-  std::lock_guard lock(structure_);
+  std::shared_ptr<StoredTensor> gone;
+  std::unique_lock names(structure_);
   tensor_bytes_ += tensor->layout.size_bytes;
   if (const auto old = tensors_.find(tensor->layout.name); old != tensors_.end()) {
     tensor_bytes_ -= old->second->layout.size_bytes;
-    drop(old->second);
-    old->second = tensor;
+    gone = std::exchange(old->second, tensor);
+    drop(gone);
   } else {
     tensors_.insert(made.extract(made.begin()));
   }
+  names.unlock();  // others look up names while a reader of what is gone is waited for
+  if (gone) bury(gone);
+  note_space();  // after what was replaced has given its slots back
   return tensor;
 }
 
 void Store::make_room_in_lists() {
+  std::lock_guard names(structure_);  // of dropped_, which verify() copies
   std::lock_guard lock(dirty_mutex_);
   make_room(dirty_);
   make_room(dropped_);
@@ -233,12 +237,14 @@ void Store::erase(std::string_view name) {
                 "names() lists what there is.");
   }
   make_room_in_lists();
+  const auto gone = there->second;
   {
     std::lock_guard lock(structure_);
-    tensor_bytes_ -= there->second->layout.size_bytes;
-    drop(there->second);
+    tensor_bytes_ -= gone->layout.size_bytes;
+    drop(gone);
     tensors_.erase(there);
   }
+  bury(gone);
   note_space();
 }
 
@@ -246,13 +252,15 @@ void Store::erase(std::string_view name) {
 void Store::drop(const std::shared_ptr<StoredTensor>& tensor) noexcept {
   manifest_.remove_record(tensor->records_leaf, tensor->layout.tensor_id);
   manifest_.release_cells(tensor->layout.first_cell, tensor->layout.cell_count());
+  // (Whether it is committed changes under the closed gate only, and that is ours.)
+  if (tensor->committed && !planted(Bug::slots_reused_early)) dropped_.push_back(tensor);
+}
+
+// The rest, which waits for whoever reads it.
+void Store::bury(const std::shared_ptr<StoredTensor>& tensor) noexcept {
   std::lock_guard lock(tensor->mutex);
   tensor->erased = true;
-  if (tensor->committed && !planted(Bug::slots_reused_early)) {
-    dropped_.push_back(tensor);
-  } else {
-    release(tensor);
-  }
+  if (!tensor->committed || planted(Bug::slots_reused_early)) release(tensor);
 }
 
 // Nothing names the tensor any more. Its mutex is held.

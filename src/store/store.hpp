@@ -86,6 +86,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void reserve_pages_for(std::uint64_t cells);
   std::shared_ptr<StoredTensor> place(format::TensorLayout layout);
   void drop(const std::shared_ptr<StoredTensor>& tensor) noexcept;
+  void bury(const std::shared_ptr<StoredTensor>& tensor) noexcept;
   void release(const std::shared_ptr<StoredTensor>& tensor) noexcept;
   bool release_slots(const StoredTensor& tensor) noexcept;
   void collect_graveyard() noexcept;
@@ -99,7 +100,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void begin_write(const std::shared_ptr<StoredTensor>& tensor);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
   void merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
-                   std::uint64_t offset);
+                   std::uint64_t offset, std::span<std::byte> whole);
   void copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
                     std::span<std::byte> scratch);
   void complete(StoredTensor& tensor);
