@@ -269,16 +269,26 @@ class Shelf(MutableMapping[str, Tensor]):
     def close(self) -> None:
         """Waits for a commit in flight, raises what it raised, and lets the file go.
 
-        What was assigned since the last persist() is dropped, with a warning in the log. Arrays
-        that were lent stay readable. Closing twice is allowed.
+        What was assigned since the last persist() is dropped, with a warning in the log; so it is
+        where an exception leaves a ``with`` block, or where nobody refers to an open shelf any
+        more. Arrays that were lent stay readable. Closing twice is allowed.
         """
-        if self._gate.changed and not self.closed:
+        self._warn_of_dropped("closed")
+        self._core.close()
+
+    def _warn_of_dropped(self, how: str) -> None:
+        if self._gate.changed and not self.closed and self._pid == os.getpid():
             logger.warning(
-                "%s: closed with assignments that were never persisted; they are dropped",
+                "%s: %s with assignments that were never persisted; they are dropped",
                 self._path,
+                how,
             )
         self._gate.changed = False
-        self._core.close()
+
+    def __del__(self) -> None:
+        """The native half lets the file go; what that drops is told here, as close() tells it."""
+        with contextlib.suppress(AttributeError):  # one that failed to open has no parts yet
+            self._warn_of_dropped("let go, not closed,")
 
     def __enter__(self) -> "Shelf":
         return self
@@ -289,9 +299,7 @@ class Shelf(MutableMapping[str, Tensor]):
         error: BaseException | None,
         traceback: types.TracebackType | None,
     ) -> None:
-        if kind is not None:
-            self._gate.changed = False  # the error says enough
-        self.close()
+        self.close()  # which warns after an error too: SystemExit, for one, says nothing
 
     # ---- looks
 

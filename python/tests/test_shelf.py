@@ -1,5 +1,7 @@
 """The shelf as a mapping, its versions, and what closing does."""
 
+import contextlib
+import gc
 import logging
 import pathlib
 import signal
@@ -9,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import OpenShelf
+from support import Place, in_child
 
 import tensorshelf as ts
 
@@ -179,6 +182,47 @@ def test_closing_with_unpersisted_values_says_so(
     with caplog.at_level(logging.WARNING, "tensorshelf"), ts.open(path, tier=tier) as shelf:
         shelf.x = 2.0
     assert "never persisted" in caplog.text
+
+
+@pytest.mark.parametrize("error", [None, ValueError, SystemExit, KeyboardInterrupt])
+def test_leaving_a_block_tells_what_it_drops(
+    reopen: OpenShelf, caplog: pytest.LogCaptureFixture, error: type[BaseException] | None
+) -> None:
+    leaves = contextlib.nullcontext() if error is None else pytest.raises(error)
+    with leaves, reopen() as shelf:
+        shelf.x = 1.0
+        if error is not None:
+            raise error
+    (record,) = caplog.records
+    assert "closed with assignments that were never persisted" in record.getMessage()
+
+
+def test_a_shelf_that_nobody_refers_to_tells_what_it_drops(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, tier = place
+    for persisted, closed, told in ((0, 0, 1), (1, 0, 0), (0, 1, 0)):
+        shelf = ts.open(path, tier=tier)
+        shelf.x = 1.0
+        if persisted:
+            shelf.persist()
+        if closed:
+            shelf.close()
+        caplog.clear()
+
+        def quiet(shelf: ts.Shelf = shelf) -> None:
+            shelf.__del__()
+            assert not caplog.records
+
+        assert in_child(quiet) == 0  # a child drops nothing of its parent's
+        del shelf, quiet
+        gc.collect()
+        assert len(caplog.records) == told
+        assert "let go, not closed" in caplog.text or not told
+
+
+def test_a_shelf_that_failed_to_open_is_let_go_quietly() -> None:
+    ts.Shelf.__new__(ts.Shelf).__del__()
 
 
 def test_a_leased_array_outlives_the_shelf(shelf: ts.Shelf) -> None:
