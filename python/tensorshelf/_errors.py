@@ -175,7 +175,11 @@ class UnsupportedError(ShelfError, RuntimeError):
 
 
 class ShelfGone(ShelfError, FileNotFoundError):
-    """``persist``: the file was deleted, or another has its name now; nothing was committed."""
+    """``persist``: the file was deleted, or another has its name now; nothing was committed.
+
+    To save it: ``new = open(elsewhere, "x")``, ``new.update(shelf)``, and
+    ``new.persist(step=shelf.step)``.
+    """
 
     code = "shelf_gone"
     default_errno = _errno.ENOENT

@@ -398,5 +398,5 @@ def test_a_shelf_whose_file_is_gone_can_be_copied(place: Place) -> None:
             shelf.persist(2, wait=False)
         with ts.open(path.with_name("rescued.shelf"), "x", tier=tier) as rescued:
             rescued.update(shelf)
-            rescued.persist(2)
+            assert rescued.persist(step=shelf.step).step == 1
             assert np.array_equal(rescued.x, [3.0, 4.0])
