@@ -2,6 +2,7 @@
 
 import contextlib
 import html
+import itertools
 import logging
 import operator
 import os
@@ -94,7 +95,8 @@ class Shelf(MutableMapping[str, Tensor]):
         own. Raises UnknownName, ShelfFull or LayoutError.
         """
         _refuse_overtaken(value)
-        source = self._source(_names.checked(name), value)
+        self._refuse_read_only(_names.checked(name))
+        source = self._source(name, value)
         if name not in self:
             _names.unknown(name, self)
         whole = _write.whole_bytes(source)
@@ -117,11 +119,13 @@ class Shelf(MutableMapping[str, Tensor]):
         _refuse_overtaken(value)
         ref = self._core.find(_names.checked(name))
         if ref is None:
+            self._refuse_read_only(name)
             self._add(name, self._source(name, value))
             return
         plain = ("", value) if type(value) is np.ndarray else _torch.memory_of(value)
         if plain is not None and ref._assign_array(plain[1], self._gate, self._edits, plain[0]):
             return
+        self._refuse_read_only(name)
         tensor = Tensor(self, ref)
         if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
             tensor._put(source_of(value))
@@ -157,6 +161,8 @@ class Shelf(MutableMapping[str, Tensor]):
         does not fit its tensor, those before it stay assigned: nothing is durable yet.
         """
         items = dict(other, **values)
+        for name in itertools.islice(items, 1):
+            self._refuse_read_only(name)
         for name, value in items.items():
             if _torch.memory_of(value) is None:  # else it can be stored, whatever it holds
                 self._source(name, value)
@@ -332,6 +338,11 @@ class Shelf(MutableMapping[str, Tensor]):
                 with contextlib.suppress(ShelfError):
                     self._core.erase(name)
                 raise
+
+    def _refuse_read_only(self, name: str) -> None:
+        """Raises before anything is said of a value that could not be assigned anyhow."""
+        if not self._writable:
+            self._core.erase(name)  # which it refuses, and says why and what to do
 
     def _refuse_within_edit(self) -> None:
         """An edit in another thread is that thread's own, and comes with a later version."""

@@ -96,6 +96,7 @@ class Tensor(Readable, _core.TensorRef):
             if self._ref._assign_array(value, shelf._gate, shelf._edits):
                 _set(self, "_seen", shelf._gate.assignments)
                 return
+        self._shelf._refuse_read_only(self.name)
         found = _index.resolve(index, self.shape, self.itemsize)
         source = source_of(value)
         with self._writing():
@@ -123,6 +124,7 @@ class Tensor(Readable, _core.TensorRef):
 
     def fill_(self, value: Any) -> "Tensor":
         """Assigns one number to every element."""
+        self._shelf._refuse_read_only(self.name)
         source = source_of(value)
         if source.shape:
             raise LayoutError(f"fill_ takes a number, got shape {source.shape}", "Use copy_().")

@@ -35,6 +35,28 @@ def test_read_only_mode(made: pathlib.Path, place: Place) -> None:
         assert (shelf.w.numpy() == 1).all()
 
 
+def test_read_only_comes_before_what_is_wrong_with_the_value(
+    made: pathlib.Path, place: Place
+) -> None:
+    """Else the remedy for the value would lead to the next error."""
+    with ts.open(made, mode="r", tier=place[1]) as shelf:
+        writes: list[Callable[[], object]] = [
+            lambda: shelf.__setattr__("w", 3),
+            lambda: shelf.__setitem__("new", None),
+            lambda: shelf.replace("nowhere", None),
+            lambda: shelf.update(w=None),
+            lambda: shelf.w.__setitem__(99, 1),
+            lambda: shelf.w.__setitem__(..., np.ones(7)),
+            lambda: shelf.w.fill_([1, 2]),
+            lambda: shelf.w.copy_(None),
+        ]
+        for write in writes:
+            with pytest.raises(PermissionError, match='is open with mode "r"'):
+                write()
+    with pytest.raises(ts.ClosedError):
+        shelf.w = 3
+
+
 def test_too_small(reopen: OpenShelf) -> None:
     shelf = reopen(size="4MiB")
     with pytest.raises(OSError, match="'w'") as caught:
