@@ -169,11 +169,14 @@ class Tensor(Readable, _core.TensorRef):
         if not matches(source, self.dtype_name, self.shape):
             mine = _dtypes.layout_text(self.dtype_name, self.shape)
             theirs = _dtypes.layout_text(source.name, source.shape)
-            raise LayoutError(
-                f"{self.name!r} is {mine}, got {theirs}",
-                f"For a new layout: shelf.replace({self.name!r}, value). "
-                f"To cast or broadcast: shelf[{self.name!r}][...] = value.",
-            )
+            remedy = f"For a new layout: shelf.replace({self.name!r}, value)."
+            if _write.fits(source, self.dtype_name, self.shape):
+                verbs = (
+                    *(["cast"] if source.name != self.dtype_name else []),
+                    *(["broadcast"] if source.shape != self.shape else []),
+                )
+                remedy += f" To {' and '.join(verbs)}: shelf[{self.name!r}][...] = value."
+            raise LayoutError(f"{self.name!r} is {mine}, got {theirs}", remedy)
         with self._writing():
             self._note_assignment()
             whole = _index.whole(self.shape, self.itemsize)

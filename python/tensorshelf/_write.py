@@ -80,6 +80,19 @@ def write_changed(ref: TensorRef, values: Array) -> int:
     return written
 
 
+def fits(source: Source, name: str, shape: tuple[int, ...]) -> bool:
+    """True where write_region() would take the value, cast and broadcast."""
+    try:
+        check_cast(source, name)
+    except LayoutError:
+        return False
+    extra = max(0, len(source.shape) - len(shape))
+    if any(length != 1 for length in source.shape[:extra]):
+        return False
+    pairs = zip(reversed(source.shape[extra:]), reversed(shape), strict=False)
+    return all(length in (1, wanted) for length, wanted in pairs)
+
+
 def broadcast(values: Array, shape: tuple[int, ...]) -> Array:
     """The values stretched to a shape, leading axes of length one dropped, without a copy."""
     _dtypes.check_dims("the tensor", len(shape))

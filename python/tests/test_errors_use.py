@@ -111,6 +111,46 @@ def test_layout_mismatch(shelf: ts.Shelf) -> None:
     assert (shelf.w.numpy() == 1).all()
 
 
+@pytest.mark.parametrize(
+    ("value", "way"),
+    [
+        (np.ones((4, 3)), "cast"),
+        (np.ones((1, 4, 3)), "cast and broadcast"),
+        (np.ones(3, np.float32), "broadcast"),
+        (1, "cast and broadcast"),
+        (np.ones((4, 1), np.float16), "cast and broadcast"),
+        (np.ones((4, 3), np.complex64), None),  # no cast of the same kind
+        (1j, None),
+        (np.ones((3, 4), np.float32), None),
+        (np.ones((2, 4, 3), np.float32), None),
+        (np.ones(4), None),
+        (np.ones(0), None),
+    ],
+    ids=str,
+)
+def test_the_other_way_is_named_only_where_it_is_one(
+    shelf: ts.Shelf, value: object, way: str | None
+) -> None:
+    shelf.w = np.zeros((4, 3), np.float32)
+    with pytest.raises(ts.LayoutError) as caught:
+        shelf.w = value
+    remedy = "For a new layout: shelf.replace('w', value)."
+    if way is None:
+        assert caught.value.remedy == remedy
+        with pytest.raises(ts.LayoutError):
+            shelf["w"][...] = value
+    else:
+        assert caught.value.remedy == f"{remedy} To {way}: shelf['w'][...] = value."
+        shelf["w"][...] = value
+
+
+def test_no_cast_is_named_for_an_integer_that_gets_a_fraction(shelf: ts.Shelf) -> None:
+    shelf.loss = 0
+    with pytest.raises(ts.LayoutError) as caught:
+        shelf.loss = 0.5
+    assert caught.value.remedy == "For a new layout: shelf.replace('loss', value)."
+
+
 def test_unsupported_objects(shelf: ts.Shelf) -> None:
     for value in ("text", b"bytes", None, {"a": 1}, {1}, object(), print, np.array([None])):
         with pytest.raises(TypeError) as caught:
