@@ -22,7 +22,7 @@ from tensorshelf._errors import BadArgument, LayoutError, ShelfError, Unsupporte
 from tensorshelf._info import Info, VerifyReport, info_from, report_from
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
-from tensorshelf._sources import Source, source_of
+from tensorshelf._sources import Source, named_source
 from tensorshelf._tensor import Edit, Tensor
 
 logger = logging.getLogger("tensorshelf")
@@ -96,7 +96,7 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         _refuse_overtaken(value)
         self._refuse_read_only(_names.checked(name))
-        source = self._source(name, value)
+        source = named_source(name, value)
         if name not in self:
             _names.unknown(name, self)
         whole = _write.whole_bytes(source)
@@ -120,7 +120,7 @@ class Shelf(MutableMapping[str, Tensor]):
         ref = self._core.find(_names.checked(name))
         if ref is None:
             self._refuse_read_only(name)
-            self._add(name, self._source(name, value))
+            self._add(name, named_source(name, value))
             return
         plain = ("", value) if type(value) is np.ndarray else _torch.memory_of(value)
         if plain is not None and ref._assign_array(plain[1], self._gate, self._edits, plain[0]):
@@ -128,7 +128,7 @@ class Shelf(MutableMapping[str, Tensor]):
         self._refuse_read_only(name)
         tensor = Tensor(self, ref)
         if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
-            tensor._put(source_of(value))
+            tensor._put(named_source(name, value))
 
     def __delitem__(self, name: str) -> None:
         """Removes the tensor, from the next version on. Raises UnknownName."""
@@ -165,7 +165,7 @@ class Shelf(MutableMapping[str, Tensor]):
             self._refuse_read_only(name)
         for name, value in items.items():
             if _torch.memory_of(value) is None:  # else it can be stored, whatever it holds
-                self._source(name, value)
+                named_source(name, value)
         for name, value in items.items():
             self[name] = value
 
@@ -352,12 +352,6 @@ class Shelf(MutableMapping[str, Tensor]):
                     f"persist() within the edit() of {name!r} would leave its changes out",
                     "Leave the block first.",
                 )
-
-    def _source(self, name: str, value: Any) -> Source:
-        try:
-            return source_of(value)
-        except LayoutError as error:
-            raise LayoutError(f"{name!r}: {error.what}", error.remedy) from error
 
     def _assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Holds off persist() and other assignments to the tensor."""

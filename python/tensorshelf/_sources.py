@@ -109,6 +109,19 @@ def source_of(value: object) -> Source:
     return ArraySource(_from_foreign(value))
 
 
+def named_source(name: str, value: object) -> Source:
+    """``source_of``, with errors that name the tensor that was to have the value."""
+    try:
+        return source_of(value)
+    except LayoutError as error:
+        raise named(name, error) from error
+
+
+def named(name: str, error: LayoutError) -> LayoutError:
+    """The same error, beginning with the tensor's name."""
+    return LayoutError(f"{name!r}: {error.what}", error.remedy)
+
+
 def _from_device(value: object, interface: Mapping[str, Any]) -> Source:
     if not _cuda.usable():  # Numba's arrays know another way to the host, CuPy's refuse it
         with contextlib.suppress(LayoutError):

@@ -17,7 +17,7 @@ from tensorshelf import _core, _display, _dtypes, _index, _write
 from tensorshelf._commit import Commit
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError, ReadOnlyError, ShelfError, UnsupportedError
-from tensorshelf._sources import Source, matches, source_of
+from tensorshelf._sources import Source, matches, named, named_source
 from tensorshelf._view import Committed, Readable, _plain, _set
 
 if TYPE_CHECKING:
@@ -98,14 +98,19 @@ class Tensor(Readable, _core.TensorRef):
                 return
         self._shelf._refuse_read_only(self.name)
         found = _index.resolve(index, self.shape, self.itemsize)
-        source = source_of(value)
+        source = named_source(self.name, value)
         with self._writing():
             self._note_assignment()
-            if found is not None:
-                _write.write_region(self._ref, found[0], self.dtype_name, source)
-            else:
-                index = _plain(index)
-                _write.write_scattered(self._ref, self._copied(), index, self.dtype_name, source)
+            try:
+                if found is not None:
+                    _write.write_region(self._ref, found[0], self.dtype_name, source)
+                else:
+                    values = self._copied()
+                    _write.write_scattered(
+                        self._ref, values, _plain(index), self.dtype_name, source
+                    )
+            except LayoutError as error:
+                raise named(self.name, error) from error
 
     def __delitem__(self, index: Any) -> None:
         raise LayoutError(
@@ -125,9 +130,11 @@ class Tensor(Readable, _core.TensorRef):
     def fill_(self, value: Any) -> "Tensor":
         """Assigns one number to every element."""
         self._shelf._refuse_read_only(self.name)
-        source = source_of(value)
+        source = named_source(self.name, value)
         if source.shape:
-            raise LayoutError(f"fill_ takes a number, got shape {source.shape}", "Use copy_().")
+            raise LayoutError(
+                f"{self.name!r}: fill_ takes a number, got shape {source.shape}", "Use copy_()."
+            )
         self[...] = value
         return self
 

@@ -151,6 +151,30 @@ def test_no_cast_is_named_for_an_integer_that_gets_a_fraction(shelf: ts.Shelf) -
     assert caught.value.remedy == "For a new layout: shelf.replace('loss', value)."
 
 
+def test_every_layout_error_names_its_tensor(shelf: ts.Shelf) -> None:
+    shelf.b, shelf.i = np.zeros((4, 3), np.float32), np.zeros(4, int)
+    writes: list[Callable[[], object]] = [
+        lambda: shelf.b.__setitem__(slice(None), np.ones(7)),
+        lambda: shelf.b.__setitem__([0, 2], np.ones(7)),
+        lambda: shelf.b.__setitem__(0, None),
+        lambda: shelf.b.fill_("x"),
+        lambda: shelf.b.fill_([1, 2]),
+        lambda: shelf.b.copy_(np.ones((2, 2))),
+        lambda: shelf.b.copy_(1j),
+        lambda: shelf.__setattr__("b", None),
+        lambda: shelf.replace("b", None),
+        lambda: shelf.update(b=np.ones(7)),
+    ]
+    for write in writes:
+        with pytest.raises(ts.LayoutError, match=r"^'b'") as caught:
+            write()
+        assert caught.value.what.count("'b'") == 1
+    with pytest.raises(ts.LayoutError, match=r"^'i': cannot cast float64 to int64"):
+        shelf.i[0] = 1.7
+    with pytest.raises(ts.LayoutError, match=r"^'i': cannot cast"):
+        shelf.i[[0, 1]] = 1.7
+
+
 def test_unsupported_objects(shelf: ts.Shelf) -> None:
     for value in ("text", b"bytes", None, {"a": 1}, {1}, object(), print, np.array([None])):
         with pytest.raises(TypeError) as caught:

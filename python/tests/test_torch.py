@@ -289,7 +289,6 @@ def test_plain_tensors_take_the_short_way(
     with monkeypatch.context() as patched:
         patched.setattr(_sources, "source_of", None)
         patched.setattr(ts.Tensor, "_put", None)
-        patched.setattr(ts.Shelf, "_source", None)
         shelf.update({"x": value})
         shelf.y = torch.nn.Parameter(torch.ones(2, 3, dtype=torch.float64))
         shelf.x = value

@@ -384,7 +384,7 @@ def test_a_replacement_that_fails_leaves_the_old_tensor(
 
         shape, name, weak = (2,), "float64", False
 
-    monkeypatch.setattr(shelf_module, "source_of", lambda value: Interrupted())
+    monkeypatch.setattr(shelf_module, "named_source", lambda *_: Interrupted())
     with pytest.raises(KeyboardInterrupt):
         shelf.replace("x", None)
     with pytest.raises(KeyboardInterrupt):
