@@ -8,7 +8,7 @@ import operator
 import os
 import threading
 import types
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -160,6 +160,11 @@ class Shelf(MutableMapping[str, Tensor]):
         Values that cannot be stored at all raise LayoutError before any is assigned. Where one
         does not fit its tensor, those before it stay assigned: nothing is durable yet.
         """
+        if not isinstance(other, Mapping) and hasattr(other, "state_dict"):
+            raise LayoutError(
+                f"update() takes a mapping or pairs, not a model ({type(other).__name__})",
+                "Give it the state: shelf.update(model.state_dict()).",
+            )
         items = dict(other, **values)
         for name in itertools.islice(items, 1):
             self._refuse_read_only(name)

@@ -114,7 +114,20 @@ def named_source(name: str, value: object) -> Source:
     try:
         return source_of(value)
     except LayoutError as error:
-        raise named(name, error) from error
+        what, remedy = f"{name!r}: {error.what}", error.remedy
+        items = _items_text(value)
+        if items:
+            prefix = repr(f"{name}.").replace("{", "{{").replace("}", "}}")
+            key = f"f{prefix[:-1]}{{k}}{prefix[-1]}"
+            remedy = f"Flatten it: shelf.update({{{key}: v for k, v in {items}}})."
+        raise LayoutError(what, remedy) from error
+
+
+def _items_text(value: object) -> str:
+    """How the names and values are had of what holds several, else nothing."""
+    if isinstance(value, Mapping):
+        return "value.items()"
+    return "value.state_dict().items()" if hasattr(value, "state_dict") else ""
 
 
 def named(name: str, error: LayoutError) -> LayoutError:
@@ -162,7 +175,7 @@ def _refuse_masks(values: "list[Any] | tuple[Any, ...]") -> None:
 
 def _from_foreign(value: Any) -> Array:
     """An array of an object of another library, through the first protocol that it speaks."""
-    if value is None or isinstance(value, (str, bytes, dict, set)) or callable(value):
+    if value is None or isinstance(value, (str, bytes, Mapping, set)) or callable(value):
         raise _no_number(value)
     try:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
@@ -189,7 +202,8 @@ def _no_number(value: object, holder: str = "") -> LayoutError:
         remedy = "Take its values first: list(value), or np.fromiter(value, dtype)."
     elif hasattr(kind, "__float__"):
         remedy = "Store float(value)."
-    return LayoutError(f"{holder}a {kind.__name__} cannot be stored as a tensor", remedy)
+    article = "an" if kind.__name__[0] in "AEIOaeio" else "a"
+    return LayoutError(f"{holder}{article} {kind.__name__} cannot be stored as a tensor", remedy)
 
 
 def matches(source: Source, name: str, shape: tuple[int, ...]) -> bool:

@@ -1,5 +1,6 @@
 """The error table in use, provoked for real: class, stable code, builtin, remedy."""
 
+import collections
 import datetime
 import errno
 import fractions
@@ -149,6 +150,38 @@ def test_no_cast_is_named_for_an_integer_that_gets_a_fraction(shelf: ts.Shelf) -
     with pytest.raises(ts.LayoutError) as caught:
         shelf.loss = 0.5
     assert caught.value.remedy == "For a new layout: shelf.replace('loss', value)."
+
+
+def test_what_holds_several_tensors_is_flattened(shelf: ts.Shelf) -> None:
+    """The remedy as it stands does what it says, whatever the name."""
+    value = collections.OrderedDict(weight=np.ones(3), bias=np.zeros(2))
+    for name in ("lin", "a'b", "{k}", 'q"\\'):
+        with pytest.raises(ts.LayoutError, match="an OrderedDict cannot be stored") as caught:
+            shelf.update({name: value})
+        code = caught.value.remedy.removeprefix("Flatten it: ").removesuffix(".")
+        exec(code, {"shelf": shelf, "value": value})
+        assert shelf[f"{name}.weight"].shape == (3,)
+    with pytest.raises(ts.LayoutError) as caught:
+        shelf.lin = value
+    assert caught.value.remedy == (
+        "Flatten it: shelf.update({f'lin.{k}': v for k, v in value.items()})."
+    )
+
+
+def test_a_model_is_stored_by_its_state(shelf: ts.Shelf) -> None:
+    class Model:
+        def __call__(self) -> None: ...
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"w": np.ones(3)}
+
+    with pytest.raises(ts.LayoutError, match=r"shelf\.update\(model\.state_dict\(\)\)"):
+        shelf.update(Model())
+    with pytest.raises(
+        ts.LayoutError, match=r"'lin\.\{k\}': v for .* value\.state_dict\(\)\.items"
+    ):
+        shelf.lin = Model()
+    assert not shelf
 
 
 def test_every_layout_error_names_its_tensor(shelf: ts.Shelf) -> None:
