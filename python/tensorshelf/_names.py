@@ -8,6 +8,9 @@ from typing import NoReturn
 from tensorshelf._errors import BadName, UnknownAttribute, UnknownName
 
 _LOOKED_THROUGH = 2000  # names compared for a suggestion
+_SHOWN = 5  # names in the text of an error
+_SHOWN_CHARACTERS = 200
+_PERSISTING = ("save", "commit", "flush", "sync", "checkpoint", "dump", "write")  # of others
 
 
 def checked(name: object) -> str:
@@ -24,13 +27,34 @@ def checked(name: object) -> str:
 def unknown(name: str, names: Iterable[str], *, attribute: bool = False) -> NoReturn:
     """Raises for a name that is not there, suggesting one that is."""
     known = list(islice(names, _LOOKED_THROUGH))
-    if attribute:
-        known += [own for own in dir(type(names)) if not own.startswith("_")]
-    near = difflib.get_close_matches(name, known, n=1)
+    own = [own for own in dir(type(names)) if not own.startswith("_")] if attribute else []
+    near = _meant(name, known, own)
     kind_of = "tensor or attribute" if attribute else "tensor"
-    what = f"no {kind_of} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    what = f"no {kind_of} {name!r}" + ("" if near is None else f"; did you mean {near!r}?")
     kind = UnknownAttribute if attribute else UnknownName
-    raise kind(what, "The names there are: list(shelf).")
+    raise kind(what, _names_text(known))
+
+
+def _meant(name: str, tensors: list[str], own: list[str]) -> str | None:
+    """The likeliest of the tensors and of the shelf's own attributes."""
+    folded = name.casefold()
+    for other in tensors:
+        if other.casefold() == folded:
+            return other
+    if own and folded in _PERSISTING:
+        return "persist"
+    return next(iter(difflib.get_close_matches(name, [*tensors, *own], n=1)), None)
+
+
+def _names_text(names: list[str]) -> str:
+    if not names:
+        return "The shelf is empty: assign the tensor first."
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    if len(shown) > _SHOWN_CHARACTERS:
+        return "list(shelf) gives the names."
+    if len(names) <= _SHOWN:
+        return f"The shelf has {shown}."
+    return f"The shelf has {shown} and more: list(shelf) gives the names."
 
 
 def reserved(name: str) -> NoReturn:

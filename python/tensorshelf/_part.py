@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tensorshelf import _torch
 from tensorshelf._dtypes import Array
 
 
@@ -24,6 +25,15 @@ class Part(np.ndarray[Any, np.dtype[Any]]):
                 "through the tensor, x[0, 1] = v for x[0][1] = v, or change a .copy()"
             )
         super().__setitem__(index, value)  # type: ignore[no-untyped-call]
+
+    def __getattr__(self, name: str) -> Any:
+        text = f"'Part' object has no attribute '{name}'"
+        if name == "torch" or (not name.startswith("_") and _torch.has_method(name)):
+            text += (
+                "; a part of a tensor is a NumPy array, read-only: for a torch tensor index the "
+                "whole, shelf.x.torch()[index], or take torch.from_numpy(part.copy())"
+            )
+        raise AttributeError(text)
 
     def copy(self, order: Literal["K", "A", "C", "F"] | None = "C") -> Array:  # type: ignore[override]
         return np.array(self, order=order)

@@ -253,8 +253,8 @@ def test_unknown_names(shelf: ts.Shelf) -> None:
         _ = shelf["wieght"]
     assert type(by_item.value) is ts.UnknownName
     assert isinstance(by_attr.value, ts.UnknownName)
-    assert "did you mean 'weight'? The names there are: list(shelf)." in str(by_item.value)
-    with pytest.raises(KeyError, match=r"no tensor 'zzz'\. The names there are: list\(shelf\)"):
+    assert "did you mean 'weight'? The shelf has 'weight'." in str(by_item.value)
+    with pytest.raises(KeyError, match=r"no tensor 'zzz'\. The shelf has 'weight'\."):
         _ = shelf["zzz"]
     with pytest.raises(AttributeError):
         del shelf.wieght
@@ -269,6 +269,40 @@ def test_unknown_names(shelf: ts.Shelf) -> None:
         shelf.weight.mean()
     assert f"{shelf.weight:.2f}" == "1.00"
     assert getattr(shelf, "_private", None) is None
+
+
+def test_what_an_unknown_name_suggests(shelf: ts.Shelf) -> None:
+    with pytest.raises(KeyError, match=r"no tensor 'w'\. The shelf is empty"):
+        _ = shelf["w"]
+    for save in ("save", "commit", "flush", "Sync"):
+        with pytest.raises(AttributeError, match="did you mean 'persist'"):
+            getattr(shelf, save)
+        with pytest.raises(KeyError) as caught:
+            _ = shelf[save]
+        assert "persist" not in str(caught.value)
+    shelf.update(dict.fromkeys(["w", "größe", "c", "d", "e"], 1.0))
+    with pytest.raises(AttributeError, match="did you mean 'w'"):
+        _ = shelf.W
+    with pytest.raises(KeyError, match="did you mean 'größe'") as caught:
+        _ = shelf["GRÖSSE"]
+    assert caught.value.remedy == "The shelf has 'c', 'd', 'e', 'größe', 'w'."  # type: ignore[attr-defined]
+    shelf.z = 1
+    with pytest.raises(KeyError, match=r"'größe', 'w' and more: list\(shelf\) gives the names\.$"):
+        _ = shelf["nothing"]
+    shelf["a" * 500] = 1
+    with pytest.raises(KeyError, match=r"'nothing'\. list\(shelf\) gives the names\.$"):
+        _ = shelf["nothing"]
+
+
+def test_a_part_that_is_taken_for_a_torch_tensor_says_what_it_is(shelf: ts.Shelf) -> None:
+    shelf.w = np.ones((4, 3), np.float32)
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'torch'; .*shelf\.x\.torch\(\)\[index\]"
+    ):
+        shelf.w[0].torch()
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        _ = shelf.w[0].nonsense
+    assert not hasattr(shelf.w[0], "__cuda_array_interface__")
 
 
 def test_handles_of_deleted_tensors(shelf: ts.Shelf) -> None:
