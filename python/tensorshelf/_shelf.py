@@ -302,6 +302,7 @@ class Shelf(MutableMapping[str, Tensor]):
             self._warn_of_dropped("let go, not closed,")
 
     def __enter__(self) -> "Shelf":
+        self._core.version  # noqa: B018 - raises where it is closed
         return self
 
     def __exit__(

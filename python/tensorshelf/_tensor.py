@@ -7,6 +7,7 @@ read-only leases where asked for, and go in by assignment.
 
 import contextlib
 import threading
+import types
 import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +34,44 @@ class Edit(NamedTuple):
     def is_under_way(self) -> bool:
         values = self.values()
         return values is not None and values.flags.writeable  # read-only once its block is left
+
+
+class EditBlock(contextlib.AbstractContextManager[Array]):
+    """What ``edit()`` gives, for ``with``; nothing is read before that."""
+
+    __slots__ = ("_block", "_name")
+
+    def __init__(self, name: str, block: contextlib.AbstractContextManager[Array]) -> None:
+        self._name = name
+        self._block = block
+
+    def __enter__(self) -> Array:
+        return self._block.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> bool | None:
+        return self._block.__exit__(kind, error, traceback)
+
+    def __repr__(self) -> str:
+        return f"<edit() of {self._name!r}: {self._usage()}>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"'EditBlock' object has no attribute '{name}'")
+        raise AttributeError(f"edit() gives no array outside 'with': {self._usage()}")
+
+    def __getitem__(self, index: Any) -> Any:
+        raise TypeError(f"edit() gives no array outside 'with': {self._usage()}")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self[index]  # which raises
+
+    def _usage(self) -> str:
+        return f"use it as `with shelf[{self._name!r}].edit() as array:`"
 
 
 class Tensor(Readable, _core.TensorRef):
@@ -138,15 +177,19 @@ class Tensor(Readable, _core.TensorRef):
         self[...] = value
         return self
 
-    @contextlib.contextmanager
-    def edit(self) -> Iterator[Array]:
+    def edit(self) -> EditBlock:
         """Gives a writable array of the current value; what changed is written back at the end.
 
         Only 1 MiB chunks that differ are written. When the block raises, the edit is discarded
         and nothing is written. The array is read-only after the block, so that late changes are
         not lost silently. A tensor has one edit at a time, and one that was assigned within the
-        block keeps that assignment: the edit is discarded with UnsupportedError.
+        block keeps that assignment: the edit is discarded with UnsupportedError. Change the array,
+        ``with x.edit() as w: w *= 2``; what ``w = w * 2`` makes is another, and is not written.
         """
+        return EditBlock(self.name, self._editing())
+
+    @contextlib.contextmanager
+    def _editing(self) -> Iterator[Array]:
         values = self._begin_edit()
         try:
             yield values

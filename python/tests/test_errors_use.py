@@ -436,6 +436,7 @@ def test_closed(shelf: ts.Shelf) -> None:
         lambda: shelf.persist(),
         lambda: shelf.version,
         lambda: list(shelf),
+        lambda: shelf.__enter__(),
         lambda: shelf.verify(),
         lambda: handle.item(),
         lambda: handle.fill_(1),

@@ -230,6 +230,18 @@ def test_a_part_of_complex32_is_read_only(shelf: ts.Shelf) -> None:
         shelf.c[0]["real"] = 1
 
 
+def test_an_edit_outside_with_says_how(shelf: ts.Shelf, w: ts.Tensor) -> None:
+    usage = "use it as `with shelf['w'].edit() as array:`"
+    assert repr(w.edit()) == f"<edit() of 'w': {usage}>"
+    with pytest.raises(TypeError, match="outside 'with'"):
+        w.edit()[0] = 1
+    with pytest.raises(AttributeError, match="outside 'with'"):
+        w.edit().sum()
+    with w.edit() as array:
+        array[0, 0] = 7
+    assert w[0, 0] == 7
+
+
 # ---- no pin but by an explicit view
 
 
