@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 
+#include "base/shell_quoted.hpp"
 #include "base/size_text.hpp"
 #include "catch.hpp"
 #include "media/media.hpp"
@@ -43,6 +44,19 @@ TEST_CASE("control characters are shown, and end no text") {
   REQUIRE(refused);
   CHECK(refused->code() == Errc::bad_name);
   CHECK(contains(refused->what(), "'a\\x00b' contains a NUL"));
+}
+
+TEST_CASE("a path in a command is one word of it") {
+  const char* const rows[][2] = {
+      {"/dev/shm/run-1.shelf", "/dev/shm/run-1.shelf"},
+      {"my run.shelf", "'my run.shelf'"},
+      {"o'clock", "'o'\\''clock'"},
+      {"$(reboot);`x`", "'$(reboot);`x`'"},
+      {"~/run", "'~/run'"},
+      {"gr\xc3\xb6\xc3\x9f", "'gr\xc3\xb6\xc3\x9f'"},
+      {"", "''"},
+  };
+  for (const auto& [given, quoted] : rows) CHECK(shell_quoted(given) == quoted);
 }
 
 TEST_CASE("sizes are exact, or say that they are rounded") {

@@ -118,6 +118,9 @@ TEST_CASE("open: what is not a shelf's file is refused, and the text says why") 
       CHECK_FALSE(error->remedy().empty());
     }
   }
+  const auto error = error_of([&] { ShelfFile::open(dir / "my runs/1/run.shelf", true); });
+  REQUIRE(error);
+  CHECK(contains(error->remedy(), "`mkdir -p '" + (dir / "my runs/1").native() + "'`"));
 }
 
 TEST_CASE("open: files and links to them, with kind, size and flags") {

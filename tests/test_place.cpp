@@ -140,8 +140,8 @@ TEST_CASE("publish: who cannot keep the group lets no other group read instead")
 TEST_CASE("persist: a file that lost its name is said to be gone, and nothing else is lost") {
   const scratch::Directory dir(
       GENERATE(as<std::string>{}, "/dev/shm", fs::temp_directory_path().native()));
-  const fs::path path = dir / "run.shelf";
-  const fs::path saved = dir / "run.shelf.saved";
+  const fs::path path = dir / "a day's run.shelf";  // as it stands no word of a command
+  const fs::path saved = dir / "a day's run.shelf.saved";
   Shelf shelf = open(path);
   put(shelf, "w", std::byte{1});
   REQUIRE(shelf.persist(1).version == 1);

@@ -32,6 +32,7 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "base/shell_quoted.hpp"
 #include "media/file_lock.hpp"
 
 namespace tensorshelf {
@@ -61,7 +62,7 @@ fs::path parent_of(const fs::path& path) {
     throw Error(Errc::not_found,
                 fmt::format("no shelf at {}: the directory {} does not exist", path.native(),
                             parent.native()),
-                fmt::format("make it first: `mkdir -p {}`", parent.native()), ENOENT);
+                fmt::format("make it first: `mkdir -p {}`", shell_quoted(parent.native())), ENOENT);
   }
   throw Error(Errc::not_found, fmt::format("no shelf at {}", path.native()),
               "create one with mode=\"a\" or mode=\"x\"", ENOENT);

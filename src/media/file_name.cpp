@@ -11,6 +11,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/shell_quoted.hpp"
 #include "media/file.hpp"
 #include "media/file_lock.hpp"
 
@@ -57,8 +58,8 @@ void ShelfFile::check_name() const {
   }
   throw Error(Errc::gone, what + rest,
               fmt::format("before this one is closed, copy the tensors into a new shelf; the last "
-                          "version alone: `cp /proc/{}/fd/{} {}.saved`",
-                          ::getpid(), fd_, name_.native()),
+                          "version alone: `cp /proc/{}/fd/{} {}`",
+                          ::getpid(), fd_, shell_quoted(name_.native() + ".saved")),
               ENOENT);
 }
 
