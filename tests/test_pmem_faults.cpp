@@ -64,7 +64,8 @@ TEST_CASE("a file that someone cuts short: an error at each call", "[pmem]") {
 
     CHECK(failure_at(gone, path, [&] { writer->write(gone, data, 0); }) == Errc::io);
     CHECK(failure_at(gone, path, [&] { writer->store_word(gone, 1); }) == Errc::io);
-    // A chunk copied forward inside the shelf: its source is damaged, and the medium has not failed.
+    // A chunk copied forward inside the shelf: its source is damaged, and the medium has not
+    // failed.
     const auto source = writer->view({gone, kPageBytes});
     CHECK(failure_at(gone, path, [&] { writer->write(0, source, 0); }) == Errc::corrupt);
     writer->write(0, data, 0);

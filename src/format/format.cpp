@@ -105,8 +105,7 @@ std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& see
   const auto record = load<IncarnationRecord>(page);
   const auto expected = hash_bytes(std::as_bytes(std::span(&record.incarnation, 1)),
                                    seeds.page(incarnation_at(copy)));
-  if (record.checksum != expected || record.incarnation == 0 ||
-      record.incarnation > kMaxCounter) {
+  if (record.checksum != expected || record.incarnation == 0 || record.incarnation > kMaxCounter) {
     return std::nullopt;
   }
   return record.incarnation;
