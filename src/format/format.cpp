@@ -102,7 +102,11 @@ Page encode_incarnation(std::uint64_t incarnation, const Seeds& seeds, unsigned 
 }
 
 std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& seeds, unsigned copy) {
-  const auto record = load<IncarnationRecord>(page);
+  return read_incarnation(load<IncarnationRecord>(page), seeds, copy);
+}
+
+std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, const Seeds& seeds,
+                                              unsigned copy) {
   const auto expected = hash_bytes(std::as_bytes(std::span(&record.incarnation, 1)),
                                    seeds.page(incarnation_at(copy)));
   if (record.checksum != expected || record.incarnation == 0 || record.incarnation > kMaxCounter) {

@@ -36,6 +36,8 @@ SuperblockRead read_superblock(const Page& page, unsigned copy);
 
 Page encode_incarnation(std::uint64_t incarnation, const Seeds& seeds, unsigned copy);
 std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& seeds, unsigned copy);
+std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, const Seeds& seeds,
+                                              unsigned copy);
 
 // Sets root.checksum for the copy at (home, copy), over root.word as it will be after the flip.
 void seal_root(Root& root, const Seeds& seeds, unsigned copy);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "store/load_root.hpp"
 #include "store/repair.hpp"
 #include "store/root_scan.hpp"
+#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -277,10 +279,15 @@ void check_opens(Medium& medium) {
 // number in the other: again more than ours. A copy that cannot be read or believed proves nothing.
 void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
   if (planted(Bug::incarnation_not_reread)) return;
-  Unread unread;
-  const auto page = read_page(medium, format::incarnation_at(opened.rival_copy), unread);
-  if (!page) return;
-  const auto found = format::read_incarnation(*page, seeds, opened.rival_copy);
+  format::IncarnationRecord record;
+  try {
+    medium.read(format::incarnation_at(opened.rival_copy),
+                std::as_writable_bytes(std::span(&record, 1)));
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    return;
+  }
+  const auto found = format::read_incarnation(record, seeds, opened.rival_copy);
   if (!found || *found <= opened.incarnation) return;
   throw Error(Errc::busy,
               fmt::format("another process has opened the shelf for writing meanwhile: it has "
