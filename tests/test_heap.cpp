@@ -139,3 +139,21 @@ TEST_CASE("slots that do not fit take nothing, and what was given back is given 
   for (const std::uint64_t at : first) heap.release({at, 3 * kMiB});
   heap.take_slots("b", 3 * kMiB);
 }
+
+TEST_CASE("what fits without the slack of a growth fits") {
+  const std::uint64_t spare = GENERATE(std::uint64_t{0}, kPageBytes, kMiB);
+  CAPTURE(spare);
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB + spare);
+  Heap heap(medium, format::kHeapAt, {});
+  const auto slots = heap.take_slots("a", 5 * kMiB);
+  for (const std::uint64_t at : slots) {
+    REQUIRE(at >= format::kHeapAt);
+    REQUIRE(at + 5 * kMiB <= heap.capacity_bytes());
+  }
+  try {
+    heap.take_slots("b", kMiB);
+    FAIL("there is no room");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::full);
+  }
+}

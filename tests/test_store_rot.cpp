@@ -40,12 +40,18 @@ std::uint64_t place_of(Medium& medium, std::span<const std::byte> bytes) {
 
 struct Rot {
   bool mapped = GENERATE(true, false);
+  unsigned commits = GENERATE(1u, 2u);  // the committed slot is A, and B
   Bench bench{64 * kMiB, mapped};
   std::vector<std::byte> first = pattern(kSize, 1);
 
   Rot() {
     Shelf shelf = bench.open();
-    make(shelf, "w", kSize).write(first);
+    TensorRef w = make(shelf, "w", kSize);
+    if (commits == 2) {
+      w.write(pattern(kSize, 8));
+      shelf.persist(0);
+    }
+    w.write(first);
     make(shelf, "other", 100).write(pattern(100, 9));
     shelf.persist(1);
   }
@@ -164,4 +170,17 @@ TEST_CASE("a lease looks at each chunk") {
   CHECK(error->code() == Errc::corrupt);
   CHECK(contains(error->what(), "chunk " + std::to_string(chunk) + " "));
   CHECK(value(shelf.find("other").value()) == pattern(100, 9));
+}
+
+TEST_CASE("rot in what was erased counts until the erasure is committed") {
+  Rot rot;
+  Shelf shelf = rot.bench.open();
+  rot.flip_chunk(2);
+  shelf.erase("w");
+  const auto damage = shelf.verify().damage;
+  REQUIRE(damage.size() == 1);
+  CHECK(damage[0].tensor == "w");
+  CHECK(damage[0].chunk == 2);
+  shelf.persist(2);
+  CHECK(shelf.verify().damage.empty());
 }

@@ -1,0 +1,106 @@
+// Small sets and rules by themselves, at their edges: free space, chunks of one tensor, names.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "catch.hpp"
+#include "format/format.hpp"
+#include "store/chunk_set.hpp"
+#include "store/space.hpp"
+
+using namespace tensorshelf;
+
+TEST_CASE("a space is taken from at the end that was asked for") {
+  Space space;
+  space.release(0, 10 * kPageBytes);
+  CHECK(space.take_high(kPageBytes) == 9 * kPageBytes);
+  CHECK(space.take_low(kPageBytes) == 0U);
+  CHECK(space.take(kPageBytes) == kPageBytes);
+  CHECK(space.take_high(2 * kPageBytes) == 7 * kPageBytes);
+  CHECK(space.total() == 5 * kPageBytes);
+  CHECK_FALSE(space.take_high(6 * kPageBytes));
+  space.release(20 * kPageBytes, 3 * kPageBytes);
+  CHECK(space.take_high(3 * kPageBytes) == 20 * kPageBytes);  // of the highest range that holds it
+  CHECK(space.take_high(5 * kPageBytes) == 2 * kPageBytes);
+  CHECK(space.total() == 0);
+}
+
+TEST_CASE("a set of chunks is empty without any, wherever the last one was") {
+  const std::uint64_t count = GENERATE(1, 2, 63, 64, 65, 100, 128, 129, 200);
+  CAPTURE(count);
+  const auto chunks = {std::uint64_t{0}, count / 2, count - 1};
+  for (const std::uint64_t chunk : chunks) {
+    CAPTURE(chunk);
+    ChunkSet set(count);
+    CHECK(set.empty());
+    set.insert(chunk);
+    CHECK_FALSE(set.empty());
+    CHECK(set.contains(chunk));
+    set.erase(chunk);
+    CHECK(set.empty());
+  }
+  ChunkSet all(count, true);
+  for (std::uint64_t chunk = 0; chunk < count; ++chunk) {
+    CHECK_FALSE(all.empty());
+    CHECK(all.contains(chunk));
+    all.erase(chunk);
+  }
+  CHECK(all.empty());
+}
+
+TEST_CASE("a name is well-formed UTF-8, sequence by sequence") {
+  // The Unicode Standard, table 3-7: the ends of each row, and what lies just beyond them.
+  const std::vector<std::string> good = {
+      "\x7F",
+      "\xC2\x80",
+      "\xDF\xBF",
+      "\xE0\xA0\x80",
+      "\xE0\xBF\xBF",
+      "\xE1\x80\x80",
+      "\xEC\xBF\xBF",
+      "\xED\x80\x80",
+      "\xED\x9F\xBF",
+      "\xEE\x80\x80",
+      "\xEF\xBF\xBF",
+      "\xF0\x90\x80\x80",
+      "\xF0\xBF\xBF\xBF",
+      "\xF1\x80\x80\x80",
+      "\xF3\xBF\xBF\xBF",
+      "\xF4\x80\x80\x80",
+      "\xF4\x8F\xBF\xBF",
+  };
+  const std::vector<std::string> bad = {
+      "\x80",
+      "\xBF",
+      "\xC0\x80",
+      "\xC1\xBF",
+      "\xE0\x80\x80",
+      "\xE0\x9F\xBF",
+      "\xED\xA0\x80",
+      "\xED\xBF\xBF",
+      "\xF0\x80\x80\x80",
+      "\xF0\x8F\xBF\xBF",
+      "\xF4\x90\x80\x80",
+      "\xF5\x80\x80\x80",
+      "\xFE",
+      "\xFF",
+      "\xC2\x7F",
+      "\xC2\xC0",
+      "\xE1\x80\xC0",
+      "\xF1\x80\x80\x7F",
+  };
+  for (const std::string& text : good) {
+    CAPTURE(text);
+    CHECK_FALSE(format::name_problem(text));
+    CHECK_FALSE(format::name_problem("a" + text + "b"));
+    for (std::size_t size = 1; size < text.size(); ++size) {  // cut off, at the end and within
+      CHECK(format::name_problem(text.substr(0, size)));
+      CHECK(format::name_problem(text.substr(0, size) + "b"));
+    }
+  }
+  for (const std::string& text : bad) {
+    CAPTURE(text);
+    CHECK(format::name_problem(text));
+    CHECK(format::name_problem("a" + text + "b"));
+  }
+}

@@ -1,0 +1,209 @@
+// Which of a tensor's two slots, and which chunks of them, hold what: where an assignment, a lease
+// or a read must not be taken in by what the other slot holds.
+#include <cerrno>
+#include <limits>
+
+#include "cached_disk.hpp"
+#include "format/format.hpp"
+#include "store_bench.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+// Where these bytes begin on the disk, at a page.
+std::uint64_t place_of(const CachedDisk& disk, std::span<const std::byte> bytes) {
+  for (std::uint64_t at = 0; at + 64 <= disk.visible.size(); at += kPageBytes) {
+    if (std::memcmp(disk.visible.data() + at, bytes.data(), 64) == 0) return at;
+  }
+  FAIL("the value is not on the disk");
+  return 0;
+}
+
+struct Cached {
+  std::shared_ptr<CachedDisk> disk = std::make_shared<CachedDisk>();
+  Cached() {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  Shelf open(Verify verify = Verify::on_load) const {
+    return Shelf::open(std::make_unique<CachedMedium>(disk),
+                       {.mode = Mode::update, .verify = verify});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the last chunk of many is copied forward too") {
+  constexpr std::uint64_t chunks = 65;  // one more than a word of bits
+  const Bench bench(200 * kMiB, GENERATE(true, false));
+  Shelf shelf = bench.open();
+  TensorRef w = make(shelf, "w", chunks * kMiB);
+  w.write(pattern(chunks * kMiB, 1));
+  shelf.persist();
+  auto expected = pattern(chunks * kMiB, 2);
+  w.write(expected);
+  shelf.persist();
+  unsigned seed = 3;
+  for (const std::uint64_t chunk : {chunks - 1, std::uint64_t{0}, std::uint64_t{1}}) {
+    const auto part = pattern(kMiB, seed++);
+    w.write(part, chunk * kMiB);
+    std::copy(part.begin(), part.end(),
+              expected.begin() + static_cast<std::ptrdiff_t>(chunk * kMiB));
+    REQUIRE((value(w) == expected));
+    shelf.persist();
+    REQUIRE((value(w, true) == expected));
+  }
+}
+
+TEST_CASE("a lease keeps its bytes though its tensor goes and others need the room") {
+  const Bench bench;
+  Shelf shelf = bench.open();
+  const std::int64_t size = 2 * kMiB;
+  const unsigned commits = GENERATE(1u, 2u);  // the committed slot is A, and B
+  CAPTURE(commits);
+  TensorRef w = make(shelf, "w", size);
+  for (unsigned commit = 1; commit <= commits; ++commit) {
+    w.write(pattern(size, commit));
+    shelf.persist();
+  }
+  const Lease lease = w.lease();
+  REQUIRE(lease.in_place());
+  const auto expected = pattern(size, commits);
+  shelf.erase("w");
+  shelf.persist();
+  for (unsigned i = 0; i < 6; ++i) {  // both slots of three tensors
+    if (i % 2 == 0) make(shelf, "n" + std::to_string(i / 2), size);
+    shelf.find("n" + std::to_string(i / 2))->write(pattern(size, 10 + i));
+    shelf.persist();
+  }
+  REQUIRE(std::equal(expected.begin(), expected.end(), lease.bytes().begin(), lease.bytes().end()));
+}
+
+TEST_CASE("what was created and erased before a commit leaves no trace in it") {
+  const Bench bench(64 * kMiB, GENERATE(true, false));
+  const std::int64_t size = 300 * 1024;
+  {
+    Shelf shelf = bench.open();
+    make(shelf, "a", size);
+    shelf.erase("a");
+    TensorRef b = make(shelf, "b", size);  // where "a" was
+    b.write(pattern(size, 1));
+    shelf.persist();
+    CHECK((value(b) == pattern(size, 1)));
+    CHECK(shelf.verify().damage.empty());
+  }
+  const Shelf shelf = bench.open(Mode::update, Verify::on_open);
+  CHECK(shelf.names() == std::vector<std::string>{"b"});
+  CHECK((value(shelf.find("b").value()) == pattern(size, 1)));
+}
+
+TEST_CASE("the last chunk of a run cannot be read: nothing is committed without it") {
+  const Cached cached;
+  const auto first = pattern(4 * kMiB, 1);
+  {
+    Shelf shelf = cached.open();
+    make(shelf, "w", 4 * kMiB).write(first);
+    shelf.persist();
+  }
+  Shelf shelf = cached.open();
+  TensorRef w = shelf.find("w").value();
+  w.write(pattern(kMiB, 2));
+  const std::uint64_t chunk = GENERATE(1u, 2u, 3u);
+  CAPTURE(chunk);
+  cached.disk->unreadable[place_of(*cached.disk, std::span(first).subspan(chunk * kMiB))] = EIO;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto error = error_of([&] { shelf.persist(); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::corrupt);
+    CHECK(contains(error->what(), "chunk " + std::to_string(chunk) + " "));
+    CHECK(shelf.version() == 1);
+  }
+  w.write(pattern(4 * kMiB, 3));
+  CHECK(shelf.persist().version == 2);
+  CHECK((value(w) == pattern(4 * kMiB, 3)));
+  shelf.close();
+  CHECK((value(cached.open(Verify::on_open).find("w").value()) == pattern(4 * kMiB, 3)));
+}
+
+TEST_CASE("a range whose end is beyond all numbers is refused") {
+  const Bench bench(64 * kMiB, GENERATE(true, false));
+  Shelf shelf = bench.open();
+  TensorRef w = make(shelf, "w", 100);
+  w.write(pattern(100, 1));
+  shelf.persist();
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  for (const std::uint64_t offset : {most - 4, most - 8, most}) {
+    std::vector<std::byte> bytes(10);
+    CHECK(code_of([&] { w.write(pattern(10, 2), offset); }) == Errc::layout);
+    CHECK(code_of([&] { w.read(bytes, offset); }) == Errc::layout);
+    CHECK(code_of([&] { w.read_committed(bytes, offset); }) == Errc::layout);
+    CHECK(bytes == std::vector<std::byte>(10));
+  }
+  CHECK(value(w) == pattern(100, 1));
+  shelf.persist();
+  CHECK(value(w) == pattern(100, 1));
+}
+
+TEST_CASE("a reader's lease is a copy: the writer knows nothing of it") {
+  const Bench bench;
+  const std::int64_t size = kMiB + 100;
+  Shelf shelf = bench.open();
+  TensorRef w = make(shelf, "w", size);
+  w.write(pattern(size, 1));
+  shelf.persist();
+  const Shelf reader = bench.open(Mode::read);
+  const bool committed = GENERATE(true, false);
+  const TensorRef seen = reader.find("w").value();
+  const Lease lease = committed ? seen.lease_committed() : seen.lease();
+  CHECK_FALSE(lease.in_place());
+  for (unsigned round = 2; round < 4; ++round) {
+    w.write(pattern(size, round));
+    shelf.persist();
+  }
+  const auto expected = pattern(size, 1);
+  CHECK(std::equal(expected.begin(), expected.end(), lease.bytes().begin(), lease.bytes().end()));
+}
+
+TEST_CASE("a read over chunks that lie in either slot takes each from its own") {
+  const Bench bench(64 * kMiB, GENERATE(true, false));
+  const std::uint64_t size = 6 * kMiB + 500;
+  Shelf shelf = bench.open();
+  TensorRef w = make(shelf, "w", static_cast<std::int64_t>(size));
+  w.write(pattern(size, 1));
+  shelf.persist();
+  auto expected = pattern(size, 2);
+  w.write(expected);
+  shelf.persist();
+  for (const std::uint64_t chunk : {2, 3, 5}) {
+    const auto part = pattern(kMiB, static_cast<unsigned>(10 + chunk));
+    w.write(part, chunk * kMiB);
+    std::copy(part.begin(), part.end(),
+              expected.begin() + static_cast<std::ptrdiff_t>(chunk * kMiB));
+    CHECK((value(w) == expected));
+  }
+  CHECK((value(w, true) == pattern(size, 2)));
+}
+
+// Pages are set aside for what a commit may write: with no create() to top the pool up.
+TEST_CASE("every tensor written and some erased: the pages for it are there, round after round") {
+  const Bench bench(200 * kMiB);
+  Shelf shelf = bench.open();
+  for (int i = 0; i < 3000; ++i) make(shelf, "t" + std::to_string(i), 64);
+  shelf.persist();
+  for (unsigned round = 0; round < 4; ++round) {
+    CAPTURE(round);
+    const auto names = shelf.names();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (i % 20 == round) {
+        shelf.erase(names[i]);
+      } else {
+        shelf.find(names[i])->write(pattern(64, round));
+      }
+    }
+    REQUIRE(shelf.persist().version == round + 2);
+  }
+  shelf.close();
+  CHECK(bench.open(Mode::read, Verify::on_open).info().version == 5);
+}
