@@ -138,12 +138,15 @@ TEST_CASE("a shelf takes the place of a file of 0 bytes in mode a, and of no oth
     CHECK(Shelf::open(path, {.tier = tier}).info().step == 3U);  // and once only
     std::filesystem::remove(path);
 
-    scratch::put(path, std::string(1, '\0'));
-    const auto error = error_of([&] { Shelf::open(path, {.tier = tier}); });
-    REQUIRE(error);
-    CHECK(error->code() == Errc::not_a_shelf);
-    CHECK(scratch::contents(path) == std::string(1, '\0'));
-    std::filesystem::remove(path);
+    for (const std::string& other :
+         {std::string(1, '\0'), std::string(100, 'x'), std::string(4095, '\0')}) {
+      scratch::put(path, other);
+      const auto error = error_of([&] { Shelf::open(path, {.tier = tier}); });
+      REQUIRE(error);
+      CHECK(error->code() == Errc::not_a_shelf);
+      CHECK(scratch::contents(path) == other);
+      std::filesystem::remove(path);
+    }
   }
   CHECK(std::filesystem::is_empty(dir.path()));
 }

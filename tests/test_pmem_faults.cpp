@@ -6,6 +6,8 @@
 #include <cstring>
 #include <optional>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "base/fault_guard.hpp"
 #include "pmem_fixture.hpp"
 #include "poison.hpp"
@@ -138,5 +140,31 @@ TEST_CASE("a poisoned line: EIO for what holds it, and nothing else", "[pmem]") 
     medium->write(0, std::span(data).first(kPageBytes), 0);
     medium->store_word(2 * kPageBytes, 1);
     medium->barrier();
+  }
+}
+
+TEST_CASE("a shelf whose file is cut short after its chunks were verified", "[pmem]") {
+  if (!pmem_supported()) {
+    WARN("skipped: cut short after verifying (a build without libpmem2)");
+    return;
+  }
+  const scratch::Directory dir(kTmpfs);
+  const fs::path path = dir / "s.shelf";
+  Shelf shelf = Shelf::open(path, {.mode = Mode::append, .tier = Tier::pmem});
+  const auto data = pattern(kSize, 1);
+  TensorRef w =
+      shelf.create("w", DType::uint8, std::vector<std::int64_t>{static_cast<std::int64_t>(kSize)});
+  w.write(data);
+  shelf.persist();
+  std::vector<std::byte> whole(kSize);
+  std::vector<std::byte> part(100);
+  w.read(whole);
+  REQUIRE(same(whole, data));
+  fs::resize_file(path, kCutTo);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    CHECK(error_of([&] { w.read(whole); }));
+    CHECK(error_of([&] { w.read(part, kSize - 200); }));
+    CHECK(error_of([&] { w.read_committed(part, kSize - kMebibyte); }));
+    CHECK(error_of([&] { w.read(std::span(whole).first(kMebibyte), kSize - kMebibyte); }));
   }
 }

@@ -266,3 +266,16 @@ TEST_CASE("cells whose numbers are beyond reason are refused") {
   REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
 }
+
+TEST_CASE("a page that says it is another of its kind is refused") {
+  const auto kind = GENERATE(format::PageKind::cells, format::PageKind::records);
+  CAPTURE(static_cast<unsigned>(kind));
+  const Forgery forgery;
+  forgery.edit_leaf(kind, [](Page& page) {
+    auto head = format::page_head(page);
+    head.index = 1;  // and number 0 is missing
+    put(page.bytes.data(), head);
+  });
+  REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
+  REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
+}

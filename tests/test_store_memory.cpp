@@ -254,3 +254,73 @@ TEST_CASE("memory that runs out while a shelf is opened leaves it as it was") {
   REQUIRE(nth > 10);
   use_fully(bench);
 }
+
+namespace {
+
+// Denies each allocation of a commit in turn, of a shelf as `stage` leaves it: an exception at
+// worst, and the acknowledged version or the one in flight is found.
+void deny_commit(const std::function<Shelf(const Bench&)>& stage,
+                 const std::function<void()>& look) {
+  const Denial denial = GENERATE(Denial::once, Denial::from_then_on);
+  std::int64_t nth = 0;
+  for (bool met = true; met; ++nth) {
+    CAPTURE(denial == Denial::once, nth);
+    const Bench bench;
+    Shelf shelf = stage(bench);
+    const State acked = state_of(bench.open(Mode::read));
+    const State staged = state_of(shelf);
+    met = denying(nth, denial, [&] { shelf.persist(9); });
+    look();
+    const bool committed = can_commit(shelf);
+    shelf.close();
+    const State found = state_of(bench.open(Mode::update, Verify::on_open));
+    REQUIRE((found == staged || (!committed && found == acked)));
+  }
+  REQUIRE(nth > 1);
+}
+
+}  // namespace
+
+TEST_CASE("memory that runs out when every page of the manifest changes, and one is new") {
+  const std::vector<std::int64_t> shape(kMaxDims, 0);  // two such records fill a page
+  const auto name = [](int i) { return std::string(1000, 'x') + std::to_string(i); };
+  deny_commit(
+      [&](const Bench& bench) {
+        {
+          Shelf shelf = bench.open();
+          for (int i = 0; i < 16; ++i) shelf.create(name(i), DType::uint8, shape);
+          shelf.persist(1);
+        }
+        Shelf shelf = bench.open();  // so that no list has room to spare
+        shelf.create(name(16), DType::uint8, shape);
+        for (int i = 0; i < 16; i += 2) shelf.erase(name(i));
+        return shelf;
+      },
+      [] {});
+}
+
+TEST_CASE("memory that runs out when several leased tensors go at once") {
+  std::vector<Lease> leases;
+  deny_commit(
+      [&](const Bench& bench) {
+        leases.clear();
+        Shelf shelf = bench.open();
+        make(shelf, "stays", 5000).write(pattern(5000, 7));
+        for (unsigned i = 0; i < 5; ++i) {
+          make(shelf, "t" + std::to_string(i), 30'000).write(pattern(30'000, i));
+        }
+        shelf.persist(1);
+        for (unsigned i = 0; i < 5; ++i) {
+          leases.push_back(shelf.find("t" + std::to_string(i))->lease());
+          shelf.erase("t" + std::to_string(i));
+        }
+        return shelf;
+      },
+      [&] {
+        for (unsigned i = 0; i < 5; ++i) {
+          const auto bytes = leases[i].bytes();
+          const auto expected = pattern(30'000, i);
+          REQUIRE(std::equal(bytes.begin(), bytes.end(), expected.begin(), expected.end()));
+        }
+      });
+}

@@ -127,6 +127,26 @@ TEST_CASE("the last chunk of a run cannot be read: nothing is committed without 
   CHECK((value(cached.open(Verify::on_open).find("w").value()) == pattern(4 * kMiB, 3)));
 }
 
+// No memory, no such process: nothing is known of the bytes, least of all that they are damaged.
+TEST_CASE("a read that fails for another reason than damage is no damage") {
+  const Cached cached;
+  const auto first = pattern(3 * kMiB, 1);
+  {
+    Shelf shelf = cached.open();
+    make(shelf, "w", 3 * kMiB).write(first);
+    shelf.persist();
+  }
+  Shelf shelf = cached.open();
+  const auto at = place_of(*cached.disk, std::span(first).subspan(kMiB));
+  cached.disk->unreadable[at] = ENOMEM;
+  CHECK(code_of([&] { shelf.verify(); }) == Errc::io);
+  CHECK(code_of([&] { static_cast<void>(value(shelf.find("w").value())); }) == Errc::io);
+  shelf.close();
+  CHECK(code_of([&] { cached.open(Verify::on_open); }) == Errc::io);
+  cached.disk->unreadable.clear();
+  CHECK(cached.open(Verify::on_open).verify().damage.empty());
+}
+
 TEST_CASE("a range whose end is beyond all numbers is refused") {
   const Bench bench(64 * kMiB, GENERATE(true, false));
   Shelf shelf = bench.open();
