@@ -5,9 +5,13 @@
 #include <chrono>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "asleep.hpp"
+#include "cached_disk.hpp"
+#include "format/format.hpp"
 #include "scratch.hpp"
 #include "store/fair_mutex.hpp"
 #include "store/gate.hpp"
@@ -237,4 +241,92 @@ TEST_CASE("a shelf may be closed by another thread in the middle of reading and 
   for (std::thread& thread : threads) thread.join();
   CHECK(ends[0] == Errc::closed);
   CHECK(ends[1] == Errc::closed);
+}
+
+// ---- who waits at the gate finds another shelf behind it ----------------------------------------
+
+namespace {
+
+struct Waited {
+  std::shared_ptr<CachedDisk> disk = std::make_shared<CachedDisk>();
+  Waited() {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  Shelf open() const {
+    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = Mode::update});
+  }
+};
+
+std::function<void()> change(bool commits, Shelf& shelf, TensorRef& tensor) {
+  return [commits, &shelf, &tensor] {
+    commits ? static_cast<void>(shelf.persist()) : tensor.write(pattern(kMiB, 3));
+  };
+}
+
+}  // namespace
+
+TEST_CASE("who waits for a commit that fails is told so, and changes nothing") {
+  const bool commits = GENERATE(true, false);
+  CAPTURE(commits);
+  const Waited waited;
+  Shelf shelf = waited.open();
+  TensorRef w = make(shelf, "w", kSize);
+  w.write(pattern(kSize, 1));
+  shelf.persist();
+  w.write(pattern(kMiB, 2));
+  std::optional<Shelf> rival;  // whom the commit gives way to: the medium itself works on
+  std::optional<Error> error;
+  std::optional<Waiter> waiter;
+  bool waits = false;
+  bool met = false;
+  waited.disk->barrier_fails = [&](unsigned) {
+    if (std::exchange(met, true)) return false;  // once, not for the rival's own
+    rival.emplace(waited.open());
+    waiter.emplace([&] { error = error_of(change(commits, shelf, w)); });
+    waits = waiter->waits();
+    return false;
+  };
+  CHECK(code_of([&] { shelf.persist(); }) == Errc::busy);
+  REQUIRE(waiter);
+  waiter->join();
+  CHECK(waits);
+  REQUIRE(error);
+  CHECK(error->code() == Errc::failed);
+  CHECK(rival->version() == 1);
+}
+
+TEST_CASE("who waits while the shelf is closed is told so") {
+  const bool commits = GENERATE(true, false);
+  CAPTURE(commits);
+  const Waited waited;
+  Shelf shelf = waited.open();
+  TensorRef w = make(shelf, "w", kSize);
+  w.write(pattern(kSize, 1));
+  shelf.persist();
+  TensorRef other = w;
+  std::atomic<bool> inside = false;
+  std::atomic<bool> go = false;
+  std::atomic<bool> armed = true;
+  waited.disk->on_read = [&](std::uint64_t at) {
+    if (at >= format::kHeapAt && armed.exchange(false)) {
+      inside = true;
+      while (!go) std::this_thread::yield();
+    }
+    return true;
+  };
+  // A writer within, whom close() waits for at the gate, which it has taken.
+  Waiter writer([&] { other.write(pattern(8, 2), 100); });
+  while (!inside) std::this_thread::yield();
+  Waiter closer([&] { shelf.close(); });
+  CHECK(closer.waits());
+  std::optional<Error> error;
+  Waiter waiter([&] { error = error_of(change(commits, shelf, w)); });
+  CHECK(waiter.waits());
+  go = true;
+  writer.join();
+  closer.join();
+  waiter.join();
+  REQUIRE(error);
+  CHECK(error->code() == Errc::closed);
 }
