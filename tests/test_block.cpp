@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <xxhash.h>
 
+#include <atomic>
 #include <thread>
 
 #include "block_fixture.hpp"
@@ -250,6 +251,35 @@ TEST_CASE("many threads write and read at once") {
   REQUIRE(bytes_on_disk(folder.file()) == data);
 }
 
+TEST_CASE("many threads fill the same staging buffers at once") {
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  const Folder folder;
+  BlockTuning tuning = tuning_of(io_uring);
+  tuning.buffer_bytes = MiB;
+  tuning.queue_depth = 4;
+  const auto medium = make_block_medium(folder.create(), 0, tuning);
+  constexpr std::uint64_t kSize = 64 * MiB;
+  constexpr std::uint64_t kPiece = 16 * 1024;
+  medium->reserve(kSize);
+  const Bytes data = random_bytes(kSize, 12);
+
+  // Whoever closes a buffer, others may still be copying into it.
+  std::atomic<std::uint64_t> next = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 6; ++t) {
+    threads.emplace_back([&] {
+      for (std::uint64_t at; (at = next.fetch_add(kPiece)) < kSize;) {
+        medium->write(at, ByteSpan(data).subspan(at, kPiece), 0);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  medium->wait(Ticket{~std::uint64_t{0}, 0});
+  medium->barrier();
+  REQUIRE((read_back(*medium, 0, kSize) == data));  // too long to print
+}
+
 TEST_CASE("a thread may exit while its writes are under way") {
   const Folder folder;
   const auto medium = make_block_medium(folder.create(), 0, {.direct = GENERATE(true, false)});
@@ -294,6 +324,24 @@ TEST_CASE("new room reads as zero, is allocated, and holds no unwritten extent")
     REQUIRE((map->fm_extents[i].fe_flags & FIEMAP_EXTENT_UNWRITTEN) == 0);
   }
   REQUIRE(mapped_bytes == 9 * MiB);
+}
+
+TEST_CASE("new room reads as zero, whatever the buffers that write it held before") {
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  const Folder folder;
+  BlockTuning tuning = tuning_of(io_uring);
+  tuning.buffer_bytes = MiB;
+  tuning.queue_depth = 4;
+  const auto medium = make_block_medium(folder.create(), 0, tuning);
+  constexpr std::uint64_t kSize = 16 * MiB;  // every buffer's turn comes
+  medium->reserve(kSize);
+  const Bytes data(MiB, std::byte{0xAA});
+  Ticket last;
+  for (std::uint64_t at = 0; at < kSize; at += MiB) last = medium->write(at, data, 0);
+  medium->wait(last);
+  REQUIRE(medium->reserve(2 * kSize) == 2 * kSize);
+  REQUIRE((read_back(*medium, kSize, kSize) == Bytes(kSize)));
 }
 
 TEST_CASE("a read-only medium reads, and sees the writer's growth") {
