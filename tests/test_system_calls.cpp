@@ -1,0 +1,204 @@
+// What the media and files ask of the system, call by call, where nothing but the call itself shows
+// it: a failed flush that is not repeated, the fsync of a directory, memory that no child inherits,
+// a call that a signal interrupts. This program puts functions of its own in place of the C
+// library's.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "block_fixture.hpp"
+#include "media/file_system.hpp"
+#include "media/media.hpp"
+#include "scratch.hpp"
+
+namespace {
+
+// Empty: the real call alone. Each is set and called by the test's own thread.
+std::function<int(int fd)> on_fdatasync;    // the errno that it fails with; 0: the real call
+std::function<int(int fd)> on_fsync;        // the same
+std::function<void(int fd)> on_flock;       // what others do just before
+std::function<void(struct statfs&)> facts;  // changes what the system says
+std::optional<uid_t> user;
+int interrupts = 0;  // so many calls of fallocate fail with EINTR
+
+int fails(int error) {
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+extern "C" int fdatasync(int fd) {
+  if (const int error = on_fdatasync ? on_fdatasync(fd) : 0; error != 0) return fails(error);
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
+
+extern "C" int fsync(int fd) {
+  if (const int error = on_fsync ? on_fsync(fd) : 0; error != 0) return fails(error);
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
+extern "C" int flock(int fd, int operation) noexcept {
+  if (on_flock) on_flock(fd);
+  return static_cast<int>(::syscall(SYS_flock, fd, operation));
+}
+
+extern "C" int fallocate(int fd, int mode, off_t at, off_t size) {
+  if (interrupts > 0) {
+    --interrupts;
+    return fails(EINTR);
+  }
+  return static_cast<int>(::syscall(SYS_fallocate, fd, mode, at, size));
+}
+
+extern "C" int fstatfs(int fd, struct statfs* found) noexcept {
+  const auto result = static_cast<int>(::syscall(SYS_fstatfs, fd, found));
+  if (facts) facts(*found);
+  return result;
+}
+
+extern "C" uid_t geteuid() noexcept {
+  return user ? *user : static_cast<uid_t>(::syscall(SYS_geteuid));
+}
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1024 * 1024;
+
+struct stat stat_of(int fd) {
+  struct stat node {};
+  REQUIRE(::fstat(fd, &node) == 0);
+  return node;
+}
+
+bool leads_to(const fs::path& path, int fd) {
+  struct stat named {};
+  return ::stat(path.c_str(), &named) == 0 && named.st_ino == stat_of(fd).st_ino;
+}
+
+// The ways in which a file gets its name.
+enum class Way { fresh, replace, over_empty };
+
+void publish(ShelfFile& file, Way way) {
+  way == Way::over_empty ? file.publish_over_empty() : file.publish(way == Way::replace);
+}
+
+}  // namespace
+
+TEST_CASE("a failed fdatasync is told, and is not called again") {
+  const Folder folder;
+  const auto file = folder.create();
+  int calls = 0;
+  on_fdatasync = [&](int) { return ++calls == 1 ? EIO : 0; };  // the second would seem to go well
+  const int result = sync_once(file->fd());
+  on_fdatasync = {};
+  CHECK(result == -EIO);
+  CHECK(calls == 1);
+}
+
+TEST_CASE("staging memory is not there in a forked child") {
+  const PageMemory memory(GENERATE(kPageBytes, 4 * kMiB));
+  memory.bytes()[0] = std::byte{1};
+  CHECK(scratch::exited_well(scratch::in_child([&] {
+    unsigned char resident = 0;
+    return ::mincore(memory.bytes().data(), kPageBytes, &resident) != 0 && errno == ENOMEM;
+  })));
+}
+
+TEST_CASE("a write that the system cuts short is carried on, and its end is told") {
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  const Folder folder;
+  CHECK(scratch::exited_well(scratch::in_child([&] {  // a limit is for the life of a process
+    ::signal(SIGXFSZ, SIG_IGN);
+    const auto medium = make_block_medium(folder.create(), 0, {.io_uring = io_uring});
+    medium->reserve(4 * kMiB);
+    const rlimit limit{2 * kMiB + kMiB / 2, 2 * kMiB + kMiB / 2};
+    if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return false;
+    const Bytes data(kMiB, std::byte{7});
+    const auto error = error_of([&] { medium->wait(medium->write(2 * kMiB, data, 0)); });
+    return error && error->code() == Errc::io && error->os_error() == EFBIG;
+  })));
+}
+
+TEST_CASE("publish: the directory is flushed after the name leads to the new file") {
+  const Way way = GENERATE(Way::fresh, Way::replace, Way::over_empty);
+  CAPTURE(static_cast<int>(way));
+  const Folder folder;
+  const fs::path path = folder.file();
+  if (way != Way::fresh) scratch::put(path, "");
+  auto file = ShelfFile::create(path);
+  bool refuse = false;
+  bool flushed = false;
+  on_fsync = [&](int fd) {
+    if (!S_ISDIR(stat_of(fd).st_mode) || !leads_to(path, file.fd())) return 0;
+    flushed = true;
+    return refuse ? EIO : 0;
+  };
+  SECTION("done") { publish(file, way); }
+  SECTION("refused: an error") {
+    refuse = true;
+    const auto error = error_of([&] { publish(file, way); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::io);
+    CHECK(error->os_error() == EIO);
+  }
+  on_fsync = {};
+  CHECK(flushed);
+}
+
+TEST_CASE("publish over an empty file: bytes that came before the lock are seen") {
+  const Folder folder;
+  const fs::path path = folder.file();
+  scratch::put(path, "");
+  auto file = ShelfFile::create(path);
+  on_flock = [&](int) { scratch::put(path, "x"); };
+  const auto error = error_of([&] { file.publish_over_empty(); });
+  on_flock = {};
+  REQUIRE(error);
+  CHECK(error->code() == Errc::exists);
+  CHECK(scratch::contents(path) == "x");
+}
+
+TEST_CASE("growing goes on where signals interrupt it") {
+  const bool mapped = GENERATE(true, false);
+  CAPTURE(mapped);
+  if (mapped && !pmem_supported()) return;
+  const Folder folder(mapped ? fs::path("/dev/shm") : fs::current_path());
+  const auto medium =
+      mapped ? make_pmem_medium(folder.create(), 0) : make_block_medium(folder.create(), 0, {});
+  interrupts = 3;
+  CHECK_NOTHROW(medium->reserve(8 * kMiB));
+  CHECK(interrupts == 0);
+  interrupts = 0;
+  CHECK(fs::file_size(folder.file()) == 8 * kMiB);
+}
+
+TEST_CASE("what is kept for root is free for root alone") {
+  const Folder folder;
+  const auto file = folder.create();
+  facts = [](struct statfs& system) {
+    system.f_bsize = 4096;
+    system.f_blocks = 1000;
+    system.f_bfree = 100;
+    system.f_bavail = 50;
+  };
+  user = GENERATE(uid_t{0}, uid_t{1000});
+  const std::uint64_t free = *user == 0 ? 100 : 50;
+  CHECK_FALSE(exceeds_free_space(file->fd(), free * 4096));
+  CHECK(exceeds_free_space(file->fd(), free * 4096 + 1));
+  facts = {};
+  user = {};
+}
