@@ -117,6 +117,24 @@ TEST_CASE("every kernel takes a source at every alignment") {
   }
 }
 
+TEST_CASE("a short copy over part of its own source hashes the bytes as they were") {
+  constexpr std::size_t kShort = 240;
+  const auto before = random_bytes(kShort);
+  for (const CopyKernel& kernel : copy_kernels()) {
+    for (std::size_t size = 1; size <= kShort; ++size) {
+      for (const std::size_t shift : {std::size_t{1}, size / 2, size - 1}) {
+        INFO(kernel.name << " size " << size << " shifted by " << shift);
+        auto bytes = before;
+        bytes.resize(2 * kShort);
+        const std::uint64_t hash =
+            kernel.copy_and_hash(bytes.data() + shift, bytes.data(), size, 5, Stores::cached);
+        REQUIRE(hash == XXH3_64bits_withSeed(before.data(), size, 5));
+        REQUIRE(std::memcmp(bytes.data() + shift, before.data(), size) == 0);
+      }
+    }
+  }
+}
+
 TEST_CASE("the public functions run the first kernel, and portable code is always there") {
   REQUIRE(copy_kernels().back().name == "portable");
   REQUIRE(copy_kernel_name() == copy_kernels().front().name);

@@ -2,6 +2,7 @@
 // life of a process, so each case runs in a forked child with handlers of its own.
 #include <setjmp.h>
 
+#include <bit>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -113,6 +114,24 @@ TEST_CASE("a poisoned page: the touch fails", "[fault_guard]") {
   })));
 }
 
+TEST_CASE("poison is told at its page's start: the touch of a line within it fails",
+          "[fault_guard]") {
+  CHECK(scratch::exited_well(scratch::in_child([] {
+    arm_fault_guard();
+    const Mapping mapping;
+    HOLDS(!touch_mapped(mapping.second().subspan(100, 8), [&] {
+      siginfo_t info = {};  // as the kernel sends it
+      info.si_signo = SIGBUS;
+      info.si_code = BUS_MCEERR_AR;
+      info.si_addr = mapping.second().data();
+      info.si_addr_lsb = static_cast<short>(std::countr_zero(kPage));
+      ::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), SIGBUS, &info);
+    }));
+    HOLDS(readable(mapping.second()));
+    return true;
+  })));
+}
+
 TEST_CASE("a touch inside a touch: each answers for its own range", "[fault_guard]") {
   CHECK(scratch::exited_well(scratch::in_child([] {
     arm_fault_guard();
@@ -134,6 +153,11 @@ TEST_CASE("a touch inside a touch: each answers for its own range", "[fault_guar
       inner = readable(inside.second());
       at(outside.second());
     }));
+    HOLDS(!touch_mapped(outside.whole(), [&] {  // and after a touch within that went well
+      inner = readable(inside.first());
+      at(outside.second());
+    }));
+    HOLDS(inner);
     HOLDS(!readable(inside.second()) && readable(inside.first()));
     return true;
   })));
