@@ -386,6 +386,19 @@ TEST_CASE("variables that weaken durability are named, and believed", "[pmem]") 
   CHECK(pmem_environment(memory_controller).notes.empty());
 }
 
+TEST_CASE("the cap is kept by whatever tier is chosen", "[pmem]") {
+  const Tier tier = GENERATE(Tier::automatic, Tier::pmem, Tier::block);
+  if (tier == Tier::pmem && !pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  CAPTURE(static_cast<int>(tier));
+  OpenOptions options;
+  options.tier = tier;
+  options.max_size_bytes = 4 * kMebibyte;
+  const auto medium = make_medium(open_file(dir / "s"), options);
+  CHECK(code_of([&] { medium->reserve(4 * kMebibyte + 1); }) == Errc::full);
+  CHECK(medium->reserve(4 * kMebibyte) == 4 * kMebibyte);
+}
+
 TEST_CASE("the tier chooses, or is obeyed", "[pmem]") {
   const scratch::Directory memory(kTmpfs);
   const scratch::Directory disk;
