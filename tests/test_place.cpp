@@ -204,6 +204,25 @@ TEST_CASE("persist: a file that lost its name is said to be gone, and nothing el
     scratch::put(path, "x");
     CHECK(code_of([&] { shelf.persist(4); }) == Errc::gone);
   }
+  SECTION("its directory was moved, and another put in its place: until that is undone") {
+    const fs::path runs = dir / "runs";
+    fs::create_directory(runs);
+    Shelf moved = open(runs / "run.shelf");
+    for (std::uint64_t step = 1; step <= 3; ++step) moved.persist(step);
+    fs::rename(runs, dir / "aside");
+    fs::create_directory(runs);
+    open(runs / "run.shelf").persist(77);
+    const auto error = error_of([&] { moved.persist(4); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::gone);
+    CHECK(contains(error->what(), "another file has taken the place of"));
+    CHECK(contains(error->what(), "own is " + (dir / "aside/run.shelf").native()));
+    fs::remove_all(runs);
+    fs::rename(dir / "aside", runs);
+    CHECK(moved.persist(4).version == 4);
+    moved.close();
+    CHECK(open(runs / "run.shelf").info().step == 4U);
+  }
   SECTION("renamed over, with a second name left") {
     fs::create_hard_link(path, dir / "second");
     scratch::put(dir / "other", "x");

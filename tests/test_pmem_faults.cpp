@@ -1,5 +1,7 @@
 // A mapped shelf whose bytes fail under it: its file is cut short by someone else, or a line of the
 // memory is poisoned. Each call of the medium then throws; nothing ends the process.
+#include <tensorshelf/shelf.hpp>
+
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -167,4 +169,52 @@ TEST_CASE("a shelf whose file is cut short after its chunks were verified", "[pm
     CHECK(error_of([&] { w.read_committed(part, kSize - kMebibyte); }));
     CHECK(error_of([&] { w.read(std::span(whole).first(kMebibyte), kSize - kMebibyte); }));
   }
+
+TEST_CASE("a poisoned line in a chunk that is copied forward: damage of that chunk", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  OpenOptions options;
+  options.mode = Mode::replace;
+  Shelf shelf = Shelf::open(dir / "s", options);
+  const auto make = [&](const char* name, std::int64_t size) {
+    return shelf.create(name, DType::uint8, std::vector<std::int64_t>{size});
+  };
+  TensorRef damaged = make("damaged", 3 * kMebibyte);
+  TensorRef other = make("other", kPageBytes);
+  const auto data = pattern(3 * kMebibyte, 1);
+  const auto next = pattern(3 * kMebibyte, 2);
+  const auto first_of = [](const std::vector<std::byte>& bytes, std::size_t size) {
+    return std::span(bytes).first(size);
+  };
+  damaged.write(data);
+  other.write(first_of(data, kPageBytes));
+  shelf.persist(1);
+
+  std::span<const std::byte> line;  // of the second chunk
+  {
+    const Lease lease = damaged.lease_committed();
+    line = lease.bytes().subspan(kMebibyte, kPageBytes);
+  }
+  const Poison poison(line);
+  if (!poison.laid()) {
+    WARN("skipped: poison (userfaultfd of Linux 6.6 and permission to use it)");
+    return;
+  }
+  damaged.write(first_of(next, kMebibyte), 0);  // the other chunks are for persist() to copy
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto error = error_of([&] { shelf.persist(2); });
+    REQUIRE(error);
+    INFO(error->what());
+    CHECK(error->code() == Errc::corrupt);
+    CHECK(contains(error->what(), "'damaged'"));
+    CHECK(contains(error->what(), "chunk 1"));
+  }
+  damaged.write(next);  // whole: nothing of the damaged value is needed
+  other.write(first_of(next, kPageBytes));
+  CHECK(shelf.persist(3).version == 2);
+  std::vector<std::byte> back(3 * kMebibyte);
+  damaged.read(back);
+  CHECK(same(back, next));
+  other.read(std::span(back).first(kPageBytes));
+  CHECK(same(std::span(back).first(kPageBytes), first_of(next, kPageBytes)));
 }
