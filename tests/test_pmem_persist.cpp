@@ -47,7 +47,7 @@ FileSystem probe_file_system(int) {
 std::uint64_t free_bytes(int) { return 0; }
 bool exceeds_free_space(int, std::uint64_t) { return false; }
 std::string_view option_without_flushes(std::string_view) { return {}; }
-PowerFailDomain power_fail_domain(int) { return place->domain; }
+PowerFailDomain power_fail_domain(int, const std::filesystem::path&) { return place->domain; }
 
 }  // namespace tensorshelf
 
@@ -191,6 +191,29 @@ TEST_CASE("eADR: the same without a flush, and small writes stay in the cache", 
   traced.tracer->run([&] { traced.medium->store_word(8, 1); });
   CHECK(traced.tracer->counts().flushes == 0);
   CHECK(traced.tracer->counts().streams == 0);
+}
+
+TEST_CASE("what outlives a power loss is promised where the platform protects it", "[pmem]") {
+  if (!pmem_supported()) return;
+  const auto promises_at = [](PowerFailDomain domain) {
+    Place at = kAdr;
+    at.domain = domain;
+    place = &at;
+    const Variable granularity("PMEM2_FORCE_GRANULARITY", at.granularity);
+    const scratch::Directory dir(kTmpfs);
+    const Promises found = make_pmem_medium(open_file(dir / "s"), 0)->promises();
+    place = &kAdr;
+    return found;
+  };
+  using enum PowerFailDomain;
+  for (const PowerFailDomain domain : {unknown, memory_controller, cpu_cache}) {
+    const Promises found = promises_at(domain);
+    CHECK(found.survives == Survives::power_loss);
+    CHECK_FALSE(mentions(found.notes, "no power-fail protection"));
+  }
+  const Promises found = promises_at(none);
+  CHECK(found.survives == Survives::process_crash);
+  CHECK(mentions(found.notes, "no power-fail protection"));
 }
 
 TEST_CASE("tmpfs: nothing is flushed, and a word is one store", "[pmem]") {

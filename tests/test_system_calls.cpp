@@ -3,12 +3,14 @@
 // a call that a signal interrupts. This program puts functions of its own in place of the C
 // library's.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -201,4 +203,35 @@ TEST_CASE("what is kept for root is free for root alone") {
   CHECK(exceeds_free_space(file->fd(), free * 4096 + 1));
   facts = {};
   user = {};
+}
+
+TEST_CASE("a region that declares no power-fail domain has none; without a region, who knows") {
+  const scratch::Directory sysfs;
+  const Folder folder;
+  const auto file = folder.create();
+  const dev_t device = stat_of(file->fd()).st_dev;
+  const auto domain = [&] { return power_fail_domain(file->fd(), sysfs.path()); };
+  const auto lies_at = [&](const char* place) {  // as the kernel lays it out
+    fs::create_directories(sysfs / place);
+    fs::create_directories(sysfs / "dev/block");
+    fs::create_directory_symlink(
+        sysfs / place, sysfs.path() / fmt::format("dev/block/{}:{}", major(device), minor(device)));
+  };
+  CHECK(domain() == PowerFailDomain::unknown);
+  SECTION("no persistent memory") {
+    lies_at("devices/pci0/block/sda/sda1");
+    CHECK(domain() == PowerFailDomain::unknown);
+  }
+  SECTION("persistent memory") {
+    lies_at("devices/ndbus0/region0/namespace0.0/block/pmem0");
+    CHECK(domain() == PowerFailDomain::none);  // no such file at all
+    const auto declared = [&](const char* name) {
+      scratch::put(sysfs / "devices/ndbus0/region0/persistence_domain", name);
+      return domain();
+    };
+    CHECK(declared("") == PowerFailDomain::none);
+    CHECK(declared("unknown\n") == PowerFailDomain::none);
+    CHECK(declared("memory_controller\n") == PowerFailDomain::memory_controller);
+    CHECK(declared("cpu_cache\n") == PowerFailDomain::cpu_cache);
+  }
 }

@@ -112,14 +112,14 @@ bool exceeds_free_space(int fd, std::uint64_t needed_bytes) {
   return needed_bytes > blocks * static_cast<std::uint64_t>(system.f_bsize);
 }
 
-PowerFailDomain power_fail_domain(int fd) {
+PowerFailDomain power_fail_domain(int fd, const fs::path& sysfs) {
   struct stat node {};
   if (::fstat(fd, &node) != 0) return PowerFailDomain::unknown;
   const bool device = S_ISCHR(node.st_mode);
   const dev_t number = device ? node.st_rdev : node.st_dev;
   std::error_code error;
   fs::path place = fs::canonical(
-      fmt::format("/sys/dev/{}/{}:{}", device ? "char" : "block", major(number), minor(number)),
+      sysfs / fmt::format("dev/{}/{}:{}", device ? "char" : "block", major(number), minor(number)),
       error);
   if (error) return PowerFailDomain::unknown;  // a stacked or network file system
   while (place.has_relative_path() && !place.filename().native().starts_with("region")) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -31,8 +32,8 @@ std::uint64_t free_bytes(int fd);
 bool exceeds_free_space(int fd, std::uint64_t needed_bytes);
 
 // Whether the kernel knows the NVDIMM region below an FS-DAX file or a DevDAX device to be flushed
-// by the platform at power loss (ADR or eADR).
+// by the platform at power loss (ADR or eADR). sysfs: where it is mounted.
 enum class PowerFailDomain { unknown, none, memory_controller, cpu_cache };
-PowerFailDomain power_fail_domain(int fd);
+PowerFailDomain power_fail_domain(int fd, const std::filesystem::path& sysfs = "/sys");
 
 }  // namespace tensorshelf
