@@ -21,7 +21,7 @@ Progress progress_of(const py::object& callable) {
   return [borrowed](std::uint64_t done, std::uint64_t total) {
     const Locked locked;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    or_wait_for_the_end([&] { borrowed(done, total); });
+    call_python(borrowed, py::make_tuple(done, total));
   };
 }
 

@@ -18,16 +18,18 @@ py::str shown(const std::string& text) {
 }  // namespace
 
 void set_python_error(const Error& error) {
-  try {
-    py::object made = or_wait_for_the_end([&] {
-      return py::module_::import("tensorshelf._errors")
-          .attr("from_core")(std::string(code_name(error.code())), shown(error.what()),
-                             shown(error.remedy()), error.os_error());
-    });
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
-  } catch (py::error_already_set& failed) {
-    failed.restore();
-  }
+  // Also around what makes objects: that may collect garbage, whose finalizers are Python code.
+  or_wait_for_the_end([&] {
+    try {
+      const py::object made =
+          call_python(py::module_::import("tensorshelf._errors").attr("from_core"),
+                      py::make_tuple(std::string(code_name(error.code())), shown(error.what()),
+                                     shown(error.remedy()), error.os_error()));
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    } catch (py::error_already_set& failed) {
+      failed.restore();
+    }
+  });
 }
 
 void set_current_error() noexcept {

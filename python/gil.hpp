@@ -9,24 +9,45 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
-#ifdef __GLIBCXX__
-#include <cxxabi.h>
-#endif
+#include <exception>
 
 namespace tensorshelf::python {
 
-// Calls what may be made to exit: what takes the GIL, or runs Python code, which may pass it on.
-template <class Call>
-auto or_wait_for_the_end(Call call) {
-#ifdef __GLIBCXX__
-  try {
-    return call();
-  } catch (const abi::__forced_unwind&) {
-    while (true) ::pause();  // leaving this block would go on unwinding
+// Waits in its destructor for good, unless what it guards returned or threw. Nothing is caught: the
+// thread may be in a catch block, where errors are translated, and to catch the unwinding as well,
+// which is no C++ exception, is std::terminate.
+class StaysToTheEnd {
+ public:
+  StaysToTheEnd() = default;
+  ~StaysToTheEnd() {
+    const bool thrown = std::uncaught_exceptions() > uncaught_;
+    while (!returned && !thrown) ::pause();  // leaving this would go on unwinding
   }
-#else
-  return call();
-#endif
+  StaysToTheEnd(const StaysToTheEnd&) = delete;
+  StaysToTheEnd& operator=(const StaysToTheEnd&) = delete;
+
+  bool returned = false;
+
+ private:
+  int uncaught_ = std::uncaught_exceptions();
+};
+
+// Calls what may be made to exit: what takes the GIL, or runs Python code, which may pass it on.
+// Never inlined: as part of a function that may not throw, such as a destructor, it would be
+// compiled without the way through ~StaysToTheEnd.
+template <class Call>
+[[gnu::noinline]] void or_wait_for_the_end(Call call) {
+  StaysToTheEnd here;
+  call();
+  here.returned = true;
+}
+
+// The call alone is waited in, so that the arguments stay held.
+inline pybind11::object call_python(pybind11::handle callable, const pybind11::tuple& arguments) {
+  PyObject* result = nullptr;
+  or_wait_for_the_end([&] { result = PyObject_CallObject(callable.ptr(), arguments.ptr()); });
+  if (!result) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::object>(result);
 }
 
 // Without the GIL for its lifetime.
@@ -46,13 +67,15 @@ class Unlocked {
 // With the GIL for its lifetime, in a thread that gave it up.
 class Locked {
  public:
-  Locked() : state_(or_wait_for_the_end([] { return PyGILState_Ensure(); })) {}
+  Locked() {
+    or_wait_for_the_end([this] { state_ = PyGILState_Ensure(); });
+  }
   ~Locked() { PyGILState_Release(state_); }
   Locked(const Locked&) = delete;
   Locked& operator=(const Locked&) = delete;
 
  private:
-  PyGILState_STATE state_;
+  PyGILState_STATE state_{};
 };
 
 inline bool interpreter_is_ending() {

@@ -1,5 +1,6 @@
 """The end of the interpreter while other threads are in calls: no abort, no hang."""
 
+import pathlib
 import subprocess
 import sys
 
@@ -50,6 +51,45 @@ started.wait()
     for _ in range(3):
         result = run(code)
         assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("call", ["'x' in closed", "memoryview(tensor)"])
+@pytest.mark.parametrize("inside", ["sleep(0)", "_core.cuda_support()"])
+def test_a_daemon_thread_inside_an_error(tmpfs: pathlib.Path, call: str, inside: str) -> None:
+    """Errors become Python's inside a C++ catch block, where nothing else may be caught."""
+    code = f"""
+import contextlib, threading
+from time import sleep
+import tensorshelf as ts
+from tensorshelf import _core, _errors
+
+class Last:
+    def __del__(self, sleep=sleep):
+        sleep(0.5)  # lets the other thread ask for the GIL, of an interpreter that ends
+
+def from_core(*facts):
+    translating.set()
+    while True:
+        {inside}
+
+last = Last()
+closed = ts.open({str(tmpfs / "run.shelf")!r})
+closed.x = [1.0]
+tensor = closed["x"]
+closed.persist()
+closed.close()
+translating = threading.Event()
+_errors.from_core = from_core
+
+def work():
+    with contextlib.suppress(ts.ShelfError, BufferError):
+        {call}
+
+threading.Thread(target=work, daemon=True).start()
+translating.wait()
+"""
+    result = run(code)
+    assert result.returncode == 0, result.stderr
 
 
 def test_what_a_dead_thread_holds_stops_nobody(place: Place) -> None:
