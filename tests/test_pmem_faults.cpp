@@ -169,6 +169,7 @@ TEST_CASE("a shelf whose file is cut short after its chunks were verified", "[pm
     CHECK(error_of([&] { w.read_committed(part, kSize - kMebibyte); }));
     CHECK(error_of([&] { w.read(std::span(whole).first(kMebibyte), kSize - kMebibyte); }));
   }
+}
 
 TEST_CASE("a poisoned line in a chunk that is copied forward: damage of that chunk", "[pmem]") {
   if (!pmem_supported()) return;
