@@ -108,7 +108,7 @@ TEST_CASE("a failed fdatasync is told, and is not called again") {
 }
 
 TEST_CASE("staging memory is not there in a forked child") {
-  const PageMemory memory(GENERATE(kPageBytes, 4 * kMiB));
+  const PageMemory memory(GENERATE(std::uint64_t{kPageBytes}, std::uint64_t{4 * kMiB}));
   memory.bytes()[0] = std::byte{1};
   CHECK(scratch::exited_well(scratch::in_child([&] {
     unsigned char resident = 0;
