@@ -294,8 +294,10 @@ TEST_CASE("files of odd sizes are mapped as far as they have whole pages", "[pme
 }
 
 TEST_CASE("many opens leak neither addresses nor descriptors", "[pmem]") {
+  const std::uint64_t cap =
+      GENERATE(std::uint64_t{0}, kPageBytes, kMebibyte, 2 * kMebibyte, 3 * kMebibyte);
   for (const std::string& place : mapped_places()) {
-    INFO(place);
+    INFO(place << ", cap " << cap);
     const scratch::Directory dir(place);
     const auto usage = [] {
       std::ifstream maps("/proc/self/statm");
@@ -303,7 +305,9 @@ TEST_CASE("many opens leak neither addresses nor descriptors", "[pmem]") {
       maps >> pages;
       return std::pair(pages, scratch::entries("/proc/self/fd"));
     };
-    const auto once = [&] { make_pmem_medium(open_file(dir / "s"), 0)->reserve(8 * kMebibyte); };
+    const auto once = [&] {
+      make_pmem_medium(open_file(dir / "s"), cap)->reserve(cap != 0 ? cap : 8 * kMebibyte);
+    };
     once();
     const auto before = usage();
     for (int i = 0; i < 50; ++i) once();

@@ -26,6 +26,7 @@ struct Refusal {
 };
 Refusal refused_view;  // a mapping of a file to read
 Refusal refused_work;  // and to write
+Refusal refused_addresses;
 Refusal refused_fallocate;
 Refusal refused_fsync;
 
@@ -36,6 +37,8 @@ extern "C" {
 void* mmap(void* at, std::size_t size, int protection, int flags, int fd, off_t from) noexcept {
   Refusal& refusal = (protection & PROT_WRITE) == 0 ? refused_view : refused_work;
   if ((flags & MAP_TYPE) != MAP_PRIVATE && refusal.due()) return MAP_FAILED;
+  const bool addresses = (flags & MAP_ANONYMOUS) != 0 && protection == PROT_NONE;
+  if (addresses && refused_addresses.due()) return MAP_FAILED;
   const long place = ::syscall(SYS_mmap, at, size, protection, flags, fd, from);
   return reinterpret_cast<void*>(place);  // MAP_FAILED is -1, too
 }
@@ -125,4 +128,37 @@ TEST_CASE("only a full medium is no failure", "[pmem]") {
   refused_work = {1, ENOMEM};
   CHECK(code_of([&] { medium.reserve(68 * kMebibyte); }) == Errc::io);
   CHECK(medium.failed());  // I8
+}
+
+TEST_CASE("addresses that another thread takes in between: others, and none is leaked", "[pmem]") {
+  if (!pmem_supported()) return;
+  struct Row {
+    const char* what;
+    int nth;  // of the calls that one of the two mappings' addresses take
+  };
+  const Row rows[] = {{"none were found", 1}, {"the first of them", 2}, {"the rest", 3}};
+  const scratch::Directory dir(kTmpfs);
+  const auto pages = [] {
+    std::ifstream memory("/proc/self/statm");
+    std::uint64_t count = 0;
+    memory >> count;
+    return count;
+  };
+  make_pmem_medium(open_file(dir / "s"), 0)->reserve(2 * kMebibyte);
+  for (const Row& row : rows) {
+    INFO(row.what);
+    const std::uint64_t before = pages();
+    for (int round = 0; round < 50; ++round) {
+      refused_addresses = {row.nth, row.nth == 1 ? ENOMEM : EEXIST};
+      const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+      const bool reached = refused_addresses.calls_left == 0;
+      refused_addresses = {};
+      REQUIRE(reached);
+      const std::uint64_t size = medium->reserve(8 * kMebibyte);
+      const auto data = pattern(kPageBytes, 4);
+      medium->write(size - kPageBytes, data, 0);
+      CHECK(same(medium->view({size - kPageBytes, kPageBytes}), data));
+    }
+    CHECK(pages() <= before + 1024);  // 4 MiB of heap at most, not 50 huge pages
+  }
 }

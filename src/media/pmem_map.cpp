@@ -44,10 +44,11 @@ Source source_of(int fd, const std::filesystem::path& path) {
   return Source(source);
 }
 
-// Addresses at a multiple of the largest page that can serve, or null. libpmem2 1.12 pads a
-// reservation to align it and forgets the padding when deleting, so that every open would leak up
-// to 2 GiB of addresses. One put at an aligned place and then extended has no padding; another
-// thread may take the place in between, hence the attempts.
+// Addresses at a multiple of the largest page that can serve, or null; two huge pages at least.
+// libpmem2 1.12 pads a reservation to align it and forgets the padding when deleting, so that every
+// open would leak up to 2 GiB of addresses. One of a huge page, put at an aligned place, is padded
+// by another, and extending it takes that in before anything can fail. Another thread may take the
+// rest of the place in between, hence the attempts.
 pmem2_vm_reservation* reserve(std::uint64_t size_bytes, std::uint64_t alignment) {
   if (size_bytes >= 2 * kGiantPageBytes) alignment = std::max(alignment, kGiantPageBytes);
   for (int attempt = 0; attempt < 8; ++attempt) {
@@ -59,7 +60,9 @@ pmem2_vm_reservation* reserve(std::uint64_t size_bytes, std::uint64_t alignment)
         reinterpret_cast<void*>(round_up(reinterpret_cast<std::uintptr_t>(probe), alignment));
     pmem2_vm_reservation* reservation = nullptr;
     if (pmem2_vm_reservation_new(&reservation, place, kHugePageBytes) != 0) continue;
-    if (pmem2_vm_reservation_extend(reservation, size_bytes - kHugePageBytes) == 0) {
+    const std::uint64_t rest = size_bytes - 2 * kHugePageBytes;
+    if (pmem2_vm_reservation_extend(reservation, kHugePageBytes) == 0 &&
+        (rest == 0 || pmem2_vm_reservation_extend(reservation, rest) == 0)) {
       return reservation;
     }
     pmem2_vm_reservation_delete(&reservation);
