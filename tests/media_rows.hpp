@@ -104,7 +104,8 @@ class MediumUnderTest {
  public:
   static constexpr std::uint64_t kCapBytes = 6 * 1024 * 1024;
 
-  explicit MediumUnderTest(const MediaRow& row) : row_(row) {
+  explicit MediumUnderTest(const MediaRow& row, std::uint64_t cap_bytes = kCapBytes)
+      : row_(row), cap_bytes_(cap_bytes) {
     static int serial = 0;
     if (row.on_device()) {
       path_ = row.device;
@@ -129,7 +130,7 @@ class MediumUnderTest {
   // Closes the medium and its file, and opens them again.
   void reopen() {
     medium_.reset();
-    medium_ = std::make_unique<GuardedMedium>(row_.make(open_file(), kCapBytes));
+    medium_ = std::make_unique<GuardedMedium>(row_.make(open_file(), cap_bytes_));
   }
 
  private:
@@ -144,6 +145,7 @@ class MediumUnderTest {
   }
 
   const MediaRow row_;
+  const std::uint64_t cap_bytes_;
   std::filesystem::path path_;
   std::unique_ptr<GuardedMedium> medium_;
 };

@@ -277,6 +277,29 @@ TEST_CASE("beyond the cap or the device's end is full, and leaves everything usa
   });
 }
 
+TEST_CASE("of a cap within a page, its whole pages are room and no byte more is taken") {
+  for (const MediaRow& row : media_rows()) {
+    if (row.on_device()) continue;
+    for (const std::uint64_t rest : {1UL, 100UL, kPageBytes - 1}) {
+      DYNAMIC_SECTION(row.name << ", cap " << rest << " into a page") {
+        const std::uint64_t whole = kRoom - kPageBytes;  // no multiple of a huge page either
+        MediumUnderTest medium(row, whole + rest);
+        REQUIRE(medium->reserve(kPageBytes) <= whole);
+        REQUIRE(medium->reserve(whole) == whole);
+        const Bytes bytes = random_bytes(kPageBytes, 10);
+        write(*medium, whole - kPageBytes, bytes);
+        REQUIRE(code_of([&] { medium->reserve(whole + 1); }) == Errc::full);
+        REQUIRE_FALSE(medium->failed());
+        REQUIRE(medium->reserve(0) == whole);
+        medium->barrier();
+        const bool kept = read(*medium, whole - kPageBytes, kPageBytes) == bytes;
+        REQUIRE(kept);
+        if (!row.in_memory()) REQUIRE(std::filesystem::file_size(medium.path()) == whole);
+      }
+    }
+  }
+}
+
 // The kernel refuses to let this process's files grow past `bytes`, as a full disk would.
 class FileSizeLimit {
  public:

@@ -20,25 +20,27 @@ namespace {
 class MemoryMedium final : public Medium {
  public:
   MemoryMedium(std::uint64_t size_bytes, std::uint64_t max_size_bytes)
-      : max_size_(round_up(std::max({size_bytes, max_size_bytes, kPageBytes}), kPageBytes)) {
-    void* at =
-        ::mmap(nullptr, max_size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      : max_size_(
+            std::max(round_up(size_bytes, kPageBytes), max_size_bytes / kPageBytes * kPageBytes)),
+        addresses_bytes_(std::max(max_size_, kPageBytes)) {
+    void* at = ::mmap(nullptr, addresses_bytes_, PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
-      throw Error(Errc::full, fmt::format("no {} bytes of addresses for memory", max_size_),
+      throw Error(Errc::full, fmt::format("no {} bytes of addresses for memory", addresses_bytes_),
                   "give a smaller max_size_bytes", errno);
     }
     base_ = static_cast<std::byte*>(at);
     try {
       reserve(size_bytes);
     } catch (...) {
-      ::munmap(base_, max_size_);
+      ::munmap(base_, addresses_bytes_);
       throw;
     }
   }
 
   MemoryMedium(const MemoryMedium&) = delete;
   MemoryMedium& operator=(const MemoryMedium&) = delete;
-  ~MemoryMedium() override { ::munmap(base_, max_size_); }
+  ~MemoryMedium() override { ::munmap(base_, addresses_bytes_); }
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     const std::uint64_t checksum = copy_and_hash(base_ + at, bytes, seed, Stores::streaming);
@@ -91,7 +93,8 @@ class MemoryMedium final : public Medium {
   }
 
  private:
-  const std::uint64_t max_size_;
+  const std::uint64_t max_size_;  // in whole pages
+  const std::uint64_t addresses_bytes_;
   std::byte* base_ = nullptr;
   std::uint64_t size_ = 0;
   std::atomic<std::uint64_t> sequence_ = 0;
