@@ -1,4 +1,5 @@
 // The contract of include/tensorshelf/medium.hpp, statement by statement, on every medium there is.
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -432,6 +433,38 @@ TEST_CASE("reads and views beyond the end are refused as damage") {
     }
     REQUIRE(code_of([&] { (void)medium->view({kPageBytes, ~std::uint64_t{0}}); }) == Errc::corrupt);
     REQUIRE_FALSE(medium->failed());
+  });
+}
+
+TEST_CASE("what a file with holes holds beyond its room can still be read") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    if (row.in_memory() || row.on_device()) return;
+    medium->reserve(kRoom);
+    const Bytes bytes = random_bytes(kPageBytes, 11);
+    write(*medium, kRoom - kPageBytes, bytes);
+    medium->barrier();
+    const int fd = ::open(medium.path().c_str(), O_WRONLY | O_CLOEXEC);
+    REQUIRE(fd >= 0);
+    const int punched = ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                                    static_cast<off_t>(kRoom - kPageBytes));
+    ::close(fd);
+    if (punched != 0) {
+      WARN("skipped: holes, which " << row.directory << " cannot have");
+      return;
+    }
+    medium.reopen();
+    REQUIRE(medium->reserve(kPageBytes) >= kPageBytes);
+    REQUIRE(medium->reserve(2 * kPageBytes) >= 2 * kPageBytes);
+    const bool zero = read(*medium, kPageBytes, kPageBytes) == Bytes(kPageBytes);
+    REQUIRE(zero);
+    const bool kept = read(*medium, kRoom - kPageBytes, kPageBytes) == bytes;
+    REQUIRE(kept);
+    if (medium->promises().mapped) {
+      const bool shown = std::ranges::equal(medium->view({kRoom - kPageBytes, kPageBytes}), bytes);
+      REQUIRE(shown);
+    }
+    REQUIRE(medium->reserve(0) == kRoom);
+    REQUIRE(medium->reserve(kRoom) == kRoom);
   });
 }
 
