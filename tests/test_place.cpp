@@ -236,6 +236,40 @@ TEST_CASE("persist: a file that lost its name is said to be gone, and nothing el
   }
 }
 
+TEST_CASE("persist: in whatever way a file was opened, that its name is lost is told") {
+  enum class Before { nothing, empty, shelf };
+  struct Row {
+    const char* what;
+    Before before;
+    Mode mode;
+  };
+  const Row rows[] = {
+      {"made, where there was none", Before::nothing, Mode::create},
+      {"made on opening", Before::nothing, Mode::append},
+      {"made to replace, and there was none", Before::nothing, Mode::replace},
+      {"made over an empty file", Before::empty, Mode::append},
+      {"replaced an empty file", Before::empty, Mode::replace},
+      {"replaced a shelf", Before::shelf, Mode::replace},
+      {"found", Before::shelf, Mode::append},
+      {"found, and to be there", Before::shelf, Mode::update},
+  };
+  for (const Row& row : rows) {
+    for (const bool overtaken : {false, true}) {
+      CAPTURE(row.what, overtaken);
+      const scratch::Directory dir;
+      const fs::path path = dir / "run.shelf";
+      if (row.before == Before::empty) scratch::put(path, "");
+      if (row.before == Before::shelf) open(path).persist(1);
+      Shelf shelf = open(path, row.mode);
+      const auto version = shelf.persist(2).version;
+      fs::remove(path);
+      if (overtaken) scratch::put(path, "x");
+      CHECK(code_of([&] { shelf.persist(3); }) == Errc::gone);
+      CHECK(shelf.info().version == version);
+    }
+  }
+}
+
 TEST_CASE("persist: what leads to the file still is no reason to refuse") {
   const scratch::Directory dir;
   const fs::path path = dir / "run.shelf";
@@ -254,6 +288,16 @@ TEST_CASE("persist: what leads to the file still is no reason to refuse") {
     Shelf shelf = open(dir / "runs/run.shelf");
     fs::rename(dir / "runs", dir / "moved");
     CHECK(shelf.persist(1).version == 1);
+  }
+  SECTION("it was moved, or its directory, and a link put in its place: opening finds it") {
+    fs::create_directory(dir / "runs");
+    const fs::path from = dir / (GENERATE(true, false) ? "runs" : "runs/run.shelf");
+    Shelf shelf = open(dir / "runs/run.shelf");
+    fs::rename(from, dir / "moved");
+    fs::create_symlink(dir / "moved", from);
+    CHECK(shelf.persist(1).version == 1);
+    shelf.close();
+    CHECK(open(dir / "runs/run.shelf", Mode::update).info().step == 1U);
   }
   SECTION("a relative path, after a change of directory to where there is such a name") {
     scratch::put(dir / "elsewhere/run.shelf", "x");
