@@ -30,6 +30,7 @@ std::function<void(int fd)> on_flock;       // what others do just before
 std::function<void(struct statfs&)> facts;  // changes what the system says
 std::optional<uid_t> user;
 std::function<int()> on_fallocate;  // the errno that it fails with; 0: the real call
+std::function<int()> on_kill;       // the same
 
 int fails(int error) {
   errno = error;
@@ -56,6 +57,11 @@ extern "C" int flock(int fd, int operation) noexcept {
 extern "C" int fallocate(int fd, int mode, off_t at, off_t size) {
   if (const int error = on_fallocate ? on_fallocate() : 0; error != 0) return fails(error);
   return static_cast<int>(::syscall(SYS_fallocate, fd, mode, at, size));
+}
+
+extern "C" int kill(pid_t process, int signal) noexcept {
+  if (const int error = on_kill ? on_kill() : 0; error != 0) return fails(error);
+  return static_cast<int>(::syscall(SYS_kill, process, signal));
 }
 
 extern "C" int fstatfs(int fd, struct statfs* found) noexcept {
@@ -171,6 +177,26 @@ TEST_CASE("publish over an empty file: bytes that came before the lock are seen"
   CHECK(scratch::contents(path) == "x");
 }
 
+TEST_CASE("open: a holder that lives is not waited for, though it be another user's") {
+  const int answer = GENERATE(0, EPERM);  // to whether it lives
+  CAPTURE(answer);
+  const Folder folder;
+  const auto held = folder.create();
+  const bool named =
+      !scratch::contents("/proc/locks").empty();  // else nobody can tell who holds it
+  const pid_t holder = ::getpid();
+  CHECK(scratch::exited_well(scratch::in_child([&] {
+    int tries = 0;
+    on_flock = [&](int) {
+      if (named && ++tries > 1) ::_exit(2);  // it waits
+    };
+    on_kill = [&] { return answer; };
+    const auto error = error_of([&] { ShelfFile::open(folder.file(), true); });
+    if (!error || error->code() != Errc::busy) return false;
+    return !named || contains(error->what(), fmt::format("open for writing by pid {}", holder));
+  })));
+}
+
 TEST_CASE("growing goes on where signals interrupt it") {
   const bool mapped = GENERATE(true, false);
   CAPTURE(mapped);
@@ -223,6 +249,30 @@ TEST_CASE("what is kept for root is free for root alone") {
   CHECK(exceeds_free_space(file->fd(), free * 4096 + 1));
   facts = {};
   user = {};
+}
+
+TEST_CASE("a file system that tells no size is not taken for a full one") {
+  const bool mapped = GENERATE(true, false);
+  const bool holes = GENERATE(true, false);
+  CAPTURE(mapped, holes);
+  if (mapped && !pmem_supported()) return;
+  const Folder folder(mapped ? fs::path("/dev/shm") : fs::current_path());
+  const auto file = folder.create();
+  if (holes) fs::resize_file(folder.file(), 2 * kMiB);
+  facts = [](struct statfs& system) {  // as a tmpfs without a limit
+    system.f_blocks = 0;
+    system.f_bfree = 0;
+    system.f_bavail = 0;
+  };
+  CHECK_FALSE(exceeds_free_space(file->fd(), 1));
+  CHECK_FALSE(exceeds_free_space(file->fd(), 1ULL << 60));
+  {
+    const auto medium = mapped ? make_pmem_medium(file, 0) : make_block_medium(file, 0, {});
+    std::uint64_t room = 0;
+    CHECK_NOTHROW(room = medium->reserve(4 * kMiB));
+    CHECK(room == 4 * kMiB);
+  }
+  facts = {};
 }
 
 TEST_CASE("a region that declares no power-fail domain has none; without a region, who knows") {
