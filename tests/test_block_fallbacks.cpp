@@ -208,6 +208,48 @@ TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no 
   REQUIRE(places == std::vector<std::uint64_t>{2 * kPageBytes});
 }
 
+TEST_CASE("trying O_DIRECT leaves the file as it was, each byte and its length") {
+  const std::uint64_t size_bytes =
+      GENERATE(std::uint64_t{0}, 100, kPageBytes, kPageBytes + 100, 3 * kPageBytes);
+  const std::uint64_t at = GENERATE(std::uint64_t{0}, kPageBytes);
+  if (at > size_bytes) return;
+  CAPTURE(size_bytes, at);
+  const Folder folder;
+  const auto file = folder.create();
+  const Bytes before = random_bytes(size_bytes, 2);
+  REQUIRE(::pwrite(file->fd(), before.data(), before.size(), 0) ==
+          static_cast<ssize_t>(before.size()));
+  const ProbeCalls real = real_probe_calls();
+  ProbeCalls calls = real;
+  real.set_direct(file->fd(), true);
+
+  SECTION("where it works") {}
+  SECTION("where it is refused") {
+    calls.write = [](int, std::uint64_t, std::span<const std::byte>) {
+      return std::int64_t{-EINVAL};
+    };
+  }
+  SECTION("where the write is cut short") {
+    calls.write = [&](int fd, std::uint64_t to, std::span<const std::byte> bytes) {
+      return real.write(fd, to, bytes.first(512));
+    };
+  }
+  SECTION("where what is there cannot be read whole: nothing is written back") {
+    const auto there = static_cast<std::int64_t>(std::min(size_bytes - at, kPageBytes));
+    if (there == 0) return;
+    const std::int64_t got = GENERATE_COPY(std::int64_t{-EIO}, 0, 64, there - 1);
+    CAPTURE(got);
+    calls.read = [got](int, std::uint64_t, std::span<std::byte>) { return got; };
+    calls.write = [&](int fd, std::uint64_t to, std::span<const std::byte> bytes) {
+      FAIL_CHECK("written");
+      return real.write(fd, to, bytes);
+    };
+  }
+  probe_direct_write(*file, at, calls);
+  REQUIRE(file->size_bytes() == size_bytes);
+  REQUIRE(bytes_on_disk(folder.file()) == before);
+}
+
 TEST_CASE("a shelf says of itself what only its first write showed") {
   const Folder folder;
   BlockSeam seam;
