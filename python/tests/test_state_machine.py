@@ -114,7 +114,7 @@ class ShelfMachine(RuleBasedStateMachine):
         if name not in self.now or self.now[name].dtype == bool:
             return
         self.shelf[name] += self.now[name].dtype.type(1)
-        self.now[name] = self.now[name] + self.now[name].dtype.type(1)
+        self.now[name] = np.asarray(self.now[name] + self.now[name].dtype.type(1))
 
     @rule(name=st.sampled_from(NAMES), at=st.integers(0, 1 << 20))
     def edit(self, name: str, at: int) -> None:
