@@ -327,6 +327,20 @@ def test_numbers_about_the_shelf(shelf: ts.Shelf, place: "tuple[pathlib.Path, st
     assert stats["barriers"] >= 1
 
 
+def test_each_promise_is_told_as_it_is(shelf: ts.Shelf) -> None:
+    promises = shelf.info().promises
+    mapped = promises.medium == "pmem"
+    in_memory = "tmpfs" in promises.detail
+    caches = any("volatile write cache" in note for note in promises.notes)
+    assert promises.medium in ("pmem", "block")
+    assert promises.mapped == mapped
+    assert not promises.needs_flush  # neither of a tmpfs nor of a drive
+    assert promises.volatile_cache == caches
+    assert promises.atomic_bytes in ([8] if mapped else [512, 4096])
+    if in_memory:
+        assert (promises.survives, caches) == ("process crash", False)
+
+
 def test_size_caps_growth_only(reopen: OpenShelf) -> None:
     shelf = reopen(size="64MiB")
     shelf.x = np.zeros(1 << 20)

@@ -231,3 +231,37 @@ def test_ctrl_c_while_persist_waits_behind_another_thread(shelf: ts.Shelf, behin
             thread.join()
     assert shelf.step == (5 if behind == "persist" else None)
     assert shelf.persist(7).step == 7
+
+
+def test_what_is_assigned_after_a_wait_for_persist_is_told_at_close(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """persist() clears no sign of an assignment that came after it, though it was called before."""
+    shelf.x = np.zeros(3)
+    shelf.persist()
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with shelf._assigning("x"):
+            inside.set()
+            leave.wait()
+
+    def persist_meanwhile(number: int, frame: object) -> None:
+        leave.set()
+        shelf.persist()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    old = signal.signal(signal.SIGALRM, persist_meanwhile)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        shelf.x[...] = np.ones(3)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+        leave.set()
+        thread.join()
+    assert (shelf.version, shelf.x.committed.numpy().tolist()) == (2, [0, 0, 0])
+    shelf.close()
+    assert "never persisted" in caplog.text
