@@ -126,15 +126,44 @@ class ReaderWalk {
     if (model == nullptr) {
       return fmt::format("version {} is none of those acknowledged since it began", info.version);
     }
-    std::string text;
-    try {
-      for (int round = 0; round < 2 && text.empty(); ++round) text = difference(*model, shelf);
-    } catch (const Error& error) {
-      if (error.code() != Errc::stale) throw;
-      if (playback.words() == words) return "stale, and no root was flipped since it began";
+    const auto floor = [&] { return floor_at(playback.last()); };
+    std::string text = offers(*model, shelf, floor);
+    for (int round = 0; round < 2 && text.empty(); ++round) {
+      for (const VersionInfo& version : shelf.versions()) {
+        if (!text.empty()) break;
+        try {
+          const auto older = model->find(version.version);
+          text = older ? retained_difference(*older, shelf.at(version.version))
+                       : newest_difference(*model, shelf);
+        } catch (const Error& error) {
+          if (error.code() != Errc::stale) throw;
+          if (floor() <= version.version) text = "stale, and its slots are spared still";
+        }
+      }
     }
     if (text.empty() && !log.events.empty()) return "it wrote";
     return text;
+  }
+
+  // A version that is not offered, and was retained, was overtaken.
+  template <typename Floor>
+  static std::string offers(const Model& model, const Shelf& shelf, const Floor& floor) {
+    const std::vector<VersionInfo> offered = shelf.versions();
+    for (std::size_t i = 0; i + 1 < offered.size(); ++i) {
+      if (!model.find(offered[i].version)) return "a version is offered that is not retained";
+      if (offered[i].version + 1 != offered[i + 1].version) return "there is a gap in the versions";
+    }
+    for (const auto& older : model.older) {
+      if (older->version < offered.front().version && floor() <= older->version) {
+        return fmt::format("version {} is not offered, and retained still", older->version);
+      }
+    }
+    return {};
+  }
+
+  // Of the newest version that may have been flipped by then.
+  std::uint64_t floor_at(std::size_t event) const {
+    return recording_.history[expected_[event].in_flight].floor();
   }
 
   const Model* find(std::uint64_t version, std::size_t begin, std::size_t end) const {

@@ -15,6 +15,7 @@ struct PlantedBug {
   Bug in_store = Bug::none;
   MediumBugs in_medium = {};
   std::string_view scenario = {};  // that shows it, where no image of a crash does
+  std::string_view workload = {};  // that shows it, where few do
 };
 
 const std::vector<PlantedBug>& planted_bugs();

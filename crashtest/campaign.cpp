@@ -73,6 +73,7 @@ std::vector<Workload> select_workloads(std::string_view name, Effort effort, std
   if (name == "random" || (name.empty() && effort == Effort::full)) {
     for (std::uint64_t i = 0; i < kRandomWorkloads; ++i) {
       chosen.push_back({"random", random_program(mix(seed) + i)});
+      chosen.push_back({"random", random_attempts(mix(seed) + i)});
     }
   }
   for (const FailedOnce& kept : kFailedOnce) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 2;  // a crash, and one in what follows it
 
-std::vector<Op> random_work(const Model& model, Rng& rng) {
+std::vector<Op> random_work(const Model& model, const Shape& shape, Rng& rng) {
   std::vector<Op> ops;
   std::vector<std::pair<std::string, std::uint64_t>> alive;
   for (const auto& [name, bytes] : model.tensors) alive.emplace_back(name, bytes.size());
@@ -38,7 +38,12 @@ std::vector<Op> random_work(const Model& model, Rng& rng) {
         alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(i--));
       }
     }
-    ops.push_back({Verb::persist, {}});
+    const std::uint64_t way = shape.stated ? rng.below(4) : 3;
+    if (way == 0) ops.push_back({Verb::launch});
+    if (way == 1) ops.push_back({Verb::discard});
+    if (way == 1) ops.push_back({Verb::rollback, {}, 1});
+    if (way == 1) break;  // what is alive now is another question
+    if (way >= 2) ops.push_back({Verb::persist, {}});
     if (rng.one_in(2)) ops.push_back({Verb::reopen, {}});
   }
   return ops;
@@ -49,7 +54,12 @@ const Model* match(const Recording& recording, const Expected& expected, const S
                    std::string& why) {
   for (std::size_t index = expected.acked; index <= expected.in_flight; ++index) {
     const Model& model = recording.history[index];
-    const std::string text = difference(model, shelf);
+    std::string text;
+    try {
+      text = difference(model, shelf);
+    } catch (const Error& error) {
+      text = error.what();
+    }
     if (text.empty()) return &model;
     why +=
         fmt::format("\n  is not the one {} ({}): {}",
@@ -85,6 +95,9 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   }
   // A root of an attempt, turned to garbage in flight, cannot be told from a damaged newer one.
   if (info.recovery.degraded && !settings_.trash) throw Violation("degraded, with no damage done");
+  if (info.keep != model->keep || info.in_flight != model->in_flight) {
+    throw Violation(fmt::format("the split is {} + {}", info.keep, info.in_flight));
+  }
   if (info.incarnation <= expected.incarnation) {
     throw Violation(fmt::format("incarnation {} was given out before (I5)", info.incarnation));
   }
@@ -92,7 +105,9 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   shelf.close();
   const std::string damage = survey(disk_.bytes()).damage;
   if (!damage.empty()) throw Violation("after recovery " + damage);
-  return {*model, info.incarnation, std::move(log)};
+  Found found{*model, info.incarnation, std::move(log)};
+  if (info.recovery.degraded) found.model.older.clear();  // for good
+  return found;
 }
 
 void Explorer::read_only(const Model& model) {
@@ -117,8 +132,8 @@ void Explorer::crash_in_recovery(Found found, const Expected& expected, std::siz
 
 void Explorer::work_on(const Found& found, const Expected& expected, std::size_t depth) {
   const Disk::Mark image = disk_.mark();
-  Runner runner(disk_, behaviour(), found.model, expected.incarnation);
-  runner.run(random_work(found.model, rng_));
+  Runner runner(disk_, behaviour(), found.model, expected.incarnation, shape_.placement);
+  runner.run(random_work(found.model, shape_, rng_));
   const Recording recording = runner.finish();
   disk_.rollback(image);
   walk(recording, depth + 1, 0);
@@ -185,14 +200,16 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   ReadSet reads;
   const Found found = recover(recording, expected, reads);
   disk_.rollback(visible);
-  const bool flipped = recording.history[expected.acked].version != found.model.version;
-  const std::size_t shown = flipped ? expected.in_flight : expected.acked;
-  if (!flipped) mark(begun.log, Mark::acked, shown);  // its word was never written
+  std::size_t shown = expected.acked;
+  while (recording.history[shown].version != found.model.version) ++shown;
+  // What is not seen now was never flipped.
+  begun.log.mark(shown, static_cast<std::uint64_t>(Mark::last), "LAST");
   begun.history.assign(recording.history.begin(),
                        recording.history.begin() + static_cast<std::ptrdiff_t>(shown + 1));
   begun.incarnation = recording.incarnation;
-  Runner runner(disk_, behaviour(), std::move(begun), expected.incarnation);
-  runner.run(random_work(found.model, rng_));
+  begun.history.back() = found.model;
+  Runner runner(disk_, behaviour(), std::move(begun), expected.incarnation, shape_.placement);
+  runner.run(random_work(found.model, shape_, rng_));
   const Recording both = runner.finish();
   disk_.rollback(empty);
   walk(both, kMaxDepth - 1, event + 1);
@@ -220,7 +237,7 @@ void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
     note_position("failing a call of the medium", 0, event);
     Behaviour failing = behaviour();
     failing.fails_at = event;
-    Runner runner(disk_, failing);
+    Runner runner(disk_, failing, shape_);
     const bool failed = runner.run_failing(ops);
     const Recording recording = runner.finish();
     disk_.rollback(empty);
@@ -237,7 +254,8 @@ void Explorer::explore(std::string_view program) {
   try {
     note_position("running the workload", 0, 0);
     const std::vector<Op> ops = parse(program);
-    Runner runner(disk_, behaviour());
+    shape_ = shape_of(ops);
+    Runner runner(disk_, behaviour(), shape_);
     runner.run(ops);
     const Recording recording = runner.finish();
     disk_.rollback(empty);

@@ -85,6 +85,7 @@ class Explorer {
 
   Disk& disk_;
   Settings settings_;
+  Shape shape_;
   Rng rng_{0};
   Counts counts_;
 };

@@ -276,7 +276,9 @@ class FaultWalk {
     const std::uint64_t version = shelf.info().version;
     try {
       for (const Model& model : scene_.history) {
-        if (model.version == version) return difference(model, shelf);
+        if (model.version != version) continue;
+        return shelf.versions().size() == 1 ? difference(model, shelf)
+                                            : "degraded, and older versions are offered";
       }
     } catch (const Error& error) {
       return fmt::format("degraded to version {}, which cannot be read: {}", version, error.what());
@@ -289,9 +291,36 @@ class FaultWalk {
     std::string text;
     for (std::size_t index = scene_.acked; index <= scene_.in_flight; ++index) {
       text = tolerant_difference(scene_.history[index], shelf, demand);
-      if (text.empty()) return {};
+      if (text.empty()) return retained_difference(scene_.history[index], shelf, demand);
     }
     return text;
+  }
+
+  // What is offered beside the newest version is as it was, or refuses; and nothing is offered that
+  // is not retained. Damage in one of two copies has none of them dropped.
+  std::string retained_difference(const Model& model, const Shelf& shelf, const Demand& demand) {
+    const std::vector<VersionInfo> offered = shelf.versions();
+    if (demand.nothing_lost && offered.size() != model.older.size() + 1) {
+      return fmt::format("{} versions are offered, of {}", offered.size(), model.older.size() + 1);
+    }
+    for (std::size_t i = 0; i + 1 < offered.size(); ++i) {
+      const std::uint64_t number = offered[i].version;
+      if (number + 1 != offered[i + 1].version) return "there is a gap in the versions";
+      const auto older = model.find(number);
+      if (!older) return fmt::format("version {} is below the floor, and offered", number);
+      const RetainedVersion version = shelf.at(number);
+      for (const auto& [name, expected] : older->tensors) {
+        std::vector<std::byte> bytes(expected.size(), kUnread);
+        try {
+          version.find(name).value().read(bytes);
+        } catch (const Error& error) {
+          if (error.code() == Errc::corrupt) continue;
+          throw;
+        }
+        if (bytes != expected) return fmt::format("{} of version {} has wrong bytes", name, number);
+      }
+    }
+    return {};
   }
 
   // As difference(), but a tensor whose bytes were hit may refuse to be read.

@@ -13,9 +13,9 @@ std::string step_text(const std::optional<std::uint64_t>& step) {
   return step ? fmt::format("step {}", *step) : "no step";
 }
 
+template <typename Tensor>
 std::string tensor_difference(const std::string& name, const std::vector<std::byte>& expected,
-                              const Shelf& shelf) {
-  const std::optional<TensorRef> tensor = shelf.find(name);
+                              const std::optional<Tensor>& tensor) {
   if (!tensor) return fmt::format("tensor {} is missing", name);
   const TensorInfo info = tensor->info();
   if (info.dtype != DType::uint8 || info.shape.size() != 1 || info.size_bytes != expected.size()) {
@@ -27,6 +27,22 @@ std::string tensor_difference(const std::string& name, const std::vector<std::by
   const auto [found, wanted] = std::mismatch(bytes.begin(), bytes.end(), expected.begin());
   return fmt::format("tensor {} differs from byte {} of {}", name, found - bytes.begin(),
                      bytes.size());
+}
+
+// Of a shelf, or of a version.
+template <typename Tensors>
+std::string tensors_difference(const Model& model, const Tensors& there) {
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : model.tensors) names.push_back(name);
+  if (there.names() != names) {
+    return fmt::format("names [{}] instead of [{}]", fmt::join(there.names(), " "),
+                       fmt::join(names, " "));
+  }
+  for (const auto& [name, bytes] : model.tensors) {
+    std::string text = tensor_difference(name, bytes, there.find(name));
+    if (!text.empty()) return text;
+  }
+  return {};
 }
 
 }  // namespace
@@ -41,7 +57,23 @@ void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t se
   }
 }
 
-std::string difference(const Model& model, const Shelf& shelf) {
+std::shared_ptr<const Model> Model::find(std::uint64_t number) const {
+  for (const auto& model : older) {
+    if (model->version == number) return model;
+  }
+  return nullptr;
+}
+
+std::vector<std::shared_ptr<const Model>> Model::retained_by_next(unsigned keeping) const {
+  auto retained = older;
+  auto alone = std::make_shared<Model>(*this);
+  alone->older.clear();
+  retained.push_back(std::move(alone));
+  std::erase_if(retained, [&](const auto& model) { return model->version + keeping <= version; });
+  return retained;
+}
+
+std::string newest_difference(const Model& model, const Shelf& shelf) {
   const ShelfInfo info = shelf.info();
   if (info.version != model.version) {
     return fmt::format("version {} instead of {}", info.version, model.version);
@@ -49,17 +81,44 @@ std::string difference(const Model& model, const Shelf& shelf) {
   if (info.step != model.step) {
     return fmt::format("{} instead of {}", step_text(info.step), step_text(model.step));
   }
-  std::vector<std::string> names;
-  for (const auto& [name, bytes] : model.tensors) names.push_back(name);
-  if (shelf.names() != names) {
-    return fmt::format("names [{}] instead of [{}]", fmt::join(shelf.names(), " "),
-                       fmt::join(names, " "));
+  return tensors_difference(model, shelf);
+}
+
+std::string retained_difference(const Model& model, const RetainedVersion& version) {
+  const auto step = version.info().step;
+  std::string text = step == model.step
+                         ? tensors_difference(model, version)
+                         : fmt::format("{} instead of {}", step_text(step), step_text(model.step));
+  return text.empty() ? text : fmt::format("retained version {}: {}", model.version, text);
+}
+
+// Until something is committed over it.
+static bool is_fallback(const Model& model, const Shelf& shelf) {
+  const Recovery recovery = shelf.info().recovery;
+  return recovery.degraded && recovery.version == model.version;
+}
+
+std::string offered_difference(const Model& model, const Shelf& shelf) {
+  std::vector<std::uint64_t> expected;
+  if (!is_fallback(model, shelf)) {
+    for (const auto& older : model.older) expected.push_back(older->version);
   }
-  for (const auto& [name, bytes] : model.tensors) {
-    std::string text = tensor_difference(name, bytes, shelf);
-    if (!text.empty()) return text;
+  expected.push_back(model.version);
+  std::vector<std::uint64_t> offered;
+  for (const VersionInfo& version : shelf.versions()) offered.push_back(version.version);
+  if (offered == expected) return {};
+  return fmt::format("versions [{}] are offered instead of [{}]", fmt::join(offered, " "),
+                     fmt::join(expected, " "));
+}
+
+std::string difference(const Model& model, const Shelf& shelf) {
+  std::string text = newest_difference(model, shelf);
+  if (text.empty()) text = offered_difference(model, shelf);
+  for (const auto& older : model.older) {
+    if (!text.empty() || is_fallback(model, shelf)) break;
+    text = retained_difference(*older, shelf.at(older->version));
   }
-  return {};
+  return text;
 }
 
 std::string summary(const Model& model) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +20,14 @@ struct Model {
   std::uint64_t version = 0;
   std::optional<std::uint64_t> step;
   std::map<std::string, std::vector<std::byte>> tensors;  // all of dtype uint8, one-dimensional
+  std::vector<std::shared_ptr<const Model>> older;  // that are retained beside it, the oldest first
+  unsigned keep = 0;                                // as its root says
+  unsigned in_flight = 1;
+
+  std::uint64_t floor() const { return older.empty() ? version : older.front()->version; }
+  std::shared_ptr<const Model> find(std::uint64_t version) const;  // among the older; null: none
+  // What is retained beside the version after this one, where the shelf keeps so many.
+  std::vector<std::shared_ptr<const Model>> retained_by_next(unsigned keep) const;
 };
 
 // What buffers hold before bytes are read into them: no stamp, and not the zeros of a new tensor.
@@ -28,8 +37,15 @@ inline constexpr std::byte kUnread{0xAA};
 void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t serial,
            std::uint64_t offset);
 
-// Empty when the shelf holds exactly the model: version, step, names, layouts, every byte.
+// Empty when the shelf holds exactly the model: version, step, names, layouts, every byte, of each
+// version that is retained.
 std::string difference(const Model& model, const Shelf& shelf);
+// The same of the newest version alone, and of one that is retained.
+std::string newest_difference(const Model& model, const Shelf& shelf);
+std::string retained_difference(const Model& model, const RetainedVersion& version);
+// Which versions are offered: all that the model has, or the newest alone where recovery had to go
+// back to it.
+std::string offered_difference(const Model& model, const Shelf& shelf);
 
 std::string summary(const Model& model);  // "version 3, step 30, 2 tensors"
 

@@ -52,7 +52,8 @@ Result hunt(const PlantedBug& bug, const Options& options) {
   }
   for (std::uint64_t round = 0; round < kRounds; ++round) {
     for (const Workload& workload :
-         select_workloads(options.workload, Effort::quick, options.seed)) {
+         select_workloads(options.workload.empty() ? bug.workload : options.workload, Effort::quick,
+                          options.seed)) {
       for (const MediumMode& mode : kMediumModes) {
         Settings settings = settings_for({workload, mode, options.seed + round}, Effort::quick);
         settings.bugs = bug.in_medium;

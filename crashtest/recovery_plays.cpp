@@ -90,7 +90,7 @@ Stage without_manifest() {
               kPageBytes, root.bytes.begin());
   format::Root second;
   std::memcpy(&second, root.bytes.data(), sizeof second);
-  for (const std::uint64_t at : second.directories[0].at) stage.disk->unreadable[at] = EIO;
+  for (const std::uint64_t at : second.pages[0].at) stage.disk->unreadable[at] = EIO;
   return stage;
 }
 
@@ -227,10 +227,10 @@ std::string overtaken_reader_is_stale() {
   unsigned roots_read = 0;
   beside.disk->visible = before;
   beside.disk->on_read = [&](std::uint64_t at) {
-    for (unsigned home = 0; home < format::kSlots; ++home) {
+    for (unsigned home = 0; home < format::kMinSlots; ++home) {
       for (unsigned copy = 0; copy < format::kCopies; ++copy) {
         if (at != format::root_at(home, copy)) continue;
-        if (++roots_read > format::kSlots * format::kCopies) {
+        if (++roots_read > format::kMinSlots * format::kCopies) {
           beside.disk->visible = home == 0 ? fourth : fifth;
         }
       }
@@ -252,6 +252,32 @@ std::string given_up_version_stays_so() {
   const Stage stage = without_manifest();
   if (!mend(stage).repaired) return "a shelf that does not open was left as it was";
   stage.disk->unreadable = {};
+  return version_is(stage, 1);
+}
+
+// The newest version is lost to damage, and somebody writes over its slots, but commits nothing.
+// Then the damage heals itself.
+std::string lost_version_stays_so() {
+  Stage stage;
+  {
+    Shelf shelf = stage.open();
+    Stage::commit(shelf, 2);
+  }
+  const Bytes whole = stage.disk->visible;
+  format::Root second;
+  std::memcpy(&second, whole.data() + format::root_at(0, 0), sizeof second);
+  for (const std::uint64_t at : second.pages[0].at) spoil(*stage.disk, at);
+  {
+    Shelf shelf = stage.open();
+    if (!shelf.info().recovery.degraded) return "a version without a manifest is opened";
+    shelf.find("a")->write(value(3));
+  }
+  for (Bytes* bytes : {&stage.disk->visible, &stage.disk->durable}) {
+    for (const std::uint64_t at : second.pages[0].at) {
+      std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(at), kPageBytes,
+                  bytes->begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
   return version_is(stage, 1);
 }
 

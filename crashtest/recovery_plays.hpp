@@ -14,6 +14,7 @@ std::string one_unreadable_copy_is_no_loss();
 std::string older_writer_is_refused();
 std::string overtaken_reader_is_stale();
 std::string given_up_version_stays_so();
+std::string lost_version_stays_so();
 std::string repair_gives_a_new_number();
 std::string repair_is_made_durable();
 

@@ -4,11 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <thread>
 
+#include "format/layout.hpp"
 #include "rng.hpp"
+#include "tests/asleep.hpp"
 
 namespace tensorshelf::crash {
 
@@ -27,7 +32,11 @@ std::vector<Expected> expectations(const Recording& recording) {
           now.in_flight = event.at;
           break;
         case Mark::acked:
-          now.acked = now.in_flight = event.at;
+          now.acked = event.at;
+          now.in_flight = std::max(now.in_flight, now.acked);
+          break;
+        case Mark::last:
+          now.in_flight = event.at;
           break;
         case Mark::opened:
           now.incarnation = event.at;
@@ -39,59 +48,89 @@ std::vector<Expected> expectations(const Recording& recording) {
   return all;
 }
 
-Runner::Runner(Disk& disk, const Behaviour& behaviour)
-    : disk_(disk), behaviour_(behaviour), serial_(0) {
+Runner::Runner(Disk& disk, const Behaviour& behaviour, const Shape& shape)
+    : disk_(disk), behaviour_(behaviour), serial_(0), placement_(shape.placement) {
   {
     RecordingMedium medium(disk_, recording_.log, behaviour_);
-    Shelf::format(medium);
+    Shelf::format(medium, {.keep = shape.keep, .in_flight = shape.in_flight});
   }
+  working_.keep = shape.keep;
+  working_.in_flight = shape.in_flight;
   recording_.history.push_back(working_);
   mark(recording_.log, Mark::acked, 0);
   open();
 }
 
-Runner::Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation)
+Runner::Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation,
+               std::optional<Placement> placement)
     : disk_(disk),
       behaviour_(behaviour),
       working_(std::move(start)),
       serial_(mix(disk.fingerprint())),  // no stamp of the run that crashed comes again
-      incarnation_(incarnation) {
+      incarnation_(incarnation),
+      placement_(placement) {
   recording_.history.push_back(working_);
   recording_.incarnation = incarnation;
   open();
 }
 
-Runner::Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation)
+Runner::Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation,
+               std::optional<Placement> placement)
     : disk_(disk),
       behaviour_(behaviour),
       recording_(std::move(begun)),
       acked_(recording_.history.size() - 1),
       serial_(mix(disk.fingerprint())),
-      incarnation_(incarnation) {
+      incarnation_(incarnation),
+      placement_(placement) {
   open();
   mark(recording_.log, Mark::acked, acked_);  // who has seen it will not do without it
 }
 
-void Runner::open() {
+Runner::~Runner() {
+  if (lead_) lead_->let_go();  // closing waits for what is in flight
+}
+
+void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_flight) {
+  Lead::walk_free();
+  land_all();
   leases_.clear();
+  transaction_.reset();
   if (shelf_) {
     shelf_.reset();
     recording_.log.die();
   }
-  shelf_ = Shelf::open(std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_),
-                       {.mode = Mode::update});
+  lead_ = std::make_shared<Lead>();
+  shelf_ = Shelf::open(
+      led(std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_), lead_),
+      {.mode = Mode::update, .keep = keep, .in_flight = in_flight, .placement = placement_});
   working_ = recording_.history.back();
+  changed_ = false;
   check("after opening");
-  const std::uint64_t incarnation = shelf_->info().incarnation;
-  if (incarnation <= incarnation_) {
-    throw std::runtime_error(fmt::format("incarnation {} was given out twice", incarnation));
+  const ShelfInfo info = shelf_->info();
+  if (info.recovery.degraded) working_.older.clear();  // for good
+  if (info.keep != keep.value_or(working_.keep)) {
+    throw std::runtime_error(fmt::format("opened with keep={}", info.keep));
   }
-  incarnation_ = incarnation;
-  mark(recording_.log, Mark::opened, incarnation);
+  working_.keep = info.keep;
+  working_.in_flight = info.in_flight;
+  if (info.incarnation <= incarnation_) {
+    throw std::runtime_error(fmt::format("incarnation {} was given out twice", info.incarnation));
+  }
+  incarnation_ = info.incarnation;
+  mark(recording_.log, Mark::opened, incarnation_);
 }
 
 void Runner::check(const char* when) const {
-  const std::string text = difference(working_, *shelf_);
+  std::string text = difference(working_, *shelf_);
+  if (text.empty() && working_.floor() > 0) {
+    try {
+      shelf_->at(working_.floor() - 1);
+      text = "a version below the floor can be read";
+    } catch (const Error& error) {
+      if (error.code() != Errc::stale) throw;
+    }
+  }
   if (!text.empty()) throw std::runtime_error(fmt::format("{}, without a crash: {}", when, text));
 }
 
@@ -102,7 +141,8 @@ void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t
   const std::vector<std::byte> before(range.begin(), range.end());
   stamp(range, name, ++serial_, offset);
   try {
-    write(name, range, offset, in_thread);
+    beside([&] { write(name, range, offset, in_thread); });
+    changed_ = true;
   } catch (const Error& error) {
     const bool pinned = std::any_of(leases_.begin(), leases_.end(), [&](const Leased& leased) {
       return leased.name == name && leased.lease.in_place();
@@ -118,6 +158,7 @@ void Runner::write(const std::string& name, std::span<const std::byte> range, st
   if (!in_thread) return target.write(range, offset);
   std::exception_ptr failure;
   std::thread([&] {
+    Lead::walk_free();
     try {
       target.write(range, offset);
     } catch (...) {
@@ -128,7 +169,7 @@ void Runner::write(const std::string& name, std::span<const std::byte> range, st
 }
 
 void Runner::lease(const std::string& name, bool committed) {
-  const Model& model = committed ? recording_.history.back() : working_;
+  const Model& model = committed ? recording_.history[acked_] : working_;
   const TensorRef tensor = shelf_->find(name).value();
   leases_.push_back(
       {name, committed ? tensor.lease_committed() : tensor.lease(), model.tensors.at(name)});
@@ -146,7 +187,7 @@ void Runner::check_leases() const {
 
 void Runner::refuse(const std::string& name, std::int64_t size) {
   try {
-    shelf_->create(name, DType::uint8, std::array{size});
+    beside([&] { shelf_->create(name, DType::uint8, std::array{size}); });
   } catch (const Error& error) {
     if (error.code() != Errc::full) throw;
     return;
@@ -154,37 +195,227 @@ void Runner::refuse(const std::string& name, std::int64_t size) {
   throw std::runtime_error(fmt::format("{} found room beyond the medium", name));
 }
 
-void Runner::persist(bool with_step, bool async) {
+// What the attempt that is open becomes.
+Model Runner::next_version(bool with_step) const {
+  Model next = working_;
+  if (with_step) next.step = recording_.history.size() * 10;  // without one, the last one stays
+  Model before = recording_.history.back();
+  before.older = working_.older;
+  next.older = before.retained_by_next(next.keep);
+  ++next.version;
+  return next;
+}
+
+void Runner::persist(bool with_step, const CommitCall& call) {
   const std::size_t index = recording_.history.size();
-  const std::optional<std::uint64_t> stated = with_step ? std::optional(index * 10) : std::nullopt;
-  if (stated) working_.step = stated;  // without one, the last one stays
+  Model next = next_version(with_step);
+  const std::optional<std::uint64_t> stated = with_step ? next.step : std::nullopt;
   mark(recording_.log, Mark::began, index);
-  const Commit commit = [&] {
-    try {
-      return async ? shelf_->persist_async(stated).get() : shelf_->persist(stated);
-    } catch (...) {  // it may have been flipped all the same
-      recording_.history.push_back(working_);
-      ++recording_.history.back().version;
-      throw;
-    }
-  }();
+  recording_.history.push_back(next);  // also where it fails: it may have been flipped all the same
+  const Commit commit = call(stated);
   mark(recording_.log, Mark::acked, index);
   acked_ = index;
-  if (commit.version <= working_.version) {
+  if (commit.version != next.version) {
     throw std::runtime_error(
         fmt::format("persist() returned version {} after {}", commit.version, working_.version));
   }
-  if (commit.step != working_.step) throw std::runtime_error("persist() returned another step");
-  working_.version = commit.version;
-  recording_.history.push_back(working_);
+  if (commit.step != next.step) throw std::runtime_error("persist() returned another step");
+  working_ = std::move(next);
+  changed_ = false;
 }
+
+// ---- attempts in flight -------------------------------------------------------------------------
+
+namespace {
+
+// Whoever waits cannot be joined.
+[[noreturn]] void die_waiting(const char* what) {
+  std::fprintf(stderr, "%s waits, and nothing is on its way that could end it\n", what);
+  std::abort();
+}
+
+}  // namespace
+
+// A call that may have to wait until an attempt has landed.
+void Runner::beside(const std::function<void()>& call) {
+  if (flights_.empty()) return call();
+  std::exception_ptr failure;
+  testing::Waiter waiter([&] {
+    Lead::walk_free();
+    try {
+      call();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  std::exception_ptr landing;
+  while (waiter.waits()) {
+    if (flights_.empty()) die_waiting("a call");
+    try {
+      land([&] { waiter.waits(); });
+    } catch (...) {
+      if (!landing) landing = std::current_exception();
+      let_all_fail();
+    }
+  }
+  waiter.join();
+  if (landing) std::rethrow_exception(landing);
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Runner::launch() {
+  const std::size_t index = recording_.history.size();
+  if (flights_.size() >= working_.in_flight) land();
+  const Model next = next_version(true);
+  mark(recording_.log, Mark::began, index);
+  recording_.history.push_back(next);
+  Flight flight{index, shelf_->persist_async(next.step)};
+  flights_.push_back(std::move(flight));
+  working_ = next;
+  changed_ = false;
+  if (flights_.size() == 1) go_to(Stage::frozen);
+}
+
+// Returns when it waits there, or has failed.
+void Runner::go_to(Stage stage) {
+  lead_->let_go_to(stage);
+  const auto ended = [this] {
+    return flights_.front().commit.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  while (!lead_->waits() && !ended()) std::this_thread::yield();
+  if (!lead_->waits()) land();
+}
+
+// `settle` is called before anything is noted: who waits for it may be writing now.
+void Runner::land(const std::function<void()>& settle) {
+  const Flight flight = flights_.front();
+  flights_.pop_front();
+  lead_->let_go_to(Stage::landed);
+  const Commit commit = flight.commit.get();
+  const Model& model = recording_.history[flight.index];
+  if (commit.version != model.version || commit.step != model.step) {
+    throw std::runtime_error(fmt::format("version {} landed as {}", model.version, commit.version));
+  }
+  if (!flights_.empty()) go_to(Stage::frozen);
+  if (settle) settle();
+  mark(recording_.log, Mark::acked, flight.index);
+  acked_ = flight.index;
+  if (const std::string text = offered_difference(model, *shelf_); !text.empty()) {
+    throw std::runtime_error("landed: " + text);
+  }
+}
+
+void Runner::land_all() {
+  while (!flights_.empty()) land();
+}
+
+// After a failure no attempt that was on its way may be acknowledged, but one whose last barrier
+// was asked for before.
+void Runner::let_all_fail() {
+  bool may_land = lead_->waits() && lead_->here() == Stage::flipped;
+  lead_->let_go();
+  for (; !flights_.empty(); flights_.pop_front(), may_land = false) {
+    const std::size_t index = flights_.front().index;
+    try {
+      flights_.front().commit.get();
+    } catch (const Error& error) {
+      if (error.code() == Errc::failed || error.code() == Errc::io) continue;
+      throw;
+    }
+    if (!may_land) throw std::runtime_error("a version was acknowledged after a failure (I8)");
+    mark(recording_.log, Mark::acked, index);
+    acked_ = index;
+  }
+}
+
+// ---- versions -----------------------------------------------------------------------------------
+
+void Runner::discard() {
+  const Model& before = recording_.history.back();
+  working_.tensors = before.tensors;
+  working_.step = before.step;
+  changed_ = false;
+}
+
+// Refused over what is not committed.
+void Runner::roll_back(std::uint64_t versions) {
+  const std::uint64_t target = working_.version - versions;
+  if (changed_ || !flights_.empty()) {
+    try {
+      shelf_->rollback(target);
+    } catch (const Error& error) {
+      if (error.code() != Errc::uncommitted) throw;
+      return;
+    }
+    throw std::runtime_error("a rollback over what is not committed");
+  }
+  const auto old = working_.find(target);
+  if (!old) {
+    try {
+      shelf_->rollback(target);
+    } catch (const Error& error) {
+      if (error.code() != Errc::stale) throw;
+      return;
+    }
+    throw std::runtime_error("a rollback to what is not retained");
+  }
+  const std::shared_ptr<const Model> kept = old;
+  const std::size_t index = recording_.history.size();
+  Model next = next_version(false);
+  next.tensors = kept->tensors;
+  next.step = kept->step;
+  mark(recording_.log, Mark::began, index);
+  recording_.history.push_back(next);
+  const Commit commit = shelf_->rollback(target);
+  mark(recording_.log, Mark::acked, index);
+  acked_ = index;
+  if (commit.version != next.version || commit.step != next.step) {
+    throw std::runtime_error(fmt::format("the rollback became version {}", commit.version));
+  }
+  working_ = std::move(next);
+}
+
+void Runner::apply_versions(const Op& op) {
+  switch (op.verb) {
+    case Verb::launch:
+      return launch();
+    case Verb::go:
+      return flights_.empty() ? void() : go_to(static_cast<Stage>(op.first));
+    case Verb::land:
+      return flights_.empty() ? void() : land();
+    case Verb::discard:
+      shelf_->discard();
+      return discard();
+    case Verb::begin:
+      transaction_.emplace(shelf_->transaction());
+      return;
+    case Verb::commit:
+      land_all();
+      persist(true, [this](auto step) { return transaction_->commit(step); });
+      transaction_.reset();
+      return;
+    case Verb::forget:
+      transaction_.reset();
+      return discard();
+    case Verb::rollback:
+      return roll_back(op.first);
+    case Verb::split:
+      return open(static_cast<unsigned>(op.first), static_cast<unsigned>(op.second));
+    default:
+      return;  // what the shelf is, was said before it was made
+  }
+}
+
+// ---- all operations -----------------------------------------------------------------------------
 
 void Runner::apply(const Op& op) {
   const auto create = [&](const std::string& name, std::uint64_t size) {
     const std::array shape = {static_cast<std::int64_t>(size)};
-    shelf_->create(name, DType::uint8, shape);
+    beside([&] { shelf_->create(name, DType::uint8, shape); });
     working_.tensors[name].assign(size, std::byte{0});
+    changed_ = true;
   };
+  const CommitCall commit = [this](auto step) { return shelf_->persist(step); };
   switch (op.verb) {
     case Verb::create:
       return create(op.name, op.first);
@@ -195,21 +426,30 @@ void Runner::apply(const Op& op) {
     case Verb::part:
       return assign(op.name, op.first, op.second, false);
     case Verb::persist:
-      return persist(true, false);
+      land_all();
+      return persist(true, commit);
     case Verb::quiet:
-      return persist(false, false);
+      land_all();
+      return persist(false, commit);
     case Verb::async:
-      return persist(true, true);
+      land_all();
+      return persist(true, [this](auto step) {
+        const auto done = shelf_->persist_async(step);
+        lead_->let_go_to(Stage::landed);
+        return done.get();
+      });
     case Verb::reopen:
       return open();
     case Verb::erase:
       shelf_->erase(op.name);
       working_.tensors.erase(op.name);
+      changed_ = true;
       return;
     case Verb::replace: {
       const std::array shape = {static_cast<std::int64_t>(op.first)};
-      shelf_->replace(op.name, DType::uint8, shape);
+      beside([&] { shelf_->replace(op.name, DType::uint8, shape); });
       working_.tensors[op.name].assign(op.first, std::byte{0});
+      changed_ = true;
       return;
     }
     case Verb::many:
@@ -236,6 +476,8 @@ void Runner::apply(const Op& op) {
       return lease(op.name, true);
     case Verb::drop:
       return leases_.clear();
+    default:
+      return apply_versions(op);
   }
 }
 
@@ -244,6 +486,8 @@ void Runner::run(const std::vector<Op>& ops) {
     apply(op);
     check_leases();
   }
+  land_all();
+  if (transaction_) apply({.verb = Verb::forget});
   check("at the end");
 }
 
@@ -252,7 +496,8 @@ bool Runner::medium_failed() const {
   return behaviour_.fails_at < events.size() && events[behaviour_.fails_at].kind == EventKind::lost;
 }
 
-bool Runner::run_failing(const std::vector<Op>& ops) {
+bool Runner::run_failing(std::vector<Op> ops) {
+  ops.insert(ops.end(), format::kMaxSlots, {.verb = Verb::land});
   for (const Op& op : ops) {
     try {
       apply(op);
@@ -263,6 +508,8 @@ bool Runner::run_failing(const std::vector<Op>& ops) {
         throw std::runtime_error(fmt::format("the medium failed, and the store says {}: {}",
                                              code_name(error.code()), error.what()));
       }
+      let_all_fail();
+      transaction_.reset();
       if (shelf_) check_failed_shelf();
       shelf_.reset();
       return true;
@@ -302,6 +549,7 @@ void Runner::check_failed_shelf() {
 
 Recording Runner::finish() {
   leases_.clear();
+  transaction_.reset();
   if (shelf_) shelf_->close();
   shelf_.reset();
   return std::move(recording_);

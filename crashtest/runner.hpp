@@ -4,6 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +15,7 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "disk.hpp"
+#include "lead.hpp"
 #include "model.hpp"
 #include "recording_medium.hpp"
 #include "workload.hpp"
@@ -21,6 +26,7 @@ namespace tensorshelf::crash {
 enum class Mark : std::uint64_t {
   began = 1,   // the commit of history[number] was asked for
   acked = 2,   // it returned
+  last = 4,    // nothing beyond history[number] is on its way any more
   opened = 3,  // an open for writing returned, with this incarnation
 };
 void mark(Log& log, Mark kind, std::uint64_t number);
@@ -34,7 +40,7 @@ struct Recording {
 // What an open after a crash may show.
 struct Expected {
   std::size_t acked = 0;          // index in history
-  std::size_t in_flight = 0;      // the same, or the one after
+  std::size_t in_flight = 0;      // the same, or the last of those on their way
   std::uint64_t incarnation = 0;  // spent: whoever opens now gets a higher one (I5)
 };
 
@@ -44,27 +50,33 @@ std::vector<Expected> expectations(const Recording& recording);
 class Runner {
  public:
   // Formats an empty disk.
-  Runner(Disk& disk, const Behaviour& behaviour);
+  Runner(Disk& disk, const Behaviour& behaviour, const Shape& shape = {});
   // On a disk that holds a shelf in the state of `start`, of which `incarnation` was spent.
-  Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation);
+  Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation,
+         std::optional<Placement> placement = {});
 
   // On a disk that shows what `begun` wrote when its process died: another one opens it, and finds
   // the last version of the history.
-  Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation);
+  Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation,
+         std::optional<Placement> placement = {});
+
+  ~Runner();
+  Runner(const Runner&) = delete;
 
   // Throws std::runtime_error where the store shows something else than the model, and whatever the
   // store throws.
   void run(const std::vector<Op>& ops);
   // The same on a medium that fails once (Behaviour::fails_at): the call must say so, the shelf
   // commit no more, and what is committed stay readable (I8). False: it did not fail.
-  bool run_failing(const std::vector<Op>& ops);
+  bool run_failing(std::vector<Op> ops);
   Recording finish();  // closes the shelf
 
  private:
   void apply(const Op& op);
   bool medium_failed() const;
   void check_failed_shelf();
-  void open();
+  void open(std::optional<unsigned> keep = {}, std::optional<unsigned> in_flight = {});
+  void apply_versions(const Op& op);
   void check(const char* when) const;
   void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
   void write(const std::string& name, std::span<const std::byte> range, std::uint64_t offset,
@@ -72,7 +84,19 @@ class Runner {
   void refuse(const std::string& name, std::int64_t size);
   void lease(const std::string& name, bool committed);
   void check_leases() const;
-  void persist(bool with_step, bool async);
+  using CommitCall = std::function<Commit(std::optional<std::uint64_t> step)>;
+  void persist(bool with_step, const CommitCall& call);
+  Model next_version(bool with_step) const;
+
+  // Attempts in flight.
+  void beside(const std::function<void()>& call);
+  void launch();
+  void go_to(Stage stage);
+  void land(const std::function<void()>& settle = {});
+  void land_all();
+  void let_all_fail();
+  void roll_back(std::uint64_t versions);
+  void discard();
 
   struct Leased {
     std::string name;
@@ -87,8 +111,17 @@ class Runner {
   std::size_t acked_ = 0;  // index in the history
   std::uint64_t serial_;   // of the last assignment
   std::uint64_t incarnation_ = 0;
+  std::optional<Placement> placement_;
+  std::shared_ptr<Lead> lead_;
   std::optional<Shelf> shelf_;
+  std::optional<Transaction> transaction_;
   std::vector<Leased> leases_;
+  bool changed_ = false;  // something is assigned, created or erased, and not committed
+  struct Flight {
+    std::size_t index;  // in the history
+    std::shared_future<Commit> commit;
+  };
+  std::deque<Flight> flights_;
 };
 
 }  // namespace tensorshelf::crash

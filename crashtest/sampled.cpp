@@ -134,8 +134,9 @@ void sample_images(Disk& disk, const Recording& recording, const Sampling& sampl
 
 void sample_program(Disk& disk, std::string_view program, const Sampling& sampling) {
   const Disk::Mark empty = disk.mark();
-  Runner runner(disk, sampling.behaviour);
-  runner.run(parse(program));
+  const std::vector<Op> ops = parse(program);
+  Runner runner(disk, sampling.behaviour, shape_of(ops));
+  runner.run(ops);
   const Recording recording = runner.finish();
   disk.rollback(empty);
   sample_images(disk, recording, sampling);

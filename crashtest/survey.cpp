@@ -4,6 +4,8 @@
 
 #include <cstring>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "base/copy_hash.hpp"
 #include "format/format.hpp"
@@ -12,7 +14,6 @@ namespace tensorshelf::crash {
 namespace {
 
 using format::kCopies;
-using format::kSlots;
 using format::Page;
 using format::PageRef;
 using format::Root;
@@ -25,8 +26,7 @@ class Walk {
     superblocks();
     if (!seeds_) return std::move(survey_);
     incarnations();
-    const std::optional<Root> root = roots();
-    if (root) manifest(*root);
+    for (const Root& root : roots()) manifest(root);
     return std::move(survey_);
   }
 
@@ -52,7 +52,10 @@ class Walk {
       if (!load(at, page)) return;
       const auto read = format::read_superblock(page, copy);
       const bool good = read.state == format::SuperblockState::good;
-      if (good && !seeds_) seeds_.emplace(read.superblock.shelf_id);
+      if (good && !seeds_) {
+        seeds_.emplace(read.superblock.shelf_id);
+        slots_ = read.superblock.slot_count;
+      }
       note(good, "superblock", at, format::superblock_at(0));
     }
   }
@@ -66,30 +69,44 @@ class Walk {
     }
   }
 
-  std::optional<Root> roots() {
-    std::array<std::array<std::optional<Root>, kCopies>, kSlots> found;
+  // Of the versions that are retained, the newest first; both copies of every home are noted.
+  std::vector<Root> roots() {
+    std::array<std::array<std::optional<Root>, kCopies>, format::kMaxSlots> found;
     std::optional<Root> newest;
-    for (unsigned home = 0; home < kSlots; ++home) {
+    for (unsigned home = 0; home < slots_; ++home) {
       for (unsigned copy = 0; copy < kCopies; ++copy) {
         Page page;
         if (!load(format::root_at(home, copy), page)) continue;
-        const auto root = found[home][copy] = format::read_root(page, *seeds_, home, copy);
+        const auto root = found[home][copy] =
+            format::read_root(page, *seeds_, {home, copy, slots_});
         if (root &&
             (!newest || format::word_version(root->word) > format::word_version(newest->word))) {
           newest = root;
         }
       }
     }
-    for (unsigned home = 0; home < kSlots; ++home) {
-      const bool current = newest && format::word_version(newest->word) % kSlots == home;
+    std::vector<Root> retained;
+    std::array<std::uint64_t, format::kMaxSlots> words = {};  // of those that are named, else 0
+    const std::uint64_t last = newest ? format::word_version(newest->word) + 1 : 0;
+    for (std::uint64_t number = last; newest && number-- > newest->floor;) {
+      const Root* whole = nullptr;
+      for (const auto& root : found[format::home_of(number, slots_)]) {
+        if (root && format::word_version(root->word) == number) whole = &*root;
+      }
+      if (whole == nullptr) break;  // it was given up, and those before it
+      words[format::home_of(number, slots_)] = whole->word;
+      retained.push_back(*whole);
+    }
+    for (unsigned home = 0; home < slots_; ++home) {
+      const bool named = words[home] != 0;
       for (unsigned copy = 0; copy < kCopies; ++copy) {
         const auto& root = found[home][copy];
-        // What lies in the other home may be left of an attempt.
-        note(!current || (root && root->word == newest->word), "root", format::root_at(home, copy),
-             format::root_at(home, 0), current ? Place::What::metadata : Place::What::older_root);
+        // What lies in the other homes may be left of an attempt.
+        note(!named || (root && root->word == words[home]), "root", format::root_at(home, copy),
+             format::root_at(home, 0), named ? Place::What::metadata : Place::What::older_root);
       }
     }
-    return newest;
+    return retained;
   }
 
   // Of the copies, a whole one; and both are noted.
@@ -101,22 +118,30 @@ class Walk {
           load(at, page) && hash_bytes(page.bytes, seeds_->page(ref.at[0])) == ref.checksum;
       if (whole && !any) good = page;
       any = any || whole;
-      note(whole, "manifest page", at, ref.at[0]);
+      if (seen_.insert({at, ref.checksum}).second) note(whole, "manifest page", at, ref.at[0]);
     }
     return any;
   }
 
   void manifest(const Root& root) {
+    std::vector<PageRef> refs(root.pages.begin(), root.pages.end());
+    for (unsigned level = format::root_levels(root.leaf_count); level > 0; --level) {
+      std::vector<PageRef> below;
+      const std::uint64_t pages = format::level_pages(root.leaf_count, level);
+      for (std::uint64_t i = 0; i < pages; ++i) {
+        Page directory;
+        if (!load_page(refs[i], directory)) return;
+        for (unsigned ref = 0; ref < format::kDirectoryRefs; ++ref) {
+          below.push_back(format::directory_ref(directory, ref));
+        }
+      }
+      refs = std::move(below);
+    }
     std::vector<Page> cells;
     std::vector<format::TensorLayout> layouts;
-    Page directory;
-    Page leaf;
     for (std::uint32_t index = 0; index < root.leaf_count; ++index) {
-      const std::uint32_t within = index % format::kDirectoryRefs;
-      if (within == 0 && !load_page(root.directories[index / format::kDirectoryRefs], directory)) {
-        return;
-      }
-      if (!load_page(format::directory_ref(directory, within), leaf)) return;
+      Page leaf;
+      if (!load_page(refs[index], leaf)) return;
       const format::PageHead head = format::page_head(leaf);
       if (head.kind == format::PageKind::cells) {
         if (cells.size() <= head.index) cells.resize(head.index + 1);
@@ -124,29 +149,43 @@ class Walk {
         continue;
       }
       std::string reason;
-      auto records = format::read_records(leaf, reason);
+      auto records = format::read_records(leaf, slots_, reason);
       if (!records) return;
       layouts.insert(layouts.end(), records->begin(), records->end());
     }
+    if (!std::exchange(first_, false)) return;
     for (const format::TensorLayout& layout : layouts) data(layout, cells);
   }
 
+  // Runs of chunks that lie side by side, each a place.
   void data(const format::TensorLayout& layout, const std::vector<Page>& cells) {
-    const std::uint64_t number = layout.first_cell / format::kPageCells;
-    if (number >= cells.size()) return;
-    const auto within = static_cast<unsigned>(layout.first_cell % format::kPageCells);
-    const std::uint64_t state = format::cell(cells[number], within);
-    const unsigned slot = format::state_slot(state);
-    if (slot >= kSlots) return;
-    survey_.places.push_back({.what = Place::What::data,
-                              .at = layout.slot_at[slot],
-                              .size_bytes = layout.size_bytes,
-                              .tensor = survey_.tensors.size()});
+    const std::uint64_t tensor = survey_.tensors.size();
     survey_.tensors.push_back(layout.name);
+    std::uint64_t end = 0;
+    for (std::uint64_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
+      const std::uint64_t cell = layout.first_cell + chunk;
+      if (cell / format::kPageCells >= cells.size()) return;
+      const auto record = format::cell(cells[cell / format::kPageCells],
+                                       static_cast<unsigned>(cell % format::kPageCells));
+      const unsigned slot = format::chunk_slot(record);
+      if (format::chunk_kind(record) != format::ChunkKind::stored || slot >= slots_) continue;
+      const std::uint64_t at = layout.slot_at[slot] + chunk * kChunkBytes;
+      const std::uint64_t size = std::min(kChunkBytes, layout.size_bytes - chunk * kChunkBytes);
+      if (end == at) {
+        survey_.places.back().size_bytes += size;
+      } else {
+        survey_.places.push_back(
+            {.what = Place::What::data, .at = at, .size_bytes = size, .tensor = tensor});
+      }
+      end = at + size;
+    }
   }
 
   std::span<const std::byte> disk_;
   std::optional<format::Seeds> seeds_;
+  unsigned slots_ = format::kMinSlots;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> seen_;  // pages, which versions share
+  bool first_ = true;                                       // version, whose data is noted
   Survey survey_;
 };
 

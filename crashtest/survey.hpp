@@ -20,7 +20,8 @@ struct Place {
 };
 
 struct Survey {
-  std::vector<Place> places;  // of all that the newest root stands on
+  std::vector<Place> places;  // of all that the newest root stands on, and the
+                              // metadata of the versions that are retained beside it
   std::vector<std::string> tensors;
   std::string damage;  // the first copy that does not verify; empty: all are whole
 

@@ -21,15 +21,34 @@ struct Grammar {
 };
 
 constexpr std::array kGrammar = {
-    Grammar{"create", Verb::create, true, 1},    Grammar{"assign", Verb::assign, true, 0},
-    Grammar{"part", Verb::part, true, 2},        Grammar{"thread", Verb::thread, true, 0},
-    Grammar{"erase", Verb::erase, true, 0},      Grammar{"replace", Verb::replace, true, 1},
-    Grammar{"persist", Verb::persist, false, 0}, Grammar{"quiet", Verb::quiet, false, 0},
-    Grammar{"async", Verb::async, false, 0},     Grammar{"reopen", Verb::reopen, false, 0},
-    Grammar{"many", Verb::many, false, 2},       Grammar{"named", Verb::named, false, 2},
-    Grammar{"all", Verb::all, false, 0},         Grammar{"refuse", Verb::refuse, true, 1},
-    Grammar{"lease", Verb::lease, true, 0},      Grammar{"hold", Verb::hold, true, 0},
+    Grammar{"create", Verb::create, true, 1},
+    Grammar{"assign", Verb::assign, true, 0},
+    Grammar{"part", Verb::part, true, 2},
+    Grammar{"thread", Verb::thread, true, 0},
+    Grammar{"erase", Verb::erase, true, 0},
+    Grammar{"replace", Verb::replace, true, 1},
+    Grammar{"persist", Verb::persist, false, 0},
+    Grammar{"quiet", Verb::quiet, false, 0},
+    Grammar{"async", Verb::async, false, 0},
+    Grammar{"reopen", Verb::reopen, false, 0},
+    Grammar{"many", Verb::many, false, 2},
+    Grammar{"named", Verb::named, false, 2},
+    Grammar{"all", Verb::all, false, 0},
+    Grammar{"refuse", Verb::refuse, true, 1},
+    Grammar{"lease", Verb::lease, true, 0},
+    Grammar{"hold", Verb::hold, true, 0},
     Grammar{"drop", Verb::drop, false, 0},
+    Grammar{"shelf", Verb::shelf, false, 2},
+    Grammar{"placed", Verb::placed, true, 0},
+    Grammar{"launch", Verb::launch, false, 0},
+    Grammar{"go", Verb::go, false, 1},
+    Grammar{"land", Verb::land, false, 0},
+    Grammar{"discard", Verb::discard, false, 0},
+    Grammar{"begin", Verb::begin, false, 0},
+    Grammar{"commit", Verb::commit, false, 0},
+    Grammar{"forget", Verb::forget, false, 0},
+    Grammar{"rollback", Verb::rollback, false, 1},
+    Grammar{"split", Verb::split, false, 2},
 };
 
 Op parse_op(const std::string& text) {
@@ -61,6 +80,21 @@ std::vector<Op> parse(std::string_view program) {
   std::istringstream in{std::string(program)};
   for (std::string text; std::getline(in, text, ';');) ops.push_back(parse_op(text));
   return ops;
+}
+
+Shape shape_of(const std::vector<Op>& ops) {
+  Shape shape;
+  for (const Op& op : ops) {
+    if (op.verb == Verb::shelf) {
+      shape.keep = static_cast<unsigned>(op.first);
+      shape.in_flight = static_cast<unsigned>(op.second);
+      shape.stated = true;
+    }
+    if (op.verb == Verb::placed) {
+      shape.placement = op.name == "whole" ? Placement::whole : Placement::by_chunk;
+    }
+  }
+  return shape;
 }
 
 const std::vector<Workload>& workloads() {
@@ -130,6 +164,86 @@ const std::vector<Workload>& workloads() {
        "create a 64; create b 64; assign a; assign b; persist; assign a; lease a; hold a; hold b;"
        "erase a; erase b; persist; create c 64; assign c; create d 64; assign d; persist; assign c;"
        "persist; drop; create e 64; assign e; persist; assign e; persist"},
+      // Attempts in flight, in each of their states.
+      {"flight",
+       "shelf 0 1; create a 64; create b 5000; assign a; launch; assign b; go 1; part b 8 16; go 2;"
+       "go 3; assign b; go 4; land; assign a; assign b; launch; assign a; persist"},
+      {"flights",
+       "shelf 0 2; create a 64; create b 48; assign a; assign b; persist; assign a; launch; assign "
+       "a;"
+       "launch; go 2; assign b; go 4; assign a; land; go 1; assign a; go 3; part a 8 8; persist"},
+      {"flights-keep",
+       "shelf 2 2; create a 64; assign a; launch; create b 40; assign b; launch; part a 0 8; "
+       "launch;"
+       "go 3; erase b; launch; land; go 4; assign a; launch; reopen; assign a; launch; launch; "
+       "land"},
+      {"flights-3",
+       "shelf 1 3; placed chunk; create a 64; assign a; launch; assign a; launch; assign a; launch;"
+       "go 2; assign a; launch; go 4; assign a; launch; land; persist; reopen; assign a; persist"},
+      // Versions that are retained, and gone back to.
+      {"keep",
+       "shelf 1 1; create a 64; create b 40; assign a; persist; assign b; persist; part a 8 8;"
+       "persist; erase b; persist; assign a; reopen; assign a; persist"},
+      {"keep-3",
+       "shelf 3 1; placed whole; create a 64; assign a; persist; assign a; persist; assign a;"
+       "persist; assign a; persist; assign a; persist; reopen; part a 8 8; persist"},
+      {"rollback",
+       "shelf 2 1; create a 64; create b 48; assign a; assign b; persist; erase b; assign a; "
+       "persist;"
+       "create c 48; assign c; rollback 1; discard; rollback 1; assign b; persist; rollback 1;"
+       "rollback 3; rollback 9; create d 48; assign d; persist; rollback 1; rollback 1"},
+      {"revive",
+       "shelf 3 1; create a 64; assign a; persist; replace a 96; assign a; persist; erase a; "
+       "persist;"
+       "create c 64; assign c; rollback 2; persist; rollback 3; create d 64; assign d; assign a;"
+       "persist; rollback 2; assign c; persist; create e 96; assign e; persist; rollback 3; create "
+       "f 64; assign f; persist; reopen"},
+      {"rollback-flight",
+       "shelf 2 2; create a 64; assign a; persist; assign a; launch; rollback 1; assign a; launch;"
+       "go 2; rollback 1; persist; rollback 2; assign a; launch; go 4; assign a; persist"},
+      // Attempts that come to nothing.
+      {"discard",
+       "shelf 0 1; create a 96; create b 48; assign a; persist; part a 8 8; discard; part a 16 8;"
+       "persist; create c 48; assign c; erase b; discard; assign b; persist; assign a; discard;"
+       "persist"},
+      {"discard-flight",
+       "shelf 1 2; create a 64; create b 48; assign a; persist; assign a; launch; assign b; "
+       "discard;"
+       "go 1; assign b; discard; go 2; assign a; go 3; discard; assign a; go 4; erase b; discard;"
+       "land; assign b; persist"},
+      {"discard-labels",  // what was discarded lies in a slot that is used one version later
+       "shelf 0 2; placed whole; create a 1048640; assign a; persist; part a 0 8; launch;"
+       "part a 0 8; discard; land; part a 0 8; persist; part a 1048600 8; launch;"
+       "part a 1048608 8; persist",
+       64},
+      {"transaction",
+       "shelf 1 2; create a 64; create b 48; persist; begin; assign a; assign b; commit; begin;"
+       "assign a; erase b; forget; assign b; launch; begin; assign b; create c 40; go 4; commit;"
+       "begin; assign c; forget; assign a; persist"},
+      // What a shelf is opened with.
+      {"split",
+       "shelf 2 1; create a 64; assign a; persist; assign a; persist; assign a; persist; split 1 2;"
+       "assign a; launch; assign a; launch; reopen; assign a; persist; split 0 3;"
+       "assign a; launch; assign a; launch; land; split 2 1; assign a; persist; assign a; persist"},
+      {"split-kept",  // a split that was asked for is none before it is stored
+       "shelf 2 1; placed chunk; create a 64; assign a; persist; assign a; persist; assign a; "
+       "persist;"
+       "split 0 3; assign a; reopen; assign a; split 0 3; assign a; launch; assign a; persist"},
+      // Chunks of zeros, and chunks with slots of their own.
+      {"zeros",
+       "shelf 2 1; placed chunk; create a 1048640; create b 4100; persist; part a 1048600 8; "
+       "persist;"
+       "part b 4090 10; rollback 1; discard; rollback 1; part a 8 8; persist; reopen; part a 0 4;"
+       "rollback 2; persist",
+       32},
+      {"by-chunk",
+       "shelf 0 1; placed chunk; create a 1048640; assign a; persist; part a 1048600 8; persist;"
+       "part a 0 8; persist; part a 8 8; part a 1048576 8; discard; reopen; part a 0 8; persist",
+       32},
+      {"whole",
+       "shelf 1 1; placed whole; create a 1048640; part a 8 8; persist; part a 1048600 8; persist;"
+       "part a 0 8; persist; reopen; part a 1048576 8; persist",
+       32},
   };
   return table;
 }
@@ -165,6 +279,78 @@ std::string random_program(std::uint64_t seed) {
       say("persist; reopen");  // what is staged survives, so the tensors named here are there
     } else {
       say(rng.one_in(4) ? "quiet" : rng.one_in(3) ? "async" : "persist");
+    }
+  }
+  say("persist");
+  return text;
+}
+
+std::string random_attempts(std::uint64_t seed) {
+  struct Split {
+    unsigned keep, in_flight;
+  };
+  constexpr std::array splits = {Split{0, 1}, Split{0, 2}, Split{1, 1},
+                                 Split{1, 3}, Split{2, 2}, Split{3, 1}};
+  constexpr std::array<std::uint64_t, 5> sizes = {0, 8, 64, 4100, 20000};
+  Rng rng(seed);
+  const Split split = splits[rng.below(splits.size())];
+  const std::uint64_t slots = split.keep + split.in_flight;
+  std::string text = fmt::format("shelf {} {}", split.keep, split.in_flight);
+  if (rng.one_in(2)) text += rng.one_in(2) ? "; placed whole" : "; placed chunk";
+  std::map<std::string, std::uint64_t> alive;  // and there whatever is dropped or gone back to
+  const auto say = [&](const std::string& op) { text += "; " + op; };
+  for (std::uint64_t i = 0; i < 2 + rng.below(2); ++i) {
+    const std::string name = fmt::format("t{}", i);
+    alive[name] = sizes[rng.below(sizes.size())];
+    say(fmt::format("create {} {}", name, alive[name]));
+  }
+  say("persist");
+  std::uint64_t since = 0;  // versions that all have them
+  std::uint64_t fleeting = 0;
+  const std::uint64_t length = 12 + rng.below(10);
+  for (std::uint64_t i = 0; i < length; ++i) {
+    const auto& [name, size] = *std::next(alive.begin(), rng.below(alive.size()));
+    switch (rng.below(12)) {
+      case 0:
+      case 1:
+      case 2:
+        say("assign " + name);
+        break;
+      case 3:
+        if (size == 0) break;
+        say(fmt::format("part {} {} 1", name, rng.below(size)));
+        break;
+      case 4: {
+        const std::string other = fmt::format("f{}", fleeting++);
+        say(fmt::format("create {0} {1}; assign {0}", other, sizes[rng.below(sizes.size())]));
+        if (rng.one_in(2)) say("erase " + other);
+        break;
+      }
+      case 5:
+      case 6:
+        say("launch");
+        ++since;
+        break;
+      case 7:
+        say(rng.one_in(3) ? "land" : fmt::format("go {}", 1 + rng.below(4)));
+        break;
+      case 8:
+        say("discard");
+        break;
+      case 9:
+        if (since == 0) break;
+        say(rng.one_in(2) ? "persist" : "discard; land; land; land");
+        say(fmt::format("rollback {}", 1 + rng.below(since)));
+        ++since;
+        break;
+      case 10: {
+        const std::uint64_t keep = rng.below(slots);
+        say(rng.one_in(2) ? "persist; reopen" : fmt::format("split {} {}", keep, slots - keep));
+        break;
+      }
+      default:
+        say("persist");
+        ++since;
     }
   }
   say("persist");

@@ -11,14 +11,30 @@
 //   lease NAME           pin its value, staged or not hold NAME        pin its committed value
 //   drop                 let go of all that was pinned
 //
-// An assignment that needs a pinned slot is refused, and the program goes on without it.
+//   shelf KEEP IN_FLIGHT first of all: the shelf has 1 + KEEP + IN_FLIGHT slots, and not 2
+//   placed HOW           after it: tensors are made "whole" or "chunk", whatever the medium
+//   launch               persist_async; the attempt is in flight, frozen, and goes on when told:
+//   go STAGE             the oldest in flight, to 1 described, 2 prepared (durable, and no word),
+//                        3 half (one word), 4 flipped (both words, and no barrier after them)
+//   land                 the same to its end
+//   discard              drop what is assigned since the last commit or launch
+//   begin                a transaction            commit / forget   its ends
+//   rollback N           to the version N before the newest
+//   split KEEP IN_FLIGHT reopen with another split of the same slots
+//
+// What needs a slot of an attempt in flight, or is beyond what may be in flight at once, waits:
+// then the oldest lands first. So do all for a commit that is waited for, and for a reopening. An
+// assignment that needs a pinned slot is refused, and the program goes on without it.
 // Operations are separated by ";". What was staged and not persisted is dropped by reopen.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <tensorshelf/tensor.hpp>
 
 namespace tensorshelf::crash {
 
@@ -39,7 +55,18 @@ enum class Verb {
   refuse,
   lease,
   hold,
-  drop
+  drop,
+  shelf,
+  placed,
+  launch,
+  go,
+  land,
+  discard,
+  begin,
+  commit,
+  forget,
+  rollback,
+  split
 };
 
 std::string long_name(std::uint64_t number, std::uint64_t length);  // of a tensor made by `named`
@@ -50,6 +77,15 @@ struct Op {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
 };
+
+// Of the shelf that a program begins with.
+struct Shape {
+  unsigned keep = 0;
+  unsigned in_flight = 1;
+  std::optional<Placement> placement = {};  // none: the medium's own
+  bool stated = false;                      // by the program
+};
+Shape shape_of(const std::vector<Op>& ops);
 
 struct Workload {
   std::string_view name;
@@ -63,5 +99,7 @@ const std::vector<Workload>& workloads();
 
 // A program that no one thought of: some fifteen operations on up to four tensors.
 std::string random_program(std::uint64_t seed);
+// The same with attempts in flight, retained versions and all that goes with them.
+std::string random_attempts(std::uint64_t seed);
 
 }  // namespace tensorshelf::crash

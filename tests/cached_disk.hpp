@@ -1,7 +1,8 @@
 // A device behind a cache that forgets: what was written is visible at once, to this process and to
 // the next, and durable behind a barrier. A barrier that fails leaves its pages visible, clean and
 // on no device, as a kernel's page cache does; nothing but writing them again brings them there.
-// A page may be unreadable until it is written anew.
+// A page may be unreadable until it is written anew. Threads may share it; what a test asks it to
+// call is called without its lock.
 #pragma once
 
 #include <xxhash.h>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -22,10 +24,15 @@ namespace tensorshelf::testing {
 struct CachedDisk {
   static constexpr std::uint64_t kSectorBytes = 512;
   enum class Fate { missing, landed, garbage };
+  struct Mutex : std::mutex {  // a copy of the disk has its own
+    Mutex() = default;
+    Mutex(const Mutex&) {}
+  };
   struct Dirty {
     bool word = false;  // rewritten with itself but for a word: never garbage
   };
 
+  Mutex mutex;
   std::vector<std::byte> visible;
   std::vector<std::byte> durable;
   std::map<std::uint64_t, Dirty> dirty;           // sectors that a barrier would make durable
@@ -39,6 +46,7 @@ struct CachedDisk {
   std::function<Fate()> fate_of_dirty;            // of a sector; none: it did not land
 
   void write(std::uint64_t at, std::span<const std::byte> bytes, bool word) {
+    const std::lock_guard lock(mutex);
     std::memcpy(visible.data() + at, bytes.data(), bytes.size());
     for (std::uint64_t s = at / kSectorBytes; s * kSectorBytes < at + bytes.size(); ++s) {
       Dirty& sector = dirty.try_emplace(s, Dirty{word}).first->second;
@@ -56,6 +64,7 @@ struct CachedDisk {
 
   // What was under way when a flush failed or the power went.
   void lose_dirty() {
+    const std::lock_guard lock(mutex);
     for (const auto& [sector, how] : dirty) {
       const Fate fate = fate_of_dirty ? fate_of_dirty() : Fate::missing;
       if (fate == Fate::landed) land(sector);
@@ -87,6 +96,7 @@ class CachedMedium final : public Medium {
       disk_->lose_dirty();
       throw Error(Errc::io, "the barrier failed", "Open the shelf again.", EIO);
     }
+    const std::lock_guard lock(disk_->mutex);
     for (const auto& [sector, how] : disk_->dirty) disk_->land(sector);
     disk_->dirty.clear();
   }
@@ -99,21 +109,19 @@ class CachedMedium final : public Medium {
     disk_->write(page_at, page, true);
   }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
-    for (const auto& [page, error] : disk_->unreadable) {
-      if (page >= at + bytes.size() || page + kPageBytes <= at) continue;
-      ++disk_->refused;
-      throw Error(Errc::io,
-                  "a read at " + std::to_string(page) + " failed: " + std::strerror(error),
-                  "Look for the drive's errors.", error);
-    }
+    check_readable(at, bytes.size());
     const bool good = !disk_->on_read || disk_->on_read(at);
+    const std::lock_guard lock(disk_->mutex);
     std::memcpy(bytes.data(), disk_->visible.data() + at, bytes.size());
     if (!good) std::memset(bytes.data(), 0xDB, bytes.size());
   }
   std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
   std::uint64_t reserve(std::uint64_t size_bytes) override {
+    std::unique_lock lock(disk_->mutex);
     if (size_bytes > disk_->visible.size()) {
+      lock.unlock();
       event();
+      lock.lock();
       disk_->visible.resize(round_up(size_bytes, kPageBytes));
       disk_->durable.resize(disk_->visible.size());
     }
@@ -131,8 +139,21 @@ class CachedMedium final : public Medium {
   }
 
  private:
+  void check_readable(std::uint64_t at, std::uint64_t size_bytes) {
+    const std::lock_guard lock(disk_->mutex);
+    for (const auto& [page, error] : disk_->unreadable) {
+      if (page >= at + size_bytes || page + kPageBytes <= at) continue;
+      ++disk_->refused;
+      throw Error(Errc::io,
+                  "a read at " + std::to_string(page) + " failed: " + std::strerror(error),
+                  "Look for the drive's errors.", error);
+    }
+  }
   void event() {
-    if (const unsigned n = disk_->events++; disk_->dies && disk_->dies(n)) {
+    std::unique_lock lock(disk_->mutex);
+    const unsigned n = disk_->events++;
+    lock.unlock();
+    if (disk_->dies && disk_->dies(n)) {
       throw Error(Errc::io, "the process died", "Open the shelf again.", EIO);
     }
   }

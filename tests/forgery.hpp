@@ -18,6 +18,8 @@ using format::Page;
 using format::PageRef;
 using format::Root;
 
+inline constexpr unsigned kSlots = 2;  // K of the shelves here
+
 inline Page page_at(Medium& medium, std::uint64_t at) {
   Unread unread;
   return read_page(medium, at, unread).value();
@@ -41,11 +43,11 @@ struct Forgery {
     seeds = format::Seeds(head.superblock.shelf_id);
   }
 
-  Root root() const { return scan_roots(*bench.medium, seeds).candidates().front(); }
+  Root root() const { return scan_roots(*bench.medium, seeds, kSlots).candidates().front(); }
 
   // As its writer would have sealed it, in the home of its version.
   void put(Root root) const {
-    const auto home = static_cast<unsigned>(format::word_version(root.word) % format::kSlots);
+    const unsigned home = format::home_of(root);
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       format::seal_root(root, seeds, copy);
       write_page(*bench.medium, format::root_at(home, copy), format::as_page(root));
@@ -57,8 +59,20 @@ struct Forgery {
     edit(forged);
     put(forged);
   }
+  template <typename Edit>
+  void edit_superblock(Edit edit) const {
+    auto forged = format::read_superblock(page_at(*bench.medium, 0), 0).superblock;
+    edit(forged);
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      write_page(*bench.medium, format::superblock_at(copy),
+                 format::encode_superblock(forged, copy));
+    }
+  }
   void set_version(std::uint64_t version) const {
-    edit_root([&](Root& forged) { forged.word = format::make_word(version, forged.incarnation); });
+    edit_root([&](Root& forged) {
+      forged.floor = version;
+      forged.word = format::attempt_word(version, forged.incarnation, forged.sequence);
+    });
   }
   void set_incarnation(std::uint64_t incarnation) const {
     for (unsigned copy = 0; copy < kCopies; ++copy) {
@@ -76,7 +90,7 @@ struct Forgery {
   template <typename Edit>
   void edit_leaf(format::PageKind kind, Edit edit) const {
     Root forged = root();
-    Page directory = page_at(*bench.medium, forged.directories[0].at[0]);
+    Page directory = page_at(*bench.medium, forged.pages[0].at[0]);
     for (unsigned leaf = 0; leaf < forged.leaf_count; ++leaf) {
       const PageRef ref = format::directory_ref(directory, leaf);
       Page page = page_at(*bench.medium, ref.at[0]);
@@ -85,7 +99,7 @@ struct Forgery {
       format::set_directory_ref(directory, leaf, put_page(ref, page));
       break;
     }
-    forged.directories[0] = put_page(forged.directories[0], directory);
+    forged.pages[0] = put_page(forged.pages[0], directory);
     put(forged);
   }
   template <typename Edit>
@@ -104,7 +118,7 @@ struct Forgery {
     const Root newest = root();
     std::vector<PageRef> refs;
     for (unsigned leaf = 0; leaf < newest.leaf_count; ++leaf) {
-      const auto& directory = newest.directories[leaf / format::kDirectoryRefs];
+      const auto& directory = newest.pages[leaf / format::kDirectoryRefs];
       refs.push_back(format::directory_ref(page_at(*bench.medium, directory.at[0]),
                                            leaf % format::kDirectoryRefs));
     }
@@ -115,7 +129,7 @@ struct Forgery {
       const Page page = page_at(*bench.medium, ref.at[0]);
       if (format::page_head(page).kind != format::PageKind::records) continue;
       std::string reason;
-      const auto layouts = format::read_records(page, reason).value();
+      const auto layouts = format::read_records(page, kSlots, reason).value();
       for (const auto& layout : layouts) {
         if (layout.name == name) return layout;
       }

@@ -51,6 +51,7 @@ class SharedMedium final : public Medium {
 struct Bench {
   std::shared_ptr<Medium> medium;
   bool mapped;
+  std::optional<Placement> placement = {};  // of what is made
   explicit Bench(std::uint64_t max_bytes = 64 * kMiB, bool is_mapped = true)
       : medium(make_memory_medium(0, max_bytes)), mapped(is_mapped) {
     Shelf::format(*medium);
@@ -59,6 +60,7 @@ struct Bench {
     OpenOptions options;
     options.mode = mode;
     options.verify = verify;
+    options.placement = placement;
     return Shelf::open(std::make_unique<SharedMedium>(medium, mapped), options);
   }
 };

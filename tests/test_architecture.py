@@ -139,7 +139,7 @@ def test_there_is_one_commit_point() -> None:
         for hit in lines_matching(re.compile("COMMIT POINT"), path, path.read_text("utf-8"))
     ]
     assert len(marked) == 1, marked
-    assert marked[0].startswith("src/store/commit")
+    assert marked[0].startswith("src/store/attempt")
 
 
 def test_rooms_are_small() -> None:

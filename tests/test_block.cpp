@@ -24,11 +24,7 @@ std::uint64_t reference_hash(ByteSpan bytes, std::uint64_t seed) {
 }
 
 // How the same test runs: through io_uring and through pwrite.
-BlockTuning tuning_of(bool io_uring) {
-  BlockTuning tuning;
-  tuning.io_uring = io_uring;
-  return tuning;
-}
+BlockTuning tuning_of(bool io_uring) { return {.io_uring = io_uring}; }
 
 }  // namespace
 

@@ -42,9 +42,9 @@ TEST_CASE("pages for a large manifest, out of holes of two pages each") {
   // 400,000 holes and 100,000 pages: looking at every hole for every page would take many minutes.
   constexpr std::uint64_t holes = 400'000;
   constexpr std::uint64_t pages = 100'000;
-  std::vector<Extent> used;
+  Claims used;
   for (std::uint64_t hole = 0; hole < holes; ++hole) {
-    used.push_back({format::kHeapAt + hole * 3 * kPageBytes + 2 * kPageBytes, kPageBytes});
+    used.slots.push_back({format::kHeapAt + hole * 3 * kPageBytes + 2 * kPageBytes, kPageBytes});
   }
   const std::uint64_t capacity = format::kHeapAt + holes * 3 * kPageBytes;
   NoBytes medium(capacity, capacity);
@@ -122,13 +122,13 @@ TEST_CASE("a space is what was released and not taken, whatever the order") {
 
 TEST_CASE("slots that do not fit take nothing, and what was given back is given again") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
-  Heap heap(medium, format::kHeapAt, {});
+  Heap heap(medium, format::kHeapAt, Claims{});
   heap.reserve_pages(16);
-  const auto first = heap.take_slots("a", 3 * kMiB);
+  const auto first = heap.take_slots("a", 3 * kMiB, 2);
   const std::uint64_t free = heap.free_bytes();
   for (const std::uint64_t size : {5 * kMiB, std::uint64_t{1} << 40, std::uint64_t{1} << 61}) {
     try {
-      heap.take_slots("b", size);
+      heap.take_slots("b", size, 2);
       FAIL("there is no room");
     } catch (const Error& error) {
       REQUIRE(error.code() == Errc::full);
@@ -136,22 +136,48 @@ TEST_CASE("slots that do not fit take nothing, and what was given back is given 
     }
     REQUIRE(heap.free_bytes() == free);
   }
-  for (const std::uint64_t at : first) heap.release({at, 3 * kMiB});
-  heap.take_slots("b", 3 * kMiB);
+  for (const std::uint64_t at : first) heap.release(Extent{at, 3 * kMiB});
+  heap.take_slots("b", 3 * kMiB, 2);
+}
+
+TEST_CASE("a heap that is filled to its end and emptied again has all that it had") {
+  const unsigned slot_count = GENERATE(2u, 3u, format::kMaxSlots);
+  const std::uint64_t size = GENERATE(std::uint64_t{100}, 30'000, 256 * 1024, 300'000);
+  CAPTURE(slot_count, size);
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
+  Heap heap(medium, format::kHeapAt, Claims{});
+  std::vector<std::size_t> fitted;
+  for (int round = 0; round < 4; ++round) {
+    std::vector<std::uint64_t> taken;
+    try {
+      for (;;) {
+        const auto slots = heap.take_slots("a", size, slot_count);
+        taken.insert(taken.end(), slots.begin(), slots.end());
+      }
+    } catch (const Error& error) {
+      REQUIRE(error.code() == Errc::full);
+    }
+    fitted.push_back(taken.size());
+    const std::uint64_t slot = round_up(size, kPageBytes);
+    REQUIRE(heap.free_bytes() == heap.capacity_bytes() - format::kHeapAt - taken.size() * slot);
+    for (const std::uint64_t at : taken) heap.release(Extent{at, size});
+    REQUIRE(heap.free_bytes() == heap.capacity_bytes() - format::kHeapAt);
+  }
+  REQUIRE(fitted == std::vector<std::size_t>(4, fitted[0]));
 }
 
 TEST_CASE("what fits without the slack of a growth fits") {
   const std::uint64_t spare = GENERATE(std::uint64_t{0}, kPageBytes, kMiB);
   CAPTURE(spare);
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB + spare);
-  Heap heap(medium, format::kHeapAt, {});
-  const auto slots = heap.take_slots("a", 5 * kMiB);
+  Heap heap(medium, format::kHeapAt, Claims{});
+  const auto slots = heap.take_slots("a", 5 * kMiB, 2);
   for (const std::uint64_t at : slots) {
     REQUIRE(at >= format::kHeapAt);
     REQUIRE(at + 5 * kMiB <= heap.capacity_bytes());
   }
   try {
-    heap.take_slots("b", kMiB);
+    heap.take_slots("b", kMiB, 2);
     FAIL("there is no room");
   } catch (const Error& error) {
     REQUIRE(error.code() == Errc::full);

@@ -35,8 +35,8 @@ void swap_chunks(const Shelved& shelved, const ChunkName& one, const ChunkName& 
   Medium& medium = *shelved.bench.medium;
   shelved.edit_leaf(format::PageKind::cells, [&](Page& page) {
     const auto place = [&](const format::TensorLayout& layout, unsigned index) {
-      const auto state = format::cell(page, static_cast<unsigned>(layout.first_cell));
-      return layout.slot_at[format::state_slot(state)] + index * kChunkBytes;
+      const auto record = format::cell(page, static_cast<unsigned>(layout.first_cell + index));
+      return layout.slot_at[format::chunk_slot(record)] + index * kChunkBytes;
     };
     const std::uint64_t at[] = {place(first, one.index), place(second, other.index)};
     std::vector<std::byte> bytes[] = {std::vector<std::byte>(kChunkBytes),
@@ -44,11 +44,13 @@ void swap_chunks(const Shelved& shelved, const ChunkName& one, const ChunkName& 
     for (int i = 0; i < 2; ++i) medium.read(at[i], bytes[i]);
     for (int i = 0; i < 2; ++i) medium.wait(medium.write(at[i], bytes[1 - i], 0));
     const auto cell = [](const format::TensorLayout& layout, unsigned index) {
-      return static_cast<unsigned>(layout.first_cell + 1 + index);
+      return static_cast<unsigned>(layout.first_cell + index);
     };
-    const auto sum = format::cell(page, cell(first, one.index));
-    format::set_cell(page, cell(first, one.index), format::cell(page, cell(second, other.index)));
-    format::set_cell(page, cell(second, other.index), sum);
+    auto here = format::cell(page, cell(first, one.index));
+    auto there = format::cell(page, cell(second, other.index));
+    std::swap(here.checksum, there.checksum);
+    format::set_cell(page, cell(first, one.index), here);
+    format::set_cell(page, cell(second, other.index), there);
   });
 }
 
@@ -100,7 +102,7 @@ TEST_CASE("a manifest page in the place of another does not verify") {
   const auto leaves = forgery.leaves();
   REQUIRE(leaves.size() >= 2);
   Root root = forgery.root();
-  Page directory = page_at(medium, root.directories[0].at[0]);
+  Page directory = page_at(medium, root.pages[0].at[0]);
   if (copies) {
     const PageRef turned{{leaves[0].at[1], leaves[0].at[0]}, leaves[0].checksum};
     format::set_directory_ref(directory, 0, turned);
@@ -112,7 +114,7 @@ TEST_CASE("a manifest page in the place of another does not verify") {
       format::set_directory_ref(directory, i, PageRef{place, leaves[i].checksum});
     }
   }
-  root.directories[0] = forgery.put_page(root.directories[0], directory);
+  root.pages[0] = forgery.put_page(root.pages[0], directory);
   forgery.put(root);
   REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
@@ -123,7 +125,8 @@ TEST_CASE("header pages verify in their own place, and in their own shelf, alone
   const format::Seeds others(shelf_id(2));
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     CAPTURE(copy);
-    const Page superblock = format::encode_superblock(format::new_superblock(shelf_id(1)), copy);
+    const Page superblock =
+        format::encode_superblock(format::new_superblock(shelf_id(1), kSlots), copy);
     CHECK(format::read_superblock(superblock, copy).state == format::SuperblockState::good);
     CHECK(format::read_superblock(superblock, 1 - copy).state == format::SuperblockState::damaged);
 
@@ -134,14 +137,16 @@ TEST_CASE("header pages verify in their own place, and in their own shelf, alone
 
     Root root{};
     root.incarnation = 7;
-    root.word = format::make_word(4, root.incarnation);
+    root.in_flight = 1;
+    root.floor = 4;
+    root.word = format::attempt_word(4, root.incarnation, root.sequence);
     root.capacity_bytes = format::kHeapAt;
     format::seal_root(root, seeds, copy);
     const Page page = format::as_page(root);
-    CHECK(format::read_root(page, seeds, 0, copy));
-    CHECK_FALSE(format::read_root(page, seeds, 0, 1 - copy));
-    CHECK_FALSE(format::read_root(page, seeds, 1, copy));
-    CHECK_FALSE(format::read_root(page, others, 0, copy));
+    CHECK(format::read_root(page, seeds, {0, copy, kSlots}));
+    CHECK_FALSE(format::read_root(page, seeds, {0, 1 - copy, kSlots}));
+    CHECK_FALSE(format::read_root(page, seeds, {1, copy, kSlots}));
+    CHECK_FALSE(format::read_root(page, others, {0, copy, kSlots}));
   }
 }
 
@@ -157,7 +162,7 @@ TEST_CASE("the two copies of a page lie far apart, also after many commits") {
     shelf.persist(round);
     const Root root = forgery.root();
     std::vector<PageRef> pages = forgery.leaves();
-    pages.insert(pages.end(), &root.directories[0], &root.directories[root.directory_count]);
+    pages.insert(pages.end(), &root.pages[0], &root.pages[format::level_pages(root.leaf_count, 1)]);
     REQUIRE(pages.size() > 10);
     for (const auto& [at, checksum] : pages) {
       CAPTURE(round, at[0], at[1]);

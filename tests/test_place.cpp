@@ -334,6 +334,30 @@ TEST_CASE("persist: what leads to the file still is no reason to refuse") {
   }
 }
 
+TEST_CASE("persist: a shelf that was moved asks for the name of its own file") {
+  const scratch::Directory dir;
+  Shelf shelf = open(dir / "a");
+  SECTION("assigned over another") {
+    shelf = open(dir / "b");
+    fs::remove(dir / "a");
+  }
+  SECTION("assigned over one that was closed") {
+    shelf.close();
+    shelf = open(dir / "b");
+    fs::remove(dir / "a");
+  }
+  SECTION("made of another") {
+    Shelf made = open(dir / "b");
+    const Shelf before = std::exchange(shelf, std::move(made));
+    fs::remove(dir / "a");
+  }
+  CHECK(shelf.persist(1).version == 1);
+  CHECK(open(dir / "b", Mode::read).info().step == 1U);
+  fs::remove(dir / "b");
+  CHECK(code_of([&] { shelf.persist(2); }) == Errc::gone);
+  CHECK(code_of([&] { shelf.persist_async(2); }) == Errc::gone);
+}
+
 TEST_CASE("info: whether this opening made the shelf") {
   const scratch::Directory dir;
   CHECK(open(dir / "a").info().created);

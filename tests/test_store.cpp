@@ -134,6 +134,30 @@ TEST_CASE("tensors that come and go leave neither more nor less room") {
   CHECK(bench.open().info().free_bytes >= free.back());  // what was set aside is free again
 }
 
+TEST_CASE("names that come and go leave a manifest of the same size, in whatever order they go") {
+  const auto seed = Catch::rngSeed();
+  const bool oldest_first = GENERATE(true, false);  // else any
+  CAPTURE(seed, oldest_first);
+  std::mt19937_64 random(seed);
+  const Bench bench;
+  Shelf shelf = bench.open();
+  std::vector<std::string> live;
+  std::vector<std::uint64_t> capacity;
+  for (int round = 0; round < 600; ++round) {
+    live.push_back(std::to_string(1000 + round) + std::string(1000, 'n'));  // three fill a page
+    make(shelf, live.back(), 0);
+    if (live.size() > 30) {
+      const std::size_t goes = oldest_first ? 0 : random() % live.size();
+      shelf.erase(live[goes]);
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(goes));
+    }
+    if (round % 10 == 0) shelf.persist();
+    capacity.push_back(shelf.info().capacity_bytes);
+  }
+  CHECK(capacity.back() == capacity[100]);
+  CHECK(shelf.names().size() == 30);
+}
+
 TEST_CASE("a create that is refused half-way gives back what it took") {
   Bench bench(8 * kMiB);
   Shelf shelf = bench.open();

@@ -1,78 +1,16 @@
 // A child forked while threads of its parent are in the midst of things: whatever lock they hold,
 // every call of the child is refused (Errc::forked) and none hangs, it may destroy what it
 // inherited, and the parent goes on.
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 
 #include "asleep.hpp"
+#include "held_medium.hpp"
 #include "scratch.hpp"
-#include "store_bench.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
 
 namespace {
-
-// Where a thread can be kept for a while.
-class Door {
- public:
-  void shut() { shut_ = true; }
-  void pass() {
-    if (!shut_) return;
-    std::unique_lock lock(mutex_);
-    ++waiting_;
-    changed_.notify_all();
-    changed_.wait(lock, [&] { return !shut_; });
-    --waiting_;
-  }
-  void await_someone() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return waiting_ > 0; });
-  }
-  void open() {
-    const std::lock_guard lock(mutex_);
-    shut_ = false;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::atomic<bool> shut_ = false;
-  int waiting_ = 0;
-};
-
-struct Doors {
-  Door write;
-  Door barrier;
-};
-
-// Memory with doors in it.
-class HeldMedium final : public Medium {
- public:
-  HeldMedium(std::shared_ptr<Medium> medium, std::shared_ptr<Doors> doors)
-      : medium_(std::move(medium)), doors_(std::move(doors)) {}
-  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
-    doors_->write.pass();
-    return medium_.write(at, bytes, seed);
-  }
-  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
-  void barrier() override {
-    doors_->barrier.pass();
-    medium_.barrier();
-  }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
-  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_.read(at, bytes); }
-  std::span<const std::byte> view(const Extent& extent) override { return medium_.view(extent); }
-  std::uint64_t reserve(std::uint64_t size) override { return medium_.reserve(size); }
-  Promises promises() const override { return medium_.promises(); }
-
- private:
-  SharedMedium medium_;
-  std::shared_ptr<Doors> doors_;
-};
 
 bool refused(const std::function<void()>& call) {
   try {
@@ -138,15 +76,17 @@ struct Rig {
 
 TEST_CASE("a child of a process with a commit under way, and all else waiting for it") {
   Rig rig;
+  rig.a->write(pattern(100, 7));  // its other slot is the commit's
   rig.doors->barrier.shut();
   const bool async = GENERATE(false, true);
   Waiter committer(
       [&] { async ? rig.shelf->persist_async(2).wait() : void(rig.shelf->persist(2)); });
   rig.doors->barrier.await_someone();
   Waiter writer([&] { rig.a->write(pattern(100, 2)); });
-  Waiter creator([&] { make(*rig.shelf, "new", 100); });
+  bool waiting = writer.waits();
+  Waiter creator([&] { make(*rig.shelf, "new", 100); });  // and for the writer
   Waiter second([&] { rig.shelf->persist(3); });
-  const bool waiting = writer.waits() && creator.waits() && second.waits();
+  waiting = waiting && creator.waits() && second.waits();
   const int child = scratch::in_child([&] { return rig.child_is_refused(); });
   rig.doors->barrier.open();
   for (Waiter* waiter : {&committer, &writer, &creator, &second}) waiter->join();

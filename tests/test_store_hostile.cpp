@@ -148,6 +148,60 @@ TEST_CASE("one incarnation record near its end and the other damaged") {
   }
 }
 
+TEST_CASE("features that this release does not know: ignored, read only, or refused") {
+  using format::Superblock;
+  enum class Does { write, read, refuse };
+  struct Row {
+    const char* what;
+    std::function<void(Superblock&)> edit;
+    Does does;
+  };
+  constexpr std::uint64_t last = std::uint64_t{1} << 63;
+  const std::vector<Row> rows = {
+      {"none", [](Superblock&) {}, Does::write},
+      {"a compatible one", [](Superblock& s) { s.compat_features = 1; }, Does::write},
+      {"the last compatible one", [](Superblock& s) { s.compat_features = last; }, Does::write},
+      {"one to read", [](Superblock& s) { s.ro_compat_features = 1; }, Does::read},
+      {"the last one to read", [](Superblock& s) { s.ro_compat_features = last; }, Does::read},
+      {"an incompatible one", [](Superblock& s) { s.incompat_features = 1; }, Does::refuse},
+      {"the last of these", [](Superblock& s) { s.incompat_features = last; }, Does::refuse},
+      {"no medium", [](Superblock& s) { s.medium_count = 0; }, Does::refuse},
+      {"two media", [](Superblock& s) { s.medium_count = 2; }, Does::refuse},
+      {"pages of 8 KiB", [](Superblock& s) { s.page_bytes *= 2; }, Does::refuse},
+      {"chunks of 2 MiB", [](Superblock& s) { s.chunk_bytes *= 2; }, Does::refuse},
+      {"one slot", [](Superblock& s) { s.slot_count = 1; }, Does::refuse},
+      {"17 slots", [](Superblock& s) { s.slot_count = format::kMaxSlots + 1; }, Does::refuse},
+  };
+  const Mode mode = GENERATE(Mode::read, Mode::update);
+  for (const Row& row : rows) {
+    CAPTURE(row.what, mode == Mode::read);
+    const Forgery forgery;
+    forgery.edit_superblock(row.edit);
+    const auto all = forgery.bench.medium->view({0, forgery.bench.medium->reserve(0)});
+    const std::vector<std::byte> before(all.begin(), all.end());
+    if (row.does == Does::refuse) {
+      REQUIRE(forgery.error_of_opening(mode) == Errc::newer_format);
+    } else {
+      const bool writes = row.does == Does::write && mode == Mode::update;
+      Shelf shelf = forgery.bench.open(mode, Verify::on_open);
+      REQUIRE(shelf.info().writable == writes);
+      REQUIRE((value(*shelf.find("a")) == pattern(5000, 3)));
+      TensorRef a = shelf.find("a").value();
+      const std::function<void()> calls[] = {[&] { a.write(pattern(5000, 5)); },
+                                             [&] { make(shelf, "c", 10); },
+                                             [&] { shelf.erase("b"); }, [&] { shelf.persist(3); },
+                                             [&] { shelf.persist_async(4).get(); }};
+      for (const auto& call : calls) {
+        const auto error = error_of(call);
+        REQUIRE(error.has_value() == !writes);
+        if (error) REQUIRE(error->code() == Errc::read_only);
+      }
+      if (writes) continue;
+    }
+    REQUIRE(std::equal(before.begin(), before.end(), all.begin(), all.end()));  // as it was
+  }
+}
+
 TEST_CASE("roots whose numbers are beyond reason are refused") {
   struct Row {
     const char* what;
@@ -162,11 +216,20 @@ TEST_CASE("roots whose numbers are beyond reason are refused") {
       {"capacity with a bit of a page", [](Root& r) { r.capacity_bytes += 1; }},
       {"leaves without number", [](Root& r) { r.leaf_count = ~0U; }},
       {"171 leaves in one directory", [](Root& r) { r.leaf_count = format::kDirectoryRefs + 1; }},
-      {"directories without number", [](Root& r) { r.directory_count = ~0U; }},
-      {"as many pages as there can be",
+      {"leaves below two levels of directories",
+       [](Root& r) { r.leaf_count = format::kRootRefs * format::kDirectoryRefs + 1; }},
+      {"as many pages as there can be", [](Root& r) { r.leaf_count = format::kMaxLeaves; }},
+      {"a floor beyond the version", [](Root& r) { ++r.floor; }},
+      {"a floor below what is kept", [](Root& r) { --r.floor; }},
+      {"another K",
        [](Root& r) {
-         r.directory_count = format::kRootDirectories;
-         r.leaf_count = format::kRootDirectories * format::kDirectoryRefs;
+         r.keep = 0;  // of which this is a home as well
+         r.in_flight = 0;
+       }},
+      {"nothing in flight",
+       [](Root& r) {
+         r.keep = 1;
+         r.in_flight = 0;
        }},
       {"tensors without number", [](Root& r) { r.tensor_count = kMax; }},
       {"one tensor less", [](Root& r) { --r.tensor_count; }},
@@ -175,11 +238,12 @@ TEST_CASE("roots whose numbers are beyond reason are refused") {
       {"an incarnation at the end",
        [](Root& r) {
          r.incarnation = kMax;
-         r.word = format::make_word(format::word_version(r.word), r.incarnation);
+         r.word = format::attempt_word(format::word_version(r.word), r.incarnation, r.sequence);
        }},
       {"an incarnation that is not the word's", [](Root& r) { ++r.incarnation; }},
-      {"a directory page at the end", [](Root& r) { r.directories[0].at[0] = kMax - 4095; }},
-      {"a directory page in the header", [](Root& r) { r.directories[0].at[1] = 0; }},
+      {"a sequence that is not the word's", [](Root& r) { ++r.sequence; }},
+      {"a directory page at the end", [](Root& r) { r.pages[0].at[0] = kMax - 4095; }},
+      {"a directory page in the header", [](Root& r) { r.pages[0].at[1] = 0; }},
   };
   for (const Row& row : rows) {
     CAPTURE(row.what);
@@ -199,7 +263,9 @@ TEST_CASE("records whose numbers are beyond reason are refused") {
     const char* what;
     std::function<void(TensorRecord&, std::byte*)> edit;  // and what follows it: slots, shape
   };
-  constexpr std::uint64_t shape_at = format::kSlots * sizeof(format::SlotRecord);
+  constexpr std::uint64_t shape_at = kSlots * sizeof(format::SlotRecord);
+  constexpr std::uint64_t last_slot_at = shape_at - sizeof(format::SlotRecord);
+  constexpr std::uint64_t medium_at = offsetof(format::SlotRecord, medium);
   const auto resize = [](TensorRecord& record, std::byte* rest, std::uint64_t size) {
     record.size_bytes = size;
     put(rest + shape_at, size);
@@ -221,6 +287,14 @@ TEST_CASE("records whose numbers are beyond reason are refused") {
       {"a slot between two pages", [](TensorRecord&, std::byte* rest) { add(rest, 512); }},
       {"a slot in the header", [](TensorRecord&, std::byte* rest) { put(rest, std::uint64_t{0}); }},
       {"a slot beside the pages", [](TensorRecord&, std::byte* rest) { put(rest, kMax); }},
+      {"the last slot in the header",
+       [](TensorRecord&, std::byte* rest) { put(rest + last_slot_at, std::uint64_t{0}); }},
+      {"the first slot on another medium",
+       [](TensorRecord&, std::byte* rest) { put(rest + medium_at, 1U); }},
+      {"the last slot on another medium",
+       [](TensorRecord&, std::byte* rest) { put(rest + last_slot_at + medium_at, 1U); }},
+      {"the last slot on a medium without end",
+       [](TensorRecord&, std::byte* rest) { put(rest + last_slot_at + medium_at, ~0U); }},
       {"dimensions without number", [](TensorRecord& r, std::byte*) { r.dim_count = 0xffff; }},
       {"a name without end", [](TensorRecord& r, std::byte*) { r.name_bytes = 0xffff; }},
       {"slots without number", [](TensorRecord& r, std::byte*) { r.slot_count = 0xffff; }},
@@ -251,17 +325,21 @@ TEST_CASE("a record that goes past the end of its page is refused") {
 }
 
 TEST_CASE("cells whose numbers are beyond reason are refused") {
+  using format::ChunkKind;
   struct Row {
+    ChunkKind kind;
     unsigned slot;
     std::uint64_t version;
   };
-  const std::uint64_t most = (std::uint64_t{1} << 56) - 1;
-  const Row row = GENERATE_COPY(Row{0, 3}, Row{1, 3}, Row{0, kMaxVersion}, Row{0, most}, Row{2, 2},
-                                Row{255, 2}, Row{255, most});  // the first two are from the future
-  CAPTURE(row.slot, row.version);
+  constexpr auto stored = ChunkKind::stored;
+  const Row row = GENERATE(Row{stored, 0, 3}, Row{stored, 1, 3},  // from the future
+                           Row{stored, 0, kMaxVersion}, Row{stored, 2, 2}, Row{stored, 255, 2},
+                           Row{ChunkKind::none, 0, 2}, Row{static_cast<ChunkKind>(3), 0, 2},
+                           Row{static_cast<ChunkKind>(255), 0, 2});
+  CAPTURE(static_cast<unsigned>(row.kind), row.slot, row.version);
   const Forgery forgery;
   forgery.edit_leaf(format::PageKind::cells, [&](Page& page) {
-    format::set_cell(page, 0, (std::uint64_t{row.slot} << 56) | row.version);
+    format::set_cell(page, 0, {0, format::chunk_state(row.kind, row.slot, row.version)});
   });
   REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);

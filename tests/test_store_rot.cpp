@@ -44,7 +44,8 @@ struct Rot {
   Bench bench{64 * kMiB, mapped};
   std::vector<std::byte> first = pattern(kSize, 1);
 
-  Rot() {
+  explicit Rot(Placement placement = Placement::whole) {
+    bench.placement = placement;
     Shelf shelf = bench.open();
     TensorRef w = make(shelf, "w", kSize);
     if (commits == 2) {
@@ -62,6 +63,19 @@ struct Rot {
 };
 
 }  // namespace
+
+TEST_CASE("a partial write beside rot leaves it where it is, where nothing is copied forward") {
+  Rot rot(Placement::by_chunk);
+  Shelf shelf = rot.bench.open();
+  TensorRef w = shelf.find("w").value();
+  rot.flip_chunk(1);
+  CHECK(code_of([&] { w.write(pattern(8, 2), kMiB + 100); }) == Errc::corrupt);
+  w.write(pattern(8, 3), 100);
+  shelf.persist(2);
+  CHECK(shelf.stats().bytes_copied_forward == 0);
+  REQUIRE(shelf.verify().damage.size() == 1);
+  CHECK(shelf.verify().damage[0].chunk == 1);
+}
 
 TEST_CASE("a partial write does not make rot good") {
   Rot rot;
@@ -140,6 +154,40 @@ TEST_CASE("the same on real files") {
   Shelf again = Shelf::open(path, {.verify = Verify::never});
   CHECK(code_of([&] { again.find("w")->write(pattern(8, 2), kMiB + 100); }) == Errc::corrupt);
   CHECK(again.verify().damage.size() == 1);
+}
+
+TEST_CASE("what comes from a drive is checked each time, however little is asked for") {
+  Rot rot(GENERATE(Placement::whole, Placement::by_chunk));
+  if (rot.mapped) return;  // and what is mapped once
+  Shelf shelf = rot.bench.open();
+  const TensorRef w = shelf.find("w").value();
+  struct Row {
+    const char* what;
+    std::uint64_t offset, size_bytes;
+  };
+  const Row rows[] = {{"all chunks", 0, kSize},
+                      {"one chunk", 3 * kMiB, kMiB},
+                      {"a part of it", 3 * kMiB + 5, 8},
+                      {"a part of two", 3 * kMiB - 5, 10},
+                      {"the last chunk", 4 * kMiB, 100}};
+  for (const Row& row : rows) {
+    for (const bool committed : {false, true}) {
+      CAPTURE(row.what, committed);
+      std::vector<std::byte> bytes(row.size_bytes);
+      const auto read = [&] {
+        committed ? w.read_committed(bytes, row.offset) : w.read(bytes, row.offset);
+      };
+      const auto expected = std::span(rot.first).subspan(row.offset, row.size_bytes);
+      const std::uint64_t chunk = (row.offset + row.size_bytes - 1) / kMiB;
+      read();
+      CHECK(std::equal(bytes.begin(), bytes.end(), expected.begin()));
+      rot.flip_chunk(chunk);
+      CHECK(code_of(read) == Errc::corrupt);
+      rot.flip_chunk(chunk);  // and back
+      read();
+      CHECK(std::equal(bytes.begin(), bytes.end(), expected.begin()));
+    }
+  }
 }
 
 TEST_CASE("a bit that flips after the first read") {

@@ -71,6 +71,12 @@ struct Broken {
     return Shelf::open(medium(), {.mode = mode, .salvage = salvage});
   }
   RepairReport mend() const { return repair(medium()); }
+  Page page_at(std::uint64_t at) const {
+    Page page;
+    std::copy_n(disk->visible.begin() + static_cast<std::ptrdiff_t>(at), kPageBytes,
+                page.bytes.begin());
+    return page;
+  }
 
   // Every tensor has the value of that version or says that it is damaged; and which do.
   void check(const Shelf& shelf) const {
@@ -133,12 +139,6 @@ struct Broken {
     }
     for (int i = 0; i < 3; ++i) last_incarnation = open().info().incarnation;
   }
-  Page page_at(std::uint64_t at) const {
-    Page page;
-    std::copy_n(disk->visible.begin() + static_cast<std::ptrdiff_t>(at), kPageBytes,
-                page.bytes.begin());
-    return page;
-  }
   void spoil(std::uint64_t at) const {
     const Bytes garbage = pattern(kPageBytes, static_cast<unsigned>(at));
     std::copy(garbage.begin(), garbage.end(),
@@ -154,7 +154,7 @@ struct Broken {
   }
   std::vector<PageRef> leaves(const format::Root& root) const {
     std::vector<PageRef> refs;
-    const Page directory = page_at(root.directories[0].at[0]);
+    const Page directory = page_at(root.pages[0].at[0]);
     for (unsigned i = 0; i < root.leaf_count; ++i) {
       refs.push_back(format::directory_ref(directory, i));
     }
@@ -162,7 +162,7 @@ struct Broken {
   }
   std::vector<PageRef> leaves_of_newest_alone() const {
     CachedMedium medium(disk);
-    const auto roots = scan_roots(medium, seeds).candidates();
+    const auto roots = scan_roots(medium, seeds, format::kMinSlots).candidates();
     auto newest = leaves(roots.at(0));
     const auto older = leaves(roots.at(1));
     std::erase_if(newest, [&](const PageRef& ref) {
@@ -299,6 +299,20 @@ TEST_CASE("repair makes a shelf writable, and says what it gave up") {
   REQUIRE((broken.disk->visible == before));
   REQUIRE_FALSE(broken.open().info().recovery.interrupted);
   broken.check_use();
+}
+
+TEST_CASE("repair of a shelf that this release may only read is refused, and writes nothing") {
+  const Broken broken(any_harm());
+  auto superblock = format::read_superblock(broken.page_at(0), 0).superblock;
+  superblock.ro_compat_features = 1;
+  CachedMedium medium(broken.disk);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    write_page(medium, format::superblock_at(copy), format::encode_superblock(superblock, copy));
+  }
+  const Bytes before = broken.disk->visible;
+  REQUIRE(code_of([&] { broken.mend(); }) == Errc::read_only);
+  REQUIRE((broken.disk->visible == before));
+  broken.check(broken.open(Mode::read, true));  // and shows what is whole, as ever
 }
 
 TEST_CASE("repair of version 1 and of version 0") {

@@ -29,7 +29,7 @@ struct Cached {
   }
   Shelf open(Verify verify = Verify::on_load) const {
     return Shelf::open(std::make_unique<CachedMedium>(disk),
-                       {.mode = Mode::update, .verify = verify});
+                       {.mode = Mode::update, .verify = verify, .placement = Placement::whole});
   }
 };
 

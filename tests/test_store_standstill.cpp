@@ -15,6 +15,7 @@
 #include "scratch.hpp"
 #include "store/fair_mutex.hpp"
 #include "store/gate.hpp"
+#include "store/use_count.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;
@@ -132,6 +133,20 @@ TEST_CASE("the gate lets in writers or one commit") {
   stop = true;
   writer.join();
   CHECK(together == 0);
+}
+
+TEST_CASE("closing keeps new uses out, and waits for the last of those inside") {
+  UseCount uses;
+  CHECK(uses.enter());
+  CHECK(uses.enter());
+  Waiter closer([&] { uses.close(); });
+  CHECK(closer.waits());
+  CHECK_FALSE(uses.enter());
+  uses.leave();
+  CHECK(closer.waits());
+  uses.leave();
+  closer.join();
+  CHECK_FALSE(uses.enter());
 }
 
 TEST_CASE("threads that read without pause do not hold up a commit") {
@@ -258,17 +273,47 @@ struct Waited {
   }
 };
 
-std::function<void()> change(bool commits, Shelf& shelf, TensorRef& tensor) {
-  return [commits, &shelf, &tensor] {
-    commits ? static_cast<void>(shelf.persist()) : tensor.write(pattern(kMiB, 3));
-  };
-}
+struct Call {
+  const char* what;
+  void (*on)(Shelf& shelf, TensorRef& w);
+};
+constexpr Call kPersist = {"persist", [](Shelf& shelf, TensorRef&) { shelf.persist(); }};
+constexpr Call kPersistAsync = {"persist_async",
+                                [](Shelf& shelf, TensorRef&) { shelf.persist_async().get(); }};
+constexpr Call kWrite = {"write", [](Shelf&, TensorRef& w) { w.write(pattern(kMiB, 3)); }};
+constexpr Call kCreate = {"create", [](Shelf& shelf, TensorRef&) { make(shelf, "x", kMiB); }};
+constexpr Call kReplace = {"replace", [](Shelf& shelf, TensorRef&) {
+                             shelf.replace("w", DType::uint8, std::vector<std::int64_t>{kMiB});
+                           }};
+constexpr Call kErase = {"erase", [](Shelf& shelf, TensorRef&) { shelf.erase("w"); }};
+// The first read of the heap waits within it until it is let go.
+class HeldRead {
+ public:
+  explicit HeldRead(CachedDisk& disk) {
+    disk.on_read = [this](std::uint64_t at) {
+      if (at >= format::kHeapAt && armed_.exchange(false)) {
+        inside_ = true;
+        while (!go_) std::this_thread::yield();
+      }
+      return true;
+    };
+  }
+  void await() const {
+    while (!inside_) std::this_thread::yield();
+  }
+  void let_go() { go_ = true; }
+
+ private:
+  std::atomic<bool> armed_ = true;
+  std::atomic<bool> inside_ = false;
+  std::atomic<bool> go_ = false;
+};
 
 }  // namespace
 
 TEST_CASE("who waits for a commit that fails is told so, and changes nothing") {
-  const bool commits = GENERATE(true, false);
-  CAPTURE(commits);
+  const Call call = GENERATE(kPersist, kPersistAsync, kWrite);
+  CAPTURE(call.what);
   const Waited waited;
   Shelf shelf = waited.open();
   TensorRef w = make(shelf, "w", kSize);
@@ -282,9 +327,9 @@ TEST_CASE("who waits for a commit that fails is told so, and changes nothing") {
   bool met = false;
   waited.disk->barrier_fails = [&](unsigned) {
     if (std::exchange(met, true)) return false;  // once, not for the rival's own
-    rival.emplace(waited.open());
-    waiter.emplace([&] { error = error_of(change(commits, shelf, w)); });
+    waiter.emplace([&] { error = error_of([&] { call.on(shelf, w); }); });
     waits = waiter->waits();
+    rival.emplace(waited.open());
     return false;
   };
   CHECK(code_of([&] { shelf.persist(); }) == Errc::busy);
@@ -297,36 +342,90 @@ TEST_CASE("who waits for a commit that fails is told so, and changes nothing") {
 }
 
 TEST_CASE("who waits while the shelf is closed is told so") {
-  const bool commits = GENERATE(true, false);
-  CAPTURE(commits);
+  const Call call = GENERATE(kPersist, kPersistAsync, kWrite, kCreate, kReplace, kErase);
+  CAPTURE(call.what);
   const Waited waited;
   Shelf shelf = waited.open();
   TensorRef w = make(shelf, "w", kSize);
   w.write(pattern(kSize, 1));
   shelf.persist();
   TensorRef other = w;
-  std::atomic<bool> inside = false;
-  std::atomic<bool> go = false;
-  std::atomic<bool> armed = true;
-  waited.disk->on_read = [&](std::uint64_t at) {
-    if (at >= format::kHeapAt && armed.exchange(false)) {
-      inside = true;
-      while (!go) std::this_thread::yield();
-    }
-    return true;
-  };
+  HeldRead held(*waited.disk);
   // A writer within, whom close() waits for at the gate, which it has taken.
   Waiter writer([&] { other.write(pattern(8, 2), 100); });
-  while (!inside) std::this_thread::yield();
+  held.await();
   Waiter closer([&] { shelf.close(); });
   CHECK(closer.waits());
   std::optional<Error> error;
-  Waiter waiter([&] { error = error_of(change(commits, shelf, w)); });
+  Waiter waiter([&] { error = error_of([&] { call.on(shelf, w); }); });
   CHECK(waiter.waits());
-  go = true;
+  held.let_go();
   writer.join();
   closer.join();
   waiter.join();
   REQUIRE(error);
   CHECK(error->code() == Errc::closed);
+  shelf = waited.open();
+  CHECK(shelf.version() == 1);
+  CHECK(value(shelf.find("w").value()) == pattern(kSize, 1));
+  CHECK(shelf.names().size() == 1);
+}
+
+TEST_CASE("two threads may close a shelf, and it is closed when either returns") {
+  const Waited waited;
+  Shelf shelf = waited.open();
+  TensorRef w = make(shelf, "w", kSize);
+  w.write(pattern(kSize, 1));
+  shelf.persist_async().get();  // there is a thread to end, too
+  HeldRead held(*waited.disk);
+  Waiter writer([&] { w.write(pattern(8, 2), 100); });
+  held.await();
+  std::array<bool, 2> closed{};
+  Waiter first([&] {
+    shelf.close();
+    closed[0] = shelf.closed();
+  });
+  CHECK(first.waits());
+  Waiter second([&] {
+    shelf.close();
+    closed[1] = shelf.closed();
+  });
+  CHECK(second.waits());
+  held.let_go();
+  writer.join();
+  first.join();
+  second.join();
+  CHECK(closed == std::array{true, true});
+  CHECK(waited.open().version() == 1);
+}
+
+TEST_CASE("who reads while the shelf is closed is waited for, and reads to the end") {
+  struct Read {
+    const char* what;
+    std::vector<std::byte> (*of)(const TensorRef& w);
+  };
+  const Read read =
+      GENERATE(Read{"read", [](const TensorRef& w) { return value(w); }},
+               Read{"read_committed", [](const TensorRef& w) { return value(w, true); }},
+               Read{"lease", [](const TensorRef& w) {
+                      const Lease lease = w.lease();
+                      return std::vector<std::byte>(lease.bytes().begin(), lease.bytes().end());
+                    }});
+  CAPTURE(read.what);
+  const Waited waited;
+  Shelf shelf = waited.open();
+  TensorRef w = make(shelf, "w", kSize);
+  w.write(pattern(kSize, 1));
+  shelf.persist();
+  HeldRead held(*waited.disk);
+  std::optional<std::vector<std::byte>> bytes;
+  Waiter reader([&] { bytes = read.of(w); });
+  held.await();
+  Waiter closer([&] { shelf.close(); });
+  CHECK(closer.waits());
+  CHECK(code_of([&] { value(w); }) == Errc::closed);  // nobody comes in any more
+  held.let_go();
+  reader.join();
+  closer.join();
+  CHECK(bytes == pattern(kSize, 1));
 }

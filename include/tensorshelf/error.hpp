@@ -30,10 +30,12 @@ enum class Errc {
   forked,        // used in a child of the process that opened it
   not_dax,       // tier pmem was asked for and the path is not persistent memory
   unsupported,   // this build or this shelf lacks it (the text names what)
-  gone,          // persist(): the file was deleted, or another has its name now
-  stale,         // mode r, and the writer was faster than opening or reading
-  io,            // the operating system failed a read, a write or a barrier, or CUDA a copy
-  failed,        // an earlier write or barrier failed: reopen (I8)
+  uncommitted,  // something was assigned, created or erased since the last commit, or is on its way
+  transaction,  // refused within a transaction, by the thread that began it
+  gone,         // persist(): the file was deleted, or another has its name now
+  stale,        // the version is no longer retained: its writer has gone on
+  io,           // the operating system failed a read, a write or a barrier, or CUDA a copy
+  failed,       // an earlier write or barrier failed: reopen (I8)
 };
 
 // The code as users and logs see it: "shelf_not_found", "layout_mismatch", ... Never changes.

@@ -8,7 +8,8 @@
 //     shelf.persist(step);                          // durable, and atomic over all tensors
 //
 // Thread-safety: threads may write different tensors at once, and read any. persist() waits for
-// writes under way, and writes that begin meanwhile wait for it. Writing one tensor from two
+// writes under way; those that begin meanwhile belong to the next version, and wait for nothing but
+// a slot. Writing one tensor from two
 // threads at once is safe but the order is theirs to decide. A child after fork() may only destroy
 // what it inherited: everything else throws Errc::forked.
 // Lifetime: a TensorRef or Lease keeps the mapping alive past the Shelf; using a TensorRef after
@@ -72,6 +73,13 @@ struct OpenOptions {
   Verify verify = Verify::on_load;
   BlockTuning block = {};
   Progress progress = {};
+  // Versions that stay readable beside the newest, and attempts that may be on their way at once.
+  // Every tensor has 1 + keep + in_flight slots, 2 to 16, for good: a new shelf takes keep = 0 and
+  // in_flight = 1 where nothing is said. An existing one keeps its split; another one of the same
+  // sum is taken up from the next commit on, another sum is refused (Errc::bad_argument).
+  std::optional<unsigned> keep = {};
+  std::optional<unsigned> in_flight = {};
+  std::optional<Placement> placement = {};  // of tensors that are made from now on
   // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
   // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
   // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.
@@ -82,12 +90,13 @@ struct OpenOptions {
 struct Recovery {
   std::uint64_t version = 0;
   std::optional<std::uint64_t> step;
-  bool interrupted = false;           // an attempt beyond this version was left incomplete
-  bool degraded = false;              // the newest version was damaged; this older one was verified
-  bool salvaged = false;              // degraded, and not verified: chunks may be damaged
-  std::vector<std::uint64_t> lost;    // newer versions, which may have been acknowledged
-  std::uint64_t repaired_copies = 0;  // second copies of metadata written anew
-  std::vector<std::string> notes;     // a sentence each, for a log
+  bool interrupted = false;         // an attempt beyond this version was left incomplete
+  bool degraded = false;            // the newest version was damaged; this older one was verified
+  bool salvaged = false;            // degraded, and not verified: chunks may be damaged
+  std::vector<std::uint64_t> lost;  // newer versions, which may have been acknowledged
+  std::vector<std::uint64_t> dropped;  // older ones that were retained, and cannot be loaded
+  std::uint64_t repaired_copies = 0;   // second copies of metadata written anew
+  std::vector<std::string> notes;      // a sentence each, for a log
 };
 
 struct Commit {
@@ -124,6 +133,9 @@ struct ShelfInfo {
   std::uint64_t tensor_bytes = 0;
   std::uint64_t capacity_bytes = 0;
   std::uint64_t free_bytes = 0;
+  unsigned keep = 0;                          // versions that stay readable beside the newest
+  unsigned in_flight = 1;                     // attempts that may be on their way at once
+  Placement placement = Placement::by_chunk;  // of tensors that are made from now on
   bool writable = false;
   bool created = false;  // this opening made it: there was none, or it was replaced
   Promises promises;
@@ -159,6 +171,68 @@ class Lease {
   std::shared_ptr<const void> keep_;
 };
 
+// A version that can be read.
+struct VersionInfo {
+  std::uint64_t version = 0;
+  std::optional<std::uint64_t> step;
+  std::uint64_t time_ns = 0;     // since 1970, of the writer's clock; information only
+  std::uint64_t data_bytes = 0;  // tensor bytes that were staged for it
+};
+
+// A tensor as a retained version has it.
+class RetainedTensor {
+ public:
+  TensorInfo info() const;
+  // As TensorRef has them; Errc::stale once the version is retained no more.
+  void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
+  Lease lease() const;
+
+ private:
+  friend class RetainedVersion;
+  RetainedTensor(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor,
+                 std::uint64_t version)
+      : store_(std::move(store)), tensor_(std::move(tensor)), version_(version) {}
+  std::shared_ptr<Store> store_;
+  std::shared_ptr<StoredTensor> tensor_;
+  std::uint64_t version_;
+};
+
+// One version of the shelf, to be read. It holds nothing: the writer goes on, and when the version
+// is retained no more every call throws Errc::stale. Its leases hold their tensor's slot.
+class RetainedVersion {
+ public:
+  VersionInfo info() const;
+  std::optional<RetainedTensor> find(std::string_view name) const;
+  std::vector<std::string> names() const;  // sorted
+
+ private:
+  friend class Shelf;
+  RetainedVersion(std::shared_ptr<Store> store, std::uint64_t version)
+      : store_(std::move(store)), version_(version) {}
+  std::shared_ptr<Store> store_;
+  std::uint64_t version_;
+};
+
+// Several changes as one version, or none: see Shelf::transaction().
+class Transaction {
+ public:
+  Transaction(Transaction&&) noexcept = default;
+  Transaction& operator=(Transaction&&) = delete;
+  ~Transaction();  // discards what was not committed
+
+  // Once, by the thread that began it (else Errc::transaction). Where it throws before anything is
+  // written, what was changed is still there, to be committed again or discarded.
+  Commit commit(std::optional<std::uint64_t> step = {});
+  void discard();  // nothing, where it has ended
+
+ private:
+  friend class Shelf;
+  Transaction(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file)
+      : store_(std::move(store)), file_(std::move(file)) {}
+  std::shared_ptr<Store> store_;  // none when it has ended
+  std::weak_ptr<const ShelfFile> file_;
+};
+
 // A light handle on one tensor. Copyable; stays valid across persist().
 class TensorRef {
  public:
@@ -191,7 +265,7 @@ class Shelf {
 
   // The same on a medium of one's own (tests, simulators). format() makes an empty shelf at
   // version 0; open() recovers, as every open does. Only verify and a read mode matter here.
-  static void format(Medium& medium);
+  static void format(Medium& medium, const OpenOptions& options = {});
   static Shelf open(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
 
   Shelf(Shelf&&) noexcept;
@@ -214,10 +288,34 @@ class Shelf {
   // another took its place) it commits nothing and throws Errc::gone: opening the path would not
   // find the version. What was assigned can still be read, and copied into a new shelf.
   Commit persist(std::optional<std::uint64_t> step = {});
-  // The same in the background: returns when the next version is closed to further writes, which
-  // wait until it is durable. A failure is thrown by the future, and besides by
-  // the next call that changes the shelf or closes it.
+  // The same in the background: returns when the next version is closed to further writes. Those go
+  // on into the one after it, and wait only where the slot that they need belongs to a version on
+  // its way. With `in_flight` of these on their way it waits for the first. What is found before
+  // the version is closed (damage, where a tensor is placed whole) is thrown at once, and nothing
+  // is lost; a later failure by the future, and besides by the next call that changes the shelf or
+  // closes it.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
+
+  // Drops all that was assigned, created and erased since the last commit (also one that is on its
+  // way). Waits for writes under way. Leases keep what they show; handles of tensors that were
+  // created since are of no use any more (Errc::unknown_name), erased tensors are there again.
+  void discard();
+
+  // All changes from here to commit(), of whatever thread, become one version, or none: discarded
+  // where the Transaction goes first. Errc::uncommitted where something was changed already.
+  // Within it this thread's persist(), discard(), rollback() and transaction() are refused
+  // (Errc::transaction); those of others wait until it ends.
+  Transaction transaction();
+
+  // The versions that can be read, the oldest first: the newest, and as many before it as are kept.
+  std::vector<VersionInfo> versions() const;
+  // Errc::stale where it is not among them.
+  RetainedVersion at(std::uint64_t version) const;
+  // Makes that version the newest again, as a commit of its own: no data is copied, whatever the
+  // size. Errc::uncommitted while something is changed or on its way. Handles stay with their
+  // tensors: those of tensors that the version lacks are of no use any more, those that it has
+  // again are good again.
+  Commit rollback(std::uint64_t version);
 
   // Reads and checks every chunk of the committed version.
   VerifyReport verify(const Progress& progress = {}) const;

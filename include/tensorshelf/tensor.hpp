@@ -35,6 +35,13 @@ enum class DType : std::uint16_t {
   float8_e8m0fnu = 21,
 };
 
+// How a tensor chooses among its slots; on-media values, as above.
+enum class Placement : std::uint16_t {
+  whole = 1,     // all chunks in one slot, so that it can be viewed in place; what an update leaves
+                 // out is copied forward. What mapped media do.
+  by_chunk = 2,  // each chunk in a slot of its own: nothing is ever copied. What other media do.
+};
+
 // Bytes of one element; 0 for a value that is no dtype.
 std::uint64_t dtype_bytes(DType dtype) noexcept;
 // "bool", "uint8", ..., "bfloat16", "float8_e4m3fn"; NumPy's and torch's own words.

@@ -49,6 +49,10 @@ std::string_view code_name(Errc code) noexcept {
       return "not_a_shelf";
     case Errc::truncated:
       return "shelf_truncated";
+    case Errc::uncommitted:
+      return "uncommitted_changes";
+    case Errc::transaction:
+      return "in_transaction";
     case Errc::newer_format:
       return "newer_format";
     case Errc::busy:

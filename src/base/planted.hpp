@@ -13,6 +13,17 @@ enum class Bug {
   ack_without_barrier,      // I2
   one_copy_flipped,         // I2: a damaged page then costs an acknowledged version
   committed_slot_written,   // I3
+  flight_slot_written,      // I3: an attempt in flight has its slots written over
+  retained_slot_written,    // I3: only the newest version has its slots spared
+  retained_places_free,     // I3: after an open, what the versions before the newest name is free
+  revived_given_back,       // I3: what a rollback revives has its slots given back first
+  floor_not_raised,         // versions are retained for ever, and their slots run out
+  rollback_floor_old,       // I11: a rollback takes the floor back too
+  rollback_id_old,          // a rollback gives out anew what ids its version had not seen
+  split_not_stored,         // a split that was asked for is forgotten
+  zeros_taken_for_stored,   // a chunk of zeros is read from a slot that no one wrote
+  waiter_not_woken,         // who waits for an attempt in flight waits on when it has failed
+  floor_by_keep_asked,      // I3: what is free is judged by what was asked for, not by the root
   slots_reused_early,       // I3: an erased tensor's slots, before the flip that drops them
   page_reused_early,        // I3: a manifest page that the committed root names
   page_in_place,            // I3: a changed manifest page over the committed one
@@ -21,11 +32,14 @@ enum class Bug {
   leased_slot_reused,       // I3: the slots of an erased tensor are free while a lease shows one
   word_not_covered,         // I4: the root's checksum leaves out the word
   incarnation_not_bumped,   // I5
+  tag_by_incarnation,       // I5: two attempts of one opening at one version have one word
   incarnation_not_durable,  // I5: opened, and one crash may take both copies of the number
   recovery_rewrites_root,   // I6: good copies of the root are written anew, both at once
   failure_forgotten,        // I8: after a failure the shelf commits on
   barrier_error_swallowed,  // I8
   barrier_repeated,         // I8: a flush that failed is tried once more
+  discarded_labels_kept,    // I3: what a discarded attempt wrote passes for the next one's value
+  read_holds_nothing,       // I3: what an erased tensor owned is given away while it is read
   gate_opened_early,        // I9: writers go on while the version is written
   lock_not_taken,           // I10
   child_unlocks,            // I10: a forked child drops its parent's lock
@@ -44,6 +58,7 @@ enum class Bug {
   dirty_bit_lost,           // a tensor written a second time is left out of the commit
   stale_chunks_forgotten,   // a commit forgets in which chunks the slots differ now
   growth_beside_writers,    // the medium grows while others write to it
+  older_judged_by_newest,   // a reader's older version counts as whole while its newest one is
   overtaken_not_noticed,    // a reader takes bytes of a later version for damage, or for its own
   reader_trusts_slot,       // a reader checks a chunk once, and returns what lies there later
   reader_looks_once,        // a reader takes pages that vanish under it for damage
@@ -53,11 +68,13 @@ enum class Bug {
   unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
   later_scan_kept,          // a reader believes the scan that nothing vouches for
   incarnation_not_reread,   // I10: a writer flips without looking for a later one
+  older_root_not_repaired,  // of a retained version the second copy of the root stays damaged
+  older_than_lost_kept,     // I11: what is older than a version that was given up is offered again
+  home_not_wiped,           // I11: a version that was not accepted may come back when it heals
   repair_keeps_home,        // a repaired shelf keeps the root of a version that was given up
   repair_reuses_incarnation,  // I10: a number that a lost copy held is given out again
   wipe_unrestored,            // I12: a home that was wiped may be so in a cache alone
-  chunk_set_edge,             // beyond 64 chunks, the last word of "all of them" is left empty
-  forward_run_edge,           // the chunk after a full run is not copied forward
+  chunk_set_edge,             // beyond 64 chunks, a set that is cleared keeps its last word
   second_directory_lost,   // a change below the second directory is linked, and the page kept back
   leased_stage_written,    // I3: a write goes on in the slot whose staged value a lease shows
   page_not_repaired,       // a page with one bad copy stays so, until the other goes

@@ -53,11 +53,11 @@ std::uint64_t Seeds::chunk(std::uint64_t tensor_id, std::uint64_t chunk_index) c
   return shelf_ + (tensor_id * kSpread1 ^ (chunk_index + 1) * kSpread2);
 }
 
-Superblock new_superblock(const ShelfId& id) {
+Superblock new_superblock(const ShelfId& id, unsigned slot_count) {
   Superblock superblock{};
   superblock.magic = kMagic;
   superblock.format_version = kFormatVersion;
-  superblock.slot_count = kSlots;
+  superblock.slot_count = slot_count;
   superblock.shelf_id = id;
   superblock.page_bytes = kPageBytes;
   superblock.chunk_bytes = kChunkBytes;
@@ -86,9 +86,10 @@ SuperblockRead read_superblock(const Page& page, unsigned copy) {
   // A later format may keep its checksum elsewhere, so its version is believed without one.
   if (superblock.format_version > kFormatVersion) return {SuperblockState::newer, superblock};
   if (!intact) return {SuperblockState::damaged, superblock};
-  if (superblock.incompat_features != 0 || superblock.slot_count != kSlots ||
-      superblock.medium_count != 1 || superblock.page_bytes != kPageBytes ||
-      superblock.chunk_bytes != kChunkBytes) {
+  if (superblock.format_version < kFormatVersion) return {SuperblockState::older, superblock};
+  if (superblock.incompat_features != 0 || superblock.slot_count < kMinSlots ||
+      superblock.slot_count > kMaxSlots || superblock.medium_count != 1 ||
+      superblock.page_bytes != kPageBytes || superblock.chunk_bytes != kChunkBytes) {
     return {SuperblockState::newer, superblock};
   }
   return {SuperblockState::good, superblock};
@@ -115,25 +116,36 @@ std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, c
   return record.incarnation;
 }
 
-void seal_root(Root& root, const Seeds& seeds, unsigned copy) {
-  const auto home = static_cast<unsigned>(word_version(root.word) % kSlots);
-  root.checksum = root_checksum(root, seeds.page(root_at(home, copy)));
+std::uint64_t attempt_word(std::uint64_t version, std::uint64_t incarnation,
+                           std::uint64_t sequence) {
+  const std::array attempt = {incarnation,
+                              planted(Bug::tag_by_incarnation) ? std::uint64_t{0} : sequence};
+  return tagged_word(version, hash_bytes(std::as_bytes(std::span(attempt)), 0));
 }
 
-std::optional<Root> read_root(const Page& page, const Seeds& seeds, unsigned home, unsigned copy) {
+void seal_root(Root& root, const Seeds& seeds, unsigned copy) {
+  root.checksum = root_checksum(root, seeds.page(root_at(home_of(root), copy)));
+}
+
+std::optional<Root> read_root(const Page& page, const Seeds& seeds, const RootPlace& place) {
   const auto root = load<Root>(page);
   if (root.word == 0) return std::nullopt;
-  if (root.checksum != root_checksum(root, seeds.page(root_at(home, copy))) &&
+  if (root.checksum != root_checksum(root, seeds.page(root_at(place.home, place.copy))) &&
       !planted(Bug::root_checksum_ignored)) {
     return std::nullopt;
   }
-  if (word_version(root.word) % kSlots != home) return std::nullopt;
-  if (word_version(root.word) == kMaxVersion) return std::nullopt;  // marks unused homes
-  if (make_word(word_version(root.word), root.incarnation) != root.word) return std::nullopt;
+  const std::uint64_t version = word_version(root.word);
+  if (slot_count(root) != place.slot_count || root.in_flight == 0) return std::nullopt;
+  if (home_of(version, place.slot_count) != place.home) return std::nullopt;
+  if (version == kMaxVersion) return std::nullopt;  // marks unused homes
+  // The word is the body's own, which the checksum says too.
+  if (!planted(Bug::word_not_covered)) {
+    if (attempt_word(version, root.incarnation, root.sequence) != root.word) return std::nullopt;
+    if (root.floor > version || version - root.floor > root.keep) return std::nullopt;
+  }
   if (root.incarnation > kMaxCounter || root.next_tensor_id > kMaxCounter) return std::nullopt;
   if (root.capacity_bytes < kHeapAt || root.capacity_bytes % kPageBytes != 0) return std::nullopt;
-  if (root.directory_count > kRootDirectories) return std::nullopt;
-  if (root.leaf_count > root.directory_count * kDirectoryRefs) return std::nullopt;
+  if (root.leaf_count > kMaxLeaves) return std::nullopt;
   return root;
 }
 
@@ -145,21 +157,35 @@ Page as_page(const Root& root) {
   return page;
 }
 
-Page empty_page(PageKind kind, std::uint32_t index) {
+Page empty_page(PageKind kind, std::uint32_t index, unsigned level) {
   Page page{};
   const bool records = kind == PageKind::records;
   store(page, PageHead{kind, index,
                        records ? static_cast<std::uint32_t>(sizeof(PageHead))
                                : static_cast<std::uint32_t>(kPageBytes),
-                       0});
+                       level});
   return page;
 }
 
 PageHead page_head(const Page& page) { return load<PageHead>(page); }
 
+namespace {
+
+std::size_t record_bytes(const TensorLayout& layout) {
+  return sizeof(TensorRecord) + layout.slot_at.size() * sizeof(SlotRecord) +
+         layout.shape.size() * sizeof(std::int64_t) + round_up(layout.name.size(), 8);
+}
+
+}  // namespace
+
+bool fits_record(const Page& page, const TensorLayout& layout) {
+  return page_head(page).used_bytes + record_bytes(layout) <= kPageBytes;
+}
+
 bool append_record(Page& page, const TensorLayout& layout) {
   auto head = page_head(page);
   TENSORSHELF_ASSERT(head.kind == PageKind::records);
+  if (!fits_record(page, layout)) return false;
   TensorRecord record{};
   record.tensor_id = layout.tensor_id;
   record.size_bytes = layout.size_bytes;
@@ -167,12 +193,9 @@ bool append_record(Page& page, const TensorLayout& layout) {
   record.dtype = static_cast<std::uint16_t>(layout.dtype);
   record.dim_count = static_cast<std::uint16_t>(layout.shape.size());
   record.name_bytes = static_cast<std::uint16_t>(layout.name.size());
-  record.slot_count = kSlots;
-  const auto size = sizeof(TensorRecord) + kSlots * sizeof(SlotRecord) +
-                    layout.shape.size() * sizeof(std::int64_t) + round_up(layout.name.size(), 8);
-  record.record_bytes = static_cast<std::uint32_t>(size);
-  if (head.used_bytes + size > kPageBytes) return false;
-
+  record.slot_count = static_cast<std::uint16_t>(layout.slot_at.size());
+  record.placement = layout.placement;
+  record.record_bytes = static_cast<std::uint32_t>(record_bytes(layout));
   std::size_t offset = head.used_bytes;
   store(page, record, offset);
   offset += sizeof(TensorRecord);
@@ -214,7 +237,8 @@ namespace {
 
 // One record at `offset`, with everything checked that the page alone can tell.
 std::optional<TensorLayout> read_record(const Page& page, std::size_t offset, std::size_t end,
-                                        std::uint32_t& record_bytes, std::string& reason) {
+                                        unsigned slot_count, std::uint32_t& record_bytes,
+                                        std::string& reason) {
   if (offset + sizeof(TensorRecord) > end) {
     reason = "a tensor record is cut off";
     return std::nullopt;
@@ -224,13 +248,19 @@ std::optional<TensorLayout> read_record(const Page& page, std::size_t offset, st
   const std::size_t expected = sizeof(TensorRecord) + record.slot_count * sizeof(SlotRecord) +
                                record.dim_count * sizeof(std::int64_t) +
                                round_up(record.name_bytes, 8);
-  if (record.slot_count != kSlots || record.dim_count > kMaxDims ||
+  if (record.slot_count != slot_count || record.dim_count > kMaxDims ||
       record.record_bytes != expected || offset + expected > end) {
     reason = fmt::format("the record of tensor {} has impossible counts", record.tensor_id);
     return std::nullopt;
   }
   TensorLayout layout;
   layout.tensor_id = record.tensor_id;
+  if (record.placement != Placement::whole && record.placement != Placement::by_chunk) {
+    reason = fmt::format("tensor {} is placed in no way that there is", record.tensor_id);
+    return std::nullopt;
+  }
+  layout.placement = record.placement;
+  layout.slot_at.resize(slot_count);
   layout.dtype = static_cast<DType>(record.dtype);
   layout.size_bytes = record.size_bytes;
   layout.first_cell = record.first_cell;
@@ -262,7 +292,8 @@ std::optional<TensorLayout> read_record(const Page& page, std::size_t offset, st
 
 }  // namespace
 
-std::optional<std::vector<TensorLayout>> read_records(const Page& page, std::string& reason) {
+std::optional<std::vector<TensorLayout>> read_records(const Page& page, unsigned slot_count,
+                                                      std::string& reason) {
   const auto head = page_head(page);
   if (head.used_bytes < sizeof(PageHead) || head.used_bytes > kPageBytes) {
     reason = "a page of tensor records has an impossible length";
@@ -271,7 +302,7 @@ std::optional<std::vector<TensorLayout>> read_records(const Page& page, std::str
   std::vector<TensorLayout> layouts;
   for (std::size_t offset = sizeof(PageHead); offset < head.used_bytes;) {
     std::uint32_t record_bytes = 0;
-    auto layout = read_record(page, offset, head.used_bytes, record_bytes, reason);
+    auto layout = read_record(page, offset, head.used_bytes, slot_count, record_bytes, reason);
     if (!layout) return std::nullopt;
     layouts.push_back(std::move(*layout));
     offset += record_bytes;
@@ -279,20 +310,20 @@ std::optional<std::vector<TensorLayout>> read_records(const Page& page, std::str
   return layouts;
 }
 
-std::uint64_t cell(const Page& page, unsigned index) {
-  return load<std::uint64_t>(page, offsetof(CellsPage, cells) + index * sizeof(std::uint64_t));
+ChunkRecord cell(const Page& page, unsigned index) {
+  return load<ChunkRecord>(page, offsetof(CellsPage, cells) + index * sizeof(ChunkRecord));
 }
 
-void set_cell(Page& page, unsigned index, std::uint64_t value) {
-  store(page, value, offsetof(CellsPage, cells) + index * sizeof(std::uint64_t));
+void set_cell(Page& page, unsigned index, const ChunkRecord& record) {
+  store(page, record, offsetof(CellsPage, cells) + index * sizeof(ChunkRecord));
 }
 
 PageRef directory_ref(const Page& page, unsigned index) {
-  return load<PageRef>(page, offsetof(DirectoryPage, leaves) + index * sizeof(PageRef));
+  return load<PageRef>(page, offsetof(DirectoryPage, pages) + index * sizeof(PageRef));
 }
 
 void set_directory_ref(Page& page, unsigned index, const PageRef& ref) {
-  store(page, ref, offsetof(DirectoryPage, leaves) + index * sizeof(PageRef));
+  store(page, ref, offsetof(DirectoryPage, pages) + index * sizeof(PageRef));
 }
 
 }  // namespace tensorshelf::format

@@ -25,12 +25,12 @@ class Seeds {
   std::uint64_t shelf_;
 };
 
-Superblock new_superblock(const ShelfId& id);
+Superblock new_superblock(const ShelfId& id, unsigned slot_count);
 Page encode_superblock(Superblock superblock, unsigned copy);
-enum class SuperblockState { good, damaged, newer, foreign, zero };
+enum class SuperblockState { good, damaged, newer, older, foreign, zero };
 struct SuperblockRead {
   SuperblockState state;
-  Superblock superblock;  // meaningful when good; format_version also when newer
+  Superblock superblock;  // meaningful when good; format_version also when newer or older
 };
 SuperblockRead read_superblock(const Page& page, unsigned copy);
 
@@ -39,10 +39,25 @@ std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& see
 std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, const Seeds& seeds,
                                               unsigned copy);
 
-// Sets root.checksum for the copy at (home, copy), over root.word as it will be after the flip.
+// The word of version `version` as that attempt, and no other, writes it (I5).
+std::uint64_t attempt_word(std::uint64_t version, std::uint64_t incarnation,
+                           std::uint64_t sequence);
+
+// Slots of a tensor, and root homes: what the shelf was made for, in how the root splits it.
+inline unsigned slot_count(const Root& root) { return 1U + root.keep + root.in_flight; }
+inline unsigned home_of(const Root& root) {
+  return home_of(word_version(root.word), slot_count(root));
+}
+
+// Sets root.checksum for the copy in its home, over root.word as it will be after the flip.
 void seal_root(Root& root, const Seeds& seeds, unsigned copy);
 // The root, when the checksum and every bound that needs no other page hold.
-std::optional<Root> read_root(const Page& page, const Seeds& seeds, unsigned home, unsigned copy);
+struct RootPlace {
+  unsigned home;
+  unsigned copy;
+  unsigned slot_count;  // K of the shelf
+};
+std::optional<Root> read_root(const Page& page, const Seeds& seeds, const RootPlace& place);
 std::uint64_t root_word(const Page& page);
 
 Page as_page(const Root& root);
@@ -52,27 +67,30 @@ struct TensorLayout {
   std::uint64_t tensor_id = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t first_cell = 0;
-  std::array<std::uint64_t, kSlots> slot_at = {};
+  std::vector<std::uint64_t> slot_at;  // K of them
+  Placement placement = Placement::whole;
   DType dtype = DType::uint8;
   std::string name;
   std::vector<std::int64_t> shape;
 
   std::uint64_t chunk_count() const { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
-  std::uint64_t cell_count() const { return 1 + chunk_count(); }
+  std::uint64_t cell_count() const { return size_bytes == 0 ? 1 : chunk_count(); }
   Extent slot(unsigned index) const { return {slot_at[index], size_bytes}; }
 };
 
-Page empty_page(PageKind kind, std::uint32_t index);
+Page empty_page(PageKind kind, std::uint32_t index, unsigned level = 0);
 PageHead page_head(const Page& page);
 // False where the record does not fit into what is left of the page.
 bool append_record(Page& page, const TensorLayout& layout);
+bool fits_record(const Page& page, const TensorLayout& layout);
 void remove_record(Page& page, std::uint64_t tensor_id);
 // Every record of a page whose checksum already held; nothing where a record cannot be believed,
 // with the reason.
-std::optional<std::vector<TensorLayout>> read_records(const Page& page, std::string& reason);
+std::optional<std::vector<TensorLayout>> read_records(const Page& page, unsigned slot_count,
+                                                      std::string& reason);
 
-std::uint64_t cell(const Page& page, unsigned index);
-void set_cell(Page& page, unsigned index, std::uint64_t value);
+ChunkRecord cell(const Page& page, unsigned index);
+void set_cell(Page& page, unsigned index, const ChunkRecord& record);
 PageRef directory_ref(const Page& page, unsigned index);
 void set_directory_ref(Page& page, unsigned index, const PageRef& ref);
 

@@ -9,8 +9,9 @@
 //   0x40000  heap                 manifest pages (4 KiB, two copies each) and slots, 4 KiB-aligned
 //
 // A root names directory pages, a directory page names leaves, a leaf holds tensor records or
-// cells. Every name of a page carries its checksum, so a root vouches for its whole manifest, and
-// no checksum below the root lies inside the page it protects. Version v has its root in home
+// chunk records; where there are more leaves than that reaches, the root names directories of
+// directories. Every name of a page carries its checksum, so a root vouches for its whole manifest,
+// and no checksum below the root lies inside the page it protects. Version v has its root in home
 // v % K. The capacity that the root states bounds everything it names.
 #pragma once
 
@@ -21,18 +22,18 @@
 #include <type_traits>
 
 #include <tensorshelf/extent.hpp>
+#include <tensorshelf/tensor.hpp>
 
 namespace tensorshelf::format {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 inline constexpr std::array<char, 8> kMagic = {'T', 'S', 'H', 'E', 'L', 'F', '\r', '\n'};
-inline constexpr std::uint32_t kFormatVersion = 1;
+inline constexpr std::uint32_t kFormatVersion = 2;  // 1 was never released
 
 inline constexpr unsigned kCopies = 2;    // of all metadata
 inline constexpr unsigned kMinSlots = 2;  // K: slots of a tensor, and root homes
 inline constexpr unsigned kMaxSlots = 16;
-inline constexpr unsigned kSlots = 2;  // K of the shelves that this release makes and opens
 inline constexpr unsigned kMaxMedia = 8;
 
 inline constexpr std::uint64_t kHeaderBytes = 0x20000;
@@ -57,20 +58,23 @@ static_assert(sizeof(Page) == kPageBytes);
 
 using ShelfId = std::array<std::uint8_t, 16>;
 
-// The version word: a version, tagged with its writer's incarnation so that the body of an
-// abandoned attempt at the same version can never verify under another attempt's word (I5).
+// The version word: a version, tagged with a hash of the attempt that wrote it, so that the body
+// which another attempt at the same version left can never verify under it (I5).
 // 40 bits of version last 35 years at 1,000 commits a second.
 inline constexpr unsigned kVersionBits = 40;
 inline constexpr std::uint64_t kMaxVersion = (1ULL << kVersionBits) - 1;
-constexpr std::uint64_t make_word(std::uint64_t version, std::uint64_t incarnation) {
-  return (incarnation << kVersionBits) | version;
+constexpr std::uint64_t word_version(std::uint64_t word) { return word & kMaxVersion; }
+constexpr std::uint64_t tagged_word(std::uint64_t version, std::uint64_t tag) {
+  return (tag << kVersionBits) | version;
+}
+constexpr unsigned home_of(std::uint64_t version, unsigned slot_count) {
+  return static_cast<unsigned>(version % slot_count);
 }
 // Counters stay far below the end of their range: a hostile file must not make one wrap.
 inline constexpr std::uint64_t kMaxCounter = 1ULL << 62;
 
 // In homes that were never used, so that they can be told from homes that were wiped.
-inline constexpr std::uint64_t kUnusedHomeWord = make_word(kMaxVersion, 0);
-constexpr std::uint64_t word_version(std::uint64_t word) { return word & kMaxVersion; }
+inline constexpr std::uint64_t kUnusedHomeWord = tagged_word(kMaxVersion, 0);
 
 struct MediumRecord {
   ShelfId medium_id;
@@ -110,21 +114,25 @@ struct PageRef {
 };
 
 inline constexpr std::uint64_t kNoStep = ~0ULL;
-inline constexpr unsigned kRootDirectories = 167;
+inline constexpr unsigned kRootRefs = 165;
 
 struct Root {
   std::uint64_t word;      // the version word: stored last, alone. 0: never written.
   std::uint64_t checksum;  // of the whole page but this field, seeded with shelf id and position
   std::uint64_t incarnation;
-  std::uint64_t sequence;  // of the attempt within its incarnation
-  std::uint64_t step;      // the user's, or kNoStep
+  std::uint64_t sequence;    // of the attempt within its incarnation
+  std::uint64_t step;        // the user's, or kNoStep
+  std::uint64_t floor;       // the oldest version whose slots later attempts spare
+  std::uint64_t time_ns;     // since 1970, of the writer's clock: information only
+  std::uint64_t data_bytes;  // that the attempt wrote
   std::uint64_t capacity_bytes;
   std::uint64_t next_tensor_id;
   std::uint64_t tensor_count;
   std::uint32_t leaf_count;
-  std::uint32_t directory_count;
-  std::array<PageRef, kRootDirectories> directories;
-  std::array<std::uint64_t, 2> reserved;
+  std::uint16_t keep;                    // versions retained beside the newest
+  std::uint16_t in_flight;               // attempts at once. K = 1 + keep + in_flight.
+  std::array<PageRef, kRootRefs> pages;  // of the topmost level: root_levels(), root_refs()
+  std::array<std::uint64_t, 5> reserved;
 };
 
 enum class PageKind : std::uint32_t { directory = 1, records = 2, cells = 3 };
@@ -133,30 +141,61 @@ struct PageHead {
   PageKind kind;
   std::uint32_t index;       // of the page among those of its kind
   std::uint32_t used_bytes;  // records: end of the last one. Others: kPageBytes.
-  std::uint32_t reserved;
+  std::uint32_t level;       // directories: 1 names leaves, 2 names directories. Others: 0.
 };
 
 inline constexpr unsigned kDirectoryRefs = (kPageBytes - sizeof(PageHead)) / sizeof(PageRef);
-inline constexpr unsigned kPageCells = (kPageBytes - sizeof(PageHead)) / sizeof(std::uint64_t);
 
 struct DirectoryPage {
   PageHead head;
-  std::array<PageRef, kDirectoryRefs> leaves;
+  std::array<PageRef, kDirectoryRefs> pages;
 };
 
-// A tensor owns a run of 1 + chunks cells. The first: current slot and the version that wrote it;
-// the others: the XXH3-64 of each chunk, seeded with shelf id, tensor id and chunk index. So a
-// chunk copied from slot to slot keeps its checksum, and the copy checks it.
+// Levels of directories between the root and its leaves: one, and two where one does not reach.
+// With one level there is room for 6.8 TiB of chunks, with two for more than 1 PiB.
+constexpr unsigned root_levels(std::uint64_t leaf_count) {
+  return leaf_count <= std::uint64_t{kRootRefs} * kDirectoryRefs ? 1 : 2;
+}
+// Pages of a level; of level 0, the leaves.
+constexpr std::uint64_t level_pages(std::uint64_t leaf_count, unsigned level) {
+  for (; level > 0; --level) leaf_count = (leaf_count + kDirectoryRefs - 1) / kDirectoryRefs;
+  return leaf_count;
+}
+inline constexpr std::uint64_t kMaxLeaves =
+    std::uint64_t{kRootRefs} * kDirectoryRefs * kDirectoryRefs;
+
+// What a version says of one chunk: the XXH3-64 of its bytes, seeded with shelf id, tensor id and
+// chunk index, and where they lie. The seed leaves the slot out on purpose: a chunk that is copied
+// from slot to slot keeps its checksum, so the copy checks it.
+struct ChunkRecord {
+  std::uint64_t checksum;
+  std::uint64_t state;  // the version that wrote it, slot << 40, ChunkKind << 48
+
+  friend bool operator==(const ChunkRecord&, const ChunkRecord&) = default;
+};
+enum class ChunkKind : std::uint8_t { none = 0, stored = 1, zeros = 2 };
+
+constexpr std::uint64_t chunk_state(ChunkKind kind, unsigned slot, std::uint64_t version) {
+  return version | std::uint64_t{slot} << kVersionBits |
+         static_cast<std::uint64_t>(kind) << (kVersionBits + 8);
+}
+constexpr std::uint64_t chunk_version(const ChunkRecord& record) {
+  return record.state & kMaxVersion;
+}
+constexpr unsigned chunk_slot(const ChunkRecord& record) {
+  return static_cast<unsigned>(record.state >> kVersionBits) & 0xFF;
+}
+constexpr ChunkKind chunk_kind(const ChunkRecord& record) {
+  return static_cast<ChunkKind>(record.state >> (kVersionBits + 8));
+}
+
+// A tensor owns a run of cells, one for each chunk, and one where it has none; a cell is a chunk
+// record, and zero where no tensor of the version owns it.
+inline constexpr unsigned kPageCells = (kPageBytes - sizeof(PageHead)) / sizeof(ChunkRecord);
 struct CellsPage {
   PageHead head;
-  std::array<std::uint64_t, kPageCells> cells;
+  std::array<ChunkRecord, kPageCells> cells;
 };
-
-constexpr std::uint64_t make_state_cell(unsigned slot, std::uint64_t version) {
-  return (std::uint64_t{slot} << 56) | version;
-}
-constexpr unsigned state_slot(std::uint64_t cell) { return static_cast<unsigned>(cell >> 56); }
-constexpr std::uint64_t state_version(std::uint64_t cell) { return cell & ((1ULL << 56) - 1); }
 
 struct SlotRecord {
   std::uint64_t at;
@@ -175,7 +214,8 @@ struct TensorRecord {
   std::uint16_t dim_count;
   std::uint16_t name_bytes;
   std::uint16_t slot_count;
-  std::uint32_t reserved;
+  Placement placement;
+  std::uint16_t reserved;
 };
 
 template <typename T>
@@ -184,6 +224,7 @@ inline constexpr bool kStorable =
 static_assert(kStorable<Superblock> && sizeof(Superblock) == 336);
 static_assert(kStorable<IncarnationRecord> && sizeof(IncarnationRecord) == 16);
 static_assert(kStorable<PageRef> && sizeof(PageRef) == 24);
+static_assert(kStorable<ChunkRecord> && sizeof(ChunkRecord) == 16);
 static_assert(kStorable<Root> && sizeof(Root) == kPageBytes);
 static_assert(offsetof(Root, word) == 0, "the version word is one aligned 8-byte store");
 static_assert(kStorable<DirectoryPage> && sizeof(DirectoryPage) == kPageBytes);

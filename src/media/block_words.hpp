@@ -54,7 +54,7 @@ class WordPages {
   }
 
  private:
-  static constexpr unsigned kMost = 8;  // a shelf has four, its root homes in two copies
+  static constexpr unsigned kMost = 32;  // root homes in two copies
 
   std::span<std::byte> page(unsigned index) {
     return memory_.bytes().subspan(index * kPageBytes, kPageBytes);

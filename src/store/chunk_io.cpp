@@ -38,11 +38,12 @@ bool copy_mapped(std::span<std::byte> target, std::span<const std::byte> source)
 }
 
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                  unsigned slot, std::uint64_t chunk) {
+                  const format::ChunkRecord& record, std::uint64_t chunk) {
+  if (format::chunk_kind(record) != format::ChunkKind::stored) return true;
   try {
+    const unsigned slot = format::chunk_slot(record);
     const auto bytes = fetch_chunks(medium, tensor, slot, chunk, 1, chunk_scratch());
-    return hash_mapped(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) ==
-           tensor.sums[slot][chunk];
+    return hash_mapped(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == record.checksum;
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     return false;

@@ -13,9 +13,11 @@
 
 namespace tensorshelf {
 
-// True when the chunk in that slot can be read and is as it was written. Reads it from the medium.
+// True when the chunk can be read and is as the record says. Reads it from the medium.
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                  unsigned slot, std::uint64_t chunk);
+                  const format::ChunkRecord& record, std::uint64_t chunk);
+
+inline char slot_name(unsigned slot) { return static_cast<char>('A' + slot); }
 
 // `count` neighbouring chunks, unchecked: in place where the medium has them so, else read into
 // `scratch`, which is large enough for them. Throws what Medium::read() throws.

@@ -19,12 +19,15 @@ class ChunkSet {
   void erase(std::uint64_t chunk) { word(chunk) &= ~bit(chunk); }
   bool contains(std::uint64_t chunk) const { return (word(chunk) & bit(chunk)) != 0; }
 
-  void clear() { set_all(0); }
+  void clear() {
+    const std::uint64_t last = many_.empty() ? 0 : many_.back();
+    set_all(0);
+    if (planted(Bug::chunk_set_edge) && !many_.empty()) many_.back() = last;
+  }
   void fill() {
     set_all(~0ULL);
     const std::uint64_t rest = count_ % 64;
     if (rest != 0) word(count_ - 1) = (1ULL << rest) - 1;
-    if (planted(Bug::chunk_set_edge) && count_ > 64) word(count_ - 1) = 0;
     if (count_ == 0) few_ = 0;
   }
   bool empty() const {

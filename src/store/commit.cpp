@@ -1,147 +1,197 @@
-// The commit: the only code that writes a root. The steps of docs/design.md, in their order:
+// The commit: from the open attempt to a durable version. The steps of docs/design.md, in their
+// order:
 //
-//   1  stage     what nobody assigned since the slot was current is copied forward
-//   2  describe  changed manifest pages, their directories, both root copies under the old word
-//   3  barrier   I1
-//   4  flip      the version word of both copies, after a look for a rival (I10)
-//   5  barrier   I2
-//   6  publish   in memory: the working slots are the committed ones now
+//   1  stage     what a tensor that is placed whole was not assigned is copied forward
+//   2  freeze    the attempt becomes a version; the next one opens, and writers go on there
+//   3  describe  changed manifest pages, their directories, both root copies under the old word
+//   4  barrier   I1
+//   5  flip      the version word of both copies, after a look for a rival (I10)
+//   6  barrier   I2
+//   7  publish   in memory: what fell below the floor is free now
 //
-// The gate is closed throughout: no writer is inside, and every writer that was has drained its
-// own stores (I7). After a failure in 2 to 6 nobody knows what the medium holds, so the store
-// commits no more until recovery has looked (I8).
+// The gate is closed for 1 and 2: no writer is inside, and every writer that was has drained its
+// own stores (I7). A failure there leaves the attempt open, and nothing is lost. From 3 on attempts
+// go one by one, in order, and after a failure nobody knows what the medium holds: so all that are
+// in flight fail, and the store commits no more until recovery has looked (I8).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
-#include "base/check.hpp"
 #include "base/planted.hpp"
 #include "store/store.hpp"
+#include "store/turn.hpp"
 
 namespace tensorshelf {
-namespace {
 
-class OpenGateAtExit {
- public:
-  explicit OpenGateAtExit(CommitGate& gate) : gate_(gate) {}
-  ~OpenGateAtExit() { gate_.open(); }
-  OpenGateAtExit(const OpenGateAtExit&) = delete;
-  OpenGateAtExit& operator=(const OpenGateAtExit&) = delete;
-
- private:
-  CommitGate& gate_;
-};
-
-}  // namespace
-
-using format::kCopies;
-using format::PageRef;
+using format::ChunkKind;
+using format::ChunkRecord;
 using format::Root;
 
 Commit Store::persist(std::optional<std::uint64_t> step) {
-  check_writable();
-  const ClosedGate closed(*gate_);
-  check_writable();
-  return commit(step);
-}
-
-std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> step) {
-  check_writable();
-  gate_->close();  // here, and opened by the committing thread
-  bool handed_over = false;
-  try {
-    check_writable();
-    std::packaged_task<Commit()> task([this, step] {
-      OpenGateAtExit open_gate(*gate_);
-      try {
-        return commit(step);
-      } catch (...) {
-        std::lock_guard lock(failure_mutex_);
-        background_error_ = std::current_exception();
-        background_failed_ = true;
-        throw;
-      }
-    });
-    auto future = task.get_future().share();
-    std::lock_guard lock(committer_mutex_);
-    if (committer_.joinable()) committer_.join();  // it opened the gate: nothing is left of it
-    std::jthread thread(std::move(task));
-    handed_over = true;
-    committer_ = std::move(thread);
-    return future;
-  } catch (...) {
-    if (!handed_over) gate_->open();
-    throw;
-  }
-}
-
-Commit Store::commit(std::optional<std::uint64_t> step) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::uint64_t metadata_before = counters_.metadata;
-  check_version_left();
-  try {
-    check_no_rival(*medium_, opened_, seeds_);  // I10: before we write where his version may lie
-  } catch (const Error& error) {
-    if (error.code() == Errc::busy) fail(error.what());
-    throw;
-  }
-  Tensors dirty = take_dirty();
-  try {
-    stage_rest(dirty);
-  } catch (...) {  // nothing is lost: the tensors are still dirty
-    std::lock_guard lock(dirty_mutex_);
-    dirty_.swap(dirty);  // no writer was let in, so it was empty; and it needs no memory
-    throw;
-  }
-  if (planted(Bug::gate_opened_early)) gate_->open();
-  Root root;
-  try {
-    root = describe(dirty, step);
-    seal(root);
-    publish(dirty, root);
-  } catch (const std::exception& error) {
-    fail(error.what());  // also where only memory ran out: the medium may be ahead of us now
-    throw;
-  } catch (...) {
-    fail("an exception of an unknown kind");
-    throw;
-  }
-
+  check_writable();
+  Commit commit = this->commit(freeze(step));  // of which the seal is no turn's: others may freeze
   const auto elapsed = std::chrono::steady_clock::now() - begin;
-  ++counters_.commits;
-  counters_.nanoseconds += static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
-  Commit commit;
-  commit.version = format::word_version(root.word);
-  if (root.step != format::kNoStep) commit.step = root.step;
-  commit.data_bytes = staged_now_.exchange(0);
-  commit.metadata_bytes = counters_.metadata - metadata_before;
   commit.seconds = std::chrono::duration<double>(elapsed).count();
   return commit;
 }
 
-Store::Tensors Store::take_dirty() {
-  std::lock_guard lock(dirty_mutex_);
-  Tensors dirty = std::exchange(dirty_, {});
-  std::erase_if(dirty, [](const auto& tensor) { return tensor->erased; });
-  return dirty;
+// All that needs memory comes before the attempt is frozen: one that nobody seals would keep all
+// that follow it from their turn.
+std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> step) {
+  check_writable();
+  const auto flight = std::make_shared<Flight>();
+  const auto task = std::make_shared<std::packaged_task<Commit()>>([this, flight] {
+    try {
+      return commit(std::move(*flight));
+    } catch (...) {
+      std::lock_guard lock(failure_mutex_);
+      if (!background_error_) background_error_ = std::current_exception();  // the first tells why
+      background_failed_ = true;
+      throw;
+    }
+  });
+  auto future = task->get_future().share();
+  {
+    const ClosedGate closed(*gate_);
+    check_writable();
+    if (!committer_) committer_ = std::make_unique<Committer>();
+  }
+  auto work = Committer::prepare([task] { (*task)(); });
+  const Turn turn(*this);  // so that they come to the committing thread in their order
+  *flight = freeze_in_turn(step);
+  committer_->post(std::move(work));
+  return future;
 }
 
-// Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged tensor
-// whole lets the next persist() go on.
-void Store::stage_rest(const Tensors& dirty) {
-  for (const auto& tensor : dirty) {
+// ---- freeze -------------------------------------------------------------------------------------
+
+Store::Flight Store::freeze(std::optional<std::uint64_t> step) {
+  const Turn turn(*this);
+  return freeze_in_turn(step);
+}
+
+Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
+  const auto full = [this] { return in_flight_.size() >= in_flight_limit_ && !failed_; };
+  for (;;) {
+    {
+      std::unique_lock lock(structure_);
+      if (!planted(Bug::commits_overlap)) published_->wait(lock, [&] { return !full(); });
+    }
+    const ClosedGate closed(*gate_);
+    check_writable();
+    {
+      std::lock_guard lock(structure_);
+      if (full() && !planted(Bug::commits_overlap)) continue;  // another was faster
+    }
+    return freeze_behind_gate(step);
+  }
+}
+
+Store::Flight Store::freeze_behind_gate(std::optional<std::uint64_t> step) {
+  check_version_left();
+  look_for_rival_before_commit();
+  if (planted(Bug::gate_opened_early)) gate_->open();
+  std::erase_if(open_->dirty, [](const auto& tensor) { return tensor->erased; });
+  // Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged
+  // tensor whole lets the next persist() go on.
+  for (const auto& tensor : open_->dirty) {
     std::lock_guard lock(tensor->mutex);
     complete(*tensor);
+    open_->tree.open_cells({tensor->layout.first_cell, tensor->layout.cell_count()});
   }
+  for (const auto& tensor : open_->dirty) record_staged(*tensor);
+
+  auto version = std::make_shared<Version>();
+  version->tree = open_->tree;
+  version->names = open_->names;
+  version->tensor_bytes = open_->tensor_bytes;
+  version->root = next_root(step);
+  auto next = std::make_shared<Attempt>(version, sequence_ + 1);
+  return launch(std::move(version), std::move(next));
+}
+
+// From here on the attempt is a version on its way, and writers go on in the next. Needs no memory.
+Store::Flight Store::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt> next) {
+  Flight flight;
+  flight.data_bytes = version->root.data_bytes;
+  flight.last_ticket = last_ticket_;
+  flight.version = std::move(version);
+  std::lock_guard lock(structure_);
+  in_flight_.push_back(flight.version);  // there is room: no more are ever in flight than slots
+  open_.swap(next);
+  ++sequence_;
+  looked_ = false;
+  return flight;
+}
+
+// I10: before we write where his version may lie.
+void Store::look_for_rival_before_commit() {
+  try {
+    check_no_rival(*medium_, opened_, seeds_);
+  } catch (const Error& error) {
+    if (error.code() == Errc::busy) fail(error.what());
+    throw;
+  }
+}
+
+// What the attempt says of the tensor's chunks. Their pages are open.
+void Store::record_staged(const StoredTensor& tensor) {
+  const std::uint64_t version = open_->version();
+  Tree& tree = open_->tree;
+  if (tensor.layout.size_bytes == 0) {
+    tree.set_record(tensor.cell(0), {0, format::chunk_state(ChunkKind::zeros, 0, version)});
+  }
+  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+    ChunkRecord record = open_->base->tree.record(tensor.cell(chunk));
+    if (tensor.written.contains(chunk)) {
+      record = tensor.staged[chunk];
+    } else if (tensor.whole()) {  // it was copied forward
+      record.state =
+          format::chunk_state(ChunkKind::stored, tensor.working, format::chunk_version(record));
+    } else if (format::chunk_kind(record) == ChunkKind::none) {
+      record = {0, format::chunk_state(ChunkKind::zeros, 0, version)};
+    }
+    tree.set_record(tensor.cell(chunk), record);
+  }
+}
+
+Root Store::next_root(std::optional<std::uint64_t> step) const {
+  const Root& before = open_->base->root;
+  const std::uint64_t version = open_->version();
+  Root root{};
+  root.incarnation = opened_.incarnation;
+  root.sequence = open_->sequence;
+  root.word = format::attempt_word(version, root.incarnation, root.sequence);
+  root.step = step.value_or(before.step);  // the last one that was stated
+  // What could not be loaded is not retained, nor what is older.
+  root.floor = std::max(before.floor, version - std::min<std::uint64_t>(version, keep_));
+  {
+    std::lock_guard lock(structure_);
+    root.floor = std::max(root.floor, retained_.front()->number());
+  }
+  if (planted(Bug::floor_not_raised)) root.floor = before.floor;
+  root.time_ns = static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
+  root.data_bytes = open_->staged_bytes;
+  root.capacity_bytes =
+      planted(Bug::capacity_not_recorded) ? before.capacity_bytes : heap_->capacity_bytes();
+  root.next_tensor_id = next_tensor_id_;
+  root.tensor_count = open_->names->size();
+  root.keep = static_cast<std::uint16_t>(keep_);
+  root.in_flight = static_cast<std::uint16_t>(in_flight_limit_);
+  if (planted(Bug::split_not_stored)) {
+    root.keep = before.keep;
+    root.in_flight = before.in_flight;
+  }
+  return root;
 }
 
 // Before anything is done: the shelf stays as it is, and can be read.
 void Store::check_version_left() const {
-  const std::uint64_t version = format::word_version(root_.word) + 1;
+  const std::uint64_t version = open_->version();
   if (version < format::kMaxVersion) return;
   throw Error(
       Errc::full,
@@ -149,129 +199,84 @@ void Store::check_version_left() const {
       "Copy the tensors into a new shelf.");
 }
 
-Root Store::describe(const Tensors& dirty, std::optional<std::uint64_t> step) {
-  const std::uint64_t version = format::word_version(root_.word) + 1;
-  for (const auto& tensor : dirty) {
-    const auto& layout = tensor->layout;
-    const unsigned slot = tensor->working();
-    manifest_.set_cell(layout.first_cell, format::make_state_cell(slot, version));
-    for (std::uint64_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
-      manifest_.set_cell(layout.first_cell + 1 + chunk, tensor->sums[slot][chunk]);
-    }
-  }
-  write_changed_pages();
+// ---- seal ---------------------------------------------------------------------------------------
 
-  Root root{};
-  root.incarnation = opened_.incarnation;
-  root.sequence = ++sequence_;
-  root.word = format::make_word(version, root.incarnation);  // I5: no other attempt's
-  root.step = step.value_or(root_.step);                     // the last one that was stated
-  root.capacity_bytes =
-      planted(Bug::capacity_not_recorded) ? root_.capacity_bytes : heap_->capacity_bytes();
-  root.next_tensor_id = next_tensor_id_;
-  root.tensor_count = tensors_.size();
-  manifest_.fill_root(root);
-  write_root_copies(root);
-  return root;
+Commit Store::commit(Flight flight) {
+  await_turn(flight);
+  const auto begin = std::chrono::steady_clock::now();
+  Commit commit;
+  commit.version = flight.version->number();
+  commit.data_bytes = flight.data_bytes;
+  const std::uint64_t step = flight.version->root.step;
+  if (step != format::kNoStep) commit.step = step;
+  try {
+    seal(flight, commit.metadata_bytes);
+    publish(flight.version);
+  } catch (const std::exception& error) {
+    fail(error.what());  // also where only memory ran out: the medium may be ahead of us now
+    drop(flight);
+    throw;
+  } catch (...) {
+    fail("an exception of an unknown kind");
+    drop(flight);
+    throw;
+  }
+  const auto elapsed = std::chrono::steady_clock::now() - begin;
+  ++counters_.commits;
+  counters_.metadata += commit.metadata_bytes;
+  counters_.nanoseconds += static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+  commit.seconds = std::chrono::duration<double>(elapsed).count();
+  return commit;
 }
 
-void Store::release_replaced_pages() {
-  for (const PageRef& page : std::exchange(replaced_pages_, {})) {
-    for (std::uint64_t at : page.at) heap_->release_page(at);
+// One by one, in order; after a failure none.
+void Store::await_turn(const Flight& flight) {
+  {
+    std::unique_lock lock(structure_);
+    published_->wait(lock, [&] {
+      return failed_ || in_flight_.front() == flight.version || planted(Bug::commits_overlap);
+    });
+    if (!failed_) return;
   }
+  drop(flight);
+  std::lock_guard lock(failure_mutex_);
+  throw Error(Errc::failed,
+              fmt::format("{} can commit no more after a failure: {}", path_, failure_),
+              fmt::format("Close it and open it again: version {} is safe.", version_.load()));
 }
 
-// To fresh places: what the committed root names stays as it is (I3). Each copy goes out in rising
-// order, so that a block medium joins them.
-void Store::write_nodes(const Nodes& nodes) {
-  for (Manifest::Node* node : nodes) {
-    if (planted(Bug::page_in_place) && node->ref != PageRef{}) continue;
-    if (node->ref != PageRef{}) replaced_pages_.push_back(node->ref);
-    if (planted(Bug::page_reused_early)) release_replaced_pages();
-    for (unsigned copy = 0; copy < kCopies; ++copy) node->ref.at[copy] = heap_->take_page(copy);
-  }
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    Nodes ordered = nodes;
-    std::sort(ordered.begin(), ordered.end(),
-              [copy](const auto* a, const auto* b) { return a->ref.at[copy] < b->ref.at[copy]; });
-    for (Manifest::Node* node : ordered) {
-      const Ticket ticket =
-          medium_->write(node->ref.at[copy], node->image.bytes, seeds_.page(node->ref.at[0]));
-      note_ticket(ticket);
-      node->ref.checksum = ticket.checksum;
-      counters_.metadata += kPageBytes;
-    }
-  }
-}
-
-void Store::write_changed_pages() {
-  const auto numbers = manifest_.take_changed_leaves();
-  Nodes leaves;
-  for (std::uint32_t leaf : numbers) leaves.push_back(&manifest_.leaf(leaf));
-  write_nodes(leaves);
-  for (std::uint32_t leaf : numbers) {
-    if (!planted(Bug::directory_not_linked)) manifest_.link_leaf(leaf);
-  }
-  write_nodes(manifest_.take_changed_directories());
-}
-
-void Store::write_root_copies(Root root) {
-  const auto home = static_cast<unsigned>(format::word_version(root.word) % format::kSlots);
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    format::seal_root(root, seeds_, copy);
-    format::Page page = format::as_page(root);
-    if (!planted(Bug::word_with_body)) {
-      std::memcpy(page.bytes.data(), &words_[home][copy], sizeof(std::uint64_t));
-    }
-    note_ticket(medium_->write(format::root_at(home, copy), page.bytes, 0));
-    counters_.metadata += kPageBytes;
-  }
-}
-
-void Store::seal(const Root& root) {
-  const auto home = static_cast<unsigned>(format::word_version(root.word) % format::kSlots);
-  if (!planted(Bug::wait_left_out)) medium_->wait({last_ticket_.load(), 0});
+void Store::seal(const Flight& flight, std::uint64_t& metadata_bytes) {
+  const Press press{*medium_, seeds_, heap_, homes_};
+  const std::uint64_t described = describe(*flight.version, press, metadata_bytes);
+  if (!planted(Bug::wait_left_out)) medium_->wait({std::max(described, flight.last_ticket), 0});
   // I1: all that the root names is durable before any word names it
   if (!planted(Bug::flip_without_barrier)) medium_->barrier();
   check_no_rival(*medium_, opened_, seeds_);  // I10: and as late as can be
-  for (unsigned copy = 0; copy < (planted(Bug::one_copy_flipped) ? 1 : kCopies); ++copy) {
-    medium_->store_word(format::root_at(home, copy), root.word);  // COMMIT POINT
-  }
+  flip(*flight.version, press);
   if (!planted(Bug::ack_without_barrier)) medium_->barrier();  // I2: acknowledged implies durable
-  words_[home].fill(root.word);
 }
 
-// Tensor by tensor, and then the root: no lock that others look things up under is held while a
-// tensor that is being read is waited for.
-void Store::publish(const Tensors& dirty, const Root& root) {
-  const std::uint64_t version = format::word_version(root.word);
-  for (const auto& tensor : dirty) {
-    std::lock_guard lock(tensor->mutex);
-    const bool first = !tensor->committed;
-    tensor->committed = tensor->working();
-    tensor->version = version;
-    tensor->dirty = false;
-    std::swap(tensor->stale, tensor->written);
-    if (planted(Bug::stale_chunks_forgotten)) tensor->stale.clear();
-    tensor->written.clear();
-    if (first) tensor->stale.fill();  // the other slot holds nothing of ours
+// Takes the version, so that nobody else keeps it.
+void Store::publish(std::shared_ptr<Version>& version) {
+  homes_.words[format::home_of(version->root)].fill(version->root.word);
+  std::vector<std::shared_ptr<Version>> gone;
+  gone.reserve(format::kMaxSlots);
+  std::lock_guard lock(structure_);
+  std::erase(in_flight_, version);
+  retained_.push_back(std::move(version));  // there is room: no more than there are slots
+  version_ = retained_.back()->number();
+  while (retained_.front()->number() < retained_.back()->root.floor) {
+    gone.push_back(std::move(retained_.front()));
+    retained_.erase(retained_.begin());
   }
-  looked_ = false;
-  committed_pages_ = manifest_.page_count();
-  Tensors dropped;
-  {
-    std::lock_guard lock(structure_);
-    root_ = root;
-    version_ = version;
-    dropped.swap(dropped_);
-  }
-  for (const auto& tensor : dropped) {
-    std::lock_guard lock(tensor->mutex);
-    release(tensor);
-  }
-  collect_graveyard();
-  note_space();
-  release_replaced_pages();  // last: of all here it alone may throw
+  published_->notify_all();
+}
+
+void Store::drop(const Flight& flight) noexcept {
+  std::lock_guard lock(structure_);
+  std::erase(in_flight_, flight.version);
+  if (!planted(Bug::waiter_not_woken)) published_->notify_all();
 }
 
 }  // namespace tensorshelf

@@ -1,6 +1,6 @@
-// Keeps writers and the committer apart: any number of writers, or one commit. A commit may be
-// closed by one thread and opened by another (persist_async), which no standard lock allows.
-// Passing the gate orders every writer's drained stores before the committer's barrier (I7).
+// Keeps writers apart from whoever freezes, creates or erases: any number of writers, or one of
+// those. Writers wait for nothing else here, and come in whenever it is open. Passing the gate
+// orders every writer's drained stores before the committer's barrier (I7).
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ class CommitGate {
     changed_.notify_all();
   }
 
-  // Returns when no writer is inside and no other commit is under way.
+  // Returns when no writer is inside, and nobody else has it closed.
   void close() {
     std::unique_lock lock(mutex_);
     if (!planted(Bug::commits_overlap)) changed_.wait(lock, [&] { return !closed_; });

@@ -8,6 +8,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/check.hpp"
+#include "base/planted.hpp"
 #include "base/size_text.hpp"
 
 namespace tensorshelf {
@@ -17,58 +18,99 @@ constexpr std::uint64_t kSmallSlotBytes = 256 * 1024;  // larger slots gain noth
 constexpr std::uint64_t kMinArenaBytes = 16 * 1024;
 constexpr std::uint64_t kMaxArenaBytes = 4 * 1024 * 1024;
 constexpr std::uint64_t kMinGrowthBytes = 64 * 1024;
+constexpr std::uint64_t kCells = format::kMaxLeaves * format::kPageCells;
 constexpr std::uint64_t kMaxGrowthBytes = 64 * 1024 * 1024;
 
-}  // namespace
+class Unlocked {
+ public:
+  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
 
-Heap::Heap(Medium& medium, std::uint64_t capacity_bytes, const std::vector<Extent>& used)
-    : medium_(medium), capacity_bytes_(capacity_bytes), arena_bytes_(kMinArenaBytes) {
-  free_.release(format::kHeapAt, capacity_bytes - format::kHeapAt);
-  for (const Extent& extent : used) {
-    const std::uint64_t size = round_up(extent.size_bytes, kPageBytes);
-    if (extent.at % kPageBytes != 0 || !free_.take_at(extent.at, size)) {
-      throw Error(
-          Errc::corrupt,
-          fmt::format("two things claim the bytes at {}, or they lie beyond the {} bytes of "
-                      "the shelf",
-                      extent.at, capacity_bytes),
-          "Restore the file from a copy; its checksums hold, so it was not made by chance.");
-    }
+ private:
+  std::unique_lock<std::mutex>& lock_;
+};
+
+std::uint64_t grow_medium(Medium& medium, std::uint64_t before, std::uint64_t size) {
+  const std::uint64_t slack = std::clamp(before / 8, kMinGrowthBytes, kMaxGrowthBytes);
+  try {
+    return medium.reserve(before + round_up(size + slack, kPageBytes));
+  } catch (const Error& error) {
+    if (error.code() != Errc::full) throw;
+    return medium.reserve(before + size);  // without slack it may still fit
   }
 }
 
-void Heap::grow(std::uint64_t size) {
-  const std::uint64_t slack = std::clamp(capacity_bytes_ / 8, kMinGrowthBytes, kMaxGrowthBytes);
-  std::uint64_t now = 0;
-  try {
-    now = medium_.reserve(capacity_bytes_ + round_up(size + slack, kPageBytes));
-  } catch (const Error& error) {
-    if (error.code() != Errc::full) throw;
-    now = medium_.reserve(capacity_bytes_ + size);  // without slack it may still fit
+}  // namespace
+
+Heap::Heap(Medium& medium, std::uint64_t capacity_bytes, const Claims& claims,
+           std::function<void()> quiet)
+    : medium_(medium),
+      quiet_(std::move(quiet)),
+      capacity_bytes_(capacity_bytes),
+      arenas_(format::kMaxSlots),
+      arena_bytes_(kMinArenaBytes) {
+  free_.release(format::kHeapAt, capacity_bytes - format::kHeapAt);
+  cells_.release(0, kCells);
+  claim(claims);
+}
+
+void Heap::claim(const Claims& claims) {
+  for (const Extent& extent : claims.pages) claim_extent(extent);
+  for (const Extent& extent : claims.slots) claim_extent(extent);
+  pages_in_use_ += claims.pages.size();
+  for (const CellRun& run : claims.cells) {
+    if (cells_.take_at(run.first, run.count)) continue;
+    throw Error(Errc::corrupt,
+                fmt::format("two tensors claim the chunk record {}, or it lies beyond all that the "
+                            "format has",
+                            run.first),
+                "Restore the file from a copy; its checksums hold, so it was not made by chance.");
   }
-  now = now / kPageBytes * kPageBytes;
-  free_.release(capacity_bytes_, now - capacity_bytes_);
+}
+
+void Heap::claim_extent(const Extent& extent) {
+  const std::uint64_t size = round_up(extent.size_bytes, kPageBytes);
+  if (extent.at % kPageBytes == 0 && free_.take_at(extent.at, size)) return;
+  throw Error(
+      Errc::corrupt,
+      fmt::format("two things claim the bytes at {}, or they lie beyond the {} bytes of the shelf",
+                  extent.at, capacity_bytes_),
+      "Restore the file from a copy; its checksums hold, so it was not made by chance.");
+}
+
+// Nothing is held meanwhile: pages and slots can be given back, and a commit take its pages.
+void Heap::grow(Lock& lock, std::uint64_t size) {
+  const std::uint64_t before = capacity_bytes_;
+  std::uint64_t now = 0;
+  {
+    const Unlocked unlocked(lock);
+    if (quiet_ && !planted(Bug::growth_beside_writers)) quiet_();
+    now = grow_medium(medium_, before, size) / kPageBytes * kPageBytes;
+  }
+  free_.release(before, now - before);
   capacity_bytes_ = now;
 }
 
 // `more` is what the caller will take next: where the medium must grow, it grows for all at once,
 // so that a refusal leaves it as it was.
-std::uint64_t Heap::take_or_grow(std::uint64_t size, std::uint64_t more) {
+std::uint64_t Heap::take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t more) {
   auto at = free_.take(size);
   if (!at) {
-    grow(size + more);
+    grow(lock, size + more);
     at = free_.take(size);
   }
   TENSORSHELF_ASSERT(at.has_value());
   return *at;
 }
 
-std::uint64_t Heap::take_small(Arena& arena, std::uint64_t size) {
+std::uint64_t Heap::take_small(Lock& lock, Arena& arena, std::uint64_t size) {
   if (arena.left < size) {
     free_.release(arena.at, arena.left);
     arena.left = 0;
     const std::uint64_t arena_size = std::max(arena_bytes_, size);
-    arena.at = take_or_grow(arena_size);
+    arena.at = take_or_grow(lock, arena_size);
     arena.left = arena_size;
   }
   const std::uint64_t at = arena.at;
@@ -85,10 +127,11 @@ void Heap::close_arenas() {
   arena_bytes_ = kMinArenaBytes;
 }
 
-std::array<std::uint64_t, format::kSlots> Heap::take_slots(std::string_view name,
-                                                           std::uint64_t size_bytes) {
-  std::array<std::uint64_t, format::kSlots> slots = {};
+std::vector<std::uint64_t> Heap::take_slots(std::string_view name, std::uint64_t size_bytes,
+                                            unsigned slot_count) {
+  std::vector<std::uint64_t> slots(slot_count);
   if (size_bytes == 0) return slots;
+  Lock lock(mutex_);
   const std::uint64_t size = round_up(size_bytes, kPageBytes);
   for (int attempt = 0;; ++attempt) {
     unsigned taken = 0;
@@ -96,13 +139,14 @@ std::array<std::uint64_t, format::kSlots> Heap::take_slots(std::string_view name
       const bool small = size <= kSmallSlotBytes && attempt == 0;
       const bool fresh = small && arenas_[0].left < size;
       if (fresh) arena_bytes_ = std::min(arena_bytes_ * 2, kMaxArenaBytes);
-      for (; taken < format::kSlots; ++taken) {
-        const std::uint64_t more = (format::kSlots - 1 - taken) * size;
-        slots[taken] = small ? take_small(arenas_[taken], size) : take_or_grow(size, more);
+      for (; taken < slot_count; ++taken) {
+        const std::uint64_t more = (slot_count - 1 - taken) * size;
+        slots[taken] =
+            small ? take_small(lock, arenas_[taken], size) : take_or_grow(lock, size, more);
       }
       return slots;
     } catch (const std::exception& problem) {
-      for (unsigned slot = 0; slot < taken; ++slot) release({slots[slot], size});
+      for (unsigned slot = 0; slot < taken; ++slot) release_locked({slots[slot], size});
       const auto* const full = dynamic_cast<const Error*>(&problem);
       if (full == nullptr || full->code() != Errc::full) throw;
       close_arenas();  // what they set aside may be just what is missing: once more, without
@@ -111,7 +155,7 @@ std::array<std::uint64_t, format::kSlots> Heap::take_slots(std::string_view name
       throw Error(
           Errc::full,
           fmt::format(
-              "'{}' needs {} x {}; a shelf of {} has {} free{}. {}", name, format::kSlots,
+              "'{}' needs {} x {}; a shelf of {} has {} free{}. {}", name, slot_count,
               size_text(size), size_text(capacity_bytes_), size_text(free_.total()),
               whole < free_.total() ? ", no more in one piece than " + size_text(whole) : "",
               full->what()),
@@ -121,9 +165,41 @@ std::array<std::uint64_t, format::kSlots> Heap::take_slots(std::string_view name
 }
 
 void Heap::release(const Extent& extent) noexcept {
+  if (fork_guard_.in_child()) return;
+  const Lock lock(mutex_);
+  release_locked(extent);
+}
+
+void Heap::release_locked(const Extent& extent) noexcept {
   try {
     free_.release(extent.at, round_up(extent.size_bytes, kPageBytes));
   } catch (const std::bad_alloc&) {  // forgotten, until the next open finds it free
+  }
+}
+
+CellRun Heap::take_cells(std::uint64_t count) {
+  const Lock lock(mutex_);
+  const auto first = cells_.take(count);
+  TENSORSHELF_ASSERT(first.has_value());  // a manifest ends long before they do
+  return {*first, count};
+}
+
+void Heap::release(const CellRun& cells) noexcept {
+  if (fork_guard_.in_child()) return;
+  const Lock lock(mutex_);
+  try {
+    cells_.release(cells.first, cells.count);
+  } catch (const std::bad_alloc&) {  // as above
+  }
+}
+
+void Heap::release_page(std::uint64_t at) noexcept {
+  if (fork_guard_.in_child()) return;
+  const Lock lock(mutex_);
+  --pages_in_use_;
+  try {
+    pool_.release(at, kPageBytes);
+  } catch (const std::bad_alloc&) {  // as above; the pool is topped up by the next reserve_pages()
   }
 }
 
@@ -131,13 +207,14 @@ void Heap::give_to_pool(const Extent& extent) {
   try {
     pool_.release(extent.at, extent.size_bytes);
   } catch (...) {
-    release(extent);
+    release_locked(extent);
     throw;
   }
 }
 
 void Heap::reserve_pages(std::uint64_t pages) {
-  const std::uint64_t wanted = pages * kPageBytes;
+  Lock lock(mutex_);
+  const std::uint64_t wanted = (pages - std::min(pages, pages_in_use_)) * kPageBytes;
   if (pool_.total() >= wanted) return;
   // In batches, so that pages of later manifests stay together and slots stay neighbours.
   const std::uint64_t missing = wanted - pool_.total();
@@ -146,7 +223,7 @@ void Heap::reserve_pages(std::uint64_t pages) {
   if (const auto at = free_.take(batch)) return give_to_pool({*at, batch});
   if (free_.total() < missing) {
     close_arenas();
-    return give_to_pool({take_or_grow(missing), missing});
+    return give_to_pool({take_or_grow(lock, missing), missing});
   }
   // Pages need no neighbours: any hole will do, and there are enough. Hole by hole, because a
   // hostile shelf may have millions.
@@ -154,9 +231,23 @@ void Heap::reserve_pages(std::uint64_t pages) {
 }
 
 std::uint64_t Heap::take_page(unsigned copy) {
+  const Lock lock(mutex_);
   const auto at = copy == 0 ? pool_.take_low(kPageBytes) : pool_.take_high(kPageBytes);
-  TENSORSHELF_ASSERT(at.has_value());  // reserve_pages() saw to it when the tensor was created
+  // reserve_pages() saw to it when the tensor was created; but what was given back may have been
+  // forgotten for want of memory.
+  if (!at) throw std::bad_alloc();
+  ++pages_in_use_;
   return *at;
+}
+
+std::uint64_t Heap::capacity_bytes() const {
+  const Lock lock(mutex_);
+  return capacity_bytes_;
+}
+
+std::uint64_t Heap::free_bytes() const {
+  const Lock lock(mutex_);
+  return free_.total();
 }
 
 }  // namespace tensorshelf

@@ -1,61 +1,95 @@
-// Who may write where on the heap. Derived at open from what the newest root names, never stored.
-// Slots of small tensors that are created together lie together, slot by slot, so that saving
-// thousands of them is a few large writes. Pages for manifests come from a pool of their own, kept
-// large enough for any later commit: persist() never runs out of space.
+// Who may write where on the heap. Derived at open from what the retained versions name, never
+// stored; from there on whatever owns a place gives it back when nothing names it any more
+// (Holding, PageNode). Slots of small tensors that are created together lie together, slot by
+// slot, so that saving thousands of them is a few large writes. Pages for manifests come from a
+// pool of their own, kept large enough for any later commit: persist() never runs out of space.
 // Where memory runs out, what is given back may be forgotten until the next open finds it free;
-// what is taken is never free as well, and the pool never smaller than it was asked to be. Not
-// thread-safe: the store serialises its use.
+// what is taken is never free as well, and the pool never smaller than it was asked to be.
+// Thread-safe; slots are taken, and pages reserved, by one thread at a time.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <functional>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
 
 #include "format/format.hpp"
+#include "store/fork_guard.hpp"
 #include "store/space.hpp"
 
 namespace tensorshelf {
 
+struct CellRun {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+// What the retained versions name.
+struct Claims {
+  std::vector<Extent> pages;
+  std::vector<Extent> slots;
+  std::vector<CellRun> cells;
+};
+
 class Heap {
  public:
-  // All of [kHeapAt, capacity) is free but `used`; overlaps throw Errc::corrupt.
-  Heap(Medium& medium, std::uint64_t capacity_bytes, const std::vector<Extent>& used);
+  // All of [kHeapAt, capacity) is free but what is claimed; overlaps throw Errc::corrupt. The
+  // medium, and `quiet`, which is called before the medium grows and returns when nobody writes to
+  // it, are used by take_slots() and reserve_pages() alone.
+  Heap(Medium& medium, std::uint64_t capacity_bytes, const Claims& claims,
+       std::function<void()> quiet = {});
 
-  // Extents for the K slots of a tensor of `size_bytes`, growing the medium where needed.
+  // More of them. Errc::corrupt, as above, with some of it claimed.
+  void claim(const Claims& claims);
+
+  // Extents for the slots of a tensor of `size_bytes`, growing the medium where needed.
   // Errc::full, naming `name` and what is missing, with nothing taken.
-  std::array<std::uint64_t, format::kSlots> take_slots(std::string_view name,
-                                                       std::uint64_t size_bytes);
+  std::vector<std::uint64_t> take_slots(std::string_view name, std::uint64_t size_bytes,
+                                        unsigned slot_count);
   void release(const Extent& extent) noexcept;
 
-  // Keeps the pool at `pages` at least. Errc::full where the medium ends.
+  // Cells of the manifest, of which there are as many as are asked for: its pages follow.
+  CellRun take_cells(std::uint64_t count);
+  void release(const CellRun& cells) noexcept;
+
+  // Sees to it that the pool and the pages in use are `pages` together, at least. Errc::full where
+  // the medium ends.
   void reserve_pages(std::uint64_t pages);
   // One page for copy `copy` of a manifest page: copies are taken from opposite ends of the pool.
   std::uint64_t take_page(unsigned copy);
-  void release_page(std::uint64_t at) { pool_.release(at, kPageBytes); }
+  void release_page(std::uint64_t at) noexcept;
 
-  std::uint64_t capacity_bytes() const { return capacity_bytes_; }
-  std::uint64_t free_bytes() const { return free_.total(); }
+  std::uint64_t capacity_bytes() const;
+  std::uint64_t free_bytes() const;
 
  private:
   struct Arena {
     std::uint64_t at = 0;
     std::uint64_t left = 0;
   };
+  using Lock = std::unique_lock<std::mutex>;
 
-  std::uint64_t take_or_grow(std::uint64_t size, std::uint64_t more = 0);
-  std::uint64_t take_small(Arena& arena, std::uint64_t size);
+  void claim_extent(const Extent& extent);
+  std::uint64_t take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t more = 0);
+  std::uint64_t take_small(Lock& lock, Arena& arena, std::uint64_t size);
   void close_arenas();
+  void release_locked(const Extent& extent) noexcept;
   void give_to_pool(const Extent& extent);
-  void grow(std::uint64_t size);
+  void grow(Lock& lock, std::uint64_t size);
 
   Medium& medium_;
+  const std::function<void()> quiet_;
+  ForkGuard fork_guard_;  // a child gives nothing back: its parent's threads held the lock
+  mutable std::mutex mutex_;
   std::uint64_t capacity_bytes_;
+  std::uint64_t pages_in_use_ = 0;
   Space free_;
   Space pool_;
-  std::array<Arena, format::kSlots> arenas_ = {};
+  Space cells_;
+  std::vector<Arena> arenas_;
   std::uint64_t arena_bytes_;
 };
 

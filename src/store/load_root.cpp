@@ -13,93 +13,191 @@
 namespace tensorshelf {
 namespace {
 
-using format::kSlots;
+using format::ChunkKind;
+using format::ChunkRecord;
 using format::PageRef;
 using format::Root;
 
-void add_tensors(LoadedRoot& loaded, std::vector<format::TensorLayout> layouts,
-                 const std::vector<std::uint32_t>& leaves, const Root& root) {
-  std::set<std::string> names;
-  std::set<std::uint64_t> ids;
-  for (std::size_t i = 0; i < layouts.size(); ++i) {
-    auto& layout = layouts[i];
-    const std::uint64_t first = layout.first_cell;
-    const std::uint64_t state = loaded.manifest.cell(first);
-    const bool sane = format::state_slot(state) < kSlots &&
-                      format::state_version(state) <= format::word_version(root.word) &&
-                      layout.tensor_id < root.next_tensor_id && names.insert(layout.name).second &&
-                      ids.insert(layout.tensor_id).second;
-    for (unsigned slot = 0; slot < kSlots; ++slot) {
-      if (layout.size_bytes != 0) loaded.used.push_back(layout.slot(slot));
+[[noreturn]] void throw_impossible(const std::string& name) {
+  throw Error(Errc::corrupt, fmt::format("the record of tensor '{}' is impossible", name),
+              "Restore the file from a copy.");
+}
+
+bool is_sane(const ChunkRecord& record, const StoredTensor& tensor, const Root& root) {
+  const bool stored = format::chunk_kind(record) == ChunkKind::stored;
+  const bool zeros = format::chunk_kind(record) == ChunkKind::zeros;
+  const bool may_be_zeros = !tensor.whole() || tensor.layout.size_bytes == 0;
+  const auto whole_record = format::chunk_state(
+      format::chunk_kind(record), format::chunk_slot(record), format::chunk_version(record));
+  return (stored || (zeros && may_be_zeros)) && record.state == whole_record &&
+         format::chunk_slot(record) < format::slot_count(root) &&
+         format::chunk_version(record) <= format::word_version(root.word);
+}
+
+void check_records(const Version& version, const StoredTensor& tensor) {
+  const unsigned slot = format::chunk_slot(version.tree.record(tensor.cell(0)));
+  for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
+    const ChunkRecord record = version.tree.record(tensor.cell(i));
+    const bool in_place = !tensor.whole() || format::chunk_slot(record) == slot;
+    if (!is_sane(record, tensor, version.root) || !in_place) {
+      throw_impossible(tensor.layout.name);
     }
-    if (!sane) {
-      throw Error(Errc::corrupt,
-                  fmt::format("the record of tensor '{}' is impossible", layout.name),
+  }
+}
+
+bool same(const format::TensorLayout& a, const format::TensorLayout& b) {
+  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape &&
+         a.first_cell == b.first_cell && a.slot_at == b.slot_at && a.placement == b.placement;
+}
+
+Named named(format::TensorLayout layout, std::uint32_t leaf, const KnownTensors& known) {
+  if (const auto there = known.find(layout.tensor_id); there != known.end()) {
+    const StoredTensor& tensor = *there->second.tensor;
+    if (!same(tensor.layout, layout) || tensor.records_leaf != leaf) throw_impossible(layout.name);
+    return there->second;
+  }
+  Named made{std::make_shared<StoredTensor>(std::move(layout)), nullptr};
+  made.holding = std::make_shared<Holding>(made.tensor->layout);
+  made.tensor->holding = made.holding;
+  made.tensor->records_leaf = leaf;
+  return made;
+}
+
+void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
+                 const std::vector<std::uint32_t>& leaves, const KnownTensors& known) {
+  std::set<std::uint64_t> ids;
+  std::uint64_t cells = 0;
+  auto names = std::make_shared<Names>();
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    const auto& layout = layouts[i];
+    if (layout.tensor_id >= version.root.next_tensor_id || !ids.insert(layout.tensor_id).second) {
+      throw_impossible(layout.name);
+    }
+    cells += layout.cell_count();
+    version.tensor_bytes += layout.size_bytes;
+    const Named tensor = named(std::move(layouts[i]), leaves[i], known);
+    check_records(version, *tensor.tensor);
+    if (!names->emplace(tensor.tensor->layout.name, tensor).second) {
+      throw_impossible(tensor.tensor->layout.name);
+    }
+  }
+  if (version.tree.used_cells() != cells) {  // a tensor that comes to own it must find nothing
+    throw Error(Errc::corrupt, "a chunk record belongs to no tensor, or to two",
+                "Restore the file from a copy.");
+  }
+  version.names = std::move(names);
+}
+
+std::vector<PageRef> refs_below(const std::vector<PageNodePtr>& directories, std::uint64_t count,
+                                unsigned level) {
+  std::vector<PageRef> refs;
+  refs.reserve(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const auto& directory = directories[i / format::kDirectoryRefs]->image;
+    const auto head = format::page_head(directory);
+    if (head.kind != format::PageKind::directory || head.level != level ||
+        head.index != i / format::kDirectoryRefs) {
+      throw Error(Errc::corrupt, "a directory of the manifest is another one",
                   "Restore the file from a copy.");
     }
-    auto tensor = std::make_shared<StoredTensor>(std::move(layout));
-    tensor->records_leaf = leaves[i];
-    tensor->committed = format::state_slot(state);
-    tensor->version = format::state_version(state);
-    const auto sums = tensor->sums[*tensor->committed];
-    for (std::uint64_t chunk = 0; chunk < sums.size(); ++chunk) {
-      sums[chunk] = loaded.manifest.cell(first + 1 + chunk);
-    }
-    loaded.tensors.push_back(std::move(tensor));
+    const auto within = static_cast<unsigned>(i % format::kDirectoryRefs);
+    refs.push_back(format::directory_ref(directory, within));
   }
+  return refs;
+}
+
+// One level after the other, from the root down; neighbours are read together.
+std::vector<PageNodePtr> read_pages(PageReader& reader, const Root& root) {
+  unsigned level = format::root_levels(root.leaf_count);
+  const std::uint64_t refs = format::level_pages(root.leaf_count, level);
+  std::vector<PageNodePtr> top = reader.read({root.pages.begin(), root.pages.begin() + refs});
+  std::vector<PageNodePtr> above = top;
+  for (; level > 0; --level) {
+    const std::uint64_t count = format::level_pages(root.leaf_count, level - 1);
+    auto below = reader.read(refs_below(above, count, level));
+    for (std::uint64_t i = 0; i < count; i += format::kDirectoryRefs) {
+      auto& list = above[i / format::kDirectoryRefs]->below;
+      const auto end = std::min<std::uint64_t>(count, i + format::kDirectoryRefs);
+      if (list.empty()) list.assign(below.begin() + i, below.begin() + end);
+      if (list.size() == end - i) continue;
+      throw Error(Errc::corrupt, "two versions share a directory, and not what it names",
+                  "Restore the file from a copy.");
+    }
+    above = std::move(below);
+  }
+  return top;
 }
 
 }  // namespace
 
 LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& root,
-                     KnownPages* known) {
-  const std::uint64_t pages = std::uint64_t{root.leaf_count} + root.directory_count;
+                     KnownPages& known, const KnownTensors& tensors) {
+  std::uint64_t pages = 0;
+  for (unsigned level = 0; level <= format::root_levels(root.leaf_count); ++level) {
+    pages += format::level_pages(root.leaf_count, level);
+  }
   if (pages * format::kCopies * kPageBytes > root.capacity_bytes) {  // before memory is taken
     throw Error(Errc::corrupt, fmt::format("{} manifest pages cannot lie in the shelf", pages), "");
   }
   LoadedRoot loaded;
+  loaded.version = std::make_shared<Version>();
+  loaded.version->root = root;
   PageReader reader(medium, seeds, root.capacity_bytes, known);
-  const auto first = root.directories.begin();
-  auto directories = reader.read({first, first + root.directory_count});
-  std::vector<PageRef> leaf_refs;
-  leaf_refs.reserve(root.leaf_count);
-  for (std::uint32_t leaf = 0; leaf < root.leaf_count; ++leaf) {
-    leaf_refs.push_back(format::directory_ref(directories[leaf / format::kDirectoryRefs]->image,
-                                              leaf % format::kDirectoryRefs));
-  }
-  auto leaves = reader.read(leaf_refs);
+  auto top = read_pages(reader, root);
   loaded.repairs = reader.take_repairs();
   loaded.unread = reader.unread();
-  for (const auto* nodes : {&directories, &leaves}) {
-    for (const auto& node : *nodes) {
-      for (std::uint64_t at : node->ref.at) loaded.used.push_back({at, kPageBytes});
-    }
-  }
   std::vector<format::TensorLayout> layouts;
   std::vector<std::uint32_t> records_leaves;
-  loaded.manifest =
-      Manifest::load(root, std::move(directories), std::move(leaves), layouts, records_leaves);
-  add_tensors(loaded, std::move(layouts), records_leaves, root);
-  // Overlaps, places outside the capacity: the heap finds them, so let it, before all else does.
-  [[maybe_unused]] const Heap heap(medium, root.capacity_bytes, loaded.used);
+  loaded.version->tree = Tree::load(root, std::move(top), layouts, records_leaves);
+  // Before what the tensors say of places is used: that they lie in the shelf, and apart.
+  add_tensors(*loaded.version, std::move(layouts), records_leaves, tensors);
+  // The heap finds overlaps and places outside the capacity, so let it.
+  [[maybe_unused]] const Heap heap(medium, root.capacity_bytes, claims_of({loaded.version}));
   return loaded;
 }
 
+Claims ClaimList::add(const Version& version) {
+  Claims claims;
+  version.tree.each_page([&](const PageNodePtr& page) {
+    if (!seen_.insert(page.get()).second) return;
+    for (const std::uint64_t at : page->ref.at) claims.pages.push_back({at, kPageBytes});
+  });
+  for (const auto& [name, tensor] : *version.names) {
+    if (!seen_.insert(tensor.holding.get()).second) continue;
+    for (const Extent& slot : tensor.holding->slots()) claims.slots.push_back(slot);
+    claims.cells.push_back(tensor.holding->cells());
+  }
+  return claims;
+}
+
+Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions) {
+  ClaimList list;
+  Claims all;
+  for (const auto& version : versions) {
+    const Claims claims = list.add(*version);
+    all.pages.insert(all.pages.end(), claims.pages.begin(), claims.pages.end());
+    all.slots.insert(all.slots.end(), claims.slots.begin(), claims.slots.end());
+    all.cells.insert(all.cells.end(), claims.cells.begin(), claims.cells.end());
+  }
+  return all;
+}
+
 std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seeds,
-                                       const LoadedRoot& loaded, const Progress& progress) {
+                                       const Version& version, const Progress& progress) {
   std::uint64_t done = 0;
-  std::uint64_t total = 0;
-  for (const auto& tensor : loaded.tensors) total += tensor->layout.size_bytes;
-  for (const auto& tensor : loaded.tensors) {
-    const unsigned slot = *tensor->committed;
-    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      if (!chunk_intact(medium, seeds, *tensor, slot, chunk)) {
-        return fmt::format("chunk {} of '{}' v{} slot {} fails its checksum", chunk,
-                           tensor->layout.name, tensor->version, slot == 0 ? 'A' : 'B');
+  for (const auto& [name, named] : *version.names) {
+    StoredTensor& tensor = *named.tensor;
+    for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+      const ChunkRecord record = version.tree.record(tensor.cell(chunk));
+      if (!chunk_intact(medium, seeds, tensor, record, chunk)) {
+        return fmt::format("chunk {} of '{}' v{} slot {} fails its checksum", chunk, name,
+                           format::chunk_version(record), slot_name(format::chunk_slot(record)));
       }
-      tensor->verified[slot].insert(chunk);
-      done += tensor->chunk_bytes(chunk);
-      if (progress) progress(done, total);
+      if (format::chunk_kind(record) == ChunkKind::stored) {
+        tensor.verified[format::chunk_slot(record)].insert(chunk);
+      }
+      done += tensor.chunk_bytes(chunk);
+      if (progress) progress(done, version.tensor_bytes);
     }
   }
   return std::nullopt;

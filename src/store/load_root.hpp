@@ -1,36 +1,50 @@
-// Everything that a root names, read once, checked, and from then on used from memory only.
+// From a root to what it names: the manifest, copied to memory once and validated, and the tensors.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
 #include <tensorshelf/shelf.hpp>
 
-#include "store/manifest.hpp"
+#include "format/format.hpp"
+#include "store/attempt.hpp"
 #include "store/page_reader.hpp"
-#include "store/tensor.hpp"
 
 namespace tensorshelf {
 
 struct LoadedRoot {
-  Manifest manifest;
-  std::vector<std::shared_ptr<StoredTensor>> tensors;
-  std::vector<Extent> used;  // by pages and slots
+  std::shared_ptr<Version> version;
   std::vector<PageRepair> repairs;
-  Unread unread;
+  Unread unread;  // copies whose twin served
 };
 
-// Errc::corrupt where a page has no good copy or the pages contradict each other: counts, bounds,
-// overlaps and names are all checked, whoever wrote them. Of pages that are `known` (which may be
-// null) the medium is not asked.
-LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const format::Root& root,
-                     KnownPages* known = nullptr);
+// The tensors of versions that were loaded before, by their ids: versions share them.
+using KnownTensors = std::map<std::uint64_t, Named>;
 
-// Reads every chunk that the root names; the first damaged one, in words, if there is one.
+// Errc::corrupt where a page is lost in both copies, or where pages contradict each other: counts,
+// bounds, names are all checked, whoever wrote them, and what the version of one tensor says
+// against what is known of it. Of pages that are known the medium is not asked.
+LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const format::Root& root,
+                     KnownPages& known, const KnownTensors& tensors = {});
+
+// What versions name, each thing once, one version after the other.
+class ClaimList {
+ public:
+  // What `version` names beside those before.
+  Claims add(const Version& version);
+
+ private:
+  std::unordered_set<const void*> seen_;
+};
+Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions);
+
+// Reads every chunk that the version names; the first damaged one, in words, if there is one.
 std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seeds,
-                                       const LoadedRoot& loaded, const Progress& progress);
+                                       const Version& version, const Progress& progress);
 
 }  // namespace tensorshelf

@@ -13,31 +13,32 @@ namespace tensorshelf {
 // as it is then. The callback is called with nothing held: it may use the shelf, or close it.
 VerifyReport Store::verify(const Progress& progress) {
   VerifyReport report;
-  Tensors committed;
+  std::shared_ptr<const Names> names;  // and not their version: see in_flight_
+  std::uint64_t total = 0;
   {
     const Use use(*this);
     std::lock_guard lock(structure_);
-    committed = dropped_;
-    for (const auto& [name, tensor] : tensors_) committed.push_back(tensor);
+    check_usable();
+    names = retained_.back()->names;
+    total = retained_.back()->tensor_bytes;
     report.version = version_;
   }
-  std::uint64_t total = 0;
-  for (const auto& tensor : committed) total += tensor->layout.size_bytes;
   std::uint64_t done = 0;
-  for (const auto& tensor : committed) {
-    const std::uint64_t chunks = tensor->layout.chunk_count();
+  for (const auto& [name, named] : *names) {
+    StoredTensor& tensor = *named.tensor;
+    const std::uint64_t chunks = tensor.layout.chunk_count();
     for (std::uint64_t chunk = 0; chunk == 0 || chunk < chunks; ++chunk) {
-      if (!verify_chunk(*tensor, chunk, report)) break;
+      if (!verify_chunk(tensor, chunk, report)) break;
       if (chunks == 0) break;
-      done += tensor->chunk_bytes(chunk);
-      std::unique_lock names(structure_, std::defer_lock);
-      if (planted(Bug::callback_while_locked)) names.lock();
+      done += tensor.chunk_bytes(chunk);
+      std::unique_lock held(turns_, std::defer_lock);
+      if (planted(Bug::callback_while_locked)) held.lock();
       if (progress) progress(done, total);
     }
   }
   if (!report.damage.empty()) {
     const Use use(*this);
-    throw_if_overtaken();
+    throw_if_overtaken(report.version);
   }
   return report;
 }
@@ -47,18 +48,27 @@ VerifyReport Store::verify(const Progress& progress) {
 bool Store::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report) {
   const Use use(*this);
   std::lock_guard lock(tensor.mutex);
-  if (!tensor.committed) return false;
+  format::ChunkRecord record;
+  {
+    std::lock_guard structure(structure_);
+    const Version& newest = *retained_.back();
+    if (!has(newest, tensor)) return false;
+    record = newest.tree.record(tensor.cell(chunk));
+  }
   report.tensors += chunk == 0;
   if (chunk >= tensor.layout.chunk_count()) return true;
-  const unsigned slot = *tensor.committed;
+  const unsigned slot = format::chunk_slot(record);
   const std::uint64_t size = tensor.chunk_bytes(chunk);
   ++report.chunks;
   ++counters_.verified;
   report.bytes += size;
-  if (chunk_intact(*medium_, seeds_, tensor, slot, chunk)) return true;
+  if (chunk_intact(*medium_, seeds_, tensor, record, chunk)) return true;
   tensor.verified[slot].erase(chunk);
-  report.damage.push_back(
-      {tensor.layout.name, tensor.version, slot, chunk, {tensor.chunk_at(slot, chunk), size}});
+  report.damage.push_back({tensor.layout.name,
+                           format::chunk_version(record),
+                           slot,
+                           chunk,
+                           {tensor.chunk_at(slot, chunk), size}});
   return true;
 }
 
@@ -72,13 +82,17 @@ ShelfInfo Store::info() const {
     constexpr std::string_view digits = "0123456789abcdef";
     info.shelf_id += {digits[byte >> 4], digits[byte & 15]};
   }
-  info.version = format::word_version(root_.word);
-  if (root_.step != format::kNoStep) info.step = root_.step;
+  const format::Root& root = retained_.back()->root;
+  info.version = retained_.back()->number();
+  if (root.step != format::kNoStep) info.step = root.step;
   info.incarnation = opened_.incarnation;
-  info.tensors = tensors_.size();
-  info.tensor_bytes = tensor_bytes_;
-  info.capacity_bytes = capacity_bytes_;
-  info.free_bytes = free_bytes_;
+  info.tensors = names_now().size();
+  info.tensor_bytes = open_ ? open_->tensor_bytes : retained_.back()->tensor_bytes;
+  info.capacity_bytes = heap_ ? heap_->capacity_bytes() : root.capacity_bytes;
+  info.free_bytes = heap_ ? heap_->free_bytes() : 0;
+  info.keep = keep_;
+  info.in_flight = in_flight_limit_;
+  info.placement = placement_;
   info.writable = writable_;
   info.promises = medium_->promises();  // some fallbacks show with the first write only
   info.recovery = opened_.report;
@@ -94,15 +108,16 @@ std::optional<std::uint64_t> Store::step() const {
   check_usable();
   std::lock_guard lock(structure_);
   check_usable();
-  if (root_.step == format::kNoStep) return std::nullopt;
-  return root_.step;
+  const std::uint64_t step = retained_.back()->root.step;
+  if (step == format::kNoStep) return std::nullopt;
+  return step;
 }
 
 std::uint64_t Store::free_bytes() const {
   check_usable();
   std::lock_guard lock(structure_);
   check_usable();
-  return free_bytes_;
+  return heap_ ? heap_->free_bytes() : 0;
 }
 
 Stats Store::stats() const {

@@ -36,19 +36,20 @@ void PageReader::read_run(std::uint64_t at, std::span<Page> pages) {
   }
 }
 
-// The given copy of every page, in the order of `refs`; one read for pages that lie side by side.
-std::vector<Page> PageReader::read_copy(const std::vector<PageRef>& refs, unsigned copy) {
-  std::vector<std::size_t> order(refs.size());
+// The given copy of every page, in their order; one read for pages that lie side by side.
+std::vector<Page> PageReader::read_copy(const std::vector<PageNodePtr>& nodes, unsigned copy) {
+  const auto place = [&](std::size_t i) { return nodes[i]->ref.at[copy]; };
+  std::vector<std::size_t> order(nodes.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return refs[a].at[copy] < refs[b].at[copy]; });
-  std::vector<Page> pages(refs.size());
+            [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  std::vector<Page> pages(nodes.size());
   std::vector<Page> run;
   for (std::size_t begin = 0; begin < order.size();) {
-    const std::uint64_t at = refs[order[begin]].at[copy];
+    const std::uint64_t at = place(order[begin]);
     std::size_t end = begin + 1;
     while (end < order.size() && end - begin < kMaxRunPages &&
-           refs[order[end]].at[copy] == at + (end - begin) * kPageBytes) {
+           place(order[end]) == at + (end - begin) * kPageBytes) {
       ++end;
     }
     run.resize(end - begin);
@@ -72,44 +73,40 @@ void PageReader::check_places(const PageRef& ref) const {
   }
 }
 
-std::vector<std::unique_ptr<Manifest::Node>> PageReader::read(const std::vector<PageRef>& refs) {
+std::vector<PageNodePtr> PageReader::read(const std::vector<PageRef>& refs) {
   for (const PageRef& ref : refs) check_places(ref);
-  std::vector<std::unique_ptr<Manifest::Node>> nodes;
-  nodes.reserve(refs.size());
-  std::vector<PageRef> unknown;
-  std::vector<Manifest::Node*> to_read;
+  std::vector<PageNodePtr> pages;
+  pages.reserve(refs.size());
+  std::vector<PageNodePtr> unknown;
   for (const PageRef& ref : refs) {
-    nodes.push_back(std::make_unique<Manifest::Node>());
-    nodes.back()->ref = ref;
-    if (const Page* page = known_ == nullptr ? nullptr : known_->find(ref)) {
-      nodes.back()->image = *page;
-    } else {
-      unknown.push_back(ref);
-      to_read.push_back(nodes.back().get());
+    auto page = known_.find(ref);
+    if (!page) {
+      page = std::make_shared<PageNode>();
+      page->ref = ref;
+      unknown.push_back(page);
     }
+    pages.push_back(std::move(page));
   }
-  read_unknown(unknown, to_read);
-  return nodes;
+  read_unknown(unknown);
+  return pages;
 }
 
 // All that verifies is kept before what does not is reported: the next look is the shorter for it.
-void PageReader::read_unknown(const std::vector<PageRef>& refs,
-                              const std::vector<Manifest::Node*>& nodes) {
-  const std::vector<Page> first = read_copy(refs, 0);
-  const std::vector<Page> second = read_copy(refs, 1);
+void PageReader::read_unknown(const std::vector<PageNodePtr>& nodes) {
+  const std::vector<Page> first = read_copy(nodes, 0);
+  const std::vector<Page> second = read_copy(nodes, 1);
   const PageRef* bad = nullptr;
-  for (std::size_t i = 0; i < refs.size(); ++i) {
-    const bool first_good = verifies(first[i], refs[i]);
-    const bool second_good = verifies(second[i], refs[i]);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const PageRef& ref = nodes[i]->ref;
+    const bool first_good = verifies(first[i], ref);
+    const bool second_good = verifies(second[i], ref);
     if (!first_good && !second_good) {
-      if (bad == nullptr) bad = &refs[i];
+      if (bad == nullptr) bad = &ref;
       continue;
     }
     nodes[i]->image = first_good ? first[i] : second[i];
-    if (known_ != nullptr) known_->keep(refs[i], nodes[i]->image);
-    if (first_good != second_good) {
-      repairs_.push_back({refs[i].at[first_good ? 1 : 0], std::make_shared<Page>(nodes[i]->image)});
-    }
+    known_.keep(nodes[i]);
+    if (first_good != second_good) repairs_.push_back({ref.at[first_good ? 1 : 0], nodes[i]});
   }
   if (bad == nullptr) return;
   throw Error(Errc::corrupt,
@@ -118,15 +115,19 @@ void PageReader::read_unknown(const std::vector<PageRef>& refs,
               "", unread_.os_error);
 }
 
-const Page* KnownPages::find(const PageRef& ref) {
+PageNodePtr KnownPages::find(const PageRef& ref) {
   const std::pair key(ref.at[0], ref.checksum);
-  if (auto node = earlier_.extract(key)) return &now_.insert(std::move(node)).position->second;
-  const auto there = now_.find(key);
-  return there == now_.end() ? nullptr : &there->second;
+  auto there = now_.find(key);
+  if (there == now_.end()) {
+    auto node = earlier_.extract(key);
+    if (!node) return nullptr;
+    there = now_.insert(std::move(node)).position;
+  }
+  return there->second->ref == ref ? there->second : nullptr;
 }
 
-void KnownPages::keep(const PageRef& ref, const Page& page) {
-  now_.insert_or_assign({ref.at[0], ref.checksum}, page);
+void KnownPages::keep(const PageNodePtr& page) {
+  now_.insert_or_assign({page->ref.at[0], page->ref.checksum}, page);
 }
 
 }  // namespace tensorshelf

@@ -14,19 +14,26 @@
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
+
+using format::ChunkKind;
+using format::ChunkRecord;
+
 namespace {
 
 constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
 
 }  // namespace
 
+// Keeps the slot from being written, and what the tensor owns from being given back.
 struct Store::Pin {
   std::shared_ptr<GuardedMedium> medium;
   std::shared_ptr<StoredTensor> tensor;
+  std::shared_ptr<Holding> holding;
   unsigned slot;
 
   Pin(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t, unsigned s)
       : medium(std::move(m)), tensor(std::move(t)), slot(s) {
+    if (!planted(Bug::leased_slot_reused)) holding = tensor->holding.lock();
     ++tensor->pins[slot];
   }
   ~Pin() { --tensor->pins[slot]; }
@@ -34,31 +41,87 @@ struct Store::Pin {
   Pin& operator=(const Pin&) = delete;
 };
 
-// Where the chunk's value lies; nothing for the zeros of a tensor that was never written.
-std::optional<unsigned> Store::slot_of(const StoredTensor& tensor, std::uint64_t chunk,
-                                       bool committed) const {
-  if (!committed && tensor.dirty && !tensor.missing.contains(chunk)) return tensor.working();
-  return tensor.committed;
+// (An erased tensor's cells may be another's by now.)
+bool Store::has(const Version& version, const StoredTensor& tensor) {
+  if (tensor.erased) {
+    const auto there = version.names->find(tensor.layout.name);
+    if (there == version.names->end() || there->second.tensor.get() != &tensor) return false;
+  }
+  return format::chunk_kind(version.tree.record(tensor.cell(0))) != ChunkKind::none;
 }
 
-void Store::throw_if_overtaken() {
-  const std::uint64_t version = version_;
+// Before its records are looked up: the version that has an erased tensor may be dropped while it
+// is read, and what it owned be another's (I3).
+std::shared_ptr<Holding> Store::hold(const StoredTensor& tensor) {
+  return planted(Bug::read_holds_nothing) ? nullptr : tensor.holding.lock();
+}
+
+const Version& Store::version_of(Of which) const {
+  if (which.kind_ == Of::Kind::staged && open_) return *open_->base;
+  if (which.kind_ != Of::Kind::version) return *retained_.back();
+  for (const auto& version : retained_) {
+    if (version->number() == which.number_) return *version;
+  }
+  const std::uint64_t oldest = retained_.front()->number();
+  const std::uint64_t newest = retained_.back()->number();
+  throw Error(
+      Errc::stale,
+      fmt::format(
+          "version {} of {} is not retained: there is version {}", which.number_, path_,
+          oldest == newest ? std::to_string(newest) : fmt::format("{} to {}", oldest, newest)),
+      "versions() lists those that can be read; keep= in a new shelf says how many are.");
+}
+
+// What is said of the chunks of that range; of kind none for the zeros of a tensor that was never
+// written. Errc::unknown_name where the tensor is not there.
+Store::Records Store::records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                              Of which) const {
+  const bool with_staged = which.kind_ == Of::Kind::staged;
+  if (with_staged) tensor.check_there();
+  const std::uint64_t first = offset / kChunkBytes;
+  const std::uint64_t count = size == 0 ? 0 : (offset + size - 1) / kChunkBytes - first + 1;
+  Records records(first);
+  if (count > 1) records.more_.resize(count - 1);
+  std::lock_guard lock(structure_);
+  check_usable();
+  const Version& version = version_of(which);
+  if (!with_staged && !has(version, tensor)) {
+    tensor.check_there();
+    throw Error(Errc::unknown_name,
+                fmt::format("'{}' has no committed value yet", tensor.layout.name),
+                "persist() first.");
+  }
+  const bool dirty = with_staged && open_ && tensor.attempt == open_->sequence;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const bool staged = dirty && tensor.written.contains(first + i);
+    Record& record = i == 0 ? records.one_ : records.more_[i - 1];
+    static_cast<ChunkRecord&>(record) =
+        staged ? tensor.staged[first + i] : version.tree.record(tensor.cell(first + i));
+    record.seen_in = version.number();
+  }
+  return records;
+}
+
+void Store::throw_if_overtaken(std::uint64_t version) {
+  if (planted(Bug::older_judged_by_newest)) version = version_;
   if (writable_ || planted(Bug::overtaken_not_noticed)) return;
-  if (!is_overtaken(*medium_, opened_, seeds_) && !planted(Bug::reader_always_stale)) return;
+  if (!is_overtaken(*medium_, opened_, seeds_, version) && !planted(Bug::reader_always_stale)) {
+    return;
+  }
   throw Error(
       Errc::stale,
       fmt::format("version {} of {} was overwritten by its writer meanwhile", version, path_),
       "Open it again to read the newest version.");
 }
 
-void Store::throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+void Store::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                           const std::string& how, int os_error) {
-  throw_if_overtaken();
+  throw_if_overtaken(record.seen_in);
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
-                  tensor.layout.name, tensor.version, slot == 0 ? 'A' : 'B', chunk, how,
-                  version_.load()),
+                  tensor.layout.name, format::chunk_version(record),
+                  slot_name(format::chunk_slot(record)), chunk, how, version_.load()),
       "verify() lists all damage; assigning the whole tensor heals it.", os_error);
 }
 
@@ -66,49 +129,50 @@ void Store::throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64
 bool Store::no_one_else_writes() const { return writable_ || planted(Bug::reader_trusts_slot); }
 
 // Out of the medium, into `target`, of the size of the chunk.
-void Store::read_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+void Store::read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                      std::span<std::byte> target) {
   try {
-    medium_->read(tensor.chunk_at(slot, chunk), target);
+    medium_->read(tensor.chunk_at(format::chunk_slot(record), chunk), target);
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
-    throw_damaged(tensor, slot, chunk, fmt::format("cannot be read ({})", error.what()),
+    throw_damaged(tensor, record, chunk, fmt::format("cannot be read ({})", error.what()),
                   error.os_error());
   }
 }
 
 // A chunk, unchecked: in place where it may be, else in `scratch`.
-std::span<const std::byte> Store::fetch_chunk(const StoredTensor& tensor, unsigned slot,
+std::span<const std::byte> Store::fetch_chunk(const StoredTensor& tensor, const Record& record,
                                               std::uint64_t chunk, std::span<std::byte> scratch) {
   const std::uint64_t size = tensor.chunk_bytes(chunk);
   if (no_one_else_writes()) {
-    const auto bytes = medium_->view({tensor.chunk_at(slot, chunk), size});
+    const auto bytes = medium_->view({tensor.chunk_at(format::chunk_slot(record), chunk), size});
     if (!bytes.empty()) return bytes;
   }
   const auto copy = scratch.first(size);
-  read_out(tensor, slot, chunk, copy);
+  read_out(tensor, record, chunk, copy);
   return copy;
 }
 
 // A part of a chunk, unchecked, from byte `within` of it. Mapped bytes that are gone are asked of
 // the medium, which knows why.
-void Store::copy_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+void Store::copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                      std::span<std::byte> target, std::uint64_t within) {
   const auto whole = target.size() == tensor.chunk_bytes(chunk) ? target : chunk_scratch();
-  const auto bytes = fetch_chunk(tensor, slot, chunk, whole);
+  const auto bytes = fetch_chunk(tensor, record, chunk, whole);
   if (bytes.data() == target.data()) return;
   if (copy_mapped(target, bytes.subspan(within, target.size()))) return;
   const auto copy = chunk_scratch().first(bytes.size());
-  read_out(tensor, slot, chunk, copy);
+  read_out(tensor, record, chunk, copy);
   if (copy.data() != target.data()) {
     std::memcpy(target.data(), copy.data() + within, target.size());
   }
 }
 
-std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned slot,
+std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, const Record& record,
                                                 std::uint64_t chunk, std::span<std::byte> scratch) {
-  auto bytes = fetch_chunk(tensor, slot, chunk, scratch);
-  if (no_one_else_writes() && promises_.mapped && tensor.verified[slot].contains(chunk)) {
+  auto bytes = fetch_chunk(tensor, record, chunk, scratch);
+  const ChunkSet& verified = tensor.verified[format::chunk_slot(record)];
+  if (no_one_else_writes() && promises_.mapped && verified.contains(chunk)) {
     return bytes;
   }
   if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return bytes;
@@ -116,34 +180,41 @@ std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, unsigned s
   auto hash = hash_mapped(bytes, seed);
   if (!hash) {
     bytes = scratch.first(bytes.size());
-    read_out(tensor, slot, chunk, scratch.first(bytes.size()));
+    read_out(tensor, record, chunk, scratch.first(bytes.size()));
     hash = hash_bytes(bytes, seed);
   }
-  check_sum(tensor, slot, chunk, *hash);
+  check_sum(tensor, record, chunk, *hash);
   return bytes;
 }
 
-void Store::check_sum(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+void Store::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                       std::uint64_t checksum) {
   ++counters_.verified;
-  if (checksum == tensor.sums[slot][chunk]) {
-    tensor.verified[slot].insert(chunk);
+  if (checksum == record.checksum) {
+    tensor.verified[format::chunk_slot(record)].insert(chunk);
   } else if (verify_ != Verify::never) {
-    throw_damaged(tensor, slot, chunk);
+    throw_damaged(tensor, record, chunk);
   } else {
-    throw_if_overtaken();  // else damaged, and asked for all the same
+    throw_if_overtaken(record.seen_in);  // else damaged, and asked for all the same
   }
 }
 
 // How many whole chunks from `first` on lie side by side in one slot, of `size` bytes asked for.
-std::uint64_t Store::run_length(const StoredTensor& tensor, std::uint64_t first, bool committed,
-                                std::uint64_t size) const {
-  const auto slot = slot_of(tensor, first, committed);
-  if (promises_.mapped || !slot) return 0;  // memory gains nothing from runs
+std::uint64_t Store::run_length(const StoredTensor& tensor, std::uint64_t first,
+                                const Records& records, std::uint64_t size) const {
+  const Record& begin = records[first];
+  if (promises_.mapped || format::chunk_kind(begin) != ChunkKind::stored) {
+    return 0;  // memory gains nothing from runs
+  }
   std::uint64_t count = 0;
   for (std::uint64_t end = 0; count < kRunChunks; ++count) {
     const std::uint64_t chunk = first + count;
-    if (chunk == tensor.layout.chunk_count() || slot_of(tensor, chunk, committed) != slot) break;
+    if (chunk == tensor.layout.chunk_count() || end == size) break;
+    const Record& next = records[chunk];
+    if (format::chunk_kind(next) != ChunkKind::stored ||
+        format::chunk_slot(next) != format::chunk_slot(begin)) {
+      break;
+    }
     end += tensor.chunk_bytes(chunk);
     if (end > size) break;
   }
@@ -152,8 +223,9 @@ std::uint64_t Store::run_length(const StoredTensor& tensor, std::uint64_t first,
 
 // Reads such a run at once, and then checks each chunk: a drive keeps several requests in flight
 // for one long read, and one for a short one. False where it has to be read chunk by chunk.
-bool Store::read_run(StoredTensor& tensor, unsigned slot, std::uint64_t first, std::uint64_t count,
-                     std::span<std::byte> target) {
+bool Store::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
+                     const Records& records, std::span<std::byte> target) {
+  const unsigned slot = format::chunk_slot(records[first]);
   try {
     medium_->read(tensor.chunk_at(slot, first), target);
   } catch (const Error& error) {
@@ -164,79 +236,81 @@ bool Store::read_run(StoredTensor& tensor, unsigned slot, std::uint64_t first, s
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
     const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
-    check_sum(tensor, slot, chunk, hash_bytes(bytes, seed));
+    check_sum(tensor, records[chunk], chunk, hash_bytes(bytes, seed));
   }
   return true;
 }
 
 // Of one chunk, or of a run of them; returns the bytes that were read.
 std::uint64_t Store::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
-                               std::uint64_t offset, bool committed) {
+                               std::uint64_t offset, const Records& records) {
   const std::uint64_t chunk = offset / kChunkBytes;
   const std::uint64_t within = offset % kChunkBytes;
-  const auto slot = slot_of(tensor, chunk, committed);
   if (within == 0) {
-    const std::uint64_t run = run_length(tensor, chunk, committed, bytes.size());
+    const std::uint64_t run = run_length(tensor, chunk, records, bytes.size());
     const std::uint64_t size = std::min(run * kChunkBytes, tensor.layout.size_bytes - offset);
-    if (run > 1 && read_run(tensor, *slot, chunk, run, bytes.first(size))) return size;
+    if (run > 1 && read_run(tensor, chunk, run, records, bytes.first(size))) return size;
   }
+  const Record& now = records[chunk];
   const auto target = bytes.first(std::min(tensor.chunk_bytes(chunk) - within, bytes.size()));
-  if (!slot) {
+  const bool trusted =
+      planted(Bug::zeros_taken_for_stored) && format::chunk_kind(now) == ChunkKind::zeros;
+  if (format::chunk_kind(now) != ChunkKind::stored && !trusted) {
     std::memset(target.data(), 0, target.size());
     return target.size();
   }
   const bool whole = target.size() == tensor.chunk_bytes(chunk);
-  const auto source = checked_chunk(tensor, *slot, chunk, whole ? target : chunk_scratch());
+  const auto source = checked_chunk(tensor, now, chunk, whole ? target : chunk_scratch());
   if (source.data() != target.data() &&
       !copy_mapped(target, source.subspan(within, target.size()))) {
-    copy_out(tensor, *slot, chunk, target, within);  // says why
+    copy_out(tensor, now, chunk, target, within);  // says why
   }
   return target.size();
 }
 
 void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                        bool committed) {
-  if (committed && !tensor.committed) {
-    tensor.check_there();  // its slots may be another tensor's by now
-    throw Error(Errc::unknown_name,
-                fmt::format("'{}' has no committed value yet", tensor.layout.name),
-                "persist() first.");
-  }
+                        const Records& records) {
   for (std::uint64_t done = 0; done < bytes.size();) {
-    done += read_next(tensor, bytes.subspan(done), offset + done, committed);
+    done += read_next(tensor, bytes.subspan(done), offset + done, records);
   }
   counters_.read += bytes.size();
 }
 
-void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                 bool committed) {
+void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset, Of which) {
   tensor.check_range(offset, bytes.size());
   const Use use(*this);
+  std::lock_guard lock(tensor.mutex);
+  const auto holding = hold(tensor);
+  const Records now = records(tensor, offset, bytes.size(), which);
   std::unique_lock names(structure_, std::defer_lock);
   if (planted(Bug::names_held_by_reads)) names.lock();
-  std::lock_guard lock(tensor.mutex);
-  if (!committed) tensor.check_there();
-  read_locked(tensor, bytes, offset, committed);
+  read_locked(tensor, bytes, offset, now);
+  if (which.kind_ == Of::Kind::version) throw_if_overtaken(which.number_);
 }
 
-Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, bool committed) {
+Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
   const Use use(*this);
   std::lock_guard lock(tensor->mutex);
-  if (!committed) tensor->check_there();
+  const auto holding = hold(*tensor);
   const std::uint64_t size = tensor->layout.size_bytes;
-  const bool staged = !committed && tensor->dirty;
-  const bool in_one_slot = staged ? tensor->missing.empty() : tensor->committed.has_value();
-  if (promises_.mapped && writable_ && in_one_slot && size > 0) {
-    const unsigned slot = staged ? tensor->working() : 1 - tensor->working();
+  const Records now = records(*tensor, 0, size, which);
+  bool in_place = promises_.mapped && writable_ && tensor->whole() && size > 0;
+  const unsigned slot = format::chunk_slot(now[0]);
+  for (std::uint64_t chunk = 0; in_place && chunk < tensor->layout.chunk_count(); ++chunk) {
+    in_place = format::chunk_kind(now[chunk]) == ChunkKind::stored &&
+               format::chunk_slot(now[chunk]) == slot;
+  }
+  if (in_place) {
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      checked_chunk(*tensor, slot, chunk, chunk_scratch());
+      checked_chunk(*tensor, now[chunk], chunk, chunk_scratch());
     }
     return Lease(medium_->view(tensor->layout.slot(slot)), true,
                  std::make_shared<Pin>(medium_, tensor, slot));
   }
   std::shared_ptr<std::byte[]> copy(new std::byte[size]);
   const std::span<std::byte> bytes(copy.get(), size);
-  read_locked(*tensor, bytes, 0, committed);
+  read_locked(*tensor, bytes, 0, now);
+  if (which.kind_ == Of::Kind::version) throw_if_overtaken(which.number_);
   return Lease(bytes, false, copy);
 }
 

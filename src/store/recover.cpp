@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
+#include "store/heap.hpp"
 #include "store/load_root.hpp"
 #include "store/repair.hpp"
 #include "store/root_scan.hpp"
@@ -21,7 +21,6 @@
 namespace tensorshelf {
 namespace {
 
-using format::kSlots;
 using format::Root;
 
 struct Choice {
@@ -30,6 +29,10 @@ struct Choice {
   bool degraded = false;
   std::string lost;  // why newer versions could not be opened
   int unread = 0;    // an errno: one of them could not be read, which may pass
+  std::vector<std::shared_ptr<Version>> versions = {};  // that are retained, the newest last
+  std::vector<PageRepair> older_repairs = {};
+  std::vector<std::uint64_t> dropped = {};  // were retained, and cannot be loaded
+  std::vector<std::string> notes = {};      // why
 
   void lose(std::uint64_t version, const std::string& why) {
     lost += fmt::format("{}version {}: {}", lost.empty() ? "" : "; ", version, why);
@@ -46,7 +49,8 @@ constexpr const char* kSalvageRemedy =
   std::string rest = "nothing older is whole";
   for (const Root& root : older) {
     try {
-      if (!find_damage(medium, seeds, load_root(medium, seeds, root), {})) {
+      KnownPages known;
+      if (!find_damage(medium, seeds, *load_root(medium, seeds, root, known).version, {})) {
         rest = fmt::format("version {} is intact", format::word_version(root.word));
         break;
       }
@@ -65,11 +69,17 @@ struct Opening {
   const format::Seeds& seeds;
   const RecoverWay& way;
   const Progress& progress;
-  KnownPages* known = nullptr;  // of a reader, whose writer may go on meanwhile
+  KnownPages& known;
+  bool reader = false;  // its writer may go on meanwhile
 };
 
 bool words_moved(const Opening& opening, const RootScan& scan) {
-  return scan_roots(opening.medium, opening.seeds).words != scan.words;
+  return scan_roots(opening.medium, opening.seeds, scan.slot_count).words != scan.words;
+}
+
+// An errno, where something could not be read that may be read later; else 0.
+int unread_cause(const RootScan& scan, const Choice& choice) {
+  return choice.unread != 0 ? choice.unread : scan.unread.os_error;
 }
 
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
@@ -77,8 +87,8 @@ bool words_moved(const Opening& opening, const RootScan& scan) {
 // What cannot be read now may be read later, and its slots must not have been written by then: to
 // go on from an older version is for repair() to do, and not by the way.
 void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& choice) {
-  const int cause = choice.unread != 0 ? choice.unread : scan.unread.os_error;
-  const bool reads = opening.known != nullptr || opening.way.salvage;
+  const int cause = unread_cause(scan, choice);
+  const bool reads = opening.reader || opening.way.salvage;
   if (reads || !choice.degraded || cause == 0 || planted(Bug::unread_given_up)) return;
   throw Error(
       Errc::corrupt,
@@ -90,7 +100,7 @@ void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& c
 }
 
 Choice choose_root(const Opening& opening, const RootScan& scan) {
-  const auto& [medium, seeds, way, progress, known] = opening;
+  const auto& [medium, seeds, way, progress, known, reader] = opening;
   const auto candidates = scan.candidates();
   Choice choice;
   bool salvageable = false;
@@ -108,14 +118,14 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       choice.loaded = load_root(medium, seeds, choice.root, known);
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
-      if (known != nullptr && words_moved(opening, scan)) throw;  // no use in an older one
+      if (reader && words_moved(opening, scan)) throw;  // no use in an older one
       choice.lose(version, error.what());
       if (error.os_error() != 0) choice.unread = error.os_error();
       continue;
     }
     if (way.salvage || (!choice.degraded && way.verify != Verify::on_open)) return choice;
     if (planted(Bug::fallback_without_verify)) return choice;
-    const auto damage = find_damage(medium, seeds, choice.loaded, progress);
+    const auto damage = find_damage(medium, seeds, *choice.loaded.version, progress);
     if (!damage) {
       refuse_unread(opening, scan, choice);
       return choice;
@@ -124,11 +134,16 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
     choice.lose(version, *damage);
     salvageable = true;
   }
+  const int cause = unread_cause(scan, choice);
   throw Error(
       Errc::corrupt,
       fmt::format("no version is whole; {}{}",
                   choice.lost.empty() ? "no root verifies" : choice.lost, scan.unread.reason()),
-      salvageable ? kSalvageRemedy : "Restore the file from a copy.", scan.unread.os_error);
+      salvageable  ? kSalvageRemedy
+      : cause != 0 ? "Check the device (dmesg), and open it again: the error may pass. If it does "
+                     "not, restore the file from a copy."
+                   : "Restore the file from a copy.",
+      cause);
 }
 
 // What cannot be believed, and why.
@@ -178,7 +193,7 @@ void note_unread(Recovery& report, const Unread& unread) {
                   unread.pages, unread.first));
 }
 
-constexpr int kMostLooks = 100;
+constexpr int kLooksForOlder = 8;  // after which a reader does with the newest version
 
 // A writer that is faster than one look often pauses: between looks ever longer, up to a limit.
 void back_off(int looks) {
@@ -197,32 +212,74 @@ void back_off(int looks) {
       "Open it again, or let the writer pause between two calls of persist() meanwhile.");
 }
 
-// Whether a root was flipped since the scan, which is then made anew. Two scans with the same words
-// show that nothing was flipped from the end of the first to the start of the second, so the first
-// saw one moment, and stays. The second may not have: it is thrown away.
-bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan) {
-  RootScan now = scan_roots(medium, seeds);
-  const bool moved = now.words != scan.words;
-  if (moved || planted(Bug::later_scan_kept)) scan = std::move(now);
-  return moved;
+// The versions before the newest that are offered still: as far back as its floor, and as each can
+// be loaded. Where the newest one is not the one that was looked for, nobody knows whose slots a
+// later attempt has written (I11).
+void load_retained(const Opening& opening, const RootScan& scan, Choice& choice) {
+  auto& versions = choice.versions;
+  versions = {choice.loaded.version};
+  if (choice.degraded || versions.back()->number() == choice.root.floor) return;
+  const auto candidates = scan.candidates();
+  ClaimList list;
+  Heap heap(opening.medium, choice.root.capacity_bytes, list.add(*versions.back()));
+  KnownTensors tensors;
+  for (std::uint64_t number = versions.back()->number(); number-- > choice.root.floor;) {
+    for (const auto& [name, named] : *versions.front()->names) {
+      tensors.emplace(named.tensor->layout.tensor_id, named);
+    }
+    try {
+      const auto root = std::find_if(candidates.begin(), candidates.end(), [&](const Root& there) {
+        return format::word_version(there.word) == number;
+      });
+      if (root == candidates.end()) throw Error(Errc::corrupt, "its root does not verify", "");
+      LoadedRoot loaded = load_root(opening.medium, opening.seeds, *root, opening.known, tensors);
+      heap.claim(list.add(*loaded.version));  // that what is not shared lies apart
+      versions.insert(versions.begin(), loaded.version);
+      auto& repairs = choice.older_repairs;
+      repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
+    } catch (const Error& error) {
+      if (error.code() != Errc::corrupt) throw;
+      for (std::uint64_t lost = number + 1; lost-- > choice.root.floor;) {
+        choice.dropped.push_back(lost);  // none is offered before a gap
+      }
+      choice.notes.push_back(
+          fmt::format("version {} was retained and cannot be loaded: {}", number, error.what()));
+      break;
+    }
+  }
+}
+
+Choice choose_versions(const Opening& opening, const RootScan& scan) {
+  Choice choice = choose_root(opening, scan);
+  load_retained(opening, scan, choice);
+  return choice;
+}
+
+// The newest version is whole. Those before it went while they were looked for: no damage.
+Choice without_doubt(Choice choice) {
+  choice.dropped.clear();
+  choice.notes.clear();
+  return choice;
 }
 
 // A reader takes no lock: roots and pages change under it when a writer commits. What looks like
 // damage is believed only where no root changed meanwhile; a writer that is always faster makes the
 // reader stale, never the shelf corrupt.
 Choice look(const Opening& opening, RootScan& scan) {
-  if (opening.known == nullptr) return choose_root(opening, scan);
+  if (!opening.reader) return choose_versions(opening, scan);
   for (int looks = 0; looks < kMostLooks; ++looks) {
-    opening.known->begin_look();
+    opening.known.begin_look();
     try {
-      Choice choice = choose_root(opening, scan);
-      if (!choice.degraded || !scan_again(opening.medium, opening.seeds, scan)) return choice;
+      Choice choice = choose_versions(opening, scan);
+      const bool whole = !choice.degraded && choice.dropped.empty();
+      if (whole || !scan_again(opening.medium, opening.seeds, scan)) return choice;
+      if (!choice.degraded && looks >= kLooksForOlder) return without_doubt(std::move(choice));
     } catch (const Error& error) {
       const bool passing = error.code() == Errc::corrupt || error.code() == Errc::truncated;
       if (!passing || !scan_again(opening.medium, opening.seeds, scan)) throw;
     }
     back_off(looks);
-    if (looks >= 2) scan = scan_roots(opening.medium, opening.seeds);
+    if (looks >= 2) scan = scan_roots(opening.medium, opening.seeds, scan.slot_count);
   }
   throw_always_overtaken(scan);
 }
@@ -233,94 +290,44 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   Recovered recovered;
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
-  RootScan scan = scan_roots(medium, seeds);
-  const bool reader = !way.writable && !way.strict && !planted(Bug::reader_looks_once);
+  RootScan scan = scan_roots(medium, seeds, head.superblock.slot_count);
   KnownPages known;
-  Choice choice = look({medium, seeds, way, progress, reader ? &known : nullptr}, scan);
+  const bool reader = !way.writable && !way.strict && !planted(Bug::reader_looks_once);
+  const Opening opening{medium, seeds, way, progress, known, reader};
+  Choice choice = look(opening, scan);
   recovered.shelf_id = head.superblock.shelf_id;
+  recovered.slot_count = head.superblock.slot_count;
   recovered.writes_allowed = head.writes_allowed;
-  recovered.root = choice.root;
   recovered.version = format::word_version(choice.root.word);
-  recovered.words = scan.words;
+  recovered.homes.words = scan.words;
   recovered.report = describe(choice, scan, head, way);
+  recovered.versions = choice.versions;
+  recovered.report.dropped = choice.dropped;
+  auto& notes = recovered.report.notes;
+  notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
   Unread unread = head.unread;
   unread.note(scan.unread);
   unread.note(choice.loaded.unread);
   if (way.writable && head.writes_allowed) {
-    const Ready ready =
-        make_ready(medium, seeds, {head, scan, choice.root, choice.loaded}, way.salvage);
+    const Ready ready = make_ready(medium, seeds,
+                                   {head, scan, choice.root, choice.loaded, choice.versions,
+                                    choice.older_repairs, choice.dropped, choice.degraded},
+                                   way.salvage);
     recovered.incarnation = ready.incarnation;
     recovered.rival_copy = ready.rival_copy;
     recovered.report.repaired_copies = ready.repaired_copies;
     unread.note(ready.unread);
-    recovered.words[recovered.version % kSlots].fill(recovered.root.word);
-    if (way.salvage) recovered.words = scan_roots(medium, seeds).words;  // a home may be wiped
+    recovered.homes.words[format::home_of(choice.root)].fill(choice.root.word);
+    if (ready.wiped) recovered.homes.words = scan_roots(medium, seeds, scan.slot_count).words;
   }
   note_unread(recovered.report, unread);
-  recovered.manifest = std::move(choice.loaded.manifest);
-  recovered.tensors = std::move(choice.loaded.tensors);
-  recovered.used = std::move(choice.loaded.used);
   return recovered;
 }
 
 void check_opens(Medium& medium) {
   const Recovered found = recover(medium, {.strict = true}, {});
   const format::Seeds seeds(found.shelf_id);
-  check_incarnations(medium, seeds, scan_roots(medium, seeds));
-}
-
-// The lock keeps others out, but not from another machine, or where the two share no inode and no
-// sysfs. This look is for the common case of that, a rival who opens while we work: those who open
-// in the same instant take the same number, and one who opens after the look is not seen.
-//
-// One page is enough. An opener writes the copy that holds the smaller number, which is not ours;
-// where ours has rotted meanwhile it writes both before it is ready. So before a rival flips, that
-// copy holds more than our number. A second rival writes over our copy and leaves the first one's
-// number in the other: again more than ours. A copy that cannot be read or believed proves nothing.
-void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
-  if (planted(Bug::incarnation_not_reread)) return;
-  format::IncarnationRecord record;
-  try {
-    medium.read(format::incarnation_at(opened.rival_copy),
-                std::as_writable_bytes(std::span(&record, 1)));
-  } catch (const Error& error) {
-    if (!is_unreadable(error)) throw;
-    return;
-  }
-  const auto found = format::read_incarnation(record, seeds, opened.rival_copy);
-  if (!found || *found <= opened.incarnation) return;
-  throw Error(Errc::busy,
-              fmt::format("another process has opened the shelf for writing meanwhile: it has "
-                          "incarnation {}, and ours is {}; nothing of this commit was flipped",
-                          *found, opened.incarnation),
-              "Let one process write at a time. Close this shelf, see to it that the other one is "
-              "closed too, and open it again: it has what the other one persisted.");
-}
-
-namespace {
-
-// The version of the newest root that verifies, or 0. What any of the scans saw valid was flipped,
-// also where the words never stood still.
-std::uint64_t newest_version(Medium& medium, const format::Seeds& seeds) {
-  RootScan scan = scan_roots(medium, seeds);
-  std::uint64_t newest = 0;
-  for (int looks = 0; looks < kMostLooks; ++looks) {
-    const bool moved = scan_again(medium, seeds, scan);
-    const auto candidates = scan.candidates();
-    if (!candidates.empty()) {
-      newest = std::max(newest, format::word_version(candidates.front().word));
-    }
-    if (!moved) break;
-  }
-  return newest;
-}
-
-}  // namespace
-
-// Where a newer root was there already and could not be opened, its number proves nothing.
-bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
-  if (opened.report.degraded) return scan_roots(medium, seeds).words != opened.words;
-  return newest_version(medium, seeds) > opened.version;
+  check_incarnations(medium, seeds, scan_roots(medium, seeds, found.slot_count));
 }
 
 }  // namespace tensorshelf

@@ -17,8 +17,8 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "format/format.hpp"
-#include "store/manifest.hpp"
-#include "store/tensor.hpp"
+#include "store/attempt.hpp"
+#include "store/page_reader.hpp"
 
 namespace tensorshelf {
 
@@ -27,12 +27,10 @@ struct Recovered {
   std::uint64_t version = 0;
   std::uint64_t incarnation = 0;  // ours, already durable, when writable
   unsigned rival_copy = 0;        // of the incarnation, that the next to open for writing writes
-  format::Root root = {};
-  // The words that lie in the homes now: a commit describes its root under the old one.
-  std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words = {};
-  Manifest manifest;
-  std::vector<std::shared_ptr<StoredTensor>> tensors;
-  std::vector<Extent> used;  // by the root's pages and slots
+  unsigned slot_count = 0;        // K
+  Homes homes;
+  // That are retained, without a gap, the newest last: there is one at least.
+  std::vector<std::shared_ptr<Version>> versions;
   bool writes_allowed = true;
   Recovery report;
 };
@@ -53,7 +51,9 @@ void check_opens(Medium& medium);
 // Throws Errc::busy where another has opened the shelf for writing since (I10).
 void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
 
-// Whether a version was flipped since a reader opened the shelf.
-bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
+// Whether a version was flipped since a reader opened the shelf by which the slots of `version` may
+// have been written over.
+bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds,
+                  std::uint64_t version);
 
 }  // namespace tensorshelf

@@ -16,7 +16,6 @@
 namespace tensorshelf {
 
 using format::kCopies;
-using format::kSlots;
 using format::Page;
 using format::Root;
 
@@ -69,20 +68,16 @@ void write_superblock(Medium& medium, const ShelfHead& head, unsigned copy) {
   write_page(medium, format::superblock_at(copy), format::encode_superblock(head.superblock, copy));
 }
 
-// Of what `root` stands on, and of the root itself; how many there were.
-std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
-  const Root& root = standing.root;
-  for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
-  for (const PageRepair& page : standing.loaded.repairs) {
-    if (!planted(Bug::page_not_repaired)) write_page(medium, page.at, *page.page);
-  }
-  std::uint64_t repaired = standing.head.bad_copies.size() + standing.loaded.repairs.size();
-  const auto home = static_cast<unsigned>(format::word_version(root.word) % kSlots);
+// Of the words that can be read the newest may lie in a cache alone, and its flush have failed: it
+// is stored anew (I12). Those before it were durable before it was flipped.
+std::uint64_t repair_root(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                          const Root& root, bool newest) {
+  const unsigned home = format::home_of(root);
+  std::uint64_t repaired = 0;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    const auto& there = standing.scan.roots[home][copy];
+    const auto& there = scan.roots[home][copy];
     if (there && there->word == root.word && !planted(Bug::recovery_rewrites_root)) {
-      // I12: a word that can be read may lie in a cache alone, and its flush have failed.
-      if (!planted(Bug::words_not_restored)) {
+      if (newest && !planted(Bug::words_not_restored)) {
         medium.store_word(format::root_at(home, copy), root.word);
       }
       continue;
@@ -91,6 +86,25 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
     format::seal_root(replica, seeds, copy);
     write_page(medium, format::root_at(home, copy), format::as_page(replica));
     ++repaired;
+  }
+  return repaired;
+}
+
+// Of what the retained versions stand on, and of their roots; how many there were.
+std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
+  for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
+  std::uint64_t repaired = standing.head.bad_copies.size();
+  for (const auto* repairs : {&standing.loaded.repairs, &standing.older_repairs}) {
+    for (const PageRepair& page : *repairs) {
+      if (!planted(Bug::page_not_repaired)) write_page(medium, page.at, page.page->image);
+    }
+    repaired += repairs->size();
+  }
+  for (const auto& version : standing.versions) {
+    const bool newest = version == standing.versions.back();
+    if (newest || !planted(Bug::older_root_not_repaired)) {
+      repaired += repair_root(medium, seeds, standing.scan, version->root, newest);
+    }
   }
   return repaired;
 }
@@ -148,20 +162,42 @@ std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds,
   return mine;
 }
 
-// What may be left of a version that is given up must not come back: not the root, whose manifest
-// may heal, and not the doubt, which would have every chunk verified at each open. The last to be
-// written, for it says that all is repaired: what is accepted is durable (I12), and no number of a
-// root that goes here is needed any more. A crash within leaves the doubt, or clears the home.
-void wipe_home(Medium& medium, const Standing& standing, bool give_up) {
-  const std::uint64_t version = format::word_version(standing.root.word);
-  const bool again = standing.scan.wiped_beyond(version) && !planted(Bug::wipe_unrestored);
-  const bool doubt = give_up && !standing.scan.lost_beyond(version).empty();
-  if (!again && (!doubt || planted(Bug::repair_keeps_home))) return;
-  const auto home = static_cast<unsigned>((version + 1) % kSlots);
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    write_page(medium, format::root_at(home, copy), wiped_home(version));
+// What may be left of a version that was not accepted must not come back: not the root, whose
+// manifest may heal while its slots are written over, and not the doubt, which would have every
+// chunk verified at each open. The last to be written, for it says that all is repaired: what is
+// accepted is durable (I12), and no number of a root that goes here is needed any more. A crash
+// within leaves the doubt, or clears the home.
+//
+// Where a newer version is given up, attempts over it may have written to the slots of all before
+// the one at hand. The doubt, which keeps those from being offered, goes after the root of the next
+// of them is surely gone: there is no version before a gap (I11).
+bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
+  const RootScan& scan = standing.scan;
+  const std::uint64_t newest = format::word_version(standing.root.word);
+  const auto wipe = [&](std::uint64_t version) {  // where it would be
+    const unsigned home = format::home_of(version, scan.slot_count);
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      write_page(medium, format::root_at(home, copy), wiped_home(version, scan.slot_count));
+    }
+  };
+  if (standing.degraded && newest > standing.root.floor && !planted(Bug::older_than_lost_kept)) {
+    wipe(newest - 1 + scan.slot_count);
+    medium.barrier();
   }
-  medium.barrier();  // I2, for the repair: what was reported stays so
+  std::vector<std::uint64_t> versions;
+  if (!planted(give_up ? Bug::repair_keeps_home : Bug::home_not_wiped)) {
+    versions = scan.lost_beyond(newest);
+    // The home of a version that was retained is that of one to come.
+    for (const std::uint64_t dropped : standing.dropped) {
+      versions.push_back(dropped + scan.slot_count);
+    }
+  }
+  for (std::uint64_t version = newest + 1; version < newest + scan.slot_count; ++version) {
+    if (scan.wiped(version) && !planted(Bug::wipe_unrestored)) versions.push_back(version);
+  }
+  for (const std::uint64_t version : versions) wipe(version);
+  if (!versions.empty()) medium.barrier();  // I2, for the repair: what was reported stays so
+  return !versions.empty() || standing.degraded;
 }
 
 }  // namespace
@@ -192,17 +228,18 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
                           !there.found[there.newer()];
   ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);
-  wipe_home(medium, standing, give_up);
+  ready.wiped = wipe_homes(medium, standing, give_up);
   return ready;
 }
 
-void format_shelf(Medium& medium) {
+void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
   const std::uint64_t capacity = medium.reserve(format::kHeapAt) / kPageBytes * kPageBytes;
   const Page blank{};
   for (unsigned copy = 0; copy < kCopies && !planted(Bug::format_over_superblock); ++copy) {
     write_page(medium, format::superblock_at(copy), blank);
   }
   medium.barrier();  // I1: what is no shelf any more is durable before its roots go
+  TENSORSHELF_ASSERT(in_flight >= 1 && 1 + keep + in_flight <= format::kMaxSlots);
   format::ShelfId id;
   const auto got = ::getrandom(id.data(), id.size(), 0);
   TENSORSHELF_ASSERT(got == static_cast<ssize_t>(id.size()));
@@ -211,14 +248,16 @@ void format_shelf(Medium& medium) {
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     write_page(medium, format::incarnation_at(copy),
                format::encode_incarnation(kFirstIncarnation, seeds, copy));
-    for (unsigned home = 1; home < kSlots; ++home) {
+    for (unsigned home = 1; home < 1 + keep + in_flight; ++home) {
       Root unused{};
       unused.word = format::kUnusedHomeWord;
       write_page(medium, format::root_at(home, copy), format::as_page(unused));
     }
     Root root{};
-    root.word = format::make_word(0, kFirstIncarnation);
+    root.word = format::attempt_word(0, kFirstIncarnation, 0);
     root.incarnation = kFirstIncarnation;
+    root.keep = static_cast<std::uint16_t>(keep);
+    root.in_flight = static_cast<std::uint16_t>(in_flight);
     root.step = format::kNoStep;
     root.capacity_bytes = capacity;
     root.next_tensor_id = 1;
@@ -229,7 +268,7 @@ void format_shelf(Medium& medium) {
   if (!planted(Bug::format_without_barrier)) medium.barrier();
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     write_page(medium, format::superblock_at(copy),
-               format::encode_superblock(format::new_superblock(id), copy));
+               format::encode_superblock(format::new_superblock(id, 1 + keep + in_flight), copy));
   }
   medium.barrier();  // I2
 }

@@ -25,19 +25,25 @@ struct Standing {
   const RootScan& scan;
   const format::Root& root;
   const LoadedRoot& loaded;
+  const std::vector<std::shared_ptr<Version>>& versions;  // that are retained, the newest last
+  const std::vector<PageRepair>& older_repairs;           // pages of those before it
+  const std::vector<std::uint64_t>& dropped;  // versions that were retained, and cannot be loaded
+  bool degraded = false;                      // a newer version is given up
 };
 
 struct Ready {
   std::uint64_t incarnation = 0;
   unsigned rival_copy = 0;  // of the incarnation: the one that the next opener writes
   std::uint64_t repaired_copies = 0;
-  Unread unread;  // copies of the incarnation
+  bool wiped = false;  // a home: other words lie there now
+  Unread unread;       // copies of the incarnation
 };
 
 // Makes it durable with every second copy good again, and takes the next incarnation number,
-// durably. Nothing is written where there is none to take. With `give_up`, what the homes may hold
-// of newer versions is wiped, and an incarnation is found also where both copies of it are lost:
-// that is for a repair that was asked for, and not for opening.
+// durably. Nothing is written where there is none to take. What the homes may hold of versions that
+// were not accepted is wiped, so that damage which heals itself later brings nothing back (I11).
+// With `give_up` an incarnation is found also where both copies of it are lost: that is for a
+// repair that was asked for, and not for opening.
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up);
 
@@ -45,6 +51,6 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
 void check_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan);
 
 // Makes an empty shelf at version 0 of what is now no shelf: the superblocks go last.
-void format_shelf(Medium& medium);
+void format_shelf(Medium& medium, unsigned keep, unsigned in_flight);
 
 }  // namespace tensorshelf

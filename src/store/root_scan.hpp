@@ -42,9 +42,12 @@ struct ShelfHead {
 ShelfHead read_head(Medium& medium);
 
 struct RootScan {
-  std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kSlots> roots;
-  std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words = {};
-  std::array<bool, format::kSlots> blank = {};  // nothing but words in both pages of the home
+  using Words = std::array<std::array<std::uint64_t, format::kCopies>, format::kMaxSlots>;
+
+  unsigned slot_count = 0;  // K: as many homes there are
+  std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> roots;
+  Words words = {};
+  std::array<bool, format::kMaxSlots> blank = {};  // nothing but words in both pages of the home
   Unread unread;
 
   // Valid roots, the newest first; a root in one home counts once.
@@ -52,25 +55,35 @@ struct RootScan {
 
   // The versions newer than `newest` that may have been acknowledged: those whose root is there,
   // and those that a damaged home may have held. An acknowledged version has both copies flipped
-  // (I2), so one innocent copy clears its home.
+  // (I2), so one innocent copy clears its home; and, as they flip in order, those of the versions
+  // that would have come after it.
   std::vector<std::uint64_t> lost_beyond(std::uint64_t newest) const;
 
-  // Nothing of an attempt or a version lies in the home after that of `newest`: it was wiped.
-  bool wiped_beyond(std::uint64_t newest) const;
+  // Nothing of an attempt or a version lies in the home where `version` would be: it was wiped.
+  bool wiped(std::uint64_t version) const;
 
   // An attempt at `newest` + 1 was described and not flipped.
   bool attempt_left(std::uint64_t newest) const;
 
  private:
-  // A valid, older root; the mark of a home never used; or in every copy what an attempt at
-  // `newest` + 1 leaves when it stops before the flip: a body under the word that lay there before.
-  bool clears_home(unsigned home, std::uint64_t newest) const;
+  // A valid root of that version, or of a later one.
+  bool holds(std::uint64_t version) const;
+  // Whether the home where `version` would be cannot have held it, or a later one, acknowledged:
+  // a valid, older root; the mark of a home never used; or in every copy what an attempt at
+  // `version` leaves when it stops before the flip: a body under the word that lay there before.
+  bool clears_home(std::uint64_t version) const;
 };
 
-// What both copies of the home of the version after `newest` hold where no version is to be there.
-// It clears that home.
-format::Page wiped_home(std::uint64_t newest);
+// What both copies of the home of `version` hold where no version is to be there. It clears it.
+format::Page wiped_home(std::uint64_t version, unsigned slot_count);
 
-RootScan scan_roots(Medium& medium, const format::Seeds& seeds);
+RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_count);
+
+// Whether a root was flipped since the scan, which is then made anew. Two scans with the same words
+// show that nothing was flipped from the end of the first to the start of the second, so the first
+// saw one moment, and stays. The second may not have: it is thrown away.
+bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan);
+
+inline constexpr int kMostLooks = 100;  // at roots that change all the while
 
 }  // namespace tensorshelf

@@ -7,6 +7,7 @@
 
 #include "media/media.hpp"
 #include "store/repair.hpp"
+#include "store/split.hpp"
 #include "store/store.hpp"
 
 namespace tensorshelf {
@@ -46,7 +47,7 @@ bool is_empty_file(const std::filesystem::path& path) {
 Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
-  format_shelf(*medium);
+  Shelf::format(*medium, options);
   if (is_empty_file(path) && options.mode == Mode::append) {
     file->publish_over_empty();
   } else {
@@ -58,7 +59,7 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
 Opened format_device(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
   auto medium = make_medium(file, options);
-  format_shelf(*medium);
+  Shelf::format(*medium, options);
   return {open_store(std::move(medium), options, path.string()), file, true};
 }
 
@@ -121,6 +122,12 @@ void check_salvage(const OpenOptions& options) {
   }
 }
 
+void check_step(std::optional<std::uint64_t> step) {
+  if (step != format::kNoStep) return;
+  throw Error(Errc::bad_argument, fmt::format("the step {} is what stands for none", *step),
+              "Use 0 to 2^64 - 2, or none.");
+}
+
 }  // namespace
 
 Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options) {
@@ -129,7 +136,10 @@ Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options)
   return Shelf(std::move(opened.store), std::move(opened.file), opened.created);
 }
 
-void Shelf::format(Medium& medium) { format_shelf(medium); }
+void Shelf::format(Medium& medium, const OpenOptions& options) {
+  const Split split = split_of(options);
+  format_shelf(medium, split.keep, split.in_flight);
+}
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   check_salvage(options);
@@ -176,10 +186,7 @@ std::vector<std::string> Shelf::names() const { return store_->names(); }
 
 // Before anything is done: the shelf stays as it is, can be read, and can try again.
 void Shelf::check_commit(std::optional<std::uint64_t> step) const {
-  if (step == format::kNoStep) {
-    throw Error(Errc::bad_argument, fmt::format("the step {} is what stands for none", *step),
-                "Use 0 to 2^64 - 2, or none.");
-  }
+  check_step(step);
   if (const auto file = file_.lock()) file->check_name();
 }
 
@@ -192,6 +199,68 @@ std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> ste
   check_commit(step);
   return store_->persist_async(step);
 }
+
+void Shelf::discard() { store_->discard(); }
+
+Transaction Shelf::transaction() {
+  store_->begin_transaction();
+  return Transaction(store_, file_);
+}
+
+Transaction::~Transaction() {
+  if (!store_) return;
+  try {
+    discard();
+  } catch (const std::exception&) {  // closed or failed meanwhile: then nothing of it is committed
+  }
+}
+
+Commit Transaction::commit(std::optional<std::uint64_t> step) {
+  if (!store_) {
+    throw Error(Errc::transaction, "the transaction has ended: it was committed or discarded",
+                "Begin another one with transaction().");
+  }
+  check_step(step);
+  if (const auto file = file_.lock()) file->check_name();
+  bool ended = false;
+  const auto store = std::exchange(store_, nullptr);
+  try {
+    return store->commit_transaction(step, ended);
+  } catch (...) {
+    if (!ended) store_ = store;
+    throw;
+  }
+}
+
+void Transaction::discard() {
+  if (const auto store = std::exchange(store_, nullptr)) store->end_transaction();
+}
+
+std::vector<VersionInfo> Shelf::versions() const { return store_->versions(); }
+
+RetainedVersion Shelf::at(std::uint64_t version) const {
+  store_->version_info(version);  // throws where it is not there
+  return RetainedVersion(store_, version);
+}
+
+Commit Shelf::rollback(std::uint64_t version) {
+  if (const auto file = file_.lock()) file->check_name();
+  return store_->rollback(version);
+}
+
+VersionInfo RetainedVersion::info() const { return store_->version_info(version_); }
+std::vector<std::string> RetainedVersion::names() const { return store_->names(version_); }
+std::optional<RetainedTensor> RetainedVersion::find(std::string_view name) const {
+  auto tensor = store_->find(name, version_);
+  if (!tensor) return std::nullopt;
+  return RetainedTensor(store_, std::move(tensor), version_);
+}
+
+TensorInfo RetainedTensor::info() const { return store_->info(*tensor_, Of::version(version_)); }
+void RetainedTensor::read(std::span<std::byte> bytes, std::uint64_t offset) const {
+  store_->read(*tensor_, bytes, offset, Of::version(version_));
+}
+Lease RetainedTensor::lease() const { return store_->lease(tensor_, Of::version(version_)); }
 
 VerifyReport Shelf::verify(const Progress& progress) const { return store_->verify(progress); }
 ShelfInfo Shelf::info() const {
@@ -206,21 +275,21 @@ Stats Shelf::stats() const { return store_->stats(); }
 void Shelf::close() { store_->close(); }
 bool Shelf::closed() const { return store_->closed(); }
 
-TensorInfo TensorRef::info() const { return store_->info(*tensor_); }
+TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed()); }
 
 void TensorRef::write(std::span<const std::byte> bytes, std::uint64_t offset) {
   store_->write(tensor_, bytes, offset);
 }
 
 void TensorRef::read(std::span<std::byte> bytes, std::uint64_t offset) const {
-  store_->read(*tensor_, bytes, offset, false);
+  store_->read(*tensor_, bytes, offset, Of::staged());
 }
 
 void TensorRef::read_committed(std::span<std::byte> bytes, std::uint64_t offset) const {
-  store_->read(*tensor_, bytes, offset, true);
+  store_->read(*tensor_, bytes, offset, Of::committed());
 }
 
-Lease TensorRef::lease() const { return store_->lease(tensor_, false); }
-Lease TensorRef::lease_committed() const { return store_->lease(tensor_, true); }
+Lease TensorRef::lease() const { return store_->lease(tensor_, Of::staged()); }
+Lease TensorRef::lease_committed() const { return store_->lease(tensor_, Of::committed()); }
 
 }  // namespace tensorshelf

@@ -1,25 +1,26 @@
-// Bytes into slots. Staging writes only the working slot, which no retained root names
-// and no reader pins (I3). While a tensor is dirty, each of its chunks is in one of two states:
-// written to the working slot, or `missing`, its next value being still the committed one.
+// Bytes into slots that no version, no attempt in flight and no lease names (I3). Of a tensor that
+// is placed whole the open attempt has one slot, and what nobody assigns is copied there when the
+// attempt is frozen; else each chunk takes a slot of its own.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <utility>
 
-#include "base/check.hpp"
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "store/chunk_io.hpp"
 #include "store/store.hpp"
-#include "store/unreadable.hpp"
 
 namespace tensorshelf {
-namespace {
 
-constexpr std::uint64_t kForwardChunks = 8;  // read at once, at most
+using format::ChunkKind;
+using format::ChunkRecord;
+
+namespace {
 
 std::span<const std::byte> zero_chunk() {
   static const auto zeros = std::make_unique<std::byte[]>(kChunkBytes);
@@ -46,45 +47,123 @@ void Store::note_ticket(const Ticket& ticket) {
   }
 }
 
-void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
-  tensor->check_there();
-  const unsigned slot = tensor->working();
-  if (const int leases = tensor->pins[slot].load();
-      leases > 0 && !planted(Bug::leased_slot_written) &&
-      !(planted(Bug::leased_stage_written) && tensor->dirty)) {
-    throw Error(Errc::leased,
-                fmt::format("'{}' has {} live view{} of the slot that this write needs",
-                            tensor->layout.name, leases, leases == 1 ? "" : "s"),
-                "Delete what numpy(copy=False) or torch(copy=False) gave (in C++, the Lease); a "
-                "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
+// Where the next value of the chunk may go; nothing where every slot is named. The gate is open
+// around us or closed by us: what is in flight can only become less.
+std::optional<unsigned> Store::free_slot(const StoredTensor& tensor, std::uint64_t chunk) {
+  std::uint32_t named = 0;
+  const auto note = [&](const Version& version) {
+    const ChunkRecord record = version.tree.record(tensor.cell(chunk));
+    if (format::chunk_kind(record) == ChunkKind::stored) named |= 1U << format::chunk_slot(record);
+  };
+  {
+    std::lock_guard lock(structure_);
+    if (planted(Bug::committed_slot_written)) {
+      note(*retained_.back());
+      return named == 0 ? 0 : static_cast<unsigned>(std::countr_zero(named));
+    }
+    for (const auto& version : retained_) {
+      const bool older = version != retained_.back();
+      if (!older || !planted(Bug::retained_slot_written)) note(*version);
+    }
+    for (const auto& version : in_flight_) {
+      if (!planted(Bug::flight_slot_written)) note(*version);
+    }
   }
-  if (tensor->dirty) return;
-  tensor->missing = tensor->stale;
+  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
+    const bool leased = tensor.pins[slot].load() > 0 && !planted(Bug::leased_slot_written);
+    if ((named >> slot & 1) == 0 && !leased) return slot;
+  }
+  return std::nullopt;
+}
+
+void Store::throw_leased(const StoredTensor& tensor) const {
+  int leases = 0;
+  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) leases += tensor.pins[slot].load();
+  throw Error(Errc::leased,
+              fmt::format("'{}' has {} live view{} of the slot that this write needs",
+                          tensor.layout.name, leases, leases == 1 ? "" : "s"),
+              "Delete what numpy(copy=False) or torch(copy=False) gave (in C++, the Lease); a "
+              "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
+}
+
+// Whether every chunk of the range has a slot to go to.
+bool Store::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
+  const bool open = tensor.attempt == open_->sequence;
+  if (tensor.layout.size_bytes == 0) return true;
+  if (tensor.whole()) return open || free_slot(tensor, 0).has_value();
+  bool all = true;
+  each_chunk(offset, size, [&](std::uint64_t chunk, std::uint64_t, std::uint64_t, std::uint64_t) {
+    all = all && ((open && tensor.written.contains(chunk)) || free_slot(tensor, chunk));
+  });
+  return all;
+}
+
+// False where a slot comes free with the next version that is published.
+bool Store::begin_write(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t offset,
+                        std::uint64_t size) {
+  tensor->check_there();
+  const bool open = tensor->attempt == open_->sequence;
+  if (open && tensor->whole() && tensor->pins[tensor->working].load() > 0 &&
+      !planted(Bug::leased_stage_written)) {
+    throw_leased(*tensor);
+  }
+  bool quiet = false;  // before the look: what is published meanwhile gives back
+  {
+    std::lock_guard lock(structure_);
+    quiet = in_flight_.empty();
+  }
+  if (!has_slots(*tensor, offset, size)) {
+    if (quiet) throw_leased(*tensor);
+    return false;
+  }
+  if (open) return true;
+  if (tensor->whole() && tensor->layout.size_bytes > 0) tensor->working = *free_slot(*tensor, 0);
   tensor->written.clear();
   if (!planted(Bug::dirty_bit_lost)) {
     std::lock_guard lock(dirty_mutex_);
-    dirty_.push_back(tensor);
+    open_->dirty.push_back(tensor);
   }
-  tensor->dirty = true;  // last: what throws before leaves the tensor clean
+  tensor->attempt = open_->sequence;  // last: what throws before leaves the tensor clean
+  return true;
+}
+
+// Until fewer attempts are in flight, or one has failed.
+void Store::await_publication() {
+  std::unique_lock lock(structure_);
+  const std::size_t before = in_flight_.size();
+  published_->wait(lock, [&] { return in_flight_.size() < before || before == 0 || failed_; });
+}
+
+// Into a slot; returns the checksum.
+std::uint64_t Store::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                               std::span<const std::byte> bytes) {
+  tensor.verified[slot].erase(chunk);  // where the write fails half-way, it is neither value
+  if (tensor.whole()) tensor.label(slot, chunk) = 0;
+  const Ticket ticket = medium_->write(tensor.chunk_at(slot, chunk), bytes,
+                                       seeds_.chunk(tensor.layout.tensor_id, chunk));
+  note_ticket(ticket);
+  tensor.verified[slot].insert(chunk);
+  return ticket.checksum;
 }
 
 void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
                         std::span<const std::byte> bytes) {
-  const unsigned slot = tensor.working();
-  tensor.verified[slot].erase(chunk);  // where the write fails half-way, it is neither value
-  Ticket ticket;
+  const bool again = tensor.written.contains(chunk);
+  const unsigned slot = tensor.whole() ? tensor.working
+                        : again        ? format::chunk_slot(tensor.staged[chunk])
+                                       : free_slot(tensor, chunk).value();
+  std::uint64_t checksum = 0;
   try {
-    ticket = medium_->write(tensor.chunk_at(slot, chunk), bytes,
-                            seeds_.chunk(tensor.layout.tensor_id, chunk));
+    checksum = put_chunk(tensor, slot, chunk, bytes);
   } catch (const Error& error) {
-    // The source is damaged, not the medium; what stood in the chunk was not staged, or is lost.
-    if (error.code() == Errc::corrupt && !tensor.missing.contains(chunk)) fail(error.what());
+    // The source is damaged, not the medium; what was staged there before is lost.
+    if (error.code() == Errc::corrupt && again) fail(error.what());
     throw;
   }
-  note_ticket(ticket);
-  tensor.sums[slot][chunk] = ticket.checksum;
-  tensor.verified[slot].insert(chunk);
-  tensor.missing.erase(chunk);
+  const std::uint64_t version = open_->version();
+  tensor.staged[chunk] = {checksum, format::chunk_state(ChunkKind::stored, slot, version)};
+  tensor.written.insert(chunk);
+  if (tensor.whole()) tensor.label(slot, chunk) = version;
 }
 
 // A chunk of which only a part is new, in `whole`: the rest is its present value. That gets a
@@ -92,12 +171,13 @@ void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
 // good.
 void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                         std::uint64_t offset, std::span<std::byte> whole) {
-  if (const auto slot = slot_of(tensor, chunk, false); slot && !planted(Bug::merge_left_out)) {
-    copy_out(tensor, *slot, chunk, whole, 0);
+  const Record now = records(tensor, chunk * kChunkBytes, 1, Of::staged())[chunk];
+  if (format::chunk_kind(now) == ChunkKind::stored && !planted(Bug::merge_left_out)) {
+    copy_out(tensor, now, chunk, whole, 0);
     ++counters_.verified;
     const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
-    if (hash_bytes(whole, seed) != tensor.sums[*slot][chunk] && !planted(Bug::merge_not_verified)) {
-      throw_damaged(tensor, *slot, chunk);
+    if (hash_bytes(whole, seed) != now.checksum && !planted(Bug::merge_not_verified)) {
+      throw_damaged(tensor, now, chunk);
     }
   } else {
     std::memset(whole.data(), 0, whole.size());
@@ -114,8 +194,13 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
   WriterScope scope(*gate_);
   check_writable();
   look_for_rival();
-  std::lock_guard lock(tensor->mutex);
-  begin_write(tensor);
+  std::unique_lock lock(tensor->mutex);
+  while (!begin_write(tensor, offset, bytes.size())) {
+    lock.unlock();  // others may read meanwhile
+    await_publication();
+    check_writable();
+    lock.lock();
+  }
   std::array<std::span<std::byte>, 2> merged;
   std::unique_ptr<std::byte[]> second;
   unsigned edges = 0;
@@ -136,66 +221,54 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
                const bool whole = is_whole(chunk, size);
                write_chunk(*tensor, chunk, whole ? bytes.subspan(done, size) : merged[edges++]);
-               tensor->written.insert(chunk);
              });
   counters_.staged += bytes.size();
-  staged_now_ += bytes.size();
+  open_->staged_bytes += bytes.size();
 }
 
-// Copies neighbouring chunks from the committed slot to the working one. Each copy is checked
-// against the recorded checksum, for rot must not be made good.
-void Store::copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
-                         std::span<std::byte> scratch) {
-  const unsigned from = *tensor.committed;
-  std::span<const std::byte> bytes;
+// Whether the working slot of a tensor that is placed whole lacks what the attempt leaves as it is.
+bool Store::lacks(const StoredTensor& tensor, std::uint64_t chunk) const {
+  if (tensor.written.contains(chunk)) return false;
+  const ChunkRecord now = open_->base->tree.record(tensor.cell(chunk));
+  if (format::chunk_kind(now) != ChunkKind::stored) return true;
+  const std::uint64_t label = tensor.label(tensor.working, chunk);
+  if (planted(Bug::inactive_slot_trusted) && label == 0) return false;
+  if (planted(Bug::stale_chunks_forgotten) && label != 0) return false;
+  return label != format::chunk_version(now);
+}
+
+// A chunk as it is under the attempt into the attempt's slot. The copy is checked against the
+// recorded checksum, for rot must not be made good.
+void Store::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
+  const Record now{open_->base->tree.record(tensor.cell(chunk)), open_->base->number()};
+  const auto bytes = fetch_chunk(tensor, now, chunk, chunk_scratch());
+  std::uint64_t checksum = 0;
   try {
-    bytes = count == 1 ? fetch_chunk(tensor, from, first, scratch)
-                       : fetch_chunks(*medium_, tensor, from, first, count, scratch);
+    checksum = put_chunk(tensor, tensor.working, chunk, bytes);
   } catch (const Error& error) {
-    if (!is_unreadable(error)) throw;
-    const std::uint64_t end = first + count;  // then one by one, to name the one that it is
-    for (std::uint64_t chunk = first; chunk < end; ++chunk) {
-      copy_forward(tensor, chunk, 1, scratch);
-    }
-    return;
+    if (error.code() != Errc::corrupt) throw;
+    throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()));
   }
-  for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
-    const std::uint64_t size = tensor.chunk_bytes(chunk);
-    const std::uint64_t expected = tensor.sums[from][chunk];
-    try {
-      write_chunk(tensor, chunk, bytes.subspan((chunk - first) * kChunkBytes, size));
-    } catch (const Error& error) {
-      if (error.code() != Errc::corrupt) throw;
-      throw_damaged(tensor, from, chunk, fmt::format("cannot be read ({})", error.what()));
-    }
-    if (tensor.sums[tensor.working()][chunk] != expected) {
-      tensor.missing.insert(chunk);
-      throw_damaged(tensor, from, chunk);
-    }
-    counters_.forward += size;
+  if (checksum != now.checksum) {
+    tensor.verified[tensor.working].erase(chunk);
+    throw_damaged(tensor, now, chunk);
   }
+  tensor.label(tensor.working, chunk) = format::chunk_version(now);
+  counters_.forward += bytes.size();
 }
 
-// Brings the rest of the working slot up to date: chunks that nobody assigned since the slot was
-// last current. A run of them is read at once, which is what drives are fast at.
+// Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
+// assigned since another slot was current.
 void Store::complete(StoredTensor& tensor) {
-  if (tensor.missing.empty() || planted(Bug::copy_forward_left_out)) return;
-  const std::uint64_t chunks = tensor.layout.chunk_count();
-  const std::uint64_t most = promises_.mapped ? 1 : std::min(chunks, kForwardChunks);
-  std::unique_ptr<std::byte[]> run;
-  for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
-    if (!tensor.missing.contains(chunk)) continue;
-    if (!tensor.committed) {
+  if (!tensor.whole() || planted(Bug::copy_forward_left_out)) return;
+  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+    if (!lacks(tensor, chunk)) continue;
+    const ChunkRecord now = open_->base->tree.record(tensor.cell(chunk));
+    if (format::chunk_kind(now) == ChunkKind::stored) {
+      copy_forward(tensor, chunk);
+    } else {
       write_chunk(tensor, chunk, zero_chunk().first(tensor.chunk_bytes(chunk)));
-      continue;
     }
-    std::uint64_t end = chunk + 1;
-    while (end < chunks && end - chunk < most && tensor.missing.contains(end)) ++end;
-    if (most > 1 && !run) run.reset(new std::byte[most * kChunkBytes]);
-    const auto scratch = run ? std::span(run.get(), most * kChunkBytes) : chunk_scratch();
-    copy_forward(tensor, chunk, end - chunk, scratch);
-    const bool full = most > 1 && end - chunk == most;
-    chunk = full && planted(Bug::forward_run_edge) ? end : end - 1;
   }
 }
 

@@ -8,14 +8,13 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
-#include "base/size_text.hpp"
-#include "store/chunk_io.hpp"
+#include "store/load_root.hpp"
 #include "store/room.hpp"
+#include "store/split.hpp"
 
 namespace tensorshelf {
 
 using format::kCopies;
-using format::kSlots;
 
 Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path)
     : medium_(std::move(medium)),
@@ -26,23 +25,25 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
                       options.progress)),
       seeds_(opened_.shelf_id),
       writable_(options.mode != Mode::read && opened_.writes_allowed),
-      root_(opened_.root),
+      keep_(split_of(opened_.versions.back()->root, options).keep),
+      in_flight_limit_(split_of(opened_.versions.back()->root, options).in_flight),
+      placement_(
+          options.placement.value_or(promises_.mapped ? Placement::whole : Placement::by_chunk)),
+      published_(std::make_unique<std::condition_variable_any>()),
+      retained_(std::move(opened_.versions)),
       version_(opened_.version),
-      words_(opened_.words),
-      manifest_(std::move(opened_.manifest)),
-      next_tensor_id_(root_.next_tensor_id),
-      committed_pages_(manifest_.page_count()) {
-  for (auto& tensor : opened_.tensors) {
-    tensor_bytes_ += tensor->layout.size_bytes;
-    tensors_.emplace(tensor->layout.name, tensor);
+      homes_(opened_.homes) {
+  if (!writable_) return;
+  retained_.reserve(format::kMaxSlots + 1);
+  in_flight_.reserve(format::kMaxSlots);
+  if (planted(Bug::floor_by_keep_asked)) {
+    while (retained_.size() > 1 + keep_) retained_.erase(retained_.begin());
   }
-  opened_.tensors.clear();
-  if (writable_) {
-    if (planted(Bug::free_space_forgets_root)) opened_.used.clear();
-    heap_.emplace(*medium_, root_.capacity_bytes, std::exchange(opened_.used, {}));
-    reserve_pages_for(0);
-  }
-  note_space();
+  const format::Root& root = retained_.back()->root;
+  next_tensor_id_ = root.next_tensor_id;
+  own_places();
+  open_ = std::make_shared<Attempt>(retained_.back(), ++sequence_);
+  reserve_pages_for(0);
 }
 
 Store::~Store() {
@@ -51,6 +52,29 @@ Store::~Store() {
   } catch (const std::exception&) {
     // close() throws what a background commit threw; a caller who cares calls it himself. A shelf
     // that is destroyed instead stays at its last durable version, which is what it promises.
+  }
+}
+
+// From here on what nothing names is given back.
+void Store::own_places() {
+  const bool forgets = planted(Bug::free_space_forgets_root);
+  const auto named = planted(Bug::retained_places_free) ? std::vector{retained_.back()} : retained_;
+  heap_ =
+      std::make_shared<Heap>(*medium_, retained_.back()->root.capacity_bytes,
+                             forgets ? Claims{} : claims_of(named), [this] { wait_until_quiet(); });
+  for (const auto& version : named) {
+    version->tree.each_page([&](const PageNodePtr& page) {
+      if (!forgets) page->heap = heap_;
+    });
+    for (const auto& [name, there] : *version->names) {
+      if (!forgets) there.holding->adopt(heap_);
+      StoredTensor& tensor = *there.tensor;
+      for (std::uint64_t chunk = 0; tensor.whole() && chunk < tensor.layout.chunk_count();
+           ++chunk) {
+        const auto record = version->tree.record(tensor.cell(chunk));
+        tensor.label(format::chunk_slot(record), chunk) = format::chunk_version(record);
+      }
+    }
   }
 }
 
@@ -109,41 +133,53 @@ void Store::fail(const char* why) noexcept {
 
 // ---- structure ----------------------------------------------------------------------------------
 
-// Room for any later commit: one more whole manifest beside the committed one, in every state of
-// the pool that commits can bring about. `cells` are those of a tensor about to be placed.
+const Names& Store::names_now() const { return open_ ? *open_->names : *retained_.back()->names; }
+
+// Room for every version that can be there at once, each as large as the largest: so that no later
+// commit is refused. `cells` are those of a tensor about to be placed.
 void Store::reserve_pages_for(std::uint64_t cells) {
   const std::uint64_t more =
-      cells == 0 ? 0 : cells / format::kPageCells + 2 + 1 + cells / format::kPageCells / 100 + 2;
-  const std::uint64_t pages = manifest_.page_count() + more;
-  heap_->reserve_pages(kCopies * (2 * pages - committed_pages_));
+      cells == 0 ? 0 : cells / format::kPageCells + 2 + 1 + cells / format::kPageCells / 100 + 3;
+  std::uint64_t pages = open_->tree.page_count();
+  {
+    std::lock_guard lock(structure_);
+    for (const auto& version : retained_) pages = std::max(pages, version->tree.page_count());
+  }
+  heap_->reserve_pages(kCopies * opened_.slot_count * (pages + more));
 }
 
 // Slots before pages, so that a tensor that is too large sets nothing aside; the record last, after
 // all that can throw, because a record without its tensor would be a lie on the medium.
-std::shared_ptr<StoredTensor> Store::place(format::TensorLayout layout) {
+Named Store::place(format::TensorLayout layout) {
   try {
-    layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes);
+    layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes, opened_.slot_count);
   } catch (const Error& error) {
-    if (error.code() != Errc::full || dropped_.empty()) throw;
+    if (error.code() != Errc::full || !open_->removed_committed) throw;
     throw Error(Errc::full, error.what(),
                 "persist() first: what was erased is free after it. Or else: " + error.remedy(),
                 error.os_error());
   }
-  const Extent extents[] = {layout.slot(0), layout.slot(1)};
-  const std::uint64_t cells = layout.cell_count();
-  std::optional<std::uint64_t> first_cell;
+  Named made;
   try {
-    reserve_pages_for(cells);
-    first_cell = manifest_.take_cells(cells);
-    layout.first_cell = *first_cell;
-    auto tensor = std::make_shared<StoredTensor>(std::move(layout));
-    tensor->records_leaf = manifest_.add_record(tensor->layout);
-    return tensor;
+    const CellRun cells = heap_->take_cells(layout.cell_count());
+    layout.first_cell = cells.first;
+    try {
+      made.holding = std::make_shared<Holding>(layout);
+    } catch (...) {
+      heap_->release(cells);
+      throw;
+    }
   } catch (...) {
-    if (first_cell) manifest_.release_cells(*first_cell, cells);
-    for (const Extent& extent : extents) heap_->release(extent);
+    for (const std::uint64_t at : layout.slot_at) heap_->release(Extent{at, layout.size_bytes});
     throw;
   }
+  made.holding->adopt(heap_);
+  made.tensor = std::make_shared<StoredTensor>(std::move(layout));
+  made.tensor->holding = made.holding;
+  reserve_pages_for(made.holding->cells().count);
+  open_->tree.open_cells(made.holding->cells());
+  made.tensor->records_leaf = open_->tree.add_tensor(made.tensor->layout);
+  return made;
 }
 
 std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
@@ -165,12 +201,13 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
   std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
   if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_);
   check_writable();
-  const auto old = tensors_.find(name);
-  if (!replace && old != tensors_.end()) {
+  const auto old = names_now().find(name);
+  const bool there = old != names_now().end();
+  if (!replace && there) {
     throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
                 "Write to it, replace() it, or erase it first.");
   }
-  if (replace && old == tensors_.end()) {
+  if (replace && !there) {
     throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to replace", name), "create() it.");
   }
   if (next_tensor_id_ >= format::kMaxCounter) {
@@ -186,120 +223,92 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
   layout.dtype = dtype;
   layout.shape.assign(shape.begin(), shape.end());
   layout.size_bytes = *size;
+  layout.placement = placement_;
   return add(std::move(layout));
 }
 
 // All that can throw comes before the manifest and the lists change together. The medium may grow
 // in place(): names can be looked up meanwhile.
 std::shared_ptr<StoredTensor> Store::add(format::TensorLayout layout) {
-  collect_graveyard();
-  make_room_in_lists();
   look_for_rival();
-  decltype(tensors_) made;
-  made.try_emplace(layout.name);
-  const auto tensor = place(std::move(layout));
-  ++next_tensor_id_;
-  tensor->missing.fill();
-  tensor->dirty = true;  // zeros, or what is written in their place, belong to the next version
-  dirty_.push_back(tensor);
-  made.begin()->second = tensor;
-  std::shared_ptr<StoredTensor> gone;
-  std::unique_lock names(structure_);
-  tensor_bytes_ += tensor->layout.size_bytes;
-  if (const auto old = tensors_.find(tensor->layout.name); old != tensors_.end()) {
-    tensor_bytes_ -= old->second->layout.size_bytes;
-    gone = std::exchange(old->second, tensor);
-    drop(gone);
-  } else {
-    tensors_.insert(made.extract(made.begin()));
+  make_room(open_->dirty);
+  Names made;
+  const auto node = made.try_emplace(layout.name).first;
+  Names* names = nullptr;
+  {
+    std::lock_guard lock(structure_);
+    names = &open_->change_names();
   }
-  names.unlock();  // others look up names while a reader of what is gone is waited for
-  if (gone) bury(gone);
-  note_space();  // after what was replaced has given its slots back
+  const auto old = names->find(layout.name);
+  if (old != names->end()) open_for_removal(*old->second.tensor);
+  node->second = place(std::move(layout));
+  const auto tensor = node->second.tensor;
+  ++next_tensor_id_;
+  open_->names_changed = true;
+  tensor->attempt = open_->sequence;  // zeros, or what is written in their place, are its value
+  open_->dirty.push_back(tensor);
+  Named gone;
+  std::unique_lock lock(structure_);
+  open_->tensor_bytes += tensor->layout.size_bytes;
+  if (old != names->end()) {
+    gone = std::exchange(old->second, node->second);
+  } else {
+    names->insert(made.extract(node));
+  }
+  lock.unlock();  // others look up names while a reader of what is gone is waited for
+  if (gone.tensor) remove(*gone.tensor);
   return tensor;
-}
-
-void Store::make_room_in_lists() {
-  std::lock_guard names(structure_);  // of dropped_, which verify() copies
-  std::lock_guard lock(dirty_mutex_);
-  make_room(dirty_);
-  make_room(dropped_);
-  make_room(graveyard_, dropped_.size() + 1);  // for all that may yet come to lie there
 }
 
 void Store::erase(std::string_view name) {
   check_writable();
   const ClosedGate closed(*gate_);
   check_writable();
-  const auto there = tensors_.find(name);
-  if (there == tensors_.end()) {
+  const auto there = names_now().find(name);
+  if (there == names_now().end()) {
     throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to erase", name),
                 "names() lists what there is.");
   }
-  make_room_in_lists();
-  const auto gone = there->second;
+  const Named gone = there->second;
+  open_for_removal(*gone.tensor);
   {
     std::lock_guard lock(structure_);
-    tensor_bytes_ -= gone->layout.size_bytes;
-    drop(gone);
-    tensors_.erase(there);
+    Names& names = open_->change_names();
+    names.erase(names.find(name));
   }
-  bury(gone);
-  note_space();
+  remove(*gone.tensor);
 }
 
-// Out of the next version. What the committed root still names is freed by its flip, not before.
-void Store::drop(const std::shared_ptr<StoredTensor>& tensor) noexcept {
-  manifest_.remove_record(tensor->records_leaf, tensor->layout.tensor_id);
-  manifest_.release_cells(tensor->layout.first_cell, tensor->layout.cell_count());
-  // (Whether it is committed changes under the closed gate only, and that is ours.)
-  if (tensor->committed && !planted(Bug::slots_reused_early)) dropped_.push_back(tensor);
+// After it, remove() cannot fail.
+void Store::open_for_removal(const StoredTensor& tensor) {
+  open_->tree.open_leaf(tensor.records_leaf);
+  open_->tree.open_cells({tensor.layout.first_cell, tensor.layout.cell_count()});
 }
 
-// The rest, which waits for whoever reads it.
-void Store::bury(const std::shared_ptr<StoredTensor>& tensor) noexcept {
-  std::lock_guard lock(tensor->mutex);
-  tensor->erased = true;
-  if (!tensor->committed || planted(Bug::slots_reused_early)) release(tensor);
-}
-
-// Nothing names the tensor any more. Its mutex is held.
-void Store::release(const std::shared_ptr<StoredTensor>& tensor) noexcept {
-  tensor->committed.reset();  // handles that are left must not read what comes to lie there
-  for (ChunkSet& chunks : tensor->verified) chunks.clear();
-  if (!release_slots(*tensor)) graveyard_.push_back(tensor);  // there is room: make_room_in_lists()
-}
-
-// False, with nothing done, while a lease pins one of them: I3, a pinned reader's bytes are never
-// written.
-bool Store::release_slots(const StoredTensor& tensor) noexcept {
-  const bool pinned = std::any_of(tensor.pins.begin(), tensor.pins.end(),
-                                  [](const auto& pins) { return pins.load() > 0; });
-  if (pinned && !planted(Bug::leased_slot_reused)) return false;
-  for (unsigned slot = 0; slot < kSlots; ++slot) heap_->release(tensor.layout.slot(slot));
-  return true;
-}
-
-// For those who ask, while the heap itself belongs to whoever closed the gate.
-void Store::note_space() {
-  std::lock_guard lock(structure_);
-  capacity_bytes_ = heap_ ? heap_->capacity_bytes() : root_.capacity_bytes;
-  free_bytes_ = heap_ ? heap_->free_bytes() : 0;
-}
-
-void Store::collect_graveyard() noexcept {
-  std::erase_if(graveyard_, [this](const auto& tensor) {
-    std::lock_guard lock(tensor->mutex);
-    return release_slots(*tensor);
-  });
+// Out of the attempt. What a version names stays as it is until none does.
+void Store::remove(StoredTensor& tensor) noexcept {
+  open_->tree.remove_tensor(tensor.records_leaf, tensor.layout.tensor_id);
+  for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
+    open_->tree.set_record(tensor.cell(i), {});
+  }
+  {
+    std::lock_guard lock(structure_);
+    open_->names_changed = true;
+    open_->tensor_bytes -= tensor.layout.size_bytes;
+    open_->removed_committed |= open_->base->names->contains(tensor.layout.name);
+  }
+  std::lock_guard lock(tensor.mutex);  // of whoever reads it
+  tensor.erased = true;
+  if (!planted(Bug::slots_reused_early)) return;
+  if (const auto holding = tensor.holding.lock()) holding->give_back();
 }
 
 std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
   check_usable();
   std::lock_guard lock(structure_);
   check_usable();
-  const auto there = tensors_.find(name);
-  return there == tensors_.end() ? nullptr : there->second;
+  const auto there = names_now().find(name);
+  return there == names_now().end() ? nullptr : there->second.tensor;
 }
 
 std::vector<std::string> Store::names() const {
@@ -307,21 +316,28 @@ std::vector<std::string> Store::names() const {
   std::lock_guard lock(structure_);
   check_usable();
   std::vector<std::string> names;
-  names.reserve(tensors_.size());
-  for (const auto& [name, tensor] : tensors_) names.push_back(name);
+  names.reserve(names_now().size());
+  for (const auto& [name, tensor] : names_now()) names.push_back(name);
   return names;
 }
 
-TensorInfo Store::info(const StoredTensor& tensor) const {
+TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   check_usable();
   std::lock_guard lock(tensor.mutex);
+  std::lock_guard structure(structure_);
+  check_usable();
   TensorInfo info;
   info.name = tensor.layout.name;
   info.dtype = tensor.layout.dtype;
   info.shape = tensor.layout.shape;
   info.size_bytes = tensor.layout.size_bytes;
-  info.version = tensor.version;
-  info.dirty = tensor.dirty;
+  if (const Version& version = version_of(which); has(version, tensor)) {
+    for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
+      const auto record = version.tree.record(tensor.cell(i));
+      info.version = std::max(info.version, format::chunk_version(record));
+    }
+  }
+  info.dirty = which.kind_ != Of::Kind::version && open_ && tensor.attempt == open_->sequence;
   return info;
 }
 
@@ -337,24 +353,38 @@ void Store::check_background() {
   }
 }
 
+void Store::wait_until_quiet() {
+  std::unique_lock lock(structure_);
+  published_->wait(lock, [this] { return in_flight_.empty(); });
+}
+
 void Store::close() {
   if (closed_) return;
   if (fork_guard_.in_child()) {
     // The committing thread and whoever waits at the gate stayed in the parent: joining the one or
     // destroying the other would never end.
-    static_cast<void>(new std::jthread(std::move(committer_)));
+    static_cast<void>(committer_.release());
     static_cast<void>(gate_.release());
+    static_cast<void>(published_.release());
     closed_ = true;
     return;
   }
+  std::unique_ptr<Committer> committer;  // whoever closes takes it, behind the gate
   {
-    const ClosedGate closed(*gate_);  // waits for writers and a commit in flight
+    const ClosedGate closed(*gate_);  // waits for writers, and then for commits in flight
+    wait_until_quiet();
     closed_ = true;
     uses_.close();  // and for those who read
+    committer.swap(committer_);
+    std::vector<std::shared_ptr<Version>> gone;
+    std::shared_ptr<Attempt> open;
     std::lock_guard lock(structure_);
+    gone.swap(retained_);
+    open.swap(open_);
     heap_.reset();
     medium_.reset();
   }
+  committer.reset();
   check_background();
 }
 

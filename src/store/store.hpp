@@ -1,18 +1,20 @@
-// The store behind Shelf: order. It stages into slots that no retained root names (I3), and hands
-// the whole to commit.cpp, the only place that writes a root.
+// The store behind Shelf: names, locks and reports. Order is the attempt's (attempt.hpp), and
+// commit.cpp's, which leads one after the other to its flip.
 //
-// Locks, always taken in this order: gate_ (writers or one commit), structure_ (what may be looked
-// up: names, the committed root, sizes), a tensor's mutex, dirty_mutex_; the other mutexes within
-// none of these but the gate. The closed gate alone guards manifest, heap and the lists of what was
-// replaced; it stays closed across a commit and across growth. Of the mutexes only a tensor's is
-// held across I/O.
+// What is free, follows from what is named: a slot that no retained version, no attempt in flight
+// and no lease names is free, and so is a place on the heap that nothing owns (I3).
+//
+// Locks, always taken in this order: turns_ (one that freezes or discards, and a transaction to its
+// end), gate_ (writers, or one that freezes, creates or erases), a tensor's mutex, dirty_mutex_,
+// structure_ (what there is: versions, attempts, sizes); the other mutexes within none of these but
+// the first two. The closed gate alone guards the open attempt's names and tree. Of the mutexes
+// that a reader takes only a tensor's is held across I/O.
 #pragma once
 
-#include <array>
 #include <atomic>
+#include <condition_variable>
 #include <exception>
 #include <future>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,16 +27,33 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "media/media.hpp"
+#include "store/attempt.hpp"
+#include "store/committer.hpp"
 #include "store/fair_mutex.hpp"
 #include "store/fork_guard.hpp"
 #include "store/gate.hpp"
 #include "store/heap.hpp"
-#include "store/manifest.hpp"
 #include "store/recover.hpp"
 #include "store/tensor.hpp"
 #include "store/use_count.hpp"
 
 namespace tensorshelf {
+
+// Whose value is asked for: with all that was assigned, the newest committed one's, or that of a
+// version that is retained.
+class Of {
+ public:
+  static Of staged() { return Of(Kind::staged, 0); }
+  static Of committed() { return Of(Kind::committed, 0); }
+  static Of version(std::uint64_t number) { return Of(Kind::version, number); }
+
+ private:
+  friend class Store;
+  enum class Kind { staged, committed, version };
+  Of(Kind kind, std::uint64_t number) : kind_(kind), number_(number) {}
+  Kind kind_;
+  std::uint64_t number_;
+};
 
 class Store : public std::enable_shared_from_this<Store> {
  public:
@@ -47,14 +66,25 @@ class Store : public std::enable_shared_from_this<Store> {
   std::shared_ptr<StoredTensor> find(std::string_view name) const;
   std::vector<std::string> names() const;
 
-  TensorInfo info(const StoredTensor& tensor) const;
+  TensorInfo info(const StoredTensor& tensor, Of which) const;
   void write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
              std::uint64_t offset);
-  void read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset, bool committed);
-  Lease lease(const std::shared_ptr<StoredTensor>& tensor, bool committed);
+  void read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset, Of which);
+  Lease lease(const std::shared_ptr<StoredTensor>& tensor, Of which);
 
   Commit persist(std::optional<std::uint64_t> step);
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step);
+
+  std::vector<VersionInfo> versions() const;
+  VersionInfo version_info(std::uint64_t version) const;
+  std::shared_ptr<StoredTensor> find(std::string_view name, std::uint64_t version) const;
+  std::vector<std::string> names(std::uint64_t version) const;
+  Commit rollback(std::uint64_t version);
+  void discard();
+  void begin_transaction();
+  // `ended`: whether the transaction is over, also where it throws.
+  Commit commit_transaction(std::optional<std::uint64_t> step, bool& ended);
+  void end_transaction();  // and discards
 
   VerifyReport verify(const Progress& progress);
   ShelfInfo info() const;
@@ -82,70 +112,108 @@ class Store : public std::enable_shared_from_this<Store> {
   void check_usable() const;  // not closed, not in a forked child
   void check_writable();      // and neither read-only nor failed, now or in the background
   void begin_use();
-  void look_for_rival();  // I10, once for each version, before anything is written for it
+  void look_for_rival();  // I10, once for each attempt, before anything is written for it
   void reserve_pages_for(std::uint64_t cells);
-  std::shared_ptr<StoredTensor> place(format::TensorLayout layout);
-  void drop(const std::shared_ptr<StoredTensor>& tensor) noexcept;
-  void bury(const std::shared_ptr<StoredTensor>& tensor) noexcept;
-  void release(const std::shared_ptr<StoredTensor>& tensor) noexcept;
-  bool release_slots(const StoredTensor& tensor) noexcept;
-  void collect_graveyard() noexcept;
-  void check_background();  // throws, once, what a commit in the background threw
-  void note_space();
-  bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
+  void own_places();
+  Named place(format::TensorLayout layout);
   std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
-  void make_room_in_lists();  // so that what follows cannot fail half-way
+  void open_for_removal(const StoredTensor& tensor);
+  void remove(StoredTensor& tensor) noexcept;
+  const Names& names_now() const;  // structure_ is held, or the gate closed
+  void check_background();         // throws, once, what a commit in the background threw
+  void wait_until_quiet();         // no attempt is in flight
+  bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
 
   // stage.cpp: bytes in; the tensor's mutex is held
-  void begin_write(const std::shared_ptr<StoredTensor>& tensor);
+  bool begin_write(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t offset,
+                   std::uint64_t size);
+  bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
+  void await_publication();
+  std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk);
+  [[noreturn]] void throw_leased(const StoredTensor& tensor) const;
+  std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                          std::span<const std::byte> bytes);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
   void merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                    std::uint64_t offset, std::span<std::byte> whole);
-  void copy_forward(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
-                    std::span<std::byte> scratch);
+  bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
+  void copy_forward(StoredTensor& tensor, std::uint64_t chunk);
   void complete(StoredTensor& tensor);
   void note_ticket(const Ticket& ticket);
 
   // read.cpp: bytes out; the tensor's mutex is held
-  std::optional<unsigned> slot_of(const StoredTensor& tensor, std::uint64_t chunk,
-                                  bool committed) const;
+  struct Record : format::ChunkRecord {
+    std::uint64_t seen_in = 0;  // the version that says so, which a reader's writer may overtake
+  };
+  class Records {  // of some chunks of a tensor, as they were at one moment
+   public:
+    explicit Records(std::uint64_t first) : first_(first) {}
+    const Record& operator[](std::uint64_t chunk) const {
+      return chunk == first_ ? one_ : more_[chunk - first_ - 1];
+    }
+
+   private:
+    friend class Store;
+    std::uint64_t first_;
+    Record one_ = {};
+    std::vector<Record> more_;
+  };
+  Records records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                  Of which) const;
+  static bool has(const Version& version, const StoredTensor& tensor);
+  static std::shared_ptr<Holding> hold(const StoredTensor& tensor);
+  const Version& version_of(Of which) const;  // structure_ is held
   bool no_one_else_writes() const;
-  void read_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+  void read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target);
-  std::span<const std::byte> fetch_chunk(const StoredTensor& tensor, unsigned slot,
+  std::span<const std::byte> fetch_chunk(const StoredTensor& tensor, const Record& record,
                                          std::uint64_t chunk, std::span<std::byte> scratch);
-  void copy_out(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+  void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target, std::uint64_t within);
-  std::span<const std::byte> checked_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                                           std::span<std::byte> scratch);
-  void check_sum(StoredTensor& tensor, unsigned slot, std::uint64_t chunk, std::uint64_t checksum);
-  std::uint64_t run_length(const StoredTensor& tensor, std::uint64_t first, bool committed,
+  std::span<const std::byte> checked_chunk(StoredTensor& tensor, const Record& record,
+                                           std::uint64_t chunk, std::span<std::byte> scratch);
+  void check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                 std::uint64_t checksum);
+  std::uint64_t run_length(const StoredTensor& tensor, std::uint64_t first, const Records& records,
                            std::uint64_t size) const;
-  bool read_run(StoredTensor& tensor, unsigned slot, std::uint64_t first, std::uint64_t count,
-                std::span<std::byte> target);
+  bool read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
+                const Records& records, std::span<std::byte> target);
   std::uint64_t read_next(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                          bool committed);
+                          const Records& records);
   void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                   bool committed);
-  void throw_if_overtaken();  // a reader, whose version the writer has begun to overwrite
-  [[noreturn]] void throw_damaged(const StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                   const Records& records);
+  // A reader, whose version the writer has begun to overwrite.
+  void throw_if_overtaken(std::uint64_t version);
+  [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
+                                  std::uint64_t chunk,
                                   const std::string& how = "fails its XXH3 checksum",
                                   int os_error = 0);
 
+  // versions.cpp
+  class Turn;  // to change what there is: one at a time, and none within another's transaction
+  void check_nothing_uncommitted(const char* what) const;
+  void drop_open_attempt();
+  void settle_names(const Names& before, const Names& now);
+
   // commit.cpp
-  using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
-  using Nodes = std::vector<Manifest::Node*>;
-  Commit commit(std::optional<std::uint64_t> step);
+  struct Flight {  // an attempt that is frozen
+    std::shared_ptr<Version> version;
+    std::uint64_t data_bytes = 0;
+    std::uint64_t last_ticket = 0;  // of what was staged
+  };
+  Flight freeze(std::optional<std::uint64_t> step);
+  Flight freeze_in_turn(std::optional<std::uint64_t> step);
+  Flight launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt> next);
+  Flight freeze_behind_gate(std::optional<std::uint64_t> step);
+  format::Root next_root(std::optional<std::uint64_t> step) const;
   void check_version_left() const;
-  Tensors take_dirty();
-  void stage_rest(const Tensors& dirty);
-  format::Root describe(const Tensors& dirty, std::optional<std::uint64_t> step);
-  void release_replaced_pages();
-  void write_nodes(const Nodes& nodes);
-  void write_changed_pages();
-  void write_root_copies(format::Root root);
-  void seal(const format::Root& root);
-  void publish(const Tensors& dirty, const format::Root& root);
+  void look_for_rival_before_commit();
+  void record_staged(const StoredTensor& tensor);
+  Commit commit(Flight flight);
+  void await_turn(const Flight& flight);
+  void seal(const Flight& flight, std::uint64_t& metadata_bytes);
+  void publish(std::shared_ptr<Version>& version);
+  void drop(const Flight& flight) noexcept;
   void fail(const char* why) noexcept;
 
   std::shared_ptr<GuardedMedium> medium_;  // given up by close(); leases keep it alive
@@ -155,33 +223,33 @@ class Store : public std::enable_shared_from_this<Store> {
   ForkGuard fork_guard_;
   std::atomic<bool> closed_ = false;
 
-  Recovered opened_;  // its manifest and tensors have moved to the members below
+  Recovered opened_;  // its versions and homes have moved to the members below
   const format::Seeds seeds_;
   const bool writable_;
+  const unsigned keep_;
+  const unsigned in_flight_limit_;
+  const Placement placement_;
 
+  FairMutex turns_;
+  std::atomic<std::thread::id> transacting_;  // the thread whose transaction has the turn
   std::unique_ptr<CommitGate> gate_ = std::make_unique<CommitGate>();
   UseCount uses_;
+  std::shared_ptr<Heap> heap_;  // none where nothing may be written
+  std::uint64_t next_tensor_id_ = 1;
+  std::uint64_t sequence_ = 0;  // of the open attempt
+  std::mutex dirty_mutex_;      // of the open attempt's list
+
   mutable FairMutex structure_;
-  format::Root root_;                   // of the committed version
-  std::atomic<std::uint64_t> version_;  // its number
-  std::array<std::array<std::uint64_t, format::kCopies>, format::kSlots> words_;  // in the homes
-  Manifest manifest_;         // of the next version
-  std::optional<Heap> heap_;  // none where nothing may be written
-  std::uint64_t next_tensor_id_;
-  std::uint64_t sequence_ = 0;
-  std::uint64_t committed_pages_ = 0;            // that the committed root names, counted once
-  std::vector<format::PageRef> replaced_pages_;  // that it names and the next one will not
-  std::map<std::string, std::shared_ptr<StoredTensor>, std::less<>> tensors_;
-  std::vector<std::shared_ptr<StoredTensor>> dropped_;    // still named by the committed root
-  std::vector<std::shared_ptr<StoredTensor>> graveyard_;  // named by none, but a lease holds them
-  std::uint64_t tensor_bytes_ = 0;                        // of all in tensors_
-  std::uint64_t capacity_bytes_ = 0;                      // of the heap, as it was left last
-  std::uint64_t free_bytes_ = 0;
+  std::unique_ptr<std::condition_variable_any> published_;  // or failed: fewer are in flight
+  std::shared_ptr<Attempt> open_;                           // none where nothing may be written
+  // Nothing else keeps a version for longer than a call holds this lock: its pages are free, and
+  // needed, when it is dropped.
+  std::vector<std::shared_ptr<Version>> in_flight_;  // frozen, in order
+  std::vector<std::shared_ptr<Version>> retained_;   // published, the newest last
+  std::atomic<std::uint64_t> version_;               // its number
+  Homes homes_;                                      // whose turn it is to be sealed writes there
 
-  std::atomic<bool> looked_ = false;  // for a rival, since the last flip
-
-  std::mutex dirty_mutex_;
-  std::vector<std::shared_ptr<StoredTensor>> dirty_;
+  std::atomic<bool> looked_ = false;  // for a rival, since the last freeze
   std::atomic<std::uint64_t> last_ticket_ = 0;
 
   mutable std::mutex failure_mutex_;
@@ -195,10 +263,8 @@ class Store : public std::enable_shared_from_this<Store> {
                                verified = 0, nanoseconds = 0;
   };
   mutable Counters counters_;
-  std::atomic<std::uint64_t> staged_now_ = 0;  // tensor bytes since the last flip
 
-  std::mutex committer_mutex_;
-  std::jthread committer_;  // of persist_async; last, so that it is joined before all else goes
+  std::unique_ptr<Committer> committer_;  // of persist_async; last: it ends before all else goes
 };
 
 }  // namespace tensorshelf

@@ -1,0 +1,76 @@
+// One try to make a version, as a value. While it is open it takes what is assigned, created and
+// erased; frozen it is a Version, of which nothing changes any more but that it becomes durable:
+//
+//   open -> frozen -> described -> flipped -> published      (or dropped, at any time before
+//   flipped)
+//
+// An attempt is over its predecessor, which may itself be in flight, and is named by (incarnation,
+// sequence), which is never used again (I5).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "format/format.hpp"
+#include "store/holding.hpp"
+#include "store/tensor.hpp"
+#include "store/tree.hpp"
+
+namespace tensorshelf {
+
+class Medium;
+
+// What a root says and what it names, in memory. Read by any number of threads.
+struct Version {
+  format::Root root = {};
+  Tree tree;
+  std::shared_ptr<const Names> names;
+  std::uint64_t tensor_bytes = 0;
+
+  std::uint64_t number() const { return format::word_version(root.word); }
+};
+
+struct Attempt {
+  Attempt(std::shared_ptr<const Version> over, std::uint64_t number);
+
+  std::uint64_t version() const { return base->number() + 1; }
+
+  // The tensors of the version, for a change.
+  Names& change_names();
+
+  const std::uint64_t sequence;
+  const std::shared_ptr<const Version> base;
+  Tree tree;
+  std::shared_ptr<const Names> names;
+  bool names_are_mine = false;  // and no other attempt's or version's
+  bool names_changed = false;
+  std::uint64_t tensor_bytes;
+  bool removed_committed = false;  // a tensor that a version still has
+  std::vector<std::shared_ptr<StoredTensor>> dirty;
+  std::atomic<std::uint64_t> staged_bytes = 0;
+};
+
+// Where roots lie, and under which words: what writing one needs to know.
+struct Homes {
+  using Words = std::array<std::array<std::uint64_t, format::kCopies>, format::kMaxSlots>;
+  Words words = {};  // that lie in the homes now: a root is described under the old one
+};
+
+struct Press {  // what a version is written with
+  Medium& medium;
+  const format::Seeds& seeds;
+  std::shared_ptr<Heap> heap;
+  Homes& homes;
+};
+
+// Writes the changed pages of the manifest to fresh places, and both copies of the root under the
+// old word. Returns the last ticket; metadata_bytes receives what it wrote.
+std::uint64_t describe(Version& version, const Press& press, std::uint64_t& metadata_bytes);
+
+// Stores the word in both copies of the home: from here on the version is there.
+void flip(const Version& version, const Press& press);
+
+}  // namespace tensorshelf

@@ -1,0 +1,76 @@
+// Others who go on with the same shelf: a rival of a writer, the writer beside a reader.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <span>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+#include "store/recover.hpp"
+#include "store/root_scan.hpp"
+#include "store/unreadable.hpp"
+
+namespace tensorshelf {
+
+// The lock keeps others out, but not from another machine, or where the two share no inode and no
+// sysfs. This look is for the common case of that, a rival who opens while we work: those who open
+// in the same instant take the same number, and one who opens after the look is not seen.
+//
+// One page is enough. An opener writes the copy that holds the smaller number, which is not ours;
+// where ours has rotted meanwhile it writes both before it is ready. So before a rival flips, that
+// copy holds more than our number. A second rival writes over our copy and leaves the first one's
+// number in the other: again more than ours. A copy that cannot be read or believed proves nothing.
+void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
+  if (planted(Bug::incarnation_not_reread)) return;
+  format::IncarnationRecord record;
+  try {
+    medium.read(format::incarnation_at(opened.rival_copy),
+                std::as_writable_bytes(std::span(&record, 1)));
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    return;
+  }
+  const auto found = format::read_incarnation(record, seeds, opened.rival_copy);
+  if (!found || *found <= opened.incarnation) return;
+  throw Error(Errc::busy,
+              fmt::format("another process has opened the shelf for writing meanwhile: it has "
+                          "incarnation {}, and ours is {}; nothing of this commit was flipped",
+                          *found, opened.incarnation),
+              "Let one process write at a time. Close this shelf, see to it that the other one is "
+              "closed too, and open it again: it has what the other one persisted.");
+}
+
+namespace {
+
+// The floor of the newest root that verifies, or 0. What any of the scans saw valid was flipped,
+// also where the words never stood still. (An attempt in flight writes to slots below the floor of
+// the newest durable root alone, and that root is there for all to see.)
+std::uint64_t newest_floor(Medium& medium, const format::Seeds& seeds, unsigned slot_count) {
+  RootScan scan = scan_roots(medium, seeds, slot_count);
+  std::uint64_t floor = 0;
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    const bool moved = scan_again(medium, seeds, scan);
+    const auto candidates = scan.candidates();
+    if (!candidates.empty()) floor = std::max(floor, candidates.front().floor);
+    if (!moved) break;
+  }
+  return floor;
+}
+
+}  // namespace
+
+// Where a newer root was there already and could not be opened, its number proves nothing.
+bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds,
+                  std::uint64_t version) {
+#ifndef __SANITIZE_THREAD__  // which has no fences; nothing that it watches needs this one
+  std::atomic_thread_fence(std::memory_order_acquire);  // the looks come after what was read
+#endif
+  if (opened.report.degraded) {
+    return scan_roots(medium, seeds, opened.slot_count).words != opened.homes.words;
+  }
+  return newest_floor(medium, seeds, opened.slot_count) > version;
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,270 @@
+#include "store/tree.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/check.hpp"
+#include "base/planted.hpp"
+#include "store/room.hpp"
+
+namespace tensorshelf {
+
+using format::kDirectoryRefs;
+using format::kPageCells;
+using format::PageKind;
+using format::PageRef;
+
+namespace {
+
+[[noreturn]] void contradiction(const std::string& what) {
+  throw Error(Errc::corrupt, "the manifest contradicts itself: " + what,
+              "Restore the file from a copy; its checksums hold, so it was not made by chance.");
+}
+
+// The page numbers of one kind must be 0, 1, 2, ... without gap or double.
+void place(std::vector<std::uint32_t>& leaves, std::uint32_t index, std::uint32_t leaf,
+           std::size_t leaf_count) {
+  constexpr std::uint32_t kNone = ~0U;
+  if (index >= leaf_count) contradiction("a page has an impossible number");
+  if (leaves.size() <= index) leaves.resize(index + 1, kNone);
+  if (leaves[index] != kNone) contradiction("two pages have one number");
+  leaves[index] = leaf;
+}
+
+}  // namespace
+
+PageNode::~PageNode() {
+  if (!heap || ref == PageRef{}) return;
+  for (const std::uint64_t at : ref.at) {
+    if (at != 0) heap->release_page(at);
+  }
+}
+
+Tree Tree::load(const format::Root& root, std::vector<PageNodePtr> top,
+                std::vector<format::TensorLayout>& tensors,
+                std::vector<std::uint32_t>& records_leaves) {
+  Tree tree;
+  tree.leaf_count_ = root.leaf_count;
+  tree.top_ = std::move(top);
+  const auto leaves = std::make_shared<Leaves>();
+  for (std::uint32_t number = 0; number < root.leaf_count; ++number) {
+    const format::Page& page = tree.leaf(number).image;
+    const auto head = format::page_head(page);
+    if (head.kind == PageKind::cells) {
+      place(leaves->cells, head.index, number, root.leaf_count);
+    } else if (head.kind == PageKind::records) {
+      place(leaves->records, head.index, number, root.leaf_count);
+      std::string reason;
+      auto layouts = format::read_records(page, format::slot_count(root), reason);
+      if (!layouts) contradiction(reason);
+      for (auto& layout : *layouts) {
+        tensors.push_back(std::move(layout));
+        records_leaves.push_back(number);
+      }
+    } else {
+      contradiction("a leaf is of an unknown kind");
+    }
+  }
+  for (const auto* numbers : {&leaves->cells, &leaves->records}) {
+    if (std::count(numbers->begin(), numbers->end(), ~0U) != 0) contradiction("a page is missing");
+  }
+  if (tensors.size() != root.tensor_count) contradiction("the root counts other tensors");
+  for (const auto& tensor : tensors) {
+    const std::uint64_t there = leaves->cells.size() * kPageCells;
+    if (tensor.first_cell > there || tensor.cell_count() > there - tensor.first_cell) {
+      contradiction(fmt::format("the chunk records of tensor '{}' lie outside", tensor.name));
+    }
+  }
+  tree.leaves_ = leaves;
+  return tree;
+}
+
+Tree Tree::successor(std::uint64_t attempt) const {
+  Tree next;
+  next.attempt_ = attempt;
+  next.leaf_count_ = leaf_count_;
+  next.top_ = top_;
+  next.leaves_ = leaves_;
+  next.open_records_page_ = open_records_page_;
+  return next;
+}
+
+const PageNode& Tree::leaf(std::uint32_t leaf) const noexcept {
+  std::uint32_t directory = leaf / kDirectoryRefs;
+  const auto* directories = &top_;
+  if (levels() == 2) {
+    directories = &top_[directory / kDirectoryRefs]->below;
+    directory %= kDirectoryRefs;
+  }
+  return *(*directories)[directory]->below[leaf % kDirectoryRefs];
+}
+
+format::ChunkRecord Tree::record(std::uint64_t cell) const noexcept {
+  const std::uint64_t page = cell / kPageCells;
+  if (page >= leaves_->cells.size()) return {};
+  return format::cell(leaf(leaves_->cells[page]).image, static_cast<unsigned>(cell % kPageCells));
+}
+
+std::uint64_t Tree::used_cells() const {
+  std::uint64_t used = 0;
+  for (const std::uint32_t number : leaves_->cells) {
+    const format::Page& page = leaf(number).image;
+    for (unsigned i = 0; i < kPageCells; ++i)
+      used += format::cell(page, i) != format::ChunkRecord{};
+  }
+  return used;
+}
+
+// ---- change -------------------------------------------------------------------------------------
+
+PageNodePtr Tree::new_node() const {
+  auto node = std::make_shared<PageNode>();
+  node->attempt = attempt_;
+  return node;
+}
+
+// A page of another tree is copied first.
+PageNode& Tree::change(PageNodePtr& place, unsigned level, std::uint32_t index) {
+  TENSORSHELF_ASSERT(attempt_ != 0);
+  if (place->attempt == attempt_) return *place;
+  auto mine = new_node();
+  if (level == 0) mine->image = place->image;
+  mine->below = place->below;
+  mine->over = place.get();
+  make_room(changed_[level]);
+  changed_[level].push_back({mine.get(), index});
+  place = std::move(mine);
+  return *place;
+}
+
+PageNode& Tree::change_directory(unsigned level, std::uint32_t index) {
+  if (level == levels()) return change(top_[index], level, index);
+  PageNode& above = change_directory(level + 1, index / kDirectoryRefs);
+  return change(above.below[index % kDirectoryRefs], level, index);
+}
+
+PageNode& Tree::change_leaf(std::uint32_t leaf) {
+  PageNode& directory = change_directory(1, leaf / kDirectoryRefs);
+  return change(directory.below[leaf % kDirectoryRefs], 0, leaf);
+}
+
+// One level more: what the root named becomes the first directory of directories.
+void Tree::deepen() {
+  auto upper = new_node();
+  upper->below = top_;
+  make_room(changed_[2]);
+  changed_[2].push_back({upper.get(), 0});
+  top_.assign(1, std::move(upper));
+}
+
+// The page that comes next on its level, and the directory above it where there is none yet. Where
+// memory ran out under way, something may lie there already that nobody counts.
+void Tree::add_below(unsigned level, std::uint32_t index, PageNodePtr node) {
+  make_room(changed_[level]);
+  std::vector<PageNodePtr>* list = &top_;
+  std::size_t position = index;
+  if (level < levels()) {
+    const std::uint32_t above = index / kDirectoryRefs;
+    position = index % kDirectoryRefs;
+    if (position == 0) add_below(level + 1, above, new_node());
+    list = &change_directory(level + 1, above).below;
+  }
+  if (list->size() <= position) list->resize(position + 1);
+  changed_[level].push_back({node.get(), index});
+  (*list)[position] = std::move(node);
+}
+
+// On a copy, and everything that can throw comes first: a leaf that only some of the lists know
+// would make the next commit one that cannot be opened.
+std::uint32_t Tree::add_leaf(PageKind kind, std::vector<std::uint32_t> Leaves::*of_kind) {
+  const std::uint32_t number = leaf_count_;
+  if (number >= format::kMaxLeaves) {
+    throw Error(Errc::full,
+                fmt::format("the manifest is at its limit of {} pages", format::kMaxLeaves),
+                "Join small tensors into larger ones, or use a second shelf.");
+  }
+  auto leaves = std::make_shared<Leaves>(*leaves_);
+  std::vector<std::uint32_t>& numbers = leaves.get()->*of_kind;
+  auto node = new_node();
+  node->image = format::empty_page(kind, static_cast<std::uint32_t>(numbers.size()));
+  numbers.push_back(number);
+  Tree grown = *this;
+  if (format::root_levels(number + 1) > levels()) grown.deepen();
+  grown.leaf_count_ = number + 1;
+  grown.add_below(0, number, std::move(node));
+  grown.leaves_ = std::move(leaves);
+  *this = std::move(grown);
+  return number;
+}
+
+void Tree::open_cells(const CellRun& cells) {
+  const std::uint64_t last = (cells.first + cells.count - 1) / kPageCells;
+  while (leaves_->cells.size() <= last) add_leaf(PageKind::cells, &Leaves::cells);
+  for (std::uint64_t page = cells.first / kPageCells; page <= last; ++page) {
+    change_leaf(leaves_->cells[page]);
+  }
+}
+
+void Tree::set_record(std::uint64_t cell, const format::ChunkRecord& record) noexcept {
+  PageNode& node = const_cast<PageNode&>(leaf(leaves_->cells[cell / kPageCells]));
+  TENSORSHELF_ASSERT(node.attempt == attempt_);
+  format::set_cell(node.image, static_cast<unsigned>(cell % kPageCells), record);
+}
+
+std::uint32_t Tree::add_tensor(const format::TensorLayout& layout) {
+  for (; open_records_page_ < leaves_->records.size(); ++open_records_page_) {
+    const std::uint32_t number = leaves_->records[open_records_page_];
+    if (!format::fits_record(leaf(number).image, layout)) continue;
+    format::append_record(change_leaf(number).image, layout);
+    return number;
+  }
+  const std::uint32_t number = add_leaf(PageKind::records, &Leaves::records);
+  const bool fits = format::append_record(change_leaf(number).image, layout);
+  TENSORSHELF_ASSERT(fits);  // kMaxDims and kMaxNameBytes are chosen so
+  return number;
+}
+
+void Tree::remove_tensor(std::uint32_t leaf_number, std::uint64_t tensor_id) noexcept {
+  PageNode& node = const_cast<PageNode&>(leaf(leaf_number));
+  TENSORSHELF_ASSERT(node.attempt == attempt_);
+  format::remove_record(node.image, tensor_id);
+  open_records_page_ = std::min(open_records_page_, format::page_head(node.image).index);
+}
+
+// ---- to the medium ------------------------------------------------------------------------------
+
+std::uint64_t Tree::page_count() const {
+  std::uint64_t pages = leaf_count_;
+  for (unsigned level = 1; level <= levels(); ++level) {
+    pages += format::level_pages(leaf_count_, level);
+  }
+  return pages;
+}
+
+format::Page Tree::directory_image(const Changed& directory, unsigned level) {
+  format::Page page = format::empty_page(PageKind::directory, directory.index, level);
+  const auto& below = directory.node->below;
+  for (std::uint32_t i = 0; i < below.size(); ++i) {
+    const PageNode& node = *below[i];
+    const bool kept_back = planted(Bug::directory_not_linked) && node.over != nullptr &&
+                           node.attempt == directory.node->attempt;
+    format::set_directory_ref(page, i, kept_back ? node.over->ref : node.ref);
+  }
+  return page;
+}
+
+void Tree::fill_root(format::Root& root) const {
+  root.leaf_count = leaf_count_;
+  for (std::size_t i = 0; i < top_.size(); ++i) {
+    const PageNode& node = *top_[i];
+    const bool kept_back = planted(Bug::second_directory_lost) && i > 0 && node.over != nullptr &&
+                           node.attempt == attempt_;
+    root.pages[i] = kept_back ? node.over->ref : node.ref;
+  }
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,172 @@
+// Attempts: those on their way, those that wait for them, and those that come to nothing.
+#include <atomic>
+#include <thread>
+
+#include "asleep.hpp"
+#include "kept_versions.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+TEST_CASE("what is discarded never was") {
+  const Shape shape = any_shape();
+  CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement));
+  const Kept kept(shape);
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", kKeptBytes);
+  TensorRef old = make(shelf, "old", 100);
+  w.write(pattern(kKeptBytes, 1));
+  old.write(pattern(100, 1));
+  shelf.persist(1);
+  const std::uint64_t free = shelf.free_bytes();
+  for (unsigned round = 0; round < 3; ++round) {
+    w.write(pattern(5000, 2 + round), kMiB - 100);
+    shelf.erase("old");
+    TensorRef made = make(shelf, "made", 5000);
+    made.write(pattern(5000, 3));
+    const Lease lease = made.lease();
+    shelf.discard();
+    CHECK(lease.bytes()[0] == pattern(5000, 3)[0]);
+    CHECK(shelf.names() == std::vector<std::string>{"old", "w"});
+    CHECK((value(w) == pattern(kKeptBytes, 1)));
+    CHECK((value(old) == pattern(100, 1)));
+    CHECK_FALSE(w.info().dirty);
+    CHECK(code_of([&] { made.write(pattern(5000, 4)); }) == Errc::unknown_name);
+  }
+  CHECK(shelf.free_bytes() + kMiB >= free);  // pages may have been set aside, and nothing is lost
+  auto expected = pattern(kKeptBytes, 1);
+  const auto part = pattern(10, 9);  // where the discarded attempts wrote, and beside it
+  w.write(part, 5);
+  std::copy(part.begin(), part.end(), expected.begin() + 5);
+  shelf.persist(2);
+  CHECK((value(w) == expected));
+  CHECK((value(kept.open(Mode::read).find("w").value()) == expected));
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("a transaction is one version, or none") {
+  const Kept kept({.keep = 1, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 5000);
+  CHECK(code_of([&] { shelf.transaction(); }) == Errc::uncommitted);
+  shelf.persist(0);
+  {
+    Transaction dropped = shelf.transaction();
+    w.write(pattern(5000, 1));
+    CHECK(code_of([&] { shelf.persist(1); }) == Errc::transaction);
+    CHECK(code_of([&] { shelf.persist_async(1); }) == Errc::transaction);
+    CHECK(code_of([&] { shelf.discard(); }) == Errc::transaction);
+    CHECK(code_of([&] { shelf.rollback(1); }) == Errc::transaction);
+    CHECK(code_of([&] { shelf.transaction(); }) == Errc::transaction);
+  }
+  CHECK((value(w) == std::vector<std::byte>(5000)));
+  CHECK(shelf.version() == 1);
+  Transaction kept_one = shelf.transaction();
+  w.write(pattern(5000, 2));
+  Waiter other([&] { shelf.persist(7); });  // waits until it ends, and has nothing more to commit
+  CHECK(other.waits());
+  CHECK(kept_one.commit(2).version == 2);
+  other.join();
+  CHECK(shelf.version() == 3);
+  CHECK((value_at(shelf, 2, "w") == pattern(5000, 2)));
+  Transaction ended = shelf.transaction();
+  ended.discard();
+  CHECK(shelf.persist(8).version == 4);
+}
+
+TEST_CASE("a writer waits only for a version on its way that has the slot it needs") {
+  const unsigned in_flight = GENERATE(1U, 2U);
+  const bool mapped = GENERATE(true, false);
+  CAPTURE(in_flight, mapped);
+  const auto placement = mapped ? Placement::whole : Placement::by_chunk;
+  const Kept kept({.keep = 0, .in_flight = in_flight, .mapped = mapped, .placement = placement});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 5000);
+  TensorRef other = make(shelf, "other", 5000);
+  w.write(pattern(5000, 1));
+  other.write(pattern(5000, 1));
+  shelf.persist(1);
+  w.write(pattern(5000, 2));
+  kept.doors->barrier.shut();
+  auto second = shelf.persist_async(2);
+  other.write(pattern(5000, 3));  // in either case
+  Waiter writer([&] { w.write(pattern(5000, 3)); });
+  const bool waits = writer.waits();
+  CHECK((value(w, true) == pattern(5000, 1)));
+  kept.doors->barrier.open();
+  writer.join();
+  CHECK(waits == (in_flight == 1));
+  CHECK(second.get().version == 2);
+  shelf.persist(3);
+  CHECK((value(w, true) == pattern(5000, 3)));
+  CHECK((value(other, true) == pattern(5000, 3)));
+}
+
+TEST_CASE("versions on their way become durable in order, each as it was closed") {
+  const Shape shape = any_shape();
+  if (shape.in_flight == 1) return;
+  CAPTURE(shape.keep, shape.mapped, static_cast<int>(shape.placement));
+  const Kept kept(shape);
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", kKeptBytes);
+  w.write(pattern(kKeptBytes, 0));
+  std::vector<std::shared_future<Commit>> commits;
+  for (unsigned version = 1; version <= 8; ++version) {
+    commits.push_back(shelf.persist_async(version));
+    w.write(pattern(4000, version), version % 3 * 700 * 1024);
+    if (version % 3 == 0) make(shelf, "t" + std::to_string(version), 300 * 1024);
+  }
+  shelf.close();
+  for (unsigned version = 1; version <= 8; ++version) {
+    CHECK(commits[version - 1].get().version == version);
+  }
+  Shelf again = kept.open();
+  auto expected = pattern(kKeptBytes, 0);
+  for (unsigned version = 1; version <= 7; ++version) {  // the eighth part was not committed
+    const auto part = pattern(4000, version);
+    std::copy(part.begin(), part.end(), expected.begin() + version % 3 * 700 * 1024);
+  }
+  CHECK((value(again.find("w").value()) == expected));
+  CHECK(again.verify().damage.empty());
+}
+
+TEST_CASE("threads that commit in the background do not wait for each other's turn for ever") {
+  const Kept kept({.keep = 0, .in_flight = 3, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  make(shelf, "w", 100);
+  std::atomic<unsigned> failed = 0;
+  std::vector<std::thread> threads;
+  for (unsigned thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (unsigned i = 0; i < 200; ++i) {
+        failed += shelf.persist_async(i).get().step != i;
+        shelf.persist_async(i);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  shelf.close();
+  CHECK(failed == 0);
+  CHECK(kept.open().version() == 4 * 200 * 2);
+}
+
+TEST_CASE("a create that finds no room leaves nothing to commit") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  make(shelf, "w", 100);
+  shelf.persist(1);
+  CHECK(code_of([&] { make(shelf, "large", 300 * kMiB); }) == Errc::full);
+  shelf.transaction().discard();
+  shelf.persist(2);
+  CHECK(shelf.rollback(1).version == 3);
+}
+
+TEST_CASE("a transaction that has ended is no more") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  Transaction transaction = shelf.transaction();
+  transaction.commit(1);
+  CHECK(code_of([&] { transaction.commit(2); }) == Errc::transaction);
+  transaction.discard();
+  CHECK(shelf.version() == 1);
+}

@@ -1,0 +1,297 @@
+// Versions beside the newest: those that stay, those that come back, and those that are lost.
+#include "asleep.hpp"
+#include "kept_versions.hpp"
+#include "store/root_scan.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+TEST_CASE("as many versions stay as are kept, each as it was, also after opening again") {
+  const Shape shape = any_shape();
+  CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement));
+  const Kept kept(shape);
+  std::vector<std::vector<std::byte>> values(1);
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", kKeptBytes);
+  auto expected = pattern(kKeptBytes, 0);
+  w.write(expected);
+  for (unsigned version = 1; version <= 9; ++version) {
+    if (version % 3 == 0) {  // a part, across the edge of two chunks
+      const auto part = pattern(3000, version);
+      w.write(part, kMiB - 1500);
+      std::copy(part.begin(), part.end(), expected.begin() + kMiB - 1500);
+    } else {
+      expected = pattern(kKeptBytes, version);
+      w.write(expected);
+    }
+    REQUIRE(shelf.persist(version * 10).version == version);
+    values.push_back(expected);
+    if (version == 5) {
+      shelf = kept.open();
+      w = shelf.find("w").value();
+    }
+    const auto there = numbers(shelf);
+    const unsigned oldest = std::max(version, shape.keep) - shape.keep;
+    REQUIRE(there.front() == oldest);
+    REQUIRE(there.back() == version);
+    REQUIRE(there.size() == version - oldest + 1);
+    for (const VersionInfo& info : shelf.versions()) {
+      if (info.version == 0) continue;
+      REQUIRE(info.step == info.version * 10);
+      REQUIRE((value_at(shelf, info.version, "w") == values[info.version]));
+    }
+    if (oldest > 0) REQUIRE(code_of([&] { shelf.at(oldest - 1); }) == Errc::stale);
+    REQUIRE(code_of([&] { shelf.at(version + 1); }) == Errc::stale);
+  }
+  CHECK(shelf.verify().damage.empty());
+  CHECK((value(w) == values[9]));
+}
+
+TEST_CASE("a rollback is a version of its own, and copies nothing") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const Kept kept({.keep = 3, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", kKeptBytes);
+  TensorRef gone = make(shelf, "gone", 5000);
+  w.write(pattern(kKeptBytes, 1));
+  gone.write(pattern(5000, 1));
+  shelf.persist(1);
+  w.write(pattern(kKeptBytes, 2));
+  shelf.erase("gone");
+  TensorRef late = make(shelf, "late", 3000);
+  late.write(pattern(3000, 2));
+  shelf.persist(2);
+  w.write(pattern(10, 3), kMiB);
+  CHECK(code_of([&] { shelf.rollback(1); }) == Errc::uncommitted);
+  shelf.discard();
+  const std::uint64_t before = shelf.stats().medium_bytes;
+  const Commit back = shelf.rollback(1);
+  CHECK(back.version == 3);
+  CHECK(back.step == 1U);
+  CHECK(shelf.stats().medium_bytes - before == 2 * kPageBytes);  // both copies of the root
+  for (const bool reopened : {false, true}) {
+    CAPTURE(reopened);
+    if (reopened) shelf = kept.open();
+    CHECK(shelf.names() == std::vector<std::string>{"gone", "w"});
+    CHECK((value(shelf.find("w").value()) == pattern(kKeptBytes, 1)));
+    CHECK((value(shelf.find("gone").value()) == pattern(5000, 1)));
+    CHECK((value_at(shelf, 2, "w") == pattern(kKeptBytes, 2)));
+    CHECK((value_at(shelf, 2, "late") == pattern(3000, 2)));
+  }
+  w = shelf.find("w").value();
+  shelf.rollback(2);  // and forth
+  CHECK(shelf.version() == 4);
+  CHECK(shelf.names() == std::vector<std::string>{"late", "w"});
+  CHECK((value(w) == pattern(kKeptBytes, 2)));
+  make(shelf, "gone", 100);  // a new one of an old name, while a version has the old one
+  w.write(pattern(kKeptBytes, 5));
+  shelf.persist(5);
+  CHECK((value_at(shelf, 3, "gone") == pattern(5000, 1)));
+  CHECK((value_at(shelf, 4, "w") == pattern(kKeptBytes, 2)));
+  CHECK((value(w) == pattern(kKeptBytes, 5)));
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("handles follow their tensors through a rollback") {
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  TensorRef a = make(shelf, "a", 100);
+  a.write(pattern(100, 1));
+  shelf.persist(1);
+  shelf.erase("a");
+  TensorRef b = make(shelf, "b", 100);
+  shelf.persist(2);
+  CHECK(code_of([&] { a.write(pattern(100, 2)); }) == Errc::unknown_name);
+  shelf.rollback(1);
+  CHECK(code_of([&] { b.write(pattern(100, 2)); }) == Errc::unknown_name);
+  CHECK(code_of([&] { value(b); }) == Errc::unknown_name);
+  a.write(pattern(100, 3));
+  CHECK((value(a, true) == pattern(100, 1)));
+  shelf.persist(3);
+  CHECK((value(a, true) == pattern(100, 3)));
+}
+
+TEST_CASE("another split of the same sum is taken up, another sum refused") {
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  {
+    Shelf shelf = kept.open();
+    TensorRef w = make(shelf, "w", 5000);
+    for (unsigned version = 1; version <= 5; ++version) {
+      w.write(pattern(5000, version));
+      shelf.persist(version);
+    }
+  }
+  OpenOptions options;
+  options.mode = Mode::update;
+  const std::pair<unsigned, unsigned> refused[] = {{2, 2}, {0, 1}, {3, 0}, {16, 1}, {0, 16}};
+  for (const auto& [keep, in_flight] : refused) {
+    CAPTURE(keep, in_flight);
+    options.keep = keep;
+    options.in_flight = in_flight;
+    CHECK(code_of([&] { kept.open(options); }) == Errc::bad_argument);
+  }
+  options.keep = 0;
+  options.in_flight = {};  // what is left of the sum: 3
+  Shelf shelf = kept.open(options);
+  CHECK(shelf.info().in_flight == 3);
+  CHECK(numbers(shelf) == std::vector<std::uint64_t>{3, 4, 5});  // until the next commit
+  TensorRef w = shelf.find("w").value();
+  w.write(pattern(5000, 6));
+  CHECK((value_at(shelf, 3, "w") == pattern(5000, 3)));
+  shelf.persist(6);
+  CHECK(numbers(shelf) == std::vector<std::uint64_t>{6});
+  shelf = kept.open(OpenOptions{.mode = Mode::update});
+  CHECK(shelf.info().keep == 0);
+  CHECK(shelf.info().in_flight == 3);
+}
+
+TEST_CASE("a shelf that would have too many slots is not made") {
+  const std::shared_ptr<Medium> medium = make_memory_medium(0, 64 * kMiB);
+  OpenOptions options;
+  const std::pair<unsigned, unsigned> refused[] = {{0, 0}, {15, 1}, {0, 16}, {~0U, 2}};
+  for (const auto& [keep, in_flight] : refused) {
+    CAPTURE(keep, in_flight);
+    options.keep = keep;
+    options.in_flight = in_flight;
+    CHECK(code_of([&] { Shelf::format(*medium, options); }) == Errc::bad_argument);
+  }
+  options.keep = 12;
+  options.in_flight = 3;
+  Shelf::format(*medium, options);
+  Shelf shelf = Shelf::open(std::make_unique<SharedMedium>(medium));
+  TensorRef w = make(shelf, "w", 100);
+  for (unsigned version = 1; version <= 40; ++version) {
+    w.write(pattern(100, version));
+    shelf.persist(version);
+  }
+  REQUIRE(shelf.versions().size() == 13);
+  for (const VersionInfo& info : shelf.versions()) {
+    CHECK(
+        (value_at(shelf, info.version, "w") == pattern(100, static_cast<unsigned>(info.version))));
+  }
+}
+
+TEST_CASE("a reader reads the version that it opened until the floor has passed it") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", kKeptBytes);
+  w.write(pattern(kKeptBytes, 1));
+  shelf.persist(1);
+  w.write(pattern(kKeptBytes, 2));
+  shelf.persist(2);
+  const Shelf reader = kept.open(OpenOptions{.mode = Mode::read});
+  for (unsigned version = 3; version <= 4; ++version) {
+    w.write(pattern(kKeptBytes, version));
+    shelf.persist(version);
+    CHECK((value(reader.find("w").value()) == pattern(kKeptBytes, 2)));
+  }
+  w.write(pattern(kKeptBytes, 5));  // into the slot of version 1, which the reader opened too
+  CHECK(code_of([&] { value_at(reader, 1, "w"); }) == Errc::stale);
+  CHECK((value(reader.find("w").value()) == pattern(kKeptBytes, 2)));
+  shelf.persist(5);
+  w.write(pattern(kKeptBytes, 6));
+  CHECK(code_of([&] { value(reader.find("w").value()); }) == Errc::stale);
+}
+
+TEST_CASE("a damaged copy of any version that stays is written anew, and nothing is lost") {
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  {
+    Shelf shelf = kept.open();
+    TensorRef w = make(shelf, "w", 5000);
+    for (unsigned version = 1; version <= 6; ++version) {
+      w.write(pattern(5000, version));
+      shelf.persist(version);
+    }
+  }
+  const auto check = [&](const Shelf& shelf) {
+    REQUIRE(numbers(shelf) == std::vector<std::uint64_t>{4, 5, 6});
+    for (unsigned version = 4; version <= 6; ++version) {
+      CHECK((value_at(shelf, version, "w") == pattern(5000, version)));
+    }
+  };
+  for (const unsigned home : {0U, 1U, 2U}) {  // of versions 4, 5 and 6: K is 4
+    for (const unsigned copy : {0U, 1U, 0U}) {
+      CAPTURE(home, copy);
+      format::Page garbage;
+      const auto bytes = pattern(kPageBytes, home);
+      std::copy(bytes.begin(), bytes.end(), garbage.bytes.begin());
+      write_page(*kept.medium, format::root_at(home, copy), garbage);
+      check(kept.open(Mode::read));
+      const Shelf healed = kept.open();
+      CHECK(healed.info().recovery.repaired_copies == 1);
+      CHECK_FALSE(healed.info().recovery.degraded);
+      check(healed);
+    }
+  }
+  CHECK(kept.open().info().recovery.repaired_copies == 0);
+}
+
+TEST_CASE("where a version that stayed is lost, those after it stay") {
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  {
+    Shelf shelf = kept.open();
+    TensorRef w = make(shelf, "w", 5000);
+    for (unsigned version = 1; version <= 6; ++version) {
+      w.write(pattern(5000, version));
+      shelf.persist(version);
+    }
+  }
+  for (const unsigned copy : {0U, 1U}) {
+    write_page(*kept.medium, format::root_at(1, copy), format::Page{});  // of version 5
+  }
+  CHECK(numbers(kept.open(Mode::read)) == std::vector<std::uint64_t>{6});
+  Shelf shelf = kept.open();
+  CHECK(numbers(shelf) == std::vector<std::uint64_t>{6});
+  CHECK(shelf.info().recovery.dropped == std::vector<std::uint64_t>{5, 4});
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  TensorRef w = shelf.find("w").value();
+  for (unsigned version = 7; version <= 9; ++version) {
+    w.write(pattern(5000, version));
+    shelf.persist(version);
+    shelf = kept.open();  // none of those that were dropped comes back
+    w = shelf.find("w").value();
+    CHECK(numbers(shelf).front() == (version < 8 ? 6U : version - 2));
+    CHECK((value_at(shelf, version - 1, "w") == pattern(5000, version - 1)));
+  }
+}
+
+TEST_CASE("a tensor is read to its end, though the last version that has it goes meanwhile") {
+  const bool mapped = GENERATE(true, false);
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = mapped, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  TensorRef gone = make(shelf, "gone", kKeptBytes);
+  gone.write(pattern(kKeptBytes, 1));
+  shelf.persist(1);
+  shelf.erase("gone");
+  kept.doors->read.shut();
+  std::vector<std::byte> read(kKeptBytes);
+  Waiter reader([&] { gone.read_committed(read); });
+  kept.doors->read.await_someone();
+  shelf.persist(2);
+  make(shelf, "next", kKeptBytes).write(pattern(kKeptBytes, 2));
+  shelf.persist(3);
+  kept.doors->read.open();
+  reader.join();
+  CHECK((read == pattern(kKeptBytes, 1)));
+}
+
+TEST_CASE("a fresh tensor placed by chunk costs no bytes, and reads as zeros") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 40 * kMiB);
+  const std::uint64_t before = shelf.stats().medium_bytes;
+  w.write(pattern(100, 1), 20 * kMiB + 5);
+  shelf.persist(1);
+  CHECK(shelf.stats().medium_bytes - before < 2 * kMiB);
+  shelf = kept.open();
+  auto expected = std::vector<std::byte>(40 * kMiB);
+  const auto part = pattern(100, 1);
+  std::copy(part.begin(), part.end(), expected.begin() + 20 * kMiB + 5);
+  CHECK((value(shelf.find("w").value()) == expected));
+  shelf.find("w")->write(pattern(100, 1), 7 * kMiB);
+  const std::uint64_t part_before = shelf.stats().medium_bytes;
+  shelf.persist(2);  // right after an open, too
+  CHECK(shelf.stats().bytes_copied_forward == 0);
+  CHECK(shelf.stats().medium_bytes - part_before < 64 * 1024);
+}
