@@ -58,7 +58,8 @@ const char* native_format(DType dtype) {
 }
 
 // Waits for whoever reads or writes the tensor: not with the GIL.
-TensorInfo info_of(const TensorRef& tensor) {
+template <class Tensor>
+TensorInfo info_of(const Tensor& tensor) {
   Unlocked unlocked;
   return tensor.info();
 }
@@ -107,7 +108,8 @@ bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dic
   return true;
 }
 
-void read_into(const TensorRef& tensor, py::handle target, std::uint64_t offset) {
+template <class Tensor>
+void read_into(const Tensor& tensor, py::handle target, std::uint64_t offset) {
   Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
   Unlocked unlocked;
   tensor.read(buffer.bytes(), offset);
@@ -161,7 +163,13 @@ SharedLease take_lease(const TensorRef& tensor, bool committed) {
                                         tensor.info());
 }
 
-SharedLease take_copy(const TensorRef& tensor, const TensorInfo& info) {
+SharedLease take_retained_lease(const RetainedTensor& tensor) {
+  Unlocked unlocked;
+  return std::make_shared<LeasedTensor>(tensor.lease(), tensor.info());
+}
+
+template <class Tensor>
+SharedLease take_copy(const Tensor& tensor, const TensorInfo& info) {
   Unlocked unlocked;
   auto taken = std::make_shared<LeasedTensor>(std::nullopt, info);
   tensor.read(taken->copy, 0);
@@ -207,10 +215,11 @@ int refuse_bare(const std::string& name) {
 }
 
 // A copy: a view of the slot would pin it, and is had by asking for one, with numpy(copy=False).
-extern "C" int tensor_getbuffer(PyObject* self, Py_buffer* view, int flags) {
+template <class Tensor>
+int tensor_getbuffer(PyObject* self, Py_buffer* view, int flags) {
   view->obj = nullptr;
   try {
-    const TensorRef tensor = py::handle(self).cast<const TensorRef&>();
+    const Tensor tensor = py::handle(self).cast<const Tensor&>();
     const TensorInfo info = info_of(tensor);
     const bool writable = (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE;  // refused further on
     if ((flags & PyBUF_FORMAT) == 0 && !writable) return refuse_bare(info.name);
@@ -259,16 +268,22 @@ void bind_tensor(py::module_& m) {
       .def_property_readonly("in_place",
                              [](const LeasedTensor& leased) { return leased.lease->in_place(); });
 
-  py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer>())
+  py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer<TensorRef>>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
       .def("_assign_array", &assign_array, py::arg("array"), py::arg("gate"), py::arg("edits"),
            py::arg("dtype") = "")
       .def("_write", &write, py::arg("source"), py::arg("offset") = 0)
-      .def("_read_into", &read_into, py::arg("target"), py::arg("offset") = 0)
+      .def("_read_into", &read_into<TensorRef>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)
       .def("_lease", [](const TensorRef& tensor) { return take_lease(tensor, false); })
       .def("_lease_committed", [](const TensorRef& tensor) { return take_lease(tensor, true); });
+
+  py::class_<RetainedTensor>(m, "RetainedTensor", buffer_slots<tensor_getbuffer<RetainedTensor>>())
+      .def(py::init<const RetainedTensor&>(), py::arg("other"))
+      .def("_info", &RetainedTensor::info, py::call_guard<Unlocked>())
+      .def("_read_into", &read_into<RetainedTensor>, py::arg("target"), py::arg("offset") = 0)
+      .def("_lease", &take_retained_lease);
 }
 
 }  // namespace tensorshelf::python

@@ -25,17 +25,10 @@ Progress progress_of(const py::object& callable) {
   };
 }
 
-Shelf open_shelf(const py::bytes& path, Mode mode, Tier tier, std::uint64_t max_size_bytes,
-                 Verify verify, const BlockTuning& block, const py::object& progress,
-                 bool salvage) {
-  OpenOptions options;
+Shelf open_shelf(const py::bytes& path, Mode mode, OpenOptions options,
+                 const py::object& progress) {
   options.mode = mode;
-  options.tier = tier;
-  options.max_size_bytes = max_size_bytes;
-  options.verify = verify;
-  options.block = block;
   options.progress = progress_of(progress);
-  options.salvage = salvage;
   const std::filesystem::path native(static_cast<std::string>(path));
   Unlocked unlocked;
   return Shelf::open(native, options);
@@ -113,6 +106,21 @@ void bind_values(py::module_& m) {
       .def_readwrite("io_uring", &BlockTuning::io_uring)
       .def_readwrite("direct", &BlockTuning::direct);
 
+  py::enum_<Placement>(m, "Placement")
+      .value("whole", Placement::whole)
+      .value("by_chunk", Placement::by_chunk);
+
+  py::class_<OpenOptions>(m, "OpenOptions")
+      .def(py::init<>())
+      .def_readwrite("tier", &OpenOptions::tier)
+      .def_readwrite("max_size_bytes", &OpenOptions::max_size_bytes)
+      .def_readwrite("verify", &OpenOptions::verify)
+      .def_readwrite("block", &OpenOptions::block)
+      .def_readwrite("keep", &OpenOptions::keep)
+      .def_readwrite("in_flight", &OpenOptions::in_flight)
+      .def_readwrite("placement", &OpenOptions::placement)
+      .def_readwrite("salvage", &OpenOptions::salvage);
+
   py::class_<TensorInfo>(m, "TensorInfo")
       .def_readonly("name", &TensorInfo::name)
       .def_property_readonly("dtype", [](const TensorInfo& info) { return dtype_name(info.dtype); })
@@ -139,11 +147,10 @@ DType dtype_of(std::string_view name) {
   return *dtype;
 }
 
-void bind_shelf(py::module_& m) {
-  py::class_<Shelf>(m, "Shelf")
-      .def_static("open", &open_shelf, py::kw_only(), py::arg("path"), py::arg("mode"),
-                  py::arg("tier"), py::arg("max_size_bytes"), py::arg("verify"), py::arg("block"),
-                  py::arg("progress"), py::arg("salvage"))
+py::class_<Shelf> bind_shelf(py::module_& m) {
+  py::class_<Shelf> cls(m, "Shelf");
+  cls.def_static("open", &open_shelf, py::kw_only(), py::arg("path"), py::arg("mode"),
+                 py::arg("options"), py::arg("progress"))
       .def(
           "create",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
@@ -171,27 +178,30 @@ void bind_shelf(py::module_& m) {
       .def(
           "persist",
           [](Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step) {
-            const AloneScope alone(gate);
+            gate.await_room();
+            const AloneScope alone(gate, "persist() was called");
             std::optional<Commit> commit;
             {
               Unlocked unlocked;
               commit = shelf.persist(step);
             }
-            gate.changed = false;
+            gate.persisted();
             return *commit;
           },
           py::arg("gate"), py::arg("step"))
       .def(
           "persist_async",
           [](Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step) {
-            const AloneScope alone(gate);
-            std::optional<PendingCommit> commit;
+            gate.await_room();
+            const AloneScope alone(gate, "persist() was called");
+            std::shared_future<Commit> commit;
             {
               Unlocked unlocked;
-              commit.emplace(shelf.persist_async(step));
+              commit = shelf.persist_async(step);
             }
-            gate.changed = false;
-            return *commit;
+            gate.note_on_its_way(commit);
+            gate.persisted();
+            return PendingCommit(std::move(commit));
           },
           py::arg("gate"), py::arg("step"))
       .def(
@@ -231,6 +241,7 @@ void bind_shelf(py::module_& m) {
                              py::cpp_function(&Shelf::free_bytes, py::call_guard<Unlocked>()))
       .def("close", &Shelf::close, py::call_guard<Unlocked>())
       .def_property_readonly("closed", &Shelf::closed);
+  return cls;
 }
 
 }  // namespace
@@ -254,7 +265,8 @@ PYBIND11_MODULE(_core, m) {
   bind_gate(m);
   bind_tensor(m);
   bind_cuda(m);
-  bind_shelf(m);
+  auto shelf = bind_shelf(m);
+  bind_versions(m, shelf);
   m.def("repair", &repair_shelf, py::kw_only(), py::arg("path"), py::arg("tier"), py::arg("block"),
         py::arg("progress"));
 }

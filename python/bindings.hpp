@@ -23,6 +23,7 @@ void set_current_error() noexcept;
 // results.cpp: the store's values as dicts, for _info.py to make dataclasses of.
 pybind11::tuple shape_of(const TensorInfo& info);
 pybind11::dict to_dict(const ShelfInfo& info);
+pybind11::dict to_dict(const VersionInfo& info);
 pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 pybind11::dict to_dict(const RepairReport& report);
@@ -50,8 +51,10 @@ class Buffer {
   Py_buffer view_{};
 };
 
-// gate.cpp: Gate. bind_tensor.cpp: TensorRef and Lease. bind_cuda.cpp: CUDA memory and the build.
+// gate.cpp: Gate. bind_tensor.cpp: TensorRef, RetainedTensor and Lease. bind_versions.cpp: versions
+// and transactions. bind_cuda.cpp: CUDA memory and the build.
 void bind_gate(pybind11::module_& m);
+void bind_versions(pybind11::module_& m, pybind11::class_<Shelf>& shelf);
 void bind_tensor(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);
 

@@ -38,6 +38,10 @@ py::str path_text(const std::string& path) {
   return py::reinterpret_steal<py::str>(decoded);
 }
 
+const char* placement_name(Placement placement) {
+  return placement == Placement::whole ? "whole" : "by_chunk";
+}
+
 py::dict to_dict(const Recovery& recovery) {
   py::dict d;
   d["version"] = recovery.version;
@@ -46,6 +50,7 @@ py::dict to_dict(const Recovery& recovery) {
   d["degraded"] = recovery.degraded;
   d["salvaged"] = recovery.salvaged;
   d["lost"] = recovery.lost;
+  d["dropped"] = recovery.dropped;
   d["repaired_copies"] = recovery.repaired_copies;
   d["notes"] = recovery.notes;
   return d;
@@ -85,10 +90,22 @@ py::dict to_dict(const ShelfInfo& info) {
   d["tensor_bytes"] = info.tensor_bytes;
   d["capacity_bytes"] = info.capacity_bytes;
   d["free_bytes"] = info.free_bytes;
+  d["keep"] = info.keep;
+  d["in_flight"] = info.in_flight;
+  d["placement"] = placement_name(info.placement);
   d["writable"] = info.writable;
   d["created"] = info.created;
   d["promises"] = to_dict(info.promises);
   d["recovery"] = to_dict(info.recovery);
+  return d;
+}
+
+py::dict to_dict(const VersionInfo& info) {
+  py::dict d;
+  d["version"] = info.version;
+  d["step"] = info.step;
+  d["time_ns"] = info.time_ns;
+  d["data_bytes"] = info.data_bytes;
   return d;
 }
 

@@ -38,15 +38,18 @@ from tensorshelf._errors import (
     ShelfNotFound,
     StaleError,
     TierWarning,
+    TransactionError,
     TruncatedError,
+    UncommittedError,
     UnknownName,
     UnsupportedError,
 )
-from tensorshelf._info import Damage, Info, Promises, Recovery, VerifyReport
+from tensorshelf._info import Damage, Info, Promises, Recovery, VerifyReport, VersionInfo
 from tensorshelf._open import BlockOptions, open
 from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
 from tensorshelf._tensor import Tensor
+from tensorshelf._versions import RetainedTensor, RetainedVersion, Transaction
 from tensorshelf._view import Committed
 
 __all__ = [
@@ -72,6 +75,8 @@ __all__ = [
     "ReadOnlyError",
     "Recovery",
     "Repair",
+    "RetainedTensor",
+    "RetainedVersion",
     "Shelf",
     "ShelfBusy",
     "ShelfError",
@@ -83,10 +88,14 @@ __all__ = [
     "StaleError",
     "Tensor",
     "TierWarning",
+    "Transaction",
+    "TransactionError",
     "TruncatedError",
+    "UncommittedError",
     "UnknownName",
     "UnsupportedError",
     "VerifyReport",
+    "VersionInfo",
     "__version__",
     "build_info",
     "errors",

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, final
+from types import TracebackType
+from typing import Any, Self, final
 
 import numpy.typing as npt
 
@@ -31,6 +32,21 @@ class BlockTuning:
     queue_depth: int
     io_uring: bool
     direct: bool
+    def __init__(self) -> None: ...
+
+class Placement:
+    whole: Placement
+    by_chunk: Placement
+
+class OpenOptions:
+    tier: Tier
+    max_size_bytes: int
+    verify: Verify
+    block: BlockTuning
+    keep: int | None
+    in_flight: int | None
+    placement: Placement | None
+    salvage: bool
     def __init__(self) -> None: ...
 
 @final
@@ -74,7 +90,7 @@ class Lease:
 @final
 class Gate:
     changed: bool
-    def __init__(self) -> None: ...
+    def __init__(self, in_flight: int) -> None: ...
     def assigning(self, name: str) -> AbstractContextManager[None]: ...
     @property
     def assignments(self) -> int: ...
@@ -93,6 +109,38 @@ class TensorRef:
     def _lease(self) -> Lease: ...
     def _lease_committed(self) -> Lease: ...
 
+class RetainedTensor:
+    def __init__(self, other: RetainedTensor) -> None: ...
+    def _info(self) -> TensorInfo: ...
+    def _read_into(self, target: npt.NDArray[Any], offset: int = 0) -> None: ...
+    def _lease(self) -> Lease: ...
+
+@final
+class RetainedVersion:
+    def info(self) -> dict[str, Any]: ...
+    def find(self, name: str) -> RetainedTensor | None: ...
+    def names(self) -> list[str]: ...
+
+class TransactionBlock:
+    _step: int | None
+    @property
+    def _commit(self) -> CommitResult | None: ...
+    def __init__(
+        self,
+        *,
+        shelf: Shelf,
+        gate: Gate,
+        edits: dict[str, Any],
+        before_commit: Callable[[], object],
+    ) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
 @final
 class Shelf:
     @staticmethod
@@ -100,12 +148,8 @@ class Shelf:
         *,
         path: bytes,
         mode: Mode,
-        tier: Tier,
-        max_size_bytes: int,
-        verify: Verify,
-        block: BlockTuning,
+        options: OpenOptions,
         progress: Callable[[int, int], object] | None,
-        salvage: bool,
     ) -> Shelf: ...
     def create(self, name: str, dtype: str, shape: list[int]) -> TensorRef: ...
     def replace(
@@ -116,6 +160,10 @@ class Shelf:
     def names(self) -> list[str]: ...
     def persist(self, gate: Gate, step: int | None) -> CommitResult: ...
     def persist_async(self, gate: Gate, step: int | None) -> PendingCommit: ...
+    def versions(self) -> list[dict[str, Any]]: ...
+    def at(self, version: int) -> RetainedVersion: ...
+    def rollback(self, gate: Gate, edits: dict[str, Any], version: int) -> CommitResult: ...
+    def discard(self, gate: Gate, edits: dict[str, Any]) -> None: ...
     def verify(self, progress: Callable[[int, int], object] | None) -> dict[str, Any]: ...
     def info(self) -> dict[str, Any]: ...
     def stats(self) -> dict[str, int | float]: ...

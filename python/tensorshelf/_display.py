@@ -12,6 +12,7 @@ from tensorshelf._size import format_size
 if TYPE_CHECKING:
     from tensorshelf._shelf import Shelf
     from tensorshelf._tensor import Tensor
+    from tensorshelf._view import Readable
 
 _HTML_ROWS = 200
 _SHOWN_ELEMENTS = 6  # of a tensor, on one line
@@ -37,7 +38,7 @@ def in_words(error: ShelfError) -> str:
     return error.what
 
 
-def value(tensor: "Tensor") -> str:
+def value(tensor: "Readable") -> str:
     """The value of a tensor so small that a line holds it, else nothing."""
     if not 0 < tensor.size <= _SHOWN_ELEMENTS or tensor.ndim > 1:
         return ""

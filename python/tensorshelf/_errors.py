@@ -185,8 +185,20 @@ class ShelfGone(ShelfError, FileNotFoundError):
     default_errno = _errno.ENOENT
 
 
+class UncommittedError(ShelfError, RuntimeError):
+    """A rollback or a transaction over assignments not persisted yet, or a version on its way."""
+
+    code = "uncommitted_changes"
+
+
+class TransactionError(ShelfError, RuntimeError):
+    """What a transaction does not allow the thread that began it: persist(), another one, ..."""
+
+    code = "in_transaction"
+
+
 class StaleError(ShelfError, RuntimeError):
-    """Mode ``r``, and the writer has since overwritten the version being read."""
+    """The version being read is retained no more: its writer has gone on."""
 
     code = "version_overwritten"
 
@@ -230,6 +242,8 @@ BY_CODE: dict[str, type[ShelfError]] = {
         ForkedError,
         NotDaxError,
         UnsupportedError,
+        UncommittedError,
+        TransactionError,
         ShelfGone,
         StaleError,
         IoError,

@@ -1,5 +1,6 @@
 """What a shelf tells about itself, as values."""
 
+import datetime
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -30,6 +31,7 @@ class Recovery:
     degraded: bool  # the newest version was damaged; this older one was verified whole
     salvaged: bool  # degraded, and not verified: tensors may be damaged
     lost: tuple[int, ...]  # newer versions, which may have been acknowledged
+    dropped: tuple[int, ...]  # older ones that were retained, and cannot be loaded
     repaired_copies: int  # second copies of metadata written anew
     notes: tuple[str, ...]
 
@@ -47,6 +49,9 @@ class Info:
     tensor_bytes: int
     capacity_bytes: int
     free_bytes: int
+    keep: int  # versions that stay readable beside the newest
+    in_flight: int  # versions that may be on their way at once
+    placement: str  # of tensors that are made from now on: "whole" or "by_chunk"
     writable: bool
     created: bool  # this opening made it: there was none, or it was replaced
     promises: Promises
@@ -59,6 +64,7 @@ class Info:
             ("version", f"{self.version} (step {self.step})"),
             ("tensors", f"{self.tensors}, {format_size(self.tensor_bytes)}"),
             ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
+            ("versions", f"keep={self.keep}, in_flight={self.in_flight}"),
             ("opened", _opened(self)),
             ("medium", f"{promises.medium}: {promises.detail}"),
             ("survives", _survives(promises)),
@@ -77,6 +83,16 @@ def _survives(promises: Promises) -> str:
     if promises.medium == "block" and promises.survives == "power loss":
         return "power loss, if the drive honours flushes"
     return promises.survives
+
+
+@dataclass(frozen=True)
+class VersionInfo:
+    """A version that can be read; ``shelf.versions`` lists them."""
+
+    version: int
+    step: int | None
+    time: datetime.datetime | None  # when it was persisted, in UTC by its writer's clock
+    data_bytes: int  # of tensors that were assigned for it
 
 
 @dataclass(frozen=True)
@@ -113,9 +129,16 @@ class VerifyReport:
 def info_from(found: dict[str, Any]) -> Info:
     """Info of the native module's dict."""
     promises = Promises(**{**found["promises"], "notes": tuple(found["promises"]["notes"])})
-    kept = {name: tuple(found["recovery"][name]) for name in ("lost", "notes")}
+    kept = {name: tuple(found["recovery"][name]) for name in ("lost", "dropped", "notes")}
     recovery = Recovery(**{**found["recovery"], **kept})
     return Info(**{**found, "promises": promises, "recovery": recovery})
+
+
+def version_from(found: dict[str, Any]) -> VersionInfo:
+    """VersionInfo of the native module's dict."""
+    seconds = found["time_ns"] / 1e9
+    time = datetime.datetime.fromtimestamp(seconds, datetime.UTC) if seconds else None
+    return VersionInfo(found["version"], found["step"], time, found["data_bytes"])
 
 
 def report_from(found: dict[str, Any]) -> VerifyReport:

@@ -37,6 +37,11 @@ _VERIFY = {
     "load": _core.Verify.on_load,
     "open": _core.Verify.on_open,
 }
+_PLACEMENTS = {
+    "whole": _core.Placement.whole,
+    "by_chunk": _core.Placement.by_chunk,
+}
+_MOST = 15  # versions beside the newest, kept and on their way
 _ORDINARY = "The drive may have a volatile write cache"  # as nearly all have: for info() alone
 _warned: set[str] = set()
 
@@ -74,6 +79,9 @@ def open(
     verify: str = "load",
     progress: Report | bool | None = None,
     block: BlockOptions | None = None,
+    keep: int | None = None,
+    in_flight: int | None = None,
+    placement: str | None = None,
     salvage: bool = False,
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
@@ -88,6 +96,13 @@ def open(
               "open", all of them now; "none". Metadata is always checked.
     progress  for verify="open": True for a bar, or a function of (done, total) in bytes
     block     tuning of the block medium
+    keep      versions that stay readable beside the newest: ``versions``, ``at()``, ``rollback()``
+    in_flight versions that may be on their way at once, with ``persist(wait=False)``
+              A tensor takes 1 + keep + in_flight times its size, for good. A new shelf has keep=0
+              and in_flight=1 where nothing is said; a later opening may divide the same sum anew.
+    placement of tensors that are made from now on: "by_chunk", where an update writes what it
+              changes and no more, or "whole", where it copies the rest of a tensor as well, so
+              that ``numpy(copy=False)`` can lend it. Default: "whole" where the medium is mapped.
     salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
               whose metadata is whole. What is damaged of it raises CorruptError when it is read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
@@ -104,22 +119,21 @@ def open(
     CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, BadArgument or IoError.
     """
     native_mode = _choice("mode", mode, _MODES)
-    native_verify = _choice("verify", verify, _VERIFY)
-    cap = 0 if size is None else parse_size(size)
-    native_path, native_tier, tuning = _native_choice(path, tier, block)
+    options = _core.OpenOptions()
+    options.verify = _choice("verify", verify, _VERIFY)
+    options.max_size_bytes = 0 if size is None else parse_size(size)
+    native_path, options.tier, options.block = _native_choice(path, tier, block)
+    options.keep = None if keep is None else _number("keep", keep, 0)
+    options.in_flight = None if in_flight is None else _number("in_flight", in_flight, 1)
+    if placement is not None:
+        options.placement = _choice("placement", placement, _PLACEMENTS)
+    options.salvage = bool(salvage)
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
     try:
         with reporter(progress, "verifying") as report:
             core = _core.Shelf.open(
-                path=native_path,
-                mode=native_mode,
-                tier=native_tier,
-                max_size_bytes=cap,
-                verify=native_verify,
-                block=tuning,
-                progress=report,
-                salvage=bool(salvage),
+                path=native_path, mode=native_mode, options=options, progress=report
             )
     except ShelfBusy as error:
         if error.errno == errno.EDEADLK:
@@ -211,6 +225,17 @@ def _queue_depth(given: int) -> int:
     if not 0 < depth <= 1024:
         raise BadArgument(f"queue_depth={depth} is out of range", "Use 1 to 1024.")
     return depth
+
+
+def _number(what: str, given: int, least: int) -> int:
+    remedy = f"Use {least} to {_MOST}."
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise BadArgument(f"{what}={given!r} is not a number", remedy) from None
+    if isinstance(given, bool) or not least <= number <= _MOST:
+        raise BadArgument(f"{what}={given!r} is out of range", remedy)
+    return number
 
 
 def _choice(what: str, given: str, known: dict[str, _T]) -> _T:

@@ -18,16 +18,23 @@ from tensorshelf._commit import Commit
 from tensorshelf._core import Gate
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._dtypes import Array
-from tensorshelf._errors import BadArgument, LayoutError, ShelfError, UnsupportedError
-from tensorshelf._info import Info, VerifyReport, info_from, report_from
+from tensorshelf._errors import LayoutError, ShelfError, UnsupportedError
+from tensorshelf._info import (
+    Info,
+    VerifyReport,
+    VersionInfo,
+    info_from,
+    report_from,
+    version_from,
+)
+from tensorshelf._numbers import LARGEST, step_number, version_number
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
 from tensorshelf._sources import Source, named_source
 from tensorshelf._tensor import Edit, Tensor
+from tensorshelf._versions import RetainedVersion, Transaction
 
 logger = logging.getLogger("tensorshelf")
-
-_LARGEST = (1 << 63) - 1
 
 
 class Shelf(MutableMapping[str, Tensor]):
@@ -65,10 +72,10 @@ class Shelf(MutableMapping[str, Tensor]):
     def __init__(self, core: NativeShelf, opening: Opening) -> None:
         self._core = core
         self._opening = opening
-        self._gate = Gate()
         self._edits = {}  # under way, by the names of their tensors
         self._pid = os.getpid()
         info = self.info()
+        self._gate = Gate(info.in_flight)
         self._writable = info.writable
         self._path = info.path
         _log_recovery(info)
@@ -232,17 +239,56 @@ class Shelf(MutableMapping[str, Tensor]):
         """Makes everything assigned, created and deleted so far durable, as one version.
 
         ``step`` is your own number, stored with the version; without one the last is kept. With
-        ``wait=False`` it returns as soon as the version is closed to further assignments and goes
-        on in the background.
+        ``wait=False`` it returns as soon as the version is closed to further assignments, which go
+        into the next one, and goes on in the background; with ``in_flight`` versions on their way
+        it waits for the first of them.
         With no change it still makes a version, so that a step can be recorded. Raises IoError or
         ShelfFailed where the medium failed: the last version is then intact; reopen. Raises
         ShelfGone where the file was deleted or replaced meanwhile: copy what there is elsewhere.
         """
-        number = None if step is None else _step(step)
-        if self._edits:
-            self._refuse_within_edit()
+        number = None if step is None else step_number(step)
+        self._refuse_within_edit("persist()")
         persist = self._core.persist if wait else self._core.persist_async
         return Commit(persist(self._gate, number))
+
+    def transaction(self, step: int | None = None) -> Transaction:
+        """``with shelf.transaction(step=7) as t:`` persists at its end, all changes or none.
+
+        An exception, Ctrl-C too, discards them. Everything that is changed meanwhile belongs to it,
+        by whatever thread; ``persist``, ``discard``, ``rollback`` and another transaction wait for
+        its end in other threads, and raise TransactionError in this one. ``t.step`` may be set
+        within, and ``t.commit`` is what ``persist`` would return. Raises UncommittedError where
+        something was changed before it and not persisted.
+        """
+        return Transaction(self, step_number(step))
+
+    def discard(self) -> None:
+        """Drops everything assigned, created and deleted since the last ``persist()``.
+
+        Handles of tensors that were created since are of no use any more, and deleted tensors are
+        there again. Views keep what they show. An ``edit()`` under way in another thread ends with
+        an error.
+        """
+        self._refuse_within_edit("discard()")
+        self._core.discard(self._gate, self._edits)
+
+    @property
+    def versions(self) -> list[VersionInfo]:
+        """The versions that can be read, the oldest first: the newest, and ``keep`` before it."""
+        return [version_from(found) for found in self._core.versions()]
+
+    def at(self, version: int) -> RetainedVersion:
+        """One of ``versions``, to be read. Raises StaleError where it is not among them."""
+        return RetainedVersion(self._core.at(version_number(version)), self._path)
+
+    def rollback(self, version: int) -> Commit:
+        """Makes one of ``versions`` the newest again, as a version of its own; no data is copied.
+
+        Handles stay with their tensors. Raises StaleError where it is not among ``versions``, and
+        UncommittedError where something is not persisted yet, or on its way.
+        """
+        self._refuse_within_edit("rollback()")
+        return Commit(self._core.rollback(self._gate, self._edits, version_number(version)))
 
     def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
         """Reads the durable version whole and checks every checksum; damage is told, not raised."""
@@ -261,7 +307,10 @@ class Shelf(MutableMapping[str, Tensor]):
 
     @property
     def free(self) -> int:
-        """Bytes there is room for without growing; a tensor takes twice its own size."""
+        """Bytes there is room for without growing.
+
+        A tensor takes 1 + keep + in_flight times its own size: twice, unless more was asked for.
+        """
         return self._core.free_bytes
 
     @property
@@ -350,12 +399,12 @@ class Shelf(MutableMapping[str, Tensor]):
         if not self._writable:
             self._core.erase(name)  # which it refuses, and says why and what to do
 
-    def _refuse_within_edit(self) -> None:
+    def _refuse_within_edit(self, what: str) -> None:
         """An edit in another thread is that thread's own, and comes with a later version."""
         for name, edit in list(self._edits.items()):
             if edit.is_under_way() and edit.thread == threading.get_ident():
                 raise UnsupportedError(
-                    f"persist() within the edit() of {name!r} would leave its changes out",
+                    f"{what} within the edit() of {name!r} would leave its changes out",
                     "Leave the block first.",
                 )
 
@@ -384,26 +433,6 @@ def _refuse_overtaken(value: Any) -> None:
         value._refuse_overtaken()
 
 
-def _step(step: object) -> int | None:
-    if step is None:
-        return None
-    if isinstance(step, (bool, np.bool_)):
-        raise BadArgument(
-            f"step={step!r} is not a number",
-            "Give the number of the step, or none: persist(). "
-            "Not to wait for the medium: persist(wait=False).",
-        )
-    try:
-        number = operator.index(step)  # type: ignore[arg-type]
-    except TypeError:
-        raise BadArgument(
-            f"step={step!r} is not a whole number", "Use 0 to 2**63 - 1, or None."
-        ) from None
-    if not 0 <= number <= _LARGEST:
-        raise BadArgument(f"step={number} is out of range", "Use 0 to 2**63 - 1.")
-    return number
-
-
 def _lengths(shape: int | Sequence[int]) -> list[int]:
     try:
         lengths = [operator.index(shape)]  # type: ignore[arg-type]
@@ -415,7 +444,7 @@ def _lengths(shape: int | Sequence[int]) -> list[int]:
                 f"shape={shape!r} is no shape", "Use a whole number, or a tuple of them."
             ) from None
     for length in lengths:
-        if not 0 <= length <= _LARGEST:
+        if not 0 <= length <= LARGEST:
             raise LayoutError(f"shape {tuple(lengths)} has a length out of range", "Use 0 or more.")
     return lengths
 

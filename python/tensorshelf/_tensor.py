@@ -89,6 +89,7 @@ class Tensor(Readable, _core.TensorRef):
 
     __slots__ = ("_dtype_name", "_name", "_nbytes", "_ref", "_seen", "_shape", "_shelf")
 
+    _ref: _core.TensorRef
     _seen: int  # assignments to the shelf that this handle knows of
     _shelf: "Shelf"
 
@@ -258,8 +259,8 @@ class Tensor(Readable, _core.TensorRef):
         """
         if self._shelf._gate.assigned_since(self.name, self._seen):
             raise UnsupportedError(
-                f"{self.name!r} was assigned after this handle of it was looked up, and the value "
-                "from before is gone: a handle is not a copy",
+                f"{self.name!r} was assigned after this handle of it was looked up (or discarded, "
+                "or rolled back), and the value from before is gone: a handle is not a copy",
                 f"To keep a value, take shelf[{self.name!r}].numpy() before the assignment. "
                 f"For the present one, assign shelf[{self.name!r}].",
             )

@@ -98,7 +98,7 @@ def _target(out: Any, keeps_old: bool) -> Any:
     if not is_handle(out):
         return out
     if not hasattr(out, "_assign"):
-        raise ReadOnlyError(f"{out.name!r}.committed cannot be assigned", "Assign to the tensor.")
+        raise ReadOnlyError(f"{out!r} cannot be assigned", "Assign to the tensor of the shelf.")
     if keeps_old:
         return out.numpy(copy=True)
     return np.empty(out.shape, _dtypes.needed(out.dtype_name))

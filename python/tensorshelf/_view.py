@@ -1,14 +1,15 @@
-"""Reading a tensor: indexing, arrays, torch tensors, arithmetic. Shared by both of its values.
+"""Reading a tensor: indexing, arrays, torch tensors, arithmetic. Shared by all of its values.
 
 A Tensor reads the value that the shelf's own writes have given it; a Committed reads the durable
-one. Bytes are read where an index needs them and no further. What is read is a copy, read-only
-where a write to it would be lost. Only ``copy=False`` lends the slot itself, and so pins it: a
-program that does not ask for that does the same on every medium.
+one, and a RetainedTensor that of an older version. Bytes are read where an index needs them and no
+further. What is read is a copy, read-only where a write to it would be lost. Only ``copy=False``
+lends the slot itself, and so pins it: a program that does not ask for that does the same on every
+medium.
 """
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -28,21 +29,28 @@ SPAN_BYTES = 16 << 20  # a strided read or write goes through a scratch of at mo
 RUN_BYTES = 256 << 10  # what can be copied in the time that one more read takes
 
 
+class Ref(Protocol):
+    """What is needed here of the native half's tensors."""
+
+    def _read_into(self, target: Array, offset: int = 0) -> None: ...
+
+    def _lease(self) -> Lease: ...
+
+
 class Readable(NDArrayOperatorsMixin):
     """What can be read of a tensor. Layout is fixed for the life of the handle."""
 
     __slots__ = ()  # those below are its heirs': two bases cannot both have some
 
     _is_shelf_handle: ClassVar[bool] = True
-    _durable: ClassVar[bool] = False
 
-    _ref: TensorRef
+    _ref: Ref
     _name: str
     _dtype_name: str
     _shape: tuple[int, ...]
     _nbytes: int
 
-    def _attach(self, ref: TensorRef, layout: TensorInfo) -> None:
+    def _attach(self, ref: Ref, layout: TensorInfo) -> None:
         _set(self, "_ref", ref)
         _set(self, "_name", layout.name)
         _set(self, "_dtype_name", layout.dtype)
@@ -113,8 +121,9 @@ class Readable(NDArrayOperatorsMixin):
         copy=True   a writable copy, yours: changing it does not change the shelf.
         copy=False  a read-only view of the slot itself (a lease), without a copy. While it lives, a
                     write that needs the slot raises LeasedError. UnsupportedError where there is
-                    none: the medium is not mapped, the shelf is open for reading only, or the
-                    tensor was assigned in part since persist() and lies in two slots.
+                    none: the medium is not mapped, the shelf is open for reading only, the tensor
+                    is placed by chunk, or was assigned in part since persist() and lies in two
+                    slots.
 
         bfloat16 and float8 need ml_dtypes (UnsupportedError without it).
         """
@@ -277,13 +286,10 @@ class Readable(NDArrayOperatorsMixin):
         return _dtypes.carrier(self.dtype_name)
 
     def _read(self, flat: Array, offset: int) -> None:
-        if self._durable:
-            self._ref._read_committed_into(flat, offset)
-        else:
-            self._ref._read_into(flat, offset)
+        self._ref._read_into(flat, offset)
 
     def _lease_now(self) -> Lease:
-        return self._ref._lease_committed() if self._durable else self._ref._lease()
+        return self._ref._lease()
 
     def _lent(self, method: str) -> Lease:
         """A lease of the slot. Callers keep it in no variable that a traceback would hold."""
@@ -291,7 +297,8 @@ class Readable(NDArrayOperatorsMixin):
         if self.nbytes and not lease.in_place:
             raise UnsupportedError(
                 f"the bytes of {self.name!r} cannot be lent: the medium is not mapped, the shelf "
-                "is open for reading only, or the tensor is assigned in part since persist()",
+                "is open for reading only, or the tensor is placed by chunk or assigned in part "
+                "since persist()",
                 f"Use {method}() or {method}(copy=True).",
             )
         return lease
@@ -394,10 +401,16 @@ class Committed(Readable):
 
     __slots__ = ("_dtype_name", "_name", "_nbytes", "_ref", "_shape")
 
-    _durable = True
+    _ref: TensorRef
 
     def __init__(self, ref: TensorRef, layout: TensorInfo) -> None:
         self._attach(ref, layout)
+
+    def _read(self, flat: Array, offset: int) -> None:
+        self._ref._read_committed_into(flat, offset)
+
+    def _lease_now(self) -> Lease:
+        return self._ref._lease_committed()
 
     def __repr__(self) -> str:
         return f"<Committed {self.name!r} {_dtypes.layout_text(self.dtype_name, self.shape)}>"

@@ -1,4 +1,4 @@
-"""The shelf against a dict of NumPy arrays, over random programs with reopening among the rules.
+"""The shelf against dicts of NumPy arrays, over random programs with reopening among the rules.
 
 hypothesis prints the failing program, shrunk, and how to repeat it.
 """
@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import tempfile
 import warnings
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -33,27 +34,71 @@ def value_of(dtype: str, shape: "tuple[int, ...]", seed: int) -> np.ndarray:
     return np.asarray(raw).astype(dtype)
 
 
+Values = dict[str, np.ndarray]
+
+
+class Stop(Exception):
+    """Leaves a transaction."""
+
+
+class Saved(NamedTuple):
+    """A version."""
+
+    step: "int | None"
+    values: Values
+
+
 class ShelfMachine(RuleBasedStateMachine):
-    """``now`` is what reads must give; ``durable`` what reopening must give."""
+    """``now`` is what reads must give; ``saved`` the versions that reopening must give."""
 
     parent = "/tmp"
     tier = "auto"
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(
+        keep=st.integers(0, 3),
+        in_flight=st.integers(1, 3),
+        placement=st.sampled_from([None, "whole", "by_chunk"]),
+    )
+    def start(self, keep: int, in_flight: int, placement: "str | None") -> None:
         self.directory = pathlib.Path(
             tempfile.mkdtemp(prefix="tensorshelf-rules-", dir=self.parent)
         )
-        self.now: dict[str, np.ndarray] = {}
-        self.durable: dict[str, np.ndarray] = {}
-        self.version = 0
-        self.step: int | None = None
-        self.shelf = self.open()
+        self.now: Values = {}
+        self.saved: dict[int, Saved] = {0: Saved(None, {})}
+        self.floor = 0
+        self.keep = self.stored_keep = keep
+        self.sum = keep + in_flight
+        self.changed = False
+        self.leased: list[tuple[np.ndarray, np.ndarray]] = []
+        self.on_their_way: list[tuple[ts.Commit, int]] = []
+        self.shelf = self.open(keep=keep, in_flight=in_flight, placement=placement)
 
-    def open(self) -> ts.Shelf:
+    def open(self, **options: Any) -> ts.Shelf:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ts.TierWarning)
-            return ts.open(self.directory / "run.shelf", tier=self.tier)
+            return ts.open(self.directory / "run.shelf", tier=self.tier, **options)
+
+    @property
+    def version(self) -> int:
+        return max(self.saved)
+
+    @property
+    def durable(self) -> Values:
+        return self.saved[self.version].values
+
+    def note_commit(self, step: "int | None", values: Values) -> None:
+        step = self.saved[self.version].step if step is None else step  # the last one stays
+        self.saved[self.version + 1] = Saved(step, dict(values))
+        self.floor = max(self.floor, self.version - self.keep)
+        self.stored_keep = self.keep
+        self.changed = False
+
+    def settle(self) -> None:
+        """Waits for what is on its way."""
+        for commit, version in self.on_their_way:
+            assert commit.version == version
+            assert commit.step == self.saved[version].step
+        self.on_their_way.clear()
 
     def teardown(self) -> None:
         if hasattr(self, "shelf"):
@@ -76,6 +121,7 @@ class ShelfMachine(RuleBasedStateMachine):
         else:
             self.shelf[name] = value
         self.now[name] = value
+        self.changed = True
 
     @rule(name=st.sampled_from(NAMES), dtype=st.sampled_from(DTYPES))
     def create(self, name: str, dtype: str) -> None:
@@ -85,6 +131,7 @@ class ShelfMachine(RuleBasedStateMachine):
         else:
             self.shelf.create(name, (4,), dtype)
             self.now[name] = np.zeros(4, dtype)
+            self.changed = True
 
     @rule(name=st.sampled_from(NAMES), data=st.data())
     def put_part(self, name: str, data: st.DataObject) -> None:
@@ -98,6 +145,7 @@ class ShelfMachine(RuleBasedStateMachine):
         changed = self.now[name].copy()
         changed[start:stop:step] = True
         self.now[name] = changed
+        self.changed = True
 
     @rule(name=st.sampled_from(NAMES), seed=st.integers(0, 9))
     def put_scattered(self, name: str, seed: int) -> None:
@@ -108,6 +156,7 @@ class ShelfMachine(RuleBasedStateMachine):
         changed = self.now[name].copy()
         changed[mask] = True
         self.now[name] = changed
+        self.changed = True
 
     @rule(name=st.sampled_from(NAMES))
     def add_in_place(self, name: str) -> None:
@@ -115,6 +164,7 @@ class ShelfMachine(RuleBasedStateMachine):
             return
         self.shelf[name] += self.now[name].dtype.type(1)
         self.now[name] = np.asarray(self.now[name] + self.now[name].dtype.type(1))
+        self.changed = True
 
     @rule(name=st.sampled_from(NAMES), at=st.integers(0, 1 << 20))
     def edit(self, name: str, at: int) -> None:
@@ -125,12 +175,14 @@ class ShelfMachine(RuleBasedStateMachine):
             for array in (values, changed):
                 array.reshape(-1)[at % array.size] = True
         self.now[name] = changed
+        self.changed = True
 
     @rule(name=st.sampled_from(NAMES))
     def delete(self, name: str) -> None:
         if name in self.now:
             del self.shelf[name]
             del self.now[name]
+            self.changed = True
         else:
             with pytest.raises(KeyError):
                 del self.shelf[name]
@@ -138,16 +190,131 @@ class ShelfMachine(RuleBasedStateMachine):
     @rule(step=st.none() | st.integers(0, 1000), wait=st.booleans())
     def persist(self, step: "int | None", wait: bool) -> None:
         commit = self.shelf.persist(step, wait=wait)
-        self.version += 1
-        self.step = self.step if step is None else step  # the last one stated stays
-        self.durable = dict(self.now)
-        assert commit.wait().version == self.version
+        self.note_commit(step, self.now)
+        self.on_their_way.append((commit, self.version))
+        if wait:
+            self.settle()
+
+    @rule()
+    def wait(self) -> None:
+        self.settle()
 
     @rule()
     def reopen_discards_what_was_not_persisted(self) -> None:
         self.shelf.close()
+        self.settle()
         self.shelf = self.open()
+        self.keep = self.stored_keep
         self.now = dict(self.durable)
+        self.changed = False
+
+    @rule(data=st.data(), placement=st.sampled_from([None, "whole", "by_chunk"]))
+    def reopen_with_another_split(self, data: st.DataObject, placement: "str | None") -> None:
+        self.shelf.close()
+        self.settle()
+        self.keep = data.draw(st.integers(0, self.sum - 1))
+        self.shelf = self.open(keep=self.keep, in_flight=self.sum - self.keep, placement=placement)
+        self.now = dict(self.durable)
+        self.changed = False
+
+    @rule()
+    def discard(self) -> None:
+        self.shelf.discard()
+        self.now = dict(self.saved[self.version].values)
+        self.changed = False
+
+    @rule(back=st.integers(0, 5))
+    def rollback(self, back: int) -> None:
+        number = max(0, self.version - back)
+        if not self.changed:
+            self.settle()
+        try:
+            commit = self.shelf.rollback(number)
+        except ts.UncommittedError:
+            assert self.changed
+            return
+        except ts.StaleError:
+            assert not self.differs
+            assert number < self.floor
+            return
+        assert not self.differs
+        self.settle()
+        to = self.saved[number]
+        self.note_commit(None, to.values)
+        self.saved[self.version] = to  # its step too, where it had none
+        self.now = dict(to.values)
+        assert (commit.version, commit.step) == (self.version, to.step)
+
+    @property
+    def differs(self) -> bool:
+        """That something was changed to another value: then a rollback must be refused."""
+        return self.now.keys() != self.durable.keys() or any(
+            (old.dtype, old.shape) != (self.now[name].dtype, self.now[name].shape)
+            or not np.array_equal(old, self.now[name])
+            for name, old in self.durable.items()
+        )
+
+    @rule(
+        step=st.none() | st.integers(0, 1000),
+        names=st.lists(st.sampled_from(NAMES), max_size=3),
+        seed=st.integers(0, 9),
+        raises=st.booleans(),
+    )
+    def transaction(self, step: "int | None", names: "list[str]", seed: int, raises: bool) -> None:
+        before, differs = dict(self.now), self.differs
+        t = self.shelf.transaction(step)
+        try:
+            with t:
+                assert not differs
+                for name in names:
+                    if name in self.now and seed % 3 == 0:
+                        self.delete(name)
+                    else:
+                        self.put(name, DTYPES[seed % len(DTYPES)], SHAPES[seed % len(SHAPES)], seed)
+                with pytest.raises(ts.TransactionError):
+                    self.shelf.persist()
+                if raises:
+                    raise Stop
+        except ts.UncommittedError:
+            assert self.changed
+        except Stop:
+            self.now = before
+            self.changed = False
+            assert t.commit is None
+        else:
+            self.settle()
+            self.note_commit(step, self.now)
+            assert t.commit is not None
+            assert t.commit.version == self.version
+
+    @rule(name=st.sampled_from(NAMES), back=st.integers(0, 3))
+    def put_back(self, name: str, back: int) -> None:
+        """One tensor from a version that is kept."""
+        self.settle()
+        number = max(self.floor, self.version - back)
+        old = self.saved[number].values.get(name)
+        now = self.now.get(name)
+        if old is None or (now is not None and (now.shape, now.dtype) != (old.shape, old.dtype)):
+            return
+        self.shelf[name] = self.shelf.at(number)[name]
+        self.now[name] = old
+        self.changed = True
+
+    @rule(name=st.sampled_from(NAMES), back=st.integers(0, 3))
+    def lend_of_a_version(self, name: str, back: int) -> None:
+        """What is lent stays, whatever follows, until it is given back."""
+        self.settle()
+        number = max(self.floor, self.version - back)
+        old = self.saved[number].values.get(name)
+        if old is None:
+            return
+        try:
+            self.leased.append((self.shelf.at(number)[name].numpy(copy=False), old))
+        except ts.UnsupportedError:
+            return
+        for lent, value in self.leased:
+            np.testing.assert_array_equal(lent, value)
+        self.leased.clear()
 
     @rule(name=st.sampled_from(NAMES))
     def lease(self, name: str) -> None:
@@ -159,29 +326,61 @@ class ShelfMachine(RuleBasedStateMachine):
         try:
             self.shelf[name].fill_(True)
             self.now[name] = np.full_like(before, True)
+            self.changed = True
         except ts.LeasedError:
             assert self.shelf.info().promises.mapped
         np.testing.assert_array_equal(lent, before)
 
     @rule()
     def verify(self) -> None:
+        self.settle()
         report = self.shelf.verify()
         assert report.ok
         assert report.nbytes == sum(value.nbytes for value in self.durable.values())
+
+    @rule()
+    def read_another_process_wise(self) -> None:
+        """A reader finds the same versions."""
+        self.settle()
+        with self.open(mode="r") as reader:
+            self.check_versions(reader)
+
+    def check_versions(self, shelf: ts.Shelf) -> None:
+        assert [found.version for found in shelf.versions] == list(
+            range(self.floor, self.version + 1)
+        )
+        for found in shelf.versions:
+            step, values = self.saved[found.version]
+            old = shelf.at(found.version)
+            assert found.step == old.step == step
+            assert list(old) == sorted(values, key=str.encode)
+            for name, value in values.items():
+                assert (old[name].shape, old[name].dtype) == (value.shape, value.dtype)
+                np.testing.assert_array_equal(old[name].numpy(), value)
+        if self.floor:
+            with pytest.raises(ts.StaleError):
+                shelf.at(self.floor - 1)
 
     @invariant()
     def values_are_as_they_should_be(self) -> None:
         if not hasattr(self, "shelf"):
             return
-        assert (self.shelf.version, self.shelf.step) == (self.version, self.step)
         assert list(self.shelf) == sorted(self.now, key=str.encode)
         for name, value in self.now.items():
             tensor = self.shelf[name]
             assert (tensor.shape, tensor.dtype) == (value.shape, value.dtype)
             np.testing.assert_array_equal(tensor.numpy(), value)
+        if self.on_their_way:
+            return
+        assert (self.shelf.version, self.shelf.step) == (
+            self.version,
+            self.saved[self.version].step,
+        )
+        for name, value in self.now.items():
             durable = self.durable.get(name)
             if durable is not None and durable.shape == value.shape:
-                check_durable(tensor, durable)
+                check_durable(self.shelf[name], durable)
+        self.check_versions(self.shelf)
 
 
 def check_durable(tensor: ts.Tensor, durable: np.ndarray) -> None:

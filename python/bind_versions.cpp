@@ -1,0 +1,156 @@
+// The versions that stay, and what makes or drops one whole: at(), rollback(), discard() and
+// transactions. What ends an attempt holds the gate alone (gate.hpp).
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "bindings.hpp"
+#include "gate.hpp"
+
+namespace py = pybind11;
+
+namespace tensorshelf::python {
+namespace {
+
+py::list versions(const Shelf& shelf) {
+  std::vector<VersionInfo> all;
+  {
+    Unlocked unlocked;
+    all = shelf.versions();
+  }
+  py::list infos;
+  for (const VersionInfo& info : all) infos.append(to_dict(info));
+  return infos;
+}
+
+py::dict version_info(const RetainedVersion& version) {
+  VersionInfo info;
+  {
+    Unlocked unlocked;
+    info = version.info();
+  }
+  return to_dict(info);
+}
+
+// An edit() that is under way in another thread finds out that its tensor has changed.
+void discard(Shelf& shelf, Gate& gate, py::dict& edits) {
+  const AloneScope alone(gate, "discard() was called");
+  {
+    Unlocked unlocked;
+    shelf.discard();
+  }
+  gate.discarded();
+  edits.clear();
+}
+
+Commit rollback(Shelf& shelf, Gate& gate, py::dict& edits, std::uint64_t version) {
+  gate.await_room();
+  const AloneScope alone(gate, "rollback() was called");
+  std::optional<Commit> commit;
+  {
+    Unlocked unlocked;
+    commit = shelf.rollback(version);
+  }
+  gate.rolled_back();
+  edits.clear();
+  return *commit;
+}
+
+// What `with shelf.transaction():` holds. Entering and leaving are native calls, between whose
+// steps no Ctrl-C can come; one that arrives while it commits is heard when that is done.
+class TransactionBlock {
+ public:
+  TransactionBlock(Shelf& shelf, Gate& gate, py::dict edits, py::object before_commit)
+      : shelf_(shelf),
+        gate_(gate),
+        edits_(std::move(edits)),
+        before_commit_(std::move(before_commit)) {}
+
+  void enter() {
+    const AloneScope alone(gate_, "a transaction was begun");
+    std::optional<Transaction> begun;
+    {
+      Unlocked unlocked;
+      begun.emplace(shelf_.transaction());
+    }
+    gate_.begin(std::move(*begun));
+    gate_.persisted();  // there was nothing to persist
+    commit.reset();
+    mine_ = true;
+  }
+
+  void leave(const py::object& error) {
+    if (!std::exchange(mine_, false)) return;
+    std::exception_ptr failure;
+    if (error.is_none()) {
+      try {
+        call_python(before_commit_, py::tuple());
+        gate_.await_room();
+      } catch (const std::exception&) {
+        failure = std::current_exception();
+      }
+    }
+    const EndScope alone(gate_);
+    if (error.is_none() && !failure) failure = try_commit();
+    gate_.end();
+    if (commit) return;
+    gate_.discarded();
+    edits_.clear();
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  std::optional<std::uint64_t> step;
+  std::optional<Commit> commit;
+
+ private:
+  std::exception_ptr try_commit() {
+    try {
+      std::optional<Commit> made;
+      {
+        Unlocked unlocked;
+        made = gate_.transaction().commit(step);
+      }
+      commit = made;
+      gate_.persisted();
+    } catch (const std::exception&) {
+      return std::current_exception();
+    }
+    return nullptr;
+  }
+
+  Shelf& shelf_;
+  Gate& gate_;
+  py::dict edits_;
+  py::object before_commit_;
+  bool mine_ = false;  // is under way
+};
+
+}  // namespace
+
+void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
+  py::class_<RetainedVersion>(m, "RetainedVersion")
+      .def("info", &version_info)
+      .def("find", &RetainedVersion::find, py::arg("name"), py::call_guard<Unlocked>())
+      .def("names", &RetainedVersion::names, py::call_guard<Unlocked>());
+
+  py::class_<TransactionBlock>(m, "TransactionBlock")
+      .def(py::init<Shelf&, Gate&, py::dict, py::object>(), py::kw_only(), py::arg("shelf"),
+           py::arg("gate"), py::arg("edits"), py::arg("before_commit"), py::keep_alive<1, 2>(),
+           py::keep_alive<1, 3>())
+      .def("__enter__",
+           [](py::object self) {
+             self.cast<TransactionBlock&>().enter();
+             return self;
+           })
+      .def("__exit__", [](TransactionBlock& block, const py::object& kind,
+                          const py::args&) { block.leave(kind); })
+      .def_readwrite("_step", &TransactionBlock::step)
+      .def_readonly("_commit", &TransactionBlock::commit);
+
+  shelf.def("versions", &versions)
+      .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
+      .def("rollback", &rollback, py::arg("gate"), py::arg("edits"), py::arg("version"))
+      .def("discard", &discard, py::arg("gate"), py::arg("edits"));
+}
+
+}  // namespace tensorshelf::python

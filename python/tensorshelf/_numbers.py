@@ -1,0 +1,43 @@
+"""Numbers that users give: of steps and versions."""
+
+import operator
+
+import numpy as np
+
+from tensorshelf._errors import BadArgument
+
+LARGEST = (1 << 63) - 1
+
+
+def step_number(step: object) -> int | None:
+    """The number of a step, or None for none."""
+    if step is None:
+        return None
+    if isinstance(step, (bool, np.bool_)):
+        raise BadArgument(
+            f"step={step!r} is not a number",
+            "Give the number of the step, or none: persist(). "
+            "Not to wait for the medium: persist(wait=False).",
+        )
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArgument(
+            f"step={step!r} is not a whole number", "Use 0 to 2**63 - 1, or None."
+        ) from None
+    if not 0 <= number <= LARGEST:
+        raise BadArgument(f"step={number} is out of range", "Use 0 to 2**63 - 1.")
+    return number
+
+
+def version_number(version: object) -> int:
+    """The number of a version."""
+    try:
+        number = operator.index(version)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArgument(
+            f"version={version!r} is not a number", "shelf.versions lists those there are."
+        ) from None
+    if not 0 <= number <= LARGEST:
+        raise BadArgument(f"version={number} is out of range", "Use 0 to 2**63 - 1.")
+    return number

@@ -1,0 +1,188 @@
+"""Versions that stay readable beside the newest, and transactions.
+
+A version of the past is a mapping of names to read-only tensors. It holds nothing: the writer goes
+on, and when the version is retained no more, reading it raises StaleError.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tensorshelf import _core, _display, _dtypes, _names
+from tensorshelf._commit import Commit
+from tensorshelf._errors import ReadOnlyError, ShelfError
+from tensorshelf._info import VersionInfo, version_from
+from tensorshelf._numbers import step_number
+from tensorshelf._view import Readable, _set
+
+if TYPE_CHECKING:
+    from tensorshelf._shelf import Shelf
+
+
+class RetainedTensor(Readable, _core.RetainedTensor):
+    """A tensor as a version has it, read-only: ``shelf.at(version)["x"]``.
+
+    Reading it raises StaleError once the version is retained no more. What was read, and what was
+    lent (``numpy(copy=False)``), stays.
+    """
+
+    __slots__ = ("_dtype_name", "_name", "_nbytes", "_of", "_ref", "_shape")
+
+    _ref: _core.RetainedTensor
+    _of: int
+
+    def __init__(self, ref: _core.RetainedTensor, version: int) -> None:
+        _core.RetainedTensor.__init__(self, ref)
+        self._attach(ref, ref._info())
+        _set(self, "_of", version)
+
+    @property
+    def version(self) -> int:
+        """The version that wrote what this one has of the tensor."""
+        return self._ref._info().version
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._refuse()
+
+    def __delitem__(self, index: Any) -> None:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise ReadOnlyError(
+            f"{self.name!r} of version {self._of} cannot be assigned: it stays as it was",
+            "Assign to the tensor of the shelf.",
+        )
+
+    def __repr__(self) -> str:
+        layout = _dtypes.layout_text(self.dtype_name, self.shape)
+        return (
+            f"<RetainedTensor {self.name!r} {layout}{_display.value(self)}, of version {self._of}>"
+        )
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self.name!r} is a handle and cannot be pickled; use .numpy(copy=True)")
+
+
+class RetainedVersion(Mapping[str, RetainedTensor]):
+    """One version of a shelf, to be read; ``shelf.at(version)`` gives one.
+
+    ``old["x"]`` and ``old.x`` are tensors, as those of the shelf. Everything here raises StaleError
+    once the version is retained no more.
+    """
+
+    __slots__ = ("_core", "_path", "_version")
+
+    def __init__(self, core: _core.RetainedVersion, path: str) -> None:
+        self._core = core
+        self._path = path
+        self._version: int = core.info()["version"]
+
+    def info(self) -> VersionInfo:
+        """Its number, step, time, and how much was assigned for it."""
+        return version_from(self._core.info())
+
+    @property
+    def version(self) -> int:
+        """Its number."""
+        return self._version
+
+    @property
+    def step(self) -> int | None:
+        """The step that it was persisted with."""
+        return self.info().step
+
+    def __getitem__(self, name: str) -> RetainedTensor:
+        """The handle of a tensor. Raises UnknownName, a KeyError, with the nearest name."""
+        ref = self._core.find(_names.checked(name))
+        if ref is None:
+            _names.unknown(name, self)
+        return RetainedTensor(ref, self._version)
+
+    def __getattr__(self, name: str) -> RetainedTensor:
+        if name.startswith("_"):
+            raise AttributeError(f"'RetainedVersion' object has no attribute '{name}'")
+        ref = self._core.find(name)
+        if ref is None:
+            _names.unknown(name, self, attribute=True)
+        return RetainedTensor(ref, self._version)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise ReadOnlyError(
+            f"version {self._version} of {self._path} cannot be changed",
+            f"Assign to the shelf, or go back to it: shelf.rollback({self._version}).",
+        )
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._core.find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, sorted."""
+        return iter(self._core.names())
+
+    def __len__(self) -> int:
+        return len(self._core.names())
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *filter(str.isidentifier, self._known_names())]
+
+    def __repr__(self) -> str:
+        try:
+            step = "" if self.step is None else f" (step {self.step})"
+            count = len(self)
+        except ShelfError as error:
+            text = _display.in_words(error)
+            return f"<RetainedVersion {self._version} of '{self._path}': {text}>"
+        tensors = f"{count} tensor{'' if count == 1 else 's'}"
+        return f"<RetainedVersion {self._version}{step} of '{self._path}', {tensors}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What IPython offers after ``old["``."""
+        return self._known_names()
+
+    def _known_names(self) -> list[str]:
+        try:
+            return list(self)
+        except ShelfError:
+            return []
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"version {self._version} of {self._path} cannot be pickled. Give workers the path, or "
+            'a shelf opened with mode="r", and let them call at().'
+        )
+
+
+class Transaction(_core.TransactionBlock):
+    """Several changes as one version, or none: ``with shelf.transaction() as t:``."""
+
+    __slots__ = ()
+
+    def __init__(self, shelf: "Shelf", step: int | None) -> None:
+        _core.TransactionBlock.__init__(
+            self,
+            shelf=shelf._core,
+            gate=shelf._gate,
+            edits=shelf._edits,
+            before_commit=partial(shelf._refuse_within_edit, "the end of a transaction"),
+        )
+        self._step = step
+
+    @property
+    def step(self) -> int | None:
+        """The number to be stored with the version; may be set until the block ends."""
+        return self._step
+
+    @step.setter
+    def step(self, step: int | None) -> None:
+        self._step = step_number(step)
+
+    @property
+    def commit(self) -> Commit | None:
+        """What was committed; None before the block has ended, and where it was discarded."""
+        return None if self._commit is None else Commit(self._commit)
