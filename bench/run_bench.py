@@ -1,6 +1,7 @@
 """Runs the benches and says how each figure stands to what it should reach.
 
-    .venv/bin/python bench/run_bench.py commit|open|compare|all [--build DIR] [--dir DIR] [--quick]
+    .venv/bin/python bench/run_bench.py commit|open|versions|compare|all [--build DIR] [--dir DIR]
+        [--quick]
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and the comparison also a picture beside it.
@@ -221,6 +222,45 @@ def opening(settings: Settings) -> list[Row]:
     return rows
 
 
+def versions(settings: Settings) -> list[Row]:
+    rows = []
+    for medium, directory in (("mapped", settings.mapped), ("block", settings.block)):
+        common = ["--dir", str(directory), "--tier", "block" if medium == "block" else "auto"]
+        common += ["--rounds", str(settings.rounds), "--bytes", str(settings.bytes)]
+
+        def cases(name: str, common: list[str] = common) -> list[dict[str, object]]:
+            return list(run_cases(program(settings, "bench_versions", name, *common)))
+
+        size = f"{settings.bytes >> 20} MiB"
+        steady, after_open = (100 * float(case["value"]) for case in cases("update"))  # type: ignore[arg-type]
+        unit = "% of the tensor"
+        goal = 2.1 if medium == "mapped" else 1.1
+        detail = "bytes to the medium, each time elsewhere"
+        rows.append(Row(f"update of 1 % of {size}", medium, steady, goal, False, unit, detail))
+        if medium == "block":
+            name = "the same, right after an open"
+            rows.append(Row(name, medium, after_open, goal, False, unit, detail))
+        pairs = cases("rollback")[0]
+        detail = "{:.1f} us of {:.1f} us".format(
+            *(statistics.median(pairs[side]) * 1e6 for side in ("ours", "limit"))  # type: ignore[type-var,operator]
+        )
+        name = f"rollback of {size} over an empty persist"
+        rows.append(Row(name, medium, 1 / ratio(pairs), 1.25, False, "x", detail))
+        pairs = cases("open")[0]
+        ours, alone = (statistics.median(pairs[side]) * 1e3 for side in ("ours", "limit"))  # type: ignore[type-var,operator]
+        rows.append(
+            Row("open with keep=4", medium, ours, 5, False, "ms", f"keep=0: {alone:.2f} ms")
+        )
+        pairs = cases("overlap")[0]
+        detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}"
+        name = "saves back to back, in_flight=2 over 1"
+        rows.append(Row(name, medium, ratio(pairs), 1, True, "x the rate", detail))
+        finished = float(cases("reader")[0]["value"])  # type: ignore[arg-type]
+        name = "reads of 300 MB beside a writer, keep=2"
+        rows.append(Row(name, medium, 100 * finished, 100, True, "% finish", "saves without pause"))
+    return rows
+
+
 def show(rows: list[Row]) -> None:
     header = ("figure", "medium", "measured", "to reach", "", "detail")
     lines = [header]
@@ -255,7 +295,7 @@ def write_json(name: str, body: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "what", choices=["commit", "open", "compare", "all"], nargs="?", default="all"
+        "what", choices=["commit", "open", "versions", "compare", "all"], nargs="?", default="all"
     )
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -267,7 +307,7 @@ def main() -> int:
     (ROOT / "out" / "bench").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.dir or ROOT / "out" / "bench") as block:
         settings = Settings(args.build, args.mapped, Path(block), args.quick)
-        for name, run in (("commit", commit), ("open", opening)):
+        for name, run in (("commit", commit), ("open", opening), ("versions", versions)):
             if args.what not in (name, "all"):
                 continue
             print(f"\n{name}: ours and its limit in alternation, medians\n", flush=True)

@@ -1,0 +1,225 @@
+// What it costs that several versions are alive: bytes of a partial update, going back, opening,
+// saves that overlap, a reader beside a writer that never rests.
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <thread>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "samples.hpp"
+
+namespace {
+
+using namespace tensorshelf;
+using namespace tensorshelf::bench;
+namespace fs = std::filesystem;
+
+struct Settings {
+  fs::path directory = "/dev/shm";
+  Tier tier = Tier::automatic;
+  std::uint64_t bytes = 1ULL << 30;
+  int rounds = 9;
+};
+
+class Scratch {
+ public:
+  Scratch(const Settings& settings, const char* name, unsigned keep, unsigned in_flight)
+      : path_(settings.directory / (std::string("tensorshelf-bench-") + name)) {
+    options_.tier = settings.tier;
+    options_.mode = Mode::replace;
+    options_.keep = keep;
+    options_.in_flight = in_flight;
+    shelf.emplace(Shelf::open(path_, options_));
+    options_.mode = Mode::update;
+  }
+  ~Scratch() {
+    shelf.reset();
+    fs::remove(path_);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  void reopen() {
+    shelf.reset();
+    shelf.emplace(Shelf::open(path_, options_));
+  }
+  Shelf open_reader() const {
+    OpenOptions options;
+    options.tier = options_.tier;
+    options.mode = Mode::read;
+    return Shelf::open(path_, options);
+  }
+
+  std::optional<Shelf> shelf;
+
+ private:
+  fs::path path_;
+  OpenOptions options_;
+};
+
+std::vector<std::byte> filled(std::uint64_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; i += 64) bytes[i] = static_cast<std::byte>(i / 64);
+  return bytes;
+}
+
+TensorRef make(Shelf& shelf, const char* name, std::uint64_t size) {
+  return shelf.create(name, DType::uint8, std::vector<std::int64_t>{std::int64_t(size)});
+}
+
+// Of an update of 1 % in one piece that begins with a chunk, each time elsewhere, bytes to the
+// medium over the tensor's: in the steady state, and right after an open.
+void bytes_of_update(const Settings& settings) {
+  const auto source = filled(settings.bytes);
+  const std::uint64_t part = settings.bytes / 100;
+  Scratch scratch(settings, "update", 0, 1);
+  make(*scratch.shelf, "w", settings.bytes).write(source);
+  scratch.shelf->persist();
+  for (const bool steady : {true, false}) {
+    if (!steady) scratch.reopen();
+    TensorRef w = *scratch.shelf->find("w");
+    std::uint64_t before = 0;
+    for (std::uint64_t i = 0; i < (steady ? 3 : 1); ++i) {
+      before = scratch.shelf->stats().medium_bytes;
+      const std::uint64_t at = (7 + 20 * i) * kChunkBytes;
+      w.write(std::span(source).subspan(at, part), at);
+      scratch.shelf->persist();
+    }
+    const auto written = static_cast<double>(scratch.shelf->stats().medium_bytes - before);
+    print_value(steady ? "update_steady" : "update_after_open",
+                written / static_cast<double>(settings.bytes));
+  }
+}
+
+// Going back, over an empty persist.
+void rollback(const Settings& settings) {
+  const auto source = filled(settings.bytes / 8);
+  Scratch scratch(settings, "rollback", 1, 1);
+  Shelf& shelf = *scratch.shelf;
+  std::vector<TensorRef> tensors;
+  for (int i = 0; i < 8; ++i) {
+    tensors.push_back(make(shelf, std::to_string(i).c_str(), source.size()));
+    tensors.back().write(source);
+  }
+  shelf.persist();
+  for (TensorRef& tensor : tensors) tensor.write(source);
+  shelf.persist();
+  const auto pairs = alternate(
+      settings.rounds, [&] { shelf.rollback(shelf.version() - 1); }, [&] { shelf.persist(); });
+  print("rollback", pairs, static_cast<double>(settings.bytes));
+}
+
+// With versions that stay, over one that keeps none.
+void opening(const Settings& settings) {
+  const auto fill = [](Scratch& scratch) {
+    std::vector<TensorRef> tensors;
+    const auto source = filled(4096);
+    for (int i = 0; i < 300; ++i) {
+      tensors.push_back(make(*scratch.shelf, std::to_string(i).c_str(), source.size()));
+    }
+    for (int version = 0; version < 8; ++version) {
+      for (TensorRef& tensor : tensors) tensor.write(source);
+      scratch.shelf->persist();
+    }
+  };
+  Scratch keeping(settings, "keeping", 4, 1);
+  Scratch alone(settings, "alone", 0, 1);
+  fill(keeping);
+  fill(alone);
+  const auto pairs = alternate(
+      settings.rounds, [&] { keeping.reopen(); }, [&] { alone.reopen(); });
+  print("open_keep", pairs, static_cast<double>(keeping.shelf->versions().size()));
+}
+
+// Saves back to back, two attempts on their way over one.
+void overlap(const Settings& settings) {
+  const auto source = filled(settings.bytes / 4);
+  constexpr int kSaves = 8;
+  std::map<unsigned, std::unique_ptr<Scratch>> shelves;
+  for (const unsigned in_flight : {1U, 2U}) {
+    shelves[in_flight] =
+        std::make_unique<Scratch>(settings, in_flight == 1 ? "one" : "two", 0, in_flight);
+    make(*shelves[in_flight]->shelf, "w", source.size());
+  }
+  const auto save = [&](unsigned in_flight) {
+    Shelf& shelf = *shelves[in_flight]->shelf;
+    TensorRef w = *shelf.find("w");
+    std::shared_future<Commit> last;
+    for (int i = 0; i < kSaves; ++i) {
+      w.write(source);
+      last = shelf.persist_async();
+    }
+    last.get();
+  };
+  const auto pairs = alternate(
+      settings.rounds, [&] { save(2); }, [&] { save(1); });
+  print("overlap", pairs, static_cast<double>(source.size() * kSaves));
+}
+
+// Of reads of 300 MB beside a writer that saves without pause, how many finish.
+void reader(const Settings& settings) {
+  const auto source = filled(300'000'000);
+  Scratch scratch(settings, "reader", 2, 1);
+  TensorRef w = make(*scratch.shelf, "w", source.size());
+  w.write(source);
+  scratch.shelf->persist();
+  std::atomic<bool> done = false;
+  std::atomic<std::uint64_t> saves = 0;
+  std::thread writer([&] {
+    while (!done) {
+      w.write(source);
+      scratch.shelf->persist();
+      ++saves;
+    }
+  });
+  int finished = 0;
+  std::vector<std::byte> bytes(source.size());
+  for (int i = 0; i < settings.rounds; ++i) {
+    try {
+      const Shelf shelf = scratch.open_reader();
+      shelf.find("w")->read(bytes);
+      ++finished;
+    } catch (const Error& error) {
+      std::cerr << error.what() << '\n';
+    }
+  }
+  done = true;
+  writer.join();
+  print_value("reader_finished", static_cast<double>(finished) / settings.rounds);
+  print_value("reader_saves", static_cast<double>(saves) / settings.rounds);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("versions: what it costs that several are alive");
+  Settings settings;
+  std::string what;
+  std::string directory = settings.directory;
+  std::string tier = "auto";
+  const std::map<std::string, std::function<void(const Settings&)>> cases = {
+      {"update", bytes_of_update},
+      {"rollback", rollback},
+      {"open", opening},
+      {"overlap", overlap},
+      {"reader", reader}};
+  app.add_option("case", what)->required()->check(CLI::IsMember(cases));
+  app.add_option("--dir", directory, "where the scratch shelves go");
+  app.add_option("--tier", tier)->check(CLI::IsMember({"auto", "pmem", "block"}));
+  app.add_option("--bytes", settings.bytes);
+  app.add_option("--rounds", settings.rounds);
+  CLI11_PARSE(app, argc, argv);
+  settings.directory = directory;
+  settings.tier = tier == "pmem" ? Tier::pmem : tier == "block" ? Tier::block : Tier::automatic;
+  try {
+    cases.at(what)(settings);
+  } catch (const Error& error) {
+    std::cerr << error.what() << ". " << error.remedy() << '\n';
+    return 3;
+  }
+  return 0;
+}
