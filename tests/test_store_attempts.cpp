@@ -1,5 +1,7 @@
 // Attempts: those on their way, those that wait for them, and those that come to nothing.
+#include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "asleep.hpp"
@@ -169,4 +171,66 @@ TEST_CASE("a transaction that has ended is no more") {
   CHECK(code_of([&] { transaction.commit(2); }) == Errc::transaction);
   transaction.discard();
   CHECK(shelf.version() == 1);
+}
+
+TEST_CASE("what was staged, erased and discarded is not taken for a later value") {
+  const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  TensorRef t = make(shelf, "t", kKeptBytes);
+  TensorRef u = make(shelf, "u", kKeptBytes);
+  t.write(pattern(kKeptBytes, 1));
+  u.write(pattern(kKeptBytes, 2));
+  shelf.persist(1);
+  t.write(pattern(kKeptBytes, 3));
+  std::optional<Lease> lease = t.lease();  // so that the slot is not chosen again
+  shelf.erase("t");
+  const auto first = pattern(kKeptBytes, 2);
+  std::vector<std::byte> page(kPageBytes);
+  for (std::uint64_t at = 0x40000;; at += kPageBytes) {
+    REQUIRE(at < kept.medium->reserve(0));
+    kept.medium->read(at, page);
+    if (!std::equal(page.begin(), page.begin() + 64, first.begin())) continue;
+    page[100] ^= std::byte{1};
+    kept.medium->wait(kept.medium->write(at, page, 0));
+    break;
+  }
+  u.write(pattern(10, 4), kMiB);
+  CHECK(code_of([&] { shelf.persist(2); }) == Errc::corrupt);  // a freeze that fails
+  shelf.discard();
+  auto expected = pattern(kKeptBytes, 5);
+  t.write(expected);
+  shelf.persist(2);
+  lease.reset();
+  for (unsigned i = 0; i < 3; ++i) {
+    const auto part = pattern(10, 6 + i);
+    t.write(part, kMiB);
+    std::copy(part.begin(), part.end(), expected.begin() + kMiB);
+    shelf.persist(3 + i);
+    CHECK((value(t, true) == expected));
+  }
+  shelf = kept.open();
+  CHECK((value(shelf.find("t").value()) == expected));
+}
+
+TEST_CASE("a write that fails before it stages anything changes nothing") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 5000);
+  const auto first = pattern(5000, 1);
+  w.write(first);
+  shelf.persist(1);
+  std::vector<std::byte> page(kPageBytes);
+  for (std::uint64_t at = 0x40000;; at += kPageBytes) {
+    REQUIRE(at < kept.medium->reserve(0));
+    kept.medium->read(at, page);
+    if (!std::equal(page.begin(), page.begin() + 64, first.begin())) continue;
+    page[100] ^= std::byte{1};
+    kept.medium->wait(kept.medium->write(at, page, 0));
+    break;
+  }
+  CHECK(code_of([&] { w.write(pattern(10, 2), 4500); }) == Errc::corrupt);
+  CHECK_FALSE(w.info().dirty);
+  shelf.transaction().discard();
+  CHECK(shelf.persist(2).version == 2);
 }

@@ -295,3 +295,39 @@ TEST_CASE("a fresh tensor placed by chunk costs no bytes, and reads as zeros") {
   CHECK(shelf.stats().bytes_copied_forward == 0);
   CHECK(shelf.stats().medium_bytes - part_before < 64 * 1024);
 }
+
+TEST_CASE("an attempt over a home that was mended is not taken for a lost version") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  std::vector<std::byte> before;
+  {
+    Shelf shelf = kept.open();
+    TensorRef w = make(shelf, "w", 5000);
+    for (unsigned version = 1; version <= 2; ++version) {
+      w.write(pattern(5000, version));
+      shelf.persist(version);
+    }
+  }
+  write_page(*kept.medium, format::root_at(1, 0), format::Page{});  // of version 1, which stays
+  {
+    Shelf shelf = kept.open();
+    CHECK(shelf.info().recovery.repaired_copies == 1);
+    TensorRef w = shelf.find("w").value();
+    w.write(pattern(5000, 3));
+    shelf.persist(3);
+    w.write(pattern(5000, 4));
+    kept.doors->barrier.shut();  // described, and not flipped
+    Waiter commit([&] { shelf.persist(4); });
+    kept.doors->barrier.await_someone();
+    before.resize(kept.medium->reserve(0));
+    kept.medium->read(0, before);
+    kept.doors->barrier.open();
+    commit.join();
+  }
+  for (std::uint64_t at = 0; at < before.size(); at += kPageBytes) {  // the power goes there
+    kept.medium->wait(
+        kept.medium->write(at, std::span<const std::byte>(before).subspan(at, kPageBytes), 0));
+  }
+  const Shelf shelf = kept.open();
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  CHECK(numbers(shelf) == std::vector<std::uint64_t>{2, 3});
+}

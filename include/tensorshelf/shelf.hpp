@@ -220,7 +220,7 @@ class Transaction {
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();  // discards what was not committed
 
-  // Once, by the thread that began it (else Errc::transaction). Where it throws before anything is
+  // Once (else Errc::transaction). Where it throws before anything is
   // written, what was changed is still there, to be committed again or discarded.
   Commit commit(std::optional<std::uint64_t> step = {});
   void discard();  // nothing, where it has ended

@@ -94,15 +94,18 @@ Store::Flight Store::freeze_behind_gate(std::optional<std::uint64_t> step) {
   check_version_left();
   look_for_rival_before_commit();
   if (planted(Bug::gate_opened_early)) gate_->open();
-  std::erase_if(open_->dirty, [](const auto& tensor) { return tensor->erased; });
+  // (Those that were erased since stay in the list: discard() has to know what they staged.)
   // Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged
   // tensor whole lets the next persist() go on.
   for (const auto& tensor : open_->dirty) {
     std::lock_guard lock(tensor->mutex);
+    if (tensor->erased) continue;
     complete(*tensor);
     open_->tree.open_cells({tensor->layout.first_cell, tensor->layout.cell_count()});
   }
-  for (const auto& tensor : open_->dirty) record_staged(*tensor);
+  for (const auto& tensor : open_->dirty) {
+    if (!tensor->erased) record_staged(*tensor);
+  }
 
   auto version = std::make_shared<Version>();
   version->tree = open_->tree;
@@ -210,8 +213,10 @@ Commit Store::commit(Flight flight) {
   const std::uint64_t step = flight.version->root.step;
   if (step != format::kNoStep) commit.step = step;
   try {
+    std::vector<std::shared_ptr<Version>> gone;
+    gone.reserve(format::kMaxSlots);  // before the flip: what comes after it needs no memory
     seal(flight, commit.metadata_bytes);
-    publish(flight.version);
+    publish(flight.version, gone);
   } catch (const std::exception& error) {
     fail(error.what());  // also where only memory ran out: the medium may be ahead of us now
     drop(flight);
@@ -240,10 +245,7 @@ void Store::await_turn(const Flight& flight) {
     if (!failed_) return;
   }
   drop(flight);
-  std::lock_guard lock(failure_mutex_);
-  throw Error(Errc::failed,
-              fmt::format("{} can commit no more after a failure: {}", path_, failure_),
-              fmt::format("Close it and open it again: version {} is safe.", version_.load()));
+  throw_failed();
 }
 
 void Store::seal(const Flight& flight, std::uint64_t& metadata_bytes) {
@@ -258,10 +260,9 @@ void Store::seal(const Flight& flight, std::uint64_t& metadata_bytes) {
 }
 
 // Takes the version, so that nobody else keeps it.
-void Store::publish(std::shared_ptr<Version>& version) {
+void Store::publish(std::shared_ptr<Version>& version,
+                    std::vector<std::shared_ptr<Version>>& gone) noexcept {
   homes_.words[format::home_of(version->root)].fill(version->root.word);
-  std::vector<std::shared_ptr<Version>> gone;
-  gone.reserve(format::kMaxSlots);
   std::lock_guard lock(structure_);
   std::erase(in_flight_, version);
   retained_.push_back(std::move(version));  // there is room: no more than there are slots

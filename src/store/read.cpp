@@ -98,6 +98,11 @@ Store::Records Store::records(const StoredTensor& tensor, std::uint64_t offset, 
     static_cast<ChunkRecord&>(record) =
         staged ? tensor.staged[first + i] : version.tree.record(tensor.cell(first + i));
     record.seen_in = version.number();
+    // One that was created and is gone: it comes to be marked so.
+    const bool gone = format::chunk_kind(record) == ChunkKind::none && !dirty;
+    if (gone)
+      throw Error(Errc::unknown_name, fmt::format("'{}' is not there any more", tensor.layout.name),
+                  "Look it up again by its name.");
   }
   return records;
 }

@@ -317,7 +317,9 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
     recovered.rival_copy = ready.rival_copy;
     recovered.report.repaired_copies = ready.repaired_copies;
     unread.note(ready.unread);
-    recovered.homes.words[format::home_of(choice.root)].fill(choice.root.word);
+    for (const auto& version : choice.versions) {  // each of which has two good copies now
+      recovered.homes.words[format::home_of(version->root)].fill(version->root.word);
+    }
     if (ready.wiped) recovered.homes.words = scan_roots(medium, seeds, scan.slot_count).words;
   }
   note_unread(recovered.report, unread);

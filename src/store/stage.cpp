@@ -57,6 +57,8 @@ std::optional<unsigned> Store::free_slot(const StoredTensor& tensor, std::uint64
   };
   {
     std::lock_guard lock(structure_);
+    // What failed may be on the medium all the same, and is in no list any more (I3).
+    if (failed_ && !planted(Bug::failure_forgotten)) throw_failed();
     if (planted(Bug::committed_slot_written)) {
       note(*retained_.back());
       return named == 0 ? 0 : static_cast<unsigned>(std::countr_zero(named));
@@ -98,33 +100,36 @@ bool Store::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uin
   return all;
 }
 
-// False where a slot comes free with the next version that is published.
-bool Store::begin_write(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t offset,
-                        std::uint64_t size) {
-  tensor->check_there();
-  const bool open = tensor->attempt == open_->sequence;
-  if (open && tensor->whole() && tensor->pins[tensor->working].load() > 0 &&
-      !planted(Bug::leased_stage_written)) {
-    throw_leased(*tensor);
+// Whether the range can be written now; false where a slot comes free with the next version that is
+// published.
+bool Store::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
+  tensor.check_there();
+  if (tensor.attempt == open_->sequence && tensor.whole() &&
+      tensor.pins[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
+    throw_leased(tensor);
   }
   bool quiet = false;  // before the look: what is published meanwhile gives back
   {
     std::lock_guard lock(structure_);
     quiet = in_flight_.empty();
   }
-  if (!has_slots(*tensor, offset, size)) {
-    if (quiet) throw_leased(*tensor);
-    return false;
-  }
-  if (open) return true;
-  if (tensor->whole() && tensor->layout.size_bytes > 0) tensor->working = *free_slot(*tensor, 0);
-  tensor->written.clear();
+  if (has_slots(tensor, offset, size)) return true;
+  if (quiet) throw_leased(tensor);
+  return false;
+}
+
+// The tensor is the open attempt's from here on; what throws before leaves it as it was.
+void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
+  if (tensor->attempt == open_->sequence) return;
+  const auto slot =
+      tensor->whole() && tensor->layout.size_bytes > 0 ? free_slot(*tensor, 0) : std::nullopt;
   if (!planted(Bug::dirty_bit_lost)) {
     std::lock_guard lock(dirty_mutex_);
     open_->dirty.push_back(tensor);
   }
-  tensor->attempt = open_->sequence;  // last: what throws before leaves the tensor clean
-  return true;
+  tensor->working = slot.value_or(0);
+  tensor->written.clear();
+  tensor->attempt = open_->sequence;
 }
 
 // Until fewer attempts are in flight, or one has failed.
@@ -195,7 +200,7 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
   check_writable();
   look_for_rival();
   std::unique_lock lock(tensor->mutex);
-  while (!begin_write(tensor, offset, bytes.size())) {
+  while (!may_write(*tensor, offset, bytes.size())) {
     lock.unlock();  // others may read meanwhile
     await_publication();
     check_writable();
@@ -216,6 +221,7 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
         merged[edges] = {room, tensor->chunk_bytes(chunk)};
         merge_chunk(*tensor, chunk, bytes.subspan(done, size), within, merged[edges++]);
       });
+  begin_write(tensor);
   edges = 0;
   each_chunk(offset, bytes.size(),
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {

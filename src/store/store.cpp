@@ -112,12 +112,14 @@ void Store::check_writable() {
                 opened_.writes_allowed ? "Open it with mode \"r+\" or \"a\"."
                                        : "Use the tensorshelf release that wrote it.");
   }
-  if (failed_) {
-    std::lock_guard lock(failure_mutex_);
-    throw Error(Errc::failed,
-                fmt::format("{} can commit no more after a failure: {}", path_, failure_),
-                fmt::format("Close it and open it again: version {} is safe.", version_.load()));
-  }
+  if (failed_) throw_failed();
+}
+
+void Store::throw_failed() {
+  std::lock_guard lock(failure_mutex_);
+  throw Error(Errc::failed,
+              fmt::format("{} can commit no more after a failure: {}", path_, failure_),
+              fmt::format("Close it and open it again: version {} is safe.", version_.load()));
 }
 
 // Marked as failed before anything that could itself fail.

@@ -111,6 +111,7 @@ class Store : public std::enable_shared_from_this<Store> {
   // store.cpp: structure
   void check_usable() const;  // not closed, not in a forked child
   void check_writable();      // and neither read-only nor failed, now or in the background
+  [[noreturn]] void throw_failed();
   void begin_use();
   void look_for_rival();  // I10, once for each attempt, before anything is written for it
   void reserve_pages_for(std::uint64_t cells);
@@ -125,8 +126,8 @@ class Store : public std::enable_shared_from_this<Store> {
   bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
 
   // stage.cpp: bytes in; the tensor's mutex is held
-  bool begin_write(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t offset,
-                   std::uint64_t size);
+  bool may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
+  void begin_write(const std::shared_ptr<StoredTensor>& tensor);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
   void await_publication();
   std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk);
@@ -192,7 +193,7 @@ class Store : public std::enable_shared_from_this<Store> {
   // versions.cpp
   class Turn;  // to change what there is: one at a time, and none within another's transaction
   void check_nothing_uncommitted(const char* what) const;
-  void drop_open_attempt();
+  void drop_open_attempt(std::shared_ptr<Attempt> next) noexcept;
   void settle_names(const Names& before, const Names& now);
 
   // commit.cpp
@@ -212,7 +213,8 @@ class Store : public std::enable_shared_from_this<Store> {
   Commit commit(Flight flight);
   void await_turn(const Flight& flight);
   void seal(const Flight& flight, std::uint64_t& metadata_bytes);
-  void publish(std::shared_ptr<Version>& version);
+  void publish(std::shared_ptr<Version>& version,
+               std::vector<std::shared_ptr<Version>>& gone) noexcept;
   void drop(const Flight& flight) noexcept;
   void fail(const char* why) noexcept;
 
@@ -236,8 +238,9 @@ class Store : public std::enable_shared_from_this<Store> {
   UseCount uses_;
   std::shared_ptr<Heap> heap_;  // none where nothing may be written
   std::uint64_t next_tensor_id_ = 1;
-  std::uint64_t sequence_ = 0;  // of the open attempt
-  std::mutex dirty_mutex_;      // of the open attempt's list
+  std::uint64_t sequence_ = 0;      // of the open attempt
+  std::mutex dirty_mutex_;          // of the open attempt's list
+  std::shared_ptr<Attempt> spare_;  // for a transaction that is dropped, which must need no memory
 
   mutable FairMutex structure_;
   std::unique_ptr<std::condition_variable_any> published_;  // or failed: fewer are in flight

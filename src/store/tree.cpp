@@ -192,6 +192,8 @@ std::uint32_t Tree::add_leaf(PageKind kind, std::vector<std::uint32_t> Leaves::*
   auto node = new_node();
   node->image = format::empty_page(kind, static_cast<std::uint32_t>(numbers.size()));
   numbers.push_back(number);
+  // Before the copy, which may be thrown away: what changes is to be in the lists of this tree.
+  if (number > 0) change_directory(1, (number - 1) / kDirectoryRefs);
   Tree grown = *this;
   if (format::root_levels(number + 1) > levels()) grown.deepen();
   grown.leaf_count_ = number + 1;

@@ -80,8 +80,7 @@ void Store::settle_names(const Names& before, const Names& now) {
 }
 
 // The gate is closed. What it staged lies in slots that nothing else names.
-void Store::drop_open_attempt() {
-  auto next = std::make_shared<Attempt>(open_->base, sequence_ + 1);
+void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
   for (const auto& tensor : open_->dirty) {
     std::lock_guard lock(tensor->mutex);
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
@@ -105,7 +104,7 @@ void Store::discard() {
   const Turn turn(*this);
   const ClosedGate closed(*gate_);
   check_writable();
-  drop_open_attempt();
+  drop_open_attempt(std::make_shared<Attempt>(open_->base, sequence_ + 1));
 }
 
 void Store::begin_transaction() {
@@ -114,6 +113,7 @@ void Store::begin_transaction() {
   const ClosedGate closed(*gate_);
   check_writable();
   check_nothing_uncommitted("a transaction");
+  spare_ = std::make_shared<Attempt>(open_->base, sequence_ + 1);
   turn.keep();
 }
 
@@ -121,6 +121,7 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
   check_writable();
   auto flight = freeze_in_turn(step);
   ended = true;
+  spare_.reset();
   Turn::give_back(*this);
   return commit(std::move(flight));
 }
@@ -131,7 +132,7 @@ void Store::end_transaction() {
   check_usable();
   const ClosedGate closed(*gate_);
   check_usable();
-  drop_open_attempt();
+  drop_open_attempt(std::exchange(spare_, nullptr));
 }
 
 // ---- rollback -----------------------------------------------------------------------------------
