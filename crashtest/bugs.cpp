@@ -80,7 +80,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"waiter_not_woken", "-", Bug::waiter_not_woken, {}, {}, "flights"},
       {"older_root_not_repaired", "-", Bug::older_root_not_repaired, {}, {}, "keep"},
       {"older_than_lost_kept", "I11", Bug::older_than_lost_kept, {}, {}, "keep"},
-      {"older_judged_by_newest", "I11", Bug::older_judged_by_newest, {}, {}, "keep"},
+      {"older_judged_by_newest", "I11", Bug::older_judged_by_newest, {}, {}, "keep-3"},
   };
   return table;
 }
