@@ -10,6 +10,23 @@
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
 
+namespace {
+
+// Of a value that lies on the medium.
+void rot_first_page(Medium& medium, const std::vector<std::byte>& value) {
+  std::vector<std::byte> page(kPageBytes);
+  for (std::uint64_t at = 0;; at += kPageBytes) {
+    REQUIRE(at < medium.reserve(0));
+    medium.read(at, page);
+    if (!std::equal(page.begin(), page.begin() + 64, value.begin())) continue;
+    page[100] ^= std::byte{1};
+    medium.wait(medium.write(at, page, 0));
+    return;
+  }
+}
+
+}  // namespace
+
 TEST_CASE("what is discarded never was") {
   const Shape shape = any_shape();
   CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement));
@@ -185,15 +202,7 @@ TEST_CASE("what was staged, erased and discarded is not taken for a later value"
   std::optional<Lease> lease = t.lease();  // so that the slot is not chosen again
   shelf.erase("t");
   const auto first = pattern(kKeptBytes, 2);
-  std::vector<std::byte> page(kPageBytes);
-  for (std::uint64_t at = 0x40000;; at += kPageBytes) {
-    REQUIRE(at < kept.medium->reserve(0));
-    kept.medium->read(at, page);
-    if (!std::equal(page.begin(), page.begin() + 64, first.begin())) continue;
-    page[100] ^= std::byte{1};
-    kept.medium->wait(kept.medium->write(at, page, 0));
-    break;
-  }
+  rot_first_page(*kept.medium, first);
   u.write(pattern(10, 4), kMiB);
   CHECK(code_of([&] { shelf.persist(2); }) == Errc::corrupt);  // a freeze that fails
   shelf.discard();
@@ -220,15 +229,7 @@ TEST_CASE("a write that fails before it stages anything changes nothing") {
   const auto first = pattern(5000, 1);
   w.write(first);
   shelf.persist(1);
-  std::vector<std::byte> page(kPageBytes);
-  for (std::uint64_t at = 0x40000;; at += kPageBytes) {
-    REQUIRE(at < kept.medium->reserve(0));
-    kept.medium->read(at, page);
-    if (!std::equal(page.begin(), page.begin() + 64, first.begin())) continue;
-    page[100] ^= std::byte{1};
-    kept.medium->wait(kept.medium->write(at, page, 0));
-    break;
-  }
+  rot_first_page(*kept.medium, first);
   CHECK(code_of([&] { w.write(pattern(10, 2), 4500); }) == Errc::corrupt);
   CHECK_FALSE(w.info().dirty);
   shelf.transaction().discard();

@@ -6,7 +6,7 @@
 namespace tensorshelf {
 
 inline constexpr std::uint64_t kPageBytes = 4096;          // alignment of every extent and write
-inline constexpr std::uint64_t kChunkBytes = 1024 * 1024;  // unit of checksum and dirty tracking
+inline constexpr std::uint64_t kChunkBytes = 1024 * 1024;  // of checksums and of choosing slots
 
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;

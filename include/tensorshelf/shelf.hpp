@@ -264,7 +264,8 @@ class Shelf {
   static Shelf open(const std::filesystem::path& path, const OpenOptions& options = {});
 
   // The same on a medium of one's own (tests, simulators). format() makes an empty shelf at
-  // version 0; open() recovers, as every open does. Only verify and a read mode matter here.
+  // version 0; open() recovers, as every open does. What belongs to a file (modes
+  // that create, tier, size, block) does not matter here.
   static void format(Medium& medium, const OpenOptions& options = {});
   static Shelf open(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
 

@@ -1,8 +1,9 @@
 // One try to make a version, as a value. While it is open it takes what is assigned, created and
 // erased; frozen it is a Version, of which nothing changes any more but that it becomes durable:
 //
-//   open -> frozen -> described -> flipped -> published      (or dropped, at any time before
-//   flipped)
+//   open -> frozen -> described -> flipped -> published
+//
+// An open one may be dropped; those that are frozen are published in their order, or fail together.
 //
 // An attempt is over its predecessor, which may itself be in flight, and is named by (incarnation,
 // sequence), which is never used again (I5).

@@ -82,8 +82,6 @@ int unread_cause(const RootScan& scan, const Choice& choice) {
   return choice.unread != 0 ? choice.unread : scan.unread.os_error;
 }
 
-// The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
-// also every chunk that it names, unless whatever is whole is wanted.
 // What cannot be read now may be read later, and its slots must not have been written by then: to
 // go on from an older version is for repair() to do, and not by the way.
 void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& choice) {
@@ -99,6 +97,8 @@ void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& c
       cause);
 }
 
+// The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
+// also every chunk that it names, unless whatever is whole is wanted.
 Choice choose_root(const Opening& opening, const RootScan& scan) {
   const auto& [medium, seeds, way, progress, known, reader] = opening;
   const auto candidates = scan.candidates();
