@@ -81,6 +81,19 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"older_root_not_repaired", "-", Bug::older_root_not_repaired, {}, {}, "keep"},
       {"older_than_lost_kept", "I11", Bug::older_than_lost_kept, {}, {}, "keep"},
       {"older_judged_by_newest", "I11", Bug::older_judged_by_newest, {}, {}, "keep-3"},
+      {"tag_by_incarnation", "I5", Bug::tag_by_incarnation, {}, {}, "prepare-again"},
+      {"mark_before_barrier", "I1", Bug::mark_before_barrier, {}, {}, "prepare"},
+      {"mark_unrestored", "I12", Bug::mark_unrestored, {}, {}, "prepare"},
+      {"stale_mark_kept", "I14", Bug::stale_mark_kept, {}, "stale-mark"},
+      {"mark_in_one_copy", "I14", Bug::mark_in_one_copy, {}, {}, "prepare"},
+      {"marks_at_once", "I14", Bug::marks_at_once, {}, {}, "prepare"},
+      {"abandoned_given_back", "I3", Bug::abandoned_given_back, {}, {}, "prepare"},
+      {"abandoned_kept_behind", "-", Bug::abandoned_kept_behind, {}, {}, "prepare"},
+      {"abandoned_labels_kept", "I3", Bug::abandoned_labels_kept, {}, {}, "prepare-labels"},
+      {"own_word_taken_for_old", "-", Bug::own_word_taken_for_old, {}, {}, "reuse"},
+      {"prepared_slot_free", "I3", Bug::prepared_slot_free, {}, {}, "prepare-reopen"},
+      {"prepared_not_verified", "-", Bug::prepared_not_verified, {}, {}, "prepare"},
+      {"described_not_repaired", "I14", Bug::described_not_repaired, {}, {}, "prepare"},
   };
   return table;
 }

@@ -14,8 +14,17 @@ namespace {
 
 constexpr std::size_t kMaxDepth = 2;  // a crash, and one in what follows it
 
-std::vector<Op> random_work(const Model& model, const Shape& shape, Rng& rng) {
+std::vector<Op> random_work(const Model& model, const Model* prepared, const Shape& shape,
+                            Rng& rng) {
   std::vector<Op> ops;
+  if (prepared != nullptr) {
+    if (rng.one_in(2)) ops.push_back({Verb::reopen});
+    const bool commit = rng.one_in(2);
+    ops.push_back({commit ? Verb::resolve : Verb::abandon});
+    auto rest = random_work(commit ? *prepared : model, nullptr, shape, rng);
+    ops.insert(ops.end(), rest.begin(), rest.end());
+    return ops;
+  }
   std::vector<std::pair<std::string, std::uint64_t>> alive;
   for (const auto& [name, bytes] : model.tensors) alive.emplace_back(name, bytes.size());
   const std::uint64_t commits = 1 + rng.below(2);
@@ -43,7 +52,14 @@ std::vector<Op> random_work(const Model& model, const Shape& shape, Rng& rng) {
     if (way == 1) ops.push_back({Verb::discard});
     if (way == 1) ops.push_back({Verb::rollback, {}, 1});
     if (way == 1) break;  // what is alive now is another question
-    if (way >= 2) ops.push_back({Verb::persist, {}});
+    if (way >= 2 && rng.one_in(4)) {
+      ops.push_back({Verb::prepare});
+      if (rng.one_in(2)) ops.push_back({Verb::reopen});
+      ops.push_back({rng.one_in(4) ? Verb::abandon : Verb::resolve});
+      if (ops.back().verb == Verb::abandon) break;
+    } else if (way >= 2) {
+      ops.push_back({Verb::persist, {}});
+    }
     if (rng.one_in(2)) ops.push_back({Verb::reopen, {}});
   }
   return ops;
@@ -66,6 +82,18 @@ const Model* match(const Recording& recording, const Expected& expected, const S
                     index == expected.acked ? "acknowledged" : "in flight", summary(model), text);
   }
   return nullptr;
+}
+
+// What is prepared beside the version that is shown.
+std::optional<std::size_t> match_prepared(const Recording& recording, const Expected& expected,
+                                          const Model& model,
+                                          const std::optional<Prepared>& shown) {
+  auto index = expected.prepared;
+  if (index && recording.prepared[*index].version <= model.version) index.reset();  // committed
+  if (!shown && !expected.surely_prepared) index.reset();
+  const std::string text = prepared_difference(recording, index, shown);
+  if (!text.empty()) throw Violation(text);
+  return index;
 }
 
 std::size_t next_mark(const Log& log, std::size_t event) {
@@ -95,6 +123,10 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   }
   // A root of an attempt, turned to garbage in flight, cannot be told from a damaged newer one.
   if (info.recovery.degraded && !settings_.trash) throw Violation("degraded, with no damage done");
+  // In doubt nobody knows what a later attempt has written over: it goes with what it was over.
+  auto prepared = info.recovery.degraded
+                      ? std::nullopt
+                      : match_prepared(recording, expected, *model, info.recovery.prepared);
   if (info.keep != model->keep || info.in_flight != model->in_flight) {
     throw Violation(fmt::format("the split is {} + {}", info.keep, info.in_flight));
   }
@@ -105,38 +137,60 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   shelf.close();
   const std::string damage = survey(disk_.bytes()).damage;
   if (!damage.empty()) throw Violation("after recovery " + damage);
-  Found found{*model, info.incarnation, std::move(log)};
+  Found found{*model, info.incarnation, prepared, std::move(log)};
   if (info.recovery.degraded) found.model.older.clear();  // for good
   return found;
 }
 
-void Explorer::read_only(const Model& model) {
+void Explorer::read_only(const Recording& recording, const Found& found) {
+  const Model& model = found.model;
   ++counts_.recoveries;
   Log log;
   Shelf shelf =
       Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour()), {.mode = Mode::read});
   const std::string text = difference(model, shelf);
   if (!text.empty()) throw Violation("opened for reading: " + text);
+  const std::string prepared = prepared_difference(recording, found.prepared, shelf.prepared());
+  if (!prepared.empty()) throw Violation("opened for reading: " + prepared);
   shelf.close();
   if (!log.events.empty()) throw Violation("opened for reading, and it wrote");
 }
 
-void Explorer::crash_in_recovery(Found found, const Expected& expected, std::size_t depth) {
-  Recording recording;
-  recording.log = std::move(found.log);
-  recording.history.push_back(std::move(found.model));
-  recording.incarnation = expected.incarnation;
-  mark(recording.log, Mark::opened, found.incarnation);
-  walk(recording, depth + 1, 0);
+namespace {
+
+// What follows begins in the state that was found.
+Recording found_state(const Recording& before, const Model& model,
+                      std::optional<std::size_t> prepared, const Expected& expected) {
+  Recording after;
+  after.history.push_back(model);
+  after.incarnation = expected.incarnation;
+  after.prepared = before.prepared;
+  after.first_prepared = prepared;
+  after.surely_prepared = expected.surely_prepared;
+  return after;
 }
 
-void Explorer::work_on(const Found& found, const Expected& expected, std::size_t depth) {
+}  // namespace
+
+void Explorer::crash_in_recovery(const Recording& recording, Found found, const Expected& expected,
+                                 std::size_t depth) {
+  Recording after = found_state(recording, found.model, found.prepared, expected);
+  after.log = std::move(found.log);
+  mark(after.log, Mark::opened, found.incarnation);
+  if (found.prepared) mark(after.log, Mark::prepared, *found.prepared);
+  walk(after, depth + 1, 0);
+}
+
+void Explorer::work_on(const Recording& recording, const Found& found, const Expected& expected,
+                       std::size_t depth) {
   const Disk::Mark image = disk_.mark();
-  Runner runner(disk_, behaviour(), found.model, expected.incarnation, shape_.placement);
-  runner.run(random_work(found.model, shape_, rng_));
-  const Recording recording = runner.finish();
+  const Model* const prepared = found.prepared ? &recording.prepared[*found.prepared] : nullptr;
+  Runner runner(disk_, behaviour(), found_state(recording, found.model, found.prepared, expected),
+                expected.incarnation, found.prepared, shape_.placement);
+  runner.run(random_work(found.model, prepared, shape_, rng_));
+  const Recording after = runner.finish();
   disk_.rollback(image);
-  walk(recording, depth + 1, 0);
+  walk(after, depth + 1, 0);
 }
 
 void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
@@ -144,15 +198,24 @@ void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
   const Disk::Mark image = disk_.mark();
   Found found = recover(recording, expected, reads);
   disk_.rollback(image);
-  if (rng_.one_in(settings_.reader_one_in)) read_only(found.model);
+  if (rng_.one_in(settings_.reader_one_in)) read_only(recording, found);
   if (depth + 1 >= kMaxDepth) return;
   if (rng_.one_in(settled ? settings_.settled_fault_one_in : settings_.fault_one_in)) {
-    const FaultScene scene{recording.history,    expected.acked, expected.in_flight, found.model,
-                           expected.incarnation, settled,        &recording.log,     event};
+    const FaultScene scene{recording.history,
+                           expected.acked,
+                           expected.in_flight,
+                           found.model,
+                           expected.incarnation,
+                           settled,
+                           &recording.log,
+                           event,
+                           found.prepared ? &recording.prepared[*found.prepared] : nullptr};
     explore_faults(disk_, behaviour(), scene, rng_, counts_);
   }
-  if (rng_.one_in(settings_.work_one_in)) work_on(found, expected, depth);
-  if (rng_.one_in(settings_.recovery_one_in)) crash_in_recovery(std::move(found), expected, depth);
+  if (rng_.one_in(settings_.work_one_in)) work_on(recording, found, expected, depth);
+  if (rng_.one_in(settings_.recovery_one_in)) {
+    crash_in_recovery(recording, std::move(found), expected, depth);
+  }
 }
 
 // Events before the first are taken as they are, with no crash after them.
@@ -163,7 +226,9 @@ void Explorer::walk(const Recording& recording, std::size_t depth, std::size_t f
                             .cap = depth == 0 ? settings_.cap : settings_.deep_cap,
                             .from_event = first_event};
   const auto context = [&](std::size_t event) {  // the one in flight only adds to what is allowed
-    return mix(expected[event].acked) ^ expected[event].incarnation;
+    const Expected& now = expected[event];
+    const std::uint64_t prepared = now.prepared ? 2 * *now.prepared + 2 + now.surely_prepared : 0;
+    return mix(now.acked + mix(prepared)) ^ now.incarnation;
   };
   const auto visit = [&](const CrashPoint& point, ReadSet& reads) {
     note_position("opening an image", depth, point.event);
@@ -207,9 +272,14 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   begun.history.assign(recording.history.begin(),
                        recording.history.begin() + static_cast<std::ptrdiff_t>(shown + 1));
   begun.incarnation = recording.incarnation;
+  begun.prepared = recording.prepared;
+  begun.first_prepared = recording.first_prepared;
+  begun.surely_prepared = recording.surely_prepared;
   begun.history.back() = found.model;
-  Runner runner(disk_, behaviour(), std::move(begun), expected.incarnation, shape_.placement);
-  runner.run(random_work(found.model, shape_, rng_));
+  const Model* const prepared = found.prepared ? &recording.prepared[*found.prepared] : nullptr;
+  Runner runner(disk_, behaviour(), std::move(begun), expected.incarnation, found.prepared,
+                shape_.placement);
+  runner.run(random_work(found.model, prepared, shape_, rng_));
   const Recording both = runner.finish();
   disk_.rollback(empty);
   walk(both, kMaxDepth - 1, event + 1);

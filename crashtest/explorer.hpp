@@ -62,7 +62,8 @@ class Explorer {
   struct Found {
     Model model;
     std::uint64_t incarnation;
-    Log log;  // of the recovery
+    std::optional<std::size_t> prepared;  // index in Recording::prepared
+    Log log;                              // of the recovery
   };
   void walk(const Recording& recording, std::size_t depth, std::size_t first_event);
   void die_after_each(const Recording& recording, std::size_t first_event);
@@ -77,9 +78,11 @@ class Explorer {
   };
   void open_image(const Scene& scene, ReadSet& reads);
   Found recover(const Recording& recording, const Expected& expected, ReadSet& reads);
-  void read_only(const Model& model);
-  void crash_in_recovery(Found found, const Expected& expected, std::size_t depth);
-  void work_on(const Found& found, const Expected& expected, std::size_t depth);
+  void read_only(const Recording& recording, const Found& found);
+  void crash_in_recovery(const Recording& recording, Found found, const Expected& expected,
+                         std::size_t depth);
+  void work_on(const Recording& recording, const Found& found, const Expected& expected,
+               std::size_t depth);
 
   Behaviour behaviour() const;
 

@@ -11,18 +11,33 @@
 #include <string>
 #include <vector>
 
+#include "page_history.hpp"
+#include "runner.hpp"
 #include "survey.hpp"
 
 namespace tensorshelf::crash {
 namespace {
 
-enum class Kind { flip_bit, zero_page, unreadable, unreadable_once, lost_write, misdirected };
+enum class Kind {
+  flip_bit,
+  zero_page,
+  unreadable,
+  unreadable_once,
+  lost_write,
+  misdirected,
+  lost_body
+};
 constexpr std::array kInOnePage = {Kind::flip_bit, Kind::zero_page, Kind::unreadable,
                                    Kind::unreadable_once};
 
 const char* name(Kind damage) {
-  constexpr std::array names = {"a bit flip",         "zeros",        "no reading",
-                                "one failed reading", "a lost write", "a misdirected write"};
+  constexpr std::array names = {"a bit flip",
+                                "zeros",
+                                "no reading",
+                                "one failed reading",
+                                "a lost write",
+                                "a misdirected write",
+                                "a lost write below its word"};
   return names[static_cast<std::size_t>(damage)];
 }
 
@@ -87,8 +102,9 @@ class FaultWalk {
     ReadSet reads;
     Log log;
     {
-      const Shelf shelf = open(log, Mode::update, &reads);
+      Shelf shelf = open(log, Mode::update, &reads);
       difference(scene_.found, shelf);  // reads every tensor
+      if (scene_.prepared != nullptr) shelf.resolve(Decision::commit);
     }
     disk_.rollback(mark);
     std::vector<std::uint64_t> pages;
@@ -105,24 +121,10 @@ class FaultWalk {
 
   // The last write to each page never landed, or landed in another page.
   void misplaced_writes(const std::vector<std::uint64_t>& pages) {
-    for (const std::uint64_t page : pages) before_last_write_[page].assign(kPageBytes, {});
-    std::map<std::uint64_t, std::vector<std::byte>> now = before_last_write_;
-    for (std::size_t index = 0; index <= scene_.event; ++index) {
-      const Event& event = scene_.log->events[index];
-      if (event.kind != EventKind::write && event.kind != EventKind::word) continue;
-      const auto content = scene_.log->content(event);
-      for (auto& [page, bytes] : now) {
-        const std::uint64_t begin = std::max(page, event.at);
-        const std::uint64_t end = std::min(page + kPageBytes, event.at + content.size());
-        if (begin >= end) continue;
-        before_last_write_[page] = bytes;
-        const auto part = content.subspan(begin - event.at, end - begin);
-        std::copy(part.begin(), part.end(),
-                  bytes.begin() + static_cast<std::ptrdiff_t>(begin - page));
-      }
-    }
+    written_ = page_history(*scene_.log, scene_.event, pages);
     for (const std::uint64_t page : pages) {
       with({{page, Kind::lost_write}});
+      if (written_.worded.contains(page)) with({{page, Kind::lost_body}});
       // Not in place of its other copy: what is then left of the two looks like one never written.
       const std::uint64_t instead = pages[rng_.below(pages.size())];
       const Place* const place = there_.find(page);
@@ -145,10 +147,12 @@ class FaultWalk {
       case Kind::misdirected: {
         const auto page = disk_.bytes().subspan(fault.page, kPageBytes);
         disk_.write(fault.instead, std::vector<std::byte>(page.begin(), page.end()));
-        return disk_.write(fault.page, before_last_write_.at(fault.page));
+        return disk_.write(fault.page, written_.before_last.at(fault.page));
       }
       case Kind::lost_write:
-        return disk_.write(fault.page, before_last_write_.at(fault.page));
+        return disk_.write(fault.page, written_.before_last.at(fault.page));
+      case Kind::lost_body:
+        return disk_.write(fault.page, written_.without_body.at(fault.page));
       case Kind::flip_bit:
         break;
     }
@@ -180,7 +184,7 @@ class FaultWalk {
       }
       // An older number is as good as any, unless the record that says it is damaged.
       const Kind damage = faults.front().damage;
-      if (damage == Kind::lost_write || damage == Kind::misdirected) {
+      if (damage == Kind::lost_write || damage == Kind::misdirected || damage == Kind::lost_body) {
         demand.new_incarnation = false;
       }
     }
@@ -197,6 +201,7 @@ class FaultWalk {
       text = outcome(demand, mode);
       if (text.empty() && mode == Mode::update && demand.nothing_lost)
         text = opened_again(faults, demand);
+      if (text.empty() && mode == Mode::update) text = resolved();
       unreadable_.pages.clear();
       disk_.rollback(mark);
       if (!text.empty()) break;
@@ -212,7 +217,7 @@ class FaultWalk {
 
   // Empty when the damaged shelf did what it may.
   std::string outcome(const Demand& demand, Mode mode) {
-    const std::string lost = mode == Mode::read ? "read-only: " : "";
+    const std::string how = mode == Mode::read ? "read-only: " : "";
     Log log;
     try {
       Shelf shelf = open(log, mode);
@@ -223,6 +228,8 @@ class FaultWalk {
         }
         incarnation_ = info.incarnation;
       }
+      const bool lost = demand.nothing_lost && scene_.prepared != nullptr;
+      if (lost && !info.recovery.prepared) return "the damage lost what was prepared (I14)";
       std::string text;
       if (!info.recovery.degraded) {
         text = unreported_difference(shelf, demand);
@@ -232,16 +239,31 @@ class FaultWalk {
         text = degraded_difference(shelf);
       }
       if (text.empty() && mode == Mode::read && !log.events.empty()) text = "it wrote";
-      return text.empty() ? text : lost + text;
+      return text.empty() ? text : how + text;
     } catch (const Error& error) {
-      if (demand.nothing_lost) return lost + "the damage lost the shelf: " + error.what();
+      if (demand.nothing_lost) return how + "the damage lost the shelf: " + error.what();
       const bool honest = error.code() == Errc::corrupt || error.code() == Errc::not_a_shelf ||
                           error.code() == Errc::truncated || error.code() == Errc::newer_format ||
                           error.code() == Errc::unsupported ||
-                          (error.code() == Errc::io && demand.may_fail_reading);
+                          (error.code() == Errc::io && demand.may_fail_reading) ||
+                          // A root that could not be read when it was opened is a newer one later.
+                          (error.code() == Errc::stale && mode == Mode::read && unreadable_.once);
       if (honest) return {};
-      return fmt::format("{}an error that does not fit ({}): {}", lost, code_name(error.code()),
+      return fmt::format("{}an error that does not fit ({}): {}", how, code_name(error.code()),
                          error.what());
+    }
+  }
+
+  // What is prepared is committed whole, or refused. (What it did not write may be damaged.)
+  std::string resolved() {
+    if (scene_.prepared == nullptr || rng_.one_in(2)) return {};
+    Log log;
+    try {
+      Shelf shelf = open(log, Mode::update);
+      if (!shelf.prepared()) return {};
+      return resolved_difference(*scene_.prepared, scene_.found, shelf, unreadable_.once);
+    } catch (const Error&) {
+      return {};  // opening was looked at
     }
   }
 
@@ -377,7 +399,7 @@ class FaultWalk {
   Counts& counts_;
   const Survey there_;
   ReadFaults unreadable_;
-  std::map<std::uint64_t, std::vector<std::byte>> before_last_write_;
+  PageHistory written_;
   std::uint64_t incarnation_ = 0;  // of the last opening
 };
 

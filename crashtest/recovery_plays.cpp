@@ -330,4 +330,31 @@ std::string repair_is_made_durable() {
   }
 }
 
+// An attempt is prepared over version 2, which is then lost to damage. A later version 2 is
+// another: the attempt, in whose home nobody wrote meanwhile, is not one over that.
+std::string mark_dies_with_its_version() {
+  Stage stage(std::make_shared<CachedDisk>());
+  {
+    CachedMedium medium(stage.disk);
+    Shelf::format(medium, {.keep = 2});  // four homes, of which the fallback wipes another
+  }
+  stage.make_first();
+  {
+    Shelf shelf = stage.open();
+    Stage::commit(shelf, 2);
+    shelf.find("a")->write(value(3));
+    shelf.prepare(3);
+  }
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    spoil(*stage.disk, format::root_at(2, copy));
+  }
+  Shelf shelf = stage.open();
+  if (!shelf.info().recovery.degraded) return "a version without a root is opened";
+  if (shelf.prepared()) return "what was prepared is over a version that is lost";
+  Stage::commit(shelf, 7);
+  shelf.close();
+  if (stage.open().prepared()) return "what was prepared over another version is prepared again";
+  return stage.shows(7);
+}
+
 }  // namespace tensorshelf::crash

@@ -17,5 +17,6 @@ std::string given_up_version_stays_so();
 std::string lost_version_stays_so();
 std::string repair_gives_a_new_number();
 std::string repair_is_made_durable();
+std::string mark_dies_with_its_version();
 
 }  // namespace tensorshelf::crash

@@ -18,13 +18,17 @@
 namespace tensorshelf::crash {
 
 void mark(Log& log, Mark kind, std::uint64_t number) {
-  const char* name = kind == Mark::began ? "BEGAN" : kind == Mark::acked ? "ACKED" : "OPENED";
-  log.mark(number, static_cast<std::uint64_t>(kind), name);
+  static constexpr std::array names = {"",          "BEGAN",    "ACKED",      "OPENED", "LAST",
+                                       "PREPARING", "PREPARED", "ABANDONING", "DECIDED"};
+  const auto index = static_cast<std::uint64_t>(kind);
+  log.mark(number, index, names[index]);
 }
 
 std::vector<Expected> expectations(const Recording& recording) {
   std::vector<Expected> all;
-  Expected now{.incarnation = recording.incarnation};
+  Expected now{.incarnation = recording.incarnation,
+               .prepared = recording.first_prepared,
+               .surely_prepared = recording.surely_prepared};
   for (const Event& event : recording.log.events) {
     if (event.kind == EventKind::mark) {
       switch (static_cast<Mark>(event.sequence)) {
@@ -40,6 +44,15 @@ std::vector<Expected> expectations(const Recording& recording) {
           break;
         case Mark::opened:
           now.incarnation = event.at;
+          break;
+        case Mark::preparing:
+        case Mark::abandoning:
+        case Mark::prepared:
+          now.prepared = event.at;
+          now.surely_prepared = static_cast<Mark>(event.sequence) == Mark::prepared;
+          break;
+        case Mark::decided:
+          now.prepared.reset();
           break;
       }
     }
@@ -61,28 +74,16 @@ Runner::Runner(Disk& disk, const Behaviour& behaviour, const Shape& shape)
   open();
 }
 
-Runner::Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation,
-               std::optional<Placement> placement)
-    : disk_(disk),
-      behaviour_(behaviour),
-      working_(std::move(start)),
-      serial_(mix(disk.fingerprint())),  // no stamp of the run that crashed comes again
-      incarnation_(incarnation),
-      placement_(placement) {
-  recording_.history.push_back(working_);
-  recording_.incarnation = incarnation;
-  open();
-}
-
 Runner::Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation,
-               std::optional<Placement> placement)
+               std::optional<std::size_t> prepared, std::optional<Placement> placement)
     : disk_(disk),
       behaviour_(behaviour),
       recording_(std::move(begun)),
       acked_(recording_.history.size() - 1),
-      serial_(mix(disk.fingerprint())),
+      serial_(mix(disk.fingerprint())),  // no stamp of the run that crashed comes again
       incarnation_(incarnation),
-      placement_(placement) {
+      placement_(placement),
+      prepared_(prepared) {
   open();
   mark(recording_.log, Mark::acked, acked_);  // who has seen it will not do without it
 }
@@ -119,6 +120,7 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
   }
   incarnation_ = info.incarnation;
   mark(recording_.log, Mark::opened, incarnation_);
+  note_prepared();
 }
 
 void Runner::check(const char* when) const {
@@ -147,7 +149,8 @@ void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t
     const bool pinned = std::any_of(leases_.begin(), leases_.end(), [&](const Leased& leased) {
       return leased.name == name && leased.lease.in_place();
     });
-    if (error.code() != Errc::leased || !pinned) throw;
+    const bool held = error.code() == Errc::unresolved && prepared_;  // it has the slot
+    if (!held && (error.code() != Errc::leased || !pinned)) throw;
     std::copy(before.begin(), before.end(), range.begin());
   }
 }
@@ -207,6 +210,7 @@ Model Runner::next_version(bool with_step) const {
 }
 
 void Runner::persist(bool with_step, const CommitCall& call) {
+  if (refused_commit([&] { call({}); })) return;
   const std::size_t index = recording_.history.size();
   Model next = next_version(with_step);
   const std::optional<std::uint64_t> stated = with_step ? next.step : std::nullopt;
@@ -264,6 +268,7 @@ void Runner::beside(const std::function<void()>& call) {
 }
 
 void Runner::launch() {
+  if (refused_commit([this] { shelf_->persist_async(); })) return;
   const std::size_t index = recording_.history.size();
   if (flights_.size() >= working_.in_flight) land();
   const Model next = next_version(true);
@@ -331,7 +336,7 @@ void Runner::let_all_fail() {
 // ---- versions -----------------------------------------------------------------------------------
 
 void Runner::discard() {
-  const Model& before = recording_.history.back();
+  const Model& before = prepared_ ? recording_.prepared[*prepared_] : recording_.history.back();
   working_.tensors = before.tensors;
   working_.step = before.step;
   changed_ = false;
@@ -340,6 +345,9 @@ void Runner::discard() {
 // Refused over what is not committed.
 void Runner::roll_back(std::uint64_t versions) {
   const std::uint64_t target = working_.version - versions;
+  if (prepared_ && !changed_) {
+    return expect(Errc::unresolved, [&] { shelf_->rollback(target); });
+  }
   if (changed_ || !flights_.empty()) {
     try {
       shelf_->rollback(target);
@@ -392,13 +400,19 @@ void Runner::apply_versions(const Op& op) {
     case Verb::commit:
       land_all();
       persist(true, [this](auto step) { return transaction_->commit(step); });
-      transaction_.reset();
+      if (!prepared_) transaction_.reset();
       return;
     case Verb::forget:
       transaction_.reset();
       return discard();
     case Verb::rollback:
       return roll_back(op.first);
+    case Verb::prepare:
+      return prepare();
+    case Verb::resolve:
+      return resolve();
+    case Verb::abandon:
+      return abandon();
     case Verb::split:
       return open(static_cast<unsigned>(op.first), static_cast<unsigned>(op.second));
     default:
@@ -416,6 +430,7 @@ void Runner::apply(const Op& op) {
     changed_ = true;
   };
   const CommitCall commit = [this](auto step) { return shelf_->persist(step); };
+  if (refused(op)) return;
   switch (op.verb) {
     case Verb::create:
       return create(op.name, op.first);
@@ -522,7 +537,11 @@ bool Runner::run_failing(std::vector<Op> ops) {
 void Runner::check_failed_shelf() {
   for (int attempt = 0;; ++attempt) {
     try {
-      shelf_->persist();
+      if (prepared_) {
+        shelf_->resolve(Decision::commit);
+      } else {
+        shelf_->persist();
+      }
       throw std::runtime_error("after a failure of the medium it goes on to commit (I8)");
     } catch (const Error& error) {
       if (error.code() == Errc::failed) break;

@@ -24,10 +24,14 @@ namespace tensorshelf::crash {
 
 // What a run writes into its log beside the medium's events.
 enum class Mark : std::uint64_t {
-  began = 1,   // the commit of history[number] was asked for
-  acked = 2,   // it returned
-  last = 4,    // nothing beyond history[number] is on its way any more
-  opened = 3,  // an open for writing returned, with this incarnation
+  began = 1,       // the commit of history[number] was asked for
+  acked = 2,       // it returned
+  last = 4,        // nothing beyond history[number] is on its way any more
+  opened = 3,      // an open for writing returned, with this incarnation
+  preparing = 5,   // prepared[number] was asked for
+  prepared = 6,    // it is: this returned, or an open found it
+  abandoning = 7,  // it was asked to go
+  decided = 8,     // nothing is prepared
 };
 void mark(Log& log, Mark kind, std::uint64_t number);
 
@@ -35,14 +39,28 @@ struct Recording {
   Log log;
   std::vector<Model> history;     // committed versions, oldest first; [0]: what the run began with
   std::uint64_t incarnation = 0;  // the highest that anyone held before the run
+  std::vector<Model> prepared = {};                // attempts that were
+  std::optional<std::size_t> first_prepared = {};  // that was when the run began, or may have been
+  bool surely_prepared = false;
 };
 
 // What an open after a crash may show.
 struct Expected {
-  std::size_t acked = 0;          // index in history
-  std::size_t in_flight = 0;      // the same, or the last of those on their way
-  std::uint64_t incarnation = 0;  // spent: whoever opens now gets a higher one (I5)
+  std::size_t acked = 0;                     // index in history
+  std::size_t in_flight = 0;                 // the same, or the last of those on their way
+  std::uint64_t incarnation = 0;             // spent: whoever opens now gets a higher one (I5)
+  std::optional<std::size_t> prepared = {};  // index in Recording::prepared
+  bool surely_prepared = false;              // else it may be, or not
 };
+
+// Empty where the shelf shows that attempt as prepared, or none where there is none.
+std::string prepared_difference(const Recording& recording, std::optional<std::size_t> index,
+                                const std::optional<Prepared>& shown);
+
+// What is prepared over `before` is committed whole, or refused; empty where it is. Where a page
+// cannot be read once, any tensor may refuse.
+std::string resolved_difference(const Model& prepared, const Model& before, Shelf& shelf,
+                                bool unreadable_once);
 
 // One for the crash point after each event.
 std::vector<Expected> expectations(const Recording& recording);
@@ -51,14 +69,10 @@ class Runner {
  public:
   // Formats an empty disk.
   Runner(Disk& disk, const Behaviour& behaviour, const Shape& shape = {});
-  // On a disk that holds a shelf in the state of `start`, of which `incarnation` was spent.
-  Runner(Disk& disk, const Behaviour& behaviour, Model start, std::uint64_t incarnation,
-         std::optional<Placement> placement = {});
-
-  // On a disk that shows what `begun` wrote when its process died: another one opens it, and finds
-  // the last version of the history.
+  // On a disk that shows what `begun` wrote when its process died, or when the power failed:
+  // another one opens it, and finds the last version of the history, and what is prepared.
   Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uint64_t incarnation,
-         std::optional<Placement> placement = {});
+         std::optional<std::size_t> prepared, std::optional<Placement> placement = {});
 
   ~Runner();
   Runner(const Runner&) = delete;
@@ -87,6 +101,15 @@ class Runner {
   using CommitCall = std::function<Commit(std::optional<std::uint64_t> step)>;
   void persist(bool with_step, const CommitCall& call);
   Model next_version(bool with_step) const;
+
+  // Prepared attempts.
+  static void expect(Errc code, const std::function<void()>& call);
+  bool refused(const Op& op);
+  bool refused_commit(const std::function<void()>& call);
+  void prepare();
+  void resolve();
+  void abandon();
+  void note_prepared();
 
   // Attempts in flight.
   void beside(const std::function<void()>& call);
@@ -122,6 +145,9 @@ class Runner {
     std::shared_future<Commit> commit;
   };
   std::deque<Flight> flights_;
+  std::optional<std::size_t> prepared_;  // and not decided
+  bool found_ = false;                   // by opening the shelf
+  Model under_;                          // what it is over
 };
 
 }  // namespace tensorshelf::crash

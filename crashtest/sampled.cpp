@@ -74,7 +74,10 @@ class Sampler {
     disk_.rollback(image);
     if (depth >= sampling_.depth) return;
     walk(recovery, 0, sampling_.deep_images, depth + 1);
-    Runner runner(disk_, sampling_.behaviour, found, expected.incarnation);
+    Recording begun;
+    begun.history.push_back(found);
+    begun.incarnation = expected.incarnation;
+    Runner runner(disk_, sampling_.behaviour, std::move(begun), expected.incarnation, {});
     runner.run(work(found));
     const Recording worked = runner.finish();
     disk_.rollback(image);

@@ -342,6 +342,7 @@ const std::vector<Scenario>& scenarios() {
         {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
         {"rival", "I10", older_writer_is_refused},
         {"overtaken", "-", overtaken_reader_is_stale},
+        {"stale-mark", "I14", mark_dies_with_its_version},
         {"given-up", "-", given_up_version_stays_so},
         {"healed", "I11", lost_version_stays_so},
         {"lost-number", "I10", repair_gives_a_new_number},

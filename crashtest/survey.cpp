@@ -26,6 +26,7 @@ class Walk {
     superblocks();
     if (!seeds_) return std::move(survey_);
     incarnations();
+    marks();
     for (const Root& root : roots()) manifest(root);
     return std::move(survey_);
   }
@@ -69,6 +70,31 @@ class Walk {
     }
   }
 
+  void marks() {
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      const std::uint64_t at = format::mark_at(copy);
+      Page page;
+      const auto mark = load(at, page) ? format::read_mark(page, *seeds_, copy) : std::nullopt;
+      note(mark.has_value(), "mark", at, format::mark_at(0));
+      if (mark && (!mark_ || mark->counter > mark_->counter)) mark_ = mark;
+    }
+  }
+
+  // The root that the mark means, in the home of the version after `newest`.
+  std::optional<Root> described(std::uint64_t newest, unsigned copy) {
+    if (!mark_ || mark_->version != newest + 1) return std::nullopt;
+    const unsigned home = format::home_of(mark_->version, slots_);
+    Page page;
+    if (!load(format::root_at(home, copy), page)) return std::nullopt;
+    const format::RootPlace place{home, copy, slots_};
+    if (format::read_root(page, *seeds_, place)) return std::nullopt;  // flipped
+    const auto root = format::read_described(page, mark_->version, *seeds_, place);
+    const bool meant = root &&
+                       format::word_tag(root->word) != format::word_tag(format::root_word(page)) &&
+                       root->incarnation == mark_->incarnation && root->sequence == mark_->sequence;
+    return meant ? root : std::nullopt;
+  }
+
   // Of the versions that are retained, the newest first; both copies of every home are noted.
   std::vector<Root> roots() {
     std::array<std::array<std::optional<Root>, kCopies>, format::kMaxSlots> found;
@@ -97,7 +123,19 @@ class Walk {
       words[format::home_of(number, slots_)] = whole->word;
       retained.push_back(*whole);
     }
+    std::optional<Root> prepared;
+    for (unsigned copy = 0; newest && copy < kCopies; ++copy) {
+      const auto there = described(format::word_version(newest->word), copy);
+      if (there && !prepared) prepared = there;
+    }
     for (unsigned home = 0; home < slots_; ++home) {
+      if (prepared && home == format::home_of(*prepared)) {
+        for (unsigned copy = 0; copy < kCopies; ++copy) {
+          note(described(format::word_version(newest->word), copy).has_value(), "prepared root",
+               format::root_at(home, copy), format::root_at(home, 0));
+        }
+        continue;
+      }
       const bool named = words[home] != 0;
       for (unsigned copy = 0; copy < kCopies; ++copy) {
         const auto& root = found[home][copy];
@@ -106,6 +144,7 @@ class Walk {
              format::root_at(home, 0), named ? Place::What::metadata : Place::What::older_root);
       }
     }
+    if (prepared) retained.push_back(*prepared);  // last: its data is no version's
     return retained;
   }
 
@@ -184,6 +223,7 @@ class Walk {
   std::span<const std::byte> disk_;
   std::optional<format::Seeds> seeds_;
   unsigned slots_ = format::kMinSlots;
+  std::optional<format::PreparedMark> mark_;
   std::set<std::pair<std::uint64_t, std::uint64_t>> seen_;  // pages, which versions share
   bool first_ = true;                                       // version, whose data is noted
   Survey survey_;

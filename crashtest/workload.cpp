@@ -49,6 +49,9 @@ constexpr std::array kGrammar = {
     Grammar{"forget", Verb::forget, false, 0},
     Grammar{"rollback", Verb::rollback, false, 1},
     Grammar{"split", Verb::split, false, 2},
+    Grammar{"prepare", Verb::prepare, false, 0},
+    Grammar{"resolve", Verb::resolve, false, 0},
+    Grammar{"abandon", Verb::abandon, false, 0},
 };
 
 Op parse_op(const std::string& text) {
@@ -220,6 +223,34 @@ const std::vector<Workload>& workloads() {
        "shelf 1 2; create a 64; create b 48; persist; begin; assign a; assign b; commit; begin;"
        "assign a; erase b; forget; assign b; launch; begin; assign b; create c 40; go 4; commit;"
        "begin; assign c; forget; assign a; persist"},
+      // Commits in two halves.
+      {"prepare",
+       "shelf 0 1; create a 64; create b 48; assign a; assign b; persist; assign a; prepare;"
+       "assign b; assign a; persist; resolve; assign a; persist; part a 8 8; prepare; assign b;"
+       "abandon; part a 16 8; persist; resolve; abandon"},
+      {"prepare-reopen",
+       "shelf 1 1; create a 64; assign a; persist; assign a; create b 40; assign b; prepare; "
+       "reopen;"
+       "assign a; reopen; resolve; assign b; erase a; prepare; reopen; abandon; assign a; assign b;"
+       "persist; part a 0 8; prepare; reopen; abandon; part a 8 8; persist"},
+      {"prepare-again",  // two attempts of one opening at one version
+       "shelf 0 1; create a 64; assign a; persist; assign a; prepare; abandon; assign a; persist;"
+       "assign a; prepare; abandon; assign a; prepare; resolve; quiet; prepare; resolve"},
+      {"prepare-flight",
+       "shelf 1 2; create a 64; create b 40; assign a; persist; assign a; launch; go 2; assign b;"
+       "prepare; assign a; assign b; launch; rollback 1; discard; assign b; resolve; launch; go 4;"
+       "assign a; prepare; begin; assign b; commit; resolve; commit; prepare; begin; assign a;"
+       "abandon; forget; assign b; rollback 1; discard; rollback 1; prepare; rollback 1; abandon"},
+      {"prepare-labels",
+       "shelf 0 2; placed whole; create a 1048640; assign a; persist; part a 0 8; prepare;"
+       "part a 1048600 8; abandon; part a 8 8; persist; part a 1048608 8; launch; part a 16 8;"
+       "persist",
+       64},
+      {"prepare-grow",
+       "shelf 0 1; create a 64; persist; create b 300000; part b 8 8; prepare; create c 500000;"
+       "part c 8 8; reopen; abandon; create d 400000; part d 0 8; prepare; reopen; resolve;"
+       "create e 64; assign e; persist",
+       8},
       // What a shelf is opened with.
       {"split",
        "shelf 2 1; create a 64; assign a; persist; assign a; persist; assign a; persist; split 1 2;"
@@ -246,115 +277,6 @@ const std::vector<Workload>& workloads() {
        32},
   };
   return table;
-}
-
-std::string random_program(std::uint64_t seed) {
-  constexpr std::array<std::uint64_t, 8> sizes = {0, 1, 8, 40, 64, 4096, 4100, 20000};
-  Rng rng(seed);
-  std::string text;
-  std::map<std::string, std::uint64_t> alive;
-  const auto say = [&](const std::string& op) { text += (text.empty() ? "" : "; ") + op; };
-  std::uint64_t named = 0;
-  const std::uint64_t length = 10 + rng.below(10);
-  for (std::uint64_t i = 0; i < length; ++i) {
-    const std::uint64_t choice = rng.below(16);
-    if (alive.empty() || (choice < 3 && alive.size() < 4)) {
-      const std::string name = fmt::format("t{}", named++);
-      alive[name] = sizes[rng.below(sizes.size())];
-      say(fmt::format("create {} {}", name, alive[name]));
-      continue;
-    }
-    const auto& [name, size] = *std::next(alive.begin(), rng.below(alive.size()));
-    if (choice < 6) {
-      say(fmt::format("{} {}", rng.one_in(4) ? "thread" : "assign", name));
-    } else if (choice < 9 && size > 0) {
-      const std::uint64_t at = rng.below(size);
-      say(fmt::format("part {} {} {}", name, at, 1 + rng.below(size - at)));
-    } else if (choice == 9) {
-      say(fmt::format("replace {} {}", name, alive[name] = sizes[rng.below(sizes.size())]));
-    } else if (choice == 10) {
-      say("erase " + name);
-      alive.erase(name);
-    } else if (choice == 11) {
-      say("persist; reopen");  // what is staged survives, so the tensors named here are there
-    } else {
-      say(rng.one_in(4) ? "quiet" : rng.one_in(3) ? "async" : "persist");
-    }
-  }
-  say("persist");
-  return text;
-}
-
-std::string random_attempts(std::uint64_t seed) {
-  struct Split {
-    unsigned keep, in_flight;
-  };
-  constexpr std::array splits = {Split{0, 1}, Split{0, 2}, Split{1, 1},
-                                 Split{1, 3}, Split{2, 2}, Split{3, 1}};
-  constexpr std::array<std::uint64_t, 5> sizes = {0, 8, 64, 4100, 20000};
-  Rng rng(seed);
-  const Split split = splits[rng.below(splits.size())];
-  const std::uint64_t slots = split.keep + split.in_flight;
-  std::string text = fmt::format("shelf {} {}", split.keep, split.in_flight);
-  if (rng.one_in(2)) text += rng.one_in(2) ? "; placed whole" : "; placed chunk";
-  std::map<std::string, std::uint64_t> alive;  // and there whatever is dropped or gone back to
-  const auto say = [&](const std::string& op) { text += "; " + op; };
-  for (std::uint64_t i = 0; i < 2 + rng.below(2); ++i) {
-    const std::string name = fmt::format("t{}", i);
-    alive[name] = sizes[rng.below(sizes.size())];
-    say(fmt::format("create {} {}", name, alive[name]));
-  }
-  say("persist");
-  std::uint64_t since = 0;  // versions that all have them
-  std::uint64_t fleeting = 0;
-  const std::uint64_t length = 12 + rng.below(10);
-  for (std::uint64_t i = 0; i < length; ++i) {
-    const auto& [name, size] = *std::next(alive.begin(), rng.below(alive.size()));
-    switch (rng.below(12)) {
-      case 0:
-      case 1:
-      case 2:
-        say("assign " + name);
-        break;
-      case 3:
-        if (size == 0) break;
-        say(fmt::format("part {} {} 1", name, rng.below(size)));
-        break;
-      case 4: {
-        const std::string other = fmt::format("f{}", fleeting++);
-        say(fmt::format("create {0} {1}; assign {0}", other, sizes[rng.below(sizes.size())]));
-        if (rng.one_in(2)) say("erase " + other);
-        break;
-      }
-      case 5:
-      case 6:
-        say("launch");
-        ++since;
-        break;
-      case 7:
-        say(rng.one_in(3) ? "land" : fmt::format("go {}", 1 + rng.below(4)));
-        break;
-      case 8:
-        say("discard");
-        break;
-      case 9:
-        if (since == 0) break;
-        say(rng.one_in(2) ? "persist" : "discard; land; land; land");
-        say(fmt::format("rollback {}", 1 + rng.below(since)));
-        ++since;
-        break;
-      case 10: {
-        const std::uint64_t keep = rng.below(slots);
-        say(rng.one_in(2) ? "persist; reopen" : fmt::format("split {} {}", keep, slots - keep));
-        break;
-      }
-      default:
-        say("persist");
-        ++since;
-    }
-  }
-  say("persist");
-  return text;
 }
 
 }  // namespace tensorshelf::crash

@@ -22,6 +22,11 @@
 //   rollback N           to the version N before the newest
 //   split KEEP IN_FLIGHT reopen with another split of the same slots
 //
+//   prepare              the first half of a commit   resolve / abandon   its decision
+//
+// Behind what is prepared, commits are refused, and assignments that need one of its slots; after a
+// reopening all changes are, until it is decided.
+//
 // What needs a slot of an attempt in flight, or is beyond what may be in flight at once, waits:
 // then the oldest lands first. So do all for a commit that is waited for, and for a reopening. An
 // assignment that needs a pinned slot is refused, and the program goes on without it.
@@ -66,7 +71,10 @@ enum class Verb {
   commit,
   forget,
   rollback,
-  split
+  split,
+  prepare,
+  resolve,
+  abandon
 };
 
 std::string long_name(std::uint64_t number, std::uint64_t length);  // of a tensor made by `named`

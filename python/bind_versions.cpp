@@ -56,6 +56,44 @@ Commit rollback(Shelf& shelf, Gate& gate, py::dict& edits, std::uint64_t version
   return *commit;
 }
 
+py::object prepare(Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step,
+                   const std::string& id) {
+  gate.await_room();
+  const AloneScope alone(gate, "prepare() was called");
+  std::optional<Prepared> made;
+  {
+    Unlocked unlocked;
+    made = shelf.prepare(step, id);
+  }
+  gate.persisted();
+  return to_object(made);
+}
+
+py::object prepared(const Shelf& shelf) {
+  std::optional<Prepared> found;
+  {
+    Unlocked unlocked;
+    found = shelf.prepared();
+  }
+  return to_object(found);
+}
+
+// Does not wait for a transaction of another thread, whose end may wait for the decision.
+std::optional<Commit> resolve(Shelf& shelf, Gate& gate, py::dict& edits, bool commit) {
+  const EndScope alone(gate);
+  std::optional<Commit> made;
+  bool found = false;
+  {
+    Unlocked unlocked;
+    found = shelf.info().recovery.prepared.has_value();
+    made = shelf.resolve(commit ? Decision::commit : Decision::abandon);
+  }
+  if (commit && !found) return made;
+  gate.rolled_back();  // what the tensors hold has changed
+  edits.clear();
+  return made;
+}
+
 // What `with shelf.transaction():` holds. Entering and leaving are native calls, between whose
 // steps no Ctrl-C can come; one that arrives while it commits is heard when that is done.
 class TransactionBlock {
@@ -146,6 +184,10 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
                           const py::args&) { block.leave(kind); })
       .def_readwrite("_step", &TransactionBlock::step)
       .def_readonly("_commit", &TransactionBlock::commit);
+
+  shelf.def("prepare", &prepare, py::arg("gate"), py::arg("step"), py::arg("id"))
+      .def("prepared", &prepared)
+      .def("resolve", &resolve, py::arg("gate"), py::arg("edits"), py::arg("commit"));
 
   shelf.def("versions", &versions)
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())

@@ -24,6 +24,7 @@ void set_current_error() noexcept;
 pybind11::tuple shape_of(const TensorInfo& info);
 pybind11::dict to_dict(const ShelfInfo& info);
 pybind11::dict to_dict(const VersionInfo& info);
+pybind11::object to_object(const std::optional<Prepared>& prepared);  // a dict, or None
 pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 pybind11::dict to_dict(const RepairReport& report);

@@ -51,6 +51,7 @@ py::dict to_dict(const Recovery& recovery) {
   d["salvaged"] = recovery.salvaged;
   d["lost"] = recovery.lost;
   d["dropped"] = recovery.dropped;
+  d["prepared"] = to_object(recovery.prepared);
   d["repaired_copies"] = recovery.repaired_copies;
   d["notes"] = recovery.notes;
   return d;
@@ -72,6 +73,16 @@ py::list to_list(const std::vector<Damage>& all) {
 }
 
 }  // namespace
+
+py::object to_object(const std::optional<Prepared>& prepared) {
+  if (!prepared) return py::none();
+  py::dict d;
+  d["version"] = prepared->version;
+  d["step"] = prepared->step;
+  d["id"] = py::bytes(prepared->id);
+  d["data_bytes"] = prepared->data_bytes;
+  return d;
+}
 
 py::tuple shape_of(const TensorInfo& info) {
   py::tuple shape(info.shape.size());

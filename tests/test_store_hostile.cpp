@@ -32,6 +32,30 @@ void add(std::byte* at, std::uint64_t more) {
 
 }  // namespace
 
+TEST_CASE("a shelf of format 1 is refused by name, and left as it is") {
+  const Forgery forgery;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    Page page;
+    forgery.bench.medium->read(format::superblock_at(copy), page.bytes);
+    auto superblock = format::read_superblock(page, copy).superblock;
+    superblock.format_version = 1;
+    write_page(*forgery.bench.medium, format::superblock_at(copy),
+               format::encode_superblock(superblock, copy));
+  }
+  const auto all = forgery.bench.medium->view({0, forgery.bench.medium->reserve(0)});
+  const std::vector<std::byte> before(all.begin(), all.end());
+  for (const Mode mode : {Mode::read, Mode::update, Mode::append}) {
+    try {
+      forgery.bench.open(mode);
+      FAIL("it was opened");
+    } catch (const Error& error) {
+      REQUIRE(error.code() == Errc::unsupported);
+      REQUIRE(std::string(error.what()).find("format 1") != std::string::npos);
+    }
+  }
+  REQUIRE(std::equal(before.begin(), before.end(), all.begin()));
+}
+
 TEST_CASE("the last version is refused before anything is lost, and never wraps") {
   const Forgery forgery;
   forgery.set_version(kMaxVersion - 3);

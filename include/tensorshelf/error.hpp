@@ -31,6 +31,8 @@ enum class Errc {
   not_dax,       // tier pmem was asked for and the path is not persistent memory
   unsupported,   // this build or this shelf lacks it (the text names what)
   uncommitted,  // something was assigned, created or erased since the last commit, or is on its way
+  unresolved,   // an attempt is prepared, and it is not decided whether it is committed
+  abandoned,    // the attempt that the changes belonged to was abandoned: discard() them
   transaction,  // refused within a transaction, by the thread that began it
   gone,         // persist(): the file was deleted, or another has its name now
   stale,        // the version is no longer retained: its writer has gone on

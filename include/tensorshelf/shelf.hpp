@@ -86,6 +86,16 @@ struct OpenOptions {
   bool salvage = false;
 };
 
+// An attempt that is durable, and neither committed nor abandoned yet.
+struct Prepared {
+  std::uint64_t version = 0;  // that it becomes
+  std::optional<std::uint64_t> step;
+  std::string id;                // what prepare() was given; any bytes
+  std::uint64_t data_bytes = 0;  // tensor bytes staged for it
+};
+
+enum class Decision { commit, abandon };
+
 // What opening found. Nothing here is an error: a shelf that cannot be opened whole throws.
 struct Recovery {
   std::uint64_t version = 0;
@@ -95,6 +105,7 @@ struct Recovery {
   bool salvaged = false;            // degraded, and not verified: chunks may be damaged
   std::vector<std::uint64_t> lost;  // newer versions, which may have been acknowledged
   std::vector<std::uint64_t> dropped;  // older ones that were retained, and cannot be loaded
+  std::optional<Prepared> prepared;    // an attempt beyond this version waits for resolve()
   std::uint64_t repaired_copies = 0;   // second copies of metadata written anew
   std::vector<std::string> notes;      // a sentence each, for a log
 };
@@ -296,6 +307,23 @@ class Shelf {
   // is lost; a later failure by the future, and besides by the next call that changes the shelf or
   // closes it.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
+
+  // The first half of a commit, for those that must agree with others before they commit: returns
+  // when the version is durable, and not yet the shelf's. `id`, of at most 256 bytes, says to
+  // whoever opens the shelf after a crash whose decision it waits for. One at a time, the next
+  // after the newest: what is on its way lands first. What is assigned meanwhile belongs to the
+  // version after it; where that needs one of its slots, and to persist(), it is Errc::unresolved.
+  // A close, or a crash, leaves it prepared; opening never decides (I14).
+  Prepared prepare(std::optional<std::uint64_t> step = {}, std::string_view id = {});
+  // The attempt that waits for a decision.
+  std::optional<Prepared> prepared() const;
+  // The second half. Committed, it is the newest version when this returns. Abandoned, it was never
+  // there, and what was assigned behind it goes with it: then every change is Errc::abandoned until
+  // discard(), so that nobody commits the rest of it. Any thread may decide, but not within an
+  // assignment of its own. Errc::bad_argument where nothing is prepared. One that was found by
+  // opening the shelf is read and checked before it is committed: where it is damaged,
+  // Errc::corrupt, and it can be abandoned.
+  std::optional<Commit> resolve(Decision decision);
 
   // Drops all that was assigned, created and erased since the last commit (also one that is on its
   // way). Waits for writes under way. Leases keep what they show; handles of tensors that were

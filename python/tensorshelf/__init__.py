@@ -16,6 +16,7 @@ from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
 from tensorshelf._errors import (
+    AbandonedError,
     BadArgument,
     BadName,
     ClosedError,
@@ -42,9 +43,10 @@ from tensorshelf._errors import (
     TruncatedError,
     UncommittedError,
     UnknownName,
+    UnresolvedError,
     UnsupportedError,
 )
-from tensorshelf._info import Damage, Info, Promises, Recovery, VerifyReport, VersionInfo
+from tensorshelf._info import Damage, Info, Prepared, Promises, Recovery, VerifyReport, VersionInfo
 from tensorshelf._open import BlockOptions, open
 from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
@@ -53,6 +55,7 @@ from tensorshelf._versions import RetainedTensor, RetainedVersion, Transaction
 from tensorshelf._view import Committed
 
 __all__ = [
+    "AbandonedError",
     "BadArgument",
     "BadName",
     "BlockOptions",
@@ -71,6 +74,7 @@ __all__ = [
     "NameTaken",
     "NotAShelf",
     "NotDaxError",
+    "Prepared",
     "Promises",
     "ReadOnlyError",
     "Recovery",
@@ -93,6 +97,7 @@ __all__ = [
     "TruncatedError",
     "UncommittedError",
     "UnknownName",
+    "UnresolvedError",
     "UnsupportedError",
     "VerifyReport",
     "VersionInfo",

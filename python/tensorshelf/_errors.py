@@ -191,6 +191,18 @@ class UncommittedError(ShelfError, RuntimeError):
     code = "uncommitted_changes"
 
 
+class UnresolvedError(ShelfError, RuntimeError):
+    """A version is prepared, and it is not decided whether it is committed: ``resolve`` it."""
+
+    code = "unresolved"
+
+
+class AbandonedError(ShelfError, RuntimeError):
+    """The version that this was assigned behind was abandoned, and this with it: ``discard``."""
+
+    code = "abandoned"
+
+
 class TransactionError(ShelfError, RuntimeError):
     """What a transaction does not allow the thread that began it: persist(), another one, ..."""
 
@@ -244,6 +256,8 @@ BY_CODE: dict[str, type[ShelfError]] = {
         UnsupportedError,
         UncommittedError,
         TransactionError,
+        UnresolvedError,
+        AbandonedError,
         ShelfGone,
         StaleError,
         IoError,

@@ -22,6 +22,16 @@ class Promises:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """A version that is durable, and neither committed nor abandoned yet."""
+
+    version: int  # that it becomes
+    step: int | None
+    id: bytes  # what prepare() was given
+    data_bytes: int  # of tensors that were assigned for it
+
+
+@dataclass(frozen=True)
 class Recovery:
     """What opening found."""
 
@@ -32,6 +42,7 @@ class Recovery:
     salvaged: bool  # degraded, and not verified: tensors may be damaged
     lost: tuple[int, ...]  # newer versions, which may have been acknowledged
     dropped: tuple[int, ...]  # older ones that were retained, and cannot be loaded
+    prepared: Prepared | None  # a version beyond this one, which waits for resolve()
     repaired_copies: int  # second copies of metadata written anew
     notes: tuple[str, ...]
 
@@ -66,6 +77,7 @@ class Info:
             ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
             ("versions", f"keep={self.keep}, in_flight={self.in_flight}"),
             ("opened", _opened(self)),
+            *_waiting(self.recovery.prepared),
             ("medium", f"{promises.medium}: {promises.detail}"),
             ("survives", _survives(promises)),
             *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
@@ -77,6 +89,13 @@ def _opened(info: Info) -> str:
     if info.created:
         return "for writing, and made anew"
     return "for writing" if info.writable else "for reading"
+
+
+def _waiting(prepared: Prepared | None) -> list[tuple[str, str]]:
+    if prepared is None:
+        return []
+    text = f"version {prepared.version} (step {prepared.step}), id {prepared.id!r}, when opened"
+    return [("prepared", text)]
 
 
 def _survives(promises: Promises) -> str:
@@ -130,8 +149,14 @@ def info_from(found: dict[str, Any]) -> Info:
     """Info of the native module's dict."""
     promises = Promises(**{**found["promises"], "notes": tuple(found["promises"]["notes"])})
     kept = {name: tuple(found["recovery"][name]) for name in ("lost", "dropped", "notes")}
-    recovery = Recovery(**{**found["recovery"], **kept})
+    prepared = prepared_from(found["recovery"]["prepared"])
+    recovery = Recovery(**{**found["recovery"], **kept, "prepared": prepared})
     return Info(**{**found, "promises": promises, "recovery": recovery})
+
+
+def prepared_from(found: dict[str, Any] | None) -> Prepared | None:
+    """Prepared of the native module's dict; None where nothing is."""
+    return None if found is None else Prepared(**found)
 
 
 def version_from(found: dict[str, Any]) -> VersionInfo:

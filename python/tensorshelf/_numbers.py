@@ -30,6 +30,15 @@ def step_number(step: object) -> int | None:
     return number
 
 
+def id_bytes(given: object) -> bytes:
+    """The id of a prepared version, as it is stored."""
+    if isinstance(given, str):
+        given = given.encode()
+    if not isinstance(given, (bytes, bytearray, memoryview)):
+        raise BadArgument(f"id={given!r} is neither bytes nor text", "Use at most 256 bytes.")
+    return bytes(given)
+
+
 def version_number(version: object) -> int:
     """The number of a version."""
     try:

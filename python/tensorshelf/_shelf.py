@@ -9,7 +9,7 @@ import os
 import threading
 import types
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,16 +18,18 @@ from tensorshelf._commit import Commit
 from tensorshelf._core import Gate
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._dtypes import Array
-from tensorshelf._errors import LayoutError, ShelfError, UnsupportedError
+from tensorshelf._errors import BadArgument, LayoutError, ShelfError, UnsupportedError
 from tensorshelf._info import (
     Info,
+    Prepared,
     VerifyReport,
     VersionInfo,
     info_from,
+    prepared_from,
     report_from,
     version_from,
 )
-from tensorshelf._numbers import LARGEST, step_number, version_number
+from tensorshelf._numbers import LARGEST, id_bytes, step_number, version_number
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
 from tensorshelf._sources import Source, named_source
@@ -250,6 +252,37 @@ class Shelf(MutableMapping[str, Tensor]):
         self._refuse_within_edit("persist()")
         persist = self._core.persist if wait else self._core.persist_async
         return Commit(persist(self._gate, number))
+
+    def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
+        """The first half of ``persist``, for those that must agree with others before they commit.
+
+        Everything assigned so far is durable when it returns, and not yet the shelf's: that is for
+        ``resolve`` to decide. A crash, or closing, leaves it prepared; ``id``, of at most 256
+        bytes, tells whoever opens the shelf then whose decision it waits for. Assignments go on
+        behind it; ``persist``, and those that need one of its slots, raise UnresolvedError.
+        """
+        self._refuse_within_edit("prepare()")
+        made = self._core.prepare(self._gate, step_number(step), id_bytes(id))
+        return Prepared(**made)
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """What waits for ``resolve``; also where opening the shelf found it."""
+        return prepared_from(self._core.prepared())
+
+    def resolve(self, decision: Literal["commit", "abandon"]) -> Commit | None:
+        """Commits what is prepared, or abandons it.
+
+        Abandoned, it never was; what was assigned behind it goes with it, and then changes raise
+        AbandonedError until ``discard()``, so that nobody persists the rest. One that opening the
+        shelf found is read and checked before it is committed: CorruptError where it is damaged.
+        Raises BadArgument where nothing is prepared.
+        """
+        if decision not in ("commit", "abandon"):
+            raise BadArgument(f"{decision!r} is no decision", 'Use "commit" or "abandon".')
+        self._refuse_within_edit("resolve()")
+        made = self._core.resolve(self._gate, self._edits, decision == "commit")
+        return None if made is None else Commit(made)
 
     def transaction(self, step: int | None = None) -> Transaction:
         """``with shelf.transaction(step=7) as t:`` persists at its end, all changes or none.

@@ -2,6 +2,7 @@
 
 from tensorshelf._errors import (
     BY_CODE,
+    AbandonedError,
     BadArgument,
     BadName,
     ClosedError,
@@ -29,11 +30,13 @@ from tensorshelf._errors import (
     UncommittedError,
     UnknownAttribute,
     UnknownName,
+    UnresolvedError,
     UnsupportedError,
 )
 
 __all__ = [
     "BY_CODE",
+    "AbandonedError",
     "BadArgument",
     "BadName",
     "ClosedError",
@@ -61,5 +64,6 @@ __all__ = [
     "UncommittedError",
     "UnknownAttribute",
     "UnknownName",
+    "UnresolvedError",
     "UnsupportedError",
 ]

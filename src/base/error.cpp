@@ -51,6 +51,10 @@ std::string_view code_name(Errc code) noexcept {
       return "shelf_truncated";
     case Errc::uncommitted:
       return "uncommitted_changes";
+    case Errc::unresolved:
+      return "unresolved";
+    case Errc::abandoned:
+      return "abandoned";
     case Errc::transaction:
       return "in_transaction";
     case Errc::newer_format:

@@ -32,6 +32,18 @@ enum class Bug {
   leased_slot_reused,       // I3: the slots of an erased tensor are free while a lease shows one
   word_not_covered,         // I4: the root's checksum leaves out the word
   incarnation_not_bumped,   // I5
+  mark_before_barrier,      // I1: the mark may land, and what it vouches for not
+  mark_unrestored,          // I12: recovery believes a mark that no device may have
+  stale_mark_kept,          // I14: a mark that means nothing now may come to mean what it names
+  mark_in_one_copy,         // I14: a damaged page then loses a prepared attempt
+  marks_at_once,            // I14: one crash may take both copies of the mark
+  abandoned_given_back,     // I3: an abandoned attempt's slots are free before its mark is void
+  abandoned_kept_behind,    // what was assigned behind an abandoned attempt is committed
+  abandoned_labels_kept,    // I3: what an abandoned attempt wrote passes for the next one's value
+  own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt
+  prepared_slot_free,       // I3: what a prepared attempt that was found names is free
+  prepared_not_verified,    // a damaged attempt that was found is flipped
+  described_not_repaired,   // of a prepared attempt the second copy of the root stays damaged
   tag_by_incarnation,       // I5: two attempts of one opening at one version have one word
   incarnation_not_durable,  // I5: opened, and one crash may take both copies of the number
   recovery_rewrites_root,   // I6: good copies of the root are written anew, both at once

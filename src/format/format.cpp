@@ -116,6 +116,49 @@ std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, c
   return record.incarnation;
 }
 
+namespace {
+
+std::uint64_t mark_checksum(const PreparedMark& mark, const Seeds& seeds, unsigned copy) {
+  return hash_bytes(std::as_bytes(std::span(&mark, 1)).first(offsetof(PreparedMark, checksum)),
+                    seeds.page(mark_at(copy)));
+}
+
+}  // namespace
+
+PreparedMark empty_mark(std::uint64_t counter) {
+  PreparedMark mark{};
+  mark.counter = counter;
+  mark.format_version = kFormatVersion;
+  return mark;
+}
+
+PreparedMark prepared_mark(std::uint64_t counter, const Root& root, std::string_view id) {
+  TENSORSHELF_ASSERT(id.size() <= kMaxIdBytes);
+  PreparedMark mark = empty_mark(counter);
+  mark.version = word_version(root.word);
+  mark.incarnation = root.incarnation;
+  mark.sequence = root.sequence;
+  mark.id_bytes = static_cast<std::uint32_t>(id.size());
+  std::memcpy(mark.id.data(), id.data(), id.size());
+  return mark;
+}
+
+Page encode_mark(PreparedMark mark, const Seeds& seeds, unsigned copy) {
+  mark.checksum = mark_checksum(mark, seeds, copy);
+  Page page{};
+  store(page, mark);
+  return page;
+}
+
+std::optional<PreparedMark> read_mark(const Page& page, const Seeds& seeds, unsigned copy) {
+  const auto mark = load<PreparedMark>(page);
+  if (mark.checksum != mark_checksum(mark, seeds, copy)) return std::nullopt;
+  if (mark.format_version != kFormatVersion || mark.id_bytes > kMaxIdBytes) return std::nullopt;
+  if (mark.counter == 0 || mark.counter > kMaxCounter) return std::nullopt;
+  if (mark.version >= kMaxVersion || mark.incarnation > kMaxCounter) return std::nullopt;
+  return mark;
+}
+
 std::uint64_t attempt_word(std::uint64_t version, std::uint64_t incarnation,
                            std::uint64_t sequence) {
   const std::array attempt = {incarnation,
@@ -147,6 +190,14 @@ std::optional<Root> read_root(const Page& page, const Seeds& seeds, const RootPl
   if (root.capacity_bytes < kHeapAt || root.capacity_bytes % kPageBytes != 0) return std::nullopt;
   if (root.leaf_count > kMaxLeaves) return std::nullopt;
   return root;
+}
+
+std::optional<Root> read_described(const Page& page, std::uint64_t version, const Seeds& seeds,
+                                   const RootPlace& place) {
+  const auto body = load<Root>(page);
+  Page flipped = page;
+  store(flipped, attempt_word(version, body.incarnation, body.sequence));
+  return read_root(flipped, seeds, place);
 }
 
 std::uint64_t root_word(const Page& page) { return load<std::uint64_t>(page); }

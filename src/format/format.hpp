@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tensorshelf/tensor.hpp>
@@ -39,6 +40,15 @@ std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& see
 std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, const Seeds& seeds,
                                               unsigned copy);
 
+// A mark that nothing is prepared, or that an attempt is; `id` is of kMaxIdBytes at most.
+PreparedMark empty_mark(std::uint64_t counter);
+PreparedMark prepared_mark(std::uint64_t counter, const Root& root, std::string_view id);
+inline std::string_view mark_id(const PreparedMark& mark) {
+  return {mark.id.data(), mark.id_bytes};
+}
+Page encode_mark(PreparedMark mark, const Seeds& seeds, unsigned copy);
+std::optional<PreparedMark> read_mark(const Page& page, const Seeds& seeds, unsigned copy);
+
 // The word of version `version` as that attempt, and no other, writes it (I5).
 std::uint64_t attempt_word(std::uint64_t version, std::uint64_t incarnation,
                            std::uint64_t sequence);
@@ -58,6 +68,10 @@ struct RootPlace {
   unsigned slot_count;  // K of the shelf
 };
 std::optional<Root> read_root(const Page& page, const Seeds& seeds, const RootPlace& place);
+// The same of a root that is described as `version` and not flipped, under whatever old word; it
+// gets its own.
+std::optional<Root> read_described(const Page& page, std::uint64_t version, const Seeds& seeds,
+                                   const RootPlace& place);
 std::uint64_t root_word(const Page& page);
 
 Page as_page(const Root& root);

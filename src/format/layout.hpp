@@ -3,7 +3,7 @@
 //
 //   0x00000  header copy 0        superblock   +0x00000
 //                                 incarnation  +0x01000
-//                                 prepared     +0x02000   room for the mark of a group commit
+//                                 mark         +0x02000   of an attempt that is prepared
 //                                 root homes   +0x10000   home h at +0x10000 + h * 4 KiB, h < 16
 //   0x20000  header copy 1        the same
 //   0x40000  heap                 manifest pages (4 KiB, two copies each) and slots, 4 KiB-aligned
@@ -46,6 +46,7 @@ constexpr std::uint64_t superblock_at(unsigned copy) { return copy * kHeaderByte
 constexpr std::uint64_t incarnation_at(unsigned copy) {
   return copy * kHeaderBytes + kIncarnationAt;
 }
+constexpr std::uint64_t mark_at(unsigned copy) { return copy * kHeaderBytes + kPreparedAt; }
 constexpr std::uint64_t root_at(unsigned home, unsigned copy) {
   return copy * kHeaderBytes + kRootsAt + home * kPageBytes;
 }
@@ -64,6 +65,7 @@ using ShelfId = std::array<std::uint8_t, 16>;
 inline constexpr unsigned kVersionBits = 40;
 inline constexpr std::uint64_t kMaxVersion = (1ULL << kVersionBits) - 1;
 constexpr std::uint64_t word_version(std::uint64_t word) { return word & kMaxVersion; }
+constexpr std::uint64_t word_tag(std::uint64_t word) { return word >> kVersionBits; }
 constexpr std::uint64_t tagged_word(std::uint64_t version, std::uint64_t tag) {
   return (tag << kVersionBits) | version;
 }
@@ -102,6 +104,21 @@ struct Superblock {
 struct IncarnationRecord {
   std::uint64_t incarnation;
   std::uint64_t checksum;
+};
+
+// That an attempt is prepared: durable, and flipped or abandoned by none but who asked for it
+// (I14). The copies are written one behind the other, a barrier between them: one is always whole,
+// and the one with the higher counter counts.
+inline constexpr std::size_t kMaxIdBytes = 256;
+struct PreparedMark {
+  std::uint64_t counter;      // of marks, from 1
+  std::uint64_t version;      // 0: nothing is prepared
+  std::uint64_t incarnation;  // of the attempt
+  std::uint64_t sequence;
+  std::uint32_t format_version;
+  std::uint32_t id_bytes;
+  std::array<char, kMaxIdBytes> id;  // of whoever asked for it; zeros behind it
+  std::uint64_t checksum;            // of all above, seeded with shelf id and position
 };
 
 // Names a page: the places of its two copies, and the checksum of their content, seeded with the
@@ -223,6 +240,7 @@ inline constexpr bool kStorable =
     std::is_trivially_copyable_v<T>&& std::has_unique_object_representations_v<T>;
 static_assert(kStorable<Superblock> && sizeof(Superblock) == 336);
 static_assert(kStorable<IncarnationRecord> && sizeof(IncarnationRecord) == 16);
+static_assert(kStorable<PreparedMark> && sizeof(PreparedMark) == 304);
 static_assert(kStorable<PageRef> && sizeof(PageRef) == 24);
 static_assert(kStorable<ChunkRecord> && sizeof(ChunkRecord) == 16);
 static_assert(kStorable<Root> && sizeof(Root) == kPageBytes);

@@ -49,6 +49,7 @@ struct Attempt {
   bool names_are_mine = false;  // and no other attempt's or version's
   bool names_changed = false;
   std::uint64_t tensor_bytes;
+  std::uint64_t abandoned = 0;     // a version, with which what was assigned here before it went
   bool removed_committed = false;  // a tensor that a version still has
   std::vector<std::shared_ptr<StoredTensor>> dirty;
   std::atomic<std::uint64_t> staged_bytes = 0;

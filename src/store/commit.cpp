@@ -78,6 +78,7 @@ Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
   for (;;) {
     {
       std::unique_lock lock(structure_);
+      if (undecided()) throw_unresolved("a commit");
       if (!planted(Bug::commits_overlap)) published_->wait(lock, [&] { return !full(); });
     }
     const ClosedGate closed(*gate_);
@@ -91,6 +92,7 @@ Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
 }
 
 Store::Flight Store::freeze_behind_gate(std::optional<std::uint64_t> step) {
+  check_not_abandoned();
   check_version_left();
   look_for_rival_before_commit();
   if (planted(Bug::gate_opened_early)) gate_->open();
@@ -207,25 +209,40 @@ void Store::check_version_left() const {
 Commit Store::commit(Flight flight) {
   await_turn(flight);
   const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t metadata_bytes = 0;
+  or_fail(flight, [&] { make_durable(flight, metadata_bytes); });
+  return finish(flight, metadata_bytes, begin);
+}
+
+// Called where something is caught. Also where only memory ran out: the medium may be ahead of us.
+void Store::fail_flight(const Flight& flight) noexcept {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("an exception of an unknown kind");
+  }
+  drop(flight);
+}
+
+// Of an attempt that is durable.
+Commit Store::finish(Flight& flight, std::uint64_t metadata_bytes,
+                     std::chrono::steady_clock::time_point begin) {
   Commit commit;
   commit.version = flight.version->number();
   commit.data_bytes = flight.data_bytes;
+  commit.metadata_bytes = metadata_bytes;
   const std::uint64_t step = flight.version->root.step;
   if (step != format::kNoStep) commit.step = step;
-  try {
+  or_fail(flight, [&] {
     std::vector<std::shared_ptr<Version>> gone;
     gone.reserve(format::kMaxSlots);  // before the flip: what comes after it needs no memory
-    seal(flight, commit.metadata_bytes);
+    check_no_rival(*medium_, opened_, seeds_);  // I10: and as late as can be
+    flip(*flight.version, {*medium_, seeds_, heap_, homes_});
+    if (!planted(Bug::ack_without_barrier)) medium_->barrier();  // I2: acknowledged implies durable
     publish(flight.version, gone);
-  } catch (const std::exception& error) {
-    fail(error.what());  // also where only memory ran out: the medium may be ahead of us now
-    drop(flight);
-    throw;
-  } catch (...) {
-    fail("an exception of an unknown kind");
-    drop(flight);
-    throw;
-  }
+  });
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   ++counters_.commits;
   counters_.metadata += commit.metadata_bytes;
@@ -248,15 +265,12 @@ void Store::await_turn(const Flight& flight) {
   throw_failed();
 }
 
-void Store::seal(const Flight& flight, std::uint64_t& metadata_bytes) {
+void Store::make_durable(const Flight& flight, std::uint64_t& metadata_bytes) {
   const Press press{*medium_, seeds_, heap_, homes_};
   const std::uint64_t described = describe(*flight.version, press, metadata_bytes);
   if (!planted(Bug::wait_left_out)) medium_->wait({std::max(described, flight.last_ticket), 0});
   // I1: all that the root names is durable before any word names it
   if (!planted(Bug::flip_without_barrier)) medium_->barrier();
-  check_no_rival(*medium_, opened_, seeds_);  // I10: and as late as can be
-  flip(*flight.version, press);
-  if (!planted(Bug::ack_without_barrier)) medium_->barrier();  // I2: acknowledged implies durable
 }
 
 // Takes the version, so that nobody else keeps it.
@@ -265,6 +279,7 @@ void Store::publish(std::shared_ptr<Version>& version,
   homes_.words[format::home_of(version->root)].fill(version->root.word);
   std::lock_guard lock(structure_);
   std::erase(in_flight_, version);
+  if (prepared_ && prepared_->version == version) prepared_.reset();
   retained_.push_back(std::move(version));  // there is room: no more than there are slots
   version_ = retained_.back()->number();
   while (retained_.front()->number() < retained_.back()->root.floor) {
@@ -277,6 +292,7 @@ void Store::publish(std::shared_ptr<Version>& version,
 void Store::drop(const Flight& flight) noexcept {
   std::lock_guard lock(structure_);
   std::erase(in_flight_, flight.version);
+  if (prepared_ && prepared_->version == flight.version) prepared_.reset();
   if (!planted(Bug::waiter_not_woken)) published_->notify_all();
 }
 

@@ -183,12 +183,14 @@ Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions) {
 }
 
 std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seeds,
-                                       const Version& version, const Progress& progress) {
+                                       const Version& version, const Progress& progress,
+                                       std::uint64_t since) {
   std::uint64_t done = 0;
   for (const auto& [name, named] : *version.names) {
     StoredTensor& tensor = *named.tensor;
     for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
       const ChunkRecord record = version.tree.record(tensor.cell(chunk));
+      if (format::chunk_version(record) < since) continue;
       if (!chunk_intact(medium, seeds, tensor, record, chunk)) {
         return fmt::format("chunk {} of '{}' v{} slot {} fails its checksum", chunk, name,
                            format::chunk_version(record), slot_name(format::chunk_slot(record)));

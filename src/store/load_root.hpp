@@ -43,8 +43,10 @@ class ClaimList {
 };
 Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions);
 
-// Reads every chunk that the version names; the first damaged one, in words, if there is one.
+// Reads every chunk that the version names, or those that were written from version `since` on; the
+// first damaged one, in words, if there is one.
 std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seeds,
-                                       const Version& version, const Progress& progress);
+                                       const Version& version, const Progress& progress,
+                                       std::uint64_t since = 0);
 
 }  // namespace tensorshelf

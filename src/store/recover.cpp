@@ -14,6 +14,7 @@
 #include "base/size_text.hpp"
 #include "store/heap.hpp"
 #include "store/load_root.hpp"
+#include "store/neighbours.hpp"
 #include "store/repair.hpp"
 #include "store/root_scan.hpp"
 #include "store/unreadable.hpp"
@@ -33,6 +34,7 @@ struct Choice {
   std::vector<PageRepair> older_repairs = {};
   std::vector<std::uint64_t> dropped = {};  // were retained, and cannot be loaded
   std::vector<std::string> notes = {};      // why
+  std::optional<FoundPrepared> prepared = {};
 
   void lose(std::uint64_t version, const std::string& why) {
     lost += fmt::format("{}version {}: {}", lost.empty() ? "" : "; ", version, why);
@@ -158,13 +160,23 @@ void note_salvage(Recovery& report, const Choice& choice) {
       report.version));
 }
 
+Prepared prepared_info(const Root& root, const format::PreparedMark& mark) {
+  Prepared info;
+  info.version = mark.version;
+  if (root.step != format::kNoStep) info.step = root.step;
+  info.id = format::mark_id(mark);
+  info.data_bytes = root.data_bytes;
+  return info;
+}
+
 Recovery describe(const Choice& choice, const RootScan& scan, const ShelfHead& head,
                   const RecoverWay& way) {
   Recovery report;
   const bool writable = way.writable && head.writes_allowed;
   report.version = format::word_version(choice.root.word);
   if (choice.root.step != format::kNoStep) report.step = choice.root.step;
-  report.interrupted = writable && scan.attempt_left(report.version);
+  report.interrupted = writable && scan.attempt_left(report.version) && !choice.prepared;
+  if (choice.prepared) report.prepared = choice.prepared->info;
   report.degraded = choice.degraded;
   report.salvaged = choice.degraded && way.salvage;
   report.lost = scan.lost_beyond(report.version);
@@ -176,7 +188,7 @@ Recovery describe(const Choice& choice, const RootScan& scan, const ShelfHead& h
                     "verified. {}",
                     report.version, choice.lost));
   }
-  const auto bad = head.bad_copies.size() + choice.loaded.repairs.size();
+  const auto bad = head.bad_copies.size() + choice.loaded.repairs.size() + scan.marks.missing();
   if (!writable && bad > 0) {
     report.notes.push_back(fmt::format(
         "{} copies of metadata are damaged; the next open for writing writes them anew.", bad));
@@ -213,27 +225,17 @@ void back_off(int looks) {
 }
 
 // The versions before the newest that are offered still: as far back as its floor, and as each can
-// be loaded. Where the newest one is not the one that was looked for, nobody knows whose slots a
-// later attempt has written (I11).
-void load_retained(const Opening& opening, const RootScan& scan, Choice& choice) {
+// be loaded.
+void load_retained(Neighbours& neighbours, const RootScan& scan, Choice& choice) {
   auto& versions = choice.versions;
-  versions = {choice.loaded.version};
-  if (choice.degraded || versions.back()->number() == choice.root.floor) return;
   const auto candidates = scan.candidates();
-  ClaimList list;
-  Heap heap(opening.medium, choice.root.capacity_bytes, list.add(*versions.back()));
-  KnownTensors tensors;
   for (std::uint64_t number = versions.back()->number(); number-- > choice.root.floor;) {
-    for (const auto& [name, named] : *versions.front()->names) {
-      tensors.emplace(named.tensor->layout.tensor_id, named);
-    }
     try {
       const auto root = std::find_if(candidates.begin(), candidates.end(), [&](const Root& there) {
         return format::word_version(there.word) == number;
       });
       if (root == candidates.end()) throw Error(Errc::corrupt, "its root does not verify", "");
-      LoadedRoot loaded = load_root(opening.medium, opening.seeds, *root, opening.known, tensors);
-      heap.claim(list.add(*loaded.version));  // that what is not shared lies apart
+      LoadedRoot loaded = neighbours.load(*root);
       versions.insert(versions.begin(), loaded.version);
       auto& repairs = choice.older_repairs;
       repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
@@ -249,9 +251,44 @@ void load_retained(const Opening& opening, const RootScan& scan, Choice& choice)
   }
 }
 
+// The attempt that may become the next version. Where it cannot be loaded it can be abandoned.
+void load_prepared(Neighbours& neighbours, const Opening& opening, const RootScan& scan,
+                   Choice& choice) {
+  if (!opening.way.writable) return;  // only that it is there is of interest
+  FoundPrepared& found = *choice.prepared;
+  const Root root = scan.prepared(choice.loaded.version->number()).value();
+  try {
+    if (root.capacity_bytes > opening.medium.reserve(0)) {
+      throw Error(Errc::corrupt, "the medium is shorter than what it spans", "");
+    }
+    LoadedRoot loaded = neighbours.load(root);
+    found.version = loaded.version;
+    auto& repairs = choice.older_repairs;
+    repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+    found.damage = error.what();
+  }
+}
+
+// Where the newest version is not the one that was looked for, nobody knows whose slots a later
+// attempt has written (I11), and an attempt over that one is none over this.
 Choice choose_versions(const Opening& opening, const RootScan& scan) {
   Choice choice = choose_root(opening, scan);
-  load_retained(opening, scan, choice);
+  const std::uint64_t newest = choice.loaded.version->number();
+  choice.versions = {choice.loaded.version};
+  if (choice.degraded) return choice;
+  std::uint64_t capacity_bytes = choice.root.capacity_bytes;
+  if (const auto root = scan.prepared(newest)) {
+    choice.prepared.emplace();
+    choice.prepared->info = prepared_info(*root, scan.marks.newest());
+    capacity_bytes = std::max(capacity_bytes, root->capacity_bytes);
+  }
+  if (!choice.prepared && newest == choice.root.floor) return choice;
+  Neighbours neighbours(opening.medium, opening.seeds, opening.known, capacity_bytes,
+                        *choice.loaded.version);
+  load_retained(neighbours, scan, choice);
+  if (choice.prepared) load_prepared(neighbours, opening, scan, choice);
   return choice;
 }
 
@@ -307,12 +344,16 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
   Unread unread = head.unread;
   unread.note(scan.unread);
+  unread.note(scan.marks.unread);
   unread.note(choice.loaded.unread);
   if (way.writable && head.writes_allowed) {
-    const Ready ready = make_ready(medium, seeds,
-                                   {head, scan, choice.root, choice.loaded, choice.versions,
-                                    choice.older_repairs, choice.dropped, choice.degraded},
-                                   way.salvage);
+    const Ready ready =
+        make_ready(medium, seeds,
+                   {head, scan, choice.root, choice.loaded, choice.versions, choice.older_repairs,
+                    choice.dropped, choice.degraded, choice.prepared.has_value()},
+                   way.salvage);
+    recovered.mark = ready.mark;
+    recovered.prepared = choice.prepared;
     recovered.incarnation = ready.incarnation;
     recovered.rival_copy = ready.rival_copy;
     recovered.report.repaired_copies = ready.repaired_copies;
@@ -320,7 +361,8 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
     for (const auto& version : choice.versions) {  // each of which has two good copies now
       recovered.homes.words[format::home_of(version->root)].fill(version->root.word);
     }
-    if (ready.wiped) recovered.homes.words = scan_roots(medium, seeds, scan.slot_count).words;
+    if (ready.homes_changed)
+      recovered.homes.words = scan_roots(medium, seeds, scan.slot_count).words;
   }
   note_unread(recovered.report, unread);
   return recovered;
@@ -329,7 +371,9 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
 void check_opens(Medium& medium) {
   const Recovered found = recover(medium, {.strict = true}, {});
   const format::Seeds seeds(found.shelf_id);
-  check_incarnations(medium, seeds, scan_roots(medium, seeds, found.slot_count));
+  const RootScan scan = scan_roots(medium, seeds, found.slot_count);
+  check_incarnations(medium, seeds, scan);
+  check_marks(scan.marks);
 }
 
 }  // namespace tensorshelf

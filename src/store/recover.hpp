@@ -11,6 +11,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
@@ -22,6 +24,13 @@
 
 namespace tensorshelf {
 
+// An attempt that was found prepared (I14).
+struct FoundPrepared {
+  Prepared info;
+  std::shared_ptr<Version> version;  // none where it cannot be loaded: see `damage`
+  std::string damage;
+};
+
 struct Recovered {
   format::ShelfId shelf_id = {};
   std::uint64_t version = 0;
@@ -32,6 +41,8 @@ struct Recovered {
   // That are retained, without a gap, the newest last: there is one at least.
   std::vector<std::shared_ptr<Version>> versions;
   bool writes_allowed = true;
+  format::PreparedMark mark = {};         // that lies there now, where it is writable
+  std::optional<FoundPrepared> prepared;  // where it is writable
   Recovery report;
 };
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 
 #include <tensorshelf/error.hpp>
@@ -90,6 +89,22 @@ std::uint64_t repair_root(Medium& medium, const format::Seeds& seeds, const Root
   return repaired;
 }
 
+// The copy of a prepared attempt's root that is damaged.
+std::uint64_t repair_prepared(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                              const Root& root) {
+  const unsigned home = format::home_of(root);
+  std::uint64_t repaired = 0;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    if (scan.marks_mean(home, copy) || planted(Bug::described_not_repaired)) continue;
+    Root replica = root;
+    format::seal_root(replica, seeds, copy);
+    replica.word = scan.words[home][1 - copy];  // where it is whole, under the old word
+    write_page(medium, format::root_at(home, copy), format::as_page(replica));
+    ++repaired;
+  }
+  return repaired;
+}
+
 // Of what the retained versions stand on, and of their roots; how many there were.
 std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
@@ -106,19 +121,11 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
       repaired += repair_root(medium, seeds, standing.scan, version->root, newest);
     }
   }
-  return repaired;
-}
-
-// Stores the head of a page over itself, word by word, which cannot hurt it: so it becomes durable
-// where it is, while the other copy may be under way. What is not mapped is written in whole pages.
-void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,
-                       std::size_t size_bytes) {
-  std::uint64_t word = 0;
-  const std::size_t step = medium.promises().mapped ? sizeof word : kPageBytes;
-  for (std::size_t at = 0; at < size_bytes; at += step) {
-    std::memcpy(&word, &page.bytes[at], sizeof word);
-    medium.store_word(page_at + at, word);
+  if (standing.prepared) {
+    const std::uint64_t newest = format::word_version(standing.root.word);
+    repaired += repair_prepared(medium, seeds, standing.scan, *standing.scan.prepared(newest));
   }
+  return repaired;
 }
 
 // I12, for the newer copy of the incarnation, before the older one is written: else both might be
@@ -209,6 +216,7 @@ void check_incarnations(Medium& medium, const format::Seeds& seeds, const RootSc
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up) {
   const Incarnations there = read_incarnations(medium, seeds, standing.scan, give_up);
+  if (!give_up) check_marks(standing.scan.marks);
   // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
   // a cache.
   const bool unused =
@@ -225,10 +233,11 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   Ready ready;
   ready.unread = there.unread;
   ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older] +
-                          !there.found[there.newer()];
+                          !there.found[there.newer()] + standing.scan.marks.missing();
   ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);
-  ready.wiped = wipe_homes(medium, standing, give_up);
+  ready.mark = settle_marks(medium, seeds, standing.scan.marks, standing.prepared);
+  ready.homes_changed = wipe_homes(medium, standing, give_up) || standing.prepared;
   return ready;
 }
 
@@ -248,6 +257,8 @@ void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     write_page(medium, format::incarnation_at(copy),
                format::encode_incarnation(kFirstIncarnation, seeds, copy));
+    write_page(medium, format::mark_at(copy),
+               format::encode_mark(format::empty_mark(1), seeds, copy));
     for (unsigned home = 1; home < 1 + keep + in_flight; ++home) {
       Root unused{};
       unused.word = format::kUnusedHomeWord;

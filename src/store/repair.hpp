@@ -6,6 +6,7 @@
 //   the newer  copy of the incarnation too, before the older one is written; a barrier of its own,
 //              which is spared where the last opener committed, for then it is durable
 //   superblock stored over itself while the shelf is at version 0
+//   the mark   of a prepared attempt too, where there ever was one (mark.hpp)
 //   a wiped    home is wiped again: a repair may have ended at its last flush
 //   the rest   was behind a barrier before any word named it (I1). A copy that an interrupted
 //              recovery repaired may be lost again, but not its twin; it is then found bad again.
@@ -29,14 +30,16 @@ struct Standing {
   const std::vector<PageRepair>& older_repairs;           // pages of those before it
   const std::vector<std::uint64_t>& dropped;  // versions that were retained, and cannot be loaded
   bool degraded = false;                      // a newer version is given up
+  bool prepared = false;                      // the attempt that the mark means stays as it is
 };
 
 struct Ready {
   std::uint64_t incarnation = 0;
   unsigned rival_copy = 0;  // of the incarnation: the one that the next opener writes
   std::uint64_t repaired_copies = 0;
-  bool wiped = false;  // a home: other words lie there now
-  Unread unread;       // copies of the incarnation
+  bool homes_changed = false;  // other words lie there now
+  format::PreparedMark mark = {};
+  Unread unread;  // copies of the incarnation
 };
 
 // Makes it durable with every second copy good again, and takes the next incarnation number,

@@ -9,45 +9,12 @@
 
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
-#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 
 using format::kCopies;
 using format::Page;
 using format::Root;
-
-void Unread::note(const Error& error) {
-  if (pages++ != 0) return;
-  first = error.what();
-  os_error = error.os_error();
-}
-
-void Unread::note(const Unread& other) {
-  if (pages == 0) {
-    first = other.first;
-    os_error = other.os_error;
-  }
-  pages += other.pages;
-}
-
-std::string Unread::reason() const { return pages == 0 ? std::string() : "; " + first; }
-
-std::optional<Page> read_page(Medium& medium, std::uint64_t at, Unread& unread) {
-  try {
-    Page page;
-    medium.read(at, page.bytes);
-    return page;
-  } catch (const Error& error) {
-    if (!is_unreadable(error) || planted(Bug::unreadable_not_bad)) throw;
-    unread.note(error);
-    return std::nullopt;
-  }
-}
-
-void write_page(Medium& medium, std::uint64_t at, const Page& page) {
-  medium.wait(medium.write(at, page.bytes, 0));
-}
 
 // ---- superblocks --------------------------------------------------------------------------------
 
@@ -160,6 +127,8 @@ bool RootScan::clears_home(std::uint64_t version) const {
   unsigned old_words = 0;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     if (roots[home][copy]) return true;  // whole, and older
+    const auto& attempt = described[home][copy];
+    if (attempt && format::word_version(attempt->word) == version) return true;
     const std::uint64_t word = words[home][copy];
     if (word == 0) continue;
     if (version < slot_count && word == format::kUnusedHomeWord) return true;
@@ -200,11 +169,45 @@ format::Page wiped_home(std::uint64_t version, unsigned slot_count) {
   return format::as_page(wiped);
 }
 
+std::optional<Root> RootScan::prepared(std::uint64_t newest) const {
+  if (marks.lost() || marks.newest().version != newest + 1) return std::nullopt;
+  const unsigned home = format::home_of(newest + 1, slot_count);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    if (marks_mean(home, copy)) return described[home][copy];
+  }
+  return std::nullopt;
+}
+
+bool RootScan::marks_mean(unsigned home, unsigned copy) const {
+  const auto& attempt = described[home][copy];
+  const format::PreparedMark& mark = marks.newest();
+  return attempt && format::word_version(attempt->word) == mark.version &&
+         attempt->incarnation == mark.incarnation && attempt->sequence == mark.sequence;
+}
+
 bool RootScan::attempt_left(std::uint64_t newest) const {
   const unsigned home = format::home_of(newest + 1, slot_count);
   return !blank[home] && std::any_of(roots[home].begin(), roots[home].end(),
                                      [](const auto& root) { return !root; });
 }
+
+namespace {
+
+// The attempt that a page describes under the word that lay there before, if it does. That word has
+// another tag: under its own one it was flipped, and a bit of the number is damaged.
+std::optional<Root> read_unflipped(const Page& page, const format::Seeds& seeds,
+                                   const format::RootPlace& place) {
+  const std::uint64_t word = format::root_word(page);
+  const std::uint64_t version =
+      word == format::kUnusedHomeWord ? place.home : format::word_version(word) + place.slot_count;
+  if (version >= format::kMaxVersion) return std::nullopt;
+  auto root = format::read_described(page, version, seeds, place);
+  const bool own = root && format::word_tag(root->word) == format::word_tag(word);
+  if (own && !planted(Bug::own_word_taken_for_old)) return std::nullopt;
+  return root;
+}
+
+}  // namespace
 
 RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_count) {
   RootScan scan;
@@ -219,11 +222,15 @@ RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_co
       }
       scan.roots[home][copy] = format::read_root(*page, seeds, {home, copy, slot_count});
       scan.words[home][copy] = format::root_word(*page);
+      if (!scan.roots[home][copy]) {
+        scan.described[home][copy] = read_unflipped(*page, seeds, {home, copy, slot_count});
+      }
       blank = blank && std::all_of(page->bytes.begin() + sizeof(Root::word), page->bytes.end(),
                                    [](std::byte b) { return b == std::byte{0}; });
     }
     scan.blank[home] = blank;
   }
+  scan.marks = read_marks(medium, seeds);
   return scan;
 }
 

@@ -1,5 +1,5 @@
-// What the root pages of a medium say, and what the superblocks do. Reads only. A copy that cannot
-// be read is a bad copy: its twin serves.
+// What the root pages of a medium say, the superblocks, and the mark of a prepared attempt. Reads
+// only. A copy that cannot be read is a bad copy: its twin serves.
 #pragma once
 
 #include <array>
@@ -11,25 +11,10 @@
 #include <tensorshelf/medium.hpp>
 
 #include "format/format.hpp"
+#include "store/mark.hpp"
+#include "store/page_io.hpp"
 
 namespace tensorshelf {
-
-class Error;
-
-// Pages that the medium could not read, and what it said of the first.
-struct Unread {
-  std::uint64_t pages = 0;
-  std::string first;  // with the place
-  int os_error = 0;
-
-  void note(const Error& error);
-  void note(const Unread& other);
-  std::string reason() const;  // to append: "; <first>", or nothing
-};
-
-// Nothing where the place cannot be read, and that noted.
-std::optional<format::Page> read_page(Medium& medium, std::uint64_t at, Unread& unread);
-void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it
 
 struct ShelfHead {
   format::Superblock superblock = {};  // the good one
@@ -49,6 +34,16 @@ struct RootScan {
   Words words = {};
   std::array<bool, format::kMaxSlots> blank = {};  // nothing but words in both pages of the home
   Unread unread;
+  Marks marks;
+
+  // Attempts that were described and not flipped: whole but for the word, which is the one that
+  // lay there before. Such a copy shows that no version was acknowledged there (I2).
+  std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> described;
+
+  // The one that the mark means, where that is the next after `newest`: it may be flipped, or
+  // abandoned. And whether it lies in that copy.
+  std::optional<format::Root> prepared(std::uint64_t newest) const;
+  bool marks_mean(unsigned home, unsigned copy) const;
 
   // Valid roots, the newest first; a root in one home counts once.
   std::vector<format::Root> candidates() const;
@@ -69,8 +64,8 @@ struct RootScan {
   // A valid root of that version, or of a later one.
   bool holds(std::uint64_t version) const;
   // Whether the home where `version` would be cannot have held it, or a later one, acknowledged:
-  // a valid, older root; the mark of a home never used; or in every copy what an attempt at
-  // `version` leaves when it stops before the flip: a body under the word that lay there before.
+  // a valid, older root; the mark of a home never used; an attempt at `version` that is whole and
+  // not flipped; or in every copy the word that lay there before, with what it left half-written.
   bool clears_home(std::uint64_t version) const;
 };
 

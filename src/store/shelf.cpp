@@ -200,6 +200,26 @@ std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> ste
   return store_->persist_async(step);
 }
 
+Prepared Shelf::prepare(std::optional<std::uint64_t> step, std::string_view id) {
+  check_commit(step);
+  if (id.size() > format::kMaxIdBytes) {
+    throw Error(Errc::bad_argument, fmt::format("an id of {} bytes", id.size()),
+                fmt::format("Use {} bytes at most.", format::kMaxIdBytes));
+  }
+  return store_->prepare(step, id);
+}
+
+std::optional<Prepared> Shelf::prepared() const { return store_->prepared(); }
+
+std::optional<Commit> Shelf::resolve(Decision decision) {
+  if (decision == Decision::commit) {
+    if (const auto file = file_.lock()) file->check_name();
+    return store_->commit_prepared();
+  }
+  store_->abandon_prepared();
+  return std::nullopt;
+}
+
 void Shelf::discard() { store_->discard(); }
 
 Transaction Shelf::transaction() {

@@ -109,11 +109,14 @@ bool Store::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uin
     throw_leased(tensor);
   }
   bool quiet = false;  // before the look: what is published meanwhile gives back
+  bool held = false;
   {
     std::lock_guard lock(structure_);
     quiet = in_flight_.empty();
+    held = undecided();
   }
   if (has_slots(tensor, offset, size)) return true;
+  if (held) throw_unresolved(fmt::format("'{}' was assigned", tensor.layout.name));
   if (quiet) throw_leased(tensor);
   return false;
 }
@@ -136,7 +139,8 @@ void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
 void Store::await_publication() {
   std::unique_lock lock(structure_);
   const std::size_t before = in_flight_.size();
-  published_->wait(lock, [&] { return in_flight_.size() < before || before == 0 || failed_; });
+  published_->wait(
+      lock, [&] { return in_flight_.size() < before || before == 0 || failed_ || undecided(); });
 }
 
 // Into a slot; returns the checksum.
@@ -198,6 +202,7 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
   tensor->check_range(offset, bytes.size());
   WriterScope scope(*gate_);
   check_writable();
+  check_not_abandoned();
   look_for_rival();
   std::unique_lock lock(tensor->mutex);
   while (!may_write(*tensor, offset, bytes.size())) {

@@ -5,13 +5,14 @@
 // and no lease names is free, and so is a place on the heap that nothing owns (I3).
 //
 // Locks, always taken in this order: turns_ (one that freezes or discards, and a transaction to its
-// end), gate_ (writers, or one that freezes, creates or erases), a tensor's mutex, dirty_mutex_,
-// structure_ (what there is: versions, attempts, sizes); the other mutexes within none of these but
-// the first two. The closed gate alone guards the open attempt's names and tree. Of the mutexes
-// that a reader takes only a tensor's is held across I/O.
+// end), resolve_mutex_, gate_ (writers, or one that freezes, creates or erases), a tensor's mutex,
+// dirty_mutex_, structure_ (what there is: versions, attempts, sizes); the other mutexes within
+// none of these but the first two. The closed gate alone guards the open attempt's names and tree.
+// Of the mutexes that a reader takes only a tensor's is held across I/O.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <future>
@@ -75,6 +76,11 @@ class Store : public std::enable_shared_from_this<Store> {
   Commit persist(std::optional<std::uint64_t> step);
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step);
 
+  Prepared prepare(std::optional<std::uint64_t> step, std::string_view id);
+  std::optional<Prepared> prepared() const;
+  Commit commit_prepared();
+  void abandon_prepared();
+
   std::vector<VersionInfo> versions() const;
   VersionInfo version_info(std::uint64_t version) const;
   std::shared_ptr<StoredTensor> find(std::string_view name, std::uint64_t version) const;
@@ -110,11 +116,13 @@ class Store : public std::enable_shared_from_this<Store> {
 
   // store.cpp: structure
   void check_usable() const;  // not closed, not in a forked child
-  void check_writable();      // and neither read-only nor failed, now or in the background
+  void check_may_write();     // and neither read-only nor failed, now or in the background
+  void check_writable();      // and no attempt that was found waits for a decision
   [[noreturn]] void throw_failed();
   void begin_use();
   void look_for_rival();  // I10, once for each attempt, before anything is written for it
   void reserve_pages_for(std::uint64_t cells);
+  void take_prepared(const FoundPrepared& found);
   void own_places();
   Named place(format::TensorLayout layout);
   std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
@@ -196,6 +204,14 @@ class Store : public std::enable_shared_from_this<Store> {
   void drop_open_attempt(std::shared_ptr<Attempt> next) noexcept;
   void settle_names(const Names& before, const Names& now);
 
+  // prepare.cpp
+  bool undecided() const;  // structure_ is held
+  void check_not_abandoned() const;
+  [[noreturn]] void throw_unresolved(const std::string& what) const;
+  void check_prepared();
+  void check_found(const Version& version) const;
+  void clear_labels_beyond(std::uint64_t version, const Names& names) noexcept;
+
   // commit.cpp
   struct Flight {  // an attempt that is frozen
     std::shared_ptr<Version> version;
@@ -212,7 +228,19 @@ class Store : public std::enable_shared_from_this<Store> {
   void record_staged(const StoredTensor& tensor);
   Commit commit(Flight flight);
   void await_turn(const Flight& flight);
-  void seal(const Flight& flight, std::uint64_t& metadata_bytes);
+  template <typename Call>
+  void or_fail(const Flight& flight, Call call) {  // needs no memory: a flight is always dropped
+    try {
+      call();
+    } catch (...) {
+      fail_flight(flight);
+      throw;
+    }
+  }
+  void fail_flight(const Flight& flight) noexcept;
+  void make_durable(const Flight& flight, std::uint64_t& metadata_bytes);
+  Commit finish(Flight& flight, std::uint64_t metadata_bytes,
+                std::chrono::steady_clock::time_point begin);
   void publish(std::shared_ptr<Version>& version,
                std::vector<std::shared_ptr<Version>>& gone) noexcept;
   void drop(const Flight& flight) noexcept;
@@ -249,8 +277,21 @@ class Store : public std::enable_shared_from_this<Store> {
   // needed, when it is dropped.
   std::vector<std::shared_ptr<Version>> in_flight_;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained_;   // published, the newest last
-  std::atomic<std::uint64_t> version_;               // its number
-  Homes homes_;                                      // whose turn it is to be sealed writes there
+  struct PreparedAttempt {                           // the first in flight, where it can be loaded
+    Prepared info;
+    std::shared_ptr<Version> version;
+    std::uint64_t metadata_bytes = 0;
+    std::string damage;    // why it cannot be committed
+    bool found = false;    // by opening the shelf, which refuses changes until it is decided
+    bool decided = false;  // it is being committed
+  };
+  std::optional<PreparedAttempt> prepared_;
+  std::atomic<bool> found_prepared_ = false;
+  std::atomic<std::uint64_t> version_;  // its number
+  Homes homes_;                         // whose turn it is to be sealed writes there
+
+  std::mutex resolve_mutex_;   // one decides at a time; before all other locks but a transaction's
+  format::PreparedMark mark_;  // that lies on the medium
 
   std::atomic<bool> looked_ = false;  // for a rival, since the last freeze
   std::atomic<std::uint64_t> last_ticket_ = 0;

@@ -59,6 +59,7 @@ std::vector<std::string> Store::names(std::uint64_t version) const {
 
 // The gate is closed.
 void Store::check_nothing_uncommitted(const char* what) const {
+  check_not_abandoned();
   if (open_->dirty.empty() && !open_->names_changed) return;
   throw Error(Errc::uncommitted,
               fmt::format("{} of {}, and there are changes that are not committed", what, path_),
@@ -150,6 +151,7 @@ Commit Store::rollback(std::uint64_t number) {
     const Version* old = nullptr;
     {
       std::lock_guard lock(structure_);
+      if (undecided()) throw_unresolved("a rollback");
       if (!in_flight_.empty()) {
         throw Error(Errc::uncommitted,
                     fmt::format("a rollback of {}, and a version is on its way", path_),

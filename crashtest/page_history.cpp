@@ -1,0 +1,37 @@
+#include "page_history.hpp"
+
+#include <algorithm>
+
+#include <tensorshelf/extent.hpp>
+
+namespace tensorshelf::crash {
+
+PageHistory page_history(const Log& log, std::size_t event,
+                         const std::vector<std::uint64_t>& pages) {
+  PageHistory history;
+  for (const std::uint64_t page : pages) history.before_last[page].assign(kPageBytes, {});
+  history.without_body = history.before_last;
+  PageHistory::Pages now = history.before_last;
+  for (std::size_t index = 0; index <= event; ++index) {
+    const Event& written = log.events[index];
+    const bool word = written.kind == EventKind::word;
+    if (written.kind != EventKind::write && !word) continue;
+    const auto content = log.content(written);
+    for (auto& [page, bytes] : now) {
+      const std::uint64_t begin = std::max(page, written.at);
+      const std::uint64_t end = std::min(page + kPageBytes, written.at + content.size());
+      if (begin >= end) continue;
+      const auto part = content.subspan(begin - written.at, end - begin);
+      const auto offset = static_cast<std::ptrdiff_t>(begin - page);
+      history.before_last[page] = bytes;
+      std::vector<std::byte>& body = history.without_body[page];
+      if (!word) body = bytes;
+      if (word) std::copy(part.begin(), part.end(), body.begin() + offset);
+      if (word) history.worded.insert(page);
+      std::copy(part.begin(), part.end(), bytes.begin() + offset);
+    }
+  }
+  return history;
+}
+
+}  // namespace tensorshelf::crash

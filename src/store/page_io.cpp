@@ -1,0 +1,56 @@
+#include "store/page_io.hpp"
+
+#include <cstring>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+#include "store/unreadable.hpp"
+
+namespace tensorshelf {
+
+using format::Page;
+
+void Unread::note(const Error& error) {
+  if (pages++ != 0) return;
+  first = error.what();
+  os_error = error.os_error();
+}
+
+void Unread::note(const Unread& other) {
+  if (pages == 0) {
+    first = other.first;
+    os_error = other.os_error;
+  }
+  pages += other.pages;
+}
+
+std::string Unread::reason() const { return pages == 0 ? std::string() : "; " + first; }
+
+std::optional<Page> read_page(Medium& medium, std::uint64_t at, Unread& unread) {
+  try {
+    Page page;
+    medium.read(at, page.bytes);
+    return page;
+  } catch (const Error& error) {
+    if (!is_unreadable(error) || planted(Bug::unreadable_not_bad)) throw;
+    unread.note(error);
+    return std::nullopt;
+  }
+}
+
+void write_page(Medium& medium, std::uint64_t at, const Page& page) {
+  medium.wait(medium.write(at, page.bytes, 0));
+}
+
+void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,
+                       std::size_t size_bytes) {
+  std::uint64_t word = 0;
+  const std::size_t step = medium.promises().mapped ? sizeof word : kPageBytes;
+  for (std::size_t at = 0; at < size_bytes; at += step) {
+    std::memcpy(&word, &page.bytes[at], sizeof word);
+    medium.store_word(page_at + at, word);
+  }
+}
+
+}  // namespace tensorshelf

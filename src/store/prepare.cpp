@@ -1,0 +1,189 @@
+// A commit in two halves, for those that must agree with others before they commit: an attempt is
+// made durable and marked as prepared; whoever asked for that flips it or abandons it later, also
+// after a crash, and nobody else does (I14).
+//
+//   prepare   freeze, describe, barrier (I1), the mark in both copies, each behind a barrier
+//   commit    the rest of every commit: flip, barrier (I2), publish
+//   abandon   an empty mark, durable in both copies; then what the attempt named is free
+//
+// While it is undecided nothing is frozen behind it: so there is it, and the open attempt over it,
+// which goes with it where it is abandoned.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/planted.hpp"
+#include "store/load_root.hpp"
+#include "store/mark.hpp"
+#include "store/store.hpp"
+#include "store/turn.hpp"
+
+namespace tensorshelf {
+
+bool Store::undecided() const { return prepared_ && !prepared_->decided; }
+
+void Store::throw_unresolved(const std::string& what) const {
+  throw Error(Errc::unresolved,
+              fmt::format("{} of {}, and version {} is prepared and not decided", what, path_,
+                          version_.load() + 1),
+              "resolve() it first: commit it, or abandon it.");
+}
+
+// The gate is closed, or we have passed it.
+void Store::check_not_abandoned() const {
+  if (open_->abandoned == 0 || planted(Bug::abandoned_kept_behind)) return;
+  throw Error(Errc::abandoned,
+              fmt::format("version {} of {} was abandoned, and with it what was assigned behind it",
+                          open_->abandoned, path_),
+              "discard() first, and assign anew what the next version is to have.");
+}
+
+Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) {
+  check_writable();
+  Prepared info;
+  info.id = id;
+  PreparedAttempt made;
+  made.info = info;        // all that needs memory, before the freeze
+  const Turn turn(*this);  // to the end: nothing is frozen behind it
+  Flight flight = freeze_in_turn(step);
+  await_turn(flight);
+  info.version = flight.version->number();
+  info.data_bytes = flight.data_bytes;
+  if (const auto stated = flight.version->root.step; stated != format::kNoStep) info.step = stated;
+  made.info.version = info.version;
+  made.info.step = info.step;
+  made.info.data_bytes = info.data_bytes;
+  made.version = flight.version;
+  or_fail(flight, [&] {
+    const auto mark = format::prepared_mark(mark_.counter + 1, flight.version->root, id);
+    if (planted(Bug::mark_before_barrier)) {
+      for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+        write_page(*medium_, format::mark_at(copy), format::encode_mark(mark, seeds_, copy));
+      }
+    }
+    make_durable(flight, made.metadata_bytes);
+    check_no_rival(*medium_, opened_, seeds_);  // I10: the mark has one place for all
+    if (!planted(Bug::mark_before_barrier)) write_mark(*medium_, seeds_, mark);
+    mark_ = mark;
+  });
+  {
+    std::lock_guard lock(structure_);
+    prepared_ = std::move(made);
+    published_->notify_all();  // who waits for one of its slots waits for nothing now
+  }
+  return info;
+}
+
+std::optional<Prepared> Store::prepared() const {
+  check_usable();
+  std::lock_guard lock(structure_);
+  check_usable();
+  if (!writable_) return opened_.report.prepared;
+  if (!prepared_) return std::nullopt;
+  return prepared_->info;
+}
+
+// Stays so for whoever decides: one at a time does.
+void Store::check_prepared() {
+  check_may_write();
+  std::lock_guard lock(structure_);
+  if (prepared_) return;
+  throw Error(Errc::bad_argument, fmt::format("no attempt of {} is prepared", path_),
+              "prepare() makes one.");
+}
+
+// What another process wrote. All of it was durable before its mark was written (I1).
+void Store::check_found(const Version& version) const {
+  if (planted(Bug::prepared_not_verified)) return;
+  const auto damage = find_damage(*medium_, seeds_, version, {}, version.number());
+  if (!damage) return;
+  throw Error(
+      Errc::corrupt,
+      fmt::format("version {} of {}, which is prepared: {}", version.number(), path_, *damage),
+      "resolve() it by abandoning it; the version before it is whole.");
+}
+
+Commit Store::commit_prepared() {
+  const std::lock_guard one(resolve_mutex_);
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<ClosedGate> closed(*gate_);  // the medium does not grow now
+  check_prepared();
+  const bool found = prepared_->found;
+  const std::uint64_t metadata_bytes = prepared_->metadata_bytes;
+  if (!prepared_->version) {
+    throw Error(Errc::corrupt,
+                fmt::format("version {} of {}, which is prepared, cannot be loaded: {}",
+                            prepared_->info.version, path_, prepared_->damage),
+                "resolve() it by abandoning it; the version before it is whole.");
+  }
+  if (found) check_found(*prepared_->version);
+  Flight flight;
+  flight.version = prepared_->version;
+  flight.data_bytes = prepared_->info.data_bytes;
+  std::shared_ptr<Attempt> next;
+  if (found) next = std::make_shared<Attempt>(flight.version, sequence_ + 1);
+  {
+    std::lock_guard lock(structure_);
+    prepared_->decided = true;
+  }
+  if (!found) closed.reset();  // writers go on
+  const Commit commit = finish(flight, metadata_bytes, begin);
+  if (found) {
+    const auto before = open_->names;
+    {
+      std::lock_guard lock(structure_);
+      open_.swap(next);
+      ++sequence_;
+    }
+    settle_names(*before, *open_->names);
+    found_prepared_ = false;
+  }
+  return commit;
+}
+
+// Version numbers come again: no slot may pass for what an attempt beyond `version` wrote.
+void Store::clear_labels_beyond(std::uint64_t version, const Names& names) noexcept {
+  if (planted(Bug::abandoned_labels_kept)) return;
+  for (const auto& [name, named] : names) {
+    std::lock_guard lock(named.tensor->mutex);
+    for (std::uint64_t& label : named.tensor->labels) {
+      if (label > version) label = 0;
+    }
+  }
+}
+
+void Store::abandon_prepared() {
+  const std::lock_guard one(resolve_mutex_);
+  const ClosedGate closed(*gate_);  // assignments end first
+  check_prepared();
+  const std::shared_ptr<Version> newest = retained_.back();
+  auto next = std::make_shared<Attempt>(newest, sequence_ + 1);
+  if (!open_->dirty.empty() || open_->names_changed) next->abandoned = prepared_->info.version;
+  std::shared_ptr<Attempt> spare;  // what a transaction ends with
+  if (spare_) spare = std::make_shared<Attempt>(newest, sequence_ + 2);
+  Flight flight;
+  flight.version = prepared_->version;
+  or_fail(flight, [&] {
+    check_no_rival(*medium_, opened_, seeds_);  // I10
+    const auto mark = format::empty_mark(mark_.counter + 1);
+    if (!planted(Bug::abandoned_given_back)) write_mark(*medium_, seeds_, mark);
+    mark_ = mark;
+  });
+  {
+    std::lock_guard lock(structure_);
+    std::erase(in_flight_, flight.version);
+    prepared_.reset();
+    open_.swap(next);
+    ++sequence_;
+    looked_ = false;
+    published_->notify_all();
+  }
+  spare_ = std::move(spare);
+  if (flight.version) clear_labels_beyond(newest->number(), *flight.version->names);
+  clear_labels_beyond(newest->number(), *next->names);
+  clear_labels_beyond(newest->number(), *newest->names);
+  settle_names(*next->names, *open_->names);
+  found_prepared_ = false;
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,232 @@
+// Commits in two halves: prepared, then committed or abandoned by whoever asked for it.
+#include <algorithm>
+#include <thread>
+
+#include "asleep.hpp"
+#include "begun_shelf.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+TEST_CASE("what is prepared becomes a version when it is committed, and not before") {
+  const Shape shape = any_shape();
+  CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement));
+  Begun begun(shape);
+  Shelf& shelf = begun.shelf;
+  CHECK_FALSE(shelf.prepared());
+  begun.change();
+  const Prepared made = shelf.prepare(20, "group 7");
+  CHECK(made.version == 2);
+  CHECK(made.step == 20);
+  CHECK(made.id == "group 7");
+  CHECK(made.data_bytes == 500 + 5000);
+  CHECK(shelf.version() == 1);
+  CHECK(shelf.step() == 10);
+  CHECK(shelf.prepared()->id == "group 7");
+  CHECK((value(begun.w, true) == pattern(kBegunBytes, 1)));
+  {
+    const Shelf reader = begun.kept.open(Mode::read);
+    begun.check_first(reader);
+    REQUIRE(reader.prepared());
+    CHECK(reader.prepared()->id == "group 7");
+    CHECK(reader.prepared()->version == 2);
+    CHECK(reader.prepared()->step == 20);
+    CHECK(reader.prepared()->data_bytes == 500 + 5000);
+    CHECK_FALSE(reader.info().recovery.interrupted);
+    CHECK_FALSE(reader.info().recovery.degraded);
+  }
+  const auto commit = shelf.resolve(Decision::commit);
+  REQUIRE(commit);
+  CHECK(commit->version == 2);
+  CHECK(commit->step == 20);
+  CHECK(commit->data_bytes == 500 + 5000);
+  CHECK(commit->metadata_bytes > 0);
+  CHECK_FALSE(shelf.prepared());
+  begun.check_second(shelf);
+  CHECK(code_of([&] { shelf.resolve(Decision::commit); }) == Errc::bad_argument);
+  CHECK(code_of([&] { shelf.resolve(Decision::abandon); }) == Errc::bad_argument);
+  begun.w.write(pattern(8, 3));
+  CHECK(shelf.persist(30).version == 3);
+  CHECK(shelf.stats().commits == 3);
+  begun.reopen();
+  CHECK(shelf.version() == 3);
+  CHECK_FALSE(shelf.prepared());
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("what is abandoned was never there") {
+  const Shape shape = any_shape();
+  CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement));
+  Begun begun(shape);
+  Shelf& shelf = begun.shelf;
+  const std::uint64_t free = shelf.free_bytes();
+  for (unsigned round = 0; round < 3; ++round) {
+    begun.change();
+    const TensorRef made = shelf.find("made").value();
+    shelf.prepare(20, "x");
+    CHECK_FALSE(shelf.resolve(Decision::abandon));
+    begun.check_first(shelf);
+    CHECK_FALSE(shelf.prepared());
+    CHECK(code_of([&] { value(made); }) == Errc::unknown_name);
+    begun.check_first(begun.kept.open(Mode::read));
+    CHECK_FALSE(begun.kept.open(Mode::read).prepared());
+  }
+  CHECK(shelf.free_bytes() + kMiB >= free);
+  // The number comes again, and so may the slots: nothing of the abandoned one passes for it.
+  auto expected = pattern(kBegunBytes, 1);
+  const auto part = pattern(8, 9);
+  begun.w.write(part, 0);
+  std::copy(part.begin(), part.end(), expected.begin());
+  CHECK(shelf.persist(30).version == 2);
+  CHECK((value(begun.w) == expected));
+  begun.w.write(part, 8);
+  std::copy(part.begin(), part.end(), expected.begin() + 8);
+  shelf.persist(31);
+  begun.reopen();
+  CHECK((value(begun.w) == expected));
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("behind what is prepared one can assign, and not commit") {
+  const bool mapped = GENERATE(true, false);
+  const bool commit = GENERATE(true, false);
+  CAPTURE(mapped, commit);
+  const auto placement = mapped ? Placement::whole : Placement::by_chunk;
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = mapped, .placement = placement});
+  Shelf& shelf = begun.shelf;
+  TensorRef old = shelf.find("old").value();
+  begun.w.write(pattern(kBegunBytes, 2));
+  shelf.prepare(20);
+  old.write(pattern(100, 3));  // which the attempt left as it is
+  CHECK(code_of([&] { begun.w.write(pattern(8, 4)); }) == Errc::unresolved);
+  make(shelf, "late", 400'000).write(pattern(400'000, 3));  // the medium grows
+  CHECK(code_of([&] { shelf.persist(30); }) == Errc::unresolved);
+  CHECK(code_of([&] { shelf.persist_async(30); }) == Errc::unresolved);
+  CHECK(code_of([&] { shelf.prepare(30); }) == Errc::unresolved);
+  CHECK(code_of([&] { shelf.rollback(1); }) == Errc::uncommitted);
+  CHECK((value(begun.w) == pattern(kBegunBytes, 2)));
+  CHECK((value(old) == pattern(100, 3)));
+  if (commit) {
+    shelf.resolve(Decision::commit);
+    CHECK((value(old, true) == pattern(100, 1)));
+    begun.w.write(pattern(kBegunBytes, 5));
+    CHECK(shelf.persist(30).version == 3);
+    CHECK((value(old, true) == pattern(100, 3)));
+    CHECK((value(begun.w, true) == pattern(kBegunBytes, 5)));
+    CHECK((value(shelf.find("late").value()) == pattern(400'000, 3)));
+    return;
+  }
+  shelf.resolve(Decision::abandon);
+  CHECK((value(old) == pattern(100, 1)));
+  CHECK(shelf.names() == std::vector<std::string>{"old", "w"});
+  // Whoever assigned it does not know yet.
+  CHECK(code_of([&] { shelf.persist(30); }) == Errc::abandoned);
+  CHECK(code_of([&] { shelf.persist_async(30); }) == Errc::abandoned);
+  CHECK(code_of([&] { shelf.prepare(30); }) == Errc::abandoned);
+  CHECK(code_of([&] { old.write(pattern(100, 4)); }) == Errc::abandoned);
+  CHECK(code_of([&] { make(shelf, "x", 8); }) == Errc::abandoned);
+  CHECK(code_of([&] { shelf.erase("old"); }) == Errc::abandoned);
+  CHECK(code_of([&] { shelf.transaction(); }) == Errc::abandoned);
+  CHECK(code_of([&] { shelf.rollback(1); }) == Errc::abandoned);
+  shelf.discard();
+  old.write(pattern(100, 4));
+  CHECK(shelf.persist(30).version == 2);
+  begun.reopen();
+  CHECK((value(shelf.find("old").value()) == pattern(100, 4)));
+}
+
+TEST_CASE("a transaction behind what is abandoned ends with it") {
+  Begun begun({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  Shelf& shelf = begun.shelf;
+  begun.w.write(pattern(kBegunBytes, 2));
+  shelf.prepare(20);
+  Transaction transaction = shelf.transaction();
+  begun.w.write(pattern(kBegunBytes, 3));  // there is a slot for it
+  CHECK(code_of([&] { transaction.commit(30); }) == Errc::unresolved);
+  SECTION("abandoned") {
+    std::thread([&] { shelf.resolve(Decision::abandon); }).join();
+    CHECK(code_of([&] { transaction.commit(30); }) == Errc::abandoned);
+    CHECK(code_of([&] { begun.w.write(pattern(8, 3)); }) == Errc::abandoned);
+    transaction.discard();
+    begun.check_first(shelf);
+    begun.w.write(pattern(8, 3));
+    CHECK(shelf.persist(30).version == 2);
+  }
+  SECTION("committed") {
+    std::thread([&] { shelf.resolve(Decision::commit); }).join();
+    CHECK(transaction.commit(30).version == 3);
+    CHECK((value(begun.w, true) == pattern(kBegunBytes, 3)));
+  }
+  begun.reopen();
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("preparing waits for what is on its way, and others wait for it") {
+  Begun begun({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  Shelf& shelf = begun.shelf;
+  begun.w.write(pattern(kBegunBytes, 2));
+  begun.kept.doors->barrier.shut();
+  auto second = shelf.persist_async(20);
+  begun.w.write(pattern(kBegunBytes, 3));
+  Waiter preparing([&] { shelf.prepare(30, "late"); });
+  CHECK(preparing.waits());
+  Waiter persisting([&] { CHECK(code_of([&] { shelf.persist(40); }) == Errc::unresolved); });
+  CHECK(persisting.waits());
+  Waiter writing([&] { begun.w.write(pattern(kBegunBytes, 4)); });
+  CHECK(writing.waits());  // for the slot of version 1, which goes with the flip of version 2
+  CHECK_FALSE(shelf.prepared());
+  begun.kept.doors->barrier.open();
+  CHECK(second.get().version == 2);
+  preparing.join();
+  persisting.join();
+  writing.join();
+  CHECK(shelf.prepared()->version == 3);
+  CHECK(shelf.resolve(Decision::commit)->version == 3);
+  CHECK((value(begun.w, true) == pattern(kBegunBytes, 3)));
+}
+
+TEST_CASE("one who decides while it is being committed finds nothing to decide") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf& shelf = begun.shelf;
+  begun.w.write(pattern(kBegunBytes, 2));
+  shelf.prepare(20);
+  begun.kept.doors->barrier.shut();
+  Waiter committing([&] { CHECK(shelf.resolve(Decision::commit)->version == 2); });
+  begun.kept.doors->barrier.await_someone();
+  Waiter late(
+      [&] { CHECK(code_of([&] { shelf.resolve(Decision::abandon); }) == Errc::bad_argument); });
+  CHECK(late.waits());
+  Waiter writing([&] { begun.w.write(pattern(kBegunBytes, 3)); });  // waits, as for any version
+  CHECK(writing.waits());
+  Waiter persisting([&] { CHECK(shelf.persist(30).version == 3); });
+  CHECK(persisting.waits());
+  begun.kept.doors->barrier.open();
+  committing.join();
+  late.join();
+  writing.join();
+  persisting.join();
+  CHECK(shelf.version() == 3);
+}
+
+TEST_CASE("what is refused of prepare() and resolve() says why") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf& shelf = begun.shelf;
+  CHECK(code_of([&] { shelf.prepare(1, std::string(257, 'x')); }) == Errc::bad_argument);
+  CHECK(code_of([&] { shelf.prepare(~0ULL); }) == Errc::bad_argument);
+  CHECK(code_of([&] { shelf.resolve(Decision::commit); }) == Errc::bad_argument);
+  shelf.prepare(1, std::string(256, 'x'));
+  CHECK(shelf.prepared()->id == std::string(256, 'x'));
+  const Shelf reader = begun.kept.open(Mode::read);
+  CHECK(reader.prepared()->id == std::string(256, 'x'));
+  CHECK(code_of([&] { begun.kept.open(Mode::read).resolve(Decision::commit); }) == Errc::read_only);
+  CHECK(code_of([&] { begun.kept.open(Mode::read).prepare(); }) == Errc::read_only);
+  shelf.resolve(Decision::commit);
+  {
+    Transaction transaction = shelf.transaction();
+    CHECK(code_of([&] { shelf.prepare(1); }) == Errc::transaction);
+  }
+  shelf.close();
+  CHECK(code_of([&] { shelf.prepare(1); }) == Errc::closed);
+  CHECK(code_of([&] { shelf.resolve(Decision::abandon); }) == Errc::closed);
+  CHECK(code_of([&] { shelf.prepared(); }) == Errc::closed);
+}

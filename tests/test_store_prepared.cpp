@@ -1,0 +1,215 @@
+// What is prepared, found by whoever opens the shelf next; and where it, or its mark, is damaged.
+#include <array>
+#include <cstring>
+
+#include <tensorshelf/repair.hpp>
+
+#include "begun_shelf.hpp"
+#include "format/format.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+void damage(Medium& medium, std::uint64_t at) {
+  std::vector<std::byte> page(kPageBytes);
+  medium.read(at, page);
+  page[100] ^= std::byte{1};
+  medium.wait(medium.write(at, page, 0));
+}
+
+// A page that holds `bytes` somewhere in the medium, from `from` on.
+std::uint64_t find_page(Medium& medium, std::span<const std::byte> bytes) {
+  std::vector<std::byte> page(kPageBytes);
+  for (std::uint64_t at = 0; at < medium.reserve(0); at += kPageBytes) {
+    medium.read(at, page);
+    if (std::equal(bytes.begin(), bytes.end(), page.begin())) return at;
+  }
+  FAIL("not on the medium");
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("opening finds what is prepared, and refuses changes until it is decided") {
+  const Shape shape = any_shape();
+  const bool commit = GENERATE(true, false);
+  CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement), commit);
+  Begun begun(shape);
+  Shelf& shelf = begun.shelf;
+  begun.change();
+  const std::string id("\0\xFF id", 5);
+  shelf.prepare(20, id);
+  for (int times = 0; times < 2; ++times) {  // opening decides nothing
+    begun.reopen();
+    begun.check_first(shelf);
+    REQUIRE(shelf.prepared());
+    CHECK(shelf.prepared()->id == id);
+    CHECK(shelf.info().recovery.prepared->version == 2);
+    CHECK_FALSE(shelf.info().recovery.interrupted);
+    CHECK(code_of([&] { begun.w.write(pattern(8, 1)); }) == Errc::unresolved);
+    CHECK(code_of([&] { make(shelf, "x", 8); }) == Errc::unresolved);
+    CHECK(code_of([&] { shelf.erase("w"); }) == Errc::unresolved);
+    CHECK(code_of([&] { shelf.persist(1); }) == Errc::unresolved);
+    CHECK(code_of([&] { shelf.persist_async(1); }) == Errc::unresolved);
+    CHECK(code_of([&] { shelf.prepare(1); }) == Errc::unresolved);
+    CHECK(code_of([&] { shelf.discard(); }) == Errc::unresolved);
+    CHECK(code_of([&] { shelf.transaction(); }) == Errc::unresolved);
+    CHECK(code_of([&] { shelf.rollback(1); }) == Errc::unresolved);
+  }
+  if (commit) {
+    CHECK(shelf.resolve(Decision::commit)->version == 2);
+    begun.check_second(shelf);
+    CHECK((value(begun.w) == Begun::changed()));  // handles stay with their tensors
+    CHECK(shelf.versions().size() == std::min<std::size_t>(3, shape.keep + 1));
+  } else {
+    shelf.resolve(Decision::abandon);
+    begun.check_first(shelf);
+  }
+  CHECK_FALSE(shelf.prepared());
+  const std::uint64_t version = shelf.version();
+  begun.w.write(pattern(kBegunBytes, 5));
+  make(shelf, "x", 300'000).write(pattern(300'000, 6));
+  CHECK(shelf.persist(50).version == version + 1);
+  begun.reopen();
+  CHECK_FALSE(shelf.prepared());
+  CHECK((value(begun.w) == pattern(kBegunBytes, 5)));
+  CHECK((value(shelf.find("x").value()) == pattern(300'000, 6)));
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("a prepared attempt whose data is damaged is not committed, and can be abandoned") {
+  const bool manifest = GENERATE(true, false);
+  CAPTURE(manifest);
+  Begun begun({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.w.write(pattern(kBegunBytes, 2));
+  begun.shelf.prepare(20, "g");
+  begun.shelf.close();
+  Medium& medium = *begun.kept.medium;
+  if (manifest) {
+    format::Page page;
+    medium.read(format::root_at(2 % 3, 0), page.bytes);
+    format::Root root;
+    std::memcpy(&root, page.bytes.data(), sizeof root);
+    for (const std::uint64_t at : root.pages[0].at) damage(medium, at);
+  } else {
+    damage(medium, find_page(medium, pattern(kPageBytes, 2)));
+  }
+  Shelf shelf = begun.kept.open();
+  begun.check_first(shelf);
+  CHECK(shelf.prepared()->id == "g");
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  CHECK(code_of([&] { shelf.resolve(Decision::commit); }) == Errc::corrupt);
+  CHECK(code_of([&] { shelf.find("w")->write(pattern(8, 1)); }) == Errc::unresolved);
+  CHECK(shelf.prepared());
+  shelf.resolve(Decision::abandon);
+  begun.check_first(shelf);
+  shelf.find("w")->write(pattern(kBegunBytes, 3));
+  CHECK(shelf.persist(20).version == 2);
+  shelf.close();
+  shelf = begun.kept.open();
+  CHECK((value(shelf.find("w").value()) == pattern(kBegunBytes, 3)));
+}
+
+TEST_CASE("one damaged copy of the mark, or of the home, loses no prepared attempt") {
+  const unsigned copy = GENERATE(0U, 1U);
+  const bool home = GENERATE(true, false);
+  CAPTURE(copy, home);
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.change();
+  begun.shelf.prepare(20, "g");
+  begun.shelf.close();
+  const auto place = [&](unsigned which) {
+    return home ? format::root_at(0, which) : format::mark_at(which);
+  };
+  damage(*begun.kept.medium, place(copy));
+  {
+    const Shelf reader = begun.kept.open(Mode::read);
+    begun.check_first(reader);
+    CHECK(reader.prepared());
+    CHECK_FALSE(reader.info().recovery.degraded);
+  }
+  Shelf shelf = begun.kept.open();
+  CHECK(shelf.prepared());
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  CHECK(shelf.info().recovery.repaired_copies == 1);
+  shelf.close();
+  damage(*begun.kept.medium, place(1 - copy));  // the other one: the first was written anew
+  shelf = begun.kept.open();
+  REQUIRE(shelf.prepared());
+  CHECK(shelf.prepared()->id == "g");
+  CHECK(shelf.resolve(Decision::commit)->version == 2);
+  begun.check_second(shelf);
+  shelf.close();
+  begun.check_second(begun.kept.open());
+}
+
+TEST_CASE("where both copies of the mark are lost, only repair() goes on") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.change();
+  begun.shelf.prepare(20, "g");
+  begun.shelf.close();
+  Medium& medium = *begun.kept.medium;
+  for (const unsigned copy : {0U, 1U}) damage(medium, format::mark_at(copy));
+  CHECK(code_of([&] { begun.kept.open(); }) == Errc::corrupt);
+  begun.check_first(begun.kept.open(Mode::read));
+  const RepairReport report =
+      repair(std::make_unique<SharedMedium>(begun.kept.medium), begun.kept.options());
+  CHECK(report.repaired);
+  CHECK(report.version == 1);
+  begun.reopen();
+  CHECK_FALSE(begun.shelf.prepared());
+  begun.check_first(begun.shelf);
+  begun.change();
+  begun.shelf.prepare(20, "h");
+  begun.reopen();
+  CHECK(begun.shelf.prepared()->id == "h");
+}
+
+TEST_CASE("a mark is no other attempt's, and not of a version that is there") {
+  Begun begun({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Medium& medium = *begun.kept.medium;
+  std::array<std::vector<std::byte>, 2> mark;
+  begun.w.write(pattern(kBegunBytes, 2));
+  begun.shelf.prepare(20, "g");
+  for (const unsigned copy : {0U, 1U}) {
+    mark[copy].resize(kPageBytes);
+    medium.read(format::mark_at(copy), mark[copy]);
+  }
+  const auto put_back = [&] {
+    for (const unsigned copy : {0U, 1U}) {
+      medium.wait(medium.write(format::mark_at(copy), mark[copy], 0));
+    }
+  };
+  SECTION("committed") {
+    begun.shelf.resolve(Decision::commit);
+    CHECK_FALSE(begun.kept.open(Mode::read).prepared());
+  }
+  SECTION("abandoned, and another attempt in its home") {
+    begun.shelf.resolve(Decision::abandon);
+    begun.w.write(pattern(kBegunBytes, 3));
+    begun.shelf.prepare(20, "other");
+    put_back();
+    CHECK_FALSE(begun.kept.open(Mode::read).prepared());
+  }
+  SECTION("another opening's attempt, of the same sequence") {
+    begun.shelf.resolve(Decision::abandon);
+    begun.reopen();
+    begun.w.write(pattern(kBegunBytes, 3));
+    begun.shelf.prepare(20, "other");
+    put_back();
+    CHECK_FALSE(begun.kept.open(Mode::read).prepared());
+  }
+  begun.shelf.close();
+  CHECK_FALSE(begun.kept.open().prepared());
+  // And one that means nothing is void from the next opening for writing on.
+  format::Page page;
+  medium.read(format::mark_at(0), page.bytes);
+  const std::uint64_t version_in_mark = [&] {
+    format::PreparedMark there;
+    std::memcpy(&there, page.bytes.data(), sizeof there);
+    return there.version;
+  }();
+  CHECK(version_in_mark == 0);
+}
