@@ -171,6 +171,33 @@ void Runner::write(const std::string& name, std::span<const std::byte> range, st
   if (failure) std::rethrow_exception(failure);
 }
 
+void Runner::undo(const Op& op) {
+  std::vector<std::byte> bytes(op.second);
+  stamp(bytes, op.name, ++serial_, op.first);
+  const auto all = std::span(bytes);
+  TensorRef tensor = shelf_->find(op.name).value();
+  beside([&] {
+    Assignment assignment = tensor.assign();
+    assignment.write(all.first(all.size() / 2), op.first);
+    assignment.write(all.subspan(all.size() / 2), op.first + all.size() / 2);
+  });
+  const auto spoiled = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      if (error.code() == Errc::spoiled) return true;
+      throw;
+    }
+    return false;
+  };
+  std::vector<std::byte> found(working_.tensors.at(op.name).size());
+  if (!spoiled([&] { tensor.read(found); })) return;
+  if (flights_.empty() && !spoiled([&] { shelf_->persist(); })) {
+    throw std::runtime_error("what an assignment spoiled is committed (I13)");
+  }
+  assign(op.name, 0, found.size(), false);
+}
+
 void Runner::lease(const std::string& name, bool committed) {
   const Model& model = committed ? recording_.history[acked_] : working_;
   const TensorRef tensor = shelf_->find(name).value();
@@ -440,6 +467,8 @@ void Runner::apply(const Op& op) {
       return assign(op.name, 0, working_.tensors.at(op.name).size(), true);
     case Verb::part:
       return assign(op.name, op.first, op.second, false);
+    case Verb::undo:
+      return undo(op);
     case Verb::persist:
       land_all();
       return persist(true, commit);

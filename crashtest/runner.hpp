@@ -95,6 +95,7 @@ class Runner {
   void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
   void write(const std::string& name, std::span<const std::byte> range, std::uint64_t offset,
              bool in_thread);
+  void undo(const Op& op);
   void refuse(const std::string& name, std::int64_t size);
   void lease(const std::string& name, bool committed);
   void check_leases() const;

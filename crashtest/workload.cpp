@@ -25,6 +25,7 @@ constexpr std::array kGrammar = {
     Grammar{"assign", Verb::assign, true, 0},
     Grammar{"part", Verb::part, true, 2},
     Grammar{"thread", Verb::thread, true, 0},
+    Grammar{"undo", Verb::undo, true, 2},
     Grammar{"erase", Verb::erase, true, 0},
     Grammar{"replace", Verb::replace, true, 1},
     Grammar{"persist", Verb::persist, false, 0},
@@ -113,6 +114,20 @@ const std::vector<Workload>& workloads() {
       {"part-reopen",
        "create a 96; assign a; persist; assign a; persist; reopen; part a 16 8;"
        "persist; part a 32 8; persist"},
+      {"undone",
+       "shelf 0 2; create a 96; create b 48; undo b 0 48; assign a; persist; undo a 8 16; assign b;"
+       "persist; assign a; undo a 90 4; undo b 0 48; launch; undo a 0 96; part b 8 8; undo b 0 4;"
+       "go 3; undo a 8 8; launch; land; undo a 4 8; part a 8 8; reopen; undo a 0 8; persist"},
+      {"undone-whole",
+       "shelf 0 2; placed whole; create a 1048640; assign a; persist; undo a 1048570 20;"
+       "part a 0 8; launch; part a 8 8; undo a 1048600 8; persist; undo a 0 8; part a 1048600 8;"
+       "undo a 1048576 64; persist",
+       64},
+      {"undone-chunks",
+       "placed chunk; create a 1048640; part a 8 8; persist; undo a 1048570 20; part a 0 8;"
+       "undo a 1048600 8; persist; part a 1048600 8; undo a 1048590 20; persist; undo a 0 1048640;"
+       "persist",
+       32},
       {"erase",
        "create a 64; create b 64; assign a; assign b; persist; erase a; persist;"
        "create c 64; assign c; assign b; persist; create a 32; assign a; persist"},

@@ -47,10 +47,10 @@ struct DeviceBytes {
 };
 
 // Stages all bytes of the source at byte `offset` of the tensor, as TensorRef::write does, in
-// pieces of at most 4 MiB that end where chunks end. A persist() in another thread may fall between
-// two pieces. Where a piece fails, those before it are staged and those behind it are not: assign
-// the tensor again before persist(), or close the shelf, which drops them.
+// pieces of at most 4 MiB that end where chunks end. It is one assignment: whole or not at all.
 void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64_t offset = 0);
+// The same as a part of an assignment.
+void write_from_device(Assignment& assignment, const DeviceBytes& source, std::uint64_t offset = 0);
 
 // Copies the source, source.size_bytes of it, to host memory of that size.
 void copy_from_device(std::span<std::byte> target, const DeviceBytes& source);

@@ -34,6 +34,7 @@ enum class Errc {
   unresolved,   // an attempt is prepared, and it is not decided whether it is committed
   abandoned,    // the attempt that the changes belonged to was abandoned: discard() them
   transaction,  // refused within a transaction, by the thread that began it
+  spoiled,      // an assignment that failed had overwritten a value that was not persisted yet
   gone,         // persist(): the file was deleted, or another has its name now
   stale,        // the version is no longer retained: its writer has gone on
   io,           // the operating system failed a read, a write or a barrier, or CUDA a copy

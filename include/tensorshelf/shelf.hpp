@@ -7,10 +7,10 @@
 //     w.write(std::as_bytes(std::span(weights)));   // staged: `weights` may change again
 //     shelf.persist(step);                          // durable, and atomic over all tensors
 //
-// Thread-safety: threads may write different tensors at once, and read any. persist() waits for
-// writes under way; those that begin meanwhile belong to the next version, and wait for nothing but
-// a slot. Writing one tensor from two
-// threads at once is safe but the order is theirs to decide. A child after fork() may only destroy
+// Thread-safety: threads may assign different tensors at once, and read any. persist() waits for
+// assignments under way; those that begin meanwhile belong to the next version, and wait for nothing
+// but a slot. Two assignments to one tensor come one after the other, in an order that is theirs to
+// decide. A child after fork() may only destroy
 // what it inherited: everything else throws Errc::forked.
 // Lifetime: a TensorRef or Lease keeps the mapping alive past the Shelf; using a TensorRef after
 // close() throws Errc::closed, reading a Lease stays valid.
@@ -40,6 +40,7 @@ namespace tensorshelf {
 class ShelfFile;
 class Store;
 struct StoredTensor;
+class StoredAssignment;
 
 enum class Mode {
   read,     // "r":  must exist; nothing is written, no lock is taken
@@ -244,14 +245,51 @@ class Transaction {
   std::weak_ptr<const ShelfFile> file_;
 };
 
+// Several writes to a tensor that are in a version whole or not at all (I13):
+//
+//     Assignment assignment = w.assign();
+//     for (...) assignment.write(piece, at);
+//     assignment.done();
+//
+// Without done() it is undone when it goes: the tensor is as it was. Where it had overwritten what
+// another assignment of the same attempt gave the tensor, it is spoiled instead: reading it, and any
+// commit, throw Errc::spoiled, until an assignment of all its bytes is done, or all that is not
+// committed is discarded; its committed value can be read.
+//
+// While it lives, others wait that assign the same tensor, commit, discard, roll back, create, erase
+// or close; anyone may read the tensor, and sees what is written so far. It belongs to the thread
+// that began it, and ends there. From that thread these calls, and the begin of another assignment
+// to this shelf, would wait for itself: they throw Errc::unsupported.
+class Assignment {
+ public:
+  ~Assignment();  // undoes what is not done
+  Assignment(const Assignment&) = delete;
+  Assignment& operator=(const Assignment&) = delete;
+
+  // As TensorRef::write(). Where it throws, the assignment can only be undone.
+  void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
+  void done();  // once; nothing can be written after it
+
+ private:
+  friend class TensorRef;
+  Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor);
+  StoredAssignment& under_way() const;
+  std::shared_ptr<Store> store_;
+  std::shared_ptr<StoredTensor> tensor_;
+  std::unique_ptr<StoredAssignment> assignment_;  // none when it has ended
+};
+
 // A light handle on one tensor. Copyable; stays valid across persist().
 class TensorRef {
  public:
   TensorInfo info() const;
 
   // Stages bytes[0..] at byte `offset` of the tensor: copied and hashed when it returns, so the
-  // source may change. Takes effect at the next persist(). Throws Errc::layout past the end.
+  // source may change. Takes effect at the next persist(). Throws Errc::layout past the end. It is
+  // an assignment of one write.
   void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
+  // One of any number of writes, which begins here.
+  [[nodiscard]] Assignment assign();
 
   // Copies out from byte `offset`. Own writes are seen; read_committed() gives the durable value
   // (Errc::unknown_name for a tensor that was never persisted).
@@ -326,7 +364,7 @@ class Shelf {
   std::optional<Commit> resolve(Decision decision);
 
   // Drops all that was assigned, created and erased since the last commit (also one that is on its
-  // way). Waits for writes under way. Leases keep what they show; handles of tensors that were
+  // way). Waits for assignments under way. Leases keep what they show; handles of tensors that were
   // created since are of no use any more (Errc::unknown_name), erased tensors are there again.
   void discard();
 

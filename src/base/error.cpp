@@ -87,6 +87,8 @@ std::string_view code_name(Errc code) noexcept {
       return "not_dax";
     case Errc::unsupported:
       return "unsupported";
+    case Errc::spoiled:
+      return "tensor_spoiled";
     case Errc::gone:
       return "shelf_gone";
     case Errc::stale:

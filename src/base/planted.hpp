@@ -52,6 +52,9 @@ enum class Bug {
   barrier_repeated,         // I8: a flush that failed is tried once more
   discarded_labels_kept,    // I3: what a discarded attempt wrote passes for the next one's value
   read_holds_nothing,       // I3: what an erased tensor owned is given away while it is read
+  undone_chunk_kept,        // I13: an assignment that is not done stays in the attempt
+  spoiled_committed,        // I13: what an assignment that is not done overwrote is committed
+  assignment_cut,           // I13: a commit comes between two writes of an assignment
   gate_opened_early,        // I9: writers go on while the version is written
   lock_not_taken,           // I10
   child_unlocks,            // I10: a forked child drops its parent's lock

@@ -19,10 +19,17 @@ void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64
                 "Stay within the tensor, or replace() it with a larger one.");
   }
   if (source.size_bytes == 0) return tensor.write({}, offset);
+  Assignment assignment = tensor.assign();
+  write_from_device(assignment, source, offset);
+  assignment.done();
+}
+
+void write_from_device(Assignment& assignment, const DeviceBytes& source, std::uint64_t offset) {
+  if (source.size_bytes == 0) return assignment.write({}, offset);
   const auto copy = make_cuda_copy(source);
   copy_in_pieces(*copy, {source.size_bytes, offset},
                  [&](std::span<const std::byte> bytes, std::uint64_t from) {
-                   tensor.write(bytes, offset + from);
+                   assignment.write(bytes, offset + from);
                  });
 }
 

@@ -32,6 +32,7 @@ using format::Root;
 Commit Store::persist(std::optional<std::uint64_t> step) {
   const auto begin = std::chrono::steady_clock::now();
   check_writable();
+  refuse_within_assignment("persist() was called");
   Commit commit = this->commit(freeze(step));  // of which the seal is no turn's: others may freeze
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   commit.seconds = std::chrono::duration<double>(elapsed).count();
@@ -42,6 +43,7 @@ Commit Store::persist(std::optional<std::uint64_t> step) {
 // that follow it from their turn.
 std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> step) {
   check_writable();
+  refuse_within_assignment("persist_async() was called");
   const auto flight = std::make_shared<Flight>();
   const auto task = std::make_shared<std::packaged_task<Commit()>>([this, flight] {
     try {
@@ -94,6 +96,7 @@ Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
 Store::Flight Store::freeze_behind_gate(std::optional<std::uint64_t> step) {
   check_not_abandoned();
   check_version_left();
+  check_nothing_spoiled();
   look_for_rival_before_commit();
   if (planted(Bug::gate_opened_early)) gate_->open();
   // (Those that were erased since stay in the list: discard() has to know what they staged.)
@@ -130,6 +133,14 @@ Store::Flight Store::launch(std::shared_ptr<Version> version, std::shared_ptr<At
   ++sequence_;
   looked_ = false;
   return flight;
+}
+
+// I13. A medium that has failed takes nothing, and says why itself.
+void Store::check_nothing_spoiled() const {
+  if (medium_->failed() || planted(Bug::spoiled_committed)) return;
+  for (const auto& tensor : open_->dirty) {
+    if (!tensor->erased) tensor->check_sound(open_->sequence);
+  }
 }
 
 // I10: before we write where his version may lie.

@@ -50,13 +50,18 @@ class CommitGate {
 
 class WriterScope {
  public:
-  explicit WriterScope(CommitGate& gate) : gate_(gate) { gate_.enter(); }
-  ~WriterScope() { gate_.leave(); }
+  explicit WriterScope(CommitGate& gate) : gate_(&gate) { gate_->enter(); }
+  ~WriterScope() {
+    if (gate_ != nullptr) gate_->leave();
+  }
   WriterScope(const WriterScope&) = delete;
   WriterScope& operator=(const WriterScope&) = delete;
 
+  // In a forked child, whose gate nobody opens: whoever was at it stayed in the parent.
+  void forsake() { gate_ = nullptr; }
+
  private:
-  CommitGate& gate_;
+  CommitGate* gate_;
 };
 
 // Closes the gate for its lifetime.

@@ -40,6 +40,7 @@ void Store::check_not_abandoned() const {
 
 Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) {
   check_writable();
+  refuse_within_assignment("prepare() was called");
   Prepared info;
   info.id = id;
   PreparedAttempt made;
@@ -104,6 +105,7 @@ void Store::check_found(const Version& version) const {
 }
 
 Commit Store::commit_prepared() {
+  refuse_within_assignment("resolve() was called");
   const std::lock_guard one(resolve_mutex_);
   const auto begin = std::chrono::steady_clock::now();
   std::optional<ClosedGate> closed(*gate_);  // the medium does not grow now
@@ -153,6 +155,7 @@ void Store::clear_labels_beyond(std::uint64_t version, const Names& names) noexc
 }
 
 void Store::abandon_prepared() {
+  refuse_within_assignment("resolve() was called");
   const std::lock_guard one(resolve_mutex_);
   const ClosedGate closed(*gate_);  // assignments end first
   check_prepared();

@@ -92,6 +92,7 @@ Store::Records Store::records(const StoredTensor& tensor, std::uint64_t offset, 
                 "persist() first.");
   }
   const bool dirty = with_staged && open_ && tensor.attempt == open_->sequence;
+  if (dirty) tensor.check_sound(open_->sequence);
   for (std::uint64_t i = 0; i < count; ++i) {
     const bool staged = dirty && tensor.written.contains(first + i);
     Record& record = i == 0 ? records.one_ : records.more_[i - 1];

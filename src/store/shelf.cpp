@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "media/media.hpp"
+#include "store/assignment.hpp"
 #include "store/repair.hpp"
 #include "store/split.hpp"
 #include "store/store.hpp"
@@ -230,7 +231,7 @@ Transaction Shelf::transaction() {
 Transaction::~Transaction() {
   if (!store_) return;
   try {
-    discard();
+    store_->end_transaction();
   } catch (const std::exception&) {  // closed or failed meanwhile: then nothing of it is committed
   }
 }
@@ -253,6 +254,7 @@ Commit Transaction::commit(std::optional<std::uint64_t> step) {
 }
 
 void Transaction::discard() {
+  if (store_) store_->refuse_within_assignment("a transaction was discarded");
   if (const auto store = std::exchange(store_, nullptr)) store->end_transaction();
 }
 
@@ -299,6 +301,30 @@ TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed
 
 void TensorRef::write(std::span<const std::byte> bytes, std::uint64_t offset) {
   store_->write(tensor_, bytes, offset);
+}
+
+Assignment TensorRef::assign() { return Assignment(store_, tensor_); }
+
+Assignment::Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
+    : store_(std::move(store)),
+      tensor_(std::move(tensor)),
+      assignment_(std::make_unique<StoredAssignment>(*store_, tensor_)) {}
+
+Assignment::~Assignment() = default;
+
+StoredAssignment& Assignment::under_way() const {
+  if (assignment_) return *assignment_;
+  throw Error(Errc::unsupported, "the assignment has ended: it is done",
+              "Begin another one with assign().");
+}
+
+void Assignment::write(std::span<const std::byte> bytes, std::uint64_t offset) {
+  under_way().write(bytes, offset);
+}
+
+void Assignment::done() {
+  under_way().done();
+  assignment_.reset();
 }
 
 void TensorRef::read(std::span<std::byte> bytes, std::uint64_t offset) const {

@@ -12,6 +12,7 @@
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
+#include "store/assignment.hpp"
 #include "store/chunk_io.hpp"
 #include "store/store.hpp"
 
@@ -121,9 +122,10 @@ bool Store::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uin
   return false;
 }
 
-// The tensor is the open attempt's from here on; what throws before leaves it as it was.
-void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
-  if (tensor->attempt == open_->sequence) return;
+// The tensor is the open attempt's from here on; what throws before leaves it as it was. False
+// where it was so before.
+bool Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
+  if (tensor->attempt == open_->sequence) return false;
   const auto slot =
       tensor->whole() && tensor->layout.size_bytes > 0 ? free_slot(*tensor, 0) : std::nullopt;
   if (!planted(Bug::dirty_bit_lost)) {
@@ -133,6 +135,7 @@ void Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
   tensor->working = slot.value_or(0);
   tensor->written.clear();
   tensor->attempt = open_->sequence;
+  return true;
 }
 
 // Until fewer attempts are in flight, or one has failed.
@@ -161,18 +164,17 @@ void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
   const unsigned slot = tensor.whole() ? tensor.working
                         : again        ? format::chunk_slot(tensor.staged[chunk])
                                        : free_slot(tensor, chunk).value();
-  std::uint64_t checksum = 0;
-  try {
-    checksum = put_chunk(tensor, slot, chunk, bytes);
-  } catch (const Error& error) {
-    // The source is damaged, not the medium; what was staged there before is lost.
-    if (error.code() == Errc::corrupt && again) fail(error.what());
-    throw;
-  }
+  const std::uint64_t checksum = put_chunk(tensor, slot, chunk, bytes);
   const std::uint64_t version = open_->version();
   tensor.staged[chunk] = {checksum, format::chunk_state(ChunkKind::stored, slot, version)};
   tensor.written.insert(chunk);
   if (tensor.whole()) tensor.label(slot, chunk) = version;
+}
+
+// What the attempt has of the chunk so far, be it spoiled: who assigns it all need not read it.
+ChunkRecord Store::present_record(const StoredTensor& tensor, std::uint64_t chunk) const {
+  const bool staged = tensor.attempt == open_->sequence && tensor.written.contains(chunk);
+  return staged ? tensor.staged[chunk] : open_->base->tree.record(tensor.cell(chunk));
 }
 
 // A chunk of which only a part is new, in `whole`: the rest is its present value. That gets a
@@ -180,7 +182,7 @@ void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
 // good.
 void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                         std::uint64_t offset, std::span<std::byte> whole) {
-  const Record now = records(tensor, chunk * kChunkBytes, 1, Of::staged())[chunk];
+  const Record now{present_record(tensor, chunk), open_->base->number()};
   if (format::chunk_kind(now) == ChunkKind::stored && !planted(Bug::merge_left_out)) {
     copy_out(tensor, now, chunk, whole, 0);
     ++counters_.verified;
@@ -194,16 +196,21 @@ void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<con
   std::memcpy(whole.data() + offset, bytes.data(), bytes.size());
 }
 
-// At most the first and the last chunk are new in part. They are merged before anything is written,
-// so that one that is damaged, or no memory for it, leaves the tensor as it was.
 void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
                   std::uint64_t offset) {
   check_writable();
   tensor->check_range(offset, bytes.size());
-  WriterScope scope(*gate_);
-  check_writable();
-  check_not_abandoned();
-  look_for_rival();
+  StoredAssignment assignment(*this, tensor);
+  assignment.write(bytes, offset);
+  assignment.done();
+}
+
+// At most the first and the last chunk are new in part. They are merged before anything is written,
+// so that one that is damaged, or no memory for it, leaves the tensor as it was.
+void Store::write(StoredAssignment& assignment, std::span<const std::byte> bytes,
+                  std::uint64_t offset) {
+  const auto& tensor = assignment.tensor_;
+  tensor->check_range(offset, bytes.size());
   std::unique_lock lock(tensor->mutex);
   while (!may_write(*tensor, offset, bytes.size())) {
     lock.unlock();  // others may read meanwhile
@@ -226,11 +233,12 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
         merged[edges] = {room, tensor->chunk_bytes(chunk)};
         merge_chunk(*tensor, chunk, bytes.subspan(done, size), within, merged[edges++]);
       });
-  begin_write(tensor);
+  assignment.begin_write(bytes, offset);
   edges = 0;
   each_chunk(offset, bytes.size(),
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
                const bool whole = is_whole(chunk, size);
+               assignment.touch(chunk);
                write_chunk(*tensor, chunk, whole ? bytes.subspan(done, size) : merged[edges++]);
              });
   counters_.staged += bytes.size();
@@ -274,6 +282,7 @@ void Store::complete(StoredTensor& tensor) {
   if (!tensor.whole() || planted(Bug::copy_forward_left_out)) return;
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
     if (!lacks(tensor, chunk)) continue;
+    if (tensor.pins[tensor.working].load() > 0) throw_leased(tensor);  // of an assignment undone
     const ChunkRecord now = open_->base->tree.record(tensor.cell(chunk));
     if (format::chunk_kind(now) == ChunkKind::stored) {
       copy_forward(tensor, chunk);

@@ -181,6 +181,7 @@ void Store::close() {
     closed_ = true;
     return;
   }
+  refuse_within_assignment("close() was called");
   std::unique_ptr<Committer> committer;  // whoever closes takes it, behind the gate
   {
     const ClosedGate closed(*gate_);  // waits for writers, and then for commits in flight

@@ -5,10 +5,11 @@
 // and no lease names is free, and so is a place on the heap that nothing owns (I3).
 //
 // Locks, always taken in this order: turns_ (one that freezes or discards, and a transaction to its
-// end), resolve_mutex_, gate_ (writers, or one that freezes, creates or erases), a tensor's mutex,
-// dirty_mutex_, structure_ (what there is: versions, attempts, sizes); the other mutexes within
-// none of these but the first two. The closed gate alone guards the open attempt's names and tree.
-// Of the mutexes that a reader takes only a tensor's is held across I/O.
+// end), resolve_mutex_, a tensor's lock of its assignment, gate_ (assignments, or one that freezes,
+// creates or erases), a tensor's mutex, dirty_mutex_, structure_ (what there is: versions, attempts,
+// sizes); the other mutexes within none of these but the first four. The closed gate alone guards
+// the open attempt's names and tree. Of the mutexes that a reader takes only a tensor's is held
+// across I/O.
 #pragma once
 
 #include <atomic>
@@ -91,6 +92,8 @@ class Store : public std::enable_shared_from_this<Store> {
   // `ended`: whether the transaction is over, also where it throws.
   Commit commit_transaction(std::optional<std::uint64_t> step, bool& ended);
   void end_transaction();  // and discards
+  // Errc::unsupported where this thread is inside an assignment: it would wait for itself.
+  void refuse_within_assignment(const char* what) const;
 
   VerifyReport verify(const Progress& progress);
   ShelfInfo info() const;
@@ -102,6 +105,7 @@ class Store : public std::enable_shared_from_this<Store> {
   bool closed() const { return closed_; }
 
  private:
+  friend class StoredAssignment;
   struct Pin;
   class Use {  // a call that reads without passing the gate: close() waits for it
    public:
@@ -133,9 +137,11 @@ class Store : public std::enable_shared_from_this<Store> {
   void wait_until_quiet();         // no attempt is in flight
   bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
 
+  void write(StoredAssignment& assignment, std::span<const std::byte> bytes, std::uint64_t offset);
+
   // stage.cpp: bytes in; the tensor's mutex is held
   bool may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
-  void begin_write(const std::shared_ptr<StoredTensor>& tensor);
+  bool begin_write(const std::shared_ptr<StoredTensor>& tensor);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
   void await_publication();
   std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk);
@@ -143,6 +149,7 @@ class Store : public std::enable_shared_from_this<Store> {
   std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                           std::span<const std::byte> bytes);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
+  format::ChunkRecord present_record(const StoredTensor& tensor, std::uint64_t chunk) const;
   void merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                    std::uint64_t offset, std::span<std::byte> whole);
   bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
@@ -224,6 +231,7 @@ class Store : public std::enable_shared_from_this<Store> {
   Flight freeze_behind_gate(std::optional<std::uint64_t> step);
   format::Root next_root(std::optional<std::uint64_t> step) const;
   void check_version_left() const;
+  void check_nothing_spoiled() const;
   void look_for_rival_before_commit();
   void record_staged(const StoredTensor& tensor);
   Commit commit(Flight flight);

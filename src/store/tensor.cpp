@@ -21,4 +21,13 @@ void StoredTensor::check_there() const {
               "Look it up again by its name.");
 }
 
+void StoredTensor::check_sound(std::uint64_t of) const {
+  if (spoiled != of) return;
+  throw Error(Errc::spoiled,
+              fmt::format("'{}' is spoiled: an assignment to it failed half-way, over one that was "
+                          "not persisted yet",
+                          layout.name),
+              "Assign it whole, or discard() what is not persisted.");
+}
+
 }  // namespace tensorshelf

@@ -23,6 +23,7 @@ struct StoredTensor {
       : layout(std::move(described)),
         staged(layout.chunk_count()),
         written(layout.chunk_count()),
+        touched(layout.chunk_count()),
         verified(layout.slot_at.size(), ChunkSet(layout.chunk_count())),
         labels(whole() ? layout.chunk_count() * layout.slot_at.size() : 0),
         pins(std::make_unique<std::atomic<int>[]>(layout.slot_at.size())) {}
@@ -30,6 +31,8 @@ struct StoredTensor {
   const format::TensorLayout layout;
   std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile
   std::uint32_t records_leaf = 0;  // the manifest leaf that holds its record
+
+  FairMutex assigning;  // of the one assignment under way, from begin to end
 
   // Held across reads of the tensor, so that each is of one moment; in turn, so that no reader
   // keeps a writer or the committer waiting for more than itself.
@@ -41,6 +44,8 @@ struct StoredTensor {
   unsigned working = 0;  // the slot, where the tensor is placed whole
   std::vector<format::ChunkRecord> staged;
   ChunkSet written;
+  ChunkSet touched;           // by the assignment under way
+  std::uint64_t spoiled = 0;  // the attempt that lost what was staged, to an assignment undone
 
   std::vector<ChunkSet> verified;  // of each slot: chunks checked, or written, by us
 
@@ -54,6 +59,7 @@ struct StoredTensor {
   // Errc::layout, and Errc::unknown_name where it was erased or replaced.
   void check_range(std::uint64_t offset, std::uint64_t size) const;
   void check_there() const;
+  void check_sound(std::uint64_t attempt) const;  // Errc::spoiled
 
   bool whole() const { return layout.placement == Placement::whole; }
   unsigned slot_count() const { return static_cast<unsigned>(layout.slot_at.size()); }

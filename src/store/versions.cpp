@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/assignment.hpp"
 #include "store/store.hpp"
 #include "store/turn.hpp"
 
@@ -102,6 +103,7 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
 
 void Store::discard() {
   check_writable();
+  refuse_within_assignment("discard() was called");
   const Turn turn(*this);
   const ClosedGate closed(*gate_);
   check_writable();
@@ -110,6 +112,7 @@ void Store::discard() {
 
 void Store::begin_transaction() {
   check_writable();
+  refuse_within_assignment("a transaction was begun");
   Turn turn(*this);
   const ClosedGate closed(*gate_);
   check_writable();
@@ -120,6 +123,7 @@ void Store::begin_transaction() {
 
 Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended) {
   check_writable();
+  refuse_within_assignment("a transaction was committed");
   auto flight = freeze_in_turn(step);
   ended = true;
   spare_.reset();
@@ -127,10 +131,14 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
   return commit(std::move(flight));
 }
 
-// Also after a failure, which is for the next call to tell.
+// Also after a failure, which is for the next call to tell. One that goes within an assignment of
+// its own thread, which nobody can refuse, cannot be dropped: then nothing more is committed.
 void Store::end_transaction() {
   const Turn::GiveBack at_exit(*this);
   check_usable();
+  if (StoredAssignment::around(*this) != nullptr) {
+    return fail("a transaction was let go within an assignment");
+  }
   const ClosedGate closed(*gate_);
   check_usable();
   drop_open_attempt(std::exchange(spare_, nullptr));
@@ -142,6 +150,7 @@ void Store::end_transaction() {
 // gone since, it has again, with their extents, which it never gave up.
 Commit Store::rollback(std::uint64_t number) {
   check_writable();
+  refuse_within_assignment("rollback() was called");
   Turn turn(*this);
   std::optional<Flight> flight;
   {

@@ -1,0 +1,78 @@
+// One assignment, of any number of writes (I13). From begin to end it holds its tensor's lock, so
+// that no other comes in between, and the commit gate as a writer: it is in one attempt. It
+// remembers which chunks it wrote, which is enough to undo it: the attempt is as if they had not
+// been written in it, and where they had been before, the tensor is spoiled.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "store/store.hpp"
+
+namespace tensorshelf {
+
+// Which bytes were written, as disjoint runs.
+class WrittenBytes {
+ public:
+  void add(std::uint64_t begin, std::uint64_t end);
+  bool are_all(std::uint64_t size) const {
+    return runs_.size() == 1 && runs_.begin()->first == 0 && runs_.begin()->second == size;
+  }
+
+ private:
+  std::map<std::uint64_t, std::uint64_t> runs_;  // ends, by begins
+};
+
+// For one thread, in which it ends; store and tensor must outlive it. A forked child that inherits
+// it undoes nothing.
+class StoredAssignment {
+ public:
+  StoredAssignment(Store& store, const std::shared_ptr<StoredTensor>& tensor);
+  ~StoredAssignment();  // undoes what is not done
+  StoredAssignment(const StoredAssignment&) = delete;
+  StoredAssignment& operator=(const StoredAssignment&) = delete;
+
+  void write(std::span<const std::byte> bytes, std::uint64_t offset);
+  void done();
+
+  // An assignment to that shelf which this thread is inside of; null where there is none.
+  static const StoredAssignment* around(const Store& store);
+  const StoredTensor& tensor() const { return *tensor_; }
+
+ private:
+  friend class Store;
+  static Store& may_begin(Store& store);
+  void begin_write(std::span<const std::byte> bytes, std::uint64_t offset);
+  void touch(std::uint64_t chunk) {  // before it is written
+    if (tensor_->touched.contains(chunk)) return;
+    over_own_value_ |= tensor_->written.contains(chunk);
+    tensor_->touched.insert(chunk);
+    first_ = std::min(first_, chunk);
+    end_ = std::max(end_, chunk + 1);
+  }
+  void forget_touched() noexcept;
+  void undo() noexcept;
+  void unlink() noexcept;
+
+  Store& store_;
+  const std::shared_ptr<StoredTensor>& tensor_;
+  std::lock_guard<FairMutex> alone_;  // before the gate: who waits for it keeps no one from closing
+  WriterScope inside_;
+  bool in_part_ = false;         // a write did not come to its end
+  bool done_ = false;
+  bool began_ = false;           // nothing of the tensor was in the attempt before
+  bool over_own_value_ = false;  // of the same attempt
+  std::uint64_t first_ = ~std::uint64_t{0};  // of the chunks that were touched
+  std::uint64_t end_ = 0;
+  std::uint64_t staged_bytes_ = 0;
+  WrittenBytes bytes_;  // where the tensor is spoiled: one that has them all heals it
+
+  inline static constinit thread_local StoredAssignment* innermost_ = nullptr;
+  StoredAssignment* outer_ = nullptr;  // of the same thread, to another shelf
+};
+
+}  // namespace tensorshelf
