@@ -122,12 +122,12 @@ const std::vector<Workload>& workloads() {
        "shelf 0 2; placed whole; create a 1048640; assign a; persist; undo a 1048570 20;"
        "part a 0 8; launch; part a 8 8; undo a 1048600 8; persist; undo a 0 8; part a 1048600 8;"
        "undo a 1048576 64; persist",
-       64},
+       128},
       {"undone-chunks",
        "placed chunk; create a 1048640; part a 8 8; persist; undo a 1048570 20; part a 0 8;"
        "undo a 1048600 8; persist; part a 1048600 8; undo a 1048590 20; persist; undo a 0 1048640;"
        "persist",
-       32},
+       64},
       {"erase",
        "create a 64; create b 64; assign a; assign b; persist; erase a; persist;"
        "create c 64; assign c; assign b; persist; create a 32; assign a; persist"},

@@ -8,36 +8,28 @@
 namespace py = pybind11;
 
 namespace tensorshelf::python {
-namespace {
 
-DeviceBytes source_of(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
-                      int device) {
+DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
+                         int device) {
   return {.data = reinterpret_cast<const void*>(address),
           .size_bytes = nbytes,
           .stream = reinterpret_cast<CUstream_st*>(stream),
           .device = device};
 }
 
+namespace {
+
 void copy_to(const py::buffer& target, std::uintptr_t address, std::uintptr_t stream, int device) {
   const py::buffer_info info = target.request(true);
   const std::span<std::byte> bytes(static_cast<std::byte*>(info.ptr),
                                    static_cast<std::size_t>(info.size * info.itemsize));
   Unlocked unlocked;
-  copy_from_device(bytes, source_of(address, bytes.size(), stream, device));
+  copy_from_device(bytes, device_bytes(address, bytes.size(), stream, device));
 }
 
 }  // namespace
 
 void bind_cuda(py::module_& m) {
-  m.def(
-      "write_from_device",
-      [](TensorRef& tensor, std::uintptr_t address, std::uint64_t nbytes, std::uint64_t offset,
-         std::uintptr_t stream, int device) {
-        Unlocked unlocked;
-        write_from_device(tensor, source_of(address, nbytes, stream, device), offset);
-      },
-      py::arg("tensor"), py::kw_only(), py::arg("address"), py::arg("nbytes"), py::arg("offset"),
-      py::arg("stream"), py::arg("device"));
   m.def("copy_from_device", &copy_to, py::arg("target"), py::kw_only(), py::arg("address"),
         py::arg("stream"), py::arg("device"));
   m.def("cuda_support", [] {

@@ -66,12 +66,6 @@ TensorInfo info_of(const Tensor& tensor) {
 
 // ---- in -----------------------------------------------------------------------------------------
 
-void write(TensorRef& tensor, py::handle source, std::uint64_t offset) {
-  Buffer buffer(source, PyBUF_C_CONTIGUOUS);
-  Unlocked unlocked;
-  tensor.write(buffer.bytes(), offset);
-}
-
 // True where the buffer is of this very layout; false also where it cannot be told. `dtype` names
 // the elements where the buffer protocol cannot.
 bool has_layout(const Py_buffer& view, const TensorInfo& info, std::string_view dtype) {
@@ -273,7 +267,6 @@ void bind_tensor(py::module_& m) {
       .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
       .def("_assign_array", &assign_array, py::arg("array"), py::arg("gate"), py::arg("edits"),
            py::arg("dtype") = "")
-      .def("_write", &write, py::arg("source"), py::arg("offset") = 0)
       .def("_read_into", &read_into<TensorRef>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)
       .def("_lease", [](const TensorRef& tensor) { return take_lease(tensor, false); })

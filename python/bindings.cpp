@@ -264,6 +264,7 @@ PYBIND11_MODULE(_core, m) {
   bind_values(m);
   bind_gate(m);
   bind_tensor(m);
+  bind_assignment(m);
   bind_cuda(m);
   auto shelf = bind_shelf(m);
   bind_versions(m, shelf);

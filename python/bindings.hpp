@@ -5,8 +5,10 @@
 #include <pybind11/stl.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
+#include <tensorshelf/cuda.hpp>
 #include <tensorshelf/repair.hpp>
 #include <tensorshelf/shelf.hpp>
 
@@ -52,9 +54,14 @@ class Buffer {
   Py_buffer view_{};
 };
 
-// gate.cpp: Gate. bind_tensor.cpp: TensorRef, RetainedTensor and Lease. bind_versions.cpp: versions
+// bind_cuda.cpp. An address comes from Python as a number.
+DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
+                         int device);
+
+// gate.cpp: Gate. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor and Lease. bind_versions.cpp: versions
 // and transactions. bind_cuda.cpp: CUDA memory and the build.
 void bind_gate(pybind11::module_& m);
+void bind_assignment(pybind11::module_& m);
 void bind_versions(pybind11::module_& m, pybind11::class_<Shelf>& shelf);
 void bind_tensor(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);

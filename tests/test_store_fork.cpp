@@ -111,6 +111,30 @@ TEST_CASE("a child of a process with a write under way, and a commit waiting for
   rig.check_parent();
 }
 
+TEST_CASE("a child forked within an assignment, and a commit waiting for it") {
+  Rig rig;
+  std::optional<Waiter> committer;
+  bool waiting = false;
+  int child = 0;
+  std::unique_ptr<Assignment> assignment(new Assignment(rig.a->assign()));
+  assignment->write(pattern(kMiB, 2));
+  committer.emplace([&] { rig.shelf->persist(2); });
+  waiting = committer->waits();
+  child = scratch::in_child([&] {
+    const Rig own;  // to which the parent's assignment is none
+    const bool all = refused([&] { assignment->write(pattern(10, 2)); }) &&
+                     refused([&] { assignment->done(); }) && rig.child_is_refused();
+    assignment.reset();
+    return all;
+  });
+  assignment->write(pattern(10, 2), kMiB);
+  assignment->done();
+  committer->join();
+  REQUIRE(waiting);
+  REQUIRE(scratch::exited_well(child));
+  rig.check_parent();
+}
+
 TEST_CASE("a child that opened a shelf of its own is refused the inherited one all the same") {
   Rig rig;
   const int child = scratch::in_child([&] {

@@ -34,10 +34,9 @@ class DeviceMemory:
     stream: int = LEGACY_STREAM
     device: int = ANY_DEVICE
 
-    def write_to(self, ref: _core.TensorRef, offset: int) -> None:
+    def write_to(self, into: _core.Assignment, offset: int) -> None:
         """Assigns the bytes to a tensor, from a byte offset on."""
-        _core.write_from_device(
-            ref,
+        into._write_from_device(
             address=self.address,
             nbytes=self.nbytes,
             offset=offset,
@@ -75,11 +74,11 @@ class DeviceSource:
     def contiguous_bytes(self) -> Iterator[Array]:
         yield _dtypes.to_native(self.array()).reshape(-1).view(np.uint8)
 
-    def write_to(self, ref: _core.TensorRef, offset: int) -> bool:
+    def write_to(self, into: _core.Assignment, offset: int) -> bool:
         """Writes the bytes straight from the device; False where they are not in our byte order."""
         if not self._memory.nbytes or not self._dtype.isnative:
             return False
-        self._memory.write_to(ref, offset)
+        self._memory.write_to(into, offset)
         return True
 
 

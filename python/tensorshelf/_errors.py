@@ -209,6 +209,12 @@ class TransactionError(ShelfError, RuntimeError):
     code = "in_transaction"
 
 
+class SpoiledError(ShelfError, RuntimeError):
+    """An assignment failed half-way over one not persisted yet: assign it whole, or discard."""
+
+    code = "tensor_spoiled"
+
+
 class StaleError(ShelfError, RuntimeError):
     """The version being read is retained no more: its writer has gone on."""
 
@@ -259,6 +265,7 @@ BY_CODE: dict[str, type[ShelfError]] = {
         UnresolvedError,
         AbandonedError,
         ShelfGone,
+        SpoiledError,
         StaleError,
         IoError,
         ShelfFailed,

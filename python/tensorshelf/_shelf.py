@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorshelf import _display, _dtypes, _exit, _names, _torch, _write
 from tensorshelf._commit import Commit
-from tensorshelf._core import Gate
+from tensorshelf._core import Assignment, Gate
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import BadArgument, LayoutError, ShelfError, UnsupportedError
@@ -421,7 +421,8 @@ class Shelf(MutableMapping[str, Tensor]):
         with self._assigning(_names.checked(name)):  # persist() must not see it without its value
             ref = self._core.create(name, source.name, list(source.shape))
             try:
-                _write.write_straight(ref, source)
+                with Assignment(ref, None, name) as into:
+                    _write.write_straight(into, source)
             except BaseException:
                 with contextlib.suppress(ShelfError):
                     self._core.erase(name)

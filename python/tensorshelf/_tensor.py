@@ -128,8 +128,9 @@ class Tensor(Readable, _core.TensorRef):
         An index that names one run of bytes writes exactly that run; another slice reads and
         writes the bytes it spans; lists, arrays and masks go over the whole tensor. Raises
         LayoutError where the value does not fit, LeasedError while a live view pins the slot.
-        A value that is converted is written in blocks: what fails between two of them leaves those
-        before, until the tensor is assigned again.
+        Takes effect whole or not at all. What fails half-way leaves the tensor as it was; or, where
+        it had been assigned since the last persist(), spoiled: SpoiledError, until it is assigned
+        whole or discarded.
         """
         if index is Ellipsis and type(value) is np.ndarray:
             shelf = self._shelf
@@ -139,16 +140,14 @@ class Tensor(Readable, _core.TensorRef):
         self._shelf._refuse_read_only(self.name)
         found = _index.resolve(index, self.shape, self.itemsize)
         source = named_source(self.name, value)
-        with self._writing():
+        with self._writing() as into:
             self._note_assignment()
             try:
                 if found is not None:
-                    _write.write_region(self._ref, found[0], self.dtype_name, source)
+                    _write.write_region(into, found[0], self.dtype_name, source)
                 else:
                     values = self._copied()
-                    _write.write_scattered(
-                        self._ref, values, _plain(index), self.dtype_name, source
-                    )
+                    _write.write_scattered(into, values, _plain(index), self.dtype_name, source)
             except LayoutError as error:
                 raise named(self.name, error) from error
 
@@ -194,10 +193,10 @@ class Tensor(Readable, _core.TensorRef):
         values = self._begin_edit()
         try:
             yield values
-            with self._writing():
+            with self._writing() as into:
                 _set(self, "_seen", self._shelf._gate.assignments)
                 self._finish_edit(values)
-                _write.write_changed(self._ref, values)
+                _write.write_changed(into, values)
         finally:
             values.flags.writeable = False
 
@@ -228,10 +227,10 @@ class Tensor(Readable, _core.TensorRef):
                 )
                 remedy += f" To {' and '.join(verbs)}: shelf[{self.name!r}][...] = value."
             raise LayoutError(f"{self.name!r} is {mine}, got {theirs}", remedy)
-        with self._writing():
+        with self._writing() as into:
             self._note_assignment()
             whole = _index.whole(self.shape, self.itemsize)
-            _write.write_region(self._ref, whole, self.dtype_name, source)
+            _write.write_region(into, whole, self.dtype_name, source)
 
     def _begin_edit(self) -> Array:
         if not self._shelf._writable:
@@ -240,7 +239,7 @@ class Tensor(Readable, _core.TensorRef):
                 'Open it with mode="r+", or take .numpy(copy=True).',
             )
         edits = self._shelf._edits
-        with self._writing():
+        with self._shelf._assigning(self.name):
             found = edits.get(self.name)
             if found is not None and found.is_under_way():
                 raise UnsupportedError(
@@ -279,8 +278,8 @@ class Tensor(Readable, _core.TensorRef):
                 "Change the array that edit() gave, or assign after the block.",
             )
 
-    def _writing(self) -> contextlib.AbstractContextManager[None]:
-        return self._shelf._assigning(self.name)
+    def _writing(self) -> _core.Assignment:
+        return _core.Assignment(self._ref, self._shelf._gate, self.name)
 
     def __repr__(self) -> str:
         layout = _dtypes.layout_text(self.dtype_name, self.shape)

@@ -1,11 +1,14 @@
-"""Writing values: straight where their bytes lie right, converted in blocks elsewhere."""
+"""Writing values: straight where their bytes lie right, converted in blocks elsewhere.
+
+Each is part of one assignment, which is undone where something fails.
+"""
 
 from typing import Any
 
 import numpy as np
 
 from tensorshelf import _dtypes, _index
-from tensorshelf._core import CHUNK_BYTES, TensorRef
+from tensorshelf._core import CHUNK_BYTES, Assignment
 from tensorshelf._cuda import DeviceSource
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import LayoutError
@@ -13,13 +16,13 @@ from tensorshelf._sources import Source, blocks, check_cast, flat_bytes
 from tensorshelf._view import SPAN_BYTES, over
 
 
-def write_straight(ref: TensorRef, source: Source, offset: int = 0) -> None:
+def write_straight(into: Assignment, source: Source, offset: int = 0) -> None:
     """Writes a value of the tensor's own element type at a byte offset."""
-    if isinstance(source, DeviceSource) and source.write_to(ref, offset):
+    if isinstance(source, DeviceSource) and source.write_to(into, offset):
         return
     for piece in source.contiguous_bytes():
         # An empty part may begin, in steps of its axes, beyond the end of an empty tensor.
-        ref._write(piece, offset if piece.nbytes else 0)
+        into._write(piece, offset if piece.nbytes else 0)
         offset += piece.nbytes
 
 
@@ -29,35 +32,35 @@ def whole_bytes(source: Source) -> Array:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def write_region(ref: TensorRef, region: _index.Region, name: str, source: Source) -> None:
+def write_region(into: Assignment, region: _index.Region, name: str, source: Source) -> None:
     """Assigns a value, cast and broadcast as NumPy does, to a region of a tensor of type ``name``.
 
     A dense region is overwritten; another is read, changed and written back in spans of at most
     about SPAN_BYTES. Raises LayoutError where the value does not fit.
     """
     if region.dense and source.shape == region.shape and source.name == name:
-        write_straight(ref, source, region.start)
+        write_straight(into, source, region.start)
         return
     check_cast(source, name)
     values = broadcast(source.array(), region.shape)
     for index, part in region.leaves(SPAN_BYTES):
         if part.dense:
-            _overwrite(ref, part, name, (source.name, values[(*index, ...)]))
+            _overwrite(into, part, name, (source.name, values[(*index, ...)]))
         else:
-            _change(ref, part, _dtypes.convert(values[(*index, ...)], source.name, name))
+            _change(into, part, _dtypes.convert(values[(*index, ...)], source.name, name))
 
 
-def write_scattered(ref: TensorRef, values: Array, index: Any, name: str, source: Source) -> None:
+def write_scattered(into: Assignment, values: Array, index: Any, name: str, source: Source) -> None:
     """Assigns to an advanced index of ``values``, the tensor's value, and writes all of it back."""
     check_cast(source, name)
     try:
         values[index] = _dtypes.convert(source.array(), source.name, name)
     except ValueError as error:
         raise LayoutError(str(error), "Assign a value that broadcasts to the index.") from error
-    ref._write(flat_bytes(values), 0)
+    into._write(flat_bytes(values), 0)
 
 
-def write_changed(ref: TensorRef, values: Array) -> int:
+def write_changed(into: Assignment, values: Array) -> int:
     """Writes those chunks of the whole value that differ from what the tensor holds.
 
     Returns the bytes written. Neighbouring changed chunks go in one write.
@@ -68,15 +71,15 @@ def write_changed(ref: TensorRef, values: Array) -> int:
     written = 0
     for at in range(0, new.nbytes, CHUNK_BYTES):
         chunk = new[at : at + CHUNK_BYTES]
-        ref._read_into(old[: chunk.nbytes], at)
+        into._read_into(old[: chunk.nbytes], at)
         if not np.array_equal(chunk, old[: chunk.nbytes]):
             begin = at if begin is None else begin
             written += chunk.nbytes
         elif begin is not None:
-            ref._write(new[begin:at], begin)
+            into._write(new[begin:at], begin)
             begin = None
     if begin is not None:
-        ref._write(new[begin:], begin)
+        into._write(new[begin:], begin)
     return written
 
 
@@ -107,19 +110,19 @@ def broadcast(values: Array, shape: tuple[int, ...]) -> Array:
         ) from None
 
 
-def _overwrite(ref: TensorRef, part: _index.Region, name: str, source: tuple[str, Array]) -> None:
+def _overwrite(into: Assignment, part: _index.Region, name: str, source: tuple[str, Array]) -> None:
     """Writes values to a dense region, converting them block by block."""
     offset = part.start
     for block in blocks(source[1]):
         piece = flat_bytes(_dtypes.convert(block, source[0], name))
-        ref._write(piece, offset)
+        into._write(piece, offset)
         offset += piece.nbytes
 
 
-def _change(ref: TensorRef, part: _index.Region, values: Array) -> None:
+def _change(into: Assignment, part: _index.Region, values: Array) -> None:
     """Reads the bytes that a strided region spans, changes its elements, writes them back."""
     low, high = part.span()
     scratch = np.empty(high - low, np.uint8)
-    ref._read_into(scratch, low)
+    into._read_into(scratch, low)
     over(scratch, part, low, values.dtype)[...] = values
-    ref._write(scratch, low)
+    into._write(scratch, low)

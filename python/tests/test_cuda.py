@@ -39,7 +39,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> "list[dict[str, Any]]":
         calls.append(given)
         ctypes.memmove(target.ctypes.data, given["address"], target.nbytes)
 
-    monkeypatch.setattr(_core, "write_from_device", write)
+    monkeypatch.setattr(_core.Assignment, "_write_from_device", write)
     monkeypatch.setattr(_core, "copy_from_device", copy)
     monkeypatch.setattr(_cuda, "usable", lambda: True)
     return calls

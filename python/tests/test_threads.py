@@ -153,7 +153,7 @@ def test_interrupts_leave_nothing_behind(shelf: ts.Shelf) -> None:
             except KeyboardInterrupt:
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 count += 1
-                shelf.x[0] = count  # within the handler, whose traceback holds the frames
+                shelf.x[...] = count  # within the handler, whose traceback holds the frames
                 shelf.persist(count)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
