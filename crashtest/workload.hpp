@@ -3,8 +3,8 @@
 //   create NAME BYTES    a new tensor                assign NAME      all of it, a new stamp
 //   part NAME AT BYTES   a range of it               thread NAME      assign in another thread
 //   erase NAME           remove it                   replace NAME BYTES   a new layout
-//   undo NAME AT BYTES   assign a range in two writes, and let it go; where that spoils the tensor, no
-//                        commit may take it, and all of it is assigned
+//   undo NAME AT BYTES   assign a range in two writes, and let it go; where that spoils the tensor,
+//                        no commit may take it, and all of it is assigned
 //   persist              commit with a step          quiet            commit, the step stays
 //   async                persist_async, then wait    reopen           close and recover
 //   many N BYTES         create and assign N tensors m0, m1, ...

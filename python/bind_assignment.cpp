@@ -1,5 +1,5 @@
-// One assignment of several writes, as `with` holds it: done where its block ends well, undone where
-// an exception leaves it. Entering and leaving are native calls, as gate.hpp says.
+// One assignment of several writes, as `with` holds it: done where its block ends well, undone
+// where an exception leaves it. Entering and leaving are native calls, as gate.hpp says.
 #include <memory>
 #include <stdexcept>
 #include <string>

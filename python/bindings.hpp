@@ -58,8 +58,8 @@ class Buffer {
 DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
                          int device);
 
-// gate.cpp: Gate. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor and Lease. bind_versions.cpp: versions
-// and transactions. bind_cuda.cpp: CUDA memory and the build.
+// gate.cpp: Gate. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor and
+// Lease. bind_versions.cpp: versions and transactions. bind_cuda.cpp: CUDA memory and the build.
 void bind_gate(pybind11::module_& m);
 void bind_assignment(pybind11::module_& m);
 void bind_versions(pybind11::module_& m, pybind11::class_<Shelf>& shelf);

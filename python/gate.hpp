@@ -1,12 +1,10 @@
-// Keeps an assignment whole against persist(), discard() and rollback(), and against other
-// assignments to the same tensor (I13).
+// In front of the store's own locks: waits here hear Ctrl-C, and end with the interpreter.
 //
-// The store orders single writes. One assignment may be several (a value converted in blocks, or a
-// part that is read, changed and written back), and must not be cut in two by what ends an attempt
-// in another thread, or lose another thread's update. So an assignment holds the stripe of its
-// tensor's name, and what ends an attempt holds the whole gate; but not while it waits for a
-// transaction of another thread, whose assignments need their stripes, or for versions on their
-// way.
+// The store keeps an assignment whole (I13), and lets what ends an attempt wait for it. So that the
+// wait is here, an assignment holds the stripe of its tensor's name, and what ends an attempt holds
+// the whole gate; but not while it waits for a transaction of another thread, whose assignments
+// need their stripes, or for versions on their way. A stripe is held also where the store has no
+// assignment: while a tensor is created and gets its value.
 //
 // Entering and leaving are calls of native code: Ctrl-C, which strikes between two steps of Python
 // code, cannot come between taking a stripe and entering its with block, nor within leaving it.

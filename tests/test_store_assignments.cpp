@@ -7,37 +7,12 @@
 #include <thread>
 
 #include "asleep.hpp"
-#include "kept_versions.hpp"
+#include "assigned_shelf.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
 
 namespace {
-
-Shape some_shape() {
-  const bool mapped = GENERATE(true, false);
-  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
-  return {.keep = 0, .in_flight = 1, .mapped = mapped, .placement = placement};
-}
-
-// A shelf at version 1 with a tensor of pattern 1.
-struct Rig {
-  Kept kept;
-  Shelf shelf;
-  TensorRef w;
-  std::vector<std::byte> first = pattern(kKeptBytes, 1);
-
-  explicit Rig(const Shape& shape = some_shape())
-      : kept(shape), shelf(kept.open()), w(make(shelf, "w", kKeptBytes)) {
-    w.write(first);
-    shelf.persist(1);
-  }
-  void check_reopened(const std::vector<std::byte>& expected) {
-    shelf.close();
-    const Shelf again = kept.open({.mode = Mode::read, .verify = Verify::on_open});
-    CHECK((value(again.find("w").value()) == expected));
-  }
-};
 
 // In pieces that end where no chunk does.
 void write_in_pieces(Assignment& assignment, const std::vector<std::byte>& bytes) {
@@ -45,16 +20,6 @@ void write_in_pieces(Assignment& assignment, const std::vector<std::byte>& bytes
   for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
     assignment.write(std::span(bytes).subspan(at, std::min(kPiece, bytes.size() - at)), at);
   }
-}
-
-void assign_and_let_go(TensorRef& tensor, const std::vector<std::byte>& bytes,
-                       std::uint64_t offset = 0) {
-  Assignment assignment = tensor.assign();
-  assignment.write(bytes, offset);
-}
-
-void put(std::vector<std::byte>& target, const std::vector<std::byte>& bytes, std::size_t at) {
-  std::copy(bytes.begin(), bytes.end(), target.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
 }  // namespace
@@ -148,9 +113,7 @@ TEST_CASE("what is read within an assignment is what is written so far, and wait
   assignment.write(part, kMiB - 100);
   CHECK((value(rig.w) == expected));
   bool same = false;
-  std::thread([&] {
-    same = value(rig.w) == expected && value(rig.w, true) == rig.first;
-  }).join();
+  std::thread([&] { same = value(rig.w) == expected && value(rig.w, true) == rig.first; }).join();
   CHECK(same);
   CHECK(rig.shelf.verify().damage.empty());
 }
@@ -267,8 +230,7 @@ TEST_CASE("what was let go is not taken for a later value of its slot") {
   auto expected = pattern(kKeptBytes, 3);
   w.write(expected);
   shelf.persist(2);
-  CHECK((std::equal(lease->bytes().begin(), lease->bytes().end(),
-                    pattern(kKeptBytes, 2).begin())));
+  CHECK((std::equal(lease->bytes().begin(), lease->bytes().end(), pattern(kKeptBytes, 2).begin())));
   lease.reset();
   for (unsigned version = 3; version <= 6; ++version) {
     const auto part = pattern(10, version);
@@ -290,105 +252,10 @@ TEST_CASE("a lease of what was let go is not written over by a commit") {
     lease = w.lease();
   }
   CHECK(code_of([&] { shelf.persist(1); }) == Errc::leased);
-  CHECK((std::equal(lease->bytes().begin(), lease->bytes().end(),
-                    pattern(kKeptBytes, 2).begin())));
+  CHECK((std::equal(lease->bytes().begin(), lease->bytes().end(), pattern(kKeptBytes, 2).begin())));
   lease.reset();
   shelf.persist(1);
   CHECK((value(w, true) == std::vector<std::byte>(kKeptBytes)));
-}
-
-// ---- spoiled ------------------------------------------------------------------------------------
-
-TEST_CASE("a tensor whose value of the same attempt was overwritten is spoiled") {
-  Rig rig;
-  TensorRef other = make(rig.shelf, "other", 100);
-  other.write(pattern(100, 1));
-  const bool whole_before = GENERATE(true, false);
-  if (whole_before) rig.w.write(pattern(kKeptBytes, 2));
-  if (!whole_before) rig.w.write(pattern(30, 2), 2 * kMiB - 10);
-  assign_and_let_go(rig.w, pattern(40, 3), 2 * kMiB - 5);
-
-  const auto refused = [&](const std::function<void()>& call) {
-    const auto error = error_of(call);
-    return error && error->code() == Errc::spoiled && contains(error->what(), "'w'") &&
-           contains(error->remedy(), "discard()");
-  };
-  CHECK(code_name(Errc::spoiled) == "tensor_spoiled");
-  CHECK(refused([&] { rig.shelf.persist(2); }));
-  CHECK(refused([&] { rig.shelf.persist_async(2); }));
-  CHECK(refused([&] { value(rig.w); }));
-  CHECK(refused([&] { rig.w.lease(); }));
-  CHECK((value(rig.w, true) == rig.first));
-  CHECK((value(other) == pattern(100, 1)));
-  rig.w.write(pattern(kMiB, 4));  // not all of it
-  assign_and_let_go(rig.w, pattern(kKeptBytes, 4));
-  CHECK(refused([&] { rig.shelf.persist(2); }));
-  CHECK(rig.shelf.version() == 1);
-
-  SECTION("until it is assigned whole") {
-    const auto last = pattern(kKeptBytes, 5);
-    rig.w.write(last);
-    CHECK((value(rig.w) == last));
-    rig.shelf.persist(2);
-    CHECK((value(other, true) == pattern(100, 1)));
-    rig.check_reopened(last);
-  }
-  SECTION("until it is assigned whole, in pieces of any order") {
-    const auto last = pattern(kKeptBytes, 5);
-    {
-      Assignment assignment = rig.w.assign();
-      const std::span all(last);
-      assignment.write(all.subspan(kMiB + 3), kMiB + 3);
-      assignment.write(all.first(1000));
-      assignment.write(all.subspan(900, kMiB), 900);
-      CHECK(refused([&] { value(rig.w); }));
-      assignment.done();
-    }
-    CHECK((value(rig.w) == last));
-    rig.shelf.persist(2);
-    rig.check_reopened(last);
-  }
-  SECTION("unless a byte is missing") {
-    const auto last = pattern(kKeptBytes, 5);
-    {
-      Assignment assignment = rig.w.assign();
-      assignment.write(std::span(last).first(kMiB));
-      assignment.write(std::span(last).subspan(kMiB + 1), kMiB + 1);
-      assignment.done();
-    }
-    CHECK(refused([&] { rig.shelf.persist(2); }));
-  }
-  SECTION("until it is discarded") {
-    rig.shelf.discard();
-    CHECK((value(rig.w) == rig.first));
-    const auto part = pattern(40, 6);
-    rig.w.write(part, 2 * kMiB - 5);
-    rig.shelf.persist(2);
-    put(rig.first, part, 2 * kMiB - 5);
-    rig.check_reopened(rig.first);
-  }
-  SECTION("until it is erased") {
-    rig.shelf.erase("w");
-    rig.shelf.persist(2);
-    CHECK(rig.shelf.names() == std::vector<std::string>{"other"});
-  }
-  SECTION("until it is replaced") {
-    TensorRef made = rig.shelf.replace("w", DType::uint8, std::vector<std::int64_t>{10});
-    CHECK((value(made) == std::vector<std::byte>(10)));
-    rig.shelf.persist(2);
-  }
-}
-
-TEST_CASE("a transaction over a spoiled tensor can be committed when it is assigned whole") {
-  Rig rig;
-  Transaction transaction = rig.shelf.transaction();
-  rig.w.write(pattern(kKeptBytes, 2));
-  assign_and_let_go(rig.w, pattern(10, 3));
-  CHECK(code_of([&] { transaction.commit(2); }) == Errc::spoiled);
-  const auto last = pattern(kKeptBytes, 4);
-  rig.w.write(last);
-  CHECK(transaction.commit(2).version == 2);
-  CHECK((value(rig.w, true) == last));
 }
 
 // ---- refused ------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@
 //     shelf.persist(step);                          // durable, and atomic over all tensors
 //
 // Thread-safety: threads may assign different tensors at once, and read any. persist() waits for
-// assignments under way; those that begin meanwhile belong to the next version, and wait for nothing
-// but a slot. Two assignments to one tensor come one after the other, in an order that is theirs to
-// decide. A child after fork() may only destroy
-// what it inherited: everything else throws Errc::forked.
+// assignments under way; those that begin meanwhile belong to the next version, and wait for
+// nothing but a slot. Two assignments to one tensor come one after the other, in an order that is
+// theirs to decide. A child after fork() may only destroy what it inherited: everything else throws
+// Errc::forked.
 // Lifetime: a TensorRef or Lease keeps the mapping alive past the Shelf; using a TensorRef after
 // close() throws Errc::closed, reading a Lease stays valid.
 // Errors: tensorshelf::Error (error.hpp). After a failed write or barrier the shelf refuses to
@@ -252,14 +252,14 @@ class Transaction {
 //     assignment.done();
 //
 // Without done() it is undone when it goes: the tensor is as it was. Where it had overwritten what
-// another assignment of the same attempt gave the tensor, it is spoiled instead: reading it, and any
-// commit, throw Errc::spoiled, until an assignment of all its bytes is done, or all that is not
+// another assignment of the same attempt gave the tensor, it is spoiled instead: reading it, and
+// any commit, throw Errc::spoiled, until an assignment of all its bytes is done, or all that is not
 // committed is discarded; its committed value can be read.
 //
-// While it lives, others wait that assign the same tensor, commit, discard, roll back, create, erase
-// or close; anyone may read the tensor, and sees what is written so far. It belongs to the thread
-// that began it, and ends there. From that thread these calls, and the begin of another assignment
-// to this shelf, would wait for itself: they throw Errc::unsupported.
+// While it lives, others wait that assign the same tensor, commit, discard, roll back, create,
+// erase or close; anyone may read the tensor, and sees what is written so far. It belongs to the
+// thread that began it, and ends there. From that thread these calls, and the begin of another
+// assignment to this shelf, would wait for itself: they throw Errc::unsupported.
 class Assignment {
  public:
   ~Assignment();  // undoes what is not done

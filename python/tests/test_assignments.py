@@ -143,7 +143,7 @@ def test_a_strided_part_and_an_edit(
     assert np.array_equal(x, OLD)
 
     def interrupted(into: Any, values: np.ndarray) -> None:
-        into._write(values[:SIZE // 2].view(np.uint8), 0)
+        into._write(values[: SIZE // 2].view(np.uint8), 0)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(_write, "write_changed", interrupted)

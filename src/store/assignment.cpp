@@ -32,10 +32,7 @@ Store& StoredAssignment::may_begin(Store& store) {
 }
 
 StoredAssignment::StoredAssignment(Store& store, const std::shared_ptr<StoredTensor>& tensor)
-    : store_(may_begin(store)),
-      tensor_(tensor),
-      alone_(tensor->assigning),
-      inside_(*store.gate_) {
+    : store_(may_begin(store)), tensor_(tensor), alone_(tensor->assigning), inside_(*store.gate_) {
   store_.check_writable();
   store_.check_not_abandoned();
   store_.look_for_rival();
@@ -69,11 +66,12 @@ const StoredAssignment* StoredAssignment::around(const Store& store) {
 void Store::refuse_within_assignment(const char* what) const {
   const StoredAssignment* const inside = StoredAssignment::around(*this);
   if (inside == nullptr) return;
-  throw Error(Errc::unsupported,
-              fmt::format("{} from inside an assignment to '{}' of the same thread", what,
-                          inside->tensor().layout.name),
-              "Let the assignment end first. In a signal handler, set a flag, and do it in the main "
-              "loop.");
+  throw Error(
+      Errc::unsupported,
+      fmt::format("{} from inside an assignment to '{}' of the same thread", what,
+                  inside->tensor().layout.name),
+      "Let the assignment end first. In a signal handler, set a flag, and do it in the main "
+      "loop.");
 }
 
 // ---- writes -------------------------------------------------------------------------------------

@@ -62,10 +62,10 @@ class StoredAssignment {
   const std::shared_ptr<StoredTensor>& tensor_;
   std::lock_guard<FairMutex> alone_;  // before the gate: who waits for it keeps no one from closing
   WriterScope inside_;
-  bool in_part_ = false;         // a write did not come to its end
+  bool in_part_ = false;  // a write did not come to its end
   bool done_ = false;
-  bool began_ = false;           // nothing of the tensor was in the attempt before
-  bool over_own_value_ = false;  // of the same attempt
+  bool began_ = false;                       // nothing of the tensor was in the attempt before
+  bool over_own_value_ = false;              // of the same attempt
   std::uint64_t first_ = ~std::uint64_t{0};  // of the chunks that were touched
   std::uint64_t end_ = 0;
   std::uint64_t staged_bytes_ = 0;
