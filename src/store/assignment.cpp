@@ -108,6 +108,10 @@ void StoredAssignment::done() {
                             tensor_->layout.name),
                 "Let it go, which undoes it, and begin another.");
   }
+  finish();
+}
+
+void StoredAssignment::finish() {
   if (bytes_.are_all(tensor_->layout.size_bytes)) {
     const std::lock_guard lock(tensor_->mutex);
     tensor_->spoiled = 0;

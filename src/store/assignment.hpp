@@ -38,6 +38,7 @@ class StoredAssignment {
 
   void write(std::span<const std::byte> bytes, std::uint64_t offset);
   void done();
+  void finish();  // the same, where no write can have failed
 
   // An assignment to that shelf which this thread is inside of; null where there is none.
   static const StoredAssignment* around(const Store& store);

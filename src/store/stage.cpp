@@ -198,11 +198,9 @@ void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<con
 
 void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
                   std::uint64_t offset) {
-  check_writable();
-  tensor->check_range(offset, bytes.size());
   StoredAssignment assignment(*this, tensor);
-  assignment.write(bytes, offset);
-  assignment.done();
+  write(assignment, bytes, offset);
+  assignment.finish();
 }
 
 // At most the first and the last chunk are new in part. They are merged before anything is written,
