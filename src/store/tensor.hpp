@@ -44,7 +44,7 @@ struct StoredTensor {
   unsigned working = 0;  // the slot, where the tensor is placed whole
   std::vector<format::ChunkRecord> staged;
   ChunkSet written;
-  ChunkSet touched;           // by the assignment under way
+  ChunkSet touched;           // by the assignment under way, whose own it is
   std::uint64_t spoiled = 0;  // the attempt that lost what was staged, to an assignment undone
 
   std::vector<ChunkSet> verified;  // of each slot: chunks checked, or written, by us
