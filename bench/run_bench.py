@@ -258,6 +258,10 @@ def versions(settings: Settings) -> list[Row]:
         finished = float(cases("reader")[0]["value"])  # type: ignore[arg-type]
         name = "reads of 300 MB beside a writer, keep=2"
         rows.append(Row(name, medium, 100 * finished, 100, True, "% finish", "saves without pause"))
+    for pairs in run_cases(program(settings, "bench_versions", "simulated")):
+        detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}; {pairs['case']}"
+        name = "saves back to back, in_flight=2 over 1"
+        rows.append(Row(name, "simulated", ratio(pairs), 1.5, True, "x the rate", detail))
     return rows
 
 

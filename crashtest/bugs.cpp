@@ -91,6 +91,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mark_in_one_copy", "I14", Bug::mark_in_one_copy, {}, {}, "prepare"},
       {"marks_at_once", "I14", Bug::marks_at_once, {}, {}, "prepare"},
       {"abandoned_given_back", "I3", Bug::abandoned_given_back, {}, {}, "prepare"},
+      {"abandoned_built_on", "-", Bug::abandoned_built_on, {}, {}, "prepare"},
+      {"two_words_at_once", "I2", Bug::two_words_at_once, {}, {}, "flights"},
       {"abandoned_kept_behind", "-", Bug::abandoned_kept_behind, {}, {}, "prepare"},
       {"abandoned_labels_kept", "I3", Bug::abandoned_labels_kept, {}, {}, "prepare-labels"},
       {"own_word_taken_for_old", "-", Bug::own_word_taken_for_old, {}, {}, "reuse"},

@@ -104,7 +104,10 @@ class FaultWalk {
     {
       Shelf shelf = open(log, Mode::update, &reads);
       difference(scene_.found, shelf);  // reads every tensor
-      if (scene_.prepared != nullptr) shelf.resolve(Decision::commit);
+      if (scene_.prepared != nullptr) {
+        shelf.resolve(Decision::commit);
+        difference(*scene_.prepared, shelf);
+      }
     }
     disk_.rollback(mark);
     std::vector<std::uint64_t> pages;

@@ -80,12 +80,13 @@ py::object prepared(const Shelf& shelf) {
 
 // Does not wait for a transaction of another thread, whose end may wait for the decision.
 std::optional<Commit> resolve(Shelf& shelf, Gate& gate, py::dict& edits, bool commit) {
-  const EndScope alone(gate);
+  const EndScope alone(gate, "resolve() was called");
   std::optional<Commit> made;
   bool found = false;
   {
     Unlocked unlocked;
-    found = shelf.info().recovery.prepared.has_value();
+    const auto waiting = shelf.prepared();
+    found = waiting && waiting->found;
     made = shelf.resolve(commit ? Decision::commit : Decision::abandon);
   }
   if (commit && !found) return made;
@@ -128,7 +129,7 @@ class TransactionBlock {
         failure = std::current_exception();
       }
     }
-    const EndScope alone(gate_);
+    const EndScope alone(gate_, "a transaction was ended");
     if (error.is_none() && !failure) failure = try_commit();
     gate_.end();
     if (commit) return;

@@ -108,10 +108,10 @@ void Gate::enter_alone(const char* what) {
   wait_for_stripes(lock, true);
 }
 
-void Gate::enter_to_end() {
+void Gate::enter_to_end(const char* what) {
   if (in_child()) return;
   std::unique_lock lock(mutex_);
-  refuse_inside("a transaction was ended");
+  refuse_inside(what);
   wait(
       lock, [&] { return alone_ == Thread{}; }, false);
   wait_for_stripes(lock, false);

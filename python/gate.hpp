@@ -39,7 +39,7 @@ class Gate {
   void enter(std::string_view name);
   void leave(std::string_view name);
   void enter_alone(const char* what);
-  void enter_to_end();  // the transaction, from any thread
+  void enter_to_end(const char* what);  // also beside a transaction of another; deaf to Ctrl-C
   void leave_alone();
 
   // Until fewer versions are on their way than may be: what freezes another would wait in the gate.
@@ -49,10 +49,9 @@ class Gate {
   }
 
   // From begin() to end() no other thread enters alone. The gate has it, so that nothing but end()
-  // discards it, which waits for whoever is inside. All three within enter_alone().
+  // discards it, which waits for whoever is inside. All three within one of the two above.
   void begin(Transaction&& transaction);
   Transaction& transaction() { return *transaction_; }
-  bool in_transaction() const { return transaction_.has_value(); }
   void end();
 
   // Assignments are numbered, so that a handle can tell one that came after it.
@@ -141,7 +140,7 @@ class AloneScope {
 
 class EndScope {
  public:
-  explicit EndScope(Gate& gate) : gate_(gate) { gate_.enter_to_end(); }
+  EndScope(Gate& gate, const char* what) : gate_(gate) { gate_.enter_to_end(what); }
   ~EndScope() { gate_.leave_alone(); }
   EndScope(const EndScope&) = delete;
   EndScope& operator=(const EndScope&) = delete;

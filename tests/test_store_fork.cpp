@@ -37,6 +37,11 @@ struct Rig {
     shelf->persist(1);
   }
 
+  bool decisions_are_refused() {
+    return refused([&] { shelf->resolve(Decision::commit); }) &&
+           refused([&] { shelf->resolve(Decision::abandon); });
+  }
+
   // In the child: every call is refused, and what was inherited can be destroyed.
   bool child_is_refused() {
     ::alarm(60);  // a child that hangs is killed, which the parent sees
@@ -49,8 +54,14 @@ struct Rig {
                      refused([&] { shelf->persist_async(); }) &&
                      refused([&] { shelf->find("a"); }) && refused([&] { shelf->names(); }) &&
                      refused([&] { shelf->info(); }) && refused([&] { shelf->stats(); }) &&
-                     refused([&] { shelf->verify(); });
+                     refused([&] { shelf->verify(); }) && refused([&] { shelf->prepare(); }) &&
+                     refused([&] { shelf->prepared(); }) && decisions_are_refused() &&
+                     refused([&] { shelf->versions(); }) && refused([&] { shelf->at(1); }) &&
+                     refused([&] { shelf->rollback(1); }) && refused([&] { shelf->discard(); }) &&
+                     refused([&] { shelf->transaction(); }) &&
+                     refused([&] { const Assignment begun = a->assign(); });
     shelf->close();
+    if (!decisions_are_refused()) return false;
     a.reset();
     b.reset();
     shelf.reset();

@@ -5,6 +5,7 @@
 #include <tensorshelf/repair.hpp>
 
 #include "begun_shelf.hpp"
+#include "cached_disk.hpp"
 #include "format/format.hpp"
 
 using namespace tensorshelf;
@@ -12,10 +13,10 @@ using namespace tensorshelf::testing;
 
 namespace {
 
-void damage(Medium& medium, std::uint64_t at) {
+void damage(Medium& medium, std::uint64_t at, std::size_t byte = 100) {
   std::vector<std::byte> page(kPageBytes);
   medium.read(at, page);
-  page[100] ^= std::byte{1};
+  page[byte] ^= std::byte{1};
   medium.wait(medium.write(at, page, 0));
 }
 
@@ -212,4 +213,121 @@ TEST_CASE("a mark is no other attempt's, and not of a version that is there") {
     return there.version;
   }();
   CHECK(version_in_mark == 0);
+}
+
+TEST_CASE("what a prepared attempt copied forward is looked at before it is committed") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.w.write(pattern(100, 2));  // in chunk 0: the others are copied
+  begun.shelf.prepare(20);
+  const auto copied = pattern(kBegunBytes, 1);
+  const Lease lease = begun.w.lease();
+  REQUIRE(lease.in_place());
+  const auto all = begun.kept.medium->view({0, begun.kept.medium->reserve(0)});
+  const auto at = static_cast<std::uint64_t>(lease.bytes().data() - all.data()) + kMiB;
+  begun.shelf.close();
+  damage(*begun.kept.medium, at);
+  Shelf shelf = begun.kept.open();
+  CHECK(code_of([&] { shelf.resolve(Decision::commit); }) == Errc::corrupt);
+  shelf.resolve(Decision::abandon);
+  begun.check_first(shelf);
+}
+
+TEST_CASE("what cannot be read for a moment is not to be abandoned for it") {
+  const bool manifest = GENERATE(true, false);
+  CAPTURE(manifest);
+  auto disk = std::make_shared<CachedDisk>();
+  {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  const auto open = [&] {
+    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = Mode::update});
+  };
+  {
+    Shelf shelf = open();
+    make(shelf, "w", 5000);
+    shelf.persist(1);
+    shelf.find("w")->write(pattern(5000, 2));
+    shelf.prepare(2);
+  }
+  format::Root root;
+  std::memcpy(&root, disk->visible.data() + format::root_at(0, 0), sizeof root);
+  if (manifest) {
+    for (const std::uint64_t at : root.pages[0].at) disk->unreadable[at] = EIO;
+  } else {
+    const auto value = pattern(5000, 2);
+    const auto there = std::search(disk->visible.begin(), disk->visible.end(), value.begin(),
+                                   value.begin() + kPageBytes);
+    disk->unreadable[static_cast<std::uint64_t>(there - disk->visible.begin())] = EIO;
+  }
+  {
+    Shelf shelf = open();
+    const auto error = error_of([&] { shelf.resolve(Decision::commit); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::corrupt);
+    CHECK(error->os_error() == EIO);
+    CHECK(error->remedy().find("may pass") != std::string::npos);
+    CHECK(shelf.prepared());
+  }
+  disk->unreadable.clear();
+  Shelf shelf = open();
+  CHECK(shelf.resolve(Decision::commit)->version == 2);
+  CHECK((value(shelf.find("w").value()) == pattern(5000, 2)));
+}
+
+TEST_CASE("an attempt that was abandoned is none that was interrupted") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.change();
+  begun.shelf.prepare(20);
+  begun.shelf.resolve(Decision::abandon);
+  begun.reopen();
+  CHECK_FALSE(begun.shelf.info().recovery.interrupted);
+  begun.change();
+  begun.shelf.prepare(20);
+  begun.reopen();
+  CHECK_FALSE(begun.shelf.info().recovery.interrupted);
+  begun.shelf.resolve(Decision::abandon);
+  begun.reopen();
+  CHECK_FALSE(begun.shelf.info().recovery.interrupted);
+}
+
+TEST_CASE("the split of what is prepared is that of the shelf once it is committed") {
+  Begun begun({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.shelf.close();
+  OpenOptions options = begun.kept.options();
+  options.keep = 0;
+  options.in_flight = 3;
+  begun.shelf = begun.kept.open(options);
+  begun.w = begun.shelf.find("w").value();
+  begun.change();
+  begun.shelf.prepare(20);
+  begun.shelf.close();
+  options.keep = options.in_flight = std::nullopt;
+  Shelf shelf = begun.kept.open(options);
+  CHECK(shelf.info().keep == 2);
+  shelf.resolve(Decision::commit);
+  CHECK(shelf.info().keep == 0);
+  CHECK(shelf.info().in_flight == 3);
+  shelf.persist(30);
+  shelf.close();
+  shelf = begun.kept.open(options);
+  CHECK(shelf.info().keep == 0);
+}
+
+TEST_CASE("a second repair gives out no incarnation that a prepared attempt has") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  const auto lose = [&] {
+    begun.shelf.close();
+    for (const unsigned copy : {0U, 1U}) {
+      damage(*begun.kept.medium, format::incarnation_at(copy), 0);
+    }
+    repair(std::make_unique<SharedMedium>(begun.kept.medium), begun.kept.options());
+  };
+  lose();
+  begun.reopen();
+  const std::uint64_t writer = begun.shelf.info().incarnation;
+  begun.change();
+  begun.shelf.prepare(20);
+  lose();
+  CHECK(begun.kept.open().info().incarnation > writer + 1);
 }

@@ -1,5 +1,8 @@
 // Tensors whose value of the same attempt was overwritten by an assignment that was not done (I13).
+#include <algorithm>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "assigned_shelf.hpp"
 
@@ -96,4 +99,48 @@ TEST_CASE("a transaction over a spoiled tensor can be committed when it is assig
   rig.w.write(last);
   CHECK(transaction.commit(2).version == 2);
   CHECK((value(rig.w, true) == last));
+}
+
+namespace {
+
+// A medium that finds the source of a write damaged.
+class TornSource final : public Medium {
+ public:
+  TornSource(std::shared_ptr<Medium> medium, std::shared_ptr<int> left)
+      : medium_(std::move(medium), false), left_(std::move(left)) {}
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    if (*left_ > 0 && --*left_ == 0) throw Error(Errc::corrupt, "the source is damaged", "");
+    return medium_.write(at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
+  void barrier() override { medium_.barrier(); }
+  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_.read(at, bytes); }
+  std::span<const std::byte> view(const Extent& extent) override { return medium_.view(extent); }
+  std::uint64_t reserve(std::uint64_t size) override { return medium_.reserve(size); }
+  Promises promises() const override { return medium_.promises(); }
+
+ private:
+  SharedMedium medium_;
+  std::shared_ptr<int> left_;
+};
+
+}  // namespace
+
+TEST_CASE("of a write whose source is damaged half-way nothing is counted") {
+  const Bench bench;
+  const auto left = std::make_shared<int>(0);
+  Shelf shelf = Shelf::open(std::make_unique<TornSource>(bench.medium, left));
+  TensorRef w = make(shelf, "w", 3 * kMiB);
+  shelf.persist(1);
+  *left = 2;
+  CHECK(code_of([&] { w.write(pattern(3 * kMiB, 1)); }) == Errc::corrupt);
+  w.write(pattern(100, 2));
+  const Commit commit = shelf.persist(2);
+  CHECK(commit.data_bytes == 100);
+  CHECK(shelf.versions().back().data_bytes == 100);
+  auto expected = std::vector<std::byte>(3 * kMiB);
+  const auto part = pattern(100, 2);
+  std::copy(part.begin(), part.end(), expected.begin());
+  CHECK((value(w) == expected));
 }

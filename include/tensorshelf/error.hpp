@@ -29,13 +29,13 @@ enum class Errc {
   leased,        // a live view pins the slot that the write needs
   forked,        // used in a child of the process that opened it
   not_dax,       // tier pmem was asked for and the path is not persistent memory
-  unsupported,   // this build or this shelf lacks it (the text names what)
+  unsupported,   // this build, this shelf or the place of the call lacks it (see text)
   uncommitted,  // something was assigned, created or erased since the last commit, or is on its way
   unresolved,   // an attempt is prepared, and it is not decided whether it is committed
   abandoned,    // the attempt that the changes belonged to was abandoned: discard() them
   transaction,  // refused within a transaction, by the thread that began it
   spoiled,      // an assignment that failed had overwritten a value that was not persisted yet
-  gone,         // persist(): the file was deleted, or another has its name now
+  gone,         // a commit: the file was deleted, or another has its name now
   stale,        // the version is no longer retained: its writer has gone on
   io,           // the operating system failed a read, a write or a barrier, or CUDA a copy
   failed,       // an earlier write or barrier failed: reopen (I8)

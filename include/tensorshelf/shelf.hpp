@@ -93,6 +93,7 @@ struct Prepared {
   std::optional<std::uint64_t> step;
   std::string id;                // what prepare() was given; any bytes
   std::uint64_t data_bytes = 0;  // tensor bytes staged for it
+  bool found = false;            // by opening the shelf: then every change waits for the decision
 };
 
 enum class Decision { commit, abandon };
@@ -351,16 +352,17 @@ class Shelf {
   // whoever opens the shelf after a crash whose decision it waits for. One at a time, the next
   // after the newest: what is on its way lands first. What is assigned meanwhile belongs to the
   // version after it; where that needs one of its slots, and to persist(), it is Errc::unresolved.
-  // A close, or a crash, leaves it prepared; opening never decides (I14).
+  // A close, or a crash, leaves it prepared; opening never decides (I14): where opening found it,
+  // every change is Errc::unresolved. Errc::bad_argument for a longer id, Errc::gone as persist().
   Prepared prepare(std::optional<std::uint64_t> step = {}, std::string_view id = {});
   // The attempt that waits for a decision.
   std::optional<Prepared> prepared() const;
   // The second half. Committed, it is the newest version when this returns. Abandoned, it was never
   // there, and what was assigned behind it goes with it: then every change is Errc::abandoned until
   // discard(), so that nobody commits the rest of it. Any thread may decide, but not within an
-  // assignment of its own. Errc::bad_argument where nothing is prepared. One that was found by
-  // opening the shelf is read and checked before it is committed: where it is damaged,
-  // Errc::corrupt, and it can be abandoned.
+  // assignment of its own. Errc::bad_argument where nothing is prepared; committing, Errc::gone as
+  // persist(). One that was found by opening the shelf is read and checked before it is committed:
+  // where it is damaged, Errc::corrupt, and it can be abandoned.
   std::optional<Commit> resolve(Decision decision);
 
   // Drops all that was assigned, created and erased since the last commit (also one that is on its
@@ -370,8 +372,8 @@ class Shelf {
 
   // All changes from here to commit(), of whatever thread, become one version, or none: discarded
   // where the Transaction goes first. Errc::uncommitted where something was changed already.
-  // Within it this thread's persist(), discard(), rollback() and transaction() are refused
-  // (Errc::transaction); those of others wait until it ends.
+  // Within it this thread's persist(), prepare(), discard(), rollback() and transaction() are
+  // refused (Errc::transaction); those of others wait until it ends.
   Transaction transaction();
 
   // The versions that can be read, the oldest first: the newest, and as many before it as are kept.

@@ -1,4 +1,4 @@
-"""Numbers that users give: of steps and versions."""
+"""Numbers and ids that users give: of steps, versions and what is prepared."""
 
 import operator
 

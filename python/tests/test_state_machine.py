@@ -1,11 +1,15 @@
-"""The shelf against dicts of NumPy arrays, over random programs with reopening among the rules.
+"""The shelf against dicts of NumPy arrays, over random programs with reopening, decisions about
+what is prepared, and another process that is killed among the rules.
 
 hypothesis prints the failing program, shrunk, and how to repeat it.
 """
 
+import os
 import pathlib
 import shutil
+import signal
 import tempfile
+import time
 import warnings
 from typing import Any, NamedTuple
 
@@ -286,6 +290,109 @@ class ShelfMachine(RuleBasedStateMachine):
             self.note_commit(step, self.now)
             assert t.commit is not None
             assert t.commit.version == self.version
+
+    @rule(
+        step=st.none() | st.integers(0, 1000),
+        behind=st.lists(st.sampled_from(NAMES), max_size=2),
+        seed=st.integers(0, 9),
+        reopens=st.booleans(),
+        commits=st.booleans(),
+    )
+    def prepare_and_decide(
+        self, step: "int | None", behind: "list[str]", seed: int, reopens: bool, commits: bool
+    ) -> None:
+        self.settle()
+        durable, prepared = self.durable, dict(self.now)
+        made = self.shelf.prepare(step, id=b"%d" % seed)
+        assert (made.version, made.id) == (self.version + 1, b"%d" % seed)
+        self.changed = False
+        if reopens:
+            self.shelf.close()
+            self.shelf = self.open()
+            assert self.shelf.prepared == made
+            with pytest.raises(ts.UnresolvedError):
+                self.shelf.a = 1
+        else:
+            self.put_behind(behind, seed)
+        with pytest.raises(ts.UnresolvedError):
+            self.shelf.persist()
+        assert self.shelf.version == self.version
+        changed = self.changed
+        if commits:
+            commit = self.shelf.resolve("commit")
+            assert commit is not None
+            self.note_commit(step, prepared)
+            self.changed = changed
+            assert (commit.version, commit.step) == (self.version, self.saved[self.version].step)
+            self.keep = self.shelf.info().keep  # as it was opened since
+            return
+        self.shelf.resolve("abandon")
+        self.keep = self.shelf.info().keep
+        self.now = dict(durable)
+        self.changed = False
+        if changed:
+            with pytest.raises(ts.AbandonedError):
+                self.shelf.persist()
+            self.shelf.discard()
+
+    def put_behind(self, names: "list[str]", seed: int) -> None:
+        """Where the prepared version leaves a slot for it."""
+        for name in names:
+            before = dict(self.now)
+            try:
+                self.put(name, DTYPES[seed % len(DTYPES)], SHAPES[seed % len(SHAPES)], seed)
+            except ts.UnresolvedError:
+                self.now = before
+                if name in before:
+                    np.testing.assert_array_equal(self.shelf[name].numpy(), before[name])
+
+    @rule(commits=st.integers(1, 4), seed=st.integers(0, 9), pause=st.integers(0, 3))
+    def another_process_is_killed(self, commits: int, seed: int, pause: int) -> None:
+        """It shows what it acknowledged, or the one version that was on its way."""
+        self.shelf.close()
+        self.settle()
+        saved = self.saved[self.version]
+        plan = [
+            {**saved.values, "killed": value_of("float64", (1000,), seed + number)}
+            for number in range(commits + 1)
+        ]
+        acknowledged = self.persist_until_killed(plan, commits, pause / 1000)
+        self.shelf = self.open()
+        self.keep = self.stored_keep
+        late = self.shelf.version - self.version - acknowledged
+        assert late in (0, 1)
+        for values in plan[: acknowledged + late]:
+            self.note_commit(None, values)
+        self.now = dict(self.durable)
+        self.changed = False
+
+    def persist_until_killed(self, plan: "list[Values]", count: int, pause: float) -> int:
+        """SIGKILL after so many versions of the plan, and a while; how many were acknowledged."""
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                shelf = self.open()
+                if "killed" in shelf:
+                    del shelf.killed
+                for values in plan:
+                    shelf.killed = values["killed"]
+                    shelf.persist()
+                    os.write(write, b".")
+            finally:
+                os.close(write)
+                os.kill(os.getpid(), signal.SIGSTOP)  # not one step of an ending interpreter
+        os.close(write)
+        seen = 0
+        while seen < count and os.read(read, 1):
+            seen += 1
+        time.sleep(pause)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        while os.read(read, 1):
+            seen += 1
+        os.close(read)
+        return seen
 
     @rule(name=st.sampled_from(NAMES), back=st.integers(0, 3))
     def put_back(self, name: str, back: int) -> None:

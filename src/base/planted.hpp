@@ -38,6 +38,8 @@ enum class Bug {
   mark_in_one_copy,         // I14: a damaged page then loses a prepared attempt
   marks_at_once,            // I14: one crash may take both copies of the mark
   abandoned_given_back,     // I3: an abandoned attempt's slots are free before its mark is void
+  abandoned_built_on,       // what is behind an abandoned attempt is committed over it
+  two_words_at_once,        // I2: the words of two versions lie between two barriers
   abandoned_kept_behind,    // what was assigned behind an abandoned attempt is committed
   abandoned_labels_kept,    // I3: what an abandoned attempt wrote passes for the next one's value
   own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt

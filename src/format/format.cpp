@@ -132,6 +132,13 @@ PreparedMark empty_mark(std::uint64_t counter) {
   return mark;
 }
 
+PreparedMark void_mark(const PreparedMark& last) {
+  PreparedMark mark = empty_mark(last.counter + 1);
+  mark.incarnation = last.incarnation;
+  mark.sequence = last.sequence;
+  return mark;
+}
+
 PreparedMark prepared_mark(std::uint64_t counter, const Root& root, std::string_view id) {
   TENSORSHELF_ASSERT(id.size() <= kMaxIdBytes);
   PreparedMark mark = empty_mark(counter);

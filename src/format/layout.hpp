@@ -113,7 +113,7 @@ inline constexpr std::size_t kMaxIdBytes = 256;
 struct PreparedMark {
   std::uint64_t counter;      // of marks, from 1
   std::uint64_t version;      // 0: nothing is prepared
-  std::uint64_t incarnation;  // of the attempt
+  std::uint64_t incarnation;  // of the attempt; or of the one that was abandoned last
   std::uint64_t sequence;
   std::uint32_t format_version;
   std::uint32_t id_bytes;

@@ -97,7 +97,8 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
 void StoredAssignment::begin_write(std::span<const std::byte> bytes, std::uint64_t offset) {
   if (tensor_->spoiled == store_.open_->sequence) bytes_.add(offset, offset + bytes.size());
   began_ |= store_.begin_write(tensor_);
-  staged_bytes_ += bytes.size();
+  staged_bytes_ += bytes.size();  // undo() takes back as much
+  store_.open_->staged_bytes += bytes.size();
 }
 
 void StoredAssignment::done() {

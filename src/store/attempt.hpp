@@ -1,9 +1,10 @@
 // One try to make a version, as a value. While it is open it takes what is assigned, created and
 // erased; frozen it is a Version, of which nothing changes any more but that it becomes durable:
 //
-//   open -> frozen -> described -> flipped -> published
+//   open -> frozen -> described -> (prepared ->) flipped -> published
 //
-// An open one may be dropped; those that are frozen are published in their order, or fail together.
+// An open one may be dropped; those that are frozen are published in their order, or fail together;
+// a prepared one may be abandoned by whoever asked for it (I14).
 //
 // An attempt is over its predecessor, which may itself be in flight, and is named by (incarnation,
 // sequence), which is never used again (I5).
@@ -49,7 +50,7 @@ struct Attempt {
   bool names_are_mine = false;  // and no other attempt's or version's
   bool names_changed = false;
   std::uint64_t tensor_bytes;
-  std::uint64_t abandoned = 0;     // a version, with which what was assigned here before it went
+  std::uint64_t abandoned = 0;     // version, with which changes went: discard() alone is left
   bool removed_committed = false;  // a tensor that a version still has
   std::vector<std::shared_ptr<StoredTensor>> dirty;
   std::atomic<std::uint64_t> staged_bytes = 0;

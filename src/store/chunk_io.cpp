@@ -38,7 +38,7 @@ bool copy_mapped(std::span<std::byte> target, std::span<const std::byte> source)
 }
 
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                  const format::ChunkRecord& record, std::uint64_t chunk) {
+                  const format::ChunkRecord& record, std::uint64_t chunk, int* os_error) {
   if (format::chunk_kind(record) != format::ChunkKind::stored) return true;
   try {
     const unsigned slot = format::chunk_slot(record);
@@ -46,6 +46,7 @@ bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor
     return hash_mapped(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == record.checksum;
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
+    if (os_error != nullptr) *os_error = error.os_error();
     return false;
   }
 }

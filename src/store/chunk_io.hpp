@@ -13,9 +13,10 @@
 
 namespace tensorshelf {
 
-// True when the chunk can be read and is as the record says. Reads it from the medium.
+// True when the chunk can be read and is as the record says. Reads it from the medium; `os_error`
+// receives why it could not.
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                  const format::ChunkRecord& record, std::uint64_t chunk);
+                  const format::ChunkRecord& record, std::uint64_t chunk, int* os_error = nullptr);
 
 inline char slot_name(unsigned slot) { return static_cast<char>('A' + slot); }
 

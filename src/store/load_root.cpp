@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -149,7 +150,6 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   std::vector<format::TensorLayout> layouts;
   std::vector<std::uint32_t> records_leaves;
   loaded.version->tree = Tree::load(root, std::move(top), layouts, records_leaves);
-  // Before what the tensors say of places is used: that they lie in the shelf, and apart.
   add_tensors(*loaded.version, std::move(layouts), records_leaves, tensors);
   // The heap finds overlaps and places outside the capacity, so let it.
   [[maybe_unused]] const Heap heap(medium, root.capacity_bytes, claims_of({loaded.version}));
@@ -182,18 +182,26 @@ Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions) {
   return all;
 }
 
-std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seeds,
-                                       const Version& version, const Progress& progress,
-                                       std::uint64_t since) {
+std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& seeds,
+                                        const Version& version, const Progress& progress,
+                                        const Version* over) {
   std::uint64_t done = 0;
   for (const auto& [name, named] : *version.names) {
     StoredTensor& tensor = *named.tensor;
+    const auto before = over == nullptr ? version.names->end() : over->names->find(name);
+    const bool shared =
+        over != nullptr && before != over->names->end() && before->second.tensor == named.tensor;
     for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
       const ChunkRecord record = version.tree.record(tensor.cell(chunk));
-      if (format::chunk_version(record) < since) continue;
-      if (!chunk_intact(medium, seeds, tensor, record, chunk)) {
-        return fmt::format("chunk {} of '{}' v{} slot {} fails its checksum", chunk, name,
-                           format::chunk_version(record), slot_name(format::chunk_slot(record)));
+      if (shared && over->tree.record(tensor.cell(chunk)) == record) continue;
+      std::lock_guard lock(tensor.mutex);  // others may read it by now
+      int os_error = 0;
+      if (!chunk_intact(medium, seeds, tensor, record, chunk, &os_error)) {
+        return DamagedChunk{
+            fmt::format("chunk {} of '{}' v{} slot {} {}", chunk, name,
+                        format::chunk_version(record), slot_name(format::chunk_slot(record)),
+                        os_error == 0 ? "fails its checksum" : "cannot be read"),
+            os_error};
       }
       if (format::chunk_kind(record) == ChunkKind::stored) {
         tensor.verified[format::chunk_slot(record)].insert(chunk);

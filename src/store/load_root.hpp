@@ -43,10 +43,17 @@ class ClaimList {
 };
 Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions);
 
-// Reads every chunk that the version names, or those that were written from version `since` on; the
-// first damaged one, in words, if there is one.
-std::optional<std::string> find_damage(Medium& medium, const format::Seeds& seeds,
-                                       const Version& version, const Progress& progress,
-                                       std::uint64_t since = 0);
+// The first damaged chunk of a version, in words; with an errno where it could not be read, which
+// may pass.
+struct DamagedChunk {
+  std::string text;
+  int os_error = 0;
+};
+
+// Reads every chunk that the version names, but for those that `over` names as well. Takes each
+// tensor's lock, chunk by chunk.
+std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& seeds,
+                                        const Version& version, const Progress& progress,
+                                        const Version* over = nullptr);
 
 }  // namespace tensorshelf

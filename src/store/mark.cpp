@@ -69,7 +69,7 @@ PreparedMark settle_marks(Medium& medium, const format::Seeds& seeds, const Mark
     write_copy(medium, seeds, there, 1 - newer);
   }
   if (there.version == 0 || counts || planted(Bug::stale_mark_kept)) return there;
-  const PreparedMark empty = format::empty_mark(there.counter + 1);
+  const PreparedMark empty = format::void_mark(there);
   write_mark(medium, seeds, empty);
   return empty;
 }

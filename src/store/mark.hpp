@@ -23,7 +23,7 @@ struct Marks {
 
 Marks read_marks(Medium& medium, const format::Seeds& seeds);
 
-// Durable in both copies when it returns, which agreed before.
+// Durable in both copies when it returns, which agreed before, or were both lost.
 void write_mark(Medium& medium, const format::Seeds& seeds, const format::PreparedMark& mark);
 
 // Errc::corrupt where both copies are lost: an attempt may be prepared, and nobody knows.
@@ -31,9 +31,9 @@ void check_marks(const Marks& marks);
 
 // For recovery, when nothing else is under way: both copies whole, and durable, for what is seen
 // may lie in a cache alone (I12). One that marks nothing that is there is made empty, before
-// another attempt at its version can be taken for the one that it means. Where both are lost, which
-// is for a repair that was asked for, they are empty from then on. Returns the mark that lies there
-// now.
+// another attempt at its version can be taken for the one that it means; `counts`: that one is
+// there. Where both are lost, which is for a repair that was asked for, they are empty from then
+// on. Returns the mark that lies there now.
 format::PreparedMark settle_marks(Medium& medium, const format::Seeds& seeds, const Marks& marks,
                                   bool counts);
 

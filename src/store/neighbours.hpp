@@ -1,33 +1,37 @@
-// What lies on the medium beside the newest version, none of it where another does: versions that
-// are retained, and a prepared attempt.
+// What lies on the medium beside versions that are known, none of it where another does: versions
+// that are retained, and a prepared attempt.
 #pragma once
+
+#include <memory>
+#include <vector>
 
 #include "store/heap.hpp"
 #include "store/load_root.hpp"
 
 namespace tensorshelf {
 
+// What it is given outlives it. After a load() that throws, some of what it looked at is claimed
+// still: then nothing more is to be loaded beside these.
 class Neighbours {
  public:
   Neighbours(Medium& medium, const format::Seeds& seeds, KnownPages& known,
-             std::uint64_t capacity_bytes, const Version& newest)
-      : medium_(medium),
-        seeds_(seeds),
-        known_(known),
-        heap_(medium, capacity_bytes, list_.add(newest)) {
-    note(newest);
+             std::uint64_t capacity_bytes, const std::vector<std::shared_ptr<Version>>& versions)
+      : medium_(medium), seeds_(seeds), known_(known), heap_(medium, capacity_bytes, {}) {
+    for (const auto& version : versions) add(*version);
   }
+  Neighbours(const Neighbours&) = delete;
+  Neighbours& operator=(const Neighbours&) = delete;
 
   // As load_root() does; Errc::corrupt also where it shares a place and not what lies there.
   LoadedRoot load(const format::Root& root) {
     LoadedRoot loaded = load_root(medium_, seeds_, root, known_, tensors_);
-    heap_.claim(list_.add(*loaded.version));
-    note(*loaded.version);
+    add(*loaded.version);
     return loaded;
   }
 
  private:
-  void note(const Version& version) {
+  void add(const Version& version) {
+    heap_.claim(list_.add(version));
     for (const auto& [name, named] : *version.names) {
       tensors_.emplace(named.tensor->layout.tensor_id, named);
     }

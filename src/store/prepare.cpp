@@ -20,6 +20,8 @@
 
 namespace tensorshelf {
 
+using format::Root;
+
 bool Store::undecided() const { return prepared_ && !prepared_->decided; }
 
 void Store::throw_unresolved(const std::string& what) const {
@@ -48,12 +50,12 @@ Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) 
   const Turn turn(*this);  // to the end: nothing is frozen behind it
   Flight flight = freeze_in_turn(step);
   await_turn(flight);
-  info.version = flight.version->number();
-  info.data_bytes = flight.data_bytes;
-  if (const auto stated = flight.version->root.step; stated != format::kNoStep) info.step = stated;
-  made.info.version = info.version;
-  made.info.step = info.step;
-  made.info.data_bytes = info.data_bytes;
+  for (Prepared* told : {&info, &made.info}) {
+    told->version = flight.version->number();
+    told->data_bytes = flight.data_bytes;
+    const std::uint64_t stated = flight.version->root.step;
+    if (stated != format::kNoStep) told->step = stated;
+  }
   made.version = flight.version;
   or_fail(flight, [&] {
     const auto mark = format::prepared_mark(mark_.counter + 1, flight.version->root, id);
@@ -93,32 +95,35 @@ void Store::check_prepared() {
               "prepare() makes one.");
 }
 
-// What another process wrote. All of it was durable before its mark was written (I1).
-void Store::check_found(const Version& version) const {
-  if (planted(Bug::prepared_not_verified)) return;
-  const auto damage = find_damage(*medium_, seeds_, version, {}, version.number());
+// What another process wrote, also what it copied forward. All of it was durable before its mark
+// was written (I1).
+void Store::check_found(const PreparedAttempt& found) const {
+  auto damage = found.damage;
+  if (found.version && !planted(Bug::prepared_not_verified)) {
+    damage = find_damage(*medium_, seeds_, *found.version, {}, retained_.back().get());
+  }
   if (!damage) return;
-  throw Error(
-      Errc::corrupt,
-      fmt::format("version {} of {}, which is prepared: {}", version.number(), path_, *damage),
-      "resolve() it by abandoning it; the version before it is whole.");
+  throw Error(Errc::corrupt,
+              fmt::format("version {} of {}, which is prepared: {}", found.info.version, path_,
+                          damage->text),
+              damage->os_error != 0
+                  ? "Check the device (dmesg), close the shelf and open it again: the error may "
+                    "pass. If it does not, resolve() it by abandoning it."
+                  : "resolve() it by abandoning it; the version before it is whole.",
+              damage->os_error);
 }
 
 Commit Store::commit_prepared() {
+  check_may_write();  // in a child neither the lock nor the gate would ever open
   refuse_within_assignment("resolve() was called");
   const std::lock_guard one(resolve_mutex_);
   const auto begin = std::chrono::steady_clock::now();
   std::optional<ClosedGate> closed(*gate_);  // the medium does not grow now
   check_prepared();
-  const bool found = prepared_->found;
+  const bool found = prepared_->info.found;
+  const unsigned stored_keep = retained_.back()->root.keep;
   const std::uint64_t metadata_bytes = prepared_->metadata_bytes;
-  if (!prepared_->version) {
-    throw Error(Errc::corrupt,
-                fmt::format("version {} of {}, which is prepared, cannot be loaded: {}",
-                            prepared_->info.version, path_, prepared_->damage),
-                "resolve() it by abandoning it; the version before it is whole.");
-  }
-  if (found) check_found(*prepared_->version);
+  if (found) check_found(*prepared_);
   Flight flight;
   flight.version = prepared_->version;
   flight.data_bytes = prepared_->info.data_bytes;
@@ -136,6 +141,11 @@ Commit Store::commit_prepared() {
       std::lock_guard lock(structure_);
       open_.swap(next);
       ++sequence_;
+      const Root& root = open_->base->root;
+      if (keep_ == stored_keep) {  // no other one was asked for when it was opened
+        keep_ = root.keep;
+        in_flight_limit_ = root.in_flight;
+      }
     }
     settle_names(*before, *open_->names);
     found_prepared_ = false;
@@ -155,6 +165,7 @@ void Store::clear_labels_beyond(std::uint64_t version, const Names& names) noexc
 }
 
 void Store::abandon_prepared() {
+  check_may_write();  // in a child neither the lock nor the gate would ever open
   refuse_within_assignment("resolve() was called");
   const std::lock_guard one(resolve_mutex_);
   const ClosedGate closed(*gate_);  // assignments end first
@@ -168,24 +179,25 @@ void Store::abandon_prepared() {
   flight.version = prepared_->version;
   or_fail(flight, [&] {
     check_no_rival(*medium_, opened_, seeds_);  // I10
-    const auto mark = format::empty_mark(mark_.counter + 1);
+    const auto mark = format::void_mark(mark_);
     if (!planted(Bug::abandoned_given_back)) write_mark(*medium_, seeds_, mark);
     mark_ = mark;
   });
+  const std::shared_ptr<Attempt> dropped = open_;  // with the names that are to be settled
   {
     std::lock_guard lock(structure_);
     std::erase(in_flight_, flight.version);
     prepared_.reset();
-    open_.swap(next);
+    if (!planted(Bug::abandoned_built_on)) open_ = std::move(next);
     ++sequence_;
     looked_ = false;
     published_->notify_all();
   }
   spare_ = std::move(spare);
   if (flight.version) clear_labels_beyond(newest->number(), *flight.version->names);
-  clear_labels_beyond(newest->number(), *next->names);
+  clear_labels_beyond(newest->number(), *dropped->names);
   clear_labels_beyond(newest->number(), *newest->names);
-  settle_names(*next->names, *open_->names);
+  settle_names(*dropped->names, *newest->names);
   found_prepared_ = false;
 }
 

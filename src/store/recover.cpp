@@ -132,8 +132,9 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       refuse_unread(opening, scan, choice);
       return choice;
     }
-    if (!choice.degraded) throw_damaged(medium, seeds, {candidate + 1, candidates.end()}, *damage);
-    choice.lose(version, *damage);
+    if (!choice.degraded)
+      throw_damaged(medium, seeds, {candidate + 1, candidates.end()}, damage->text);
+    choice.lose(version, damage->text);
     salvageable = true;
   }
   const int cause = unread_cause(scan, choice);
@@ -166,11 +167,12 @@ Prepared prepared_info(const Root& root, const format::PreparedMark& mark) {
   if (root.step != format::kNoStep) info.step = root.step;
   info.id = format::mark_id(mark);
   info.data_bytes = root.data_bytes;
+  info.found = true;
   return info;
 }
 
-Recovery describe(const Choice& choice, const RootScan& scan, const ShelfHead& head,
-                  const RecoverWay& way) {
+Recovery report_of(const Choice& choice, const RootScan& scan, const ShelfHead& head,
+                   const RecoverWay& way) {
   Recovery report;
   const bool writable = way.writable && head.writes_allowed;
   report.version = format::word_version(choice.root.word);
@@ -188,7 +190,7 @@ Recovery describe(const Choice& choice, const RootScan& scan, const ShelfHead& h
                     "verified. {}",
                     report.version, choice.lost));
   }
-  const auto bad = head.bad_copies.size() + choice.loaded.repairs.size() + scan.marks.missing();
+  const auto bad = head.bad_copies.size() + choice.loaded.repairs.size();
   if (!writable && bad > 0) {
     report.notes.push_back(fmt::format(
         "{} copies of metadata are damaged; the next open for writing writes them anew.", bad));
@@ -267,7 +269,7 @@ void load_prepared(Neighbours& neighbours, const Opening& opening, const RootSca
     repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
-    found.damage = error.what();
+    found.damage = DamagedChunk{error.what(), error.os_error()};
   }
 }
 
@@ -285,10 +287,14 @@ Choice choose_versions(const Opening& opening, const RootScan& scan) {
     capacity_bytes = std::max(capacity_bytes, root->capacity_bytes);
   }
   if (!choice.prepared && newest == choice.root.floor) return choice;
-  Neighbours neighbours(opening.medium, opening.seeds, opening.known, capacity_bytes,
-                        *choice.loaded.version);
-  load_retained(neighbours, scan, choice);
-  if (choice.prepared) load_prepared(neighbours, opening, scan, choice);
+  const auto beside = [&](const std::vector<std::shared_ptr<Version>>& versions) {
+    return Neighbours(opening.medium, opening.seeds, opening.known, capacity_bytes, versions);
+  };
+  Neighbours older = beside(choice.versions);
+  load_retained(older, scan, choice);
+  if (!choice.prepared) return choice;
+  Neighbours all = beside(choice.versions);
+  load_prepared(all, opening, scan, choice);
   return choice;
 }
 
@@ -337,7 +343,7 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   recovered.writes_allowed = head.writes_allowed;
   recovered.version = format::word_version(choice.root.word);
   recovered.homes.words = scan.words;
-  recovered.report = describe(choice, scan, head, way);
+  recovered.report = report_of(choice, scan, head, way);
   recovered.versions = choice.versions;
   recovered.report.dropped = choice.dropped;
   auto& notes = recovered.report.notes;

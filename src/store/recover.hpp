@@ -1,8 +1,9 @@
 // Opening a shelf, which is recovering it: there is no other way in.
 //
 //   superblock -> roots -> newest valid root -> its manifest, copied to memory once and validated,
-//   after which only the copy is used -> second copies repaired, what was accepted made durable
-//   -> incarnation bumped -> ready
+//   after which only the copy is used -> retained versions, the prepared attempt -> second copies
+//   repaired, what was accepted made durable -> incarnation bumped -> mark settled -> homes that
+//   were not accepted wiped -> ready
 //
 // It writes nothing that a valid root names but what is already there, and doing it again after a
 // crash inside it gives the same shelf (I6, I12).
@@ -20,6 +21,7 @@
 
 #include "format/format.hpp"
 #include "store/attempt.hpp"
+#include "store/load_root.hpp"
 #include "store/page_reader.hpp"
 
 namespace tensorshelf {
@@ -27,8 +29,8 @@ namespace tensorshelf {
 // An attempt that was found prepared (I14).
 struct FoundPrepared {
   Prepared info;
-  std::shared_ptr<Version> version;  // none where it cannot be loaded: see `damage`
-  std::string damage;
+  std::shared_ptr<Version> version;    // none where it cannot be loaded: see `damage`
+  std::optional<DamagedChunk> damage;  // or page
 };
 
 struct Recovered {
@@ -53,7 +55,8 @@ struct RecoverWay {
   bool strict = false;   // nothing is written, and it is refused where a writer would be
 };
 
-// Errors: not_a_shelf, truncated, newer_format, corrupt, io; each with the place in the text.
+// Errors: not_a_shelf, truncated, newer_format, unsupported, corrupt, io, and stale for a reader
+// that is always overtaken; each with the place in the text.
 Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progress);
 
 // Throws what opening the shelf for writing would throw, and writes nothing.

@@ -39,9 +39,13 @@ struct Incarnations {
 Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
                                bool give_up) {
   Incarnations there;
-  for (const auto& home : scan.roots) {
-    for (const auto& root : home) there.last = std::max(there.last, root ? root->incarnation : 0);
+  const auto note = [&](const auto& found) {
+    there.last = std::max(there.last, found ? found->incarnation : 0);
+  };
+  for (const auto* homes : {&scan.roots, &scan.described}) {
+    for (const auto& home : *homes) std::for_each(home.begin(), home.end(), note);
   }
+  std::for_each(scan.marks.found.begin(), scan.marks.found.end(), note);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const auto page = read_page(medium, format::incarnation_at(copy), there.unread);
     if (page) there.found[copy] = format::read_incarnation(*page, seeds, copy);
@@ -95,7 +99,7 @@ std::uint64_t repair_prepared(Medium& medium, const format::Seeds& seeds, const 
   const unsigned home = format::home_of(root);
   std::uint64_t repaired = 0;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    if (scan.marks_mean(home, copy) || planted(Bug::described_not_repaired)) continue;
+    if (scan.mark_means(home, copy) || planted(Bug::described_not_repaired)) continue;
     Root replica = root;
     format::seal_root(replica, seeds, copy);
     replica.word = scan.words[home][1 - copy];  // where it is whole, under the old word

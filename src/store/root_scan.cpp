@@ -173,22 +173,30 @@ std::optional<Root> RootScan::prepared(std::uint64_t newest) const {
   if (marks.lost() || marks.newest().version != newest + 1) return std::nullopt;
   const unsigned home = format::home_of(newest + 1, slot_count);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    if (marks_mean(home, copy)) return described[home][copy];
+    if (mark_means(home, copy)) return described[home][copy];
   }
   return std::nullopt;
 }
 
-bool RootScan::marks_mean(unsigned home, unsigned copy) const {
+bool RootScan::mark_names(unsigned home, unsigned copy) const {
   const auto& attempt = described[home][copy];
+  if (!attempt || marks.lost()) return false;
   const format::PreparedMark& mark = marks.newest();
-  return attempt && format::word_version(attempt->word) == mark.version &&
-         attempt->incarnation == mark.incarnation && attempt->sequence == mark.sequence;
+  return attempt->incarnation == mark.incarnation && attempt->sequence == mark.sequence;
+}
+
+bool RootScan::mark_means(unsigned home, unsigned copy) const {
+  return mark_names(home, copy) &&
+         format::word_version(described[home][copy]->word) == marks.newest().version;
 }
 
 bool RootScan::attempt_left(std::uint64_t newest) const {
   const unsigned home = format::home_of(newest + 1, slot_count);
-  return !blank[home] && std::any_of(roots[home].begin(), roots[home].end(),
-                                     [](const auto& root) { return !root; });
+  if (blank[home]) return false;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    if (!roots[home][copy] && !mark_names(home, copy)) return true;
+  }
+  return false;
 }
 
 namespace {

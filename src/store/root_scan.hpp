@@ -23,7 +23,7 @@ struct ShelfHead {
   Unread unread;
 };
 
-// Errors: not_a_shelf, truncated, newer_format, corrupt.
+// Errors: not_a_shelf, truncated, newer_format, unsupported, corrupt.
 ShelfHead read_head(Medium& medium);
 
 struct RootScan {
@@ -41,9 +41,11 @@ struct RootScan {
   std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> described;
 
   // The one that the mark means, where that is the next after `newest`: it may be flipped, or
-  // abandoned. And whether it lies in that copy.
+  // abandoned.
   std::optional<format::Root> prepared(std::uint64_t newest) const;
-  bool marks_mean(unsigned home, unsigned copy) const;
+  // Whether that copy holds the attempt that the mark means; false where the mark is lost.
+  bool mark_means(unsigned home, unsigned copy) const;
+  bool mark_names(unsigned home, unsigned copy) const;  // or that it ended
 
   // Valid roots, the newest first; a root in one home counts once.
   std::vector<format::Root> candidates() const;
@@ -57,7 +59,7 @@ struct RootScan {
   // Nothing of an attempt or a version lies in the home where `version` would be: it was wiped.
   bool wiped(std::uint64_t version) const;
 
-  // An attempt at `newest` + 1 was described and not flipped.
+  // An attempt at `newest` + 1 was begun and not flipped, nor abandoned by whoever prepared it.
   bool attempt_left(std::uint64_t newest) const;
 
  private:

@@ -240,7 +240,6 @@ void Store::write(StoredAssignment& assignment, std::span<const std::byte> bytes
                write_chunk(*tensor, chunk, whole ? bytes.subspan(done, size) : merged[edges++]);
              });
   counters_.staged += bytes.size();
-  open_->staged_bytes += bytes.size();
 }
 
 // Whether the working slot of a tensor that is placed whole lacks what the attempt leaves as it is.

@@ -59,7 +59,7 @@ Store::~Store() {
 
 // It stays as it is, and the shelf too, until it is decided.
 void Store::take_prepared(const FoundPrepared& found) {
-  prepared_ = {.info = found.info, .version = found.version, .damage = found.damage, .found = true};
+  prepared_ = {.info = found.info, .version = found.version, .damage = found.damage};
   found_prepared_ = true;
   if (!found.version) return;
   in_flight_.push_back(found.version);

@@ -6,10 +6,10 @@
 //
 // Locks, always taken in this order: turns_ (one that freezes or discards, and a transaction to its
 // end), resolve_mutex_, a tensor's lock of its assignment, gate_ (assignments, or one that freezes,
-// creates or erases), a tensor's mutex, dirty_mutex_, structure_ (what there is: versions, attempts,
-// sizes); the other mutexes within none of these but the first four. The closed gate alone guards
-// the open attempt's names and tree. Of the mutexes that a reader takes only a tensor's is held
-// across I/O.
+// creates or erases), a tensor's mutex, dirty_mutex_, structure_ (what there is: versions,
+// attempts, sizes); the other mutexes within none of these but the first four. The closed gate
+// alone guards the open attempt's names and tree. Of the mutexes that a reader takes only a
+// tensor's is held across I/O.
 #pragma once
 
 #include <atomic>
@@ -118,13 +118,15 @@ class Store : public std::enable_shared_from_this<Store> {
     Store& store_;
   };
 
-  // store.cpp: structure
+  // store.cpp
   void check_usable() const;  // not closed, not in a forked child
   void check_may_write();     // and neither read-only nor failed, now or in the background
   void check_writable();      // and no attempt that was found waits for a decision
   [[noreturn]] void throw_failed();
   void begin_use();
   void look_for_rival();  // I10, once for each attempt, before anything is written for it
+
+  // structure.cpp: the gate is closed
   void reserve_pages_for(std::uint64_t cells);
   void take_prepared(const FoundPrepared& found);
   void own_places();
@@ -216,7 +218,8 @@ class Store : public std::enable_shared_from_this<Store> {
   void check_not_abandoned() const;
   [[noreturn]] void throw_unresolved(const std::string& what) const;
   void check_prepared();
-  void check_found(const Version& version) const;
+  struct PreparedAttempt;
+  void check_found(const PreparedAttempt& found) const;
   void clear_labels_beyond(std::uint64_t version, const Names& names) noexcept;
 
   // commit.cpp
@@ -264,8 +267,8 @@ class Store : public std::enable_shared_from_this<Store> {
   Recovered opened_;  // its versions and homes have moved to the members below
   const format::Seeds seeds_;
   const bool writable_;
-  const unsigned keep_;
-  const unsigned in_flight_limit_;
+  unsigned keep_;  // both change with structure_ held, by the commit of what opening found
+  unsigned in_flight_limit_;
   const Placement placement_;
 
   FairMutex turns_;
@@ -289,9 +292,8 @@ class Store : public std::enable_shared_from_this<Store> {
     Prepared info;
     std::shared_ptr<Version> version;
     std::uint64_t metadata_bytes = 0;
-    std::string damage;    // why it cannot be committed
-    bool found = false;    // by opening the shelf, which refuses changes until it is decided
-    bool decided = false;  // it is being committed
+    std::optional<DamagedChunk> damage;  // why it cannot be committed
+    bool decided = false;                // it is being committed
   };
   std::optional<PreparedAttempt> prepared_;
   std::atomic<bool> found_prepared_ = false;
