@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 #include <set>
+#include <string>
 
 #include "catch.hpp"
 #include "media/media.hpp"
@@ -138,6 +139,43 @@ TEST_CASE("slots that do not fit take nothing, and what was given back is given 
   }
   for (const std::uint64_t at : first) heap.release(Extent{at, 3 * kMiB});
   heap.take_slots("b", 3 * kMiB, 2);
+}
+
+TEST_CASE("slots that together are beyond all numbers take nothing") {
+  const auto size_bits = GENERATE(60u, 62u);
+  const unsigned slot_count = size_bits == 60 ? GENERATE(8u, 14u, 16u) : GENERATE(2u, 4u, 5u, 16u);
+  const std::uint64_t most = GENERATE(format::kHeapAt + 16 * kMiB, ~std::uint64_t{0});
+  CAPTURE(size_bits, slot_count, most);
+  NoBytes medium(format::kHeapAt, most);
+  Heap heap(medium, format::kHeapAt, Claims{});
+  heap.take_slots("a", 3 * kMiB, 2);
+  const std::uint64_t free = heap.free_bytes();
+  const std::uint64_t capacity = heap.capacity_bytes();
+  try {
+    heap.take_slots("b", std::uint64_t{1} << size_bits, slot_count);
+    FAIL("there is no room");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::full);
+    const auto needed = "'b' needs " + std::to_string(slot_count) + " x ";
+    REQUIRE(std::string(error.what()).starts_with(needed));
+    REQUIRE_FALSE(error.remedy().empty());
+  }
+  REQUIRE(heap.free_bytes() == free);
+  REQUIRE(heap.capacity_bytes() == capacity);
+  heap.take_slots("c", 3 * kMiB, 2);
+}
+
+TEST_CASE("more chunk records than the format has are refused") {
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
+  Heap heap(medium, format::kHeapAt, Claims{});
+  constexpr std::uint64_t most = format::kMaxLeaves * format::kPageCells;
+  try {
+    heap.take_cells(most + 1);
+    FAIL("there are no more");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::full);
+  }
+  REQUIRE(heap.take_cells(most).first == 0);
 }
 
 TEST_CASE("a heap that is filled to its end and emptied again has all that it had") {

@@ -20,6 +20,7 @@ constexpr std::uint64_t kMaxArenaBytes = 4 * 1024 * 1024;
 constexpr std::uint64_t kMinGrowthBytes = 64 * 1024;
 constexpr std::uint64_t kCells = format::kMaxLeaves * format::kPageCells;
 constexpr std::uint64_t kMaxGrowthBytes = 64 * 1024 * 1024;
+constexpr std::uint64_t kMaxCapacityBytes = std::uint64_t{1} << 63;  // offsets in files are signed
 
 class Unlocked {
  public:
@@ -33,6 +34,11 @@ class Unlocked {
 };
 
 std::uint64_t grow_medium(Medium& medium, std::uint64_t before, std::uint64_t size) {
+  if (size > kMaxCapacityBytes - std::min(kMaxCapacityBytes, before)) {
+    throw Error(Errc::full,
+                fmt::format("no medium is larger than {}", size_text(kMaxCapacityBytes)),
+                "Use smaller tensors, or less keep= and in_flight= in a new shelf.");
+  }
   const std::uint64_t slack = std::clamp(before / 8, kMinGrowthBytes, kMaxGrowthBytes);
   try {
     return medium.reserve(before + round_up(size + slack, kPageBytes));
@@ -93,12 +99,12 @@ void Heap::grow(Lock& lock, std::uint64_t size) {
   capacity_bytes_ = now;
 }
 
-// `more` is what the caller will take next: where the medium must grow, it grows for all at once,
-// so that a refusal leaves it as it was.
-std::uint64_t Heap::take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t more) {
+// `all` is with what the caller will take next: where the medium must grow, it grows for all at
+// once, so that a refusal leaves it as it was.
+std::uint64_t Heap::take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t all) {
   auto at = free_.take(size);
   if (!at) {
-    grow(lock, size + more);
+    grow(lock, all);
     at = free_.take(size);
   }
   TENSORSHELF_ASSERT(at.has_value());
@@ -110,7 +116,7 @@ std::uint64_t Heap::take_small(Lock& lock, Arena& arena, std::uint64_t size) {
     free_.release(arena.at, arena.left);
     arena.left = 0;
     const std::uint64_t arena_size = std::max(arena_bytes_, size);
-    arena.at = take_or_grow(lock, arena_size);
+    arena.at = take_or_grow(lock, arena_size, arena_size);
     arena.left = arena_size;
   }
   const std::uint64_t at = arena.at;
@@ -140,9 +146,10 @@ std::vector<std::uint64_t> Heap::take_slots(std::string_view name, std::uint64_t
       const bool fresh = small && arenas_[0].left < size;
       if (fresh) arena_bytes_ = std::min(arena_bytes_ * 2, kMaxArenaBytes);
       for (; taken < slot_count; ++taken) {
-        const std::uint64_t more = (slot_count - 1 - taken) * size;
+        const std::uint64_t left = slot_count - taken;
+        const std::uint64_t all = size > kMaxCapacityBytes / left ? kMaxCapacityBytes : left * size;
         slots[taken] =
-            small ? take_small(lock, arenas_[taken], size) : take_or_grow(lock, size, more);
+            small ? take_small(lock, arenas_[taken], size) : take_or_grow(lock, size, all);
       }
       return slots;
     } catch (const std::exception& problem) {
@@ -180,7 +187,12 @@ void Heap::release_locked(const Extent& extent) noexcept {
 CellRun Heap::take_cells(std::uint64_t count) {
   const Lock lock(mutex_);
   const auto first = cells_.take(count);
-  TENSORSHELF_ASSERT(first.has_value());  // a manifest ends long before they do
+  if (!first) {
+    throw Error(Errc::full,
+                fmt::format("a manifest has at most {} chunk records, and {} more are needed",
+                            kCells, count),
+                "Use a second shelf.");
+  }
   return {*first, count};
 }
 
@@ -223,7 +235,7 @@ void Heap::reserve_pages(std::uint64_t pages) {
   if (const auto at = free_.take(batch)) return give_to_pool({*at, batch});
   if (free_.total() < missing) {
     close_arenas();
-    return give_to_pool({take_or_grow(lock, missing), missing});
+    return give_to_pool({take_or_grow(lock, missing, missing), missing});
   }
   // Pages need no neighbours: any hole will do, and there are enough. Hole by hole, because a
   // hostile shelf may have millions.

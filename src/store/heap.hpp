@@ -51,7 +51,7 @@ class Heap {
                                         unsigned slot_count);
   void release(const Extent& extent) noexcept;
 
-  // Cells of the manifest, of which there are as many as are asked for: its pages follow.
+  // Cells of the manifest: its pages follow. Errc::full at the format's limit.
   CellRun take_cells(std::uint64_t count);
   void release(const CellRun& cells) noexcept;
 
@@ -73,7 +73,7 @@ class Heap {
   using Lock = std::unique_lock<std::mutex>;
 
   void claim_extent(const Extent& extent);
-  std::uint64_t take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t more = 0);
+  std::uint64_t take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t all);
   std::uint64_t take_small(Lock& lock, Arena& arena, std::uint64_t size);
   void close_arenas();
   void release_locked(const Extent& extent) noexcept;
