@@ -145,7 +145,7 @@ class Shelf(MutableMapping[str, Tensor]):
             _names.unknown(name, self)
         with self._assigning(name):
             self._core.erase(name)
-        self._gate.forget(name)
+            self._gate.forget(name)  # before another thread may assign the name anew
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.find(name) is not None

@@ -69,6 +69,19 @@ def test_too_small(reopen: OpenShelf) -> None:
     shelf.persist()  # nothing was lost, and persist never runs out of space
 
 
+@pytest.mark.parametrize(("keep", "size"), [(0, 1 << 62), (2, 1 << 62), (14, 1 << 60)])
+def test_beyond_all_media(reopen: OpenShelf, keep: int, size: int) -> None:
+    """K slots of it are more bytes than 64 bits can count."""
+    shelf = reopen(keep=keep)
+    free = shelf.free
+    with pytest.raises(OSError, match=f"'w' needs {keep + 2} x .* free") as caught:
+        shelf.create("w", (size,), "uint8")
+    assert check(caught, ts.ShelfFull, "shelf_full", OSError).errno == errno.ENOSPC
+    assert (list(shelf), shelf.free) == ([], free)
+    shelf.w = np.zeros(10)
+    shelf.persist()
+
+
 @pytest.fixture
 def small_disk() -> Iterator[pathlib.Path]:
     """A file system of 8 MiB."""

@@ -97,6 +97,25 @@ def test_what_does_not_fit_is_a_layout_error(shelf: ts.Shelf, dtype: str, value:
     np.testing.assert_array_equal(tensor, np.ones(2))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("int64", 1 << 63),
+        ("int64", [1 << 63, (1 << 64) - 1]),
+        ("int32", 1 << 63),
+        ("uint8", 1 << 63),
+        ("uint8", 256),
+        ("uint8", [-1, 0]),
+    ],
+)
+def test_an_int_is_never_wrapped(shelf: ts.Shelf, dtype: str, value: object) -> None:
+    tensor = shelf.create("x", (2,), dtype)
+    for index in (..., [0, 1]):
+        with pytest.raises(ts.LayoutError, match=f"a value lies outside {dtype}"):
+            tensor[index] = value
+    assert tensor.numpy().tolist() == [0, 0]
+
+
 def test_unsigned_takes_ints_that_fit(shelf: ts.Shelf) -> None:
     shelf.x = np.zeros(3, np.uint8)
     shelf.x[...] = [0, 255, 7]
