@@ -86,15 +86,16 @@ struct Forgery {
     ref.checksum = hash_bytes(page.bytes, seeds.page(ref.at[0]));
     return ref;
   }
-  // Edits the first leaf of that kind, and seals the directory and the root over it.
+  // Edits the leaf of that kind and number, and seals the directory and the root over it.
   template <typename Edit>
-  void edit_leaf(format::PageKind kind, Edit edit) const {
+  void edit_leaf(format::PageKind kind, Edit edit, unsigned index = 0) const {
     Root forged = root();
     Page directory = page_at(*bench.medium, forged.pages[0].at[0]);
     for (unsigned leaf = 0; leaf < forged.leaf_count; ++leaf) {
       const PageRef ref = format::directory_ref(directory, leaf);
       Page page = page_at(*bench.medium, ref.at[0]);
-      if (format::page_head(page).kind != kind) continue;
+      const auto head = format::page_head(page);
+      if (head.kind != kind || head.index != index) continue;
       edit(page);
       format::set_directory_ref(directory, leaf, put_page(ref, page));
       break;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "asleep.hpp"
 #include "held_medium.hpp"
 
 namespace tensorshelf::testing {
@@ -51,6 +52,23 @@ inline std::vector<std::byte> value_at(const Shelf& shelf, std::uint64_t version
   std::vector<std::byte> bytes(tensor.info().size_bytes, std::byte{0xAA});
   tensor.read(bytes);
   return bytes;
+}
+
+// The power goes while the next version is committed: described, and not flipped. The shelf is
+// closed then, and the medium as the next open finds it.
+inline void crash_before_flip(const Kept& kept, Shelf& shelf) {
+  kept.doors->barrier.shut();
+  Waiter commit([&] { shelf.persist(); });
+  kept.doors->barrier.await_someone();
+  std::vector<std::byte> before(kept.medium->reserve(0));
+  kept.medium->read(0, before);
+  kept.doors->barrier.open();
+  commit.join();
+  shelf.close();
+  for (std::uint64_t at = 0; at < before.size(); at += kPageBytes) {
+    kept.medium->wait(
+        kept.medium->write(at, std::span<const std::byte>(before).subspan(at, kPageBytes), 0));
+  }
 }
 
 inline std::vector<std::uint64_t> numbers(const Shelf& shelf) {

@@ -121,6 +121,27 @@ TEST_CASE("a writer waits only for a version on its way that has the slot it nee
   CHECK((value(other, true) == pattern(5000, 3)));
 }
 
+TEST_CASE("a chunk without a free slot is waited for, whatever else of its tensor was assigned") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 2 * kMiB);
+  w.write(pattern(2 * kMiB, 1));
+  shelf.persist(1);
+  w.write(pattern(kMiB, 2), kMiB);
+  kept.doors->barrier.shut();
+  auto second = shelf.persist_async(2);
+  w.write(pattern(kMiB, 3));
+  Waiter writer([&] { w.write(pattern(kMiB, 4), kMiB); });
+  CHECK(writer.waits());
+  kept.doors->barrier.open();
+  writer.join();
+  shelf.persist(3);
+  auto expected = pattern(kMiB, 3);
+  const auto last = pattern(kMiB, 4);
+  expected.insert(expected.end(), last.begin(), last.end());
+  CHECK((value(w, true) == expected));
+}
+
 TEST_CASE("versions on their way become durable in order, each as it was closed") {
   const Shape shape = any_shape();
   if (shape.in_flight == 1) return;
@@ -188,6 +209,41 @@ TEST_CASE("a transaction that has ended is no more") {
   CHECK(code_of([&] { transaction.commit(2); }) == Errc::transaction);
   transaction.discard();
   CHECK(shelf.version() == 1);
+}
+
+TEST_CASE("a step that is no number is refused by a transaction, which goes on") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  Transaction transaction = shelf.transaction();
+  make(shelf, "w", 100);
+  CHECK(code_of([&] { transaction.commit(~0ULL); }) == Errc::bad_argument);
+  CHECK(transaction.commit(2).step == 2U);
+  CHECK(shelf.names() == std::vector<std::string>{"w"});
+}
+
+TEST_CASE("a transaction that was committed keeps no version from going") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  make(shelf, "large", 8 * kMiB);
+  shelf.persist(1);
+  const std::uint64_t before = shelf.free_bytes();
+  shelf.transaction().commit(2);
+  shelf.erase("large");
+  shelf.persist(3);
+  CHECK(shelf.free_bytes() >= before + 16 * kMiB);
+}
+
+TEST_CASE("after a discard what was replaced is there, and its replacement is not") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  TensorRef old = make(shelf, "w", 5000);
+  old.write(pattern(5000, 1));
+  shelf.persist(1);
+  TensorRef fresh = shelf.replace("w", DType::uint8, std::vector<std::int64_t>{6000});
+  shelf.discard();
+  CHECK(code_of([&] { fresh.write(pattern(6000, 2)); }) == Errc::unknown_name);
+  CHECK(code_of([&] { value(fresh); }) == Errc::unknown_name);
+  CHECK((value(old) == pattern(5000, 1)));
 }
 
 TEST_CASE("what was staged, erased and discarded is not taken for a later value") {

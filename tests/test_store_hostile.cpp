@@ -381,3 +381,29 @@ TEST_CASE("a page that says it is another of its kind is refused") {
   REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
 }
+
+TEST_CASE("two pages of one kind and number are refused") {
+  struct Row {
+    format::PageKind kind;
+    unsigned tensors;  // on two pages of that kind
+  };
+  const Row row = GENERATE(Row{format::PageKind::records, 60}, Row{format::PageKind::cells, 300});
+  CAPTURE(static_cast<unsigned>(row.kind));
+  const Forgery forgery;
+  {
+    Shelf shelf = forgery.bench.open();
+    for (unsigned i = 0; i < row.tensors; ++i) make(shelf, "t" + std::to_string(i), 0);
+    shelf.find("a")->write(pattern(5000, 5));
+    shelf.persist(3);
+    shelf.find("a")->write(pattern(5000, 6));  // and dropped: version 2 is not whole any more
+  }
+  REQUIRE_FALSE(forgery.error_of_opening(Mode::read));
+  const auto renumber = [](Page& page) {
+    auto head = format::page_head(page);
+    head.index = 0;
+    put(page.bytes.data(), head);
+  };
+  forgery.edit_leaf(row.kind, renumber, 1);
+  REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
+  REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
+}

@@ -3,6 +3,7 @@
 // it says that it can commit no more (I8), and opening it again gives an acknowledged version.
 #include <map>
 #include <new>
+#include <optional>
 
 #include "denied_memory.hpp"
 #include "store_bench.hpp"
@@ -298,6 +299,35 @@ TEST_CASE("memory that runs out when every page of the manifest changes, and one
         return shelf;
       },
       [] {});
+}
+
+TEST_CASE("memory that runs out in a commit never leaves it flipped and not told") {
+  const Denial denial = GENERATE(Denial::once, Denial::from_then_on);
+  std::int64_t nth = 0;
+  for (bool met = true; met; ++nth) {
+    CAPTURE(denial == Denial::once, nth);
+    const Bench bench;
+    Shelf shelf = bench.open();
+    populate(shelf);
+    change_much(shelf);
+    met = denying(nth, denial, [&] { shelf.persist(4); });
+    REQUIRE(shelf.version() == bench.open(Mode::read).version());
+  }
+  REQUIRE(nth > 1);
+}
+
+TEST_CASE("a transaction is dropped, also without memory") {
+  const bool destroyed = GENERATE(true, false);
+  const Bench bench;
+  Shelf shelf = bench.open();
+  populate(shelf);
+  const State before = state_of(shelf);
+  std::optional<Transaction> transaction = shelf.transaction();
+  change_much(shelf);
+  denying(0, Denial::from_then_on,
+          [&] { destroyed ? transaction.reset() : transaction->discard(); });
+  CHECK((state_of(shelf) == before));
+  CHECK(shelf.persist(3).version == 3);  // no transaction is left that would refuse it
 }
 
 TEST_CASE("memory that runs out when several leased tensors go at once") {

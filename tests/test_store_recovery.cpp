@@ -223,6 +223,8 @@ TEST_CASE("each page that cannot be read costs nothing, and is written anew") {
       const auto notes = shelf.info().recovery.notes;
       const bool noted = !notes.empty() && contains(notes.back(), "could not be read");
       REQUIRE(noted == (cached.disk->refused > 0));
+      const auto first = fmt::format("the first: a read at {} failed: ", at);
+      if (noted) REQUIRE(contains(notes.back(), first));
     }
     bool met = false;
     {

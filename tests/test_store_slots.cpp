@@ -127,6 +127,24 @@ TEST_CASE("the last chunk of a run cannot be read: nothing is committed without 
   CHECK((value(cached.open(Verify::on_open).find("w").value()) == pattern(4 * kMiB, 3)));
 }
 
+TEST_CASE("a read of many chunks names the one that cannot be read") {
+  const Cached cached;
+  const auto bytes = pattern(5 * kMiB, 1);
+  Shelf shelf = cached.open();
+  TensorRef w = make(shelf, "w", 5 * kMiB);
+  w.write(bytes);
+  shelf.persist();
+  const std::uint64_t chunk = GENERATE(0u, 3u, 4u);
+  CAPTURE(chunk);
+  cached.disk->unreadable[place_of(*cached.disk, std::span(bytes).subspan(chunk * kMiB))] = EIO;
+  for (const bool committed : {false, true}) {
+    const auto error = error_of([&] { static_cast<void>(value(w, committed)); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::corrupt);
+    CHECK(contains(error->what(), "chunk " + std::to_string(chunk) + " "));
+  }
+}
+
 // No memory, no such process: nothing is known of the bytes, least of all that they are damaged.
 TEST_CASE("a read that fails for another reason than damage is no damage") {
   const Cached cached;

@@ -111,6 +111,28 @@ TEST_CASE("handles follow their tensors through a rollback") {
   CHECK((value(a, true) == pattern(100, 3)));
 }
 
+TEST_CASE("a tensor that a rollback takes away is never read as zeros") {
+  const bool mapped = GENERATE(true, false);
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = mapped, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  shelf.persist(1);
+  TensorRef a = make(shelf, "a", 5000);
+  TensorRef b = make(shelf, "b", 5000);
+  a.write(pattern(5000, 1));
+  b.write(pattern(5000, 2));
+  shelf.persist(2);
+  kept.doors->read.shut();
+  Waiter reader([&] { CHECK((value(a) == pattern(5000, 1))); });
+  kept.doors->read.await_someone();
+  Waiter back([&] { shelf.rollback(1); });  // holds until `a` has been read, and `b` is next
+  REQUIRE(back.waits());
+  CHECK(code_of([&] { value(b); }) == Errc::unknown_name);
+  kept.doors->read.open();
+  reader.join();
+  back.join();
+  CHECK(shelf.names().empty());
+}
+
 TEST_CASE("another split of the same sum is taken up, another sum refused") {
   const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::whole});
   {
@@ -143,6 +165,9 @@ TEST_CASE("another split of the same sum is taken up, another sum refused") {
   shelf = kept.open(OpenOptions{.mode = Mode::update});
   CHECK(shelf.info().keep == 0);
   CHECK(shelf.info().in_flight == 3);
+  options.keep = {};  // what is left of the sum
+  options.in_flight = 2;
+  CHECK(kept.open(options).info().keep == 1);
 }
 
 TEST_CASE("a shelf that would have too many slots is not made") {
@@ -192,6 +217,39 @@ TEST_CASE("a reader reads the version that it opened until the floor has passed 
   shelf.persist(5);
   w.write(pattern(kKeptBytes, 6));
   CHECK(code_of([&] { value(reader.find("w").value()); }) == Errc::stale);
+}
+
+TEST_CASE("a lease of a version that the floor has passed is refused, though its bytes are there") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf shelf = kept.open();
+  make(shelf, "w", 5000).write(pattern(5000, 1));
+  TensorRef other = make(shelf, "other", 5000);
+  shelf.persist(1);
+  const Shelf reader = kept.open(Mode::read);
+  const RetainedTensor w = reader.at(1).find("w").value();
+  for (unsigned version = 2; version <= 3; ++version) {
+    const Lease lease = w.lease();
+    CHECK(lease.bytes()[7] == pattern(5000, 1)[7]);
+    other.write(pattern(5000, version));
+    shelf.persist(version);
+  }
+  CHECK(code_of([&] { static_cast<void>(w.lease()); }) == Errc::stale);
+}
+
+TEST_CASE("a tensor is of the version that wrote its newest chunk") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", kKeptBytes);
+  w.write(pattern(kKeptBytes, 1));
+  shelf.persist(1);
+  unsigned version = 1;
+  for (const std::uint64_t chunk : {0, 2, 1}) {
+    w.write(pattern(10, 1), chunk * kMiB);
+    shelf.persist(++version);
+    CHECK(w.info().version == version);
+  }
 }
 
 TEST_CASE("a damaged copy of any version that stays is written anew, and nothing is lost") {
@@ -252,6 +310,7 @@ TEST_CASE("where a version that stayed is lost, those after it stay") {
     shelf = kept.open();  // none of those that were dropped comes back
     w = shelf.find("w").value();
     CHECK(numbers(shelf).front() == (version < 8 ? 6U : version - 2));
+    CHECK(shelf.info().recovery.dropped.empty());  // nor is any reported again
     CHECK((value_at(shelf, version - 1, "w") == pattern(5000, version - 1)));
   }
 }
@@ -294,40 +353,4 @@ TEST_CASE("a fresh tensor placed by chunk costs no bytes, and reads as zeros") {
   shelf.persist(2);  // right after an open, too
   CHECK(shelf.stats().bytes_copied_forward == 0);
   CHECK(shelf.stats().medium_bytes - part_before < 64 * 1024);
-}
-
-TEST_CASE("an attempt over a home that was mended is not taken for a lost version") {
-  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
-  std::vector<std::byte> before;
-  {
-    Shelf shelf = kept.open();
-    TensorRef w = make(shelf, "w", 5000);
-    for (unsigned version = 1; version <= 2; ++version) {
-      w.write(pattern(5000, version));
-      shelf.persist(version);
-    }
-  }
-  write_page(*kept.medium, format::root_at(1, 0), format::Page{});  // of version 1, which stays
-  {
-    Shelf shelf = kept.open();
-    CHECK(shelf.info().recovery.repaired_copies == 1);
-    TensorRef w = shelf.find("w").value();
-    w.write(pattern(5000, 3));
-    shelf.persist(3);
-    w.write(pattern(5000, 4));
-    kept.doors->barrier.shut();  // described, and not flipped
-    Waiter commit([&] { shelf.persist(4); });
-    kept.doors->barrier.await_someone();
-    before.resize(kept.medium->reserve(0));
-    kept.medium->read(0, before);
-    kept.doors->barrier.open();
-    commit.join();
-  }
-  for (std::uint64_t at = 0; at < before.size(); at += kPageBytes) {  // the power goes there
-    kept.medium->wait(
-        kept.medium->write(at, std::span<const std::byte>(before).subspan(at, kPageBytes), 0));
-  }
-  const Shelf shelf = kept.open();
-  CHECK_FALSE(shelf.info().recovery.degraded);
-  CHECK(numbers(shelf) == std::vector<std::uint64_t>{2, 3});
 }
