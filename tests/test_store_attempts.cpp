@@ -291,3 +291,23 @@ TEST_CASE("a write that fails before it stages anything changes nothing") {
   shelf.transaction().discard();
   CHECK(shelf.persist(2).version == 2);
 }
+
+TEST_CASE("a writer beside commits on their way is never told of leases that nobody has") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 8);
+  std::atomic<bool> done = false;
+  std::atomic<unsigned> refused = 0;
+  std::vector<std::thread> writers;
+  for (unsigned writer = 0; writer < 2; ++writer) {
+    writers.emplace_back([&, bytes = pattern(8, writer)] {
+      while (!done) refused += error_of([&] { w.write(bytes); }).has_value();
+    });
+  }
+  for (unsigned version = 1; version <= 10000 && refused == 0; ++version) {
+    shelf.persist_async(version);
+  }
+  done = true;
+  for (std::thread& writer : writers) writer.join();
+  CHECK(refused == 0);
+}

@@ -370,27 +370,17 @@ TEST_CASE("cells whose numbers are beyond reason are refused") {
 }
 
 TEST_CASE("a page that says it is another of its kind is refused") {
-  const auto kind = GENERATE(format::PageKind::cells, format::PageKind::records);
-  CAPTURE(static_cast<unsigned>(kind));
-  const Forgery forgery;
-  forgery.edit_leaf(kind, [](Page& page) {
-    auto head = format::page_head(page);
-    head.index = 1;  // and number 0 is missing
-    put(page.bytes.data(), head);
-  });
-  REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
-  REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
-}
-
-TEST_CASE("two pages of one kind and number are refused") {
   struct Row {
     format::PageKind kind;
-    unsigned tensors;  // on two pages of that kind
+    unsigned tensors, page, says;
   };
-  const Row row = GENERATE(Row{format::PageKind::records, 60}, Row{format::PageKind::cells, 300});
-  CAPTURE(static_cast<unsigned>(row.kind));
+  constexpr auto records = format::PageKind::records;
+  constexpr auto cells = format::PageKind::cells;
+  const Row row = GENERATE(Row{records, 0, 0, 1}, Row{cells, 0, 0, 1},      // number 0 is missing
+                           Row{records, 60, 1, 0}, Row{cells, 300, 1, 0});  // is there twice
+  CAPTURE(static_cast<unsigned>(row.kind), row.page);
   const Forgery forgery;
-  {
+  if (row.tensors > 0) {  // on two pages of that kind
     Shelf shelf = forgery.bench.open();
     for (unsigned i = 0; i < row.tensors; ++i) make(shelf, "t" + std::to_string(i), 0);
     shelf.find("a")->write(pattern(5000, 5));
@@ -398,12 +388,12 @@ TEST_CASE("two pages of one kind and number are refused") {
     shelf.find("a")->write(pattern(5000, 6));  // and dropped: version 2 is not whole any more
   }
   REQUIRE_FALSE(forgery.error_of_opening(Mode::read));
-  const auto renumber = [](Page& page) {
+  const auto renumber = [&](Page& page) {
     auto head = format::page_head(page);
-    head.index = 0;
+    head.index = row.says;
     put(page.bytes.data(), head);
   };
-  forgery.edit_leaf(row.kind, renumber, 1);
+  forgery.edit_leaf(row.kind, renumber, row.page);
   REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
 }

@@ -1,0 +1,117 @@
+// The manifest in memory, where there are so many pages that it takes two levels of directories.
+#include <map>
+#include <set>
+
+#include "denied_memory.hpp"
+#include "store/attempt.hpp"
+#include "store_bench.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::uint64_t kOneLevel = format::kRootRefs * format::kDirectoryRefs;  // leaves
+
+// A tree of so many cells pages, by attempts that each add some.
+Tree tree_of(std::uint64_t leaves, std::uint64_t attempts = 30) {
+  Tree tree;
+  const std::uint64_t each = (leaves + attempts - 1) / attempts;
+  for (std::uint64_t first = 0; first < leaves; first += each) {
+    tree = tree.successor(1 + first / each);
+    const std::uint64_t end = std::min(leaves, first + each);
+    tree.open_cells({first * format::kPageCells, (end - first) * format::kPageCells});
+  }
+  return tree;
+}
+
+// Every page that the attempt made or changed is among those that it writes, and no other. (A new
+// directory may be there, of a leaf that was not added: nobody counts it.)
+void check_written(const Tree& tree, std::uint64_t attempt) {
+  std::set<const PageNode*> mine;
+  tree.each_page([&](const PageNodePtr& node) {
+    const bool counts = !node->below.empty() || format::page_head(node->image).used_bytes > 0;
+    if (node->attempt == attempt && counts) mine.insert(node.get());
+  });
+  std::set<const PageNode*> written;
+  for (unsigned level = 0; level <= tree.levels(); ++level) {
+    for (const Tree::Changed& page : tree.changed(level)) written.insert(page.node);
+  }
+  REQUIRE((mine == written));
+}
+
+// Keeps of all that is written the directories, and where the rest lies.
+struct Directories final : Medium {
+  std::map<std::uint64_t, format::Page> pages;
+  std::set<std::uint64_t> places;
+  std::uint64_t size = 1 << 30;
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t) override {
+    format::Page page;
+    std::copy(bytes.begin(), bytes.end(), page.bytes.begin());
+    places.insert(at);
+    if (format::page_head(page).kind == format::PageKind::directory) pages[at] = page;
+    return {places.size(), 0};
+  }
+  void wait(const Ticket&) override {}
+  void barrier() override {}
+  void store_word(std::uint64_t, std::uint64_t) override {}
+  void read(std::uint64_t, std::span<std::byte>) override {}
+  std::span<const std::byte> view(const Extent&) override { return {}; }
+  std::uint64_t reserve(std::uint64_t) override { return size; }
+  Promises promises() const override { return {}; }
+};
+
+}  // namespace
+
+TEST_CASE("every page that a root leads to was written, however many levels lie between") {
+  const std::uint64_t leaves =
+      GENERATE(std::uint64_t{3}, format::kDirectoryRefs + 1, kOneLevel + 1);
+  CAPTURE(leaves);
+  Directories medium;
+  const auto heap = std::make_shared<Heap>(medium, medium.size, Claims{});
+  const format::Seeds seeds(format::ShelfId{});
+  Homes homes;
+  Version version;
+  version.tree = tree_of(leaves, 1);
+  version.root.in_flight = 1;
+  version.root.word = format::attempt_word(1, 1, 1);
+  heap->reserve_pages(format::kCopies * version.tree.page_count());
+  std::uint64_t bytes = 0;
+  describe(version, {medium, seeds, heap, homes}, bytes);
+  std::vector<format::PageRef> refs(version.root.pages.begin(), version.root.pages.end());
+  for (unsigned level = format::root_levels(version.root.leaf_count);; --level) {
+    refs.resize(format::level_pages(version.root.leaf_count, level));
+    std::vector<format::PageRef> below;
+    for (const format::PageRef& ref : refs) {
+      for (const std::uint64_t at : ref.at) REQUIRE(medium.places.contains(at));
+      for (unsigned i = 0; level > 0 && i < format::kDirectoryRefs; ++i) {
+        below.push_back(format::directory_ref(medium.pages.at(ref.at[0]), i));
+      }
+    }
+    if (level == 0) break;
+    refs = std::move(below);
+  }
+  REQUIRE(refs.size() == leaves);
+}
+
+TEST_CASE("memory that runs out while a page is added leaves none unwritten") {
+  // Before a page that needs a directory, one that needs a level more, and one that needs neither.
+  const std::uint64_t leaves = GENERATE(std::uint64_t{1}, format::kDirectoryRefs, kOneLevel,
+                                        kOneLevel + 1, kOneLevel + format::kDirectoryRefs);
+  const Denial denial = GENERATE(Denial::once, Denial::from_then_on);
+  const Tree before = tree_of(leaves);
+  REQUIRE(before.leaf_count() == leaves);
+  constexpr std::uint64_t attempt = 1000;
+  std::int64_t nth = 0;
+  for (bool met = true; met; ++nth) {
+    CAPTURE(leaves, denial == Denial::once, nth);
+    Tree tree = before.successor(attempt);
+    tree.open_cells({0, 1});  // and with it the directories above
+    met = denying(nth, denial, [&] {
+      tree.open_cells({leaves * format::kPageCells, format::kPageCells});
+    });
+    tree.open_cells({(leaves - 1) * format::kPageCells, 1});  // beside it
+    check_written(tree, attempt);
+  }
+  REQUIRE(nth > 4);
+}
