@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import random
 import signal
 import threading
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from conftest import OpenShelf
+from support import state_of, stopped
 
 import tensorshelf as ts
 
@@ -128,6 +130,40 @@ def test_gate_lets_persist_in_alone(shelf: ts.Shelf) -> None:
     shelf.x = np.ones(3)
     assert log == ["still x", "persist"]
     assert shelf.x.committed.numpy().tolist() == [0, 0, 0]
+
+
+def test_a_persist_that_waits_for_room_holds_up_no_assignment(tmpfs: pathlib.Path) -> None:
+    with pytest.warns(ts.TierWarning):
+        shelf = ts.open(tmpfs / "run.shelf", in_flight=1)
+    shelf.update(x=[1], y=[1])
+    before = set(os.listdir("/proc/self/task"))
+    shelf.persist(wait=False).wait()
+    (committer,) = set(os.listdir("/proc/self/task")) - before
+    second = threading.Thread(target=lambda: shelf.persist(wait=False).wait())
+    assigned: list[int] = []
+
+    def assign() -> None:  # on and on, until the other one sleeps in its call
+        asleep = 0
+        while asleep < 200:
+            shelf.y[0] = asleep
+            asleep = asleep + 1 if state_of(second.native_id or 0) == "S" else 0
+        assigned.append(asleep)
+
+    with stopped(int(committer)):
+        shelf.x[0] = 2
+        first = shelf.persist(wait=False)
+        second.start()
+        other = threading.Thread(target=assign)
+        other.start()
+        other.join(30)
+        waits = (first.done(), second.is_alive())
+        in_time = list(assigned)
+    second.join()
+    other.join()
+    assert (waits, in_time) == ((False, True), [200])
+    assert shelf.version == 3
+    shelf.persist()
+    shelf.close()
 
 
 def test_interrupts_leave_nothing_behind(shelf: ts.Shelf) -> None:
