@@ -207,7 +207,7 @@ void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
                            found.model,
                            expected.incarnation,
                            settled,
-                           &recording.log,
+                           recording.log,
                            event,
                            found.prepared ? &recording.prepared[*found.prepared] : nullptr};
     explore_faults(disk_, behaviour(), scene, rng_, counts_);

@@ -78,7 +78,7 @@ class FaultWalk {
     for (const std::uint64_t page : pages) {
       for (const Kind damage : kInOnePage) with({{page, damage, rng_.below(8)}});
     }
-    if (scene_.settled && scene_.log != nullptr) misplaced_writes(pages);
+    if (scene_.settled) misplaced_writes(pages);
     for (std::size_t a = 0; a < pages.size(); ++a) {
       for (std::size_t b = a + 1; b < pages.size(); ++b) {
         const Kind damage = rng_.one_in(2) ? Kind::flip_bit : kInOnePage[1 + rng_.below(3)];
@@ -124,7 +124,7 @@ class FaultWalk {
 
   // The last write to each page never landed, or landed in another page.
   void misplaced_writes(const std::vector<std::uint64_t>& pages) {
-    written_ = page_history(*scene_.log, scene_.event, pages);
+    written_ = page_history(scene_.log, scene_.event, pages);
     for (const std::uint64_t page : pages) {
       with({{page, Kind::lost_write}});
       if (written_.worded.contains(page)) with({{page, Kind::lost_body}});

@@ -34,9 +34,9 @@ struct FaultScene {
   const Model& found;                 // what the undamaged image shows
   std::uint64_t incarnation;          // spent
   bool settled;                       // nothing was unsettled: both copies of everything are whole
-  const Log* log;                     // of all that was ever written, to the image's crash point;
-  std::size_t event;                  // null: not known
-  const Model* prepared;              // what the undamaged image shows as prepared, or null
+  const Log& log;                     // of all that was ever written, to the image's crash point
+  std::size_t event;
+  const Model* prepared;  // what the undamaged image shows as prepared, or null
 };
 
 // The disk holds the image, and is put back. Throws std::runtime_error on a violation.

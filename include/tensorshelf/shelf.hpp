@@ -33,6 +33,7 @@
 #include <tensorshelf/error.hpp>
 #include <tensorshelf/extent.hpp>
 #include <tensorshelf/medium.hpp>
+#include <tensorshelf/report.hpp>
 #include <tensorshelf/tensor.hpp>
 
 namespace tensorshelf {
@@ -87,86 +88,7 @@ struct OpenOptions {
   bool salvage = false;
 };
 
-// An attempt that is durable, and neither committed nor abandoned yet.
-struct Prepared {
-  std::uint64_t version = 0;  // that it becomes
-  std::optional<std::uint64_t> step;
-  std::string id;                // what prepare() was given; any bytes
-  std::uint64_t data_bytes = 0;  // tensor bytes staged for it
-  bool found = false;            // by opening the shelf: then every change waits for the decision
-};
-
 enum class Decision { commit, abandon };
-
-// What opening found. Nothing here is an error: a shelf that cannot be opened whole throws.
-struct Recovery {
-  std::uint64_t version = 0;
-  std::optional<std::uint64_t> step;
-  bool interrupted = false;         // an attempt beyond this version was left incomplete
-  bool degraded = false;            // the newest version was damaged; this older one was verified
-  bool salvaged = false;            // degraded, and not verified: chunks may be damaged
-  std::vector<std::uint64_t> lost;  // newer versions, which may have been acknowledged
-  std::vector<std::uint64_t> dropped;  // older ones that were retained, and cannot be loaded
-  std::optional<Prepared> prepared;    // an attempt beyond this version waits for resolve()
-  std::uint64_t repaired_copies = 0;   // second copies of metadata written anew
-  std::vector<std::string> notes;      // a sentence each, for a log
-};
-
-struct Commit {
-  std::uint64_t version = 0;
-  std::optional<std::uint64_t> step;
-  std::uint64_t data_bytes = 0;      // tensor bytes staged for this version
-  std::uint64_t metadata_bytes = 0;  // manifest pages and roots
-  double seconds = 0;                // inside persist(); staging before it is not counted
-};
-
-struct Damage {
-  std::string tensor;
-  std::uint64_t version = 0;  // that last wrote it
-  unsigned slot = 0;
-  std::uint64_t chunk = 0;
-  Extent extent;
-};
-
-struct VerifyReport {
-  std::uint64_t version = 0;
-  std::uint64_t tensors = 0;
-  std::uint64_t chunks = 0;
-  std::uint64_t bytes = 0;
-  std::vector<Damage> damage;  // empty: every byte of the committed version is as it was written
-};
-
-struct ShelfInfo {
-  std::string path;
-  std::string shelf_id;  // 32 hexadecimal digits
-  std::uint64_t version = 0;
-  std::optional<std::uint64_t> step;
-  std::uint64_t incarnation = 0;
-  std::uint64_t tensors = 0;
-  std::uint64_t tensor_bytes = 0;
-  std::uint64_t capacity_bytes = 0;
-  std::uint64_t free_bytes = 0;
-  unsigned keep = 0;                          // versions that stay readable beside the newest
-  unsigned in_flight = 1;                     // attempts that may be on their way at once
-  Placement placement = Placement::by_chunk;  // of tensors that are made from now on
-  bool writable = false;
-  bool created = false;  // this opening made it: there was none, or it was replaced
-  Promises promises;
-  Recovery recovery;
-};
-
-struct Stats {
-  std::uint64_t commits = 0;
-  std::uint64_t bytes_staged = 0;          // copied from callers
-  std::uint64_t bytes_copied_forward = 0;  // from the committed slot, for partial writes
-  std::uint64_t metadata_bytes = 0;
-  std::uint64_t bytes_read = 0;
-  std::uint64_t chunks_verified = 0;
-  std::uint64_t medium_writes = 0;
-  std::uint64_t medium_bytes = 0;
-  std::uint64_t barriers = 0;
-  double commit_seconds = 0;
-};
 
 // Read-only bytes of one tensor. On mapped media they are the slot itself, which no write touches
 // while a Lease lives (a write that would need it throws Errc::leased); elsewhere a copy.
@@ -182,14 +104,6 @@ class Lease {
   std::span<const std::byte> bytes_;
   bool in_place_;
   std::shared_ptr<const void> keep_;
-};
-
-// A version that can be read.
-struct VersionInfo {
-  std::uint64_t version = 0;
-  std::optional<std::uint64_t> step;
-  std::uint64_t time_ns = 0;     // since 1970, of the writer's clock; information only
-  std::uint64_t data_bytes = 0;  // tensor bytes that were staged for it
 };
 
 // A tensor as a retained version has it.

@@ -1,0 +1,206 @@
+// The runner's part with attempts in flight, and with versions that stay.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <thread>
+
+#include "runner.hpp"
+#include "tests/asleep.hpp"
+
+namespace tensorshelf::crash {
+
+namespace {
+
+// Whoever waits cannot be joined.
+[[noreturn]] void die_waiting(const char* what) {
+  std::fprintf(stderr, "%s waits, and nothing is on its way that could end it\n", what);
+  std::abort();
+}
+
+}  // namespace
+
+// A call that may have to wait until an attempt has landed.
+void Runner::beside(const std::function<void()>& call) {
+  if (flights_.empty()) return call();
+  std::exception_ptr failure;
+  testing::Waiter waiter([&] {
+    Lead::walk_free();
+    try {
+      call();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  std::exception_ptr landing;
+  while (waiter.waits()) {
+    if (flights_.empty()) die_waiting("a call");
+    try {
+      land([&] { waiter.waits(); });
+    } catch (...) {
+      if (!landing) landing = std::current_exception();
+      let_all_fail();
+    }
+  }
+  waiter.join();
+  if (landing) std::rethrow_exception(landing);
+  if (failure) std::rethrow_exception(failure);
+}
+
+void Runner::launch() {
+  if (refused_commit([this] { shelf_->persist_async(); })) return;
+  const std::size_t index = recording_.history.size();
+  if (flights_.size() >= working_.in_flight) land();
+  const Model next = next_version(true);
+  mark(recording_.log, Mark::began, index);
+  recording_.history.push_back(next);
+  Flight flight{index, shelf_->persist_async(next.step)};
+  flights_.push_back(std::move(flight));
+  working_ = next;
+  changed_ = false;
+  if (flights_.size() == 1) go_to(Stage::frozen);
+}
+
+// Returns when it waits there, or has failed.
+void Runner::go_to(Stage stage) {
+  lead_->let_go_to(stage);
+  const auto ended = [this] {
+    return flights_.front().commit.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  while (!lead_->waits() && !ended()) std::this_thread::yield();
+  if (!lead_->waits()) land();
+}
+
+// `settle` is called before anything is noted: who waits for it may be writing now.
+void Runner::land(const std::function<void()>& settle) {
+  const Flight flight = flights_.front();
+  flights_.pop_front();
+  lead_->let_go_to(Stage::landed);
+  const Commit commit = flight.commit.get();
+  const Model& model = recording_.history[flight.index];
+  if (commit.version != model.version || commit.step != model.step) {
+    throw std::runtime_error(fmt::format("version {} landed as {}", model.version, commit.version));
+  }
+  if (!flights_.empty()) go_to(Stage::frozen);
+  if (settle) settle();
+  mark(recording_.log, Mark::acked, flight.index);
+  acked_ = flight.index;
+  if (const std::string text = offered_difference(model, *shelf_); !text.empty()) {
+    throw std::runtime_error("landed: " + text);
+  }
+}
+
+void Runner::land_all() {
+  while (!flights_.empty()) land();
+}
+
+// After a failure no attempt that was on its way may be acknowledged, but one whose last barrier
+// was asked for before.
+void Runner::let_all_fail() {
+  bool may_land = lead_->waits() && lead_->here() == Stage::flipped;
+  lead_->let_go();
+  for (; !flights_.empty(); flights_.pop_front(), may_land = false) {
+    const std::size_t index = flights_.front().index;
+    try {
+      flights_.front().commit.get();
+    } catch (const Error& error) {
+      if (error.code() == Errc::failed || error.code() == Errc::io) continue;
+      throw;
+    }
+    if (!may_land) throw std::runtime_error("a version was acknowledged after a failure (I8)");
+    mark(recording_.log, Mark::acked, index);
+    acked_ = index;
+  }
+}
+
+// ---- versions -----------------------------------------------------------------------------------
+
+void Runner::discard() {
+  const Model& before = prepared_ ? recording_.prepared[*prepared_] : recording_.history.back();
+  working_.tensors = before.tensors;
+  working_.step = before.step;
+  changed_ = false;
+}
+
+// Refused over what is not committed.
+void Runner::roll_back(std::uint64_t versions) {
+  const std::uint64_t target = working_.version - versions;
+  if (prepared_ && !changed_) {
+    return expect(Errc::unresolved, [&] { shelf_->rollback(target); });
+  }
+  if (changed_ || !flights_.empty()) {
+    try {
+      shelf_->rollback(target);
+    } catch (const Error& error) {
+      if (error.code() != Errc::uncommitted) throw;
+      return;
+    }
+    throw std::runtime_error("a rollback over what is not committed");
+  }
+  const auto old = working_.find(target);
+  if (!old) {
+    try {
+      shelf_->rollback(target);
+    } catch (const Error& error) {
+      if (error.code() != Errc::stale) throw;
+      return;
+    }
+    throw std::runtime_error("a rollback to what is not retained");
+  }
+  const std::shared_ptr<const Model> kept = old;
+  const std::size_t index = recording_.history.size();
+  Model next = next_version(false);
+  next.tensors = kept->tensors;
+  next.step = kept->step;
+  mark(recording_.log, Mark::began, index);
+  recording_.history.push_back(next);
+  const Commit commit = shelf_->rollback(target);
+  mark(recording_.log, Mark::acked, index);
+  acked_ = index;
+  if (commit.version != next.version || commit.step != next.step) {
+    throw std::runtime_error(fmt::format("the rollback became version {}", commit.version));
+  }
+  working_ = std::move(next);
+}
+
+void Runner::apply_versions(const Op& op) {
+  switch (op.verb) {
+    case Verb::launch:
+      return launch();
+    case Verb::go:
+      return flights_.empty() ? void() : go_to(static_cast<Stage>(op.first));
+    case Verb::land:
+      return flights_.empty() ? void() : land();
+    case Verb::discard:
+      shelf_->discard();
+      return discard();
+    case Verb::begin:
+      transaction_.emplace(shelf_->transaction());
+      return;
+    case Verb::commit:
+      land_all();
+      persist(true, [this](auto step) { return transaction_->commit(step); });
+      if (!prepared_) transaction_.reset();
+      return;
+    case Verb::forget:
+      transaction_.reset();
+      return discard();
+    case Verb::rollback:
+      return roll_back(op.first);
+    case Verb::prepare:
+      return prepare();
+    case Verb::resolve:
+      return resolve();
+    case Verb::abandon:
+      return abandon();
+    case Verb::split:
+      return open(static_cast<unsigned>(op.first), static_cast<unsigned>(op.second));
+    default:
+      return;  // what the shelf is, was said before it was made
+  }
+}
+
+}  // namespace tensorshelf::crash
