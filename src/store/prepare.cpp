@@ -118,38 +118,48 @@ Commit Store::commit_prepared() {
   refuse_within_assignment("resolve() was called");
   const std::lock_guard one(resolve_mutex_);
   const auto begin = std::chrono::steady_clock::now();
-  std::optional<ClosedGate> closed(*gate_);  // the medium does not grow now
-  check_prepared();
-  const bool found = prepared_->info.found;
-  const unsigned stored_keep = retained_.back()->root.keep;
-  const std::uint64_t metadata_bytes = prepared_->metadata_bytes;
-  if (found) check_found(*prepared_);
+  Flight flight;
+  std::uint64_t metadata_bytes = 0;
+  {
+    const ClosedGate closed(*gate_);  // the medium does not grow now
+    check_prepared();
+    if (prepared_->info.found) return commit_found();
+    metadata_bytes = prepared_->metadata_bytes;
+    flight = decide_to_commit();
+  }
+  return finish(flight, metadata_bytes, begin);  // writers go on
+}
+
+Store::Flight Store::decide_to_commit() {
   Flight flight;
   flight.version = prepared_->version;
   flight.data_bytes = prepared_->info.data_bytes;
-  std::shared_ptr<Attempt> next;
-  if (found) next = std::make_shared<Attempt>(flight.version, sequence_ + 1);
+  std::lock_guard lock(structure_);
+  prepared_->decided = true;
+  return flight;
+}
+
+// The gate is closed to the end: the open attempt is over the version before.
+Commit Store::commit_found() {
+  const auto begin = std::chrono::steady_clock::now();
+  const unsigned stored_keep = retained_.back()->root.keep;
+  check_found(*prepared_);
+  auto next = std::make_shared<Attempt>(prepared_->version, sequence_ + 1);
+  Flight flight = decide_to_commit();
+  const Commit commit = finish(flight, 0, begin);
+  const auto before = open_->names;
   {
     std::lock_guard lock(structure_);
-    prepared_->decided = true;
-  }
-  if (!found) closed.reset();  // writers go on
-  const Commit commit = finish(flight, metadata_bytes, begin);
-  if (found) {
-    const auto before = open_->names;
-    {
-      std::lock_guard lock(structure_);
-      open_.swap(next);
-      ++sequence_;
-      const Root& root = open_->base->root;
-      if (keep_ == stored_keep) {  // no other one was asked for when it was opened
-        keep_ = root.keep;
-        in_flight_limit_ = root.in_flight;
-      }
+    open_.swap(next);
+    ++sequence_;
+    const Root& root = open_->base->root;
+    if (keep_ == stored_keep) {  // no other one was asked for when it was opened
+      keep_ = root.keep;
+      in_flight_limit_ = root.in_flight;
     }
-    settle_names(*before, *open_->names);
-    found_prepared_ = false;
   }
+  settle_names(*before, *open_->names);
+  found_prepared_ = false;
   return commit;
 }
 

@@ -250,6 +250,8 @@ class Store : public std::enable_shared_from_this<Store> {
   }
   void fail_flight(const Flight& flight) noexcept;
   void make_durable(const Flight& flight, std::uint64_t& metadata_bytes);
+  Flight decide_to_commit();  // prepare.cpp
+  Commit commit_found();
   Commit finish(Flight& flight, std::uint64_t metadata_bytes,
                 std::chrono::steady_clock::time_point begin);
   void publish(std::shared_ptr<Version>& version,
