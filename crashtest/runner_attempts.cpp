@@ -128,7 +128,7 @@ void Runner::discard() {
 // Refused over what is not committed.
 void Runner::roll_back(std::uint64_t versions) {
   const std::uint64_t target = working_.version - versions;
-  if (prepared_ && !changed_) {
+  if (prepared_) {
     return expect(Errc::unresolved, [&] { shelf_->rollback(target); });
   }
   if (changed_ || !flights_.empty()) {

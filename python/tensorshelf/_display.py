@@ -26,7 +26,10 @@ def line(shelf: "Shelf") -> str:
     size = format_size(info.tensor_bytes)
     mode = "" if info.writable else ", read-only"
     medium = info.promises.medium
-    return f"<Shelf '{info.path}': version {info.version}{step}, {count}, {size}, {medium}{mode}>"
+    prepared = shelf.prepared
+    waits = "" if prepared is None else f", version {prepared.version} prepared"
+    text = f"version {info.version}{step}{waits}, {count}, {size}, {medium}{mode}"
+    return f"<Shelf '{info.path}': {text}>"
 
 
 def in_words(error: ShelfError) -> str:

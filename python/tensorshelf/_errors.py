@@ -177,8 +177,8 @@ class UnsupportedError(ShelfError, RuntimeError):
 class ShelfGone(ShelfError, FileNotFoundError):
     """``persist``: the file was deleted, or another has its name now; nothing was committed.
 
-    To save it: ``new = open(elsewhere, "x")``, ``new.update(shelf)``, and
-    ``new.persist(step=shelf.step)``.
+    To save the last version: ``shelf.discard()``, ``new = open(elsewhere, "x")``,
+    ``new.update(shelf)``, and ``new.persist(step=shelf.step)``.
     """
 
     code = "shelf_gone"

@@ -77,7 +77,7 @@ class Info:
             ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
             ("versions", f"keep={self.keep}, in_flight={self.in_flight}"),
             ("opened", _opened(self)),
-            *_waiting(self.recovery.prepared),
+            *_waiting(self),
             ("medium", f"{promises.medium}: {promises.detail}"),
             ("survives", _survives(promises)),
             *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
@@ -91,8 +91,9 @@ def _opened(info: Info) -> str:
     return "for writing" if info.writable else "for reading"
 
 
-def _waiting(prepared: Prepared | None) -> list[tuple[str, str]]:
-    if prepared is None:
+def _waiting(info: Info) -> list[tuple[str, str]]:
+    prepared = info.recovery.prepared
+    if prepared is None or prepared.version <= info.version:
         return []
     text = f"version {prepared.version} (step {prepared.step}), id {prepared.id!r}, when opened"
     return [("prepared", text)]

@@ -273,10 +273,10 @@ class Shelf(MutableMapping[str, Tensor]):
     def resolve(self, decision: Literal["commit", "abandon"]) -> Commit | None:
         """Commits what is prepared, or abandons it.
 
-        Abandoned, it never was; what was assigned behind it goes with it, and then changes raise
-        AbandonedError until ``discard()``, so that nobody persists the rest. One that opening the
-        shelf found is read and checked before it is committed: CorruptError where it is damaged.
-        Raises BadArgument where nothing is prepared.
+        Abandoned, it never was; what was assigned behind it goes with it, and where there was
+        something, changes then raise AbandonedError until ``discard()``, so that nobody persists
+        the rest. One that opening the shelf found is read and checked before it is committed:
+        CorruptError where it is damaged. Raises BadArgument where nothing is prepared.
         """
         if decision not in ("commit", "abandon"):
             raise BadArgument(f"{decision!r} is no decision", 'Use "commit" or "abandon".')
@@ -499,6 +499,13 @@ def _log_recovery(info: Info) -> None:
             found.version,
             step,
             found.version + 1,
+        )
+    if found.prepared is not None:
+        logger.warning(
+            "%s: version %d, prepared as %r, waits for resolve()",
+            info.path,
+            found.prepared.version,
+            found.prepared.id,
         )
     for note in found.notes:
         logger.info("%s: %s", info.path, note)

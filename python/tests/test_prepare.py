@@ -37,6 +37,7 @@ def test_commit(shelf: ts.Shelf) -> None:
     made = shelf.prepare(2, id="job 5")
     assert (made.version, made.step, made.id, made.data_bytes) == (2, 2, b"job 5", 8)
     assert shelf.prepared == made
+    assert "version 2 prepared" in repr(shelf)
     assert shelf.version == 1
     assert shelf.x.committed[0] == 0
     commit = shelf.resolve("commit")

@@ -311,7 +311,7 @@ class ShelfMachine(RuleBasedStateMachine):
             self.shelf = self.open()
             assert self.shelf.prepared == made
             with pytest.raises(ts.UnresolvedError):
-                self.shelf.a = 1
+                self.shelf.create("never", (1,))
         else:
             self.put_behind(behind, seed)
         with pytest.raises(ts.UnresolvedError):

@@ -80,7 +80,7 @@ Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
   for (;;) {
     {
       std::unique_lock lock(structure_);
-      if (undecided()) throw_unresolved("a commit");
+      if (undecided()) throw_unresolved("nothing can be committed");
       if (!planted(Bug::commits_overlap)) published_->wait(lock, [&] { return !full(); });
     }
     const ClosedGate closed(*gate_);

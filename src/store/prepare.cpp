@@ -26,8 +26,8 @@ bool Store::undecided() const { return prepared_ && !prepared_->decided; }
 
 void Store::throw_unresolved(const std::string& what) const {
   throw Error(Errc::unresolved,
-              fmt::format("{} of {}, and version {} is prepared and not decided", what, path_,
-                          version_.load() + 1),
+              fmt::format("{}: version {} of {} is prepared, and not decided", what,
+                          version_.load() + 1, path_),
               "resolve() it first: commit it, or abandon it.");
 }
 

@@ -69,7 +69,7 @@ const Version& Store::version_of(Of which) const {
       fmt::format(
           "version {} of {} is not retained: there is version {}", which.number_, path_,
           oldest == newest ? std::to_string(newest) : fmt::format("{} to {}", oldest, newest)),
-      "versions() lists those that can be read; keep= in a new shelf says how many are.");
+      "Shelf.versions lists those that can be read; keep= says how many are.");
 }
 
 // What is said of the chunks of that range; of kind none for the zeros of a tensor that was never

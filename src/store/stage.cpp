@@ -117,7 +117,12 @@ bool Store::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uin
     held = undecided();
   }
   if (has_slots(tensor, offset, size)) return true;
-  if (held) throw_unresolved(fmt::format("'{}' was assigned", tensor.layout.name));
+  if (held) {
+    throw_unresolved(
+        fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
+                    "has more)",
+                    tensor.layout.name, tensor.slot_count()));
+  }
   if (quiet) throw_leased(tensor);
   return false;
 }

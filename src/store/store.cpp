@@ -118,7 +118,7 @@ void Store::look_for_rival() {
 
 void Store::check_writable() {
   check_may_write();
-  if (found_prepared_) throw_unresolved("a change");
+  if (found_prepared_) throw_unresolved("nothing can be changed");
 }
 
 void Store::check_may_write() {

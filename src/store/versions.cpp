@@ -156,11 +156,14 @@ Commit Store::rollback(std::uint64_t number) {
   {
     const ClosedGate closed(*gate_);
     check_writable();
+    {
+      std::lock_guard lock(structure_);
+      if (undecided()) throw_unresolved("nothing can be rolled back");
+    }
     check_nothing_uncommitted("a rollback");
     const Version* old = nullptr;
     {
       std::lock_guard lock(structure_);
-      if (undecided()) throw_unresolved("a rollback");
       if (!in_flight_.empty()) {
         throw Error(Errc::uncommitted,
                     fmt::format("a rollback of {}, and a version is on its way", path_),
