@@ -185,6 +185,38 @@ TEST_CASE("preparing waits for what is on its way, and others wait for it") {
   CHECK((value(begun.w, true) == pattern(kBegunBytes, 3)));
 }
 
+TEST_CASE("who waits for a slot of what comes to be prepared is told that it is") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.w.write(pattern(kBegunBytes, 2));
+  begun.kept.doors->barrier.shut();
+  Waiter preparing([&] { begun.shelf.prepare(20); });
+  begun.kept.doors->barrier.await_someone();
+  Waiter writing(
+      [&] { CHECK(code_of([&] { begun.w.write(pattern(8, 3)); }) == Errc::unresolved); });
+  CHECK(writing.waits());
+  begun.kept.doors->barrier.open();
+  preparing.join();
+  writing.join();
+}
+
+TEST_CASE("what was only erased, or only created, behind what is abandoned is told of too") {
+  const bool erased = GENERATE(true, false);
+  CAPTURE(erased);
+  Begun begun({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  begun.w.write(pattern(8, 2));
+  begun.shelf.prepare(20);
+  if (erased) {
+    begun.shelf.erase("old");
+  } else {
+    make(begun.shelf, "new", 0);
+  }
+  begun.shelf.resolve(Decision::abandon);
+  begun.check_first(begun.shelf);
+  CHECK(code_of([&] { begun.shelf.persist(30); }) == Errc::abandoned);
+  begun.shelf.discard();
+  CHECK(begun.shelf.persist(30).version == 2);
+}
+
 TEST_CASE("one who decides while it is being committed finds nothing to decide") {
   Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
   Shelf& shelf = begun.shelf;

@@ -60,8 +60,10 @@ TEST_CASE("opening finds what is prepared, and refuses changes until it is decid
     CHECK(code_of([&] { shelf.rollback(1); }) == Errc::unresolved);
   }
   if (commit) {
+    TensorRef old = shelf.find("old").value();
     CHECK(shelf.resolve(Decision::commit)->version == 2);
     begun.check_second(shelf);
+    CHECK(code_of([&] { old.write(pattern(8, 1)); }) == Errc::unknown_name);
     CHECK((value(begun.w) == Begun::changed()));  // handles stay with their tensors
     CHECK(shelf.versions().size() == std::min<std::size_t>(3, shape.keep + 1));
   } else {

@@ -89,6 +89,21 @@ TEST_CASE("a tensor whose value of the same attempt was overwritten is spoiled")
   }
 }
 
+TEST_CASE("an assignment let go over a value of its attempt and beyond it spoils the tensor") {
+  const bool upwards = GENERATE(true, false);
+  CAPTURE(upwards);
+  Rig rig;
+  rig.w.write(pattern(kMiB, 2), upwards ? 0 : kMiB);
+  {
+    Assignment assignment = rig.w.assign();
+    assignment.write(pattern(kMiB, 3), upwards ? 0 : kMiB);
+    assignment.write(pattern(kMiB, 4), upwards ? kMiB : 0);
+  }
+  CHECK(code_of([&] { value(rig.w); }) == Errc::spoiled);
+  CHECK(code_of([&] { rig.shelf.persist(2); }) == Errc::spoiled);
+  CHECK((value(rig.w, true) == rig.first));
+}
+
 TEST_CASE("a transaction over a spoiled tensor can be committed when it is assigned whole") {
   Rig rig;
   Transaction transaction = rig.shelf.transaction();
@@ -109,7 +124,8 @@ class TornSource final : public Medium {
   TornSource(std::shared_ptr<Medium> medium, std::shared_ptr<int> left)
       : medium_(std::move(medium), false), left_(std::move(left)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
-    if (*left_ > 0 && --*left_ == 0) throw Error(Errc::corrupt, "the source is damaged", "");
+    if (*left_ > 0 && --*left_ == 0)
+      throw Error(Errc::corrupt, "the source is damaged", "Give another.");
     return medium_.write(at, bytes, seed);
   }
   void wait(const Ticket& ticket) override { medium_.wait(ticket); }

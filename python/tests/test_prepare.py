@@ -1,5 +1,6 @@
 """Commits in two halves: prepare(), prepared, resolve()."""
 
+import os
 import threading
 from typing import Any
 
@@ -155,6 +156,50 @@ def test_a_transaction_behind_it(shelf: ts.Shelf, decision: Any) -> None:
         assert shelf.persist().version == 2
 
 
+def test_what_is_prepared_is_not_dropped_by_closing(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.x[0] = 7
+    shelf.prepare(2)
+    shelf.close()
+    assert "never persisted" not in caplog.text
+
+
+def test_a_handle_from_before_the_decision_is_not_assigned_by_name(
+    reopen: OpenShelf, shelf: ts.Shelf
+) -> None:
+    shelf.x[0] = 7
+    shelf.prepare(2)
+    shelf = reopen()
+    assert "version 2 prepared" in repr(shelf)
+    before = shelf.x
+    shelf.resolve("commit")
+
+    def assign() -> None:
+        shelf.z = before
+
+    refused(ts.UnsupportedError, assign)
+    shelf.z = shelf.x
+    assert shelf.z[0] == 7
+
+
+def test_a_file_cut_short_behind_the_durable_version(reopen: OpenShelf, shelf: ts.Shelf) -> None:
+    shelf.big = np.zeros(1 << 17)
+    shelf.prepare(2)
+    path = shelf.info().path
+    shelf.close()
+    os.truncate(path, os.path.getsize(path) - 4096)
+    shelf = reopen()
+    assert shelf.prepared is not None
+    refused(ts.CorruptError, lambda: shelf.resolve("commit"))
+    shelf.resolve("abandon")
+    shelf.x[0] = 7
+    assert shelf.persist().version == 2
+    shelf = reopen()
+    assert shelf.x[0] == 7
+    assert shelf.verify()
+
+
 def test_what_is_no_id_and_no_decision(shelf: ts.Shelf) -> None:
     resolve: Any = shelf.resolve
     prepare: Any = shelf.prepare
@@ -166,3 +211,6 @@ def test_what_is_no_id_and_no_decision(shelf: ts.Shelf) -> None:
     with pytest.raises(ts.UnsupportedError), shelf.x.edit():
         shelf.prepare()
     assert shelf.prepare(id="x" * 256).id == b"x" * 256
+    with pytest.raises(ts.UnsupportedError), shelf.y.edit():
+        shelf.resolve("commit")
+    assert shelf.version == 1

@@ -1,0 +1,80 @@
+// The mark of a prepared attempt, and its home, after damage and crashes.
+#include "begun_shelf.hpp"
+#include "cached_disk.hpp"
+#include "format/format.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+TEST_CASE("a home of a prepared attempt that was mended is known by its words") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.change();
+  begun.shelf.prepare(20);
+  begun.shelf.close();
+  const std::vector<std::byte> harm(kPageBytes, std::byte{0x5A});
+  Medium& medium = *begun.kept.medium;
+  medium.wait(medium.write(format::root_at(0, 1), harm, 0));
+  begun.reopen();
+  CHECK(begun.shelf.info().recovery.repaired_copies == 1);
+  begun.shelf.resolve(Decision::abandon);
+  begun.change();
+  begun.shelf.prepare(20);
+  begun.reopen();
+  CHECK(begun.shelf.prepared());
+  CHECK(begun.shelf.info().recovery.repaired_copies == 0);
+}
+
+// A process dies while it prepares, at each of its steps, or a flush fails, whose pages stay there
+// to be read; the next to open dies at each of its own, and the power fails. What was under way may
+// be lost, and never both copies of the mark.
+TEST_CASE("no crash in preparing, and in opening after it, takes both copies of the mark") {
+  const bool flush = GENERATE(false, true);
+  CAPTURE(flush);
+  for (unsigned killed = 0, done = 0; done == 0; ++killed) {
+    auto disk = std::make_shared<CachedDisk>();
+    {
+      CachedMedium medium(disk);
+      Shelf::format(medium);
+    }
+    const auto open = [](const std::shared_ptr<CachedDisk>& there) {
+      return Shelf::open(std::make_unique<CachedMedium>(there), {.mode = Mode::update});
+    };
+    {
+      Shelf shelf = open(disk);
+      make(shelf, "w", 100);
+      shelf.persist(1);
+      shelf.find("w")->write(pattern(100, 2));
+      if (flush) {
+        disk->barrier_fails = [at = disk->barriers + killed](unsigned n) { return n == at; };
+      } else {
+        disk->dies = [at = disk->events + killed](unsigned n) { return n == at; };
+      }
+      try {
+        shelf.prepare(2);
+        done = 1;
+      } catch (const Error& error) {
+        REQUIRE(error.code() == Errc::io);
+      }
+    }
+    disk->dies = {};
+    disk->barrier_fails = {};
+    for (unsigned dying = 0;; ++dying) {
+      CAPTURE(killed, dying);
+      const auto there = std::make_shared<CachedDisk>(*disk);
+      there->fate_of_dirty = [] { return CachedDisk::Fate::garbage; };
+      there->dies = [at = there->events + dying](unsigned n) { return n == at; };
+      bool opened = true;
+      try {
+        open(there);
+      } catch (const Error& error) {
+        REQUIRE(error.code() == Errc::io);
+        opened = false;
+      }
+      there->dies = {};
+      there->lose_power();
+      const Shelf shelf = open(there);
+      CHECK(shelf.version() == 1);
+      if (opened) break;
+    }
+  }
+}
