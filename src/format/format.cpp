@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.hpp"
@@ -146,7 +147,7 @@ PreparedMark prepared_mark(std::uint64_t counter, const Root& root, std::string_
   mark.incarnation = root.incarnation;
   mark.sequence = root.sequence;
   mark.id_bytes = static_cast<std::uint32_t>(id.size());
-  std::memcpy(mark.id.data(), id.data(), id.size());
+  std::copy(id.begin(), id.end(), mark.id.begin());  // of an empty one there may be no data
   return mark;
 }
 
