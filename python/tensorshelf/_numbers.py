@@ -33,9 +33,14 @@ def step_number(step: object) -> int | None:
 def id_bytes(given: object) -> bytes:
     """The id of a prepared version, as it is stored."""
     if isinstance(given, str):
-        given = given.encode()
+        try:
+            return given.encode()
+        except UnicodeEncodeError:
+            raise BadArgument(f"id={given!r} is not valid Unicode", "Give it as bytes.") from None
     if not isinstance(given, (bytes, bytearray, memoryview)):
-        raise BadArgument(f"id={given!r} is neither bytes nor text", "Use at most 256 bytes.")
+        raise BadArgument(
+            f"id={given!r} is neither bytes nor text", "Give one of these, of at most 256 bytes."
+        )
     return bytes(given)
 
 

@@ -206,6 +206,7 @@ def test_what_is_no_id_and_no_decision(shelf: ts.Shelf) -> None:
     refused(ts.BadArgument, lambda: resolve(True))
     refused(ts.BadArgument, lambda: resolve("commit"))
     refused(ts.BadArgument, lambda: prepare(id=7))
+    refused(ts.BadArgument, lambda: prepare(id="\udc80"))
     refused(ts.BadArgument, lambda: prepare(id=b"x" * 257))
     refused(ts.BadArgument, lambda: prepare(step=True))
     with pytest.raises(ts.UnsupportedError), shelf.x.edit():

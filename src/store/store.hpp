@@ -125,11 +125,11 @@ class Store : public std::enable_shared_from_this<Store> {
   [[noreturn]] void throw_failed();
   void begin_use();
   void look_for_rival();  // I10, once for each attempt, before anything is written for it
+  void take_prepared(const FoundPrepared& found);
+  void own_places();
 
   // structure.cpp: the gate is closed
   void reserve_pages_for(std::uint64_t cells);
-  void take_prepared(const FoundPrepared& found);
-  void own_places();
   Named place(format::TensorLayout layout);
   std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
   void open_for_removal(const StoredTensor& tensor);
@@ -139,9 +139,8 @@ class Store : public std::enable_shared_from_this<Store> {
   void wait_until_quiet();         // no attempt is in flight
   bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
 
+  // stage.cpp: bytes in; all but write() with the tensor's mutex held
   void write(StoredAssignment& assignment, std::span<const std::byte> bytes, std::uint64_t offset);
-
-  // stage.cpp: bytes in; the tensor's mutex is held
   bool may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
   bool begin_write(const std::shared_ptr<StoredTensor>& tensor);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
@@ -250,7 +249,7 @@ class Store : public std::enable_shared_from_this<Store> {
   }
   void fail_flight(const Flight& flight) noexcept;
   void make_durable(const Flight& flight, std::uint64_t& metadata_bytes);
-  Flight decide_to_commit();  // prepare.cpp
+  Flight decide_to_commit();  // as the next: prepare.cpp
   Commit commit_found();
   Commit finish(Flight& flight, std::uint64_t metadata_bytes,
                 std::chrono::steady_clock::time_point begin);
