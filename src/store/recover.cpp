@@ -12,7 +12,9 @@
 
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
+#include "store/head.hpp"
 #include "store/heap.hpp"
+#include "store/incarnation.hpp"
 #include "store/load_root.hpp"
 #include "store/neighbours.hpp"
 #include "store/repair.hpp"
@@ -25,17 +27,18 @@ namespace {
 using format::Root;
 
 struct Choice {
-  Root root;
-  LoadedRoot loaded;
+  std::vector<std::shared_ptr<Version>> versions = {};  // that are retained, the newest last
+  std::vector<PageRepair> repairs = {};                 // of all that was loaded
+  Unread unread_pages = {};                             // of the newest version
   bool degraded = false;
   std::string lost;  // why newer versions could not be opened
   int unread = 0;    // an errno: one of them could not be read, which may pass
-  std::vector<std::shared_ptr<Version>> versions = {};  // that are retained, the newest last
-  std::vector<PageRepair> older_repairs = {};
   std::vector<std::uint64_t> dropped = {};  // were retained, and cannot be loaded
   std::vector<std::string> notes = {};      // why
   std::optional<FoundPrepared> prepared = {};
 
+  const Root& root() const { return versions.back()->root; }
+  std::uint64_t number() const { return versions.back()->number(); }
   void lose(std::uint64_t version, const std::string& why) {
     lost += fmt::format("{}version {}: {}", lost.empty() ? "" : "; ", version, why);
   }
@@ -90,13 +93,12 @@ void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& c
   const int cause = unread_cause(scan, choice);
   const bool reads = opening.reader || opening.way.salvage;
   if (reads || !choice.degraded || cause == 0 || planted(Bug::unread_given_up)) return;
-  throw Error(
-      Errc::corrupt,
-      fmt::format("a version newer than {} may be there and cannot be read; {}{}",
-                  format::word_version(choice.root.word), choice.lost, scan.unread.reason()),
-      "Check the device (dmesg), and open it again: the error may pass. mode=\"r\" shows "
-      "the older version, and repair() makes it the newest one.",
-      cause);
+  throw Error(Errc::corrupt,
+              fmt::format("a version newer than {} may be there and cannot be read; {}{}",
+                          choice.number(), choice.lost, scan.unread.reason()),
+              "Check the device (dmesg), and open it again: the error may pass. mode=\"r\" shows "
+              "the older version, and repair() makes it the newest one.",
+              cause);
 }
 
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
@@ -107,17 +109,20 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
   Choice choice;
   bool salvageable = false;
   for (auto candidate = candidates.begin(); candidate != candidates.end(); ++candidate) {
-    choice.root = *candidate;
-    const std::uint64_t version = format::word_version(choice.root.word);
-    if (choice.root.capacity_bytes > medium.reserve(0)) {
+    const Root& root = *candidate;
+    const std::uint64_t version = format::word_version(root.word);
+    if (root.capacity_bytes > medium.reserve(0)) {
       throw Error(Errc::truncated,
                   fmt::format("version {} of the shelf spans {}, and only {} are there", version,
-                              size_text(choice.root.capacity_bytes), size_text(medium.reserve(0))),
+                              size_text(root.capacity_bytes), size_text(medium.reserve(0))),
                   "The file was cut short: restore it from a copy.");
     }
     choice.degraded = !choice.lost.empty() || !scan.lost_beyond(version).empty();
     try {
-      choice.loaded = load_root(medium, seeds, choice.root, known);
+      LoadedRoot loaded = load_root(medium, seeds, root, known);
+      choice.versions = {loaded.version};
+      choice.repairs = std::move(loaded.repairs);
+      choice.unread_pages = std::move(loaded.unread);
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
       if (reader && words_moved(opening, scan)) throw;  // no use in an older one
@@ -127,7 +132,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
     }
     if (way.salvage || (!choice.degraded && way.verify != Verify::on_open)) return choice;
     if (planted(Bug::fallback_without_verify)) return choice;
-    const auto damage = find_damage(medium, seeds, *choice.loaded.version, progress);
+    const auto damage = find_damage(medium, seeds, *choice.versions.back(), progress);
     if (!damage) {
       refuse_unread(opening, scan, choice);
       return choice;
@@ -175,8 +180,8 @@ Recovery report_of(const Choice& choice, const RootScan& scan, const ShelfHead& 
                    const RecoverWay& way) {
   Recovery report;
   const bool writable = way.writable && head.writes_allowed;
-  report.version = format::word_version(choice.root.word);
-  if (choice.root.step != format::kNoStep) report.step = choice.root.step;
+  report.version = choice.number();
+  if (choice.root().step != format::kNoStep) report.step = choice.root().step;
   report.interrupted = writable && scan.attempt_left(report.version) && !choice.prepared;
   if (choice.prepared) report.prepared = choice.prepared->info;
   report.degraded = choice.degraded;
@@ -190,7 +195,7 @@ Recovery report_of(const Choice& choice, const RootScan& scan, const ShelfHead& 
                     "verified. {}",
                     report.version, choice.lost));
   }
-  const auto bad = head.bad_copies.size() + choice.loaded.repairs.size();
+  const auto bad = head.bad_copies.size() + choice.repairs.size();
   if (!writable && bad > 0) {
     report.notes.push_back(fmt::format(
         "{} copies of metadata are damaged; the next open for writing writes them anew.", bad));
@@ -231,7 +236,7 @@ void back_off(int looks) {
 void load_retained(Neighbours& neighbours, const RootScan& scan, Choice& choice) {
   auto& versions = choice.versions;
   const auto candidates = scan.candidates();
-  for (std::uint64_t number = versions.back()->number(); number-- > choice.root.floor;) {
+  for (std::uint64_t number = versions.back()->number(); number-- > choice.root().floor;) {
     try {
       const auto root = std::find_if(candidates.begin(), candidates.end(), [&](const Root& there) {
         return format::word_version(there.word) == number;
@@ -239,11 +244,11 @@ void load_retained(Neighbours& neighbours, const RootScan& scan, Choice& choice)
       if (root == candidates.end()) throw Error(Errc::corrupt, "its root does not verify", "");
       LoadedRoot loaded = neighbours.load(*root);
       versions.insert(versions.begin(), loaded.version);
-      auto& repairs = choice.older_repairs;
+      auto& repairs = choice.repairs;
       repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
-      for (std::uint64_t lost = number + 1; lost-- > choice.root.floor;) {
+      for (std::uint64_t lost = number + 1; lost-- > choice.root().floor;) {
         choice.dropped.push_back(lost);  // none is offered before a gap
       }
       choice.notes.push_back(
@@ -258,14 +263,14 @@ void load_prepared(Neighbours& neighbours, const Opening& opening, const RootSca
                    Choice& choice) {
   if (!opening.way.writable) return;  // only that it is there is of interest
   FoundPrepared& found = *choice.prepared;
-  const Root root = scan.prepared(choice.loaded.version->number()).value();
+  const Root root = scan.prepared(choice.number()).value();
   try {
     if (root.capacity_bytes > opening.medium.reserve(0)) {
       throw Error(Errc::corrupt, "the medium is shorter than what it spans", "");
     }
     LoadedRoot loaded = neighbours.load(root);
     found.version = loaded.version;
-    auto& repairs = choice.older_repairs;
+    auto& repairs = choice.repairs;
     repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
@@ -277,16 +282,15 @@ void load_prepared(Neighbours& neighbours, const Opening& opening, const RootSca
 // attempt has written (I11), and an attempt over that one is none over this.
 Choice choose_versions(const Opening& opening, const RootScan& scan) {
   Choice choice = choose_root(opening, scan);
-  const std::uint64_t newest = choice.loaded.version->number();
-  choice.versions = {choice.loaded.version};
+  const std::uint64_t newest = choice.number();
   if (choice.degraded) return choice;
-  std::uint64_t capacity_bytes = choice.root.capacity_bytes;
+  std::uint64_t capacity_bytes = choice.root().capacity_bytes;
   if (const auto root = scan.prepared(newest)) {
     choice.prepared.emplace();
     choice.prepared->info = prepared_info(*root, scan.marks.newest());
     capacity_bytes = std::max(capacity_bytes, root->capacity_bytes);
   }
-  if (!choice.prepared && newest == choice.root.floor) return choice;
+  if (!choice.prepared && newest == choice.root().floor) return choice;
   const auto beside = [&](const std::vector<std::shared_ptr<Version>>& versions) {
     return Neighbours(opening.medium, opening.seeds, opening.known, capacity_bytes, versions);
   };
@@ -341,7 +345,7 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   recovered.shelf_id = head.superblock.shelf_id;
   recovered.slot_count = head.superblock.slot_count;
   recovered.writes_allowed = head.writes_allowed;
-  recovered.version = format::word_version(choice.root.word);
+  recovered.version = choice.number();
   recovered.homes.words = scan.words;
   recovered.report = report_of(choice, scan, head, way);
   recovered.versions = choice.versions;
@@ -351,13 +355,12 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   Unread unread = head.unread;
   unread.note(scan.unread);
   unread.note(scan.marks.unread);
-  unread.note(choice.loaded.unread);
+  unread.note(choice.unread_pages);
   if (way.writable && head.writes_allowed) {
-    const Ready ready =
-        make_ready(medium, seeds,
-                   {head, scan, choice.root, choice.loaded, choice.versions, choice.older_repairs,
-                    choice.dropped, choice.degraded, choice.prepared.has_value()},
-                   way.salvage);
+    const Ready ready = make_ready(medium, seeds,
+                                   {head, scan, choice.versions, choice.repairs, choice.dropped,
+                                    choice.degraded, choice.prepared.has_value()},
+                                   way.salvage);
     recovered.mark = ready.mark;
     recovered.prepared = choice.prepared;
     recovered.incarnation = ready.incarnation;
@@ -378,7 +381,7 @@ void check_opens(Medium& medium) {
   const Recovered found = recover(medium, {.strict = true}, {});
   const format::Seeds seeds(found.shelf_id);
   const RootScan scan = scan_roots(medium, seeds, found.slot_count);
-  check_incarnations(medium, seeds, scan);
+  read_incarnations(medium, seeds, scan, false);
   check_marks(scan.marks);
 }
 

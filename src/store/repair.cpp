@@ -1,71 +1,16 @@
 #include "store/repair.hpp"
 
-#include <fmt/format.h>
-#include <sys/random.h>
-
 #include <algorithm>
-#include <array>
-#include <optional>
 
-#include <tensorshelf/error.hpp>
-
-#include "base/check.hpp"
 #include "base/planted.hpp"
+#include "store/incarnation.hpp"
 
 namespace tensorshelf {
 
 using format::kCopies;
-using format::Page;
 using format::Root;
 
 namespace {
-
-// Where both copies are lost, the number is found above those of the roots. How often the shelf was
-// opened since then, without a commit, nobody knows; no one does it so often.
-constexpr std::uint64_t kUnknownOpens = 1 << 20;
-
-// The two copies of the incarnation are written in turn, one at each open, so that they differ by
-// one at most and the larger is the last number given out.
-struct Incarnations {
-  std::array<std::optional<std::uint64_t>, kCopies> found;
-  std::uint64_t last = 0;  // that is known to have been given out
-  unsigned older = 0;      // the copy that is to be written next
-  Unread unread;
-
-  unsigned newer() const { return 1 - older; }
-  bool lost() const { return !found[0] && !found[1]; }
-};
-
-Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                               bool give_up) {
-  Incarnations there;
-  const auto note = [&](const auto& found) {
-    there.last = std::max(there.last, found ? found->incarnation : 0);
-  };
-  for (const auto* homes : {&scan.roots, &scan.described}) {
-    for (const auto& home : *homes) std::for_each(home.begin(), home.end(), note);
-  }
-  std::for_each(scan.marks.found.begin(), scan.marks.found.end(), note);
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    const auto page = read_page(medium, format::incarnation_at(copy), there.unread);
-    if (page) there.found[copy] = format::read_incarnation(*page, seeds, copy);
-    there.last = std::max(there.last, there.found[copy].value_or(0));
-  }
-  if (there.lost() && !give_up) {
-    throw Error(
-        Errc::corrupt, "both copies of the incarnation record are damaged" + there.unread.reason(),
-        "Open with mode=\"r\", which needs none; repair() finds a new one.", there.unread.os_error);
-  }
-  if (there.lost() && !planted(Bug::repair_reuses_incarnation)) there.last += kUnknownOpens;
-  if (there.last >= format::kMaxCounter - 1) {
-    throw Error(
-        Errc::corrupt,
-        fmt::format("the incarnation record says {}, and the format counts no further", there.last),
-        "Open with mode \"r\" and export: no shelf comes so far by being opened.");
-  }
-  there.older = there.found[0].value_or(0) <= there.found[1].value_or(0) ? 0 : 1;
-  return there;
-}
 
 void write_superblock(Medium& medium, const ShelfHead& head, unsigned copy) {
   write_page(medium, format::superblock_at(copy), format::encode_superblock(head.superblock, copy));
@@ -113,12 +58,10 @@ std::uint64_t repair_prepared(Medium& medium, const format::Seeds& seeds, const 
 std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
   std::uint64_t repaired = standing.head.bad_copies.size();
-  for (const auto* repairs : {&standing.loaded.repairs, &standing.older_repairs}) {
-    for (const PageRepair& page : *repairs) {
-      if (!planted(Bug::page_not_repaired)) write_page(medium, page.at, page.page->image);
-    }
-    repaired += repairs->size();
+  for (const PageRepair& page : standing.repairs) {
+    if (!planted(Bug::page_not_repaired)) write_page(medium, page.at, page.page->image);
   }
+  repaired += standing.repairs.size();
   for (const auto& version : standing.versions) {
     const bool newest = version == standing.versions.back();
     if (newest || !planted(Bug::older_root_not_repaired)) {
@@ -126,51 +69,10 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
     }
   }
   if (standing.prepared) {
-    const std::uint64_t newest = format::word_version(standing.root.word);
-    repaired += repair_prepared(medium, seeds, standing.scan, *standing.scan.prepared(newest));
+    repaired +=
+        repair_prepared(medium, seeds, standing.scan, *standing.scan.prepared(standing.newest()));
   }
   return repaired;
-}
-
-// I12, for the newer copy of the incarnation, before the older one is written: else both might be
-// lost together. Whose root is there had made it durable; then nothing is done, and false returned.
-bool restore_incarnation(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                         const Incarnations& there) {
-  if (there.lost()) return false;
-  const unsigned copy = there.newer();
-  const std::uint64_t value = there.found[copy].value();
-  const auto roots = scan.candidates();
-  const bool durable = std::any_of(roots.begin(), roots.end(),
-                                   [value](const Root& root) { return root.incarnation == value; });
-  if (durable || planted(Bug::incarnation_unrestored)) return false;
-  store_over_itself(medium, format::incarnation_at(copy),
-                    format::encode_incarnation(value, seeds, copy),
-                    sizeof(format::IncarnationRecord));
-  return true;
-}
-
-void write_incarnation(Medium& medium, const format::Seeds& seeds, unsigned copy,
-                       std::uint64_t incarnation) {
-  write_page(medium, format::incarnation_at(copy),
-             format::encode_incarnation(incarnation, seeds, copy));
-  // I10: no one can take our number for theirs. Also: the repairs are durable, and never are both
-  // copies under way together.
-  if (!planted(Bug::incarnation_not_durable)) medium.barrier();
-}
-
-// A damaged copy may have held one more than the other does: that number is skipped, and both are
-// written (I5).
-std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds,
-                               const Incarnations& there) {
-  if (there.found[there.older]) {
-    const std::uint64_t mine = planted(Bug::incarnation_not_bumped) ? there.last : there.last + 1;
-    write_incarnation(medium, seeds, there.older, mine);
-    return mine;
-  }
-  const std::uint64_t mine = there.last + 2;
-  write_incarnation(medium, seeds, there.older, mine);
-  write_incarnation(medium, seeds, there.newer(), mine);
-  return mine;
 }
 
 // What may be left of a version that was not accepted must not come back: not the root, whose
@@ -184,14 +86,14 @@ std::uint64_t bump_incarnation(Medium& medium, const format::Seeds& seeds,
 // of them is surely gone: there is no version before a gap (I11).
 bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
   const RootScan& scan = standing.scan;
-  const std::uint64_t newest = format::word_version(standing.root.word);
+  const std::uint64_t newest = standing.newest();
   const auto wipe = [&](std::uint64_t version) {  // where it would be
     const unsigned home = format::home_of(version, scan.slot_count);
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       write_page(medium, format::root_at(home, copy), wiped_home(version, scan.slot_count));
     }
   };
-  if (standing.degraded && newest > standing.root.floor && !planted(Bug::older_than_lost_kept)) {
+  if (standing.degraded && newest > standing.root().floor && !planted(Bug::older_than_lost_kept)) {
     wipe(newest - 1 + scan.slot_count);
     medium.barrier();
   }
@@ -213,18 +115,13 @@ bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
 
 }  // namespace
 
-void check_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan) {
-  read_incarnations(medium, seeds, scan, false);
-}
-
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up) {
   const Incarnations there = read_incarnations(medium, seeds, standing.scan, give_up);
   if (!give_up) check_marks(standing.scan.marks);
   // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
   // a cache.
-  const bool unused =
-      format::word_version(standing.root.word) == 0 && !planted(Bug::superblock_unrestored);
+  const bool unused = standing.newest() == 0 && !planted(Bug::superblock_unrestored);
   for (unsigned copy = 0; unused && copy < kCopies; ++copy) {
     const auto& damaged = standing.head.bad_copies;
     if (std::find(damaged.begin(), damaged.end(), copy) != damaged.end()) continue;
@@ -243,49 +140,6 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   ready.mark = settle_marks(medium, seeds, standing.scan.marks, standing.prepared);
   ready.homes_changed = wipe_homes(medium, standing, give_up) || standing.prepared;
   return ready;
-}
-
-void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
-  const std::uint64_t capacity = medium.reserve(format::kHeapAt) / kPageBytes * kPageBytes;
-  const Page blank{};
-  for (unsigned copy = 0; copy < kCopies && !planted(Bug::format_over_superblock); ++copy) {
-    write_page(medium, format::superblock_at(copy), blank);
-  }
-  medium.barrier();  // I1: what is no shelf any more is durable before its roots go
-  TENSORSHELF_ASSERT(in_flight >= 1 && 1 + keep + in_flight <= format::kMaxSlots);
-  format::ShelfId id;
-  const auto got = ::getrandom(id.data(), id.size(), 0);
-  TENSORSHELF_ASSERT(got == static_cast<ssize_t>(id.size()));
-  const format::Seeds seeds(id);
-  constexpr std::uint64_t kFirstIncarnation = 1;
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    write_page(medium, format::incarnation_at(copy),
-               format::encode_incarnation(kFirstIncarnation, seeds, copy));
-    write_page(medium, format::mark_at(copy),
-               format::encode_mark(format::empty_mark(1), seeds, copy));
-    for (unsigned home = 1; home < 1 + keep + in_flight; ++home) {
-      Root unused{};
-      unused.word = format::kUnusedHomeWord;
-      write_page(medium, format::root_at(home, copy), format::as_page(unused));
-    }
-    Root root{};
-    root.word = format::attempt_word(0, kFirstIncarnation, 0);
-    root.incarnation = kFirstIncarnation;
-    root.keep = static_cast<std::uint16_t>(keep);
-    root.in_flight = static_cast<std::uint16_t>(in_flight);
-    root.step = format::kNoStep;
-    root.capacity_bytes = capacity;
-    root.next_tensor_id = 1;
-    format::seal_root(root, seeds, copy);
-    write_page(medium, format::root_at(0, copy), format::as_page(root));
-  }
-  // I1, for version 0: the superblocks are what makes it true.
-  if (!planted(Bug::format_without_barrier)) medium.barrier();
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    write_page(medium, format::superblock_at(copy),
-               format::encode_superblock(format::new_superblock(id, 1 + keep + in_flight), copy));
-  }
-  medium.barrier();  // I2
 }
 
 }  // namespace tensorshelf

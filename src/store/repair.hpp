@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "store/head.hpp"
 #include "store/load_root.hpp"
 #include "store/root_scan.hpp"
 
@@ -24,13 +25,14 @@ namespace tensorshelf {
 struct Standing {
   const ShelfHead& head;
   const RootScan& scan;
-  const format::Root& root;
-  const LoadedRoot& loaded;
   const std::vector<std::shared_ptr<Version>>& versions;  // that are retained, the newest last
-  const std::vector<PageRepair>& older_repairs;           // pages of those before it
+  const std::vector<PageRepair>& repairs;     // pages of those, and of the prepared attempt
   const std::vector<std::uint64_t>& dropped;  // versions that were retained, and cannot be loaded
   bool degraded = false;                      // a newer version is given up
   bool prepared = false;                      // the attempt that the mark means stays as it is
+
+  const format::Root& root() const { return versions.back()->root; }
+  std::uint64_t newest() const { return versions.back()->number(); }
 };
 
 struct Ready {
@@ -49,11 +51,5 @@ struct Ready {
 // repair that was asked for, and not for opening.
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up);
-
-// Throws Errc::corrupt where make_ready() would find no number to take.
-void check_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan);
-
-// Makes an empty shelf at version 0 of what is now no shelf: the superblocks go last.
-void format_shelf(Medium& medium, unsigned keep, unsigned in_flight);
 
 }  // namespace tensorshelf

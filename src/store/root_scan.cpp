@@ -1,95 +1,15 @@
 #include "store/root_scan.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
-#include <tensorshelf/error.hpp>
-
 #include "base/planted.hpp"
-#include "base/size_text.hpp"
 
 namespace tensorshelf {
 
 using format::kCopies;
 using format::Page;
 using format::Root;
-
-// ---- superblocks --------------------------------------------------------------------------------
-
-namespace {
-
-using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
-
-[[noreturn]] void throw_no_superblock(const SuperblockReads& reads, std::uint64_t size,
-                                      const Unread& unread) {
-  using format::SuperblockState;
-  for (const auto& read : reads) {
-    if (read.state != SuperblockState::newer) continue;
-    throw Error(
-        Errc::newer_format,
-        fmt::format("the shelf is of format {} with features {:#x} and K = {}; this release "
-                    "reads format {} with K = {} to {}",
-                    read.superblock.format_version, read.superblock.incompat_features,
-                    read.superblock.slot_count, format::kFormatVersion, format::kMinSlots,
-                    format::kMaxSlots),
-        "Open it with the tensorshelf release that wrote it, or a later one.");
-  }
-  for (const auto& read : reads) {
-    if (read.state != SuperblockState::older) continue;
-    throw Error(Errc::unsupported,
-                fmt::format("the shelf is of format {}, which was never released; this release "
-                            "reads format {}",
-                            read.superblock.format_version, format::kFormatVersion),
-                "Copy its tensors into a new shelf with the build that wrote it.");
-  }
-  for (const auto& read : reads) {
-    if (read.state != SuperblockState::damaged) continue;
-    throw Error(Errc::corrupt, "both copies of the superblock are damaged" + unread.reason(),
-                "Restore the file from a copy.", unread.os_error);
-  }
-  throw Error(Errc::not_a_shelf,
-              size < kPageBytes                         ? "it is too short for a shelf header"
-              : reads[0].state == SuperblockState::zero ? "there is no shelf header (all zero)"
-                                                        : "there is no shelf header",
-              "mode \"w\" makes a new shelf there and erases what there is.");
-}
-
-}  // namespace
-
-ShelfHead read_head(Medium& medium) {
-  const std::uint64_t size = medium.reserve(0);
-  ShelfHead head;
-  SuperblockReads reads = {};
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    reads[copy].state = format::SuperblockState::zero;
-    if (format::superblock_at(copy) + kPageBytes > size) continue;
-    const auto page = read_page(medium, format::superblock_at(copy), head.unread);
-    reads[copy].state = format::SuperblockState::damaged;
-    if (page) reads[copy] = format::read_superblock(*page, copy);
-  }
-  const format::Superblock* good = nullptr;
-  for (unsigned copy = 0; copy < kCopies; ++copy) {
-    if (reads[copy].state != format::SuperblockState::good) {
-      head.bad_copies.push_back(copy);
-    } else if (good == nullptr) {
-      good = &reads[copy].superblock;
-    }
-  }
-  if (good == nullptr) throw_no_superblock(reads, size, head.unread);
-  if (size < format::kHeapAt) {
-    throw Error(Errc::truncated,
-                fmt::format("the headers of a shelf take {}, and only {} are there",
-                            size_text(format::kHeapAt), size_text(size)),
-                "The file was cut short: restore it from a copy.");
-  }
-  head.superblock = *good;
-  head.writes_allowed = good->ro_compat_features == 0;
-  return head;
-}
-
-// ---- roots --------------------------------------------------------------------------------------
 
 namespace {
 

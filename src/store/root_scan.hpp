@@ -1,11 +1,10 @@
-// What the root pages of a medium say, the superblocks, and the mark of a prepared attempt. Reads
-// only. A copy that cannot be read is a bad copy: its twin serves.
+// What the root pages of a medium say, and the mark of a prepared attempt. Reads only. A copy that
+// cannot be read is a bad copy: its twin serves.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
@@ -15,16 +14,6 @@
 #include "store/page_io.hpp"
 
 namespace tensorshelf {
-
-struct ShelfHead {
-  format::Superblock superblock = {};  // the good one
-  std::vector<unsigned> bad_copies;    // of it
-  bool writes_allowed = true;          // no ro_compat feature that we do not know
-  Unread unread;
-};
-
-// Errors: not_a_shelf, truncated, newer_format, unsupported, corrupt.
-ShelfHead read_head(Medium& medium);
 
 struct RootScan {
   using Words = std::array<std::array<std::uint64_t, format::kCopies>, format::kMaxSlots>;

@@ -7,7 +7,7 @@
 
 #include "media/media.hpp"
 #include "store/assignment.hpp"
-#include "store/repair.hpp"
+#include "store/format_shelf.hpp"
 #include "store/split.hpp"
 #include "store/store.hpp"
 

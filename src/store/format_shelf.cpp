@@ -1,0 +1,59 @@
+#include "store/format_shelf.hpp"
+
+#include <sys/random.h>
+
+#include "base/check.hpp"
+#include "base/planted.hpp"
+#include "format/format.hpp"
+#include "store/page_io.hpp"
+
+namespace tensorshelf {
+
+using format::kCopies;
+using format::Page;
+using format::Root;
+
+void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
+  const std::uint64_t capacity = medium.reserve(format::kHeapAt) / kPageBytes * kPageBytes;
+  const Page blank{};
+  for (unsigned copy = 0; copy < kCopies && !planted(Bug::format_over_superblock); ++copy) {
+    write_page(medium, format::superblock_at(copy), blank);
+  }
+  medium.barrier();  // I1: what is no shelf any more is durable before its roots go
+  TENSORSHELF_ASSERT(in_flight >= 1 && 1 + keep + in_flight <= format::kMaxSlots);
+  format::ShelfId id;
+  const auto got = ::getrandom(id.data(), id.size(), 0);
+  TENSORSHELF_ASSERT(got == static_cast<ssize_t>(id.size()));
+  const format::Seeds seeds(id);
+  constexpr std::uint64_t kFirstIncarnation = 1;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    write_page(medium, format::incarnation_at(copy),
+               format::encode_incarnation(kFirstIncarnation, seeds, copy));
+    write_page(medium, format::mark_at(copy),
+               format::encode_mark(format::empty_mark(1), seeds, copy));
+    for (unsigned home = 1; home < 1 + keep + in_flight; ++home) {
+      Root unused{};
+      unused.word = format::kUnusedHomeWord;
+      write_page(medium, format::root_at(home, copy), format::as_page(unused));
+    }
+    Root root{};
+    root.word = format::attempt_word(0, kFirstIncarnation, 0);
+    root.incarnation = kFirstIncarnation;
+    root.keep = static_cast<std::uint16_t>(keep);
+    root.in_flight = static_cast<std::uint16_t>(in_flight);
+    root.step = format::kNoStep;
+    root.capacity_bytes = capacity;
+    root.next_tensor_id = 1;
+    format::seal_root(root, seeds, copy);
+    write_page(medium, format::root_at(0, copy), format::as_page(root));
+  }
+  // I1, for version 0: the superblocks are what makes it true.
+  if (!planted(Bug::format_without_barrier)) medium.barrier();
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    write_page(medium, format::superblock_at(copy),
+               format::encode_superblock(format::new_superblock(id, 1 + keep + in_flight), copy));
+  }
+  medium.barrier();  // I2
+}
+
+}  // namespace tensorshelf
