@@ -96,6 +96,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"abandoned_kept_behind", "-", Bug::abandoned_kept_behind, {}, {}, "prepare"},
       {"abandoned_labels_kept", "I3", Bug::abandoned_labels_kept, {}, {}, "prepare-labels"},
       {"own_word_taken_for_old", "-", Bug::own_word_taken_for_old, {}, {}, "reuse"},
+      {"tag_of_old_word", "I14", Bug::tag_of_old_word, {}, {}, "prepare"},
       {"prepared_slot_free", "I3", Bug::prepared_slot_free, {}, {}, "prepare-reopen"},
       {"prepared_not_verified", "-", Bug::prepared_not_verified, {}, {}, "prepare"},
       {"described_not_repaired", "I14", Bug::described_not_repaired, {}, {}, "prepare"},

@@ -1,7 +1,11 @@
 // The mark of a prepared attempt, and its home, after damage and crashes.
+#include <array>
+#include <functional>
+
 #include "begun_shelf.hpp"
 #include "cached_disk.hpp"
 #include "format/format.hpp"
+#include "store/page_io.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -77,4 +81,65 @@ TEST_CASE("no crash in preparing, and in opening after it, takes both copies of 
       if (opened) break;
     }
   }
+}
+
+namespace {
+
+struct Way {  // to an attempt: which one it is, after its opening, where nothing is skipped
+  const char* name;
+  std::uint64_t version;
+  std::uint64_t sequence;
+  std::function<void(Shelf&)> go = [](Shelf&) {};
+  bool found = false;  // and committed: what was prepared before
+};
+
+const std::array kWays = {
+    Way{"opened", 3, 1},
+    Way{"discarded", 3, 2, [](Shelf& shelf) { shelf.discard(); }},
+    Way{"transaction", 3, 2, [](Shelf& shelf) { shelf.transaction(); }},
+    Way{"abandoned", 3, 3,
+        [](Shelf& shelf) {
+          shelf.prepare();
+          shelf.resolve(Decision::abandon);
+        }},
+    Way{"committed", 4, 2, [](Shelf& shelf) { shelf.persist(); }},
+    Way{"rolled back", 4, 2, [](Shelf& shelf) { shelf.rollback(2); }},
+    Way{"found", 4, 2, [](Shelf& shelf) { shelf.resolve(Decision::commit); }, true},
+};
+
+}  // namespace
+
+TEST_CASE("an attempt does not have the tag of the word that it lies under") {
+  const Way& way = kWays[GENERATE(range(std::size_t{0}, kWays.size()))];
+  CAPTURE(way.name);
+  const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  std::uint64_t incarnation = 0;
+  {
+    Shelf shelf = kept.open();
+    make(shelf, "w", 5000);
+    shelf.persist();
+    shelf.persist();
+    if (way.found) shelf.prepare();
+    incarnation = shelf.info().incarnation + 1;
+  }
+  constexpr unsigned kHomes = 3;
+  const std::uint64_t mine = format::attempt_word(way.version, incarnation, way.sequence);
+  format::Root home{};  // of a version that is long gone
+  home.word = format::tagged_word(way.version - kHomes, format::word_tag(mine));
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    write_page(*kept.medium, format::root_at(format::home_of(way.version, kHomes), copy),
+               format::as_page(home));
+  }
+  {
+    Shelf shelf = kept.open();
+    REQUIRE(shelf.info().incarnation == incarnation);
+    REQUIRE_FALSE(shelf.info().recovery.degraded);
+    way.go(shelf);
+    shelf.find("w")->write(pattern(5000, 2));
+    REQUIRE(shelf.prepare({}, "g").version == way.version);
+  }
+  Shelf shelf = kept.open();
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  REQUIRE(shelf.prepared());
+  CHECK(shelf.prepared()->id == "g");
 }

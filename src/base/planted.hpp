@@ -43,6 +43,7 @@ enum class Bug {
   abandoned_kept_behind,    // what was assigned behind an abandoned attempt is committed
   abandoned_labels_kept,    // I3: what an abandoned attempt wrote passes for the next one's value
   own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt
+  tag_of_old_word,          // I14: tags are short, and one is that of the word it lies under
   prepared_slot_free,       // I3: what a prepared attempt that was found names is free
   prepared_not_verified,    // a damaged attempt that was found is flipped
   described_not_repaired,   // of a prepared attempt the second copy of the root stays damaged

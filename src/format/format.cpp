@@ -171,7 +171,8 @@ std::uint64_t attempt_word(std::uint64_t version, std::uint64_t incarnation,
                            std::uint64_t sequence) {
   const std::array attempt = {incarnation,
                               planted(Bug::tag_by_incarnation) ? std::uint64_t{0} : sequence};
-  return tagged_word(version, hash_bytes(std::as_bytes(std::span(attempt)), 0));
+  const std::uint64_t tag = hash_bytes(std::as_bytes(std::span(attempt)), 0);
+  return tagged_word(version, planted(Bug::tag_of_old_word) ? tag % 4 : tag);
 }
 
 void seal_root(Root& root, const Seeds& seeds, unsigned copy) {

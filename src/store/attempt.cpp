@@ -29,6 +29,21 @@ Names& Attempt::change_names() {
   return const_cast<Names&>(*names);
 }
 
+std::uint64_t Homes::next_sequence(const Root& over, std::uint64_t incarnation,
+                                   std::uint64_t after) const {
+  const std::uint64_t version = format::word_version(over.word) + 1;
+  const auto& old = words[format::home_of(version, format::slot_count(over))];
+  for (std::uint64_t sequence = after + 1;; ++sequence) {
+    const std::uint64_t tag =
+        format::word_tag(format::attempt_word(version, incarnation, sequence));
+    const bool there = std::any_of(old.begin(), old.end(), [tag](std::uint64_t word) {
+      return format::word_tag(word) == tag;
+    });
+    const bool any = planted(Bug::tag_of_old_word) || planted(Bug::tag_by_incarnation);
+    if (!there || any) return sequence;
+  }
+}
+
 namespace {
 
 class Writer {

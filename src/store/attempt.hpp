@@ -60,6 +60,11 @@ struct Attempt {
 struct Homes {
   using Words = std::array<std::array<std::uint64_t, format::kCopies>, format::kMaxSlots>;
   Words words = {};  // that lie in the homes now: a root is described under the old one
+
+  // The first sequence above `after` for an attempt over that root whose tag is in neither copy of
+  // its home: under a word with its own tag it would pass for one that was flipped.
+  std::uint64_t next_sequence(const format::Root& over, std::uint64_t incarnation,
+                              std::uint64_t after) const;
 };
 
 struct Press {  // what a version is written with

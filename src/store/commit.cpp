@@ -117,8 +117,15 @@ Store::Flight Store::freeze_behind_gate(std::optional<std::uint64_t> step) {
   version->names = open_->names;
   version->tensor_bytes = open_->tensor_bytes;
   version->root = next_root(step);
-  auto next = std::make_shared<Attempt>(version, sequence_ + 1);
+  auto next = attempt_over(version, open_->sequence);
   return launch(std::move(version), std::move(next));
+}
+
+// The gate is closed: the version that its home held was published long ago.
+std::shared_ptr<Attempt> Store::attempt_over(std::shared_ptr<const Version> over,
+                                             std::uint64_t after) const {
+  const std::uint64_t sequence = homes_.next_sequence(over->root, opened_.incarnation, after);
+  return std::make_shared<Attempt>(std::move(over), sequence);
 }
 
 // From here on the attempt is a version on its way, and writers go on in the next. Needs no memory.
@@ -130,7 +137,6 @@ Store::Flight Store::launch(std::shared_ptr<Version> version, std::shared_ptr<At
   std::lock_guard lock(structure_);
   in_flight_.push_back(flight.version);  // there is room: no more are ever in flight than slots
   open_.swap(next);
-  ++sequence_;
   looked_ = false;
   return flight;
 }

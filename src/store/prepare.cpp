@@ -144,14 +144,13 @@ Commit Store::commit_found() {
   const auto begin = std::chrono::steady_clock::now();
   const unsigned stored_keep = retained_.back()->root.keep;
   check_found(*prepared_);
-  auto next = std::make_shared<Attempt>(prepared_->version, sequence_ + 1);
+  auto next = attempt_over(prepared_->version, open_->sequence);
   Flight flight = decide_to_commit();
   const Commit commit = finish(flight, 0, begin);
   const auto before = open_->names;
   {
     std::lock_guard lock(structure_);
     open_.swap(next);
-    ++sequence_;
     const Root& root = open_->base->root;
     if (keep_ == stored_keep) {  // no other one was asked for when it was opened
       keep_ = root.keep;
@@ -181,10 +180,10 @@ void Store::abandon_prepared() {
   const ClosedGate closed(*gate_);  // assignments end first
   check_prepared();
   const std::shared_ptr<Version> newest = retained_.back();
-  auto next = std::make_shared<Attempt>(newest, sequence_ + 1);
+  auto next = attempt_over(newest, open_->sequence);
   if (!open_->dirty.empty() || open_->names_changed) next->abandoned = prepared_->info.version;
   std::shared_ptr<Attempt> spare;  // what a transaction ends with
-  if (spare_) spare = std::make_shared<Attempt>(newest, sequence_ + 2);
+  if (spare_) spare = attempt_over(newest, next->sequence);
   Flight flight;
   flight.version = prepared_->version;
   or_fail(flight, [&] {
@@ -199,7 +198,6 @@ void Store::abandon_prepared() {
     std::erase(in_flight_, flight.version);
     prepared_.reset();
     if (!planted(Bug::abandoned_built_on)) open_ = std::move(next);
-    ++sequence_;
     looked_ = false;
     published_->notify_all();
   }

@@ -44,7 +44,7 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
   mark_ = opened_.mark;
   if (opened_.prepared) take_prepared(*std::exchange(opened_.prepared, std::nullopt));
   own_places();
-  open_ = std::make_shared<Attempt>(retained_.back(), ++sequence_);
+  open_ = attempt_over(retained_.back(), 0);
   reserve_pages_for(0);
 }
 

@@ -229,6 +229,8 @@ class Store : public std::enable_shared_from_this<Store> {
   };
   Flight freeze(std::optional<std::uint64_t> step);
   Flight freeze_in_turn(std::optional<std::uint64_t> step);
+  std::shared_ptr<Attempt> attempt_over(std::shared_ptr<const Version> over,
+                                        std::uint64_t after) const;
   Flight launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt> next);
   Flight freeze_behind_gate(std::optional<std::uint64_t> step);
   format::Root next_root(std::optional<std::uint64_t> step) const;
@@ -278,7 +280,6 @@ class Store : public std::enable_shared_from_this<Store> {
   UseCount uses_;
   std::shared_ptr<Heap> heap_;  // none where nothing may be written
   std::uint64_t next_tensor_id_ = 1;
-  std::uint64_t sequence_ = 0;      // of the open attempt
   std::mutex dirty_mutex_;          // of the open attempt's list
   std::shared_ptr<Attempt> spare_;  // for a transaction that is dropped, which must need no memory
 

@@ -96,7 +96,6 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
   {
     std::lock_guard lock(structure_);
     open_.swap(next);
-    ++sequence_;
   }
   if (names_changed) settle_names(*next->names, *open_->names);
 }
@@ -107,7 +106,7 @@ void Store::discard() {
   const Turn turn(*this);
   const ClosedGate closed(*gate_);
   check_writable();
-  drop_open_attempt(std::make_shared<Attempt>(open_->base, sequence_ + 1));
+  drop_open_attempt(attempt_over(open_->base, open_->sequence));
 }
 
 void Store::begin_transaction() {
@@ -117,7 +116,7 @@ void Store::begin_transaction() {
   const ClosedGate closed(*gate_);
   check_writable();
   check_nothing_uncommitted("a transaction");
-  spare_ = std::make_shared<Attempt>(open_->base, sequence_ + 1);
+  spare_ = attempt_over(open_->base, open_->sequence);
   turn.keep();
 }
 
@@ -191,7 +190,7 @@ Commit Store::rollback(std::uint64_t number) {
       if (revived && planted(Bug::revived_given_back)) named.holding->give_back();
     }
     const auto before = open_->names;
-    auto next = std::make_shared<Attempt>(version, sequence_ + 1);
+    auto next = attempt_over(version, open_->sequence);
     flight = launch(std::move(version), std::move(next));
     settle_names(*before, *open_->names);
   }
