@@ -80,6 +80,11 @@ struct Forgery {
                  format::encode_incarnation(incarnation, seeds, copy));
     }
   }
+  void set_mark(const format::PreparedMark& mark) const {
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      write_page(*bench.medium, format::mark_at(copy), format::encode_mark(mark, seeds, copy));
+    }
+  }
 
   PageRef put_page(PageRef ref, const Page& page) const {
     for (std::uint64_t at : ref.at) write_page(*bench.medium, at, page);

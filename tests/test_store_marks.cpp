@@ -1,11 +1,11 @@
-// The mark of a prepared attempt, and its home, after damage and crashes.
+// The mark of a prepared attempt, and its home: after damage and crashes, and where somebody forged
+// them.
 #include <array>
 #include <functional>
 
 #include "begun_shelf.hpp"
 #include "cached_disk.hpp"
-#include "format/format.hpp"
-#include "store/page_io.hpp"
+#include "forgery.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -142,4 +142,45 @@ TEST_CASE("an attempt does not have the tag of the word that it lies under") {
   CHECK_FALSE(shelf.info().recovery.degraded);
   REQUIRE(shelf.prepared());
   CHECK(shelf.prepared()->id == "g");
+}
+
+TEST_CASE("the last mark of a prepared attempt is refused in time, and the shelf goes on") {
+  const unsigned left = GENERATE(0U, 1U, 2U, 3U, 4U);  // each attempt takes two: it must end
+  const bool abandon = GENERATE(true, false);
+  CAPTURE(left, abandon);
+  const Forgery forgery;
+  forgery.set_mark(format::empty_mark(format::kMaxCounter - left));
+  std::uint64_t version = 2;
+  for (unsigned prepared = 0; prepared < left / 2; ++prepared) {
+    Shelf shelf = forgery.bench.open();
+    shelf.prepare({}, "g");
+    shelf.close();
+    shelf = forgery.bench.open();
+    REQUIRE(shelf.prepared()->id == "g");
+    shelf.resolve(abandon ? Decision::abandon : Decision::commit);
+    version += abandon ? 0 : 1;
+  }
+  for (int round = 0; round < 2; ++round) {
+    Shelf shelf = forgery.bench.open();
+    REQUIRE_FALSE(shelf.info().recovery.degraded);
+    REQUIRE(shelf.version() == version);
+    const auto bytes = pattern(5000, 30 + round);
+    shelf.find("a")->write(bytes);
+    REQUIRE(code_of([&] { shelf.prepare({}, "g"); }) == Errc::full);
+    REQUIRE_FALSE(shelf.prepared());
+    REQUIRE((value(*shelf.find("a")) == bytes));  // nothing was frozen
+    REQUIRE(shelf.persist().version == ++version);
+  }
+}
+
+TEST_CASE("a mark that could not be ended is none") {
+  const Forgery forgery;
+  forgery.bench.open().prepare({}, "g");
+  auto mark =
+      format::read_mark(page_at(*forgery.bench.medium, format::mark_at(0)), forgery.seeds, 0)
+          .value();
+  mark.counter = format::kMaxCounter;
+  forgery.set_mark(mark);
+  REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
+  REQUIRE(forgery.bench.open(Mode::read).version() == 2);
 }

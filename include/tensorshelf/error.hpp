@@ -17,7 +17,7 @@ enum class Errc {
   truncated,     // the medium is shorter than the shelf's own record of it
   newer_format,  // written by a later tensorshelf
   busy,          // it is open for writing elsewhere; os_error EDEADLK: by this process itself
-  full,          // no room for the tensor's slots (create, replace), or no number for a version
+  full,          // no room for the tensor's slots (create, replace), or no number left
   layout,        // dtype, shape or byte range differ from the tensor's
   unknown_name,  // no tensor of that name
   bad_name,      // empty, too long, not UTF-8, or reserved

@@ -151,6 +151,8 @@ PreparedMark prepared_mark(std::uint64_t counter, const Root& root, std::string_
   return mark;
 }
 
+bool marks_left(const PreparedMark& last) { return last.counter + 2 <= kMaxCounter; }
+
 Page encode_mark(PreparedMark mark, const Seeds& seeds, unsigned copy) {
   mark.checksum = mark_checksum(mark, seeds, copy);
   Page page{};
@@ -163,6 +165,7 @@ std::optional<PreparedMark> read_mark(const Page& page, const Seeds& seeds, unsi
   if (mark.checksum != mark_checksum(mark, seeds, copy)) return std::nullopt;
   if (mark.format_version != kFormatVersion || mark.id_bytes > kMaxIdBytes) return std::nullopt;
   if (mark.counter == 0 || mark.counter > kMaxCounter) return std::nullopt;
+  if (mark.version != 0 && mark.counter == kMaxCounter) return std::nullopt;  // it must end
   if (mark.version >= kMaxVersion || mark.incarnation > kMaxCounter) return std::nullopt;
   return mark;
 }

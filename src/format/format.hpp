@@ -44,6 +44,7 @@ std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, c
 PreparedMark empty_mark(std::uint64_t counter);
 PreparedMark void_mark(const PreparedMark& last);  // the next; it names the attempt that it ends
 PreparedMark prepared_mark(std::uint64_t counter, const Root& root, std::string_view id);
+bool marks_left(const PreparedMark& last);  // for one of an attempt, and the one that ends it
 inline std::string_view mark_id(const PreparedMark& mark) {
   return {mark.id.data(), mark.id_bytes};
 }

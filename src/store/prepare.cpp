@@ -40,6 +40,17 @@ void Store::check_not_abandoned() const {
               "discard() first, and assign anew what the next version is to have.");
 }
 
+// Before anything is done, in our turn. Where an attempt is prepared that says why not.
+void Store::check_marks_left() const {
+  std::lock_guard lock(structure_);
+  if (undecided() || format::marks_left(mark_)) return;
+  throw Error(Errc::full,
+              fmt::format("the mark of what is prepared in {} was written {} times, and the format "
+                          "counts no further",
+                          path_, mark_.counter),
+              "persist() goes on; for prepare(), copy the tensors into a new shelf.");
+}
+
 Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) {
   check_writable();
   refuse_within_assignment("prepare() was called");
@@ -48,6 +59,7 @@ Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) 
   PreparedAttempt made;
   made.info = info;        // all that needs memory, before the freeze
   const Turn turn(*this);  // to the end: nothing is frozen behind it
+  check_marks_left();
   Flight flight = freeze_in_turn(step);
   await_turn(flight);
   for (Prepared* told : {&info, &made.info}) {

@@ -215,6 +215,7 @@ class Store : public std::enable_shared_from_this<Store> {
   // prepare.cpp
   bool undecided() const;  // structure_ is held
   void check_not_abandoned() const;
+  void check_marks_left() const;
   [[noreturn]] void throw_unresolved(const std::string& what) const;
   void check_prepared();
   struct PreparedAttempt;
