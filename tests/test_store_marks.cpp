@@ -83,6 +83,25 @@ TEST_CASE("no crash in preparing, and in opening after it, takes both copies of 
   }
 }
 
+TEST_CASE("a mark that its writer is writing is no damage to a reader") {
+  const unsigned torn = GENERATE(0U, 1U);
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Medium& medium = *begun.kept.medium;
+  const format::Page before = page_at(medium, format::mark_at(1));
+  begun.w.write(pattern(8, 2));
+  begun.shelf.prepare(20);
+  format::Page half = before;
+  const format::Page after = page_at(medium, format::mark_at(torn));
+  std::copy_n(after.bytes.begin(), 64, half.bytes.begin());
+  if (torn == 0) write_page(medium, format::mark_at(1), before);
+  write_page(medium, format::mark_at(torn), half);
+  const Shelf reader = begun.kept.open(Mode::read);
+  begun.check_first(reader);
+  CHECK(reader.prepared().has_value() == (torn == 1));
+  CHECK_FALSE(reader.info().recovery.degraded);
+  CHECK(reader.info().recovery.notes.empty());
+}
+
 namespace {
 
 struct Way {  // to an attempt: which one it is, after its opening, where nothing is skipped
