@@ -1,5 +1,6 @@
 // Commits in two halves: prepared, then committed or abandoned by whoever asked for it.
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "asleep.hpp"
@@ -238,6 +239,30 @@ TEST_CASE("one who decides while it is being committed finds nothing to decide")
   writing.join();
   persisting.join();
   CHECK(shelf.version() == 3);
+}
+
+// What is known to be whole is noted by both, here of chunks in one slot.
+TEST_CASE("what opening found is verified beside those who read") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  begun.w.write(pattern(8, 2), kMiB);
+  begun.shelf.persist(15);
+  begun.w.write(pattern(8, 3), kMiB);
+  begun.shelf.prepare(20);
+  begun.reopen();
+  std::atomic<bool> read = false;
+  std::atomic<bool> enough = false;
+  std::thread reader([&] {
+    std::vector<std::byte> bytes(100);
+    while (!enough) {
+      begun.w.read(bytes);
+      read = true;
+    }
+    CHECK((bytes == pattern(100, 1)));
+  });
+  while (!read) std::this_thread::yield();
+  CHECK(begun.shelf.resolve(Decision::commit)->version == 3);
+  enough = true;
+  reader.join();
 }
 
 TEST_CASE("what is refused of prepare() and resolve() says why") {
