@@ -58,6 +58,7 @@ class DeviceSource:
     """A contiguous value on a device. ``owner`` keeps the memory alive."""
 
     weak = False
+    conversion = "value.astype('{}')"
 
     def __init__(
         self, dtype: DType, name: str, shape: tuple[int, ...], memory: DeviceMemory, owner: object

@@ -38,6 +38,10 @@ class Source(Protocol):
     def weak(self) -> bool:
         """True for Python numbers and lists: the tensor decides the width."""
 
+    @property
+    def conversion(self) -> str:
+        """How a user makes one of another element type, which stands for {}."""
+
     def array(self) -> Array:
         """The value as an array of its public or carrier dtype, in either byte order."""
 
@@ -68,10 +72,18 @@ def flat_bytes(array: Array) -> Array:
 class ArraySource:
     """A NumPy array, or what NumPy made one of."""
 
-    def __init__(self, array: Array, *, name: str | None = None, weak: bool = False) -> None:
+    def __init__(
+        self,
+        array: Array,
+        *,
+        name: str | None = None,
+        weak: bool = False,
+        spelled: str = "np.asarray(value)",
+    ) -> None:
         self.name = name or _dtypes.name_of(array.dtype)
         self.shape: tuple[int, ...] = array.shape
         self.weak = weak
+        self.conversion = f"{spelled}.astype('{{}}')"
         self._array = array
 
     def array(self) -> Array:
@@ -96,11 +108,12 @@ def source_of(value: object) -> Source:
     if isinstance(value, np.ma.MaskedArray):
         raise LayoutError("a masked array has a mask, which would be lost", "Use .filled(value).")
     if isinstance(value, (np.ndarray, np.generic)):
-        return ArraySource(np.asarray(value))
+        return ArraySource(np.asarray(value), spelled="value")
     if isinstance(value, (bool, int, float, complex, list, tuple)):
         return ArraySource(_from_python(value), weak=True)
     if isinstance(value, Readable):
-        return ArraySource(value._copied(), name=value.dtype_name)  # whole, before any is written
+        values = value._copied()  # whole, before any is written
+        return ArraySource(values, name=value.dtype_name, spelled="value.numpy()")
     if _torch.is_tensor(value):
         return _torch.source(value)
     interface = _cuda.interface_of(value)
@@ -218,6 +231,15 @@ def _weakly_castable(source: str, target: str) -> bool:
     return _dtypes.castable(source, target) or kinds == ("i", "u")
 
 
+def _conversion(source: Source, target: str) -> str:
+    """What a user writes to have the value in an element type that it is not cast to."""
+    if not source.weak or source.shape:
+        return source.conversion.format(target)
+    number = "value.real" if _dtypes.kind(source.name) == "c" else "value"
+    made = {"b": "bool", "u": "int", "i": "int", "f": ""}[_dtypes.kind(target)]
+    return f"{made}({number})" if made else number
+
+
 def check_cast(source: Source, target: str) -> None:
     """Raises LayoutError unless the values may be cast to the element type ``target``.
 
@@ -229,7 +251,7 @@ def check_cast(source: Source, target: str) -> None:
     if not allowed(source.name, target):
         raise LayoutError(
             f"cannot cast {source.name} to {target} under the rule 'same_kind'",
-            f"Convert it first: value.astype({target!r}).",
+            f"Convert it first: {_conversion(source, target)}.",
         )
     if source.weak and _dtypes.kind(source.name) in "iu" and _dtypes.kind(target) in "iu":
         values, limits = source.array(), np.iinfo(_dtypes.carrier(target))

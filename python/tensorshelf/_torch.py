@@ -71,6 +71,7 @@ class TorchSource:
     """A strided torch tensor on any device that can copy to the CPU; autograd is left out."""
 
     weak = False
+    conversion = "value.to(torch.{})"
 
     def __init__(self, tensor: "torch.Tensor") -> None:
         if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
@@ -100,7 +101,9 @@ class TorchSource:
             device=tensor.device.index,
         )
         dtype = _dtypes.carrier(self.name)
-        return DeviceSource(dtype, self.name, self.shape, memory, tensor)
+        found = DeviceSource(dtype, self.name, self.shape, memory, tensor)
+        found.conversion = self.conversion
+        return found
 
     def array(self) -> Array:
         if not self._tensor.numel():

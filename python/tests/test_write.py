@@ -4,6 +4,7 @@ import itertools
 import pathlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,43 @@ def test_assignment_is_numpys(x: ts.Tensor, index: object) -> None:
     x[index] = 7
     np.testing.assert_array_equal(x, expected)
     np.testing.assert_array_equal(x.committed, VALUES)
+
+
+class Foreign:
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        return np.array([1.5, 2.5])
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        1.5,
+        2.5 + 1j,
+        [1.5, 2.5],
+        np.float32(1.5),
+        np.array([1.5, 2.5]),
+        Foreign(),
+        "handle",
+        "torch",
+    ],
+    ids=repr,
+)
+def test_the_conversion_that_an_error_names_works(shelf: ts.Shelf, dtype: str, value: Any) -> None:
+    shelf.x = np.zeros(2, dtype)
+    names: dict[str, Any] = {"np": np}
+    if isinstance(value, str) and value == "torch":
+        names["torch"] = torch = pytest.importorskip("torch")
+        value = torch.tensor([1.5, 2.5])
+    elif isinstance(value, str):
+        shelf.y = np.array([1.5, 2.5])
+        value = shelf.y
+    names["value"] = value
+    with pytest.raises(ts.LayoutError) as caught:
+        shelf.x[:] = value
+    advice = caught.value.remedy.removeprefix("Convert it first: ").removesuffix(".")
+    shelf.x[:] = eval(advice, names)
+    assert shelf.x.numpy().any()
 
 
 @pytest.mark.parametrize(
