@@ -1,8 +1,9 @@
 // What lies beside the newest version: those that are retained, and a prepared attempt.
-#include "kept_versions.hpp"
+#include <algorithm>
 
 #include "base/copy_hash.hpp"
 #include "format/format.hpp"
+#include "kept_versions.hpp"
 #include "store/page_io.hpp"
 
 using namespace tensorshelf;
@@ -83,4 +84,32 @@ TEST_CASE("a retained version that cannot be loaded takes no place from a prepar
   CHECK(shelf.resolve(Decision::commit)->version == 3);
   CHECK((value(shelf.find("new").value()) == pattern(5000, 3)));
   CHECK((value(shelf.find("w").value()) == pattern(5000, 2)));
+}
+
+TEST_CASE("beside damage opening names an older version only where it is retained") {
+  const unsigned keep = GENERATE(0U, 1U);
+  const Kept kept({.keep = keep, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  {
+    Shelf shelf = kept.open();
+    make(shelf, "w", 5000);
+    for (const unsigned version : {1U, 2U}) {
+      shelf.find("w")->write(pattern(5000, version));
+      shelf.persist(version);
+    }
+  }
+  const auto newest = pattern(kPageBytes, 2);
+  const auto all = kept.medium->view({0, kept.medium->reserve(0)});
+  const auto there = std::search(all.begin(), all.end(), newest.begin(), newest.end());
+  REQUIRE(there != all.end());
+  kept.medium->wait(kept.medium->write(static_cast<std::uint64_t>(there - all.begin()),
+                                       pattern(kPageBytes, 9), 0));
+  OpenOptions options = kept.options(Mode::read);
+  options.verify = Verify::on_open;
+  const auto error = error_of([&] { kept.open(options); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::corrupt);
+  const std::string what = error->what();
+  CHECK((what.find("version 1 is intact") != std::string::npos) == (keep == 1));
+  CHECK((error->remedy().find("at(1)") != std::string::npos) == (keep == 1));
+  if (keep == 0) CHECK(what.find("no older version is kept") != std::string::npos);
 }

@@ -49,14 +49,21 @@ constexpr const char* kSalvageRemedy =
     "Restore the file from a copy, or take what is whole: mode=\"r\", salvage=True shows it, and "
     "repair() makes it the newest version, to go on from.";
 
-[[noreturn]] void throw_damaged(Medium& medium, const format::Seeds& seeds,
+// `older` are the roots before that one. What it does not retain may be there, and nobody reads it.
+[[noreturn]] void throw_damaged(Medium& medium, const format::Seeds& seeds, const Root& newest,
                                 const std::vector<Root>& older, const std::string& damage) {
-  std::string rest = "nothing older is whole";
+  std::string rest = newest.floor == format::word_version(newest.word)
+                         ? "no older version is kept"
+                         : "no older version is whole";
+  std::string way;
   for (const Root& root : older) {
+    const std::uint64_t version = format::word_version(root.word);
+    if (version < newest.floor) break;
     try {
       KnownPages known;
       if (!find_damage(medium, seeds, *load_root(medium, seeds, root, known).version, {})) {
-        rest = fmt::format("version {} is intact", format::word_version(root.word));
+        rest = fmt::format("version {} is intact", version);
+        way = fmt::format(" at({}) reads the older version.", version);
         break;
       }
     } catch (const Error& error) {
@@ -66,7 +73,8 @@ constexpr const char* kSalvageRemedy =
   throw Error(
       Errc::corrupt, fmt::format("{}; {}", damage, rest),
       "Open with verify \"load\": every other tensor can be read, and assigning the damaged "
-      "one heals it.");
+      "one heals it." +
+          way);
 }
 
 struct Opening {
@@ -138,7 +146,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       return choice;
     }
     if (!choice.degraded)
-      throw_damaged(medium, seeds, {candidate + 1, candidates.end()}, damage->text);
+      throw_damaged(medium, seeds, choice.root, {candidate + 1, candidates.end()}, damage->text);
     choice.lose(version, damage->text);
     salvageable = true;
   }
