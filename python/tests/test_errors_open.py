@@ -41,7 +41,8 @@ def test_not_a_shelf(place: Place, mode: str, content: bytes) -> None:
     place[0].write_bytes(content)
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         ts.open(place[0], mode=mode)
-    check(caught, ts.NotAShelf, "not_a_shelf", ValueError)
+    error = check(caught, ts.NotAShelf, "not_a_shelf", ValueError)
+    assert "Where a shelf was" in error.remedy  # before what would erase the rest of it
     assert place[0].read_bytes() == content
 
 

@@ -43,11 +43,14 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
     throw Error(Errc::corrupt, "both copies of the superblock are damaged" + unread.reason(),
                 "Restore the file from a copy.", unread.os_error);
   }
-  throw Error(Errc::not_a_shelf,
-              size < kPageBytes                         ? "it is too short for a shelf header"
-              : reads[0].state == SuperblockState::zero ? "there is no shelf header (all zero)"
-                                                        : "there is no shelf header",
-              "mode \"w\" makes a new shelf there and erases what there is.");
+  throw Error(
+      Errc::not_a_shelf,
+      size < kPageBytes                         ? "it is too short for a shelf header"
+      : reads[0].state == SuperblockState::zero ? "there is no shelf header (all zero)"
+                                                : "there is no shelf header",
+      "Where a shelf was, its header is lost, and neither salvage=True nor repair() finds the "
+      "rest: restore the file from a copy. mode \"w\" makes a new shelf there and erases "
+      "what there is.");
 }
 
 }  // namespace

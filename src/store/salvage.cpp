@@ -68,7 +68,15 @@ RepairReport repair_medium(std::unique_ptr<Medium> given, const OpenOptions& opt
 }  // namespace
 
 RepairReport repair(const std::filesystem::path& path, const OpenOptions& options) {
-  auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
+  const auto file = [&] {
+    try {
+      return std::make_shared<ShelfFile>(ShelfFile::open(path, true));
+    } catch (const Error& error) {
+      if (error.code() != Errc::not_found) throw;
+      throw Error(error.code(), fmt::format("there is nothing to repair: {}", error.what()),
+                  "Check the path.", error.os_error());
+    }
+  }();
   return repair_medium(make_medium(file, options), options, path.string());
 }
 
