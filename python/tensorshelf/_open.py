@@ -123,8 +123,8 @@ def open(
     options.verify = _choice("verify", verify, _VERIFY)
     options.max_size_bytes = 0 if size is None else parse_size(size)
     native_path, options.tier, options.block = _native_choice(path, tier, block)
-    options.keep = None if keep is None else _number("keep", keep, 0)
-    options.in_flight = None if in_flight is None else _number("in_flight", in_flight, 1)
+    options.keep = None if keep is None else _number("keep", keep, 0, _MOST - 1)
+    options.in_flight = None if in_flight is None else _number("in_flight", in_flight, 1, _MOST)
     if placement is not None:
         options.placement = _choice("placement", placement, _PLACEMENTS)
     options.salvage = bool(salvage)
@@ -227,13 +227,13 @@ def _queue_depth(given: int) -> int:
     return depth
 
 
-def _number(what: str, given: int, least: int) -> int:
-    remedy = f"Use {least} to {_MOST}."
+def _number(what: str, given: int, least: int, most: int) -> int:
+    remedy = f"Use {least} to {most}."
     try:
         number = operator.index(given)
     except TypeError:
         raise BadArgument(f"{what}={given!r} is not a number", remedy) from None
-    if isinstance(given, bool) or not least <= number <= _MOST:
+    if isinstance(given, bool) or not least <= number <= most:
         raise BadArgument(f"{what}={given!r} is out of range", remedy)
     return number
 

@@ -94,6 +94,7 @@ def test_placement_by_the_medium(shelf: ts.Shelf) -> None:
     "bad",
     [
         {"keep": -1},
+        {"keep": 15},
         {"keep": 16},
         {"keep": 1.0},
         {"keep": "1"},
@@ -124,6 +125,24 @@ def test_another_split_of_the_same_sum(reopen: OpenShelf) -> None:
     with pytest.raises(ts.BadArgument) as caught:
         reopen(keep=3, in_flight=1)
     check(caught, ts.BadArgument, "bad_argument", ValueError, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "way"),
+    [
+        ({"keep": 3}, "keep=3 was asked", "Use keep=0 to 2"),
+        ({"in_flight": 4}, "in_flight=4 was asked", "Use in_flight=1 to 3"),
+        ({"keep": 2, "in_flight": 2}, "keep=2 and in_flight=2 was asked", "keep + in_flight = 3"),
+    ],
+)
+def test_a_split_is_refused_in_the_words_of_who_asked(
+    reopen: OpenShelf, asked: "dict[str, Any]", said: str, way: str
+) -> None:
+    reopen(keep=2)
+    with pytest.raises(ts.BadArgument) as caught:
+        reopen(mode="r+", **asked)
+    assert said in caught.value.what
+    assert way in caught.value.remedy
 
 
 def test_what_a_version_says_of_itself(reopen: OpenShelf) -> None:
