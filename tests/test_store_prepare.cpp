@@ -105,6 +105,10 @@ TEST_CASE("behind what is prepared one can assign, and not commit") {
   CHECK(code_of([&] { shelf.persist_async(30); }) == Errc::unresolved);
   CHECK(code_of([&] { shelf.prepare(30); }) == Errc::unresolved);
   CHECK(code_of([&] { shelf.rollback(1); }) == Errc::unresolved);
+  const auto begun_behind = error_of([&] { shelf.transaction(); });
+  REQUIRE(begun_behind);
+  CHECK(begun_behind->code() == Errc::uncommitted);
+  CHECK(begun_behind->remedy().find("resolve()") != std::string::npos);  // persist() is refused
   CHECK((value(begun.w) == pattern(kBegunBytes, 2)));
   CHECK((value(old) == pattern(100, 3)));
   if (commit) {

@@ -62,9 +62,12 @@ std::vector<std::string> Store::names(std::uint64_t version) const {
 void Store::check_nothing_uncommitted(const char* what) const {
   check_not_abandoned();
   if (open_->dirty.empty() && !open_->names_changed) return;
+  std::lock_guard lock(structure_);
   throw Error(Errc::uncommitted,
               fmt::format("{} of {}, and there are changes that are not committed", what, path_),
-              "persist() or discard() them first.");
+              undecided()
+                  ? "discard() them; or resolve() what is prepared, and persist() them then."
+                  : "persist() or discard() them first.");
 }
 
 // Handles follow their tensors: what is named is there, and what was and is not, is not.
