@@ -25,10 +25,22 @@ Progress progress_of(const py::object& callable) {
   };
 }
 
+// Ctrl-C, within a wait of the store. Where the interpreter ends, who is waited for may be a thread
+// that takes no step any more.
+void heed_signals() {
+  if (interpreter_is_ending()) {
+    throw Error(Errc::unsupported, "the interpreter ends, and another thread is in the way",
+                "Join the threads that use the shelf, and close it, before the program ends.");
+  }
+  const Locked locked;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 Shelf open_shelf(const py::bytes& path, Mode mode, OpenOptions options,
                  const py::object& progress) {
   options.mode = mode;
   options.progress = progress_of(progress);
+  options.while_waiting = heed_signals;
   const std::filesystem::path native(static_cast<std::string>(path));
   Unlocked unlocked;
   return Shelf::open(native, options);

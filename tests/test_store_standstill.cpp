@@ -115,7 +115,7 @@ TEST_CASE("the gate lets in writers or one commit") {
   std::atomic<std::uint64_t> entered = 0;
   std::thread writer([&] {
     while (!stop) {
-      const WriterScope scope(gate);
+      const WriterScope scope(gate, Patience());
       ++writing;
       ++entered;
       --writing;
@@ -127,7 +127,7 @@ TEST_CASE("the gate lets in writers or one commit") {
     for (const std::uint64_t before = entered; entered < before + 3;) {
       std::this_thread::yield();
     }
-    const ClosedGate closed(gate);
+    const ClosedGate closed(gate, Patience());
     for (int look = 0; look < 100; ++look) together += writing != 0;
   }
   stop = true;

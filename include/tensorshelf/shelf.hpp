@@ -86,6 +86,12 @@ struct OpenOptions {
   // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
   // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.
   bool salvage = false;
+  // Called about every 50 ms by a thread that waits, within a call that changes the shelf, for
+  // another thread or for a version on its way. It may throw: the call ends with what it threw, and
+  // nothing has changed. It may look at the shelf; what could wait again is refused
+  // (Errc::unsupported). Not called: by close(), by the end of a transaction, and once a version is
+  // closed to writes, for these come to their end.
+  std::function<void()> while_waiting = {};
 };
 
 enum class Decision { commit, abandon };

@@ -27,12 +27,15 @@ void WrittenBytes::add(std::uint64_t begin, std::uint64_t end) {
 
 Store& StoredAssignment::may_begin(Store& store) {
   store.check_writable();
-  store.refuse_within_assignment("a tensor was assigned");
+  store.refuse_inside("a tensor was assigned");
   return store;
 }
 
 StoredAssignment::StoredAssignment(Store& store, const std::shared_ptr<StoredTensor>& tensor)
-    : store_(may_begin(store)), tensor_(tensor), alone_(tensor->assigning), inside_(*store.gate_) {
+    : store_(may_begin(store)),
+      tensor_(tensor),
+      alone_(tensor->assigning, *store.room_, store.patience_),
+      inside_(*store.gate_, store.patience_) {
   store_.check_writable();
   store_.check_not_abandoned();
   store_.look_for_rival();
@@ -44,6 +47,7 @@ StoredAssignment::~StoredAssignment() {
   unlink();
   if (store_.fork_guard_.in_child()) {
     inside_.forsake();
+    alone_.forsake();
     return;
   }
   if (!done_ && !planted(Bug::undone_chunk_kept)) undo();
@@ -63,15 +67,18 @@ const StoredAssignment* StoredAssignment::around(const Store& store) {
   return inside;
 }
 
-void Store::refuse_within_assignment(const char* what) const {
+bool Store::is_inside() const {
+  return patience_.is_calling() || StoredAssignment::around(*this) != nullptr;
+}
+
+void Store::refuse_inside(const char* what) const {
+  if (!is_inside()) return;
   const StoredAssignment* const inside = StoredAssignment::around(*this);
-  if (inside == nullptr) return;
-  throw Error(
-      Errc::unsupported,
-      fmt::format("{} from inside an assignment to '{}' of the same thread", what,
-                  inside->tensor().layout.name),
-      "Let the assignment end first. In a signal handler, set a flag, and do it in the main "
-      "loop.");
+  const auto where = inside == nullptr
+                         ? std::string("a call that waits")
+                         : fmt::format("an assignment to '{}'", inside->tensor().layout.name);
+  throw Error(Errc::unsupported, fmt::format("{} from inside {} of the same thread", what, where),
+              "Let it end first. In a signal handler, set a flag, and do it in the main loop.");
 }
 
 // ---- writes -------------------------------------------------------------------------------------
@@ -89,7 +96,7 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
   in_part_ = false;
   if (planted(Bug::assignment_cut)) {
     store_.gate_->leave();
-    store_.gate_->enter();
+    store_.gate_->enter(Patience());
   }
 }
 

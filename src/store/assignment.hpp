@@ -61,7 +61,7 @@ class StoredAssignment {
 
   Store& store_;
   const std::shared_ptr<StoredTensor>& tensor_;
-  std::lock_guard<FairMutex> alone_;  // before the gate: who waits for it keeps no one from closing
+  QueueScope alone_;  // before the gate: who waits for it keeps no one from closing
   WriterScope inside_;
   bool in_part_ = false;  // a write did not come to its end
   bool done_ = false;

@@ -32,7 +32,7 @@ using format::Root;
 Commit Store::persist(std::optional<std::uint64_t> step) {
   const auto begin = std::chrono::steady_clock::now();
   check_writable();
-  refuse_within_assignment("persist() was called");
+  refuse_inside("persist() was called");
   Commit commit = this->commit(freeze(step));  // of which the seal is no turn's: others may freeze
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   commit.seconds = std::chrono::duration<double>(elapsed).count();
@@ -43,7 +43,7 @@ Commit Store::persist(std::optional<std::uint64_t> step) {
 // that follow it from their turn.
 std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> step) {
   check_writable();
-  refuse_within_assignment("persist_async() was called");
+  refuse_inside("persist_async() was called");
   const auto flight = std::make_shared<Flight>();
   const auto task = std::make_shared<std::packaged_task<Commit()>>([this, flight] {
     try {
@@ -57,7 +57,7 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
   });
   auto future = task->get_future().share();
   {
-    const ClosedGate closed(*gate_);
+    const ClosedGate closed(*gate_, patience_);
     check_writable();
     if (!committer_) committer_ = std::make_unique<Committer>();
   }
@@ -81,9 +81,10 @@ Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
     {
       std::unique_lock lock(structure_);
       if (undecided()) throw_unresolved("nothing can be committed");
-      if (!planted(Bug::commits_overlap)) published_->wait(lock, [&] { return !full(); });
+      if (!planted(Bug::commits_overlap))
+        patience_.wait(*published_, lock, [&] { return !full(); });
     }
-    const ClosedGate closed(*gate_);
+    const ClosedGate closed(*gate_, patience_);
     check_writable();
     {
       std::lock_guard lock(structure_);

@@ -8,18 +8,19 @@
 #include <mutex>
 
 #include "base/planted.hpp"
+#include "store/patience.hpp"
 
 namespace tensorshelf {
 
 class CommitGate {
  public:
-  void enter() {
+  void enter(const Patience& patience) {
     while (true) {
       ++writers_;  // sequentially consistent, as all here: either we see it closed, or it sees us
       if (!closed_) return;
       leave();
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !closed_; });
+      patience.wait(changed_, lock, [&] { return !closed_; });
     }
   }
   void leave() {
@@ -28,20 +29,31 @@ class CommitGate {
     changed_.notify_all();
   }
 
-  // Returns when no writer is inside, and nobody else has it closed.
-  void close() {
+  // Returns when no writer is inside, and nobody else has it closed. Where it throws, it is open.
+  void close(const Patience& patience) {
     std::unique_lock lock(mutex_);
-    if (!planted(Bug::commits_overlap)) changed_.wait(lock, [&] { return !closed_; });
+    if (!planted(Bug::commits_overlap)) {
+      patience.wait(changed_, lock, [&] { return !closed_; });
+    }
     closed_ = true;
-    changed_.wait(lock, [&] { return writers_ == 0; });
+    try {
+      patience.wait(changed_, lock, [&] { return writers_ == 0; });
+    } catch (...) {
+      open_locked();
+      throw;
+    }
   }
   void open() {
     std::lock_guard lock(mutex_);
+    open_locked();
+  }
+
+ private:
+  void open_locked() {
     closed_ = false;
     changed_.notify_all();
   }
 
- private:
   std::mutex mutex_;  // of changed_; writers take it only while a commit is closing or closed
   std::condition_variable changed_;
   std::atomic<int> writers_ = 0;
@@ -50,7 +62,7 @@ class CommitGate {
 
 class WriterScope {
  public:
-  explicit WriterScope(CommitGate& gate) : gate_(&gate) { gate_->enter(); }
+  WriterScope(CommitGate& gate, const Patience& patience) : gate_(&gate) { gate_->enter(patience); }
   ~WriterScope() {
     if (gate_ != nullptr) gate_->leave();
   }
@@ -67,7 +79,7 @@ class WriterScope {
 // Closes the gate for its lifetime.
 class ClosedGate {
  public:
-  explicit ClosedGate(CommitGate& gate) : gate_(gate) { gate_.close(); }
+  ClosedGate(CommitGate& gate, const Patience& patience) : gate_(gate) { gate_.close(patience); }
   ~ClosedGate() { gate_.open(); }
   ClosedGate(const ClosedGate&) = delete;
   ClosedGate& operator=(const ClosedGate&) = delete;

@@ -31,8 +31,8 @@ VerifyReport Store::verify(const Progress& progress) {
       if (!verify_chunk(tensor, chunk, report)) break;
       if (chunks == 0) break;
       done += tensor.chunk_bytes(chunk);
-      std::unique_lock held(turns_, std::defer_lock);
-      if (planted(Bug::callback_while_locked)) held.lock();
+      std::optional<QueueScope> held;
+      if (planted(Bug::callback_while_locked)) held.emplace(turns_, *room_, Patience());
       if (progress) progress(done, total);
     }
   }

@@ -53,7 +53,7 @@ void Store::check_marks_left() const {
 
 Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) {
   check_writable();
-  refuse_within_assignment("prepare() was called");
+  refuse_inside("prepare() was called");
   Prepared info;
   info.id = id;
   PreparedAttempt made;
@@ -127,13 +127,13 @@ void Store::check_found(const PreparedAttempt& found) const {
 
 Commit Store::commit_prepared() {
   check_may_write();  // in a child neither the lock nor the gate would ever open
-  refuse_within_assignment("resolve() was called");
-  const std::lock_guard one(resolve_mutex_);
+  refuse_inside("resolve() was called");
+  const QueueScope one(deciding_, *room_, patience_);
   const auto begin = std::chrono::steady_clock::now();
   Flight flight;
   std::uint64_t metadata_bytes = 0;
   {
-    const ClosedGate closed(*gate_);  // the medium does not grow now
+    const ClosedGate closed(*gate_, patience_);  // the medium does not grow now
     check_prepared();
     if (prepared_->info.found) return commit_found();
     metadata_bytes = prepared_->metadata_bytes;
@@ -187,9 +187,9 @@ void Store::clear_labels_beyond(std::uint64_t version, const Names& names) noexc
 
 void Store::abandon_prepared() {
   check_may_write();  // in a child neither the lock nor the gate would ever open
-  refuse_within_assignment("resolve() was called");
-  const std::lock_guard one(resolve_mutex_);
-  const ClosedGate closed(*gate_);  // assignments end first
+  refuse_inside("resolve() was called");
+  const QueueScope one(deciding_, *room_, patience_);
+  const ClosedGate closed(*gate_, patience_);  // assignments end first
   check_prepared();
   const std::shared_ptr<Version> newest = retained_.back();
   auto next = attempt_over(newest, open_->sequence);

@@ -254,7 +254,7 @@ Commit Transaction::commit(std::optional<std::uint64_t> step) {
 }
 
 void Transaction::discard() {
-  if (store_) store_->refuse_within_assignment("a transaction was discarded");
+  if (store_) store_->refuse_inside("a transaction was discarded");
   if (const auto store = std::exchange(store_, nullptr)) store->end_transaction();
 }
 

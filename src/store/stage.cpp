@@ -147,8 +147,9 @@ bool Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
 void Store::await_publication() {
   std::unique_lock lock(structure_);
   const std::size_t before = in_flight_.size();
-  published_->wait(
-      lock, [&] { return in_flight_.size() < before || before == 0 || failed_ || undecided(); });
+  patience_.wait(*published_, lock, [&] {
+    return in_flight_.size() < before || before == 0 || failed_ || undecided();
+  });
 }
 
 // Into a slot; returns the checksum.

@@ -29,6 +29,7 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
       in_flight_limit_(split_of(opened_.versions.back()->root, options).in_flight),
       placement_(
           options.placement.value_or(promises_.mapped ? Placement::whole : Placement::by_chunk)),
+      patience_(options.while_waiting),
       published_(std::make_unique<std::condition_variable_any>()),
       retained_(std::move(opened_.versions)),
       version_(opened_.version),
@@ -76,7 +77,7 @@ void Store::own_places() {
     if (!planted(Bug::prepared_slot_free)) named.push_back(version);
   }
   heap_ = std::make_shared<Heap>(*medium_, capacity_bytes, forgets ? Claims{} : claims_of(named),
-                                 [this] { wait_until_quiet(); });
+                                 [this] { wait_until_quiet(patience_); });
   for (const auto& version : named) {
     version->tree.each_page([&](const PageNodePtr& page) {
       if (!forgets) page->heap = heap_;
@@ -165,9 +166,9 @@ void Store::check_background() {
   }
 }
 
-void Store::wait_until_quiet() {
+void Store::wait_until_quiet(const Patience& patience) {
   std::unique_lock lock(structure_);
-  published_->wait(lock, [this] { return in_flight_.empty() || undecided(); });
+  patience.wait(*published_, lock, [this] { return in_flight_.empty() || undecided(); });
 }
 
 void Store::close() {
@@ -178,14 +179,16 @@ void Store::close() {
     static_cast<void>(committer_.release());
     static_cast<void>(gate_.release());
     static_cast<void>(published_.release());
+    static_cast<void>(room_.release());
     closed_ = true;
     return;
   }
-  refuse_within_assignment("close() was called");
+  refuse_inside("close() was called");
   std::unique_ptr<Committer> committer;  // whoever closes takes it, behind the gate
   {
-    const ClosedGate closed(*gate_);  // waits for writers, and then for commits in flight
-    wait_until_quiet();
+    const Patience deaf;                    // half a close would be none
+    const ClosedGate closed(*gate_, deaf);  // waits for writers, and then for commits in flight
+    wait_until_quiet(deaf);
     closed_ = true;
     uses_.close();  // and for those who read
     committer.swap(committer_);

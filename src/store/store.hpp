@@ -5,7 +5,7 @@
 // and no lease names is free, and so is a place on the heap that nothing owns (I3).
 //
 // Locks, always taken in this order: turns_ (one that freezes or discards, and a transaction to its
-// end), resolve_mutex_, a tensor's lock of its assignment, gate_ (assignments, or one that freezes,
+// end), deciding_, a tensor's lock of its assignment, gate_ (assignments, or one that freezes,
 // creates or erases), a tensor's mutex, dirty_mutex_, structure_ (what there is: versions,
 // attempts, sizes); the other mutexes within none of these but the first four. The closed gate
 // alone guards the open attempt's names and tree. Of the mutexes that a reader takes only a
@@ -35,6 +35,8 @@
 #include "store/fork_guard.hpp"
 #include "store/gate.hpp"
 #include "store/heap.hpp"
+#include "store/patience.hpp"
+#include "store/queue_lock.hpp"
 #include "store/recover.hpp"
 #include "store/tensor.hpp"
 #include "store/use_count.hpp"
@@ -92,8 +94,9 @@ class Store : public std::enable_shared_from_this<Store> {
   // `ended`: whether the transaction is over, also where it throws.
   Commit commit_transaction(std::optional<std::uint64_t> step, bool& ended);
   void end_transaction();  // and discards
-  // Errc::unsupported where this thread is inside an assignment: it would wait for itself.
-  void refuse_within_assignment(const char* what) const;
+  // Errc::unsupported where this thread is inside an assignment, or called by a wait of its own: it
+  // would wait for itself.
+  void refuse_inside(const char* what) const;
 
   VerifyReport verify(const Progress& progress);
   ShelfInfo info() const;
@@ -119,6 +122,7 @@ class Store : public std::enable_shared_from_this<Store> {
   };
 
   // store.cpp
+  bool is_inside() const;     // see refuse_inside()
   void check_usable() const;  // not closed, not in a forked child
   void check_may_write();     // and neither read-only nor failed, now or in the background
   void check_writable();      // and no attempt that was found waits for a decision
@@ -136,7 +140,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void remove(StoredTensor& tensor) noexcept;
   const Names& names_now() const;  // structure_ is held, or the gate closed
   void check_background();         // throws, once, what a commit in the background threw
-  void wait_until_quiet();         // no attempt is in flight
+  void wait_until_quiet(const Patience& patience);  // no attempt is in flight
   bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
 
   // stage.cpp: bytes in; all but write() with the tensor's mutex held
@@ -275,7 +279,9 @@ class Store : public std::enable_shared_from_this<Store> {
   unsigned in_flight_limit_;
   const Placement placement_;
 
-  FairMutex turns_;
+  const Patience patience_;  // of all waits but those that must come to their end
+  std::unique_ptr<WaitingRoom> room_ = std::make_unique<WaitingRoom>();
+  QueueLock turns_;
   std::atomic<std::thread::id> transacting_;  // the thread whose transaction has the turn
   std::unique_ptr<CommitGate> gate_ = std::make_unique<CommitGate>();
   UseCount uses_;
@@ -303,7 +309,7 @@ class Store : public std::enable_shared_from_this<Store> {
   std::atomic<std::uint64_t> version_;  // its number
   Homes homes_;                         // whose turn it is to be sealed writes there
 
-  std::mutex resolve_mutex_;   // one decides at a time; before all other locks but a transaction's
+  QueueLock deciding_;         // one at a time
   format::PreparedMark mark_;  // that lies on the medium
 
   std::atomic<bool> looked_ = false;  // for a rival, since the last freeze

@@ -66,7 +66,7 @@ Named Store::place(format::TensorLayout layout) {
 std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
                                             std::span<const std::int64_t> shape, bool replace) {
   check_writable();
-  refuse_within_assignment(replace ? "replace() was called" : "create() was called");
+  refuse_inside(replace ? "replace() was called" : "create() was called");
   if (const auto problem = format::name_problem(name)) {
     throw Error(Errc::bad_name,
                 fmt::format("the tensor name '{}' {}", name.substr(0, 80), *problem),
@@ -81,7 +81,7 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
                     kMaxDims));
   }
   std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
-  if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_);
+  if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_, patience_);
   check_writable();
   check_not_abandoned();
   const auto old = names_now().find(name);
@@ -145,8 +145,8 @@ std::shared_ptr<StoredTensor> Store::add(format::TensorLayout layout) {
 
 void Store::erase(std::string_view name) {
   check_writable();
-  refuse_within_assignment("erase() was called");
-  const ClosedGate closed(*gate_);
+  refuse_inside("erase() was called");
+  const ClosedGate closed(*gate_, patience_);
   check_writable();
   check_not_abandoned();
   const auto there = names_now().find(name);

@@ -15,6 +15,7 @@
 #include "store/chunk_set.hpp"
 #include "store/fair_mutex.hpp"
 #include "store/holding.hpp"
+#include "store/queue_lock.hpp"
 
 namespace tensorshelf {
 
@@ -32,7 +33,7 @@ struct StoredTensor {
   std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile
   std::uint32_t records_leaf = 0;  // the manifest leaf that holds its record
 
-  FairMutex assigning;  // of the one assignment under way, from begin to end
+  QueueLock assigning;  // of the one assignment under way, from begin to end
 
   // Held across reads of the tensor, so that each is of one moment; in turn, so that no reader
   // keeps a writer or the committer waiting for more than itself.

@@ -16,10 +16,10 @@ class Store::Turn {
                   fmt::format("{} is in a transaction of this thread", store.path_),
                   "Let it end: it commits, or discards, all that was changed within it.");
     }
-    store.turns_.lock();
+    store.turns_.lock(*store.room_, store.patience_);
   }
   ~Turn() {
-    if (store_ != nullptr) store_->turns_.unlock();
+    if (store_ != nullptr) store_->turns_.unlock(*store_->room_);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -30,8 +30,9 @@ class Store::Turn {
     store_ = nullptr;
   }
   static void give_back(Store& store) {
+    if (store.fork_guard_.in_child()) return;  // where nobody waits
     store.transacting_ = std::thread::id();
-    store.turns_.unlock();
+    store.turns_.unlock(*store.room_);
   }
   class GiveBack {
    public:

@@ -105,18 +105,18 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
 
 void Store::discard() {
   check_writable();
-  refuse_within_assignment("discard() was called");
+  refuse_inside("discard() was called");
   const Turn turn(*this);
-  const ClosedGate closed(*gate_);
+  const ClosedGate closed(*gate_, patience_);
   check_writable();
   drop_open_attempt(attempt_over(open_->base, open_->sequence));
 }
 
 void Store::begin_transaction() {
   check_writable();
-  refuse_within_assignment("a transaction was begun");
+  refuse_inside("a transaction was begun");
   Turn turn(*this);
-  const ClosedGate closed(*gate_);
+  const ClosedGate closed(*gate_, patience_);
   check_writable();
   check_nothing_uncommitted("a transaction");
   spare_ = attempt_over(open_->base, open_->sequence);
@@ -125,7 +125,7 @@ void Store::begin_transaction() {
 
 Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended) {
   check_writable();
-  refuse_within_assignment("a transaction was committed");
+  refuse_inside("a transaction was committed");
   auto flight = freeze_in_turn(step);
   ended = true;
   spare_.reset();
@@ -134,14 +134,13 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
 }
 
 // Also after a failure, which is for the next call to tell. One that goes within an assignment of
-// its own thread, which nobody can refuse, cannot be dropped: then nothing more is committed.
+// its own thread, or what a wait calls, which nobody can refuse, cannot be dropped: then nothing
+// more is committed.
 void Store::end_transaction() {
   const Turn::GiveBack at_exit(*this);
   check_usable();
-  if (StoredAssignment::around(*this) != nullptr) {
-    return fail("a transaction was let go within an assignment");
-  }
-  const ClosedGate closed(*gate_);
+  if (is_inside()) return fail("a transaction was let go within an assignment, or a wait");
+  const ClosedGate closed(*gate_, Patience());  // it must end, whatever is heard
   check_usable();
   drop_open_attempt(std::exchange(spare_, nullptr));
 }
@@ -152,11 +151,11 @@ void Store::end_transaction() {
 // gone since, it has again, with their extents, which it never gave up.
 Commit Store::rollback(std::uint64_t number) {
   check_writable();
-  refuse_within_assignment("rollback() was called");
+  refuse_inside("rollback() was called");
   Turn turn(*this);
   std::optional<Flight> flight;
   {
-    const ClosedGate closed(*gate_);
+    const ClosedGate closed(*gate_, patience_);
     check_writable();
     {
       std::lock_guard lock(structure_);
