@@ -111,6 +111,10 @@ const Call kDiscard = {"discard", [](Rig& rig) { rig.shelf.discard(); }};
 const Call kRollback = {"rollback", [](Rig& rig) { rig.shelf.rollback(1); }};
 const Call kTransaction = {"transaction", [](Rig& rig) { auto t = rig.shelf.transaction(); }};
 const Call kCreate = {"create", [](Rig& rig) { make(rig.shelf, "new", 100); }};
+const Call kCreateWith = {"create_with", [](Rig& rig) {
+                            auto creation = rig.shelf.create_with("new", DType::uint8,
+                                                                  std::vector<std::int64_t>{100});
+                          }};
 const Call kReplace = {"replace", [](Rig& rig) {
                          rig.shelf.replace("w", DType::uint8, std::vector<std::int64_t>{100});
                        }};
@@ -122,7 +126,7 @@ const Call kAssign = {"assign", [](Rig& rig) { Assignment assignment = rig.w.ass
 
 TEST_CASE("who waits for an assignment can be interrupted") {
   const Call call = GENERATE(kPersist, kPersistAsync, kPrepare, kDiscard, kRollback, kTransaction,
-                             kCreate, kReplace, kErase, kWrite, kAssign);
+                             kCreate, kCreateWith, kReplace, kErase, kWrite, kAssign);
   CAPTURE(call.what);
   Rig rig;
   Holder holder([&](const auto& stay) {
@@ -136,6 +140,27 @@ TEST_CASE("who waits for an assignment can be interrupted") {
   CHECK(rig.shelf.version() == 1);
   holder.let_go();
   rig.check_usable(pattern(kSize, 2), pattern(kSize, 4));
+}
+
+TEST_CASE("a new tensor whose wait to be added is interrupted leaves nothing behind") {
+  Rig rig;
+  const std::vector<std::int64_t> shape = {kSize};
+  static_cast<void>(
+      rig.shelf.create_with("new", DType::uint8, shape));  // for which the shelf grows
+  const std::uint64_t before = rig.shelf.free_bytes();
+  {
+    auto creation = rig.shelf.create_with("new", DType::uint8, shape);
+    creation.write(pattern(kSize, 3));
+    Holder holder([&](const auto& stay) {
+      Assignment assignment = rig.w.assign();
+      stay();
+    });
+    CHECK(rig.interrupted([&] { creation.done(); }));
+    CHECK(code_of([&] { creation.done(); }) == Errc::unsupported);
+    holder.let_go();
+  }
+  CHECK(rig.shelf.free_bytes() == before);
+  rig.check_usable(pattern(kSize, 1), pattern(kSize, 1));
 }
 
 TEST_CASE("who waits for the transaction of another thread can be interrupted") {

@@ -41,6 +41,7 @@ namespace tensorshelf {
 class ShelfFile;
 class Store;
 struct StoredTensor;
+struct NewTensor;
 class StoredAssignment;
 
 enum class Mode {
@@ -193,9 +194,12 @@ class Assignment {
 
  private:
   friend class TensorRef;
+  friend class Shelf;
   Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor);
+  Assignment(std::shared_ptr<Store> store, NewTensor made);
   StoredAssignment& under_way() const;
   std::shared_ptr<Store> store_;
+  std::unique_ptr<NewTensor> made_;  // none where the tensor was there before
   std::shared_ptr<StoredTensor> tensor_;
   std::unique_ptr<StoredAssignment> assignment_;  // none when it has ended
 };
@@ -249,6 +253,13 @@ class Shelf {
   // A new layout under an old name: the old tensor stays the committed one until persist().
   TensorRef replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape);
   void erase(std::string_view name);
+  // The same with a value: there is no tensor, or the old one, until the assignment is done, and
+  // then the new one with all that was written. One that is let go leaves nothing behind. What
+  // create() and replace() throw comes here or, where another thread was faster, from done().
+  [[nodiscard]] Assignment create_with(std::string_view name, DType dtype,
+                                       std::span<const std::int64_t> shape);
+  [[nodiscard]] Assignment replace_with(std::string_view name, DType dtype,
+                                        std::span<const std::int64_t> shape);
 
   std::optional<TensorRef> find(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
@@ -41,6 +42,12 @@ StoredAssignment::StoredAssignment(Store& store, const std::shared_ptr<StoredTen
   store_.look_for_rival();
   outer_ = innermost_;
   innermost_ = this;
+}
+
+// In no list of the attempt's: whatever ends the attempt passes it by.
+StoredAssignment::StoredAssignment(Store& store, const NewTensor& made)
+    : StoredAssignment(store, made.named.tensor) {
+  tensor_->attempt = store_.open_->sequence;
 }
 
 StoredAssignment::~StoredAssignment() {
@@ -125,6 +132,12 @@ void StoredAssignment::finish() {
     tensor_->spoiled = 0;
   }
   done_ = true;
+}
+
+void StoredAssignment::done_apart(NewTensor& made) {
+  done();
+  store_.open_->staged_bytes -= staged_bytes_;
+  made.staged_bytes = std::exchange(staged_bytes_, 0);
 }
 
 // ---- undo ---------------------------------------------------------------------------------------

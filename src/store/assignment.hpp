@@ -32,13 +32,15 @@ class WrittenBytes {
 class StoredAssignment {
  public:
   StoredAssignment(Store& store, const std::shared_ptr<StoredTensor>& tensor);
+  StoredAssignment(Store& store, const NewTensor& made);
   ~StoredAssignment();  // undoes what is not done
   StoredAssignment(const StoredAssignment&) = delete;
   StoredAssignment& operator=(const StoredAssignment&) = delete;
 
   void write(std::span<const std::byte> bytes, std::uint64_t offset);
   void done();
-  void finish();  // the same, where no write can have failed
+  void finish();                     // the same, where no write can have failed
+  void done_apart(NewTensor& made);  // the same for the value of one, which is no attempt's yet
 
   // An assignment to that shelf which this thread is inside of; null where there is none.
   static const StoredAssignment* around(const Store& store);

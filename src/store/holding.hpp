@@ -55,6 +55,13 @@ struct Named {
   std::shared_ptr<StoredTensor> tensor;
   std::shared_ptr<Holding> holding;
 };
+// One that is part of no attempt yet: nobody finds it, and no commit has it.
+struct NewTensor {
+  Named named;
+  bool replaces = false;  // a tensor of its name
+  std::uint64_t staged_bytes = 0;
+};
+
 using Names = std::map<std::string, Named, std::less<>>;
 
 }  // namespace tensorshelf

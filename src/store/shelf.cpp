@@ -175,6 +175,16 @@ TensorRef Shelf::replace(std::string_view name, DType dtype, std::span<const std
   return TensorRef(store_, store_->create(name, dtype, shape, true));
 }
 
+Assignment Shelf::create_with(std::string_view name, DType dtype,
+                              std::span<const std::int64_t> shape) {
+  return Assignment(store_, store_->make(name, dtype, shape, false));
+}
+
+Assignment Shelf::replace_with(std::string_view name, DType dtype,
+                               std::span<const std::int64_t> shape) {
+  return Assignment(store_, store_->make(name, dtype, shape, true));
+}
+
 void Shelf::erase(std::string_view name) { store_->erase(name); }
 
 std::optional<TensorRef> Shelf::find(std::string_view name) const {
@@ -310,6 +320,12 @@ Assignment::Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTenso
       tensor_(std::move(tensor)),
       assignment_(std::make_unique<StoredAssignment>(*store_, tensor_)) {}
 
+Assignment::Assignment(std::shared_ptr<Store> store, NewTensor made)
+    : store_(std::move(store)),
+      made_(std::make_unique<NewTensor>(std::move(made))),
+      tensor_(made_->named.tensor),
+      assignment_(std::make_unique<StoredAssignment>(*store_, *made_)) {}
+
 Assignment::~Assignment() = default;
 
 StoredAssignment& Assignment::under_way() const {
@@ -323,8 +339,14 @@ void Assignment::write(std::span<const std::byte> bytes, std::uint64_t offset) {
 }
 
 void Assignment::done() {
-  under_way().done();
+  if (!made_) {
+    under_way().done();
+    assignment_.reset();
+    return;
+  }
+  under_way().done_apart(*made_);
   assignment_.reset();
+  store_->add(*made_);
 }
 
 void TensorRef::read(std::span<std::byte> bytes, std::uint64_t offset) const {

@@ -66,6 +66,10 @@ class Store : public std::enable_shared_from_this<Store> {
 
   std::shared_ptr<StoredTensor> create(std::string_view name, DType dtype,
                                        std::span<const std::int64_t> shape, bool replace);
+  // The same in two steps: its value is assigned in between.
+  NewTensor make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+                 bool replace);
+  void add(const NewTensor& made);
   void erase(std::string_view name);
   std::shared_ptr<StoredTensor> find(std::string_view name) const;
   std::vector<std::string> names() const;
@@ -134,8 +138,12 @@ class Store : public std::enable_shared_from_this<Store> {
 
   // structure.cpp: the gate is closed
   void reserve_pages_for(std::uint64_t cells);
-  Named place(format::TensorLayout layout);
-  std::shared_ptr<StoredTensor> add(format::TensorLayout layout);
+  format::TensorLayout check_new(std::string_view name, DType dtype,
+                                 std::span<const std::int64_t> shape, bool replace);
+  void check_may_add(std::string_view name, bool replace);
+  NewTensor place(format::TensorLayout layout, bool replace);
+  void add_behind_gate(const NewTensor& made);
+  void take_up_value(const NewTensor& made);
   void open_for_removal(const StoredTensor& tensor);
   void remove(StoredTensor& tensor) noexcept;
   const Names& names_now() const;  // structure_ is held, or the gate closed

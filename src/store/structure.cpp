@@ -29,9 +29,10 @@ void Store::reserve_pages_for(std::uint64_t cells) {
   heap_->reserve_pages(kCopies * opened_.slot_count * (pages + more));
 }
 
-// Slots before pages, so that a tensor that is too large sets nothing aside; the record last, after
-// all that can throw, because a record without its tensor would be a lie on the medium.
-Named Store::place(format::TensorLayout layout) {
+// Slots, cells and an id, which are the tensor's alone from here on.
+NewTensor Store::place(format::TensorLayout layout, bool replace) {
+  look_for_rival();
+  layout.tensor_id = next_tensor_id_;
   try {
     layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes, opened_.slot_count);
   } catch (const Error& error) {
@@ -40,12 +41,13 @@ Named Store::place(format::TensorLayout layout) {
                 "persist() first: what was erased is free after it. Or else: " + error.remedy(),
                 error.os_error());
   }
-  Named made;
+  NewTensor made;
+  made.replaces = replace;
   try {
     const CellRun cells = heap_->take_cells(layout.cell_count());
     layout.first_cell = cells.first;
     try {
-      made.holding = std::make_shared<Holding>(layout);
+      made.named.holding = std::make_shared<Holding>(layout);
     } catch (...) {
       heap_->release(cells);
       throw;
@@ -54,17 +56,16 @@ Named Store::place(format::TensorLayout layout) {
     for (const std::uint64_t at : layout.slot_at) heap_->release(Extent{at, layout.size_bytes});
     throw;
   }
-  made.holding->adopt(heap_);
-  made.tensor = std::make_shared<StoredTensor>(std::move(layout));
-  made.tensor->holding = made.holding;
-  reserve_pages_for(made.holding->cells().count);
-  open_->tree.open_cells(made.holding->cells());
-  made.tensor->records_leaf = open_->tree.add_tensor(made.tensor->layout);
+  made.named.holding->adopt(heap_);
+  made.named.tensor = std::make_shared<StoredTensor>(std::move(layout));
+  made.named.tensor->holding = made.named.holding;
+  ++next_tensor_id_;
   return made;
 }
 
-std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
-                                            std::span<const std::int64_t> shape, bool replace) {
+// What does not depend on what there is.
+format::TensorLayout Store::check_new(std::string_view name, DType dtype,
+                                      std::span<const std::int64_t> shape, bool replace) {
   check_writable();
   refuse_inside(replace ? "replace() was called" : "create() was called");
   if (const auto problem = format::name_problem(name)) {
@@ -80,12 +81,19 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
                     "all.",
                     kMaxDims));
   }
-  std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
-  if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_, patience_);
+  format::TensorLayout layout;
+  layout.name = name;
+  layout.dtype = dtype;
+  layout.shape.assign(shape.begin(), shape.end());
+  layout.size_bytes = *size;
+  layout.placement = placement_;
+  return layout;
+}
+
+void Store::check_may_add(std::string_view name, bool replace) {
   check_writable();
   check_not_abandoned();
-  const auto old = names_now().find(name);
-  const bool there = old != names_now().end();
+  const bool there = names_now().contains(name);
   if (!replace && there) {
     throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
                 "Write to it, replace() it, or erase it first.");
@@ -100,47 +108,81 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
                             name, next_tensor_id_),
                 "Copy the tensors into a new shelf.");
   }
-  format::TensorLayout layout;
-  layout.tensor_id = next_tensor_id_;
-  layout.name = name;
-  layout.dtype = dtype;
-  layout.shape.assign(shape.begin(), shape.end());
-  layout.size_bytes = *size;
-  layout.placement = placement_;
-  return add(std::move(layout));
 }
 
-// All that can throw comes before the manifest and the lists change together. The medium may grow
-// in place(): names can be looked up meanwhile.
-std::shared_ptr<StoredTensor> Store::add(format::TensorLayout layout) {
+NewTensor Store::make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+                      bool replace) {
+  auto layout = check_new(name, dtype, shape, replace);
+  std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
+  if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_, patience_);
+  check_may_add(name, replace);
+  return place(std::move(layout), replace);
+}
+
+void Store::add(const NewTensor& made) {
+  const ClosedGate closed(*gate_, patience_);
+  check_may_add(made.named.tensor->layout.name, made.replaces);
+  add_behind_gate(made);
+}
+
+std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
+                                            std::span<const std::int64_t> shape, bool replace) {
+  auto layout = check_new(name, dtype, shape, replace);
+  std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
+  if (!planted(Bug::growth_beside_writers)) closed.emplace(*gate_, patience_);
+  check_may_add(name, replace);
+  const NewTensor made = place(std::move(layout), replace);
+  add_behind_gate(made);
+  return made.named.tensor;
+}
+
+// All that can throw comes before the manifest and the lists change together; the record last of
+// it, because a record without its tensor would be a lie on the medium. The medium may grow for
+// pages: names can be looked up meanwhile.
+void Store::add_behind_gate(const NewTensor& made) {
   look_for_rival();
   make_room(open_->dirty);
-  Names made;
-  const auto node = made.try_emplace(layout.name).first;
+  StoredTensor& tensor = *made.named.tensor;
+  const std::string& name = tensor.layout.name;
+  Names added;
+  const auto node = added.try_emplace(name, made.named).first;
   Names* names = nullptr;
   {
     std::lock_guard lock(structure_);
     names = &open_->change_names();
   }
-  const auto old = names->find(layout.name);
+  const auto old = names->find(name);
   if (old != names->end()) open_for_removal(*old->second.tensor);
-  node->second = place(std::move(layout));
-  const auto tensor = node->second.tensor;
-  ++next_tensor_id_;
+  reserve_pages_for(made.named.holding->cells().count);
+  open_->tree.open_cells(made.named.holding->cells());
+  tensor.records_leaf = open_->tree.add_tensor(tensor.layout);
+  take_up_value(made);
   open_->names_changed = true;
-  tensor->attempt = open_->sequence;  // zeros, or what is written in their place, are its value
-  open_->dirty.push_back(tensor);
+  open_->dirty.push_back(made.named.tensor);
   Named gone;
   std::unique_lock lock(structure_);
-  open_->tensor_bytes += tensor->layout.size_bytes;
+  open_->tensor_bytes += tensor.layout.size_bytes;
   if (old != names->end()) {
     gone = std::exchange(old->second, node->second);
   } else {
-    names->insert(made.extract(node));
+    names->insert(added.extract(node));
   }
   lock.unlock();  // others look up names while a reader of what is gone is waited for
   if (gone.tensor) remove(*gone.tensor);
-  return tensor;
+}
+
+// Zeros, or what was written in their place. Attempts may have come and gone since.
+void Store::take_up_value(const NewTensor& made) {
+  StoredTensor& tensor = *made.named.tensor;
+  const std::uint64_t version = open_->version();
+  tensor.attempt = open_->sequence;
+  open_->staged_bytes += made.staged_bytes;
+  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+    if (!tensor.written.contains(chunk)) continue;
+    const unsigned slot = format::chunk_slot(tensor.staged[chunk]);
+    tensor.staged[chunk].state = format::chunk_state(format::ChunkKind::stored, slot, version);
+    if (tensor.whole()) tensor.label(slot, chunk) = version;
+  }
 }
 
 void Store::erase(std::string_view name) {
