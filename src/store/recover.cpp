@@ -146,7 +146,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       return choice;
     }
     if (!choice.degraded)
-      throw_damaged(medium, seeds, choice.root, {candidate + 1, candidates.end()}, damage->text);
+      throw_damaged(medium, seeds, root, {candidate + 1, candidates.end()}, damage->text);
     choice.lose(version, damage->text);
     salvageable = true;
   }
