@@ -61,6 +61,12 @@ inline unsigned home_of(const Root& root) {
   return home_of(word_version(root.word), slot_count(root));
 }
 
+// The user's step; none where none was ever stated.
+inline std::optional<std::uint64_t> stated_step(const Root& root) {
+  if (root.step == kNoStep) return std::nullopt;
+  return root.step;
+}
+
 // Sets root.checksum for the copy in its home, over root.word as it will be after the flip.
 void seal_root(Root& root, const Seeds& seeds, unsigned copy);
 // The root, when the checksum and every bound that needs no other page hold.

@@ -251,8 +251,7 @@ Commit Store::finish(Flight& flight, std::uint64_t metadata_bytes,
   commit.version = flight.version->number();
   commit.data_bytes = flight.data_bytes;
   commit.metadata_bytes = metadata_bytes;
-  const std::uint64_t step = flight.version->root.step;
-  if (step != format::kNoStep) commit.step = step;
+  commit.step = format::stated_step(flight.version->root);
   or_fail(flight, [&] {
     std::vector<std::shared_ptr<Version>> gone;
     gone.reserve(format::kMaxSlots);  // before the flip: what comes after it needs no memory

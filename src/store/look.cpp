@@ -84,7 +84,7 @@ ShelfInfo Store::info() const {
   }
   const format::Root& root = retained_.back()->root;
   info.version = retained_.back()->number();
-  if (root.step != format::kNoStep) info.step = root.step;
+  info.step = format::stated_step(root);
   info.incarnation = opened_.incarnation;
   info.tensors = names_now().size();
   info.tensor_bytes = open_ ? open_->tensor_bytes : retained_.back()->tensor_bytes;
@@ -108,9 +108,7 @@ std::optional<std::uint64_t> Store::step() const {
   check_usable();
   std::lock_guard lock(structure_);
   check_usable();
-  const std::uint64_t step = retained_.back()->root.step;
-  if (step == format::kNoStep) return std::nullopt;
-  return step;
+  return format::stated_step(retained_.back()->root);
 }
 
 std::uint64_t Store::free_bytes() const {

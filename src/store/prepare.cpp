@@ -65,8 +65,7 @@ Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) 
   for (Prepared* told : {&info, &made.info}) {
     told->version = flight.version->number();
     told->data_bytes = flight.data_bytes;
-    const std::uint64_t stated = flight.version->root.step;
-    if (stated != format::kNoStep) told->step = stated;
+    told->step = format::stated_step(flight.version->root);
   }
   made.version = flight.version;
   or_fail(flight, [&] {

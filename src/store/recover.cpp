@@ -177,7 +177,7 @@ void note_salvage(Recovery& report, const Choice& choice) {
 Prepared prepared_info(const Root& root, const format::PreparedMark& mark) {
   Prepared info;
   info.version = mark.version;
-  if (root.step != format::kNoStep) info.step = root.step;
+  info.step = format::stated_step(root);
   info.id = format::mark_id(mark);
   info.data_bytes = root.data_bytes;
   info.found = true;
@@ -189,7 +189,7 @@ Recovery report_of(const Choice& choice, const RootScan& scan, const ShelfHead& 
   Recovery report;
   const bool writable = way.writable && head.writes_allowed;
   report.version = choice.number();
-  if (choice.root().step != format::kNoStep) report.step = choice.root().step;
+  report.step = format::stated_step(choice.root());
   report.interrupted = writable && scan.attempt_left(report.version) && !choice.prepared;
   if (choice.prepared) report.prepared = choice.prepared->info;
   report.degraded = choice.degraded;

@@ -14,7 +14,7 @@ namespace {
 VersionInfo info_of(const Version& version) {
   VersionInfo info;
   info.version = version.number();
-  if (version.root.step != format::kNoStep) info.step = version.root.step;
+  info.step = format::stated_step(version.root);
   info.time_ns = version.root.time_ns;
   info.data_bytes = version.root.data_bytes;
   return info;
