@@ -71,7 +71,7 @@ void Lead::before(Call call) {
     goal_ = Stage::frozen;
   }
   here_ = call == Call::write  ? Stage::frozen
-          : call == Call::word ? (words_ == 0 ? Stage::prepared : Stage::half)
+          : call == Call::word ? (words_ == 0 ? Stage::durable : Stage::half)
           : words_ > 0         ? Stage::flipped
                                : Stage::described;
   const bool passes = call == Call::write && begun_;  // on its way from frozen to described

@@ -16,7 +16,7 @@ namespace tensorshelf::crash {
 enum class Stage : std::uint64_t {
   frozen,     // nothing is written for it yet
   described,  // before the barrier that makes it durable (I1)
-  prepared,   // before the first copy of its word
+  durable,    // before the first copy of its word
   half,       // before the second one
   flipped,    // before the barrier that makes the words durable (I2)
   landed,
