@@ -16,6 +16,7 @@
 
 #include "base/copy_hash.hpp"
 #include "samples.hpp"
+#include "settings.hpp"
 
 namespace {
 
@@ -23,26 +24,16 @@ using namespace tensorshelf;
 using namespace tensorshelf::bench;
 namespace fs = std::filesystem;
 
-struct Settings {
-  fs::path directory = "/dev/shm";
-  Tier tier = Tier::automatic;
-  std::uint64_t bytes = 1ULL << 30;
+struct CommitSettings : Settings {
   unsigned threads = 1;
-  int rounds = 7;
   std::uint64_t buffer_bytes = BlockTuning{}.buffer_bytes;
   unsigned queue_depth = BlockTuning{}.queue_depth;
 };
 
-std::vector<std::byte> filled(std::uint64_t size) {
-  std::vector<std::byte> bytes(size);
-  for (std::uint64_t i = 0; i < size; i += 8) std::memcpy(&bytes[i], &i, std::min(size - i, 8UL));
-  return bytes;
-}
-
 // A shelf that is gone with its directory entry when the bench is done with it.
 class ScratchShelf {
  public:
-  ScratchShelf(const Settings& settings, const std::string& name)
+  ScratchShelf(const CommitSettings& settings, const std::string& name)
       : path_(settings.directory / ("tensorshelf-bench-" + name)) {
     OpenOptions options;
     options.mode = Mode::replace;
@@ -85,7 +76,7 @@ void in_threads(unsigned count, Work work) {
 // Both slots in turn, as the shelf uses them, so that neither side has the warmer pages.
 class RawTarget {
  public:
-  RawTarget(const Settings& settings, std::uint64_t size)
+  RawTarget(const CommitSettings& settings, std::uint64_t size)
       : path_(settings.directory / "tensorshelf-bench-raw"), size_(size) {
     const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (fd < 0 || ::posix_fallocate(fd, 0, static_cast<off_t>(2 * size)) != 0) std::abort();
@@ -113,7 +104,7 @@ class RawTarget {
   std::uint64_t side_ = 0;
 };
 
-void full_mapped(const Settings& settings) {
+void full_mapped(const CommitSettings& settings) {
   const std::uint64_t part = settings.bytes / settings.threads;
   const auto source = filled(settings.bytes);
   const auto part_of = [&](unsigned i) { return std::span(source).subspan(i * part, part); };
@@ -141,7 +132,7 @@ void full_mapped(const Settings& settings) {
 }
 
 // One round for each line on standard input, so that run_bench.py can alternate it with fio.
-void full_block(const Settings& settings) {
+void full_block(const CommitSettings& settings) {
   const auto source = filled(settings.bytes);
   ScratchShelf shelf(settings, "block");
   auto tensor = shelf.create(1, settings.bytes)[0];
@@ -155,7 +146,7 @@ void full_block(const Settings& settings) {
     print_value("full_block", seconds_of(round));
 }
 
-void many(const Settings& settings) {
+void many(const CommitSettings& settings) {
   constexpr unsigned kCount = 10'000;
   constexpr std::uint64_t kSize = 4096;
   const auto source = filled(kCount * kSize);
@@ -178,7 +169,7 @@ void many(const Settings& settings) {
   print("many_small", pairs, static_cast<double>(kCount * kSize));
 }
 
-void one_dirty(const Settings& settings) {
+void one_dirty(const CommitSettings& settings) {
   const auto source = filled(4096);
   ScratchShelf few(settings, "few");
   ScratchShelf lots(settings, "lots");
@@ -204,7 +195,7 @@ void one_dirty(const Settings& settings) {
   print("one_dirty", pairs, 4096.0 * kBatch);
 }
 
-void partial(const Settings& settings) {
+void partial(const CommitSettings& settings) {
   const auto source = filled(settings.bytes);
   const std::uint64_t part = settings.bytes / 100;
   ScratchShelf shelf(settings, "partial");
@@ -243,7 +234,7 @@ double anonymous_bytes() {
   return 0;
 }
 
-void memory(const Settings& settings) {
+void memory(const CommitSettings& settings) {
   const auto source = filled(settings.bytes);
   const double before = anonymous_bytes();
   ScratchShelf shelf(settings, "memory");
@@ -259,23 +250,16 @@ void memory(const Settings& settings) {
 
 int main(int argc, char** argv) {
   CLI::App app("assign + persist, each beside its limit");
-  Settings settings;
+  CommitSettings settings;
   std::string what;
-  std::string directory = settings.directory;
-  std::string tier = "auto";
   app.add_option("case", what)
       ->required()
       ->check(CLI::IsMember({"full", "block", "many", "one", "partial", "memory"}));
-  app.add_option("--dir", directory, "where the scratch shelves go");
-  app.add_option("--tier", tier)->check(CLI::IsMember({"auto", "pmem", "block"}));
-  app.add_option("--bytes", settings.bytes);
+  add_options(app, settings);
   app.add_option("--threads", settings.threads);
-  app.add_option("--rounds", settings.rounds);
   app.add_option("--buffer-bytes", settings.buffer_bytes);
   app.add_option("--queue-depth", settings.queue_depth);
   CLI11_PARSE(app, argc, argv);
-  settings.directory = directory;
-  settings.tier = tier == "pmem" ? Tier::pmem : tier == "block" ? Tier::block : Tier::automatic;
   try {
     if (what == "full") full_mapped(settings);
     if (what == "block") full_block(settings);

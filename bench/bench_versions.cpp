@@ -11,6 +11,7 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "samples.hpp"
+#include "settings.hpp"
 #include "simulated_drive.hpp"
 
 namespace {
@@ -18,13 +19,6 @@ namespace {
 using namespace tensorshelf;
 using namespace tensorshelf::bench;
 namespace fs = std::filesystem;
-
-struct Settings {
-  fs::path directory = "/dev/shm";
-  Tier tier = Tier::automatic;
-  std::uint64_t bytes = 1ULL << 30;
-  int rounds = 9;
-};
 
 class Scratch {
  public:
@@ -61,12 +55,6 @@ class Scratch {
   fs::path path_;
   OpenOptions options_;
 };
-
-std::vector<std::byte> filled(std::uint64_t size) {
-  std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; i += 64) bytes[i] = static_cast<std::byte>(i / 64);
-  return bytes;
-}
 
 TensorRef make(Shelf& shelf, const char* name, std::uint64_t size) {
   return shelf.create(name, DType::uint8, std::vector<std::int64_t>{std::int64_t(size)});
@@ -228,21 +216,14 @@ void reader(const Settings& settings) {
 
 int main(int argc, char** argv) {
   CLI::App app("versions: what it costs that several are alive");
-  Settings settings;
+  Settings settings{.rounds = 9};
   std::string what;
-  std::string directory = settings.directory;
-  std::string tier = "auto";
   const std::map<std::string, std::function<void(const Settings&)>> cases = {
       {"update", bytes_of_update}, {"rollback", rollback},           {"open", opening},
       {"overlap", overlap},        {"simulated", simulated_overlap}, {"reader", reader}};
   app.add_option("case", what)->required()->check(CLI::IsMember(cases));
-  app.add_option("--dir", directory, "where the scratch shelves go");
-  app.add_option("--tier", tier)->check(CLI::IsMember({"auto", "pmem", "block"}));
-  app.add_option("--bytes", settings.bytes);
-  app.add_option("--rounds", settings.rounds);
+  add_options(app, settings);
   CLI11_PARSE(app, argc, argv);
-  settings.directory = directory;
-  settings.tier = tier == "pmem" ? Tier::pmem : tier == "block" ? Tier::block : Tier::automatic;
   try {
     cases.at(what)(settings);
   } catch (const Error& error) {
