@@ -18,7 +18,7 @@ using format::Page;
 using format::PageRef;
 using format::Root;
 
-inline constexpr unsigned kSlots = 2;  // K of the shelves here
+inline constexpr unsigned kSlots = 2;  // K of a shelf that keeps no version
 
 inline Page page_at(Medium& medium, std::uint64_t at) {
   Unread unread;
@@ -28,9 +28,10 @@ inline Page page_at(Medium& medium, std::uint64_t at) {
 // A shelf at version 2, with two tensors, whose metadata can be rewritten.
 struct Forgery {
   Bench bench;
+  unsigned slots;  // K
   format::Seeds seeds{format::ShelfId{}};
 
-  Forgery() {
+  explicit Forgery(unsigned keep = 0) : bench(64 * kMiB, true, keep), slots(kSlots + keep) {
     Shelf shelf = bench.open();
     make(shelf, "a", 5000).write(pattern(5000, 1));
     make(shelf, "b", kMiB + 1).write(pattern(kMiB + 1, 2));
@@ -43,7 +44,7 @@ struct Forgery {
     seeds = format::Seeds(head.superblock.shelf_id);
   }
 
-  Root root() const { return scan_roots(*bench.medium, seeds, kSlots).candidates().front(); }
+  Root root() const { return scan_roots(*bench.medium, seeds, slots).candidates().front(); }
 
   // As its writer would have sealed it, in the home of its version.
   void put(Root root) const {
@@ -118,6 +119,16 @@ struct Forgery {
       std::memcpy(at, &record, sizeof record);
     });
   }
+  template <typename Edit>
+  void edit_layout(Edit edit) const {  // of the first tensor; its record may change its length
+    edit_leaf(format::PageKind::records, [&](Page& page) {
+      std::string reason;
+      auto layouts = format::read_records(page, slots, reason).value();
+      edit(layouts.front());
+      page = format::empty_page(format::PageKind::records, format::page_head(page).index);
+      for (const auto& layout : layouts) format::append_record(page, layout);
+    });
+  }
 
   // Every leaf of the newest version, as its directory page names it.
   std::vector<PageRef> leaves() const {
@@ -135,7 +146,7 @@ struct Forgery {
       const Page page = page_at(*bench.medium, ref.at[0]);
       if (format::page_head(page).kind != format::PageKind::records) continue;
       std::string reason;
-      const auto layouts = format::read_records(page, kSlots, reason).value();
+      const auto layouts = format::read_records(page, slots, reason).value();
       for (const auto& layout : layouts) {
         if (layout.name == name) return layout;
       }
@@ -145,13 +156,12 @@ struct Forgery {
 
   // Data is not looked at, so that what refuses is the check of the number alone. The older root is
   // no way out: it is believed only after its data, of which a chunk was overwritten.
+  std::optional<Error> refusal(Mode mode) const {
+    return error_of([&] { bench.open(mode, Verify::never); });
+  }
   std::optional<Errc> error_of_opening(Mode mode) const {
-    try {
-      bench.open(mode, Verify::never);
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return std::nullopt;
+    const auto error = refusal(mode);
+    return error ? std::optional(error->code()) : std::nullopt;
   }
 };
 

@@ -52,9 +52,9 @@ struct Bench {
   std::shared_ptr<Medium> medium;
   bool mapped;
   std::optional<Placement> placement = {};  // of what is made
-  explicit Bench(std::uint64_t max_bytes = 64 * kMiB, bool is_mapped = true)
+  explicit Bench(std::uint64_t max_bytes = 64 * kMiB, bool is_mapped = true, unsigned keep = 0)
       : medium(make_memory_medium(0, max_bytes)), mapped(is_mapped) {
-    Shelf::format(*medium);
+    Shelf::format(*medium, {.keep = keep});
   }
   Shelf open(Mode mode = Mode::update, Verify verify = Verify::on_load) const {
     OpenOptions options;
