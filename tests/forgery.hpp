@@ -31,7 +31,9 @@ struct Forgery {
   unsigned slots;  // K
   format::Seeds seeds{format::ShelfId{}};
 
-  explicit Forgery(unsigned keep = 0) : bench(64 * kMiB, true, keep), slots(kSlots + keep) {
+  explicit Forgery(unsigned keep = 0, Placement placement = Placement::whole)
+      : bench(64 * kMiB, true, keep), slots(kSlots + keep) {
+    bench.placement = placement;
     Shelf shelf = bench.open();
     make(shelf, "a", 5000).write(pattern(5000, 1));
     make(shelf, "b", kMiB + 1).write(pattern(kMiB + 1, 2));
@@ -92,22 +94,28 @@ struct Forgery {
     ref.checksum = hash_bytes(page.bytes, seeds.page(ref.at[0]));
     return ref;
   }
+  template <typename Edit>
+  void edit_directory(Edit edit) const {
+    Root forged = root();
+    Page directory = page_at(*bench.medium, forged.pages[0].at[0]);
+    edit(directory);
+    forged.pages[0] = put_page(forged.pages[0], directory);
+    put(forged);
+  }
   // Edits the leaf of that kind and number, and seals the directory and the root over it.
   template <typename Edit>
   void edit_leaf(format::PageKind kind, Edit edit, unsigned index = 0) const {
-    Root forged = root();
-    Page directory = page_at(*bench.medium, forged.pages[0].at[0]);
-    for (unsigned leaf = 0; leaf < forged.leaf_count; ++leaf) {
-      const PageRef ref = format::directory_ref(directory, leaf);
-      Page page = page_at(*bench.medium, ref.at[0]);
-      const auto head = format::page_head(page);
-      if (head.kind != kind || head.index != index) continue;
-      edit(page);
-      format::set_directory_ref(directory, leaf, put_page(ref, page));
-      break;
-    }
-    forged.pages[0] = put_page(forged.pages[0], directory);
-    put(forged);
+    edit_directory([&](Page& directory) {
+      for (unsigned leaf = 0; leaf < root().leaf_count; ++leaf) {
+        const PageRef ref = format::directory_ref(directory, leaf);
+        Page page = page_at(*bench.medium, ref.at[0]);
+        const auto head = format::page_head(page);
+        if (head.kind != kind || head.index != index) continue;
+        edit(page);
+        format::set_directory_ref(directory, leaf, put_page(ref, page));
+        break;
+      }
+    });
   }
   template <typename Edit>
   void edit_record(Edit edit) const {  // of the first tensor
@@ -120,11 +128,11 @@ struct Forgery {
     });
   }
   template <typename Edit>
-  void edit_layout(Edit edit) const {  // of the first tensor; its record may change its length
+  void edit_layouts(Edit edit) const {  // of the tensors on the first page of records
     edit_leaf(format::PageKind::records, [&](Page& page) {
       std::string reason;
       auto layouts = format::read_records(page, slots, reason).value();
-      edit(layouts.front());
+      edit(layouts);
       page = format::empty_page(format::PageKind::records, format::page_head(page).index);
       for (const auto& layout : layouts) format::append_record(page, layout);
     });

@@ -124,7 +124,7 @@ TEST_CASE("the last incarnation fences writers off, and never wraps or comes twi
   };
   const Row row =
       GENERATE(Row{kMaxCounter - 4, 3}, Row{kMaxCounter - 2, 1}, Row{kMaxCounter - 1, 0},
-               Row{kMaxCounter, 0}, Row{kMaxCounter + 1, 0}, Row{kMax, 0});
+               Row{kMaxCounter, 0}, Row{kMaxCounter + 1, 0}, Row{kMax, 0}, Row{0, 0});
   CAPTURE(row.recorded);
   const Forgery forgery;
   forgery.set_incarnation(row.recorded);
@@ -218,54 +218,122 @@ TEST_CASE("features that this release does not know: ignored, read only, or refu
 TEST_CASE("roots whose numbers are beyond reason are refused") {
   struct Row {
     const char* what;
+    std::string says;
     std::function<void(Root&)> edit;
   };
+  const std::string kNone = "no version is whole; version 1: ";  // no root of version 2 is there
+  const std::string kPlace = "version 2: a manifest page is said to lie at ";
+  const std::string kCounts = "version 2: the manifest contradicts itself: the root counts other";
+  const std::string kSpans = "version 2 of the shelf spans ";
   const std::vector<Row> rows = {
-      {"capacity at the end", [](Root& r) { r.capacity_bytes = kMax / kPageBytes * kPageBytes; }},
-      {"capacity of 2^63", [](Root& r) { r.capacity_bytes = std::uint64_t{1} << 63; }},
-      {"capacity a page too large", [](Root& r) { r.capacity_bytes += 64 * kMiB; }},
-      {"capacity of the headers alone", [](Root& r) { r.capacity_bytes = format::kHeapAt; }},
-      {"capacity of nothing", [](Root& r) { r.capacity_bytes = 0; }},
-      {"capacity with a bit of a page", [](Root& r) { r.capacity_bytes += 1; }},
-      {"leaves without number", [](Root& r) { r.leaf_count = ~0U; }},
-      {"171 leaves in one directory", [](Root& r) { r.leaf_count = format::kDirectoryRefs + 1; }},
+      {"capacity at the end", kSpans,
+       [](Root& r) { r.capacity_bytes = kMax / kPageBytes * kPageBytes; }},
+      {"capacity of 2^63", kSpans, [](Root& r) { r.capacity_bytes = std::uint64_t{1} << 63; }},
+      {"capacity a page too large", kSpans, [](Root& r) { r.capacity_bytes += 64 * kMiB; }},
+      {"capacity of the headers alone", kPlace,
+       [](Root& r) { r.capacity_bytes = format::kHeapAt; }},
+      {"capacity of nothing", kNone, [](Root& r) { r.capacity_bytes = 0; }},
+      {"capacity with a bit of a page", kNone, [](Root& r) { r.capacity_bytes += 1; }},
+      {"leaves without number", kNone, [](Root& r) { r.leaf_count = ~0U; }},
+      {"171 leaves in one directory", "version 2: a manifest page is said to lie at 0",
+       [](Root& r) { r.leaf_count = format::kDirectoryRefs + 1; }},
       {"leaves below two levels of directories",
+       "version 2: 28218 manifest pages cannot lie in the shelf",
        [](Root& r) { r.leaf_count = format::kRootRefs * format::kDirectoryRefs + 1; }},
-      {"as many pages as there can be", [](Root& r) { r.leaf_count = format::kMaxLeaves; }},
-      {"a floor beyond the version", [](Root& r) { ++r.floor; }},
-      {"a floor below what is kept", [](Root& r) { --r.floor; }},
-      {"another K",
+      {"a leaf more than there can be", kNone,
+       [](Root& r) { r.leaf_count = format::kMaxLeaves + 1; }},
+      {"as many pages as there can be", "version 2: 4796715 manifest pages cannot lie in the shelf",
+       [](Root& r) { r.leaf_count = format::kMaxLeaves; }},
+      {"a floor beyond the version", kNone, [](Root& r) { ++r.floor; }},
+      {"a floor below what is kept", kNone, [](Root& r) { --r.floor; }},
+      {"another K", kNone,
        [](Root& r) {
          r.keep = 0;  // of which this is a home as well
          r.in_flight = 0;
        }},
-      {"nothing in flight",
+      {"nothing in flight", kNone,
        [](Root& r) {
          r.keep = 1;
          r.in_flight = 0;
        }},
-      {"tensors without number", [](Root& r) { r.tensor_count = kMax; }},
-      {"one tensor less", [](Root& r) { --r.tensor_count; }},
-      {"an id that is yet to come", [](Root& r) { r.next_tensor_id = 1; }},
-      {"ids at the end", [](Root& r) { r.next_tensor_id = kMax; }},
-      {"an incarnation at the end",
+      {"tensors without number", kCounts, [](Root& r) { r.tensor_count = kMax; }},
+      {"one tensor less", kCounts, [](Root& r) { --r.tensor_count; }},
+      {"an id that is yet to come", "the record of tensor 'a' is impossible",
+       [](Root& r) { r.next_tensor_id = 1; }},
+      {"the last id is yet to come", "the record of tensor 'b' is impossible",
+       [](Root& r) { r.next_tensor_id = 2; }},
+      {"the first id beyond all", kNone, [](Root& r) { r.next_tensor_id = kMaxCounter + 1; }},
+      {"ids at the end", kNone, [](Root& r) { r.next_tensor_id = kMax; }},
+      {"an incarnation at the end", kNone,
        [](Root& r) {
          r.incarnation = kMax;
          r.word = format::attempt_word(format::word_version(r.word), r.incarnation, r.sequence);
        }},
-      {"an incarnation that is not the word's", [](Root& r) { ++r.incarnation; }},
-      {"a sequence that is not the word's", [](Root& r) { ++r.sequence; }},
-      {"a directory page at the end", [](Root& r) { r.pages[0].at[0] = kMax - 4095; }},
-      {"a directory page in the header", [](Root& r) { r.pages[0].at[1] = 0; }},
+      {"the first incarnation beyond all", kNone,
+       [](Root& r) {
+         r.incarnation = kMaxCounter + 1;
+         r.word = format::attempt_word(format::word_version(r.word), r.incarnation, r.sequence);
+       }},
+      {"an incarnation that is not the word's", kNone, [](Root& r) { ++r.incarnation; }},
+      {"a sequence that is not the word's", kNone, [](Root& r) { ++r.sequence; }},
+      {"a directory page at the end", kPlace, [](Root& r) { r.pages[0].at[0] = kMax - 4095; }},
+      {"a directory page just beyond", kPlace,
+       [](Root& r) { r.pages[0].at[1] = r.capacity_bytes; }},
+      {"a directory page between two pages", kPlace, [](Root& r) { r.pages[0].at[1] += 8; }},
+      {"a directory page just before the heap", "a manifest page is said to lie at 258048",
+       [](Root& r) { r.pages[0].at[1] = format::kHeapAt - kPageBytes; }},
+      {"a directory page in the header", "version 2: a manifest page is said to lie at 0",
+       [](Root& r) { r.pages[0].at[1] = 0; }},
   };
   for (const Row& row : rows) {
     CAPTURE(row.what);
     const Forgery forgery;
     forgery.edit_root(row.edit);
     for (const Mode mode : {Mode::read, Mode::update}) {
-      const auto code = forgery.error_of_opening(mode);
-      REQUIRE(code.has_value());
-      REQUIRE((*code == Errc::corrupt || *code == Errc::truncated));
+      const auto error = forgery.refusal(mode);
+      REQUIRE(error);
+      CAPTURE(error->what());
+      CHECK(error->code() == (row.says.ends_with("spans ") ? Errc::truncated : Errc::corrupt));
+      CHECK(contains(error->what(), row.says));
     }
+  }
+}
+
+TEST_CASE("a mark whose numbers are beyond reason is none, and one at their end counts") {
+  using format::PreparedMark;
+  struct Row {
+    const char* what;
+    void (*edit)(PreparedMark&);
+    bool counts = false;
+  };
+  const std::vector<Row> rows = {
+      {"another format", [](PreparedMark& m) { m.format_version = 3; }},
+      {"no counter", [](PreparedMark& m) { m.counter = 0; }},
+      {"the last counter", [](PreparedMark& m) { m.counter = kMaxCounter; }, true},
+      {"a counter beyond", [](PreparedMark& m) { m.counter = kMaxCounter + 1; }},
+      {"the longest id", [](PreparedMark& m) { m.id_bytes = format::kMaxIdBytes; }, true},
+      {"an id beyond its place", [](PreparedMark& m) { m.id_bytes = format::kMaxIdBytes + 1; }},
+      {"the last version", [](PreparedMark& m) { m.version = kMaxVersion - 1; }, true},
+      {"the version of unused homes", [](PreparedMark& m) { m.version = kMaxVersion; }},
+      {"the last incarnation", [](PreparedMark& m) { m.incarnation = kMaxCounter - 2; }, true},
+      {"an incarnation beyond", [](PreparedMark& m) { m.incarnation = kMaxCounter + 1; }},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    const Forgery forgery;
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      auto mark = format::empty_mark(5);
+      row.edit(mark);
+      write_page(*forgery.bench.medium, format::mark_at(copy),
+                 format::encode_mark(mark, forgery.seeds, copy));
+    }
+    CHECK(forgery.bench.open(Mode::read).info().version == 2);
+    const auto error = forgery.refusal(Mode::update);
+    REQUIRE(error.has_value() == !row.counts);
+    if (row.counts) continue;
+    CHECK(error->code() == Errc::corrupt);
+    CHECK(contains(error->what(), "both copies of the mark of a prepared attempt are damaged"));
+    CHECK(contains(error->remedy(), "mode=\"r\""));
+    CHECK(contains(error->remedy(), "repair()"));
   }
 }
