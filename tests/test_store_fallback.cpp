@@ -1,0 +1,317 @@
+// Shelves of which the newest version is lost, or that are none: what is shown in its place, what
+// the error says, and that what was given up stays so.
+#include <cerrno>
+
+#include "cached_disk.hpp"
+#include "forgery.hpp"
+#include "kept_versions.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+using format::root_at;
+
+namespace {
+
+void commit(Shelf& shelf, unsigned version) {
+  if (version == 1) make(shelf, "w", 5000);
+  shelf.find("w")->write(pattern(5000, version));
+  REQUIRE(shelf.persist(version).version == version);
+}
+
+void fill(Medium& medium, std::uint64_t at, std::byte with) {
+  Page page;
+  page.bytes.fill(with);
+  write_page(medium, at, page);
+}
+
+std::shared_ptr<CachedDisk> disk_of(unsigned keep) {
+  auto disk = std::make_shared<CachedDisk>();
+  CachedMedium medium(disk);
+  Shelf::format(medium, {.keep = keep});
+  return disk;
+}
+
+Shelf open_disk(const std::shared_ptr<CachedDisk>& disk, Mode mode = Mode::update) {
+  return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = mode});
+}
+
+}  // namespace
+
+TEST_CASE("whatever lies in both copies of the newest home, that a version is lost is told") {
+  enum class Harm { zeros, ones, garbage, no_word, unused, one_old_word };
+  const auto harm = GENERATE(Harm::zeros, Harm::ones, Harm::garbage, Harm::no_word, Harm::unused,
+                             Harm::one_old_word);
+  const unsigned keep = GENERATE(0U, 1U);
+  const unsigned slots = keep + 2;
+  for (unsigned newest = 1; newest <= 2 * slots; ++newest) {
+    if (harm == Harm::unused && newest < slots) continue;  // a home that was never used, or wiped
+    if (harm == Harm::no_word && newest == slots) continue;
+    CAPTURE(static_cast<int>(harm), keep, newest);
+    const Kept kept({keep, 1, true, Placement::whole});
+    std::array<Page, kCopies> older;  // as it lay there before
+    {
+      Shelf shelf = kept.open();
+      for (unsigned version = 1; version <= newest; ++version) {
+        for (unsigned copy = 0; copy < kCopies; ++copy) {
+          older[copy] = page_at(*kept.medium, root_at(version % slots, copy));
+        }
+        commit(shelf, version);
+      }
+    }
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      const std::uint64_t at = root_at(newest % slots, copy);
+      Page page = page_at(*kept.medium, at);
+      if (harm == Harm::ones) page.bytes.fill(std::byte{0xFF});
+      if (harm == Harm::garbage) page.bytes.fill(std::byte{0x5A});
+      if (harm == Harm::zeros || harm == Harm::unused) page = Page{};
+      if (harm == Harm::one_old_word) page.bytes[100] ^= std::byte{1};
+      const std::uint64_t word = harm == Harm::unused ? format::kUnusedHomeWord
+                                 : harm == Harm::one_old_word && copy == 1
+                                     ? format::root_word(older[copy])
+                                     : 0;
+      if (harm >= Harm::no_word) std::memcpy(page.bytes.data(), &word, sizeof word);
+      write_page(*kept.medium, at, page);
+    }
+    // One word of a home that was never used explains it.
+    const bool explained = harm == Harm::one_old_word && newest < slots;
+    const std::vector<std::uint64_t> lost(explained ? 0 : 1, newest);
+    const auto check = [&](const Shelf& shelf, bool degraded) {
+      const Recovery recovery = shelf.info().recovery;
+      CHECK(recovery.version == newest - 1);
+      CHECK(recovery.degraded == degraded);
+      CHECK(recovery.lost == (degraded ? lost : std::vector<std::uint64_t>{}));
+      if (newest > 1) CHECK((value(shelf.find("w").value()) == pattern(5000, newest - 1)));
+      if (!explained) CHECK(shelf.versions().size() == 1);  // none is offered before a gap
+    };
+    check(kept.open(Mode::read), !explained);
+    check(kept.open(), !explained);
+    check(kept.open(Mode::read), false);  // what was given up is no doubt any more
+    Shelf shelf = kept.open();
+    check(shelf, false);
+    commit(shelf, newest);
+    shelf.close();
+    CHECK((value(kept.open().find("w").value()) == pattern(5000, newest)));
+  }
+}
+
+// Attempts over the lost version may have written to the slots of all before the one at hand.
+TEST_CASE("no crash while a lost version is given up offers those before the gap") {
+  const auto whole = disk_of(1);
+  {
+    Shelf shelf = open_disk(whole);
+    for (unsigned version = 1; version <= 5; ++version) commit(shelf, version);
+  }
+  CachedMedium medium(whole);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    fill(medium, root_at(5 % 3, copy), std::byte{0x5A});
+  }
+  medium.barrier();
+  bool dies = true;
+  for (unsigned n = 0; dies; ++n) {
+    for (unsigned landing = 0; landing < 16; ++landing) {  // which pages that were under way land
+      CAPTURE(n, landing);
+      const auto disk = std::make_shared<CachedDisk>(*whole);
+      disk->dies = [at = disk->events + n](unsigned event) { return event == at; };
+      dies = error_of([&] { open_disk(disk); }).has_value();
+      disk->dies = {};
+      std::vector<std::uint64_t> pages;  // of each sector that is dirty, in their order
+      for (const auto& [sector, how] : disk->dirty) {
+        pages.push_back(sector * CachedDisk::kSectorBytes / kPageBytes);
+      }
+      disk->fate_of_dirty = [&, next = 0U, page = 0U]() mutable {
+        if (next > 0 && pages[next] != pages[next - 1]) ++page;
+        ++next;
+        return (landing >> page % 4 & 1) != 0 ? CachedDisk::Fate::landed
+                                              : CachedDisk::Fate::missing;
+      };
+      disk->lose_power();
+      for (const Mode mode : {Mode::read, Mode::update, Mode::update}) {
+        const Shelf shelf = open_disk(disk, mode);
+        CHECK(numbers(shelf) == std::vector<std::uint64_t>{4});
+        CHECK((value(shelf.find("w").value()) == pattern(5000, 4)));
+      }
+    }
+  }
+}
+
+TEST_CASE("an open that verifies says what is damaged, and whether an older version is whole") {
+  enum class Older { whole, chunk, manifest, no_memory };
+  const auto older = GENERATE(Older::whole, Older::chunk, Older::manifest, Older::no_memory);
+  const Mode mode = GENERATE(Mode::read, Mode::update);
+  CAPTURE(static_cast<int>(older), mode == Mode::read);
+  const auto disk = disk_of(0);
+  {
+    Shelf shelf = open_disk(disk);
+    commit(shelf, 1);
+    commit(shelf, 2);
+  }
+  CachedMedium medium(disk);
+  const auto spoil = [&](const std::vector<std::byte>& value) {
+    const auto there = std::search(disk->visible.begin(), disk->visible.end(), value.begin(),
+                                   value.begin() + kPageBytes);
+    REQUIRE(there != disk->visible.end());
+    there[100] ^= std::byte{1};
+  };
+  spoil(pattern(5000, 2));
+  if (older == Older::chunk) spoil(pattern(5000, 1));
+  Root root;
+  std::memcpy(&root, disk->visible.data() + root_at(1, 0), sizeof root);
+  for (const std::uint64_t at : root.pages[0].at) {
+    if (older == Older::manifest) fill(medium, at, std::byte{0x5A});
+    if (older == Older::no_memory) disk->unreadable[at] = ENOMEM;
+  }
+  const auto before = disk->visible;
+  const auto error = error_of([&] {
+    Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = mode, .verify = Verify::on_open});
+  });
+  REQUIRE(error);
+  CHECK((disk->visible == before));
+  if (older == Older::no_memory) {
+    CHECK(error->code() == Errc::io);
+    CHECK(error->os_error() == ENOMEM);
+    return;
+  }
+  CHECK(error->code() == Errc::corrupt);
+  CHECK(std::string(error->what()) ==
+        std::string("<cached>: chunk 0 of 'w' v2 slot B fails its checksum; ") +
+            (older == Older::whole ? "version 1 is intact" : "nothing older is whole"));
+  CHECK(contains(error->remedy(), "assigning the damaged one heals it"));
+  Shelf shelf = open_disk(disk);
+  shelf.find("w")->write(pattern(5000, 3));
+  shelf.persist(3);
+  CHECK((value(shelf.find("w").value()) == pattern(5000, 3)));
+}
+
+TEST_CASE("what cannot be read for want of memory is no damage, whatever page it is") {
+  const Mode mode = GENERATE(Mode::read, Mode::update);
+  const unsigned tensors = GENERATE(1U, 100U);  // on one page of records, or several side by side
+  const auto disk = disk_of(1);
+  {
+    Shelf shelf = open_disk(disk);
+    for (unsigned version = 1; version <= 2; ++version) {
+      for (unsigned i = 0; i < tensors; ++i) {
+        make(shelf, std::to_string(version) + " " + std::to_string(i), 0);
+      }
+      shelf.persist(version);
+    }
+  }
+  const auto before = disk->visible;
+  unsigned met = 0;
+  for (std::uint64_t at = 0; at < before.size(); at += kPageBytes) {
+    CAPTURE(mode == Mode::read, tensors, at);
+    disk->unreadable = {{at, ENOMEM}};
+    disk->refused = 0;
+    const auto error = error_of([&] { open_disk(disk, mode); });
+    if (disk->refused == 0) {
+      REQUIRE_FALSE(error);
+      disk->visible = before;
+      continue;
+    }
+    ++met;
+    REQUIRE(error);
+    CHECK(error->code() == Errc::io);
+    CHECK(error->os_error() == ENOMEM);
+    CHECK((disk->visible == before));  // nothing is written over what may be whole
+  }
+  CHECK(met >= 2 * (1 + 1 + 3 + 2 + 4));  // superblock, mark, homes, directories, leaves; twice
+}
+
+TEST_CASE("what is no shelf, or the beginning of one alone, is told from a damaged one") {
+  const auto whole = disk_of(0);
+  {
+    Shelf shelf = open_disk(whole);
+    commit(shelf, 1);
+  }
+  struct Row {
+    const char* what;
+    std::function<void(std::vector<std::byte>&)> edit;
+    Errc code;
+    std::string says;
+  };
+  using Bytes = std::vector<std::byte>;
+  const auto cut = [](std::uint64_t size) { return [size](Bytes& bytes) { bytes.resize(size); }; };
+  const auto fill = [](std::byte with) {
+    return [with](Bytes& bytes) { bytes.assign(bytes.size(), with); };
+  };
+  const std::string headers = "the headers of a shelf take 256 KiB";
+  const std::vector<Row> rows = {
+      {"nothing", cut(0), Errc::not_a_shelf, "it is too short for a shelf header"},
+      {"less than a page", cut(kPageBytes - 512), Errc::not_a_shelf, "it is too short"},
+      {"zeros", fill(std::byte{0}), Errc::not_a_shelf, "there is no shelf header (all zero)"},
+      {"others' bytes", fill(std::byte{0x5A}), Errc::not_a_shelf, "there is no shelf header"},
+      {"one superblock", cut(kPageBytes), Errc::truncated, headers},
+      {"one header", cut(format::kHeaderBytes), Errc::truncated, headers},
+      {"both superblocks", cut(format::kHeaderBytes + kPageBytes), Errc::truncated, headers},
+      {"headers but for a page", cut(format::kHeapAt - kPageBytes), Errc::truncated, headers},
+      {"headers alone", cut(format::kHeapAt), Errc::truncated, "version 1 of the shelf spans"},
+      {"all but a page", cut(whole->visible.size() - kPageBytes), Errc::truncated,
+       "version 1 of the shelf spans"},
+      {"no superblock",
+       [](Bytes& bytes) {
+         for (unsigned copy = 0; copy < kCopies; ++copy) {
+           bytes[format::superblock_at(copy) + 100] ^= std::byte{1};
+         }
+       },
+       Errc::corrupt, "both copies of the superblock are damaged"},
+  };
+  for (const Row& row : rows) {
+    const Mode mode = GENERATE(Mode::read, Mode::update);
+    CAPTURE(row.what, mode == Mode::read);
+    const auto disk = std::make_shared<CachedDisk>(*whole);
+    row.edit(disk->visible);
+    disk->durable = disk->visible;
+    const auto error = error_of([&] { open_disk(disk, mode); });
+    REQUIRE(error);
+    CHECK(error->code() == row.code);
+    CAPTURE(error->what());
+    CHECK(contains(error->what(), row.says));
+    CHECK(contains(error->what(), "all zero") == contains(row.says, "all zero"));
+    CHECK_FALSE(error->remedy().empty());
+    CHECK((disk->visible == disk->durable));
+  }
+}
+
+TEST_CASE("a shelf that was formatted is there, whole, after the power went") {
+  const auto disk = disk_of(1);
+  disk->lose_power();
+  const Shelf shelf = open_disk(disk);
+  CHECK(shelf.version() == 0);
+  CHECK(shelf.info().recovery.repaired_copies == 0);
+  CHECK_FALSE(shelf.info().recovery.interrupted);
+}
+
+// Old superblocks over new roots would be a damaged shelf, and one of them is no better.
+TEST_CASE("a shelf that is cut off while another is made in its place is the old one or none") {
+  const auto whole = disk_of(0);
+  {
+    Shelf shelf = open_disk(whole);
+    commit(shelf, 1);
+    commit(shelf, 2);
+  }
+  CachedMedium(whole).barrier();
+  unsigned seen[3] = {};
+  bool dies = true;
+  for (unsigned n = 0; dies; ++n) {
+    const auto disk = std::make_shared<CachedDisk>(*whole);
+    disk->dies = [at = disk->events + n](unsigned event) { return event == at; };
+    CachedMedium medium(disk);
+    dies = error_of([&] { Shelf::format(medium); }).has_value();
+    for (const bool lands : {false, true}) {
+      CAPTURE(n, lands);
+      const auto after = std::make_shared<CachedDisk>(*disk);
+      after->dies = {};
+      if (lands) after->fate_of_dirty = [] { return CachedDisk::Fate::landed; };
+      after->lose_power();
+      std::uint64_t version = 0;
+      const auto error = error_of([&] { version = open_disk(after).version(); });
+      if (error) {
+        CHECK(error->code() == Errc::not_a_shelf);
+        ++seen[1];
+      } else {
+        CHECK((version == 2 || version == 0));
+        ++seen[version];
+      }
+    }
+  }
+  CHECK((seen[0] > 0 && seen[1] > 0 && seen[2] > 0));
+}
