@@ -45,7 +45,6 @@ TEST_CASE("whatever lies in both copies of the newest home, that a version is lo
   const unsigned slots = keep + 2;
   for (unsigned newest = 1; newest <= 2 * slots; ++newest) {
     if (harm == Harm::unused && newest < slots) continue;  // a home that was never used, or wiped
-    if (harm == Harm::no_word && newest == slots) continue;
     CAPTURE(static_cast<int>(harm), keep, newest);
     const Kept kept({keep, 1, true, Placement::whole});
     std::array<Page, kCopies> older;  // as it lay there before
