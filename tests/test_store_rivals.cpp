@@ -1,0 +1,127 @@
+// Who opened the shelf before another did (I10): whatever began the attempt that it is at, its
+// first change looks for a rival, and nothing is written where he may have his version.
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cached_disk.hpp"
+#include "store_bench.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::size_t kSize = 5000;
+
+struct Step {
+  const char* what;
+  void (*take)(Shelf& shelf, TensorRef& w);  // after it an attempt is open that looked for no rival
+};
+
+const Step kSteps[] = {
+    {"persist", [](Shelf& shelf, TensorRef&) { shelf.persist(2); }},
+    {"persist_async", [](Shelf& shelf, TensorRef&) { shelf.persist_async(2).get(); }},
+    {"discard", [](Shelf& shelf, TensorRef&) { shelf.discard(); }},
+    {"a transaction",
+     [](Shelf& shelf, TensorRef& w) {
+       shelf.persist(2);
+       Transaction transaction = shelf.transaction();
+       w.write(pattern(kSize, 3));
+       transaction.commit(3);
+     }},
+    {"a transaction discarded",
+     [](Shelf& shelf, TensorRef& w) {
+       shelf.persist(2);
+       Transaction transaction = shelf.transaction();
+       w.write(pattern(kSize, 3));
+       transaction.discard();
+     }},
+    {"rollback",
+     [](Shelf& shelf, TensorRef&) {
+       shelf.persist(2);
+       shelf.rollback(1);
+     }},
+    {"prepared and committed",
+     [](Shelf& shelf, TensorRef&) {
+       shelf.prepare(2);
+       shelf.resolve(Decision::commit);
+     }},
+    {"prepared and abandoned",
+     [](Shelf& shelf, TensorRef&) {
+       shelf.prepare(2);
+       shelf.resolve(Decision::abandon);
+     }},
+    {"abandoned behind what was let go",
+     [](Shelf& shelf, TensorRef& w) {
+       shelf.prepare(2);
+       w.assign().write(pattern(kSize, 3));
+       shelf.resolve(Decision::abandon);
+     }},
+    {"abandoned behind what was assigned",
+     [](Shelf& shelf, TensorRef& w) {
+       shelf.prepare(2);
+       w.write(pattern(kSize, 3));
+       shelf.resolve(Decision::abandon);
+       shelf.discard();
+     }},
+};
+
+struct Change {
+  const char* what;
+  void (*make)(Shelf& shelf, TensorRef& w);
+};
+
+const Change kChanges[] = {
+    {"write", [](Shelf&, TensorRef& w) { w.write(pattern(10, 9)); }},
+    {"assign", [](Shelf&, TensorRef& w) { w.assign().write(pattern(10, 9)); }},
+    {"create", [](Shelf& shelf, TensorRef&) { make(shelf, "x", 100); }},
+    {"replace",
+     [](Shelf& shelf, TensorRef&) {
+       shelf.replace("w", DType::uint8, std::vector<std::int64_t>{100});
+     }},
+};
+
+}  // namespace
+
+TEST_CASE("the first change of an attempt looks for a rival, whatever began the attempt") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const bool behind = GENERATE(false, true);  // of a change of the attempt before, which looked
+  for (const Step& step : kSteps) {
+    for (const Change& change : kChanges) {
+      CAPTURE(step.what, change.what, behind, placement == Placement::whole);
+      const auto disk = std::make_shared<CachedDisk>();
+      const OpenOptions options = {
+          .mode = Mode::update, .keep = 1, .in_flight = 2, .placement = placement};
+      {
+        CachedMedium medium(disk);
+        Shelf::format(medium, options);
+      }
+      const auto open = [&] { return Shelf::open(std::make_unique<CachedMedium>(disk), options); };
+      Shelf older = open();
+      TensorRef w = make(older, "w", kSize);
+      w.write(pattern(kSize, 1));
+      older.persist(1);
+      if (behind) w.write(pattern(kSize, 2));
+      step.take(older, w);
+      const std::uint64_t version = older.version();
+      const auto committed = value(w, true);
+      Shelf newer = open();  // nothing keeps him out
+      const unsigned events = disk->events;
+      for (int times = 0; times < 2; ++times) {
+        const auto error = error_of([&] { change.make(older, w); });
+        REQUIRE(error);
+        CHECK(error->code() == Errc::busy);
+      }
+      CHECK(disk->events == events);  // nothing was written
+      CHECK_FALSE(w.info().dirty);
+      CHECK(older.names() == std::vector<std::string>{"w"});
+      CHECK(value(newer.find("w").value()) == committed);
+      newer.find("w")->write(pattern(kSize, 7));
+      CHECK(newer.persist(7).version == version + 1);
+      CHECK(newer.verify().damage.empty());
+      CHECK(code_of([&] { older.persist(8); }) == Errc::busy);
+      CHECK(code_of([&] { older.persist(8); }) == Errc::failed);
+    }
+  }
+}
