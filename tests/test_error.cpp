@@ -113,6 +113,14 @@ TEST_CASE("a full shelf says what is asked, what is free and where it ends") {
   }
 }
 
+TEST_CASE("a device is there already, and erased only by who asks for it") {
+  const auto error = error_of([] { Shelf::open("/dev/null", {.mode = Mode::create}); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::exists);
+  CHECK(std::string(error->what()) == "/dev/null is a device, and is there already");
+  CHECK(error->remedy() == "Mode \"w\" makes a shelf of it and erases what there is.");
+}
+
 TEST_CASE("a shelf takes the place of a file of 0 bytes in mode a, and of no other") {
   const scratch::Directory dir;
   const auto path = dir / "run.shelf";

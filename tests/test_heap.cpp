@@ -165,6 +165,35 @@ TEST_CASE("slots that together are beyond all numbers take nothing") {
   heap.take_slots("c", 3 * kMiB, 2);
 }
 
+TEST_CASE("a tensor without bytes takes no place, and sets none aside") {
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
+  Heap heap(medium, format::kHeapAt, Claims{});
+  REQUIRE(heap.take_slots("a", 0, 3) == std::vector<std::uint64_t>(3));
+  REQUIRE(heap.capacity_bytes() == format::kHeapAt);
+  heap.take_slots("b", 100, 2);
+  const std::uint64_t free = heap.free_bytes();
+  REQUIRE(heap.take_slots("c", 0, format::kMaxSlots) ==
+          std::vector<std::uint64_t>(format::kMaxSlots));
+  REQUIRE(heap.free_bytes() == free);
+}
+
+TEST_CASE("a page that was not set aside is none") {
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
+  Heap heap(medium, format::kHeapAt, Claims{});
+  heap.reserve_pages(3);
+  std::set<std::uint64_t> taken;
+  for (unsigned page = 0; page < 3; ++page) taken.insert(heap.take_page(page % 2));
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    REQUIRE_THROWS_AS(heap.take_page(copy), std::bad_alloc);
+  }
+  heap.reserve_pages(3);  // which are all in use: none is missing
+  REQUIRE_THROWS_AS(heap.take_page(0), std::bad_alloc);
+  heap.release_page(*taken.begin());
+  heap.reserve_pages(3);
+  REQUIRE(heap.take_page(0) == *taken.begin());
+  REQUIRE_THROWS_AS(heap.take_page(1), std::bad_alloc);
+}
+
 TEST_CASE("more chunk records than the format has are refused") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
   Heap heap(medium, format::kHeapAt, Claims{});

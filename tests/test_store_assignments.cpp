@@ -179,6 +179,24 @@ TEST_CASE("an assignment that is let go leaves the tensor as it was") {
   rig.check_reopened(expected);
 }
 
+// Chunks that it wrote, with others between them that it did not.
+TEST_CASE("an assignment that is let go takes nothing that lies between what it wrote") {
+  Rig rig;
+  auto expected = rig.first;
+  const auto between = pattern(kMiB, 5);
+  rig.w.write(between, kMiB);
+  put(expected, between, kMiB);
+  {
+    Assignment assignment = rig.w.assign();
+    assignment.write(pattern(1000, 6), 2 * kMiB);
+    assignment.write(pattern(kMiB, 7));
+  }
+  CHECK((value(rig.w) == expected));
+  CHECK(rig.shelf.persist(2).data_bytes == kMiB);
+  CHECK((value(rig.w, true) == expected));
+  rig.check_reopened(expected);
+}
+
 TEST_CASE("where nothing else was changed, nothing is changed") {
   Rig rig;
   assign_and_let_go(rig.w, rig.first);

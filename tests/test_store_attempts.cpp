@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "asleep.hpp"
+#include "cached_disk.hpp"
 #include "kept_versions.hpp"
 
 using namespace tensorshelf;
@@ -168,6 +169,57 @@ TEST_CASE("versions on their way become durable in order, each as it was closed"
   }
   CHECK((value(again.find("w").value()) == expected));
   CHECK(again.verify().damage.empty());
+}
+
+TEST_CASE("where a version on its way fails, those behind it fail for its reason") {
+  const auto disk = std::make_shared<CachedDisk>();
+  const OpenOptions options = {.mode = Mode::update, .keep = 0, .in_flight = 3};
+  {
+    CachedMedium medium(disk);
+    Shelf::format(medium, options);
+  }
+  const auto open = [&] { return Shelf::open(std::make_unique<CachedMedium>(disk), options); };
+  Shelf shelf = open();
+  TensorRef w = make(shelf, "w", 5000);
+  w.write(pattern(5000, 1));
+  shelf.persist(1);
+  Door door;
+  door.shut();
+  disk->barrier_fails = [&](unsigned) {
+    door.pass();
+    return true;
+  };
+  w.write(pattern(5000, 2));
+  const auto second = shelf.persist_async(2);
+  door.await_someone();
+  w.write(pattern(5000, 3));
+  const auto third = shelf.persist_async(3);
+  w.write(pattern(5000, 4));
+  std::optional<Error> fourth;
+  Waiter persisting([&] { fourth = error_of([&] { shelf.persist(4); }); });
+  CHECK(persisting.waits());
+  door.open();
+  persisting.join();
+  CHECK(code_of([&] { second.get(); }) == Errc::io);
+  for (const auto& error : {error_of([&] { third.get(); }), fourth}) {
+    REQUIRE(error);
+    CHECK(error->code() == Errc::failed);
+    CHECK(contains(error->what(), "can commit no more after a failure: the barrier failed"));
+    CHECK(contains(error->remedy(), "version 1 is safe"));
+  }
+  CHECK(code_of([&] { w.write(pattern(10, 5)); }) == Errc::io);  // what the background met, once
+  CHECK(code_of([&] { w.write(pattern(10, 5)); }) == Errc::failed);
+  CHECK(shelf.version() == 1);
+  CHECK((value(w, true) == pattern(5000, 1)));
+  shelf.close();  // waits for nobody
+  disk->barrier_fails = {};
+  shelf = open();
+  w = shelf.find("w").value();
+  CHECK(shelf.version() == 1);
+  CHECK((value(w) == pattern(5000, 1)));
+  w.write(pattern(5000, 6));
+  CHECK(shelf.persist(2).version == 2);
+  CHECK(shelf.verify().damage.empty());
 }
 
 TEST_CASE("threads that commit in the background do not wait for each other's turn for ever") {

@@ -164,6 +164,43 @@ TEST_CASE("a full device while the shelf grows is no failure") {
   REQUIRE(rig.shelf->persist(3).version == 3);
 }
 
+// What was erased is free after a commit, which helps against a full device alone.
+TEST_CASE("where something was erased, what fails while the shelf grows is told as it is") {
+  const bool full = GENERATE(true, false);
+  CAPTURE(full);
+  Rig rig(true);
+  make(*rig.shelf, "old", 8 * kMiB).write(random_bytes(8 * kMiB, 3));
+  rig.shelf->persist(2);
+  rig.shelf->erase("old");
+  rig.tap->complete = [&](unsigned, std::int64_t) { return full ? -ENOSPC : -EIO; };
+  const auto error = error_of([&] { make(*rig.shelf, "big", 8 * kMiB); });
+  rig.tap->complete = {};
+  REQUIRE(error);
+  CHECK(error->os_error() == (full ? ENOSPC : EIO));
+  CHECK(error->code() == (full ? Errc::full : Errc::io));
+  const std::string first = "persist() first: what was erased is free after it. Or else: ";
+  CHECK(error->remedy().starts_with(first) == full);
+  CHECK(error->remedy().size() > first.size());
+  if (!full) {
+    CHECK(code_of([&] { rig.shelf->persist(3); }) == Errc::failed);
+    return;
+  }
+  const std::uint64_t capacity = rig.shelf->info().capacity_bytes;
+  rig.shelf->persist(3);
+  make(*rig.shelf, "big", 8 * kMiB).write(random_bytes(8 * kMiB, 4));  // where the other was
+  CHECK(rig.shelf->info().capacity_bytes == capacity);
+  rig.shelf->persist(4);
+  CHECK((value(*rig.shelf, "big", true) == random_bytes(8 * kMiB, 4)));
+  // Nothing that a version has was erased: a commit would free nothing.
+  rig.tap->complete = [](unsigned, std::int64_t) { return -ENOSPC; };
+  make(*rig.shelf, "brief", 100);
+  rig.shelf->erase("brief");
+  const auto other = error_of([&] { make(*rig.shelf, "more", 20 * kMiB); });
+  REQUIRE(other);
+  CHECK(other->code() == Errc::full);
+  CHECK_FALSE(contains(other->remedy(), "persist() first"));
+}
+
 TEST_CASE("each device write, word and flush of a commit that fails") {
   enum class Kind { write, word, flush };
   const Kind kind = GENERATE(Kind::write, Kind::word, Kind::flush);

@@ -203,3 +203,38 @@ TEST_CASE("a mark that could not be ended is none") {
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
   REQUIRE(forgery.bench.open(Mode::read).version() == 2);
 }
+
+// Of a crash between the two, either may be the older one.
+TEST_CASE("of the two copies of the mark the one that was written later counts") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Medium& medium = *begun.kept.medium;
+  using Page = std::vector<std::byte>;
+  const auto page_of = [&](unsigned copy) {
+    Page page(kPageBytes);
+    medium.read(format::mark_at(copy), page);
+    return page;
+  };
+  const auto put_back = [&](unsigned copy, const Page& page) {
+    medium.wait(medium.write(format::mark_at(copy), page, 0));
+  };
+  std::array<Page, 2> before = {page_of(0), page_of(1)};
+  const auto check = [&](bool prepared) {
+    for (const unsigned copy : {0U, 1U}) {
+      CAPTURE(copy, prepared);
+      const Page now = page_of(copy);
+      put_back(copy, before[copy]);
+      CHECK(begun.kept.open(Mode::read).prepared().has_value() == prepared);
+      put_back(copy, now);
+      before[copy] = now;
+    }
+  };
+  for (unsigned round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    begun.change();
+    begun.shelf.prepare(20);
+    check(true);
+    if (round == 1) begun.reopen();  // which counts on from what lies there
+    begun.shelf.resolve(Decision::abandon);
+    check(false);
+  }
+}

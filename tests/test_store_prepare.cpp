@@ -88,6 +88,31 @@ TEST_CASE("what is abandoned was never there") {
   CHECK(shelf.verify().damage.empty());
 }
 
+TEST_CASE("what is abandoned takes no value along that need not be copied again") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf& shelf = begun.shelf;
+  auto expected = pattern(kBegunBytes, 2);
+  begun.w.write(expected);
+  shelf.persist(20);
+  const auto change = [&](unsigned seed) {
+    const auto part = pattern(100, seed);
+    begun.w.write(part, kMiB);
+    return part;
+  };
+  change(3);
+  shelf.prepare(30);
+  const std::uint64_t copied = shelf.stats().bytes_copied_forward;
+  CHECK(copied == kBegunBytes - kMiB);  // the chunks that it was not assigned
+  shelf.resolve(Decision::abandon);
+  const auto part = change(4);
+  shelf.persist(30);
+  CHECK(shelf.stats().bytes_copied_forward == copied);
+  std::copy(part.begin(), part.end(), expected.begin() + kMiB);
+  CHECK((value(begun.w, true) == expected));
+  begun.reopen();
+  CHECK((value(begun.w) == expected));
+}
+
 TEST_CASE("behind what is prepared one can assign, and not commit") {
   const bool mapped = GENERATE(true, false);
   const bool commit = GENERATE(true, false);

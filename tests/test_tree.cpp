@@ -84,6 +84,17 @@ TEST_CASE("every page that a root leads to was written, and is read, through wha
   Homes homes;
   Version version;
   version.tree = tree_of(leaves, 1);
+  const auto record_of = [](std::uint64_t leaf) {
+    return format::ChunkRecord{leaf, format::chunk_state(format::ChunkKind::zeros, 0, 1)};
+  };
+  const std::uint64_t some[] = {0, 1, leaves / 2, leaves - 2, leaves - 1};
+  for (const std::uint64_t leaf : some) {
+    version.tree.set_record(leaf * format::kPageCells + leaf % 7, record_of(leaf));
+  }
+  for (const std::uint64_t leaf : some) {
+    REQUIRE((version.tree.record(leaf * format::kPageCells + leaf % 7) == record_of(leaf)));
+  }
+  REQUIRE((version.tree.record(leaves * format::kPageCells) == format::ChunkRecord{}));
   version.root.in_flight = 1;
   version.root.word = format::attempt_word(1, 1, 1);
   heap->reserve_pages(format::kCopies * version.tree.page_count());
