@@ -6,6 +6,7 @@
 #include "catch.hpp"
 #include "format/format.hpp"
 #include "store/chunk_set.hpp"
+#include "store/room.hpp"
 #include "store/space.hpp"
 
 using namespace tensorshelf;
@@ -23,6 +24,25 @@ TEST_CASE("a space is taken from at the end that was asked for") {
   CHECK(space.take_high(3 * kPageBytes) == 20 * kPageBytes);  // of the highest range that holds it
   CHECK(space.take_high(5 * kPageBytes) == 2 * kPageBytes);
   CHECK(space.total() == 0);
+}
+
+TEST_CASE("where room was made nothing is moved, and making it one by one moves little") {
+  const std::size_t more = GENERATE(1u, 2u, 100u, 5000u);
+  CAPTURE(more);
+  std::vector<int> list(1000);
+  list.shrink_to_fit();
+  make_room(list, more);
+  const int* const first = list.data();
+  list.insert(list.end(), more, 7);
+  CHECK(list.data() == first);
+  std::size_t moves = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    const std::size_t before = list.capacity();
+    make_room(list);
+    moves += list.capacity() != before;
+    list.push_back(i);
+  }
+  CHECK(moves <= 5);  // each time into twice as much
 }
 
 TEST_CASE("a set of chunks is empty without any, wherever the last one was") {

@@ -266,6 +266,32 @@ TEST_CASE("a handle to an erased tensor never shows what came to lie in its slot
   CHECK(code_of([&] { value(dead); }) == Errc::unknown_name);
 }
 
+TEST_CASE("a handle to a replaced tensor shows its committed value as long as there is one") {
+  Bench bench(64 * kMiB, GENERATE(true, false));
+  Shelf shelf = bench.open();
+  TensorRef old = make(shelf, "w", 4096);
+  old.write(pattern(4096, 1));
+  shelf.persist();
+  TensorRef fresh = shelf.replace("w", DType::uint8, std::vector<std::int64_t>{5000});
+  fresh.write(pattern(5000, 2));
+  CHECK(code_of([&] { value(old); }) == Errc::unknown_name);
+  CHECK((value(old, true) == pattern(4096, 1)));
+  CHECK(code_of([&] { value(fresh, true); }) == Errc::unknown_name);
+  CHECK(old.info().version == 1);
+  CHECK(fresh.info().version == 0);
+  shelf.persist();
+  for (int i = 0; i < 8; ++i) {  // what it owned is theirs
+    make(shelf, "other" + std::to_string(i), 4096).write(pattern(4096, 7));
+  }
+  shelf.persist();
+  CHECK(code_of([&] { value(old, true); }) == Errc::unknown_name);
+  CHECK(code_of([&] { old.lease_committed(); }) == Errc::unknown_name);
+  CHECK(code_of([&] { old.write(pattern(10, 3)); }) == Errc::unknown_name);
+  CHECK(old.info().version == 0);
+  CHECK(fresh.info().version == 2);
+  CHECK((value(fresh, true) == pattern(5000, 2)));
+}
+
 TEST_CASE("a refused create sets nothing aside") {
   Bench bench(16 * kMiB);
   Shelf shelf = bench.open();
@@ -283,24 +309,26 @@ TEST_CASE("a refused create sets nothing aside") {
 }
 
 TEST_CASE("a reader beside a writer gets the version it opened, or is told that it is gone") {
-  Bench bench;
+  Bench bench(64 * kMiB, GENERATE(true, false));
+  const std::uint64_t size = GENERATE(as<std::uint64_t>{}, kMiB, 2 * kMiB + 100);
+  CAPTURE(bench.mapped, size);
   Shelf writer = bench.open();
-  auto w = make(writer, "w", kMiB);
-  w.write(pattern(kMiB, 1));
+  auto w = make(writer, "w", static_cast<std::int64_t>(size));
+  w.write(pattern(size, 1));
   writer.persist();
   for (const Verify verify : {Verify::on_load, Verify::never}) {
-    w.write(pattern(kMiB, 2));
+    w.write(pattern(size, 2));
     const std::uint64_t version = writer.persist().version;
     Shelf reader = bench.open(Mode::read, verify);
     CHECK(reader.info().version == version);
-    CHECK((value(*reader.find("w")) == pattern(kMiB, 2)));
+    CHECK((value(*reader.find("w")) == pattern(size, 2)));
     make(writer, verify == Verify::never ? "big" : "huge", 8 * kMiB);  // the medium grows meanwhile
-    w.write(pattern(kMiB, 3));
+    w.write(pattern(size, 3));
     writer.persist();
-    CHECK((value(*reader.find("w")) == pattern(kMiB, 2)));  // its slot is not yet used again
-    w.write(pattern(kMiB, 4));
+    CHECK((value(*reader.find("w")) == pattern(size, 2)));  // its slot is not yet used again
+    w.write(pattern(size, 4));
     CHECK(code_of([&] { value(*reader.find("w")); }) == Errc::stale);
-    CHECK((value(*bench.open(Mode::read, verify).find("w")) == pattern(kMiB, 3)));
+    CHECK((value(*bench.open(Mode::read, verify).find("w")) == pattern(size, 3)));
     writer.persist();
   }
 }

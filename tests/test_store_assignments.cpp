@@ -201,6 +201,9 @@ TEST_CASE("where nothing else was changed, nothing is changed") {
   Rig rig;
   assign_and_let_go(rig.w, rig.first);
   rig.shelf.transaction().discard();
+  assign_and_let_go(rig.w, {});
+  CHECK_FALSE(rig.w.info().dirty);
+  rig.shelf.transaction().discard();
   CHECK(rig.shelf.rollback(1).version == 2);
   CHECK((value(rig.w, true) == rig.first));
 }

@@ -124,7 +124,12 @@ TEST_CASE("behind what is prepared one can assign, and not commit") {
   begun.w.write(pattern(kBegunBytes, 2));
   shelf.prepare(20);
   old.write(pattern(100, 3));  // which the attempt left as it is
-  CHECK(code_of([&] { begun.w.write(pattern(8, 4)); }) == Errc::unresolved);
+  const auto error = error_of([&] { begun.w.write(pattern(8, 4)); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::unresolved);
+  CHECK(contains(error->what(), "'w' has no slot left of its 2 "));
+  CHECK(contains(error->what(), ": version 2 of "));
+  CHECK(contains(error->remedy(), "resolve() it first"));
   make(shelf, "late", 400'000).write(pattern(400'000, 3));  // the medium grows
   CHECK(code_of([&] { shelf.persist(30); }) == Errc::unresolved);
   CHECK(code_of([&] { shelf.persist_async(30); }) == Errc::unresolved);

@@ -316,6 +316,32 @@ TEST_CASE("the split of what is prepared is that of the shelf once it is committ
   CHECK(shelf.info().keep == 0);
 }
 
+TEST_CASE("what is prepared may lie where the shelf has grown for it") {
+  const bool commit = GENERATE(true, false);
+  CAPTURE(commit);
+  constexpr std::uint64_t size = 8 * kMiB;
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  const std::uint64_t before = begun.shelf.info().capacity_bytes;
+  make(begun.shelf, "large", size).write(pattern(size, 2));
+  begun.shelf.prepare(20);
+  begun.reopen();
+  Shelf& shelf = begun.shelf;
+  begun.check_first(shelf);
+  REQUIRE(shelf.prepared());
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  const std::uint64_t capacity = shelf.info().capacity_bytes;
+  CHECK(capacity >= before + 2 * size);
+  shelf.resolve(commit ? Decision::commit : Decision::abandon);
+  make(shelf, "other", size).write(pattern(size, 3));  // beside it, or in its place
+  shelf.persist(30);
+  CHECK((shelf.info().capacity_bytes == capacity) == !commit);
+  begun.reopen();
+  CHECK(shelf.find("large").has_value() == commit);
+  if (commit) CHECK((value(shelf.find("large").value()) == pattern(size, 2)));
+  CHECK((value(shelf.find("other").value()) == pattern(size, 3)));
+  CHECK(shelf.verify().damage.empty());
+}
+
 TEST_CASE("a second repair gives out no incarnation that a prepared attempt has") {
   Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
   const auto lose = [&] {

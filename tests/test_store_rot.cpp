@@ -205,6 +205,27 @@ TEST_CASE("a bit that flips after the first read") {
   CHECK(code_of([&] { static_cast<void>(w.lease()); }) == Errc::corrupt);
 }
 
+TEST_CASE("who asks for no verification is given what is there, and told by verify() alone") {
+  Rot rot;
+  const Mode mode = GENERATE(Mode::read, Mode::update);
+  CAPTURE(rot.mapped, mode == Mode::read);
+  rot.flip_chunk(2);
+  auto there = rot.first;
+  there[2 * kMiB + 5000] ^= std::byte{1};
+  const Shelf shelf = rot.bench.open(mode, Verify::never);
+  const TensorRef w = shelf.find("w").value();
+  CHECK((value(w) == there));
+  std::vector<std::byte> part(100);
+  w.read(part, 2 * kMiB + 4950);
+  CHECK(std::equal(part.begin(), part.end(), there.begin() + 2 * kMiB + 4950));
+  const Lease lease = w.lease();
+  CHECK(std::equal(there.begin(), there.end(), lease.bytes().begin(), lease.bytes().end()));
+  const auto damage = shelf.verify().damage;
+  REQUIRE(damage.size() == 1);
+  CHECK(damage[0].chunk == 2);
+  CHECK((value(w) == there));
+}
+
 TEST_CASE("a lease looks at each chunk") {
   Rot rot;
   const std::uint64_t chunk = GENERATE(range(std::uint64_t{0}, kChunks));

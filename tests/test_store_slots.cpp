@@ -224,6 +224,62 @@ TEST_CASE("a read over chunks that lie in either slot takes each from its own") 
   CHECK((value(w, true) == pattern(size, 2)));
 }
 
+// The chunk records of some tensors, each a cell, and the edges of the pages that hold them.
+TEST_CASE("chunk records that fill their pages to the last one are read again") {
+  const unsigned count = GENERATE(as<unsigned>{}, format::kPageCells - 1, format::kPageCells,
+                                  format::kPageCells + 1, 2 * format::kPageCells);
+  CAPTURE(count);
+  const Bench bench;
+  {
+    Shelf shelf = bench.open();
+    for (unsigned i = 1; i < count; ++i) make(shelf, "t" + std::to_string(i), 0);
+    make(shelf, "last", 100).write(pattern(100, 1));
+    shelf.persist();
+  }
+  Shelf shelf = bench.open();
+  CHECK(shelf.info().tensors == count);
+  CHECK((value(shelf.find("last").value()) == pattern(100, 1)));
+  make(shelf, "next", 100).write(pattern(100, 2));
+  shelf.persist();
+  shelf.close();
+  shelf = bench.open();
+  CHECK((value(shelf.find("last").value()) == pattern(100, 1)));
+  CHECK((value(shelf.find("next").value()) == pattern(100, 2)));
+}
+
+TEST_CASE("a read writes what was asked for, and nothing beside it") {
+  constexpr std::uint64_t size = 18 * kMiB + 500;  // more than is read at once
+  constexpr std::uint64_t margin = 2 * kMiB;
+  const Bench bench(64 * kMiB, GENERATE(true, false));
+  const auto all = pattern(size, 1);
+  Shelf shelf = bench.open();
+  TensorRef w = make(shelf, "w", size);
+  w.write(all);
+  shelf.persist();
+  struct Row {
+    std::uint64_t offset, size_bytes;
+  };
+  const Row rows[] = {{0, 5 * kMiB / 2},  {0, 1},
+                      {kMiB, kMiB + 1},   {kMiB, 2 * kMiB - 1},
+                      {kMiB, kMiB},       {2 * kMiB - 1, kMiB + 2},
+                      {0, 17 * kMiB + 5}, {0, size},
+                      {size - 600, 600},  {16 * kMiB, size - 16 * kMiB},
+                      {size, 0},          {5, 3 * kMiB}};
+  for (const Row& row : rows) {
+    for (const bool committed : {false, true}) {
+      CAPTURE(row.offset, row.size_bytes, committed);
+      std::vector<std::byte> room(margin + row.size_bytes + margin, std::byte{0xAA});
+      const auto bytes = std::span(room).subspan(margin, row.size_bytes);
+      committed ? w.read_committed(bytes, row.offset) : w.read(bytes, row.offset);
+      CHECK(std::equal(bytes.begin(), bytes.end(),
+                       all.begin() + static_cast<std::ptrdiff_t>(row.offset)));
+      const std::vector<std::byte> untouched(margin, std::byte{0xAA});
+      CHECK(std::equal(untouched.begin(), untouched.end(), room.begin()));
+      CHECK(std::equal(untouched.begin(), untouched.end(), room.end() - margin));
+    }
+  }
+}
+
 // Pages are set aside for what a commit may write: with no create() to top the pool up.
 TEST_CASE("every tensor written and some erased: the pages for it are there, round after round") {
   const Bench bench(200 * kMiB);

@@ -118,14 +118,14 @@ TEST_CASE("a transaction over a spoiled tensor can be committed when it is assig
 
 namespace {
 
-// A medium that finds the source of a write damaged.
+// A medium of which a write fails, by default for a damaged source.
 class TornSource final : public Medium {
  public:
-  TornSource(std::shared_ptr<Medium> medium, std::shared_ptr<int> left)
-      : medium_(std::move(medium), false), left_(std::move(left)) {}
+  TornSource(std::shared_ptr<Medium> medium, std::shared_ptr<int> left, Errc code = Errc::corrupt)
+      : medium_(std::move(medium), false), left_(std::move(left)), code_(code) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     if (*left_ > 0 && --*left_ == 0)
-      throw Error(Errc::corrupt, "the source is damaged", "Give another.");
+      throw Error(code_, "the write stopped half-way", "Give another source, or another medium.");
     return medium_.write(at, bytes, seed);
   }
   void wait(const Ticket& ticket) override { medium_.wait(ticket); }
@@ -139,6 +139,7 @@ class TornSource final : public Medium {
  private:
   SharedMedium medium_;
   std::shared_ptr<int> left_;
+  Errc code_;
 };
 
 }  // namespace
@@ -159,4 +160,28 @@ TEST_CASE("of a write whose source is damaged half-way nothing is counted") {
   const auto part = pattern(100, 2);
   std::copy(part.begin(), part.end(), expected.begin());
   CHECK((value(w) == expected));
+}
+
+// To assign it whole, or to discard it, as a spoiled tensor's remedy says, would be of no use.
+TEST_CASE(
+    "where the medium failed over a value of the attempt, the failure is told and no spoiling") {
+  const Bench bench;
+  const auto left = std::make_shared<int>(0);
+  Shelf shelf = Shelf::open(std::make_unique<TornSource>(bench.medium, left, Errc::io));
+  TensorRef w = make(shelf, "w", 3 * kMiB);
+  w.write(pattern(3 * kMiB, 1));
+  shelf.persist(1);
+  w.write(pattern(3 * kMiB, 2));
+  *left = 2;
+  CHECK(code_of([&] { w.write(pattern(3 * kMiB, 3)); }) == Errc::io);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto error = error_of([&] { shelf.persist(2); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::failed);
+    CHECK(contains(error->what(), "the write stopped half-way"));
+    CHECK_FALSE(contains(error->remedy(), "discard()"));
+  }
+  CHECK((value(w, true) == pattern(3 * kMiB, 1)));
+  shelf.close();
+  CHECK((value(bench.open().find("w").value()) == pattern(3 * kMiB, 1)));
 }

@@ -147,7 +147,8 @@ TEST_CASE("another split of the same sum is taken up, another sum refused") {
   }
   OpenOptions options;
   options.mode = Mode::update;
-  const std::pair<unsigned, unsigned> refused[] = {{2, 2}, {0, 1}, {3, 0}, {16, 1}, {0, 16}};
+  const std::pair<unsigned, unsigned> refused[] = {{2, 2},  {0, 1},  {3, 0},
+                                                   {16, 1}, {0, 16}, {~0U, 4}};
   for (const auto& [keep, in_flight] : refused) {
     CAPTURE(keep, in_flight);
     options.keep = keep;
