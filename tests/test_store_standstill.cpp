@@ -135,6 +135,24 @@ TEST_CASE("the gate lets in writers or one commit") {
   CHECK(together == 0);
 }
 
+TEST_CASE("who has just opened the gate does not overtake those who wait to close it") {
+  const Patience patience;
+  CommitGate gate;
+  std::string order;
+  gate.close(patience);
+  Waiter other([&] {
+    const ClosedGate closed(gate, patience);
+    order += 'a';
+  });
+  CHECK(other.waits());
+  gate.open();
+  gate.close(patience);
+  order += 'b';
+  gate.open();
+  other.join();
+  CHECK(order == "ab");
+}
+
 TEST_CASE("closing keeps new uses out, and waits for the last of those inside") {
   UseCount uses;
   CHECK(uses.enter());

@@ -99,7 +99,7 @@ Store::Flight Store::freeze_behind_gate(std::optional<std::uint64_t> step) {
   check_version_left();
   check_nothing_spoiled();
   look_for_rival_before_commit();
-  if (planted(Bug::gate_opened_early)) gate_->open();
+  if (planted(Bug::gate_opened_early)) gate_->admit();
   // (Those that were erased since stay in the list: discard() has to know what they staged.)
   // Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged
   // tensor whole lets the next persist() go on.

@@ -9,6 +9,7 @@
 
 #include "base/planted.hpp"
 #include "store/patience.hpp"
+#include "store/queue_lock.hpp"
 
 namespace tensorshelf {
 
@@ -29,33 +30,35 @@ class CommitGate {
     changed_.notify_all();
   }
 
-  // Returns when no writer is inside, and nobody else has it closed. Where it throws, it is open.
+  // Returns when no writer is inside, and nobody else has it closed: those who close it do so in
+  // the order in which they came. Where it throws, it is open.
   void close(const Patience& patience) {
+    if (!planted(Bug::commits_overlap)) closers_.lock(room_, patience);
     std::unique_lock lock(mutex_);
-    if (!planted(Bug::commits_overlap)) {
-      patience.wait(changed_, lock, [&] { return !closed_; });
-    }
     closed_ = true;
     try {
       patience.wait(changed_, lock, [&] { return writers_ == 0; });
     } catch (...) {
-      open_locked();
+      lock.unlock();
+      open();
       throw;
     }
   }
   void open() {
-    std::lock_guard lock(mutex_);
-    open_locked();
+    admit();
+    if (!planted(Bug::commits_overlap)) closers_.unlock(room_);
   }
-
- private:
-  void open_locked() {
+  void admit() {  // writers; others that close it still wait
+    std::lock_guard lock(mutex_);
     closed_ = false;
     changed_.notify_all();
   }
 
+ private:
   std::mutex mutex_;  // of changed_; writers take it only while a commit is closing or closed
   std::condition_variable changed_;
+  WaitingRoom room_;
+  QueueLock closers_;
   std::atomic<int> writers_ = 0;
   std::atomic<bool> closed_ = false;
 };
