@@ -1,14 +1,19 @@
 // One assignment of several writes, as `with` holds it: done where its block ends well, undone
-// where an exception leaves it. Entering and leaving are native calls, as gate.hpp says.
+// where an exception leaves it. Entering and leaving are native calls: Ctrl-C, which strikes
+// between two steps of Python code, cannot come between beginning an assignment and entering its
+// block.
+#include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <tensorshelf/cuda.hpp>
 
 #include "bindings.hpp"
-#include "gate.hpp"
+#include "session.hpp"
 
 namespace py = pybind11;
 
@@ -17,21 +22,24 @@ namespace {
 
 class AssignmentBlock {
  public:
-  // No gate where the caller is inside it already.
-  AssignmentBlock(const TensorRef& tensor, Gate* gate, std::string name)
-      : tensor_(tensor), gate_(gate), name_(std::move(name)) {}
+  using Begin = std::function<Assignment()>;
+
+  // No tensor where it makes one, no session where there is nothing to note.
+  AssignmentBlock(Begin begin, std::optional<TensorRef> tensor, Session* session, std::string name)
+      : begin_(std::move(begin)),
+        tensor_(std::move(tensor)),
+        session_(session),
+        name_(std::move(name)) {}
 
   void enter() {
-    auto scope = gate_ == nullptr ? nullptr : std::make_unique<AssignmentScope>(*gate_, name_);
     {
       Unlocked unlocked;
-      assignment_.reset(new Assignment(tensor_.assign()));  // which cannot be moved
+      assignment_.reset(new Assignment(begin_()));  // which cannot be moved
     }
-    scope_ = std::move(scope);
+    if (session_ != nullptr) session_->note(name_);
   }
 
   void leave(const py::object& error) {
-    const auto scope = std::move(scope_);
     Unlocked unlocked;
     const auto assignment = std::move(assignment_);
     if (assignment && error.is_none()) assignment->done();
@@ -53,7 +61,7 @@ class AssignmentBlock {
   void read_into(py::handle target, std::uint64_t offset) const {
     Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
     Unlocked unlocked;
-    tensor_.read(buffer.bytes(), offset);
+    tensor_.value().read(buffer.bytes(), offset);
   }
 
  private:
@@ -62,19 +70,23 @@ class AssignmentBlock {
     return *assignment_;
   }
 
-  TensorRef tensor_;
-  Gate* gate_;
+  Begin begin_;
+  std::optional<TensorRef> tensor_;
+  Session* session_;
   std::string name_;
-  std::unique_ptr<AssignmentScope> scope_;
-  std::unique_ptr<Assignment> assignment_;  // ends before the scope does
+  std::unique_ptr<Assignment> assignment_;
 };
 
 }  // namespace
 
-void bind_assignment(py::module_& m) {
+void bind_assignment(py::module_& m, py::class_<Shelf>& shelf) {
   py::class_<AssignmentBlock>(m, "Assignment")
-      .def(py::init<const TensorRef&, Gate*, std::string>(), py::arg("tensor"), py::arg("gate"),
-           py::arg("name"), py::keep_alive<1, 3>())
+      .def(py::init([](const TensorRef& tensor, Session* session, std::string name) {
+             return std::make_unique<AssignmentBlock>(
+                 [own = TensorRef(tensor)]() mutable { return own.assign(); }, tensor, session,
+                 std::move(name));
+           }),
+           py::arg("tensor"), py::arg("session"), py::arg("name"), py::keep_alive<1, 3>())
       .def("__enter__",
            [](py::object self) {
              self.cast<AssignmentBlock&>().enter();
@@ -87,6 +99,17 @@ void bind_assignment(py::module_& m) {
            py::arg("address"), py::arg("nbytes"), py::arg("offset"), py::arg("stream"),
            py::arg("device"))
       .def("_read_into", &AssignmentBlock::read_into, py::arg("target"), py::arg("offset") = 0);
+  shelf.def(
+      "create_with",
+      [](Shelf& owner, Session& session, const std::string& name, const std::string& dtype,
+         std::vector<std::int64_t> shape) {
+        auto begin = [&owner, name, element = dtype_of(dtype), shape = std::move(shape)] {
+          return owner.create_with(name, element, shape);
+        };
+        return std::make_unique<AssignmentBlock>(std::move(begin), std::nullopt, &session, name);
+      },
+      py::arg("session"), py::arg("name"), py::arg("dtype"), py::arg("shape"),
+      py::keep_alive<0, 1>(), py::keep_alive<0, 2>());
 }
 
 }  // namespace tensorshelf::python

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "gate.hpp"
+#include "session.hpp"
 
 namespace py = pybind11;
 
@@ -84,8 +84,9 @@ bool has_layout(const Py_buffer& view, const TensorInfo& info, std::string_view 
 
 // The short way of an assignment, for what training does most: a whole tensor from a contiguous
 // array of its own layout. False where it is something else, or an edit() is under way: nothing was
-// done, and Python code goes the long way.
-bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dict& edits,
+// done, and Python code goes the long way. An edit is looked for within the assignment: one that
+// begins waits for its end.
+bool assign_array(TensorRef& tensor, py::handle array, Session& session, const py::dict& edits,
                   std::string_view dtype) {
   Py_buffer view;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
@@ -95,10 +96,14 @@ bool assign_array(TensorRef& tensor, py::handle array, Gate& gate, const py::dic
   const Buffer buffer(view);
   const TensorInfo info = info_of(tensor);
   if (!has_layout(view, info, dtype)) return false;
-  const AssignmentScope assigning(gate, info.name);
+  std::optional<Unlocked> unlocked(std::in_place);
+  Assignment assignment = tensor.assign();
+  unlocked.reset();
   if (!edits.empty()) return false;
-  Unlocked unlocked;
-  tensor.write(buffer.bytes(), 0);
+  session.note(info.name);
+  unlocked.emplace();
+  assignment.write(buffer.bytes(), 0);
+  assignment.done();
   return true;
 }
 
@@ -265,7 +270,7 @@ void bind_tensor(py::module_& m) {
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer<TensorRef>>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
-      .def("_assign_array", &assign_array, py::arg("array"), py::arg("gate"), py::arg("edits"),
+      .def("_assign_array", &assign_array, py::arg("array"), py::arg("session"), py::arg("edits"),
            py::arg("dtype") = "")
       .def("_read_into", &read_into<TensorRef>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)

@@ -1,11 +1,12 @@
 // The versions that stay, and what makes or drops one whole: at(), rollback(), discard() and
-// transactions. What ends an attempt holds the gate alone (gate.hpp).
+// transactions. Who has to wait does so in the store.
 #include <exception>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "bindings.hpp"
-#include "gate.hpp"
+#include "session.hpp"
 
 namespace py = pybind11;
 
@@ -33,39 +34,34 @@ py::dict version_info(const RetainedVersion& version) {
 }
 
 // An edit() that is under way in another thread finds out that its tensor has changed.
-void discard(Shelf& shelf, Gate& gate, py::dict& edits) {
-  const AloneScope alone(gate, "discard() was called");
+void discard(Shelf& shelf, Session& session, py::dict& edits) {
   {
     Unlocked unlocked;
     shelf.discard();
   }
-  gate.discarded();
+  session.discarded();
   edits.clear();
 }
 
-Commit rollback(Shelf& shelf, Gate& gate, py::dict& edits, std::uint64_t version) {
-  gate.await_room();
-  const AloneScope alone(gate, "rollback() was called");
+Commit rollback(Shelf& shelf, Session& session, py::dict& edits, std::uint64_t version) {
   std::optional<Commit> commit;
   {
     Unlocked unlocked;
     commit = shelf.rollback(version);
   }
-  gate.rolled_back();
+  session.rolled_back();
   edits.clear();
   return *commit;
 }
 
-py::object prepare(Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step,
+py::object prepare(Shelf& shelf, Session& session, std::optional<std::uint64_t> step,
                    const std::string& id) {
-  gate.await_room();
-  const AloneScope alone(gate, "prepare() was called");
   std::optional<Prepared> made;
   {
     Unlocked unlocked;
     made = shelf.prepare(step, id);
   }
-  gate.persisted();
+  session.persisted();
   return to_object(made);
 }
 
@@ -79,8 +75,7 @@ py::object prepared(const Shelf& shelf) {
 }
 
 // Does not wait for a transaction of another thread, whose end may wait for the decision.
-std::optional<Commit> resolve(Shelf& shelf, Gate& gate, py::dict& edits, bool commit) {
-  const EndScope alone(gate, "resolve() was called");
+std::optional<Commit> resolve(Shelf& shelf, Session& session, py::dict& edits, bool commit) {
   std::optional<Commit> made;
   bool found = false;
   {
@@ -90,30 +85,31 @@ std::optional<Commit> resolve(Shelf& shelf, Gate& gate, py::dict& edits, bool co
     made = shelf.resolve(commit ? Decision::commit : Decision::abandon);
   }
   if (commit && !found) return made;
-  gate.rolled_back();  // what the tensors hold has changed
+  session.rolled_back();  // what the tensors hold has changed
   edits.clear();
   return made;
 }
 
 // What `with shelf.transaction():` holds. Entering and leaving are native calls, between whose
-// steps no Ctrl-C can come; one that arrives while it commits is heard when that is done.
+// steps no Ctrl-C can come. One that is heard while its end waits for others discards it; from the
+// freeze on it is heard when that is done.
 class TransactionBlock {
  public:
-  TransactionBlock(Shelf& shelf, Gate& gate, py::dict edits, py::object before_commit)
+  TransactionBlock(Shelf& shelf, Session& session, py::dict edits, py::object before_commit)
       : shelf_(shelf),
-        gate_(gate),
+        session_(session),
         edits_(std::move(edits)),
         before_commit_(std::move(before_commit)) {}
 
   void enter() {
-    const AloneScope alone(gate_, "a transaction was begun");
     std::optional<Transaction> begun;
     {
       Unlocked unlocked;
       begun.emplace(shelf_.transaction());
     }
-    gate_.begin(std::move(*begun));
-    gate_.persisted();  // there was nothing to persist
+    transaction_ = std::make_shared<Transaction>(std::move(*begun));
+    session_.begin(transaction_);
+    session_.persisted();  // there was nothing to persist
     commit.reset();
     mine_ = true;
   }
@@ -124,16 +120,14 @@ class TransactionBlock {
     if (error.is_none()) {
       try {
         call_python(before_commit_, py::tuple());
-        gate_.await_room();
       } catch (const std::exception&) {
         failure = std::current_exception();
       }
     }
-    const EndScope alone(gate_, "a transaction was ended");
     if (error.is_none() && !failure) failure = try_commit();
-    gate_.end();
+    session_.end(std::move(transaction_));
     if (commit) return;
-    gate_.discarded();
+    session_.discarded();
     edits_.clear();
     if (failure) std::rethrow_exception(failure);
   }
@@ -147,10 +141,10 @@ class TransactionBlock {
       std::optional<Commit> made;
       {
         Unlocked unlocked;
-        made = gate_.transaction().commit(step);
+        made = transaction_->commit(step);
       }
       commit = made;
-      gate_.persisted();
+      session_.persisted();
     } catch (const std::exception&) {
       return std::current_exception();
     }
@@ -158,10 +152,11 @@ class TransactionBlock {
   }
 
   Shelf& shelf_;
-  Gate& gate_;
+  Session& session_;
   py::dict edits_;
   py::object before_commit_;
   bool mine_ = false;  // is under way
+  std::shared_ptr<Transaction> transaction_;
 };
 
 }  // namespace
@@ -173,8 +168,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
       .def("names", &RetainedVersion::names, py::call_guard<Unlocked>());
 
   py::class_<TransactionBlock>(m, "TransactionBlock")
-      .def(py::init<Shelf&, Gate&, py::dict, py::object>(), py::kw_only(), py::arg("shelf"),
-           py::arg("gate"), py::arg("edits"), py::arg("before_commit"), py::keep_alive<1, 2>(),
+      .def(py::init<Shelf&, Session&, py::dict, py::object>(), py::kw_only(), py::arg("shelf"),
+           py::arg("session"), py::arg("edits"), py::arg("before_commit"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>())
       .def("__enter__",
            [](py::object self) {
@@ -186,14 +181,14 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
       .def_readwrite("_step", &TransactionBlock::step)
       .def_readonly("_commit", &TransactionBlock::commit);
 
-  shelf.def("prepare", &prepare, py::arg("gate"), py::arg("step"), py::arg("id"))
+  shelf.def("prepare", &prepare, py::arg("session"), py::arg("step"), py::arg("id"))
       .def("prepared", &prepared)
-      .def("resolve", &resolve, py::arg("gate"), py::arg("edits"), py::arg("commit"));
+      .def("resolve", &resolve, py::arg("session"), py::arg("edits"), py::arg("commit"));
 
   shelf.def("versions", &versions)
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
-      .def("rollback", &rollback, py::arg("gate"), py::arg("edits"), py::arg("version"))
-      .def("discard", &discard, py::arg("gate"), py::arg("edits"));
+      .def("rollback", &rollback, py::arg("session"), py::arg("edits"), py::arg("version"))
+      .def("discard", &discard, py::arg("session"), py::arg("edits"));
 }
 
 }  // namespace tensorshelf::python

@@ -3,11 +3,14 @@
 // settled in python/tensorshelf; what a shelf does is settled in the store.
 #include "bindings.hpp"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <future>
+#include <new>
 #include <utility>
 
-#include "gate.hpp"
+#include "session.hpp"
 
 namespace py = pybind11;
 
@@ -59,6 +62,15 @@ py::dict repair_shelf(const py::bytes& path, Tier tier, const BlockTuning& block
     report = repair(native, options);
   }
   return to_dict(report);
+}
+
+unsigned forks = 0;
+
+// How often this process is the child of a fork, counted as it happens.
+unsigned forks_so_far() {
+  static const int counting = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  if (counting != 0) throw std::bad_alloc();
+  return forks;
 }
 
 class PendingCommit {
@@ -153,12 +165,6 @@ void bind_values(py::module_& m) {
       .def("wait", &PendingCommit::wait);
 }
 
-DType dtype_of(std::string_view name) {
-  const auto dtype = dtype_from_name(name);
-  if (!dtype) throw py::value_error("no element type named " + std::string(name));
-  return *dtype;
-}
-
 py::class_<Shelf> bind_shelf(py::module_& m) {
   py::class_<Shelf> cls(m, "Shelf");
   cls.def_static("open", &open_shelf, py::kw_only(), py::arg("path"), py::arg("mode"),
@@ -175,47 +181,45 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def(
           "replace",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
-             const std::vector<std::int64_t>& shape, py::handle value) {
+             const std::vector<std::int64_t>& shape, py::handle value, Session& session) {
             const DType element = dtype_of(dtype);
             const Buffer buffer(value, PyBUF_C_CONTIGUOUS);
-            Unlocked unlocked;
-            TensorRef tensor = shelf.replace(name, element, shape);
-            tensor.write(buffer.bytes(), 0);
-            return tensor;
+            {
+              Unlocked unlocked;
+              Assignment assignment = shelf.replace_with(name, element, shape);
+              assignment.write(buffer.bytes(), 0);
+              assignment.done();
+            }
+            session.note(name);
           },
-          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("value"))
+          py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("value"), py::arg("session"))
       .def("erase", &Shelf::erase, py::arg("name"), py::call_guard<Unlocked>())
       .def("find", &Shelf::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &Shelf::names, py::call_guard<Unlocked>())
       .def(
           "persist",
-          [](Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step) {
-            gate.await_room();
-            const AloneScope alone(gate, "persist() was called");
+          [](Shelf& shelf, Session& session, std::optional<std::uint64_t> step) {
             std::optional<Commit> commit;
             {
               Unlocked unlocked;
               commit = shelf.persist(step);
             }
-            gate.persisted();
+            session.persisted();
             return *commit;
           },
-          py::arg("gate"), py::arg("step"))
+          py::arg("session"), py::arg("step"))
       .def(
           "persist_async",
-          [](Shelf& shelf, Gate& gate, std::optional<std::uint64_t> step) {
-            gate.await_room();
-            const AloneScope alone(gate, "persist() was called");
+          [](Shelf& shelf, Session& session, std::optional<std::uint64_t> step) {
             std::shared_future<Commit> commit;
             {
               Unlocked unlocked;
               commit = shelf.persist_async(step);
             }
-            gate.note_on_its_way(commit);
-            gate.persisted();
+            session.persisted();
             return PendingCommit(std::move(commit));
           },
-          py::arg("gate"), py::arg("step"))
+          py::arg("session"), py::arg("step"))
       .def(
           "verify",
           [](const Shelf& shelf, const py::object& progress) {
@@ -251,6 +255,7 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def_property_readonly("step", py::cpp_function(&Shelf::step, py::call_guard<Unlocked>()))
       .def_property_readonly("free_bytes",
                              py::cpp_function(&Shelf::free_bytes, py::call_guard<Unlocked>()))
+      .def("has_uncommitted", &Shelf::has_uncommitted, py::call_guard<Unlocked>())
       .def("close", &Shelf::close, py::call_guard<Unlocked>())
       .def_property_readonly("closed", &Shelf::closed);
   return cls;
@@ -274,11 +279,11 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = TENSORSHELF_VERSION;
   m.attr("CHUNK_BYTES") = kChunkBytes;
   bind_values(m);
-  bind_gate(m);
+  bind_session(m);
   bind_tensor(m);
-  bind_assignment(m);
   bind_cuda(m);
   auto shelf = bind_shelf(m);
+  bind_assignment(m, shelf);
   bind_versions(m, shelf);
   m.def("repair", &repair_shelf, py::kw_only(), py::arg("path"), py::arg("tier"), py::arg("block"),
         py::arg("progress"));

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include <tensorshelf/cuda.hpp>
 #include <tensorshelf/repair.hpp>
@@ -31,8 +33,11 @@ pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 pybind11::dict to_dict(const RepairReport& report);
 
-// gate.cpp: how often this process is the child of a fork, counted as it happens.
-unsigned forks_so_far();
+inline DType dtype_of(std::string_view name) {
+  const auto dtype = dtype_from_name(name);
+  if (!dtype) throw pybind11::value_error("no element type named " + std::string(name));
+  return *dtype;
+}
 
 // A contiguous buffer of the caller's, held while the GIL is released. The format is not asked
 // for: element types that the buffer protocol cannot name (bfloat16) have bytes all the same.
@@ -58,10 +63,11 @@ class Buffer {
 DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
                          int device);
 
-// gate.cpp: Gate. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor and
-// Lease. bind_versions.cpp: versions and transactions. bind_cuda.cpp: CUDA memory and the build.
-void bind_gate(pybind11::module_& m);
-void bind_assignment(pybind11::module_& m);
+// session.cpp: Session. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor
+// and Lease. bind_versions.cpp: versions and transactions. bind_cuda.cpp: CUDA memory and the
+// build.
+void bind_session(pybind11::module_& m);
+void bind_assignment(pybind11::module_& m, pybind11::class_<Shelf>& shelf);
 void bind_versions(pybind11::module_& m, pybind11::class_<Shelf>& shelf);
 void bind_tensor(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);

@@ -335,3 +335,25 @@ TEST_CASE("a transaction that goes within an assignment takes the shelf's commit
   CHECK(code_of([&] { rig.shelf.persist(2); }) == Errc::failed);
   rig.check_reopened(rig.first);
 }
+
+TEST_CASE("has_uncommitted() tells what closing would drop, and nothing else") {
+  Rig rig;
+  const auto second = pattern(kKeptBytes, 2);
+  CHECK_FALSE(rig.shelf.has_uncommitted());
+  {
+    Assignment undone = rig.w.assign();
+    undone.write(second);
+    CHECK(code_of([&] { static_cast<void>(rig.shelf.has_uncommitted()); }) == Errc::unsupported);
+  }
+  CHECK_FALSE(rig.shelf.has_uncommitted());
+  for (const bool discards : {true, false}) {
+    for (const auto& change : std::vector<std::function<void()>>{
+             [&] { rig.w.write(second); }, [&] { make(rig.shelf, "new", 5); },
+             [&] { rig.shelf.erase(discards ? "w" : "new"); }}) {
+      change();
+      CHECK(rig.shelf.has_uncommitted());
+      discards ? rig.shelf.discard() : static_cast<void>(rig.shelf.persist_async());
+      CHECK_FALSE(rig.shelf.has_uncommitted());
+    }
+  }
+}

@@ -327,6 +327,9 @@ class Shelf {
   std::uint64_t free_bytes() const;
 
   Stats stats() const;
+  // Whether closing would drop something: assigned, created or erased, and in no version, nor in
+  // one on its way. Waits for assignments under way.
+  bool has_uncommitted() const;
   void close();  // waits for a commit in flight, throws what it threw; closing twice is allowed
   bool closed() const;
 

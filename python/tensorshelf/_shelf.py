@@ -15,7 +15,7 @@ import numpy as np
 
 from tensorshelf import _display, _dtypes, _exit, _names, _torch, _write
 from tensorshelf._commit import Commit
-from tensorshelf._core import Assignment, Gate
+from tensorshelf._core import Session
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._dtypes import Array
 from tensorshelf._errors import BadArgument, LayoutError, ShelfError, UnsupportedError
@@ -56,19 +56,19 @@ class Shelf(MutableMapping[str, Tensor]):
         "__weakref__",
         "_core",
         "_edits",
-        "_gate",
         "_opening",
         "_path",
         "_pid",
+        "_session",
         "_writable",
     )
 
     _core: NativeShelf
     _edits: dict[str, Edit]
-    _gate: Gate
     _opening: Opening
     _path: str
     _pid: int
+    _session: Session
     _writable: bool
 
     def __init__(self, core: NativeShelf, opening: Opening) -> None:
@@ -77,7 +77,7 @@ class Shelf(MutableMapping[str, Tensor]):
         self._edits = {}  # under way, by the names of their tensors
         self._pid = os.getpid()
         info = self.info()
-        self._gate = Gate(info.in_flight)
+        self._session = Session()
         self._writable = info.writable
         self._path = info.path
         _log_recovery(info)
@@ -93,8 +93,7 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         element = _dtypes.name_of(dtype)
         lengths = _lengths(shape)
-        with self._assigning(_names.checked(name)):
-            return Tensor(self, self._core.create(name, element, lengths))
+        return Tensor(self, self._core.create(_names.checked(name), element, lengths))
 
     def replace(self, name: str, value: Any) -> Tensor:
         """Gives the name a new layout and value; the old tensor stays durable until persist().
@@ -109,9 +108,8 @@ class Shelf(MutableMapping[str, Tensor]):
         if name not in self:
             _names.unknown(name, self)
         whole = _write.whole_bytes(source)
-        with self._assigning(name):
-            ref = self._core.replace(name, source.name, list(source.shape), whole)
-        return Tensor(self, ref)
+        self._core.replace(name, source.name, list(source.shape), whole, self._session)
+        return self[name]
 
     def __getitem__(self, name: str) -> Tensor:
         """The handle of a tensor. Raises UnknownName, a KeyError, with the nearest name."""
@@ -132,7 +130,7 @@ class Shelf(MutableMapping[str, Tensor]):
             self._add(name, named_source(name, value))
             return
         plain = ("", value) if type(value) is np.ndarray else _torch.memory_of(value)
-        if plain is not None and ref._assign_array(plain[1], self._gate, self._edits, plain[0]):
+        if plain is not None and ref._assign_array(plain[1], self._session, self._edits, plain[0]):
             return
         self._refuse_read_only(name)
         tensor = Tensor(self, ref)
@@ -143,9 +141,8 @@ class Shelf(MutableMapping[str, Tensor]):
         """Removes the tensor, from the next version on. Raises UnknownName."""
         if name not in self:
             _names.unknown(name, self)
-        with self._assigning(name):
-            self._core.erase(name)
-            self._gate.forget(name)  # before another thread may assign the name anew
+        self._core.erase(name)
+        self._session.forget(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.find(name) is not None
@@ -251,7 +248,7 @@ class Shelf(MutableMapping[str, Tensor]):
         number = None if step is None else step_number(step)
         self._refuse_within_edit("persist()")
         persist = self._core.persist if wait else self._core.persist_async
-        return Commit(persist(self._gate, number))
+        return Commit(persist(self._session, number))
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
         """The first half of ``persist``, for those that must agree with others before they commit.
@@ -262,7 +259,7 @@ class Shelf(MutableMapping[str, Tensor]):
         behind it; ``persist``, and those that need one of its slots, raise UnresolvedError.
         """
         self._refuse_within_edit("prepare()")
-        made = self._core.prepare(self._gate, step_number(step), id_bytes(id))
+        made = self._core.prepare(self._session, step_number(step), id_bytes(id))
         return Prepared(**made)
 
     @property
@@ -281,7 +278,7 @@ class Shelf(MutableMapping[str, Tensor]):
         if decision not in ("commit", "abandon"):
             raise BadArgument(f"{decision!r} is no decision", 'Use "commit" or "abandon".')
         self._refuse_within_edit("resolve()")
-        made = self._core.resolve(self._gate, self._edits, decision == "commit")
+        made = self._core.resolve(self._session, self._edits, decision == "commit")
         return None if made is None else Commit(made)
 
     def transaction(self, step: int | None = None) -> Transaction:
@@ -303,7 +300,7 @@ class Shelf(MutableMapping[str, Tensor]):
         an error.
         """
         self._refuse_within_edit("discard()")
-        self._core.discard(self._gate, self._edits)
+        self._core.discard(self._session, self._edits)
 
     @property
     def versions(self) -> list[VersionInfo]:
@@ -321,7 +318,7 @@ class Shelf(MutableMapping[str, Tensor]):
         UncommittedError where something is not persisted yet, or on its way.
         """
         self._refuse_within_edit("rollback()")
-        return Commit(self._core.rollback(self._gate, self._edits, version_number(version)))
+        return Commit(self._core.rollback(self._session, self._edits, version_number(version)))
 
     def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
         """Reads the durable version whole and checks every checksum; damage is told, not raised."""
@@ -370,17 +367,17 @@ class Shelf(MutableMapping[str, Tensor]):
         self._core.close()
 
     def _warn_of_dropped(self, how: str) -> None:
-        if self._gate.changed and not self.closed and self._pid == os.getpid():
+        if not self.closed and self._pid == os.getpid() and self._core.has_uncommitted():
             logger.warning(
                 "%s: %s with assignments that were never persisted; they are dropped",
                 self._path,
                 how,
             )
-        self._gate.changed = False
 
     def __del__(self) -> None:
         """The native half lets the file go; what that drops is told here, as close() tells it."""
-        with contextlib.suppress(AttributeError):  # one that failed to open has no parts yet
+        # One that failed to open has no parts yet; what is wrong now, others were told.
+        with contextlib.suppress(AttributeError, ShelfError):
             self._warn_of_dropped("let go, not closed,")
 
     def __enter__(self) -> "Shelf":
@@ -418,15 +415,9 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def _add(self, name: str, source: Source) -> None:
         """Creates a tensor with this value, or leaves the shelf as it was."""
-        with self._assigning(_names.checked(name)):  # persist() must not see it without its value
-            ref = self._core.create(name, source.name, list(source.shape))
-            try:
-                with Assignment(ref, None, name) as into:
-                    _write.write_straight(into, source)
-            except BaseException:
-                with contextlib.suppress(ShelfError):
-                    self._core.erase(name)
-                raise
+        shape = list(source.shape)
+        with self._core.create_with(self._session, name, source.name, shape) as into:
+            _write.write_straight(into, source)
 
     def _refuse_read_only(self, name: str) -> None:
         """Raises before anything is said of a value that could not be assigned anyhow."""
@@ -441,10 +432,6 @@ class Shelf(MutableMapping[str, Tensor]):
                     f"{what} within the edit() of {name!r} would leave its changes out",
                     "Leave the block first.",
                 )
-
-    def _assigning(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Holds off persist() and other assignments to the tensor."""
-        return self._gate.assigning(name)
 
     def __reduce__(self) -> Any:
         """Open for reading, a shelf is pickled as its path, and opens itself where it arrives.

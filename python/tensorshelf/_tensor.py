@@ -97,7 +97,7 @@ class Tensor(Readable, _core.TensorRef):
         _core.TensorRef.__init__(self, ref)
         self._attach(ref, ref._info())
         _set(self, "_shelf", shelf)
-        _set(self, "_seen", shelf._gate.assignments)
+        _set(self, "_seen", shelf._session.assignments)
 
     # ---- state
 
@@ -134,8 +134,8 @@ class Tensor(Readable, _core.TensorRef):
         """
         if index is Ellipsis and type(value) is np.ndarray:
             shelf = self._shelf
-            if self._ref._assign_array(value, shelf._gate, shelf._edits):
-                _set(self, "_seen", shelf._gate.assignments)
+            if self._ref._assign_array(value, shelf._session, shelf._edits):
+                _set(self, "_seen", shelf._session.assignments)
                 return
         self._shelf._refuse_read_only(self.name)
         found = _index.resolve(index, self.shape, self.itemsize)
@@ -194,7 +194,7 @@ class Tensor(Readable, _core.TensorRef):
         try:
             yield values
             with self._writing() as into:
-                _set(self, "_seen", self._shelf._gate.assignments)
+                _set(self, "_seen", self._shelf._session.assignments)
                 self._finish_edit(values)
                 _write.write_changed(into, values)
         finally:
@@ -239,7 +239,7 @@ class Tensor(Readable, _core.TensorRef):
                 'Open it with mode="r+", or take .numpy(copy=True).',
             )
         edits = self._shelf._edits
-        with self._shelf._assigning(self.name):
+        with _core.Assignment(self._ref, None, self.name):  # no other comes in between
             found = edits.get(self.name)
             if found is not None and found.is_under_way():
                 raise UnsupportedError(
@@ -256,7 +256,7 @@ class Tensor(Readable, _core.TensorRef):
         In ``shelf.a, shelf.b = shelf.b, shelf.a`` both handles are looked up first, and the second
         assignment would read what the first has written.
         """
-        if self._shelf._gate.assigned_since(self.name, self._seen):
+        if self._shelf._session.assigned_since(self.name, self._seen):
             raise UnsupportedError(
                 f"{self.name!r} was assigned after this handle of it was looked up (or discarded, "
                 "or rolled back), and the value from before is gone: a handle is not a copy",
@@ -266,7 +266,7 @@ class Tensor(Readable, _core.TensorRef):
 
     def _note_assignment(self) -> None:
         """Lets an edit that is under way find out that the tensor has been assigned since."""
-        _set(self, "_seen", self._shelf._gate.assignments)
+        _set(self, "_seen", self._shelf._session.assignments)
         if self._shelf._edits:
             self._shelf._edits.pop(self.name, None)
 
@@ -279,7 +279,7 @@ class Tensor(Readable, _core.TensorRef):
             )
 
     def _writing(self) -> _core.Assignment:
-        return _core.Assignment(self._ref, self._shelf._gate, self.name)
+        return _core.Assignment(self._ref, self._shelf._session, self.name)
 
     def __repr__(self) -> str:
         layout = _dtypes.layout_text(self.dtype_name, self.shape)

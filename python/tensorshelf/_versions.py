@@ -167,7 +167,7 @@ class Transaction(_core.TransactionBlock):
         _core.TransactionBlock.__init__(
             self,
             shelf=shelf._core,
-            gate=shelf._gate,
+            session=shelf._session,
             edits=shelf._edits,
             before_commit=partial(shelf._refuse_within_edit, "the end of a transaction"),
         )

@@ -484,7 +484,7 @@ def test_forked_child(shelf: ts.Shelf) -> None:
             check(caught, ts.ForkedError, "used_after_fork", RuntimeError)
 
     assert in_child(body) == 0
-    with shelf._assigning("x"):  # nobody will leave it in the child, which must not wait for that
+    with handle._writing():  # nobody will leave it in the child, which must not wait for that
         assert in_child(body) == 0
     shelf.x[0] = 9
     assert shelf.persist().version == 2

@@ -102,12 +102,12 @@ def test_persist_inside_an_assignment_is_refused(shelf: ts.Shelf) -> None:
             return np.zeros(3)
 
     shelf.x = Source()
-    with shelf._assigning("x"), pytest.raises(ts.UnsupportedError, match="signal handler"):
+    with shelf["x"]._writing(), pytest.raises(ts.UnsupportedError, match="signal handler"):
         shelf.persist()
     shelf.persist()
 
 
-def test_gate_lets_persist_in_alone(shelf: ts.Shelf) -> None:
+def test_persist_waits_for_an_assignment(shelf: ts.Shelf) -> None:
     shelf.x = np.zeros(3)
     log: list[str] = []
     at_gate = threading.Event()
@@ -117,7 +117,7 @@ def test_gate_lets_persist_in_alone(shelf: ts.Shelf) -> None:
         shelf.persist()
         log.append("persist")
 
-    with shelf._assigning("x"):
+    with shelf["x"]._writing():
         thread = threading.Thread(target=persist)
         thread.start()
         at_gate.wait()
@@ -133,13 +133,17 @@ def test_gate_lets_persist_in_alone(shelf: ts.Shelf) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
-def test_a_persist_that_waits_for_room_holds_up_no_assignment(tmpfs: pathlib.Path) -> None:
-    shelf = ts.open(tmpfs / "run.shelf", in_flight=1)
+@pytest.mark.parametrize(("in_flight", "wait"), [(1, False), (1, True), (2, True)])
+def test_a_persist_that_waits_holds_up_no_assignment(
+    tmpfs: pathlib.Path, in_flight: int, wait: bool
+) -> None:
+    """For room, or for the version before its own to land: they go into the next."""
+    shelf = ts.open(tmpfs / "run.shelf", in_flight=in_flight)
     shelf.update(x=[1], y=[1])
     before = set(os.listdir("/proc/self/task"))
     shelf.persist(wait=False).wait()
     (committer,) = set(os.listdir("/proc/self/task")) - before
-    second = threading.Thread(target=lambda: shelf.persist(wait=False).wait())
+    second = threading.Thread(target=lambda: shelf.persist(wait=wait).wait())
     assigned: list[int] = []
 
     def assign() -> None:  # on and on, until the other one sleeps in its call
@@ -230,11 +234,11 @@ def test_no_version_holds_a_tensor_without_its_value(shelf: ts.Shelf) -> None:
 @pytest.mark.parametrize("behind", ["assignment", "persist"])
 def test_ctrl_c_while_persist_waits_behind_another_thread(shelf: ts.Shelf, behind: str) -> None:
     """It is heard within the wait, and leaves the gate as if persist() had not been called."""
-    shelf.x = np.zeros(3)
+    shelf.x, shelf.y = np.zeros(3), np.zeros(3)
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with shelf._assigning("x"):
+        with shelf["x"]._writing():
             inside.set()
             leave.wait()
 
@@ -258,7 +262,7 @@ def test_ctrl_c_while_persist_waits_behind_another_thread(shelf: ts.Shelf, behin
         with pytest.raises(KeyboardInterrupt):
             shelf.persist(6)
         if behind == "assignment":
-            shelf.y = np.ones(3)  # another stripe is free again: nobody waits for it all
+            shelf.y = np.ones(3)  # the gate is open again
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
@@ -269,22 +273,28 @@ def test_ctrl_c_while_persist_waits_behind_another_thread(shelf: ts.Shelf, behin
     assert shelf.persist(7).step == 7
 
 
-def test_what_is_assigned_after_a_wait_for_persist_is_told_at_close(
+def test_a_signal_handler_within_a_wait_may_look_and_not_persist(
     shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """persist() clears no sign of an assignment that came after it, though it was called before."""
+    """It would wait for itself; the assignment goes on, and close() tells that it was dropped."""
     shelf.x = np.zeros(3)
     shelf.persist()
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with shelf._assigning("x"):
+        with shelf["x"]._writing():
             inside.set()
             leave.wait()
 
+    refused: list[Exception] = []
+
     def persist_meanwhile(number: int, frame: object) -> None:
+        assert shelf.x.numpy().tolist() == [0, 0, 0]
+        try:
+            shelf.persist()
+        except ts.UnsupportedError as error:
+            refused.append(error)
         leave.set()
-        shelf.persist()
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -298,6 +308,23 @@ def test_what_is_assigned_after_a_wait_for_persist_is_told_at_close(
         signal.signal(signal.SIGALRM, old)
         leave.set()
         thread.join()
-    assert (shelf.version, shelf.x.committed.numpy().tolist()) == (2, [0, 0, 0])
+    assert "a call that waits" in str(refused[0])
+    assert shelf.x.numpy().tolist() == [1, 1, 1]
     shelf.close()
     assert "never persisted" in caplog.text
+
+
+def test_what_was_refused_or_undone_is_not_told_at_close(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only what closing drops: nothing that the store did not take."""
+    shelf.x, shelf.y = np.zeros(3), np.zeros(3)
+    shelf.persist()
+    with shelf.x._writing():
+        for value in (np.ones(3), [1, 2, 3]):
+            with pytest.raises(ts.UnsupportedError):
+                shelf.y = value
+    with pytest.raises(ValueError, match="no"), shelf.y._writing():
+        raise ValueError("no")
+    shelf.close()
+    assert "never persisted" not in caplog.text

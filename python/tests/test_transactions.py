@@ -446,7 +446,7 @@ def test_ctrl_c_while_it_commits(kept: ts.Shelf) -> None:
     inside, interrupt = threading.Event(), threading.Event()
 
     def hold() -> None:  # an assignment, for which the end of the transaction waits
-        with kept._assigning("y"):
+        with kept.y._writing():
             inside.set()
             interrupt.wait()
             signal.raise_signal(signal.SIGINT)  # for the main thread, which is in the call

@@ -107,6 +107,7 @@ class Store : public std::enable_shared_from_this<Store> {
   std::uint64_t version() const;
   std::optional<std::uint64_t> step() const;
   std::uint64_t free_bytes() const;
+  bool has_uncommitted() const;
   Stats stats() const;
   void close();
   bool closed() const { return closed_; }

@@ -58,6 +58,15 @@ std::vector<std::string> Store::names(std::uint64_t version) const {
 
 // ---- discard, transactions ----------------------------------------------------------------------
 
+bool Store::has_uncommitted() const {
+  check_usable();
+  refuse_inside("what is not committed was asked for");
+  if (!writable_) return false;
+  const ClosedGate closed(*gate_, Patience());  // for who is about to close the shelf
+  check_usable();
+  return !open_->dirty.empty() || open_->names_changed;
+}
+
 // The gate is closed.
 void Store::check_nothing_uncommitted(const char* what) const {
   check_not_abandoned();

@@ -1,0 +1,71 @@
+#include "session.hpp"
+
+#include <utility>
+
+#include "bindings.hpp"
+
+namespace py = pybind11;
+
+namespace tensorshelf::python {
+
+void Session::note(std::string_view name) {
+  const Assigned now{assignments_ + 1, std::this_thread::get_id(), false};
+  if (const auto found = last_.find(name); found != last_.end()) {
+    found->second = now;
+  } else {
+    last_.emplace(name, now);  // may throw: nothing has changed before it
+  }
+  ++assignments_;
+}
+
+bool Session::assigned_since(std::string_view name, std::uint64_t number) const {
+  const auto later = [&](const Assigned& last) {
+    return !last.gone && last.number > number && last.thread == std::this_thread::get_id();
+  };
+  const auto found = last_.find(name);
+  return later(all_) || (found != last_.end() && later(found->second));
+}
+
+// Not before it is persisted: discard() may bring it back.
+void Session::forget(std::string_view name) {
+  const auto found = last_.find(name);
+  if (found != last_.end()) found->second.gone = some_gone_ = true;
+}
+
+void Session::persisted() {
+  if (std::exchange(some_gone_, false)) {
+    std::erase_if(last_, [](const auto& item) { return item.second.gone; });
+  }
+  persisted_ = assignments_;
+}
+
+void Session::discarded() {
+  const Assigned now{assignments_ + 1, std::this_thread::get_id(), false};
+  for (auto& [name, last] : last_) {
+    if (last.number > persisted_) last = now;
+  }
+  some_gone_ = false;
+  persisted_ = ++assignments_;
+}
+
+void Session::rolled_back() {
+  all_ = {++assignments_, std::this_thread::get_id(), false};
+  persisted();
+}
+
+void Session::end(std::shared_ptr<Transaction> transaction) {
+  if (transaction_ == transaction) transaction_.reset();
+  if (!transaction) return;
+  Unlocked unlocked;
+  transaction.reset();
+}
+
+void bind_session(py::module_& m) {
+  py::class_<Session>(m, "Session")
+      .def(py::init<>())
+      .def_property_readonly("assignments", &Session::assignments)
+      .def("assigned_since", &Session::assigned_since, py::arg("name"), py::arg("number"))
+      .def("forget", &Session::forget, py::arg("name"));
+}
+
+}  // namespace tensorshelf::python

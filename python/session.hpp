@@ -1,0 +1,69 @@
+// What the Python face remembers of an open shelf: which thread assigned what last, so that a
+// handle can tell an assignment that came after it, and the transaction under way. It waits for
+// nothing and locks nothing: the GIL guards it, and what has to wait does so in the store.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include <tensorshelf/shelf.hpp>
+
+namespace tensorshelf::python {
+
+// All calls need the GIL, and are for what the store has accepted.
+class Session {
+ public:
+  Session() = default;
+  ~Session() { end(transaction_); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Assignments are numbered, in the order in which they are noted.
+  void note(std::string_view name);
+  std::uint64_t assignments() const { return assignments_; }
+  // True when the last assignment to the tensor was made after that number, and by this thread:
+  // what another thread does has no order with what this one looks up.
+  bool assigned_since(std::string_view name, std::uint64_t number) const;
+  void forget(std::string_view name);  // of a tensor that is gone
+
+  // What became of the assignments so far. Where values come back, that is an assignment of theirs
+  // by this thread.
+  void persisted();
+  void discarded();
+  void rolled_back();
+
+  // Kept here, so that a block that is dropped within it does not end it. end() discards what was
+  // not committed; by then another thread may have begun the next.
+  void begin(std::shared_ptr<Transaction> transaction) { transaction_ = std::move(transaction); }
+  void end(std::shared_ptr<Transaction> transaction);
+
+ private:
+  struct Assigned {
+    std::uint64_t number = 0;
+    std::thread::id thread = {};
+    bool gone = false;  // deleted since, and not persisted so
+  };
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const {
+      return std::hash<std::string_view>{}(name);
+    }
+  };
+
+  std::shared_ptr<Transaction> transaction_;
+  std::uint64_t assignments_ = 0;
+  std::uint64_t persisted_ = 0;  // of which these are in a version, or dropped
+  Assigned all_;                 // a rollback
+  std::unordered_map<std::string, Assigned, NameHash, std::equal_to<>>
+      last_;  // by names of tensors
+  bool some_gone_ = false;
+};
+
+}  // namespace tensorshelf::python
