@@ -151,7 +151,9 @@ void bind_values(py::module_& m) {
       .def_property_readonly("shape", &shape_of)
       .def_readonly("nbytes", &TensorInfo::size_bytes)
       .def_readonly("version", &TensorInfo::version)
-      .def_readonly("dirty", &TensorInfo::dirty);
+      .def_readonly("pending", &TensorInfo::pending)
+      .def_readonly("dirty", &TensorInfo::dirty)
+      .def_readonly("spoiled", &TensorInfo::spoiled);
 
   py::class_<Commit>(m, "CommitResult")
       .def_readonly("version", &Commit::version)

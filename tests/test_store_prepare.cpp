@@ -24,6 +24,8 @@ TEST_CASE("what is prepared becomes a version when it is committed, and not befo
   CHECK(shelf.version() == 1);
   CHECK(shelf.step() == 10);
   CHECK(shelf.prepared()->id == "group 7");
+  CHECK(begun.w.info().pending == 2);
+  CHECK(begun.w.info().version == 1);
   CHECK((value(begun.w, true) == pattern(kBegunBytes, 1)));
   {
     const Shelf reader = begun.kept.open(Mode::read);

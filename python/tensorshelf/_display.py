@@ -10,6 +10,7 @@ from tensorshelf._errors import ClosedError, ForkedError, ShelfError
 from tensorshelf._size import format_size
 
 if TYPE_CHECKING:
+    from tensorshelf._core import TensorInfo
     from tensorshelf._shelf import Shelf
     from tensorshelf._tensor import Tensor
     from tensorshelf._view import Readable
@@ -49,6 +50,19 @@ def value(tensor: "Readable") -> str:
         return " " + np.array2string(tensor.numpy(copy=True), separator=", ")
     except ShelfError:  # damaged, overtaken or erased: reading it says so, looking at it need not
         return ""
+
+
+def state(info: "TensorInfo", shelf: "Shelf") -> str:
+    """Whose a tensor's value is: version 3; version 4, prepared; version 3, dirty."""
+    words = [f"version {info.version}" if info.version else "not persisted"]
+    if info.pending:
+        prepared = shelf.prepared is not None
+        words = [f"version {info.pending}", "prepared" if prepared else "on its way"]
+    if info.dirty:
+        words.append("dirty")
+    if info.spoiled:
+        words.append("spoiled")
+    return ", ".join(words)
 
 
 def tree(shelf: "Shelf") -> str:

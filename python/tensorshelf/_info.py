@@ -47,9 +47,9 @@ class Recovery:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Info:
-    """A shelf at one moment. ``print(shelf.info())`` shows it as a table."""
+    """A shelf at one moment, shown as a table."""
 
     path: str
     shelf_id: str
@@ -68,7 +68,7 @@ class Info:
     promises: Promises
     recovery: Recovery
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         promises = self.promises
         rows = [
             ("path", self.path),
@@ -105,7 +105,7 @@ def _survives(promises: Promises) -> str:
     return promises.survives
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class VersionInfo:
     """A version that can be read; ``shelf.versions`` lists them."""
 
@@ -113,6 +113,11 @@ class VersionInfo:
     step: int | None
     time: datetime.datetime | None  # when it was persisted, in UTC by its writer's clock
     data_bytes: int  # of tensors that were assigned for it
+
+    def __repr__(self) -> str:
+        step = "" if self.step is None else f" (step {self.step})"
+        time = "" if self.time is None else f", {self.time:%Y-%m-%d %H:%M:%S} UTC"
+        return f"<VersionInfo {self.version}{step}{time}, {format_size(self.data_bytes)} assigned>"
 
 
 @dataclass(frozen=True)

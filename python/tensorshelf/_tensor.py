@@ -287,9 +287,8 @@ class Tensor(Readable, _core.TensorRef):
             info = self._ref._info()
         except ShelfError as error:
             return f"<Tensor {self.name!r} {layout}, {_display.in_words(error)}>"
-        state = f"version {info.version}" if info.version else "not persisted"
-        dirty = ", dirty" if info.dirty else ""
-        return f"<Tensor {self.name!r} {layout}{_display.value(self)}, {state}{dirty}>"
+        state = _display.state(info, self._shelf)
+        return f"<Tensor {self.name!r} {layout}{_display.value(self)}, {state}>"
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{self.name!r} is a handle and cannot be pickled; use .numpy(copy=True)")

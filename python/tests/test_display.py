@@ -1,5 +1,6 @@
 """How things look, and progress."""
 
+import functools
 import pathlib
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from conftest import OpenShelf
 from support import in_child
 
 import tensorshelf as ts
-from tensorshelf import _open
+from tensorshelf import _open, _write
 
 
 def test_lines(shelf: ts.Shelf) -> None:
@@ -22,6 +23,42 @@ def test_lines(shelf: ts.Shelf) -> None:
     assert "version 1 (step 3), 1 tensor, 48 B" in repr(shelf)
     assert repr(shelf.w) == "<Tensor 'w' float32[4, 3], version 1>"
     assert repr(shelf.w.committed) == "<Committed 'w' float32[4, 3]>"
+
+
+def test_a_line_says_whose_the_value_is(shelf: ts.Shelf) -> None:
+    shelf.x, shelf.y = 1.5, 2.5
+    shelf.persist(1)
+    shelf.x = 3.5
+    shelf.z = 4.5
+    shelf.prepare(2)
+    assert repr(shelf.x) == "<Tensor 'x' float64[] 3.5, version 2, prepared>"
+    assert repr(shelf.y) == "<Tensor 'y' float64[] 2.5, version 1>"
+    assert repr(shelf.z) == "<Tensor 'z' float64[] 4.5, version 2, prepared>"
+    shelf.y = 5.5
+    assert repr(shelf.y) == "<Tensor 'y' float64[] 5.5, version 1, dirty>"
+    shelf.resolve("commit")
+    assert repr(shelf.x) == "<Tensor 'x' float64[] 3.5, version 2>"
+
+
+def test_a_line_of_what_has_no_value(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.x = np.zeros(5)
+    monkeypatch.setattr(_write, "blocks", functools.partial(_write.blocks, limit=8))
+    shelf.w = np.zeros(2, "f4")
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        shelf.w[...] = np.array([1, 1e300])
+    assert repr(shelf.w) == "<Tensor 'w' float32[2], not persisted, dirty, spoiled>"
+    assert repr(shelf.x).endswith("not persisted, dirty>")
+
+
+def test_what_info_and_versions_show_at_a_prompt(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(3)
+    shelf.persist(7)
+    assert repr(shelf.info()) == str(shelf.info())
+    assert "version   1 (step 7)" in repr(shelf.info())
+    (version,) = shelf.versions
+    time = version.time.strftime("%Y-%m-%d %H:%M:%S")  # type: ignore[union-attr]
+    assert repr(version) == f"<VersionInfo 1 (step 7), {time} UTC, 24 B assigned>"
+    assert repr(ts.VersionInfo(0, None, None, 0)) == "<VersionInfo 0, 0 B assigned>"
 
 
 def test_small_tensors_show_their_value(shelf: ts.Shelf) -> None:

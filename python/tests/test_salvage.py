@@ -179,7 +179,7 @@ def test_what_is_refused(path: pathlib.Path, place: Place, reopen: OpenShelf) ->
             reopen(mode="r", verify=verify, salvage=True)
     with pytest.raises(ts.BadArgument):
         ts.repair(path, tier="tape")
-    with pytest.raises(ts.ShelfNotFound, match="nothing to repair.*Check the path"):
+    with pytest.raises(ts.ShelfNotFound, match=r"nothing to repair.*Check the path"):
         ts.repair(path.with_name("none.shelf"), tier=place[1])
     path.with_name("text").write_text("no shelf " * 1000)
     with pytest.raises(ts.NotAShelf):

@@ -147,6 +147,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void take_up_value(const NewTensor& made);
   void open_for_removal(const StoredTensor& tensor);
   void remove(StoredTensor& tensor) noexcept;
+  static std::uint64_t written_in(const Version& version, const StoredTensor& tensor);
   const Names& names_now() const;  // structure_ is held, or the gate closed
   void check_background();         // throws, once, what a commit in the background threw
   void wait_until_quiet(const Patience& patience);  // no attempt is in flight

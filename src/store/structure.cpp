@@ -258,14 +258,23 @@ TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   info.dtype = tensor.layout.dtype;
   info.shape = tensor.layout.shape;
   info.size_bytes = tensor.layout.size_bytes;
-  if (const Version& version = version_of(which); has(version, tensor)) {
-    for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
-      const auto record = version.tree.record(tensor.cell(i));
-      info.version = std::max(info.version, format::chunk_version(record));
-    }
-  }
-  info.dirty = which.kind_ != Of::Kind::version && open_ && tensor.attempt == open_->sequence;
+  info.version = written_in(version_of(which), tensor);
+  if (which.kind_ == Of::Kind::version || !open_) return info;
+  const std::uint64_t last = written_in(*open_->base, tensor);
+  if (last > retained_.back()->number()) info.pending = last;
+  info.dirty = tensor.attempt == open_->sequence;
+  info.spoiled = tensor.spoiled == open_->sequence;
   return info;
+}
+
+// The version that wrote its newest chunk, as that one has it; 0 where it has none.
+std::uint64_t Store::written_in(const Version& version, const StoredTensor& tensor) {
+  std::uint64_t newest = 0;
+  if (!has(version, tensor)) return newest;
+  for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
+    newest = std::max(newest, format::chunk_version(version.tree.record(tensor.cell(i))));
+  }
+  return newest;
 }
 
 }  // namespace tensorshelf
