@@ -117,7 +117,10 @@ TEST_CASE("a space is what was released and not taken, whatever the order") {
     if (taken) check(*taken, length, true);
     const auto free = static_cast<std::uint64_t>(std::count(is_free.begin(), is_free.end(), true));
     REQUIRE(space.total() == free);
-    REQUIRE(space.largest() <= free);
+    std::uint64_t run = 0;
+    std::uint64_t largest = 0;
+    for (const bool one : is_free) largest = std::max(largest, run = one ? run + 1 : 0);
+    REQUIRE(space.largest() == largest);
   }
 }
 
@@ -175,6 +178,29 @@ TEST_CASE("a tensor without bytes takes no place, and sets none aside") {
   REQUIRE(heap.take_slots("c", 0, format::kMaxSlots) ==
           std::vector<std::uint64_t>(format::kMaxSlots));
   REQUIRE(heap.free_bytes() == free);
+}
+
+TEST_CASE("pages out of all that is left, where the medium grows no more") {
+  const std::uint64_t holes = GENERATE(as<std::uint64_t>{}, 1, 2, 5);
+  CAPTURE(holes);
+  Claims used;
+  for (std::uint64_t hole = 0; hole < holes; ++hole) {  // of one page each
+    used.slots.push_back({format::kHeapAt + (2 * hole + 1) * kPageBytes, kPageBytes});
+  }
+  const std::uint64_t capacity = format::kHeapAt + 2 * holes * kPageBytes;
+  NoBytes medium(capacity, capacity);
+  Heap heap(medium, capacity, used);
+  heap.reserve_pages(holes);
+  REQUIRE(heap.free_bytes() == 0);
+  for (std::uint64_t page = 0; page < holes; ++page) {
+    REQUIRE(heap.take_page(0) == format::kHeapAt + 2 * page * kPageBytes);
+  }
+  try {
+    heap.reserve_pages(holes + 1);
+    FAIL("there is no room");
+  } catch (const Error& error) {
+    REQUIRE(error.code() == Errc::full);
+  }
 }
 
 TEST_CASE("a page that was not set aside is none") {
