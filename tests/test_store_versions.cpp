@@ -231,6 +231,7 @@ TEST_CASE("a lease of a version that the floor has passed is refused, though its
   shelf.persist(1);
   const Shelf reader = kept.open(Mode::read);
   const RetainedTensor w = reader.at(1).find("w").value();
+  CHECK_FALSE(reader.at(1).find("none"));
   for (unsigned version = 2; version <= 3; ++version) {
     const Lease lease = w.lease();
     CHECK(lease.bytes()[7] == pattern(5000, 1)[7]);
