@@ -294,6 +294,9 @@ TEST_CASE("what would wait for an assignment of its own thread is refused") {
     const std::function<void()> calls[] = {
         [&] { rig.shelf.persist(3); },
         [&] { rig.shelf.persist_async(3); },
+        [&] { rig.shelf.prepare(3); },
+        [&] { rig.shelf.resolve(Decision::commit); },
+        [&] { rig.shelf.resolve(Decision::abandon); },
         [&] { rig.shelf.discard(); },
         [&] { rig.shelf.rollback(1); },
         [&] { rig.shelf.transaction(); },

@@ -1,6 +1,7 @@
 // Commits in two halves: prepared, then committed or abandoned by whoever asked for it.
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "asleep.hpp"
@@ -111,6 +112,29 @@ TEST_CASE("what is abandoned takes no value along that need not be copied again"
   CHECK(shelf.stats().bytes_copied_forward == copied);
   std::copy(part.begin(), part.end(), expected.begin() + kMiB);
   CHECK((value(begun.w, true) == expected));
+  begun.reopen();
+  CHECK((value(begun.w) == expected));
+}
+
+TEST_CASE("what was staged, erased and abandoned is not taken for a later value") {
+  Begun begun({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  begun.w.write(pattern(kBegunBytes, 2));
+  std::optional<Lease> lease = begun.w.lease();  // so that version 2 takes another slot
+  begun.shelf.erase("w");
+  begun.shelf.prepare(20);
+  begun.shelf.resolve(Decision::abandon);
+  begun.check_first(begun.shelf);
+  auto expected = pattern(kBegunBytes, 3);
+  begun.w.write(expected);
+  begun.shelf.persist(20);
+  lease.reset();
+  for (unsigned version = 3; version <= 6; ++version) {
+    const auto part = pattern(10, version);
+    begun.w.write(part, kMiB);
+    std::copy(part.begin(), part.end(), expected.begin() + kMiB);
+    CHECK(begun.shelf.persist(version).version == version);
+    CHECK((value(begun.w, true) == expected));
+  }
   begun.reopen();
   CHECK((value(begun.w) == expected));
 }

@@ -36,6 +36,7 @@ TEST_CASE("every commit tells what it wrote, and stats() adds it up") {
     CHECK(read.step == step);
     CHECK(read.data_bytes == data_bytes);
     CHECK(read.time_ns == info.time_ns);
+    CHECK(info.time_ns > 0);
   };
   w.write(pattern(kKeptBytes, 1));
   check(shelf.persist(), std::nullopt, kKeptBytes, kKeptBytes);
@@ -107,4 +108,33 @@ TEST_CASE("tensors and their bytes are counted through every change of what ther
   shelf.persist(5);
   count(shelf, 2, 1030);
   committed(2, 1030);
+}
+
+TEST_CASE("what the slots hold is known after opening again too, and copied once") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  auto expected = pattern(kKeptBytes, 1);
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", kKeptBytes);
+  const auto commit = [&](unsigned seed, std::uint64_t chunk) {
+    const std::uint64_t before = shelf.stats().bytes_copied_forward;
+    const auto part = pattern(kMiB, seed);
+    w.write(part, chunk * kMiB);
+    std::copy(part.begin(), part.end(),
+              expected.begin() + static_cast<std::ptrdiff_t>(chunk * kMiB));
+    shelf.persist(seed);
+    CHECK((value(w, true) == expected));
+    return shelf.stats().bytes_copied_forward - before;
+  };
+  w.write(expected);
+  shelf.persist(1);                          // slot A
+  CHECK(commit(2, 0) == kKeptBytes - kMiB);  // B, which was empty
+  shelf.close();
+  shelf = kept.open();
+  w = shelf.find("w").value();
+  CHECK(commit(3, 1) == kKeptBytes - kMiB);  // C, of which nobody knows
+  CHECK(commit(4, 0) == kMiB);               // A: of version 1, so chunk 1 alone is older
+  CHECK(commit(5, 0) == kMiB);               // B: of version 2
+  CHECK(commit(6, 1) == kMiB);               // C: of version 3, so chunk 0 is older
+  shelf.close();
+  CHECK((value(kept.open(Mode::read).find("w").value()) == expected));
 }

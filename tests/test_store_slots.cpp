@@ -158,7 +158,18 @@ TEST_CASE("a read that fails for another reason than damage is no damage") {
   const auto at = place_of(*cached.disk, std::span(first).subspan(kMiB));
   cached.disk->unreadable[at] = ENOMEM;
   CHECK(code_of([&] { shelf.verify(); }) == Errc::io);
-  CHECK(code_of([&] { static_cast<void>(value(shelf.find("w").value())); }) == Errc::io);
+  TensorRef w = shelf.find("w").value();
+  CHECK(code_of([&] { static_cast<void>(value(w)); }) == Errc::io);
+  std::vector<std::byte> bytes(kMiB);
+  for (const std::uint64_t size : {kMiB, kMiB / 2}) {  // one chunk, and a part of it
+    const auto error = error_of([&] { w.read(std::span(bytes).first(size), kMiB); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::io);
+    CHECK(error->os_error() == ENOMEM);
+    CHECK_FALSE(contains(error->what(), "chunk"));
+  }
+  CHECK(code_of([&] { w.write(pattern(8, 2), kMiB + 5000); }) == Errc::io);
+  CHECK_FALSE(w.info().dirty);
   shelf.close();
   CHECK(code_of([&] { cached.open(Verify::on_open); }) == Errc::io);
   cached.disk->unreadable.clear();
