@@ -109,6 +109,9 @@ TEST_CASE("a name is well-formed UTF-8, sequence by sequence") {
       "\xC2\xC0",
       "\xE1\x80\xC0",
       "\xF1\x80\x80\x7F",
+      "\x80\x80\x80",  // nothing but tails
+      "\xBF\xBF\xBF\xBF",
+      "\xC1\x80\x80\x80",
   };
   for (const std::string& text : good) {
     CAPTURE(text);

@@ -2,6 +2,8 @@
 // the error says, and that what was given up stays so.
 #include <cerrno>
 
+#include <tensorshelf/repair.hpp>
+
 #include "cached_disk.hpp"
 #include "forgery.hpp"
 #include "kept_versions.hpp"
@@ -181,6 +183,105 @@ TEST_CASE("an open that verifies says what is damaged, and whether an older vers
   CHECK((value(shelf.find("w").value()) == pattern(5000, 3)));
 }
 
+// By an error that may pass: its slots must not be written meanwhile.
+TEST_CASE("a newest version that cannot be read is passed over by readers alone, or given up") {
+  const bool manifest = GENERATE(true, false);
+  CAPTURE(manifest);
+  const auto disk = disk_of(0);
+  {
+    Shelf shelf = open_disk(disk);
+    commit(shelf, 1);
+    commit(shelf, 2);
+  }
+  const auto before = disk->visible;
+  Root root;
+  std::memcpy(&root, disk->visible.data() + root_at(0, 0), sizeof root);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    disk->unreadable[manifest ? root.pages[0].at[copy] : root_at(0, copy)] = EIO;
+  }
+  const std::string place = "a read at " + std::to_string(disk->unreadable.begin()->first);
+  const auto error = error_of([&] { open_disk(disk); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::corrupt);
+  CHECK(error->os_error() == EIO);
+  CHECK(contains(error->what(), "a version newer than 1 may be there and cannot be read"));
+  CHECK(contains(error->what(), place + " failed: Input/output error"));
+  CHECK(contains(error->remedy(), "open it again: the error may pass"));
+  {
+    const Shelf reader = open_disk(disk, Mode::read);
+    const Recovery recovery = reader.info().recovery;
+    CHECK(recovery.degraded);
+    CHECK(recovery.lost == std::vector<std::uint64_t>{2});
+    CHECK((value(reader.find("w").value()) == pattern(5000, 1)));
+  }
+  CHECK((disk->visible == before));
+  const auto unreadable = disk->unreadable;
+  SECTION("the error passes") {
+    disk->unreadable = {};
+    Shelf shelf = open_disk(disk);
+    CHECK((value(shelf.find("w").value()) == pattern(5000, 2)));
+  }
+  SECTION("it is given up, and passes then") {
+    const RepairReport report = repair(std::make_unique<CachedMedium>(disk));
+    CHECK(report.repaired);
+    CHECK(report.version == 1);
+    CHECK(report.lost == std::vector<std::uint64_t>{2});
+    disk->unreadable = {};
+    Shelf shelf = open_disk(disk);
+    CHECK_FALSE(shelf.info().recovery.degraded);
+    CHECK((value(shelf.find("w").value()) == pattern(5000, 1)));
+    commit(shelf, 2);
+  }
+}
+
+TEST_CASE("one copy that cannot be read keeps no open from verifying every chunk") {
+  const unsigned copy = GENERATE(0U, 1U);
+  const Mode mode = GENERATE(Mode::read, Mode::update);
+  const auto disk = disk_of(0);
+  {
+    Shelf shelf = open_disk(disk);
+    commit(shelf, 1);
+    commit(shelf, 2);
+  }
+  disk->unreadable = {{root_at(0, copy), EIO}};
+  const OpenOptions options{.mode = mode, .verify = Verify::on_open};
+  const Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(disk), options);
+  const Recovery recovery = shelf.info().recovery;
+  CHECK(recovery.version == 2);
+  CHECK_FALSE(recovery.degraded);
+  CHECK(recovery.repaired_copies == (mode == Mode::update ? 1 : 0));
+  REQUIRE_FALSE(recovery.notes.empty());
+  CHECK(recovery.notes.back() ==
+        "1 pages of metadata could not be read, and their other copies served; the first: a read "
+        "at " +
+            std::to_string(root_at(0, copy)) + " failed: Input/output error");
+}
+
+// A drive that lost a write tells nobody.
+TEST_CASE("a copy of the newest root that is still the one before it is written anew") {
+  const unsigned stale = GENERATE(0U, 1U);
+  const Kept kept({0, 1, true, Placement::whole});
+  {
+    Shelf shelf = kept.open();
+    commit(shelf, 1);
+    const Page before = page_at(*kept.medium, root_at(1, stale));
+    commit(shelf, 2);
+    commit(shelf, 3);
+    write_page(*kept.medium, root_at(1, stale), before);
+  }
+  for (const std::uint64_t repaired : {1U, 0U}) {
+    const Shelf shelf = kept.open();
+    CHECK(shelf.version() == 3);
+    CHECK_FALSE(shelf.info().recovery.degraded);
+    CHECK(shelf.info().recovery.repaired_copies == repaired);
+  }
+  fill(*kept.medium, root_at(1, 1 - stale), std::byte{0x5A});
+  const Shelf shelf = kept.open();
+  CHECK(shelf.version() == 3);
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  CHECK((value(shelf.find("w").value()) == pattern(5000, 3)));
+}
+
 TEST_CASE("what cannot be read for want of memory is no damage, whatever page it is") {
   const Mode mode = GENERATE(Mode::read, Mode::update);
   const unsigned tensors = GENERATE(1U, 100U);  // on one page of records, or several side by side
@@ -277,6 +378,18 @@ TEST_CASE("a shelf that was formatted is there, whole, after the power went") {
   CHECK(shelf.version() == 0);
   CHECK(shelf.info().recovery.repaired_copies == 0);
   CHECK_FALSE(shelf.info().recovery.interrupted);
+}
+
+TEST_CASE("a shelf whose formatting failed at its last flush is whole in both copies once open") {
+  const auto disk = std::make_shared<CachedDisk>();
+  CachedMedium medium(disk);
+  disk->barrier_fails = [](unsigned n) { return n == 2; };
+  REQUIRE(code_of([&] { Shelf::format(medium); }) == Errc::io);
+  open_disk(disk).close();
+  disk->lose_power();
+  const Shelf shelf = open_disk(disk);
+  CHECK(shelf.version() == 0);
+  CHECK(shelf.info().recovery.repaired_copies == 0);
 }
 
 // Old superblocks over new roots would be a damaged shelf, and one of them is no better.

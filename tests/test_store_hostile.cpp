@@ -251,6 +251,12 @@ TEST_CASE("roots whose numbers are beyond reason are refused") {
          r.keep = 0;  // of which this is a home as well
          r.in_flight = 0;
        }},
+      {"a K of three", kNone,
+       [](Root& r) {
+         r.keep = 1;
+         r.floor = 6;  // whose home is the same with either
+         r.word = format::attempt_word(6, r.incarnation, r.sequence);
+       }},
       {"nothing in flight", kNone,
        [](Root& r) {
          r.keep = 1;

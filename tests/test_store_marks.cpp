@@ -2,6 +2,7 @@
 // them.
 #include <array>
 #include <functional>
+#include <span>
 
 #include "begun_shelf.hpp"
 #include "cached_disk.hpp"
@@ -26,6 +27,68 @@ TEST_CASE("a home of a prepared attempt that was mended is known by its words") 
   begun.reopen();
   CHECK(begun.shelf.prepared());
   CHECK(begun.shelf.info().recovery.repaired_copies == 0);
+}
+
+namespace {
+
+format::PreparedMark mark_of(Medium& medium, unsigned copy) {
+  format::PreparedMark mark;
+  medium.read(format::mark_at(copy), std::as_writable_bytes(std::span(&mark, 1)));
+  return mark;
+}
+
+}  // namespace
+
+TEST_CASE("every mark has a number of its own, in both copies, and opening gives out none") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Medium& medium = *begun.kept.medium;
+  const auto check = [&](std::uint64_t counter, std::uint64_t version) {
+    for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+      CHECK(mark_of(medium, copy).counter == counter);
+      CHECK(mark_of(medium, copy).version == version);
+    }
+  };
+  check(1, 0);
+  begun.reopen();
+  check(1, 0);
+  std::uint64_t counter = 1;
+  for (const auto decision : {Decision::abandon, Decision::commit, Decision::abandon}) {
+    begun.w.write(pattern(kBegunBytes, 2));
+    begun.shelf.prepare(20, "g");
+    const std::uint64_t prepared = begun.shelf.version() + 1;
+    check(++counter, prepared);
+    begun.reopen();
+    check(counter, prepared);
+    begun.shelf.resolve(decision);
+    if (decision == Decision::abandon) {
+      check(++counter, 0);
+      begun.reopen();
+    } else {
+      begun.reopen();
+      check(++counter, 0);  // void, for its version is there
+    }
+    begun.reopen();
+    check(counter, 0);
+  }
+}
+
+TEST_CASE("a damaged copy of a mark that was never used is written anew") {
+  const unsigned copy = GENERATE(0U, 1U);
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  const auto harm = [&](unsigned which) {
+    const std::vector<std::byte> garbage(kPageBytes, std::byte{0x5A});
+    Medium& medium = *begun.kept.medium;
+    medium.wait(medium.write(format::mark_at(which), garbage, 0));
+  };
+  harm(copy);
+  begun.reopen();
+  CHECK(begun.shelf.info().recovery.repaired_copies == 1);
+  harm(1 - copy);
+  begun.reopen();
+  CHECK(begun.shelf.info().recovery.repaired_copies == 1);
+  begun.reopen();
+  CHECK(begun.shelf.info().recovery.repaired_copies == 0);
+  begun.check_first(begun.shelf);
 }
 
 // A process dies while it prepares, at each of its steps, or a flush fails, whose pages stay there
