@@ -343,6 +343,27 @@ TEST_CASE("without a step, the last one stated stays") {
   CHECK(bench.open().info().step == 50U);
 }
 
+TEST_CASE(
+    "a tensor may have the longest name and the most dimensions that there are, and no more") {
+  Bench bench;
+  std::vector<std::int64_t> shape(kMaxDims, 1);
+  shape[40] = 100;
+  const std::string name(kMaxNameBytes, 'n');
+  {
+    Shelf shelf = bench.open();
+    shelf.create(name, DType::uint8, shape).write(pattern(100, 1));
+    shelf.persist();
+    CHECK(code_of([&] { make(shelf, name + "n", 5); }) == Errc::bad_name);
+    shape.push_back(1);
+    CHECK(code_of([&] { shelf.create("x", DType::uint8, shape); }) == Errc::layout);
+    shape.pop_back();
+  }
+  const Shelf shelf = bench.open();
+  const TensorRef w = shelf.find(name).value();
+  CHECK(w.info().shape == shape);
+  CHECK((value(w) == pattern(100, 1)));
+}
+
 TEST_CASE("errors of use name themselves") {
   Bench bench;
   Shelf shelf = bench.open();

@@ -277,6 +277,46 @@ TEST_CASE("what cannot be read for a moment is not to be abandoned for it") {
   CHECK((value(shelf.find("w").value()) == pattern(5000, 2)));
 }
 
+TEST_CASE("what is prepared may lie beyond the version before it, where the shelf grew for it") {
+  const bool cut = GENERATE(false, true);
+  auto disk = std::make_shared<CachedDisk>();
+  {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  const auto open = [&] {
+    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = Mode::update});
+  };
+  std::uint64_t before = 0;
+  {
+    Shelf shelf = open();
+    make(shelf, "w", 5000).write(pattern(5000, 1));
+    shelf.persist(1);
+    before = disk->visible.size();
+    make(shelf, "large", 3 * kMiB).write(pattern(3 * kMiB, 2));
+    shelf.prepare(2);
+    REQUIRE(disk->visible.size() > before);
+  }
+  if (cut) disk->visible.resize(before);
+  Shelf shelf = open();
+  REQUIRE(shelf.prepared());
+  CHECK(shelf.info().recovery.repaired_copies == 0);
+  if (!cut) {
+    CHECK(shelf.resolve(Decision::commit)->version == 2);
+    CHECK((value(shelf.find("large").value()) == pattern(3 * kMiB, 2)));
+    return;
+  }
+  const auto error = error_of([&] { shelf.resolve(Decision::commit); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::corrupt);
+  CHECK(error->os_error() == 0);
+  CHECK(contains(error->what(), "the medium is shorter than what it spans"));
+  shelf.resolve(Decision::abandon);
+  CHECK((value(shelf.find("w").value()) == pattern(5000, 1)));
+  make(shelf, "large", 3 * kMiB).write(pattern(3 * kMiB, 3));
+  CHECK(shelf.persist(2).version == 2);
+}
+
 TEST_CASE("an attempt that was abandoned is none that was interrupted") {
   Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
   begun.change();

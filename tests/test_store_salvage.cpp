@@ -286,7 +286,15 @@ TEST_CASE("repair makes a shelf writable, and says what it gave up") {
   REQUIRE(report.version == broken.version);
   REQUIRE(report.step == broken.version);
   REQUIRE(report.lost == broken.lost);
-  REQUIRE(report.notes.size() >= 2);
+  // The bad copies of the incarnation are counted; what is given up is not made anew.
+  const bool counted = harm == Harm::incarnation || harm == Harm::both;
+  REQUIRE(report.notes.size() == 2 + broken.lost.size() + counted);
+  REQUIRE(contains(report.notes[0], "Opening it failed: "));
+  REQUIRE(contains(report.notes[1], fmt::format("Version {} is the newest", broken.version)));
+  if (!broken.lost.empty()) {
+    REQUIRE(contains(report.notes[2], fmt::format("Version {} may have been", broken.lost[0])));
+  }
+  if (counted) REQUIRE(report.notes.back() == "2 copies of metadata were written anew.");
   REQUIRE(report.damage.size() == (broken.damaged.empty() ? 0 : 1));
   if (!report.damage.empty()) REQUIRE(report.damage[0].tensor == broken.damaged);
 
@@ -295,6 +303,7 @@ TEST_CASE("repair makes a shelf writable, and says what it gave up") {
   REQUIRE_FALSE(again.repaired);
   REQUIRE(again.version == broken.version);
   REQUIRE(again.lost.empty());
+  REQUIRE(again.notes == std::vector<std::string>{"It opens as it is: nothing was written."});
   REQUIRE(again.damage.size() == report.damage.size());
   REQUIRE((broken.disk->visible == before));
   REQUIRE_FALSE(broken.open().info().recovery.interrupted);
@@ -313,6 +322,14 @@ TEST_CASE("repair of a shelf that this release may only read is refused, and wri
   REQUIRE(code_of([&] { broken.mend(); }) == Errc::read_only);
   REQUIRE((broken.disk->visible == before));
   broken.check(broken.open(Mode::read, true));  // and shows what is whole, as ever
+}
+
+TEST_CASE("repair of what is no shelf is refused, and writes nothing") {
+  const auto disk = std::make_shared<CachedDisk>();
+  disk->visible.resize(kMiB);
+  const Bytes before = disk->visible;
+  REQUIRE(code_of([&] { repair(std::make_unique<CachedMedium>(disk)); }) == Errc::not_a_shelf);
+  REQUIRE((disk->visible == before));
 }
 
 TEST_CASE("repair of version 1 and of version 0") {

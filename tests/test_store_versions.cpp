@@ -60,6 +60,7 @@ TEST_CASE("a rollback is a version of its own, and copies nothing") {
   shelf.erase("gone");
   TensorRef late = make(shelf, "late", 3000);
   late.write(pattern(3000, 2));
+  make(shelf, "later", 7000);  // so that the versions differ in how much they have
   shelf.persist(2);
   w.write(pattern(10, 3), kMiB);
   CHECK(code_of([&] { shelf.rollback(1); }) == Errc::uncommitted);
@@ -73,6 +74,7 @@ TEST_CASE("a rollback is a version of its own, and copies nothing") {
     CAPTURE(reopened);
     if (reopened) shelf = kept.open();
     CHECK(shelf.names() == std::vector<std::string>{"gone", "w"});
+    CHECK(shelf.info().tensor_bytes == kKeptBytes + 5000);
     CHECK((value(shelf.find("w").value()) == pattern(kKeptBytes, 1)));
     CHECK((value(shelf.find("gone").value()) == pattern(5000, 1)));
     CHECK((value_at(shelf, 2, "w") == pattern(kKeptBytes, 2)));
@@ -81,7 +83,8 @@ TEST_CASE("a rollback is a version of its own, and copies nothing") {
   w = shelf.find("w").value();
   shelf.rollback(2);  // and forth
   CHECK(shelf.version() == 4);
-  CHECK(shelf.names() == std::vector<std::string>{"late", "w"});
+  CHECK(shelf.names() == std::vector<std::string>{"late", "later", "w"});
+  CHECK(shelf.info().tensor_bytes == kKeptBytes + 3000 + 7000);
   CHECK((value(w) == pattern(kKeptBytes, 2)));
   make(shelf, "gone", 100);  // a new one of an old name, while a version has the old one
   w.write(pattern(kKeptBytes, 5));
@@ -90,6 +93,40 @@ TEST_CASE("a rollback is a version of its own, and copies nothing") {
   CHECK((value_at(shelf, 4, "w") == pattern(kKeptBytes, 2)));
   CHECK((value(w) == pattern(kKeptBytes, 5)));
   CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("a rollback is refused over what is only created, only erased, or on its way") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  make(shelf, "w", 5000).write(pattern(5000, 1));
+  shelf.persist(1);
+  shelf.persist(2);
+  const auto refused = [&](const char* why, const char* remedy) {
+    for (const auto& call : {std::function<void()>([&] { shelf.rollback(1); }),
+                             std::function<void()>([&] { shelf.rollback(9); })}) {
+      const auto error = error_of(call);
+      REQUIRE(error);
+      CHECK(error->code() == Errc::uncommitted);
+      CHECK(contains(error->what(), why));
+      CHECK(contains(error->remedy(), remedy));
+    }
+  };
+  make(shelf, "created", 0);
+  refused("there are changes that are not committed", "persist() or discard()");
+  CHECK(code_of([&] { shelf.transaction(); }) == Errc::uncommitted);
+  shelf.discard();
+  shelf.erase("w");
+  refused("there are changes that are not committed", "persist() or discard()");
+  CHECK(code_of([&] { shelf.transaction(); }) == Errc::uncommitted);
+  shelf.discard();
+  kept.doors->barrier.shut();
+  const auto later = shelf.persist_async(3);
+  kept.doors->barrier.await_someone();
+  refused("a version is on its way", "Wait for what persist(wait=False) returned");
+  kept.doors->barrier.open();
+  CHECK(later.get().version == 3);
+  CHECK(shelf.rollback(2).version == 4);
+  CHECK((value(shelf.find("w").value()) == pattern(5000, 1)));
 }
 
 TEST_CASE("handles follow their tensors through a rollback") {
