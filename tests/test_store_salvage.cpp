@@ -332,6 +332,26 @@ TEST_CASE("repair of what is no shelf is refused, and writes nothing") {
   REQUIRE((disk->visible == before));
 }
 
+TEST_CASE("repair gives nothing up for a read that failed for want of memory") {
+  const Broken broken(Harm::leaf, true);
+  broken.disk->unreadable.clear();  // it is whole
+  const Bytes before = broken.disk->visible;
+  bool met = true;
+  for (unsigned n = 0; met; ++n) {
+    CAPTURE(n);
+    met = false;
+    broken.disk->on_read = [&, reads = 0U](std::uint64_t) mutable {
+      if (reads++ != n) return true;
+      met = true;
+      throw Error(Errc::io, "no memory", "Free some memory, and try again.", ENOMEM);
+    };
+    const auto error = error_of([&] { broken.mend(); });
+    REQUIRE(error.has_value() == met);
+    if (error) REQUIRE(error->os_error() == ENOMEM);
+    REQUIRE((broken.disk->visible == before));
+  }
+}
+
 TEST_CASE("repair of version 1 and of version 0") {
   const bool committed = GENERATE(false, true);
   Bench bench;

@@ -72,6 +72,8 @@ TEST_CASE("info() tells what there is, uncommitted tensors of a writer with it")
   CHECK(before.shelf_id == id);
   CHECK(before.version == 2);
   CHECK(before.step == 2U);
+  CHECK(before.recovery.version == 2);
+  CHECK(before.recovery.step == 2U);
   CHECK(before.incarnation == 3);  // 1 made it, 2 wrote
   CHECK(before.tensors == 2);
   CHECK(before.tensor_bytes == 5000 + kMiB + 1);
