@@ -128,7 +128,8 @@ TEST_CASE("what ends an attempt in between passes it by") {
     creation.done();
   }
   other->join();
-  if (rig.shelf.find("x")->info().dirty) {  // else a transaction, which it came into, dropped it
+  const auto x = rig.shelf.find("x");
+  if (x && x->info().dirty) {  // else a transaction, which it came into, dropped it
     rig.check_there(pattern(kSize, 2));
     const std::uint64_t version = rig.shelf.persist(3).version;
     CHECK(rig.shelf.find("x")->info().version == version);
