@@ -298,6 +298,31 @@ TEST_CASE("after a discard what was replaced is there, and its replacement is no
   CHECK((value(old) == pattern(5000, 1)));
 }
 
+TEST_CASE("a tensor that was only made is gone with its attempt, and its handle says so") {
+  const bool transaction = GENERATE(true, false);
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  CAPTURE(transaction, placement == Placement::whole);
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf shelf = kept.open();
+  make(shelf, "first", 100);
+  shelf.persist(1);
+  std::optional<Transaction> begun;
+  if (transaction) begun.emplace(shelf.transaction());
+  TensorRef made = make(shelf, "made", 5000);
+  if (GENERATE(true, false)) made.write(pattern(5000, 1));
+  transaction ? begun->discard() : shelf.discard();
+  CHECK(shelf.names() == std::vector<std::string>{"first"});
+  CHECK(code_of([&] { made.write(pattern(5000, 2)); }) == Errc::unknown_name);
+  CHECK(code_of([&] { value(made); }) == Errc::unknown_name);
+  CHECK(code_of([&] { value(made, true); }) == Errc::unknown_name);
+  TensorRef again = make(shelf, "made", 6000);
+  again.write(pattern(6000, 3));
+  CHECK(shelf.persist(2).data_bytes == 6000);
+  CHECK(code_of([&] { value(made, true); }) == Errc::unknown_name);
+  CHECK((value(kept.open(Mode::read).find("made").value()) == pattern(6000, 3)));
+  CHECK(shelf.verify().damage.empty());
+}
+
 TEST_CASE("what was staged, erased and discarded is not taken for a later value") {
   const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
   Shelf shelf = kept.open();
