@@ -140,7 +140,7 @@ TEST_CASE("an open that verifies says what is damaged, and whether an older vers
   const auto older = GENERATE(Older::whole, Older::chunk, Older::manifest, Older::no_memory);
   const Mode mode = GENERATE(Mode::read, Mode::update);
   CAPTURE(static_cast<int>(older), mode == Mode::read);
-  const auto disk = disk_of(0);
+  const auto disk = disk_of(1);
   {
     Shelf shelf = open_disk(disk);
     commit(shelf, 1);
@@ -175,8 +175,9 @@ TEST_CASE("an open that verifies says what is damaged, and whether an older vers
   CHECK(error->code() == Errc::corrupt);
   CHECK(std::string(error->what()) ==
         std::string("<cached>: chunk 0 of 'w' v2 slot B fails its checksum; ") +
-            (older == Older::whole ? "version 1 is intact" : "nothing older is whole"));
+            (older == Older::whole ? "version 1 is intact" : "no older version is whole"));
   CHECK(contains(error->remedy(), "assigning the damaged one heals it"));
+  CHECK(contains(error->remedy(), "at(1) reads the older version") == (older == Older::whole));
   Shelf shelf = open_disk(disk);
   shelf.find("w")->write(pattern(5000, 3));
   shelf.persist(3);
