@@ -80,6 +80,11 @@ TEST_CASE("whatever lies in both copies of the newest home, that a version is lo
       const Recovery recovery = shelf.info().recovery;
       CHECK(recovery.version == newest - 1);
       CHECK(recovery.degraded == degraded);
+      if (degraded) {
+        REQUIRE(recovery.notes.size() == 1);
+        CHECK(contains(recovery.notes[0], "version " + std::to_string(newest - 1) +
+                                              " was opened in place of a newer, damaged one"));
+      }
       CHECK(recovery.lost == (degraded ? lost : std::vector<std::uint64_t>{}));
       if (newest > 1) CHECK((value(shelf.find("w").value()) == pattern(5000, newest - 1)));
       if (!explained) CHECK(shelf.versions().size() == 1);  // none is offered before a gap
@@ -256,6 +261,30 @@ TEST_CASE("one copy that cannot be read keeps no open from verifying every chunk
         "1 pages of metadata could not be read, and their other copies served; the first: a read "
         "at " +
             std::to_string(root_at(0, copy)) + " failed: Input/output error");
+}
+
+TEST_CASE("a damaged copy of any page of the manifest costs nothing, and is written anew") {
+  const Forgery forgery;
+  std::vector<PageRef> pages = forgery.leaves();
+  pages.push_back(forgery.root().pages[0]);
+  REQUIRE(pages.size() == 3);
+  for (const PageRef& page : pages) {
+    for (const unsigned copy : {0U, 1U, 0U}) {
+      CAPTURE(page.at[copy], copy);
+      fill(*forgery.bench.medium, page.at[copy], std::byte{0x5A});
+      const Recovery seen = forgery.bench.open(Mode::read).info().recovery;
+      REQUIRE(seen.notes.size() == 1);
+      CHECK(contains(seen.notes[0], "1 copies of metadata are damaged"));
+      CHECK(seen.repaired_copies == 0);
+      const Shelf shelf = forgery.bench.open();
+      CHECK(shelf.version() == 2);
+      CHECK_FALSE(shelf.info().recovery.degraded);
+      CHECK(shelf.info().recovery.repaired_copies == 1);
+      CHECK(shelf.info().recovery.notes.empty());
+      CHECK((value(shelf.find("a").value()) == pattern(5000, 3)));
+    }
+  }
+  CHECK(forgery.bench.open().info().recovery.repaired_copies == 0);
 }
 
 // A drive that lost a write tells nobody.

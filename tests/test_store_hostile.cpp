@@ -74,6 +74,10 @@ TEST_CASE("the last version is refused before anything is lost, and never wraps"
   REQUIRE_FALSE(again.info().recovery.degraded);
   REQUIRE((value(*again.find("a")) == pattern(5000, 11)));
   REQUIRE(code_of([&] { again.persist(); }) == Errc::full);
+  REQUIRE(code_of([&] { again.rollback(kMaxVersion - 1); }) == Errc::full);
+  REQUIRE(code_of([&] { again.prepare(); }) == Errc::full);
+  again.close();
+  REQUIRE((value(*forgery.bench.open().find("a")) == pattern(5000, 11)));
 }
 
 TEST_CASE("a root of the version that marks unused homes is none") {

@@ -61,6 +61,23 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("verify() of a reader that was overtaken is stale, and no damage") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf writer = kept.open();
+  TensorRef w = make(writer, "w", 5000);
+  w.write(pattern(5000, 1));
+  writer.persist(1);
+  const Shelf reader = kept.open(Mode::read);
+  w.write(pattern(5000, 2));
+  writer.persist(2);
+  CHECK(reader.verify().damage.empty());
+  CHECK(reader.verify().version == 1);
+  w.write(pattern(5000, 3));  // into the slot of version 1
+  CHECK(code_of([&] { static_cast<void>(reader.verify()); }) == Errc::stale);
+  CHECK(writer.verify().damage.empty());
+}
+
 TEST_CASE("info() tells what there is, uncommitted tensors of a writer with it") {
   const Forgery forgery;
   const auto head = format::read_superblock(page_at(*forgery.bench.medium, 0), 0).superblock;
