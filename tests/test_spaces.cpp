@@ -1,10 +1,13 @@
 // Small sets and rules by themselves, at their edges: free space, chunks of one tensor, names.
+#include <algorithm>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "catch.hpp"
 #include "format/format.hpp"
+#include "store/assignment.hpp"
 #include "store/chunk_set.hpp"
 #include "store/room.hpp"
 #include "store/space.hpp"
@@ -67,6 +70,26 @@ TEST_CASE("a set of chunks has those that were put in and not taken out, whereve
   check(0, 0);
   set.insert(count - 1);
   check(count - 1, count);
+}
+
+TEST_CASE("all bytes are written when each of them was, in whatever order and however often") {
+  const auto seed = GENERATE(range(1u, 200u));
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const std::size_t size = 1 + random() % 40;
+  std::vector<bool> model(size, false);
+  WrittenBytes written;
+  CHECK_FALSE(written.are_all(size));
+  for (bool all = false; !all;) {
+    const std::size_t begin = random() % size;
+    const std::size_t end = begin + random() % std::min<std::size_t>(size - begin + 1, 8);
+    if (begin == end) continue;
+    written.add(begin, end);
+    std::fill(model.begin() + static_cast<std::ptrdiff_t>(begin),
+              model.begin() + static_cast<std::ptrdiff_t>(end), true);
+    all = std::all_of(model.begin(), model.end(), [](bool one) { return one; });
+    REQUIRE(written.are_all(size) == all);
+  }
 }
 
 TEST_CASE("a name is well-formed UTF-8, sequence by sequence") {

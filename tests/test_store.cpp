@@ -284,7 +284,10 @@ TEST_CASE("a handle to a replaced tensor shows its committed value as long as th
     make(shelf, "other" + std::to_string(i), 4096).write(pattern(4096, 7));
   }
   shelf.persist();
-  CHECK(code_of([&] { value(old, true); }) == Errc::unknown_name);
+  const auto error = error_of([&] { value(old, true); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::unknown_name);
+  CHECK(contains(error->what(), "'w' was erased or replaced"));
   CHECK(code_of([&] { old.lease_committed(); }) == Errc::unknown_name);
   CHECK(code_of([&] { old.write(pattern(10, 3)); }) == Errc::unknown_name);
   CHECK(old.info().version == 0);

@@ -196,7 +196,11 @@ TEST_CASE("where a version on its way fails, those behind it fail for its reason
   const auto third = shelf.persist_async(3);
   w.write(pattern(5000, 4));
   std::optional<Error> fourth;
-  Waiter persisting([&] { fourth = error_of([&] { shelf.persist(4); }); });
+  const bool prepares = GENERATE(false, true);
+  CAPTURE(prepares);
+  Waiter persisting([&] {
+    fourth = error_of([&] { prepares ? void(shelf.prepare(4)) : void(shelf.persist(4)); });
+  });
   CHECK(persisting.waits());
   door.open();
   persisting.join();
@@ -210,6 +214,7 @@ TEST_CASE("where a version on its way fails, those behind it fail for its reason
   CHECK(code_of([&] { w.write(pattern(10, 5)); }) == Errc::io);  // what the background met, once
   CHECK(code_of([&] { w.write(pattern(10, 5)); }) == Errc::failed);
   CHECK(shelf.version() == 1);
+  CHECK_FALSE(shelf.prepared());
   CHECK((value(w, true) == pattern(5000, 1)));
   shelf.close();  // waits for nobody
   disk->barrier_fails = {};

@@ -235,6 +235,19 @@ TEST_CASE("each device write, word and flush of a commit that fails") {
   }
 }
 
+TEST_CASE("a transaction whose commit fails on the medium has ended, and holds up nobody") {
+  Rig rig(true);
+  Transaction transaction = rig.shelf->transaction();
+  rig.shelf->find("w")->write(rig.second);
+  rig.tap->sync = [](int) { return -EIO; };
+  REQUIRE(code_of([&] { transaction.commit(2); }) == Errc::io);
+  REQUIRE(code_of([&] { transaction.commit(2); }) == Errc::transaction);
+  transaction.discard();  // of nothing
+  REQUIRE(code_of([&] { rig.shelf->transaction(); }) == Errc::failed);
+  REQUIRE(code_of([&] { rig.shelf->discard(); }) == Errc::failed);
+  rig.check_failed(&rig.second);
+}
+
 // "The next call": of those that change the shelf, whichever it is, and before it does anything.
 TEST_CASE("a commit that fails in the background is told by the next call, once") {
   Rig rig(true);

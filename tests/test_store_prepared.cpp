@@ -339,15 +339,20 @@ TEST_CASE("the split of what is prepared is that of the shelf once it is committ
   begun.shelf.prepare(20);
   begun.shelf.close();
   options.keep = options.in_flight = std::nullopt;
+  const bool asked = GENERATE(false, true);  // for yet another one, by who commits it
+  CAPTURE(asked);
+  if (asked) options.keep = 1;
   Shelf shelf = begun.kept.open(options);
-  CHECK(shelf.info().keep == 2);
+  CHECK(shelf.info().keep == (asked ? 1 : 2));
   shelf.resolve(Decision::commit);
-  CHECK(shelf.info().keep == 0);
-  CHECK(shelf.info().in_flight == 3);
+  CHECK(shelf.info().keep == (asked ? 1 : 0));
+  CHECK(shelf.info().in_flight == (asked ? 2 : 3));
   shelf.persist(30);
+  CHECK(shelf.versions().size() == (asked ? 2 : 1));
   shelf.close();
+  options.keep = std::nullopt;
   shelf = begun.kept.open(options);
-  CHECK(shelf.info().keep == 0);
+  CHECK(shelf.info().keep == (asked ? 1 : 0));
 }
 
 TEST_CASE("what is prepared may lie where the shelf has grown for it") {

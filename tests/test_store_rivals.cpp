@@ -120,7 +120,9 @@ TEST_CASE("the first change of an attempt looks for a rival, whatever began the 
       newer.find("w")->write(pattern(kSize, 7));
       CHECK(newer.persist(7).version == version + 1);
       CHECK(newer.verify().damage.empty());
+      const unsigned now = disk->events;
       CHECK(code_of([&] { older.persist(8); }) == Errc::busy);
+      CHECK(disk->events == now);  // not even what a commit describes before its flip
       CHECK(code_of([&] { older.persist(8); }) == Errc::failed);
     }
   }

@@ -95,9 +95,15 @@ TEST_CASE("a shelf that would have too many slots is not made") {
     options.in_flight = in_flight;
     CHECK(code_of([&] { Shelf::format(*medium, options); }) == Errc::bad_argument);
   }
-  options.keep = 12;
-  options.in_flight = 3;
-  Shelf::format(*medium, options);
+  const std::pair<unsigned, unsigned> made[] = {{0, 15}, {14, 1}, {12, 3}};
+  for (const auto& [keep, in_flight] : made) {
+    options.keep = keep;
+    options.in_flight = in_flight;
+    Shelf::format(*medium, options);
+    const Shelf shelf = Shelf::open(std::make_unique<SharedMedium>(medium));
+    CHECK(shelf.info().keep == keep);
+    CHECK(shelf.info().in_flight == in_flight);
+  }
   Shelf shelf = Shelf::open(std::make_unique<SharedMedium>(medium));
   TensorRef w = make(shelf, "w", 100);
   for (unsigned version = 1; version <= 40; ++version) {
