@@ -1,3 +1,4 @@
+// A new shelf.
 #pragma once
 
 #include <tensorshelf/medium.hpp>
