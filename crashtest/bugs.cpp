@@ -55,6 +55,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"superblock_unrestored", "I12", Bug::superblock_unrestored, {}, "failed-format"},
       {"unreadable_not_bad", "-", Bug::unreadable_not_bad},
       {"incarnation_not_reread", "I10", Bug::incarnation_not_reread, {}, "rival"},
+      {"look_outlives_discard", "I10", Bug::look_outlives_discard, {}, "rival-again"},
+      {"zero_word_taken_for_old", "I11", Bug::zero_word_taken_for_old, {}, "lost-word"},
       {"later_scan_kept", "-", Bug::later_scan_kept, {}, "overtaken"},
       {"home_not_wiped", "I11", Bug::home_not_wiped, {}, "healed"},
       {"repair_keeps_home", "-", Bug::repair_keeps_home, {}, "given-up"},

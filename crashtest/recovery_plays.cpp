@@ -201,6 +201,40 @@ std::string older_writer_is_refused() {
   return stage.shows(2);
 }
 
+// A writer drops what it began; when it begins anew, another has the shelf.
+std::string older_writer_looks_again() {
+  Stage stage;
+  Shelf older = stage.open();
+  older.find("a")->write(value(7));
+  older.discard();
+  Shelf newer = stage.open();
+  Stage::commit(newer, 2);
+  try {
+    older.find("a")->write(value(8));
+    return "an older writer wrote where a newer one may have its version";
+  } catch (const Error& error) {
+    if (error.code() != Errc::busy) throw;
+  }
+  return stage.shows(2);
+}
+
+// The newest version, in the home of version 0, has lost its word, in both copies.
+std::string lost_word_is_a_loss() {
+  Stage stage;
+  {
+    Shelf shelf = stage.open();
+    Stage::commit(shelf, 2);
+  }
+  for (Bytes* bytes : {&stage.disk->visible, &stage.disk->durable}) {
+    for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+      std::fill_n(bytes->begin() + static_cast<std::ptrdiff_t>(format::root_at(0, copy)),
+                  sizeof(std::uint64_t), std::byte{0});
+    }
+  }
+  const auto recovery = stage.open(Mode::read).info().recovery;
+  return recovery.degraded ? "" : "an acknowledged version is lost without a word";
+}
+
 // A reader of version 1 looks twice at the roots to learn whether it was overtaken. Between the two
 // homes of its second look two commits pass: in each home it sees a body under the word before it,
 // though all words are those of the first look.

@@ -12,6 +12,8 @@ std::string incarnation_is_made_durable();
 std::string formatting_is_made_durable();
 std::string one_unreadable_copy_is_no_loss();
 std::string older_writer_is_refused();
+std::string older_writer_looks_again();
+std::string lost_word_is_a_loss();
 std::string overtaken_reader_is_stale();
 std::string given_up_version_stays_so();
 std::string lost_version_stays_so();

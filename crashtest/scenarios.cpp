@@ -341,6 +341,8 @@ const std::vector<Scenario>& scenarios() {
         {"failed-format", "I12", formatting_is_made_durable},
         {"unreadable-page", "-", one_unreadable_copy_is_no_loss},
         {"rival", "I10", older_writer_is_refused},
+        {"rival-again", "I10", older_writer_looks_again},
+        {"lost-word", "I11", lost_word_is_a_loss},
         {"overtaken", "-", overtaken_reader_is_stale},
         {"stale-mark", "I14", mark_dies_with_its_version},
         {"given-up", "-", given_up_version_stays_so},

@@ -42,6 +42,7 @@ enum class Bug {
   two_words_at_once,        // I2: the words of two versions lie between two barriers
   abandoned_kept_behind,    // what was assigned behind an abandoned attempt is committed
   abandoned_labels_kept,    // I3: what an abandoned attempt wrote passes for the next one's value
+  zero_word_taken_for_old,  // a root without a word passes for an attempt over version 0
   own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt
   tag_of_old_word,          // I14: tags are short, and one is that of the word it lies under
   prepared_slot_free,       // I3: what a prepared attempt that was found names is free
@@ -85,6 +86,7 @@ enum class Bug {
   superblock_unrestored,    // I12: formatting failed at its last flush, and nobody wrote again
   unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
   later_scan_kept,          // a reader believes the scan that nothing vouches for
+  look_outlives_discard,    // I10: what is begun anew is written without looking for a later one
   incarnation_not_reread,   // I10: a writer flips without looking for a later one
   older_root_not_repaired,  // of a retained version the second copy of the root stays damaged
   older_than_lost_kept,     // I11: what is older than a version that was given up is offered again

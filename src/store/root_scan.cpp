@@ -126,7 +126,9 @@ namespace {
 std::optional<Root> read_unflipped(const Page& page, const format::Seeds& seeds,
                                    const format::RootPlace& place) {
   const std::uint64_t word = format::root_word(page);
-  if (word == 0) return std::nullopt;  // lies in no home, so that it was not there before either
+  if (word == 0 && !planted(Bug::zero_word_taken_for_old)) {
+    return std::nullopt;  // lies in no home, so that it was not there before either
+  }
   const std::uint64_t version =
       word == format::kUnusedHomeWord ? place.home : format::word_version(word) + place.slot_count;
   if (version >= format::kMaxVersion) return std::nullopt;

@@ -108,7 +108,7 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
   {
     std::lock_guard lock(structure_);
     open_.swap(next);
-    looked_ = false;
+    if (!planted(Bug::look_outlives_discard)) looked_ = false;
   }
   if (names_changed) settle_names(*next->names, *open_->names);
 }
