@@ -165,6 +165,25 @@ TEST_CASE("one incarnation record near its end and the other damaged") {
   }
 }
 
+TEST_CASE(
+    "whichever record of the incarnation is damaged, time after time, no number comes twice") {
+  const unsigned harm = GENERATE(range(0U, 81U));  // before each of four opens: none, 0 or 1
+  CAPTURE(harm);
+  const Forgery forgery;
+  std::uint64_t last = forgery.bench.open().info().incarnation;
+  for (unsigned rest = harm, open = 0; open < 4; ++open, rest /= 3) {
+    const unsigned copy = rest % 3;
+    if (copy < kCopies) {
+      write_page(*forgery.bench.medium, format::incarnation_at(copy), Page{});
+    }
+    const ShelfInfo info = forgery.bench.open().info();
+    CHECK(info.incarnation > last);
+    CHECK(info.incarnation <= last + 2);
+    CHECK(info.recovery.repaired_copies == (copy < kCopies ? 1 : 0));
+    last = info.incarnation;
+  }
+}
+
 TEST_CASE("features that this release does not know: ignored, read only, or refused") {
   using format::Superblock;
   enum class Does { write, read, refuse };
