@@ -94,6 +94,19 @@ TEST_CASE("a shelf that was formatted is there, whole, after the power went") {
   CHECK_FALSE(shelf.info().recovery.interrupted);
 }
 
+TEST_CASE("a first attempt of which one copy is torn is no lost version of a new shelf") {
+  const unsigned copy = GENERATE(0U, 1U);
+  const auto disk = formatted();
+  std::fill_n(disk->visible.begin() + static_cast<std::ptrdiff_t>(format::root_at(1, copy)),
+              kPageBytes, std::byte{0x5A});
+  Shelf shelf = open_disk(disk);
+  CHECK(shelf.version() == 0);
+  CHECK_FALSE(shelf.info().recovery.degraded);
+  CHECK(shelf.info().recovery.interrupted);
+  commit(shelf, 1);
+  CHECK_FALSE(open_disk(disk, Mode::read).info().recovery.degraded);
+}
+
 TEST_CASE("a shelf whose formatting failed at its last flush is whole in both copies once open") {
   const auto disk = std::make_shared<CachedDisk>();
   CachedMedium medium(disk);
