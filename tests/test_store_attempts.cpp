@@ -6,6 +6,7 @@
 
 #include "asleep.hpp"
 #include "cached_disk.hpp"
+#include "format/layout.hpp"
 #include "kept_versions.hpp"
 
 using namespace tensorshelf;
@@ -245,6 +246,29 @@ TEST_CASE("threads that commit in the background do not wait for each other's tu
   shelf.close();
   CHECK(failed == 0);
   CHECK(kept.open().version() == 4 * 200 * 2);
+}
+
+TEST_CASE("a create that is refused says how much would do") {
+  const std::uint64_t size = GENERATE(10, 5000, 200'000, 300'000, 5 * kMiB);
+  const unsigned keep = GENERATE(0U, 2U);
+  CAPTURE(size, keep);
+  const auto committed = [&](std::uint64_t cap) {
+    const std::shared_ptr<Medium> medium = make_memory_medium(0, cap);
+    OpenOptions options;
+    options.keep = keep;
+    Shelf::format(*medium, options);
+    Shelf shelf = Shelf::open(std::make_unique<SharedMedium>(medium));
+    make(shelf, "w", size).write(pattern(size, 1));
+    shelf.persist();
+    shelf.find("w")->write(pattern(size, 2));
+    CHECK(shelf.persist().version == 2);
+  };
+  const auto refused = error_of([&] { committed(format::kHeapAt); });
+  REQUIRE(refused);
+  REQUIRE(refused->code() == Errc::full);
+  const std::string text = refused->what();
+  const std::uint64_t asked = std::stoull(text.substr(text.rfind("full: ") + 6));
+  committed(asked);
 }
 
 TEST_CASE("a create that finds no room leaves nothing to commit") {

@@ -134,7 +134,7 @@ void Heap::close_arenas() {
 }
 
 std::vector<std::uint64_t> Heap::take_slots(std::string_view name, std::uint64_t size_bytes,
-                                            unsigned slot_count) {
+                                            unsigned slot_count, std::uint64_t pages) {
   std::vector<std::uint64_t> slots(slot_count);
   if (size_bytes == 0) return slots;
   Lock lock(mutex_);
@@ -147,7 +147,10 @@ std::vector<std::uint64_t> Heap::take_slots(std::string_view name, std::uint64_t
       if (fresh) arena_bytes_ = std::min(arena_bytes_ * 2, kMaxArenaBytes);
       for (; taken < slot_count; ++taken) {
         const std::uint64_t left = slot_count - taken;
-        const std::uint64_t all = size > kMaxCapacityBytes / left ? kMaxCapacityBytes : left * size;
+        const std::uint64_t slots_left =
+            size > kMaxCapacityBytes / left ? kMaxCapacityBytes : left * size;
+        const std::uint64_t lacks = pool_lacks(pages);  // any hole will do for them
+        const std::uint64_t all = slots_left + lacks - std::min(lacks, free_.total());
         slots[taken] =
             small ? take_small(lock, arenas_[taken], size) : take_or_grow(lock, size, all);
       }
@@ -224,22 +227,36 @@ void Heap::give_to_pool(const Extent& extent) {
   }
 }
 
+std::uint64_t Heap::pool_lacks(std::uint64_t pages) const {
+  const std::uint64_t wanted = (pages - std::min(pages, pages_in_use_)) * kPageBytes;
+  return wanted - std::min(wanted, pool_.total());
+}
+
 void Heap::reserve_pages(std::uint64_t pages) {
   Lock lock(mutex_);
-  const std::uint64_t wanted = (pages - std::min(pages, pages_in_use_)) * kPageBytes;
-  if (pool_.total() >= wanted) return;
+  std::uint64_t missing = pool_lacks(pages);
+  if (missing == 0) return;
   // In batches, so that pages of later manifests stay together and slots stay neighbours.
-  const std::uint64_t missing = wanted - pool_.total();
+  const std::uint64_t half = (missing + pool_.total()) / 2;
   const std::uint64_t batch =
-      round_up(std::max(missing, std::min(wanted / 2, kMaxArenaBytes)), kPageBytes);
+      round_up(std::max(missing, std::min(half, kMaxArenaBytes)), kPageBytes);
   if (const auto at = free_.take(batch)) return give_to_pool({*at, batch});
   if (free_.total() < missing) {
     close_arenas();
-    return give_to_pool({take_or_grow(lock, missing, missing), missing});
+    try {
+      return give_to_pool({take_or_grow(lock, missing, missing), missing});
+    } catch (const Error& error) {
+      if (error.code() != Errc::full) throw;
+      if (free_.total() < missing) grow(lock, missing - free_.total());  // it may fit without
+    }
   }
   // Pages need no neighbours: any hole will do, and there are enough. Hole by hole, because a
   // hostile shelf may have millions.
-  while (pool_.total() < wanted) give_to_pool(free_.take_lowest(wanted - pool_.total()));
+  while (missing > 0) {
+    const Extent hole = free_.take_lowest(missing);
+    give_to_pool(hole);
+    missing -= hole.size_bytes;
+  }
 }
 
 std::uint64_t Heap::take_page(unsigned copy) {

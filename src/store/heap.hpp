@@ -45,10 +45,11 @@ class Heap {
   // More of them. Errc::corrupt, as above, with some of it claimed.
   void claim(const Claims& claims);
 
-  // Extents for the slots of a tensor of `size_bytes`, growing the medium where needed.
-  // Errc::full, naming `name` and what is missing, with nothing taken.
+  // Extents for the slots of a tensor of `size_bytes`, growing the medium where needed, and then
+  // for the pages too that are to be reserved after it: so that what is asked for is all that is
+  // missing. Errc::full, naming `name` and what is missing, with nothing taken.
   std::vector<std::uint64_t> take_slots(std::string_view name, std::uint64_t size_bytes,
-                                        unsigned slot_count);
+                                        unsigned slot_count, std::uint64_t pages = 0);
   void release(const Extent& extent) noexcept;
 
   // Cells of the manifest: its pages follow. Errc::full at the format's limit.
@@ -78,6 +79,7 @@ class Heap {
   void close_arenas();
   void release_locked(const Extent& extent) noexcept;
   void give_to_pool(const Extent& extent);
+  std::uint64_t pool_lacks(std::uint64_t pages) const;  // in bytes
   void grow(Lock& lock, std::uint64_t size);
 
   Medium& medium_;

@@ -14,9 +14,9 @@ using format::kCopies;
 
 const Names& Store::names_now() const { return open_ ? *open_->names : *retained_.back()->names; }
 
-// Room for every version that can be there at once, each as large as the largest: so that no later
+// For every version that can be there at once, each as large as the largest: so that no later
 // commit is refused. `cells` are those of a tensor about to be placed.
-void Store::reserve_pages_for(std::uint64_t cells) {
+std::uint64_t Store::pages_for(std::uint64_t cells) const {
   const std::uint64_t more =
       cells == 0 ? 0 : cells / format::kPageCells + 2 + 1 + cells / format::kPageCells / 100 + 3;
   std::uint64_t pages = open_->tree.page_count();
@@ -26,7 +26,7 @@ void Store::reserve_pages_for(std::uint64_t cells) {
       for (const auto& version : *list) pages = std::max(pages, version->tree.page_count());
     }
   }
-  heap_->reserve_pages(kCopies * opened_.slot_count * (pages + more));
+  return kCopies * opened_.slot_count * (pages + more);
 }
 
 // Slots, cells and an id, which are the tensor's alone from here on.
@@ -34,7 +34,8 @@ NewTensor Store::place(format::TensorLayout layout, bool replace) {
   look_for_rival();
   layout.tensor_id = next_tensor_id_;
   try {
-    layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes, opened_.slot_count);
+    layout.slot_at = heap_->take_slots(layout.name, layout.size_bytes, opened_.slot_count,
+                                       pages_for(layout.cell_count()));
   } catch (const Error& error) {
     if (error.code() != Errc::full || !open_->removed_committed) throw;
     throw Error(Errc::full, error.what(),
@@ -153,7 +154,7 @@ void Store::add_behind_gate(const NewTensor& made) {
   }
   const auto old = names->find(name);
   if (old != names->end()) open_for_removal(*old->second.tensor);
-  reserve_pages_for(made.named.holding->cells().count);
+  heap_->reserve_pages(pages_for(made.named.holding->cells().count));
   open_->tree.open_cells(made.named.holding->cells());
   tensor.records_leaf = open_->tree.add_tensor(tensor.layout);
   take_up_value(made);
