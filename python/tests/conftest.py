@@ -2,6 +2,7 @@
 
 import pathlib
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,6 +16,9 @@ import tensorshelf as ts
 
 TMPFS = pathlib.Path("/dev/shm")
 OpenShelf = Callable[..., ts.Shelf]
+
+# A shell ignores Ctrl-C for what it starts in the background, and so would all that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
