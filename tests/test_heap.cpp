@@ -295,3 +295,14 @@ TEST_CASE("what fits without the slack of a growth fits") {
     REQUIRE(error.code() == Errc::full);
   }
 }
+
+TEST_CASE("slots whose growth is given up take nothing, whatever was thrown") {
+  struct GivenUp {};
+  constexpr std::uint64_t hole = 4 << 20;
+  NoBytes medium(format::kHeapAt + hole, format::kHeapAt + 16 * hole);
+  Heap heap(medium, format::kHeapAt + hole, Claims{}, [] { throw GivenUp{}; });
+  for (int i = 0; i < 2; ++i) {
+    CHECK_THROWS_AS(heap.take_slots("w", hole, 2), GivenUp);
+    CHECK(heap.free_bytes() == hole);
+  }
+}

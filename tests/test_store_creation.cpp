@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "asleep.hpp"
+#include "kept_versions.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;
@@ -204,4 +205,19 @@ TEST_CASE("a commit has each new tensor with its value or not at all") {
   maker.join();
   CHECK(torn == 0);
   CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("an assignment that is done keeps no place of what it made") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  constexpr std::int64_t kBytes = 4 << 20;
+  const std::array<std::int64_t, 1> shape = {kBytes};
+  Assignment creation = shelf.create_with("x", DType::uint8, shape);
+  creation.write(pattern(kBytes, 1));
+  creation.done();
+  CHECK(code_of([&] { creation.done(); }) == Errc::unsupported);
+  shelf.persist();
+  shelf.erase("x");
+  shelf.persist();
+  CHECK(shelf.free_bytes() >= 2 * kBytes);  // both slots
 }

@@ -133,6 +133,21 @@ void Heap::close_arenas() {
   arena_bytes_ = kMinArenaBytes;
 }
 
+namespace {
+
+// Within a catch block: what was thrown, where it is Errc::full.
+std::optional<Error> full_in_flight() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == Errc::full) return error;
+  } catch (...) {  // is for who throws it on
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::vector<std::uint64_t> Heap::take_slots(std::string_view name, std::uint64_t size_bytes,
                                             unsigned slot_count, std::uint64_t pages) {
   std::vector<std::uint64_t> slots(slot_count);
@@ -155,10 +170,10 @@ std::vector<std::uint64_t> Heap::take_slots(std::string_view name, std::uint64_t
             small ? take_small(lock, arenas_[taken], size) : take_or_grow(lock, size, all);
       }
       return slots;
-    } catch (const std::exception& problem) {
+    } catch (...) {
       for (unsigned slot = 0; slot < taken; ++slot) release_locked({slots[slot], size});
-      const auto* const full = dynamic_cast<const Error*>(&problem);
-      if (full == nullptr || full->code() != Errc::full) throw;
+      const auto full = full_in_flight();
+      if (!full) throw;
       close_arenas();  // what they set aside may be just what is missing: once more, without
       if (attempt == 0) continue;
       const std::uint64_t whole = free_.largest();

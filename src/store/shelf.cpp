@@ -347,7 +347,8 @@ void Assignment::done() {
   }
   under_way().done_apart(*made_);
   assignment_.reset();
-  store_->add(*made_);
+  const auto made = std::move(made_);  // from here on its places are the attempt's
+  store_->add(*made);
 }
 
 void TensorRef::read(std::span<std::byte> bytes, std::uint64_t offset) const {
