@@ -122,7 +122,7 @@ def release(stage: Stage, full: bool) -> None:
 
 
 def python(stage: Stage, full: bool) -> None:
-    stage.pytest("python/tests", "tests", "--ignore=tests/test_wheel.py")
+    stage.pytest("-n", JOBS, "python/tests", "tests", "--ignore=tests/test_wheel.py")
 
 
 def asan(stage: Stage, full: bool) -> None:

@@ -11,8 +11,6 @@
 namespace tensorshelf::crash {
 namespace {
 
-constexpr std::uint64_t kRandomWorkloads = 6;
-
 std::uint64_t hash_text(std::string_view text) {
   std::uint64_t hash = 0;
   for (const char letter : text) hash = mix(hash ^ static_cast<unsigned char>(letter));
@@ -65,13 +63,14 @@ Result explore_workload(const Workload& workload, const MediumMode& mode,
   return result;
 }
 
-std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed) {
+std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed,
+                                       unsigned randoms) {
   std::vector<Workload> chosen;
   for (const Workload& workload : workloads()) {
     if (name.empty() || workload.name == name) chosen.push_back(workload);
   }
   if (name == "random" || (name.empty() && effort == Effort::full)) {
-    for (std::uint64_t i = 0; i < kRandomWorkloads; ++i) {
+    for (std::uint64_t i = 0; i < randoms; ++i) {
       chosen.push_back({"random", random_program(mix(seed) + i)});
       chosen.push_back({"random", random_attempts(mix(seed) + i)});
     }

@@ -51,10 +51,13 @@ Settings settings_for(const Cell& cell, Effort effort);
 // Explores it in this process, from an empty disk. A violation becomes part of the result.
 Result explore_workload(const Workload& workload, const MediumMode& mode, const Settings& settings);
 
+inline constexpr unsigned kRandoms = 6;  // of either kind, for one seed
+
 // All workloads, or the one of that name; throws std::invalid_argument where there is none.
 // "random" are those that the seed makes up; with full effort they belong to all, else those do
 // that failed once.
-std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed);
+std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed,
+                                       unsigned randoms = kRandoms);
 
 // One line: what was done, and how fast.
 std::string counts_line(const Counts& counts, double core_seconds);

@@ -26,6 +26,7 @@ struct Options {
   std::uint64_t seconds = 600;
   std::uint64_t seed = 1;
   std::string workload;
+  unsigned randoms = kRandoms;
   std::string bug;
   bool bugs = false;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
@@ -59,7 +60,7 @@ struct Round {
 bool run_round(const Round& round, Result& total) {
   std::vector<Cell> cells;
   for (const Workload& workload :
-       select_workloads(round.options.workload, round.effort, round.seed)) {
+       select_workloads(round.options.workload, round.effort, round.seed, round.options.randoms)) {
     for (const MediumMode& mode : kMediumModes) cells.push_back({workload, mode, round.seed});
   }
   std::vector<Task> tasks;
@@ -164,6 +165,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "repeats a run (1)");
   app.add_option("--workload", options.workload,
                  "only this one; \"random\": what the seed makes up");
+  app.add_option("--randoms", options.randoms, "so many of those, of either kind (6)");
   app.add_option("--jobs", options.jobs, "processes at once")->check(CLI::PositiveNumber);
   app.add_option("--bug", options.bug, "plant this bug; exits with 1 when it is caught");
   app.add_flag("--bugs", options.bugs, "plant every bug; exits with 0 when all are caught");

@@ -125,7 +125,7 @@ def test_nothing_is_asked_of_the_device_for_no_bytes(
         ({"data": None}, "cannot be read"),
         ({"shape": ("a",)}, "cannot be read"),
         ({"typestr": "<U4"}, "cannot be stored"),
-        ({"mask": object()}, "masked"),
+        ({"mask": "a mask"}, "masked"),
         ({"strides": (4, 8)}, "contiguous"),
         ({"strides": (8,)}, "cannot be read"),
     ],

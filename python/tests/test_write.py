@@ -37,6 +37,9 @@ def test_assignment_is_numpys(x: ts.Tensor, index: object) -> None:
 
 
 class Foreign:
+    def __repr__(self) -> str:
+        return "Foreign()"
+
     def __array__(self, *_: object, **__: object) -> np.ndarray:
         return np.array([1.5, 2.5])
 
