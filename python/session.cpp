@@ -43,6 +43,7 @@ void Session::discarded() {
   const Assigned now{assignments_ + 1, std::this_thread::get_id(), false};
   for (auto& [name, last] : last_) {
     if (last.number > persisted_) last = now;
+    last.gone = false;  // it is there again
   }
   some_gone_ = false;
   persisted_ = ++assignments_;

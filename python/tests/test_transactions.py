@@ -89,6 +89,27 @@ def test_handles_after_one_that_was_discarded(kept: ts.Shelf) -> None:
     kept.y = kept.x
 
 
+def test_handles_of_what_is_older_than_what_was_discarded(kept: ts.Shelf) -> None:
+    kept.x = [2, 2, 2]
+    kept.persist()
+    x = kept.x
+    kept.y = [3, 3, 3]
+    kept.discard()
+    kept.y = x  # of which nothing was discarded
+    assert kept.y[0] == 2
+
+
+def test_handles_of_what_was_deleted_and_came_back(kept: ts.Shelf) -> None:
+    x = kept.x
+    kept.x = [2, 2, 2]
+    kept.persist()
+    del kept.x
+    kept.discard()
+    with pytest.raises(ts.UnsupportedError):
+        kept.y = x  # assigned since
+    assert x[0] == 2
+
+
 def test_the_step(kept: ts.Shelf) -> None:
     with kept.transaction() as t:
         pass
