@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cached_disk.hpp"
+#include "format/format.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;
@@ -83,6 +84,50 @@ const Change kChanges[] = {
 };
 
 }  // namespace
+
+TEST_CASE("a shelf that another is moved to is closed, and lets its medium go") {
+  const auto disk = std::make_shared<CachedDisk>();
+  const auto other = std::make_shared<CachedDisk>();
+  for (const auto& each : {disk, other}) {
+    CachedMedium medium(each);
+    Shelf::format(medium);
+  }
+  const auto open = [](const std::shared_ptr<CachedDisk>& each) {
+    return Shelf::open(std::make_unique<CachedMedium>(each), {.mode = Mode::update});
+  };
+  Shelf shelf = open(disk);
+  Shelf second = open(other);
+  make(second, "w", kSize);
+  shelf = std::move(second);
+  CHECK(disk.use_count() == 1);
+  Shelf& itself = shelf;
+  shelf = std::move(itself);
+  CHECK(shelf.names() == std::vector<std::string>{"w"});
+  CHECK(shelf.persist(1).version == 1);
+}
+
+TEST_CASE("who mended a copy of the incarnation sees whoever opens after him") {
+  const unsigned copy = GENERATE(0U, 1U);
+  const auto disk = std::make_shared<CachedDisk>();
+  {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  const auto open = [&] {
+    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = Mode::update});
+  };
+  open().close();
+  std::fill_n(disk->visible.begin() + static_cast<std::ptrdiff_t>(format::incarnation_at(copy)),
+              kPageBytes, std::byte{0x5A});
+  Shelf older = open();
+  CHECK(older.info().recovery.repaired_copies == 1);
+  Shelf newer = open();
+  const unsigned events = disk->events;
+  CHECK(code_of([&] { make(older, "w", kSize); }) == Errc::busy);
+  CHECK(disk->events == events);
+  make(newer, "w", kSize);
+  CHECK(newer.persist(1).version == 1);
+}
 
 TEST_CASE("the first change of an attempt looks for a rival, whatever began the attempt") {
   const auto placement = GENERATE(Placement::whole, Placement::by_chunk);

@@ -243,6 +243,7 @@ class Shelf {
   static void format(Medium& medium, const OpenOptions& options = {});
   static Shelf open(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
 
+  // What was moved from can be assigned to, or destroyed. Assigning closes what was open.
   Shelf(Shelf&&) noexcept;
   Shelf& operator=(Shelf&&) noexcept;
   ~Shelf();

@@ -152,9 +152,10 @@ Shelf::Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file, 
     : store_(std::move(store)), file_(std::move(file)), created_(created) {}
 Shelf::Shelf(Shelf&&) noexcept = default;
 Shelf& Shelf::operator=(Shelf&& other) noexcept {
-  std::swap(store_, other.store_);
-  std::swap(file_, other.file_);
-  std::swap(created_, other.created_);
+  Shelf shelf(std::move(other));  // and with it goes what was open here
+  std::swap(store_, shelf.store_);
+  std::swap(file_, shelf.file_);
+  std::swap(created_, shelf.created_);
   return *this;
 }
 
