@@ -1,80 +1,14 @@
 #include "recovery_plays.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <stdexcept>
 
 #include <tensorshelf/repair.hpp>
-#include <tensorshelf/shelf.hpp>
 
-#include "format/format.hpp"
-#include "model.hpp"
-#include "tests/cached_disk.hpp"
+#include "cached_stage.hpp"
 
 namespace tensorshelf::crash {
 namespace {
-
-using testing::CachedDisk;
-using testing::CachedMedium;
-using Bytes = std::vector<std::byte>;
-
-constexpr std::size_t kSize = 5000;
-
-Bytes value(std::uint64_t serial) {
-  Bytes bytes(kSize);
-  stamp(bytes, "a", serial, 0);
-  return bytes;
-}
-
-// A disk with a shelf at version 1, of value(1).
-struct Stage {
-  std::shared_ptr<CachedDisk> disk = std::make_shared<CachedDisk>();
-
-  explicit Stage(std::shared_ptr<CachedDisk> with) : disk(std::move(with)) {}
-  Stage() {
-    format();
-    make_first();
-  }
-  void format() {
-    CachedMedium medium(disk);
-    Shelf::format(medium);
-  }
-  void make_first() {
-    Shelf shelf = open();
-    shelf.create("a", DType::uint8, std::array<std::int64_t, 1>{kSize});
-    commit(shelf, 1);
-  }
-  Shelf open(Mode mode = Mode::update) const {
-    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = mode});
-  }
-  static void commit(Shelf& shelf, std::uint64_t serial) {
-    shelf.find("a")->write(value(serial));
-    shelf.persist(serial);
-  }
-  std::string shows(std::uint64_t serial) const {
-    const Shelf shelf = open(Mode::read);
-    Bytes bytes(kSize);
-    shelf.find("a").value().read(bytes);
-    return bytes == value(serial) ? "" : "another value than the one that was acknowledged";
-  }
-};
-
-void fails(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    if (error.code() == Errc::io) return;
-    throw;
-  }
-  throw std::runtime_error("a call succeeded on a medium that failed");
-}
-
-void spoil(CachedDisk& disk, std::uint64_t at) {
-  for (Bytes* bytes : {&disk.visible, &disk.durable}) {
-    std::fill_n(bytes->begin() + static_cast<std::ptrdiff_t>(at), kPageBytes, std::byte{0x5A});
-  }
-}
 
 // At version 2, of which no page below the root can be read, beside a version 1 whose one value was
 // overwritten: no open takes it, a repair takes version 1.
@@ -149,16 +83,7 @@ std::string incarnation_is_made_durable() {
     disk.barrier_fails = [](unsigned) { return true; };
     fails([&] { stage.open(); });
     disk.barrier_fails = {};
-    disk.dies = [at = disk.events + dying](unsigned n) { return n == at; };
-    bool opened = true;
-    try {
-      stage.open();
-    } catch (const Error& error) {
-      if (error.code() != Errc::io) throw;
-      opened = false;
-    }
-    disk.dies = {};
-    disk.lose_power();
+    const bool opened = opens_before_death(stage, dying);
     stage.open();  // for writing, or throws
     if (opened) return stage.shows(1);
   }
@@ -218,21 +143,57 @@ std::string older_writer_looks_again() {
   return stage.shows(2);
 }
 
-// The newest version, in the home of version 0, has lost its word, in both copies.
+// The newest version, in the home of version 0, has lost its word in both copies, or the one bit of
+// it that made it version 2.
 std::string lost_word_is_a_loss() {
-  Stage stage;
+  for (const bool all : {true, false}) {
+    Stage stage;
+    {
+      Shelf shelf = stage.open();
+      Stage::commit(shelf, 2);
+    }
+    for (Bytes* bytes : {&stage.disk->visible, &stage.disk->durable}) {
+      for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+        std::byte* const root = bytes->data() + format::root_at(0, copy);
+        std::uint64_t word = 0;
+        std::memcpy(&word, root, sizeof word);
+        word = all ? 0 : word ^ 2;
+        std::memcpy(root, &word, sizeof word);
+      }
+    }
+    const auto recovery = stage.open(Mode::read).info().recovery;
+    if (!recovery.degraded) return "an acknowledged version is lost without a word";
+  }
+  return {};
+}
+
+// Version 2 is lost with a page of its own. One of those that it shares with version 1 is damaged
+// in one copy, which is found while version 2 is looked at.
+std::string bad_copy_of_a_shared_page_is_mended() {
+  const Stage stage;
   {
     Shelf shelf = stage.open();
     Stage::commit(shelf, 2);
   }
-  for (Bytes* bytes : {&stage.disk->visible, &stage.disk->durable}) {
-    for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-      std::fill_n(bytes->begin() + static_cast<std::ptrdiff_t>(format::root_at(0, copy)),
-                  sizeof(std::uint64_t), std::byte{0});
-    }
+  const auto page_at = [&](std::uint64_t at) {
+    format::Page page;
+    CachedMedium(stage.disk).read(at, page.bytes);
+    return page;
+  };
+  format::Root second;
+  std::memcpy(&second, page_at(format::root_at(0, 0)).bytes.data(), sizeof second);
+  const format::Page directory = page_at(second.pages[0].at[0]);
+  format::PageRef shared = {};
+  for (unsigned leaf = 0; leaf < second.leaf_count; ++leaf) {
+    const format::PageRef ref = format::directory_ref(directory, leaf);
+    if (format::page_head(page_at(ref.at[0])).kind == format::PageKind::records) shared = ref;
+    if (format::page_head(page_at(ref.at[0])).kind != format::PageKind::cells) continue;
+    for (const std::uint64_t at : ref.at) spoil(*stage.disk, at);
   }
-  const auto recovery = stage.open(Mode::read).info().recovery;
-  return recovery.degraded ? "" : "an acknowledged version is lost without a word";
+  spoil(*stage.disk, shared.at[0]);
+  if (stage.open().info().version != 1) return "a version without its cells is opened";
+  spoil(*stage.disk, shared.at[1]);
+  return stage.shows(1);
 }
 
 // A reader of version 1 looks twice at the roots to learn whether it was overtaken. Between the two
@@ -362,33 +323,6 @@ std::string repair_is_made_durable() {
     }
     if (!failed) return {};
   }
-}
-
-// An attempt is prepared over version 2, which is then lost to damage. A later version 2 is
-// another: the attempt, in whose home nobody wrote meanwhile, is not one over that.
-std::string mark_dies_with_its_version() {
-  Stage stage(std::make_shared<CachedDisk>());
-  {
-    CachedMedium medium(stage.disk);
-    Shelf::format(medium, {.keep = 2});  // four homes, of which the fallback wipes another
-  }
-  stage.make_first();
-  {
-    Shelf shelf = stage.open();
-    Stage::commit(shelf, 2);
-    shelf.find("a")->write(value(3));
-    shelf.prepare(3);
-  }
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    spoil(*stage.disk, format::root_at(2, copy));
-  }
-  Shelf shelf = stage.open();
-  if (!shelf.info().recovery.degraded) return "a version without a root is opened";
-  if (shelf.prepared()) return "what was prepared is over a version that is lost";
-  Stage::commit(shelf, 7);
-  shelf.close();
-  if (stage.open().prepared()) return "what was prepared over another version is prepared again";
-  return stage.shows(7);
 }
 
 }  // namespace tensorshelf::crash

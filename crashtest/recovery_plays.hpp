@@ -1,5 +1,5 @@
-// Plays about recovery, on a disk behind a cache (tests/cached_disk.hpp). Each returns what went
-// wrong, or nothing.
+// Plays about recovery, on a disk behind a cache (cached_stage.hpp). Each returns what went wrong,
+// or nothing.
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ std::string one_unreadable_copy_is_no_loss();
 std::string older_writer_is_refused();
 std::string older_writer_looks_again();
 std::string lost_word_is_a_loss();
+std::string bad_copy_of_a_shared_page_is_mended();
 std::string overtaken_reader_is_stale();
 std::string given_up_version_stays_so();
 std::string lost_version_stays_so();
 std::string repair_gives_a_new_number();
 std::string repair_is_made_durable();
-std::string mark_dies_with_its_version();
 
 }  // namespace tensorshelf::crash

@@ -19,7 +19,9 @@
 
 #include "interleaved.hpp"
 #include "large.hpp"
+#include "memory_plays.hpp"
 #include "model.hpp"
+#include "prepared_plays.hpp"
 #include "recording_medium.hpp"
 #include "recovery_plays.hpp"
 #include "tests/asleep.hpp"
@@ -343,6 +345,11 @@ const std::vector<Scenario>& scenarios() {
         {"rival", "I10", older_writer_is_refused},
         {"rival-again", "I10", older_writer_looks_again},
         {"lost-word", "I11", lost_word_is_a_loss},
+        {"prepared-twice-damaged", "I14", prepared_survives_damage_before_and_after},
+        {"shared-page", "-", bad_copy_of_a_shared_page_is_mended},
+        {"cells-behind", "-", pages_are_there_for_every_commit},
+        {"lost-view", "-", lost_view_costs_no_other_chunk},
+        {"mark-settled", "I12", mark_is_made_durable},
         {"overtaken", "-", overtaken_reader_is_stale},
         {"stale-mark", "I14", mark_dies_with_its_version},
         {"given-up", "-", given_up_version_stays_so},

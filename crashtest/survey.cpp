@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <set>
@@ -95,6 +96,22 @@ class Walk {
     return meant ? root : std::nullopt;
   }
 
+  // Whether a home that waits for its next version says so: by an attempt at that, or by nothing at
+  // all, under the word of the version before it there.
+  bool waits(std::uint64_t newest, unsigned home, unsigned copy) {
+    Page page;
+    if (!load(format::root_at(home, copy), page)) return false;
+    std::uint64_t version = newest + 1;
+    while (format::home_of(version, slots_) != home) ++version;
+    const std::uint64_t word = format::root_word(page);
+    const bool old = version < slots_ ? word == format::kUnusedHomeWord
+                                      : word != 0 && format::word_version(word) + slots_ == version;
+    const auto attempt = format::read_described(page, version, *seeds_, {home, copy, slots_});
+    const bool blank = std::all_of(page.bytes.begin() + sizeof word, page.bytes.end(),
+                                   [](std::byte b) { return b == std::byte{0}; });
+    return old && (attempt || blank);
+  }
+
   // Of the versions that are retained, the newest first; both copies of every home are noted.
   std::vector<Root> roots() {
     std::array<std::array<std::optional<Root>, kCopies>, format::kMaxSlots> found;
@@ -137,11 +154,18 @@ class Walk {
         continue;
       }
       const bool named = words[home] != 0;
+      std::array<bool, kCopies> whole = {};
       for (unsigned copy = 0; copy < kCopies; ++copy) {
         const auto& root = found[home][copy];
-        // What lies in the other homes may be left of an attempt.
-        note(!named || (root && root->word == words[home]), "root", format::root_at(home, copy),
-             format::root_at(home, 0), named ? Place::What::metadata : Place::What::older_root);
+        whole[copy] = named    ? root && root->word == words[home]
+                      : newest ? root || waits(format::word_version(newest->word), home, copy)
+                               : true;
+      }
+      // What an attempt left half-written is nobody's until the shelf is opened for writing.
+      const bool counts = named || (whole[0] && whole[1]);
+      for (unsigned copy = 0; copy < kCopies; ++copy) {
+        note(whole[copy], named ? "root" : "waiting home", format::root_at(home, copy),
+             format::root_at(home, 0), counts ? Place::What::metadata : Place::What::older_root);
       }
     }
     if (prepared) retained.push_back(*prepared);  // last: its data is no version's

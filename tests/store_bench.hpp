@@ -84,4 +84,11 @@ inline TensorRef make(Shelf& shelf, const std::string& name, std::int64_t size) 
   return shelf.create(name, DType::uint8, std::vector<std::int64_t>{size});
 }
 
+// Version 1 makes "w"; each has pattern(5000, version) in it.
+inline void commit(Shelf& shelf, unsigned version) {
+  if (version == 1) make(shelf, "w", 5000);
+  shelf.find("w")->write(pattern(5000, version));
+  REQUIRE(shelf.persist(version).version == version);
+}
+
 }  // namespace tensorshelf::testing

@@ -14,12 +14,6 @@ using format::root_at;
 
 namespace {
 
-void commit(Shelf& shelf, unsigned version) {
-  if (version == 1) make(shelf, "w", 5000);
-  shelf.find("w")->write(pattern(5000, version));
-  REQUIRE(shelf.persist(version).version == version);
-}
-
 void fill(Medium& medium, std::uint64_t at, std::byte with) {
   Page page;
   page.bytes.fill(with);

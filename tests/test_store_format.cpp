@@ -11,12 +11,6 @@ using format::kCopies;
 
 namespace {
 
-void commit(Shelf& shelf, unsigned version) {
-  if (version == 1) make(shelf, "w", 5000);
-  shelf.find("w")->write(pattern(5000, version));
-  REQUIRE(shelf.persist(version).version == version);
-}
-
 std::shared_ptr<CachedDisk> formatted() {
   auto disk = std::make_shared<CachedDisk>();
   CachedMedium medium(disk);
@@ -83,6 +77,21 @@ TEST_CASE("what is no shelf, or the beginning of one alone, is told from a damag
     CHECK_FALSE(error->remedy().empty());
     CHECK((disk->visible == disk->durable));
   }
+}
+
+TEST_CASE("a header that cannot be read is a damaged shelf, and not none") {
+  const bool other_zero = GENERATE(false, true);
+  const auto disk = formatted();
+  disk->unreadable = {{format::superblock_at(0), EIO}};
+  if (other_zero) {
+    std::fill_n(disk->visible.begin() + format::superblock_at(1), kPageBytes, std::byte{0});
+  } else {
+    disk->unreadable[format::superblock_at(1)] = EIO;
+  }
+  const auto error = error_of([&] { open_disk(disk, Mode::read); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::corrupt);
+  CHECK(error->os_error() == EIO);
 }
 
 TEST_CASE("a shelf that was formatted is there, whole, after the power went") {

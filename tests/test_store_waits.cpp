@@ -293,6 +293,33 @@ TEST_CASE("a queue whose waiters give up is given to the next of those who stay"
   CHECK(order == "xabc");
 }
 
+TEST_CASE("a queue is given on by a waiter to whom it was given while he gave up") {
+  const bool someone_waits = GENERATE(false, true);
+  CAPTURE(someone_waits);
+  WaitingRoom room;
+  QueueLock lock;
+  const Patience patience;
+  Door door;
+  const Patience none([&] {
+    door.pass();
+    throw Interrupted();
+  });
+  lock.lock(room, patience);
+  door.shut();
+  Waiter gives_up([&] { CHECK_THROWS_AS(lock.lock(room, none), Interrupted); });
+  door.await_someone();
+  std::optional<Waiter> next;
+  if (someone_waits) {
+    next.emplace([&] { const QueueScope scope(lock, room, patience); });
+    CHECK(next->waits());
+  }
+  lock.unlock(room);  // to the one who is about to give up
+  door.open();
+  gives_up.join();
+  if (next) next->join();
+  const QueueScope scope(lock, room, patience);
+}
+
 TEST_CASE("threads that give up again and again keep nobody from a queue") {
   WaitingRoom room;
   QueueLock lock;

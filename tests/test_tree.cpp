@@ -72,18 +72,35 @@ struct Directories final : Medium {
   Promises promises() const override { return {}; }
 };
 
+// Of a first version with so many leaves, each of zeros.
+struct Manifest {
+  Directories medium;
+  std::shared_ptr<Heap> heap = std::make_shared<Heap>(medium, medium.size, Claims{});
+  format::Seeds seeds = format::Seeds(format::ShelfId{});
+  Homes homes;
+  Version version;
+
+  explicit Manifest(std::uint64_t leaves) {
+    version.tree = tree_of(leaves, 1);
+    version.root.in_flight = 1;
+    version.root.word = format::attempt_word(1, 1, 1);
+    version.root.capacity_bytes = medium.size;
+  }
+  void describe() {
+    heap->reserve_pages(format::kCopies * version.tree.page_count());
+    std::uint64_t bytes = 0;
+    tensorshelf::describe(version, {medium, seeds, heap, homes}, bytes);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("every page that a root leads to was written, however many levels lie between") {
   const std::uint64_t leaves =
       GENERATE(std::uint64_t{3}, format::kDirectoryRefs + 1, kOneLevel + 1);
   CAPTURE(leaves);
-  Directories medium;
-  const auto heap = std::make_shared<Heap>(medium, medium.size, Claims{});
-  const format::Seeds seeds(format::ShelfId{});
-  Homes homes;
-  Version version;
-  version.tree = tree_of(leaves, 1);
+  Manifest manifest(leaves);
+  Version& version = manifest.version;
   const auto record_of = [](std::uint64_t leaf) {
     return format::ChunkRecord{leaf, format::chunk_state(format::ChunkKind::zeros, 0, 1)};
   };
@@ -95,19 +112,15 @@ TEST_CASE("every page that a root leads to was written, however many levels lie 
     REQUIRE((version.tree.record(leaf * format::kPageCells + leaf % 7) == record_of(leaf)));
   }
   REQUIRE((version.tree.record(leaves * format::kPageCells) == format::ChunkRecord{}));
-  version.root.in_flight = 1;
-  version.root.word = format::attempt_word(1, 1, 1);
-  heap->reserve_pages(format::kCopies * version.tree.page_count());
-  std::uint64_t bytes = 0;
-  describe(version, {medium, seeds, heap, homes}, bytes);
+  manifest.describe();
   std::vector<format::PageRef> refs(version.root.pages.begin(), version.root.pages.end());
   for (unsigned level = format::root_levels(version.root.leaf_count);; --level) {
     refs.resize(format::level_pages(version.root.leaf_count, level));
     std::vector<format::PageRef> below;
     for (const format::PageRef& ref : refs) {
-      for (const std::uint64_t at : ref.at) REQUIRE(medium.places.contains(at));
+      for (const std::uint64_t at : ref.at) REQUIRE(manifest.medium.places.contains(at));
       for (unsigned i = 0; level > 0 && i < format::kDirectoryRefs; ++i) {
-        below.push_back(format::directory_ref(medium.pages.at(ref.at[0]), i));
+        below.push_back(format::directory_ref(manifest.medium.pages.at(ref.at[0]), i));
       }
     }
     if (level == 0) break;
@@ -116,24 +129,31 @@ TEST_CASE("every page that a root leads to was written, however many levels lie 
   REQUIRE(refs.size() == leaves);
 }
 
+TEST_CASE("an attempt has a tag of its own, whichever copy of its home has which word") {
+  const unsigned copy = GENERATE(0U, 1U);
+  format::Root over = {};
+  over.in_flight = 1;
+  over.word = format::attempt_word(7, 3, 5);
+  Homes homes;
+  REQUIRE(homes.next_sequence(over, 4, 9) == 10);
+  const auto tag_of = [](std::uint64_t sequence) {
+    return format::word_tag(format::attempt_word(8, 4, sequence));
+  };
+  homes.words[format::home_of(8, 2)][copy] = format::tagged_word(6, tag_of(10));
+  CHECK(homes.next_sequence(over, 4, 9) == 11);
+  homes.words[format::home_of(8, 2)][1 - copy] = format::tagged_word(6, tag_of(11));
+  CHECK(homes.next_sequence(over, 4, 9) == 12);
+}
+
 TEST_CASE("a manifest is read as it was written, through whatever levels") {
   const std::uint64_t leaves =
       GENERATE(std::uint64_t{3}, format::kDirectoryRefs + 1, kOneLevel + 1);
   CAPTURE(leaves);
-  Directories medium;
-  const auto heap = std::make_shared<Heap>(medium, medium.size, Claims{});
-  const format::Seeds seeds(format::ShelfId{});
-  Homes homes;
-  Version version;
-  version.tree = tree_of(leaves, 1);
-  version.root.in_flight = 1;
-  version.root.word = format::attempt_word(1, 1, 1);
-  version.root.capacity_bytes = medium.size;
-  heap->reserve_pages(format::kCopies * version.tree.page_count());
-  std::uint64_t bytes = 0;
-  describe(version, {medium, seeds, heap, homes}, bytes);
+  Manifest manifest(leaves);
+  Version& version = manifest.version;
+  manifest.describe();
   KnownPages known;
-  const LoadedRoot loaded = load_root(medium, seeds, version.root, known);
+  const LoadedRoot loaded = load_root(manifest.medium, manifest.seeds, version.root, known);
   REQUIRE(loaded.repairs.empty());
   const auto refs_of = [](const Tree& tree) {
     std::vector<format::PageRef> all;

@@ -42,6 +42,11 @@ enum class Bug {
   two_words_at_once,        // I2: the words of two versions lie between two barriers
   abandoned_kept_behind,    // what was assigned behind an abandoned attempt is committed
   abandoned_labels_kept,    // I3: what an abandoned attempt wrote passes for the next one's value
+  marks_settled_at_once,    // both copies are written anew together
+  reread_over_another,      // the bytes of a lost view are read over those of another chunk
+  bad_copy_told_once,       // of a page that a version shares with one that is given up
+  pages_for_own_cells,      // a tensor whose cells lie behind others' has pages for its own alone
+  waiting_home_not_mended,  // of a home that comes next one copy stays damaged
   zero_word_taken_for_old,  // a root without a word passes for an attempt over version 0
   own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt
   tag_of_old_word,          // I14: tags are short, and one is that of the word it lies under

@@ -297,15 +297,20 @@ void Store::make_durable(const Flight& flight, std::uint64_t& metadata_bytes) {
 void Store::publish(std::shared_ptr<Version>& version,
                     std::vector<std::shared_ptr<Version>>& gone) noexcept {
   homes_.words[format::home_of(version->root)].fill(version->root.word);
+  {
+    std::lock_guard lock(structure_);
+    retained_.push_back(version);  // there is room: no more than there are slots
+    version_ = version->number();
+    while (retained_.front()->number() < version->root.floor) {
+      gone.push_back(std::move(retained_.front()));
+      retained_.erase(retained_.begin());
+    }
+  }
+  gone.clear();  // before whoever comes next needs their pages
   std::lock_guard lock(structure_);
   std::erase(in_flight_, version);
   if (prepared_ && prepared_->version == version) prepared_.reset();
-  retained_.push_back(std::move(version));  // there is room: no more than there are slots
-  version_ = retained_.back()->number();
-  while (retained_.front()->number() < retained_.back()->root.floor) {
-    gone.push_back(std::move(retained_.front()));
-    retained_.erase(retained_.begin());
-  }
+  version.reset();
   published_->notify_all();
 }
 

@@ -79,13 +79,15 @@ std::vector<PageNodePtr> PageReader::read(const std::vector<PageRef>& refs) {
   pages.reserve(refs.size());
   std::vector<PageNodePtr> unknown;
   for (const PageRef& ref : refs) {
-    auto page = known_.find(ref);
-    if (!page) {
-      page = std::make_shared<PageNode>();
-      page->ref = ref;
-      unknown.push_back(page);
+    if (const auto* known = known_.find(ref)) {
+      pages.push_back(known->page);
+      const auto bad = planted(Bug::bad_copy_told_once) ? std::nullopt : known->bad_copy;
+      if (bad) repairs_.push_back({ref.at[*bad], known->page});
+      continue;
     }
-    pages.push_back(std::move(page));
+    pages.push_back(std::make_shared<PageNode>());
+    pages.back()->ref = ref;
+    unknown.push_back(pages.back());
   }
   read_unknown(unknown);
   return pages;
@@ -105,8 +107,12 @@ void PageReader::read_unknown(const std::vector<PageNodePtr>& nodes) {
       continue;
     }
     nodes[i]->image = first_good ? first[i] : second[i];
-    known_.keep(nodes[i]);
-    if (first_good != second_good) repairs_.push_back({ref.at[first_good ? 1 : 0], nodes[i]});
+    std::optional<unsigned> bad_copy;
+    if (first_good != second_good) {
+      bad_copy = first_good ? 1 : 0;
+      repairs_.push_back({ref.at[*bad_copy], nodes[i]});
+    }
+    known_.keep({nodes[i], bad_copy});
   }
   if (bad == nullptr) return;
   throw Error(Errc::corrupt,
@@ -115,7 +121,7 @@ void PageReader::read_unknown(const std::vector<PageNodePtr>& nodes) {
               "", unread_.os_error);
 }
 
-PageNodePtr KnownPages::find(const PageRef& ref) {
+const KnownPages::Known* KnownPages::find(const PageRef& ref) {
   const std::pair key(ref.at[0], ref.checksum);
   auto there = now_.find(key);
   if (there == now_.end()) {
@@ -123,11 +129,12 @@ PageNodePtr KnownPages::find(const PageRef& ref) {
     if (!node) return nullptr;
     there = now_.insert(std::move(node)).position;
   }
-  return there->second->ref == ref ? there->second : nullptr;
+  return there->second.page->ref == ref ? &there->second : nullptr;
 }
 
-void KnownPages::keep(const PageNodePtr& page) {
-  now_.insert_or_assign({page->ref.at[0], page->ref.checksum}, page);
+void KnownPages::keep(Known known) {
+  const PageRef& ref = known.page->ref;
+  now_.insert_or_assign({ref.at[0], ref.checksum}, std::move(known));
 }
 
 }  // namespace tensorshelf

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -28,11 +29,15 @@ struct PageRepair {
 class KnownPages {
  public:
   void begin_look() { earlier_ = std::exchange(now_, {}); }
-  PageNodePtr find(const format::PageRef& ref);  // null where it is not known
-  void keep(const PageNodePtr& page);
+  struct Known {
+    PageNodePtr page;
+    std::optional<unsigned> bad_copy = {};  // found so: whoever comes to stand on the page mends it
+  };
+  const Known* find(const format::PageRef& ref);  // null where it is not known
+  void keep(Known known);
 
  private:
-  using Pages = std::map<std::pair<std::uint64_t, std::uint64_t>, PageNodePtr>;
+  using Pages = std::map<std::pair<std::uint64_t, std::uint64_t>, Known>;
   Pages earlier_;
   Pages now_;
 };

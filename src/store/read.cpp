@@ -167,7 +167,8 @@ void Store::copy_out(const StoredTensor& tensor, const Record& record, std::uint
   const auto bytes = fetch_chunk(tensor, record, chunk, whole);
   if (bytes.data() == target.data()) return;
   if (copy_mapped(target, bytes.subspan(within, target.size()))) return;
-  const auto copy = chunk_scratch().first(bytes.size());
+  const auto room = planted(Bug::reread_over_another) ? chunk_scratch() : whole;
+  const auto copy = room.first(bytes.size());
   read_out(tensor, record, chunk, copy);
   if (copy.data() != target.data()) {
     std::memcpy(target.data(), copy.data() + within, target.size());

@@ -339,6 +339,14 @@ Choice look(const Opening& opening, RootScan& scan) {
   throw_always_overtaken(scan);
 }
 
+// Versions share pages, and each tells of all of its own.
+void drop_doubles(std::vector<PageRepair>& repairs) {
+  const auto before = [](const PageRepair& a, const PageRepair& b) { return a.at < b.at; };
+  const auto same = [](const PageRepair& a, const PageRepair& b) { return a.at == b.at; };
+  std::sort(repairs.begin(), repairs.end(), before);
+  repairs.erase(std::unique(repairs.begin(), repairs.end(), same), repairs.end());
+}
+
 }  // namespace
 
 Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progress) {
@@ -350,6 +358,7 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   const bool reader = !way.writable && !way.strict && !planted(Bug::reader_looks_once);
   const Opening opening{medium, seeds, way, progress, known, reader};
   Choice choice = look(opening, scan);
+  drop_doubles(choice.repairs);
   recovered.shelf_id = head.superblock.shelf_id;
   recovered.slot_count = head.superblock.slot_count;
   recovered.writes_allowed = head.writes_allowed;
@@ -375,11 +384,11 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
     recovered.rival_copy = ready.rival_copy;
     recovered.report.repaired_copies = ready.repaired_copies;
     unread.note(ready.unread);
+    if (ready.homes_changed) scan = scan_roots(medium, seeds, scan.slot_count);
+    recovered.homes.words = scan.words;
     for (const auto& version : choice.versions) {  // each of which has two good copies now
       recovered.homes.words[format::home_of(version->root)].fill(version->root.word);
     }
-    if (ready.homes_changed)
-      recovered.homes.words = scan_roots(medium, seeds, scan.slot_count).words;
   }
   note_unread(recovered.report, unread);
   return recovered;

@@ -75,6 +75,18 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
   return repaired;
 }
 
+// Whether that copy is to be wiped: of a home that waits for `version` each copy has to show that
+// none was lost there, for the last one that does could be lost too. What was wiped is wiped again:
+// it may be so in a cache alone (I12).
+bool to_be_wiped(const Standing& standing, std::uint64_t version, unsigned copy) {
+  const RootScan& scan = standing.scan;
+  const bool used = version >= scan.slot_count;
+  if (used && version - scan.slot_count >= standing.versions.front()->number()) return false;
+  if (standing.prepared && version == standing.newest() + 1) return false;
+  if (used && scan.wiped(version, copy)) return !planted(Bug::wipe_unrestored);
+  return !scan.clears(version, copy) && !planted(Bug::waiting_home_not_mended);
+}
+
 // What may be left of a version that was not accepted must not come back: not the root, whose
 // manifest may heal while its slots are written over, and not the doubt, which would have every
 // chunk verified at each open. The last to be written, for it says that all is repaired: what is
@@ -87,30 +99,33 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
 bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
   const RootScan& scan = standing.scan;
   const std::uint64_t newest = standing.newest();
-  const auto wipe = [&](std::uint64_t version) {  // where it would be
-    const unsigned home = format::home_of(version, scan.slot_count);
-    for (unsigned copy = 0; copy < kCopies; ++copy) {
-      write_page(medium, format::root_at(home, copy), wiped_home(version, scan.slot_count));
-    }
+  const auto wipe = [&](std::uint64_t version, unsigned copy) {  // where it would be
+    write_page(medium, format::root_at(format::home_of(version, scan.slot_count), copy),
+               wiped_home(version, scan.slot_count));
+  };
+  const auto wipe_both = [&](std::uint64_t version) {
+    for (unsigned copy = 0; copy < kCopies; ++copy) wipe(version, copy);
   };
   if (standing.degraded && newest > standing.root().floor && !planted(Bug::older_than_lost_kept)) {
-    wipe(newest - 1 + scan.slot_count);
+    wipe_both(newest - 1 + scan.slot_count);
     medium.barrier();
   }
-  std::vector<std::uint64_t> versions;
-  if (!planted(give_up ? Bug::repair_keeps_home : Bug::home_not_wiped)) {
-    versions = scan.lost_beyond(newest);
-    // The home of a version that was retained is that of one to come.
-    for (const std::uint64_t dropped : standing.dropped) {
-      versions.push_back(dropped + scan.slot_count);
+  if (planted(give_up ? Bug::repair_keeps_home : Bug::home_not_wiped)) return standing.degraded;
+  std::vector<std::uint64_t> lost = scan.lost_beyond(newest);
+  // The home of a version that was retained is that of one to come.
+  for (const std::uint64_t dropped : standing.dropped) lost.push_back(dropped + scan.slot_count);
+  bool wiped = !lost.empty();
+  for (const std::uint64_t version : lost) wipe_both(version);
+  for (std::uint64_t version = newest + 1; version < newest + scan.slot_count; ++version) {
+    if (std::find(lost.begin(), lost.end(), version) != lost.end()) continue;
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      if (!to_be_wiped(standing, version, copy)) continue;
+      wipe(version, copy);
+      wiped = true;
     }
   }
-  for (std::uint64_t version = newest + 1; version < newest + scan.slot_count; ++version) {
-    if (scan.wiped(version) && !planted(Bug::wipe_unrestored)) versions.push_back(version);
-  }
-  for (const std::uint64_t version : versions) wipe(version);
-  if (!versions.empty()) medium.barrier();  // I2, for the repair: what was reported stays so
-  return !versions.empty() || standing.degraded;
+  if (wiped) medium.barrier();  // I2, for the repair: what was reported stays so
+  return wiped || standing.degraded;
 }
 
 }  // namespace

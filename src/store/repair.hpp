@@ -8,6 +8,8 @@
 //   superblock stored over itself while the shelf is at version 0
 //   the mark   of a prepared attempt too, where there ever was one (mark.hpp)
 //   a wiped    home is wiped again: a repair may have ended at its last flush
+//   a waiting  home, which no retained version has, is whole in both copies, or wiped where it is
+//              not: what shows that none was lost there must not hang on one page
 //   the rest   was behind a barrier before any word named it (I1). A copy that an interrupted
 //              recovery repaired may be lost again, but not its twin; it is then found bad again.
 #pragma once

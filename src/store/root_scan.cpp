@@ -42,13 +42,25 @@ bool RootScan::holds(std::uint64_t version) const {
   });
 }
 
+bool RootScan::wiped(std::uint64_t version, unsigned copy) const {
+  const unsigned home = format::home_of(version, slot_count);
+  return blank[home][copy] &&
+         words[home][copy] == format::root_word(wiped_home(version, slot_count));
+}
+
+bool RootScan::clears(std::uint64_t version, unsigned copy) const {
+  const unsigned home = format::home_of(version, slot_count);
+  const auto& root = roots[home][copy];
+  if (root) return format::word_version(root->word) < version;
+  const auto& attempt = described[home][copy];
+  return (attempt && format::word_version(attempt->word) == version) || wiped(version, copy);
+}
+
 bool RootScan::clears_home(std::uint64_t version) const {
   const unsigned home = format::home_of(version, slot_count);
   unsigned old_words = 0;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    if (roots[home][copy]) return true;  // whole, and older
-    const auto& attempt = described[home][copy];
-    if (attempt && format::word_version(attempt->word) == version) return true;
+    if (clears(version, copy)) return true;
     const std::uint64_t word = words[home][copy];
     if (word == 0) continue;
     if (version < slot_count && word == format::kUnusedHomeWord) return true;
@@ -72,15 +84,7 @@ std::vector<std::uint64_t> RootScan::lost_beyond(std::uint64_t newest) const {
   return lost;  // the good copy in the home of `newest` tells all about that one
 }
 
-bool RootScan::wiped(std::uint64_t version) const {
-  const unsigned home = format::home_of(version, slot_count);
-  const std::uint64_t word = format::root_word(wiped_home(version, slot_count));
-  return blank[home] && word != format::kUnusedHomeWord &&
-         std::all_of(words[home].begin(), words[home].end(),
-                     [word](std::uint64_t there) { return there == word; });
-}
-
-// The words under which an attempt describes its root: what clears_home() takes for innocent.
+// The words under which an attempt describes its root: what clears() takes for innocent.
 format::Page wiped_home(std::uint64_t version, unsigned slot_count) {
   constexpr std::uint64_t kTag = 1;  // no attempt's, and the word never 0
   Root wiped{};
@@ -112,9 +116,8 @@ bool RootScan::mark_means(unsigned home, unsigned copy) const {
 
 bool RootScan::attempt_left(std::uint64_t newest) const {
   const unsigned home = format::home_of(newest + 1, slot_count);
-  if (blank[home]) return false;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    if (!roots[home][copy] && !mark_names(home, copy)) return true;
+    if (!roots[home][copy] && !blank[home][copy] && !mark_names(home, copy)) return true;
   }
   return false;
 }
@@ -144,22 +147,18 @@ RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_co
   RootScan scan;
   scan.slot_count = slot_count;
   for (unsigned home = 0; home < slot_count; ++home) {
-    bool blank = true;
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       const auto page = read_page(medium, format::root_at(home, copy), scan.unread);
-      if (!page) {
-        blank = false;
-        continue;
-      }
+      if (!page) continue;
       scan.roots[home][copy] = format::read_root(*page, seeds, {home, copy, slot_count});
       scan.words[home][copy] = format::root_word(*page);
       if (!scan.roots[home][copy]) {
         scan.described[home][copy] = read_unflipped(*page, seeds, {home, copy, slot_count});
       }
-      blank = blank && std::all_of(page->bytes.begin() + sizeof(Root::word), page->bytes.end(),
-                                   [](std::byte b) { return b == std::byte{0}; });
+      scan.blank[home][copy] =
+          std::all_of(page->bytes.begin() + sizeof(Root::word), page->bytes.end(),
+                      [](std::byte b) { return b == std::byte{0}; });
     }
-    scan.blank[home] = blank;
   }
   scan.marks = read_marks(medium, seeds);
   return scan;

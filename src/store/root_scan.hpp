@@ -21,7 +21,7 @@ struct RootScan {
   unsigned slot_count = 0;  // K: as many homes there are
   std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> roots;
   Words words = {};
-  std::array<bool, format::kMaxSlots> blank = {};  // nothing but words in both pages of the home
+  std::array<std::array<bool, format::kCopies>, format::kMaxSlots> blank = {};  // but for the word
   Unread unread;
   Marks marks;
 
@@ -45,8 +45,11 @@ struct RootScan {
   // that would have come after it.
   std::vector<std::uint64_t> lost_beyond(std::uint64_t newest) const;
 
-  // Nothing of an attempt or a version lies in the home where `version` would be: it was wiped.
-  bool wiped(std::uint64_t version) const;
+  // Whether that copy alone shows that `version`, or a later one, was never acknowledged in its
+  // home: a valid, older root; an attempt at `version` that is whole and not flipped; or a page
+  // that was wiped.
+  bool clears(std::uint64_t version, unsigned copy) const;
+  bool wiped(std::uint64_t version, unsigned copy) const;
 
   // An attempt at `newest` + 1 was begun and not flipped, nor abandoned by whoever prepared it.
   bool attempt_left(std::uint64_t newest) const;
@@ -54,9 +57,8 @@ struct RootScan {
  private:
   // A valid root of that version, or of a later one.
   bool holds(std::uint64_t version) const;
-  // Whether the home where `version` would be cannot have held it, or a later one, acknowledged:
-  // a valid, older root; the mark of a home never used; an attempt at `version` that is whole and
-  // not flipped; or in every copy the word that lay there before, with what it left half-written.
+  // The same of the home: one of its copies does; or in one is the mark of a home never used, or in
+  // both the word that lay there before, with whatever an attempt left half-written.
   bool clears_home(std::uint64_t version) const;
 };
 

@@ -46,7 +46,7 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
   if (opened_.prepared) take_prepared(*std::exchange(opened_.prepared, std::nullopt));
   own_places();
   open_ = attempt_over(retained_.back(), 0);
-  heap_->reserve_pages(pages_for(0));
+  heap_->reserve_pages(pages_for({}));
 }
 
 Store::~Store() {

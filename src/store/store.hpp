@@ -138,7 +138,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void own_places();
 
   // structure.cpp: the gate is closed
-  std::uint64_t pages_for(std::uint64_t cells) const;
+  std::uint64_t pages_for(const CellRun& cells) const;
   format::TensorLayout check_new(std::string_view name, DType dtype,
                                  std::span<const std::int64_t> shape, bool replace);
   void check_may_add(std::string_view name, bool replace);

@@ -76,6 +76,7 @@ class Tree {
   // Of the whole manifest, in pages per copy.
   std::uint64_t page_count() const;
   std::uint32_t leaf_count() const { return leaf_count_; }
+  std::uint64_t cells_page_count() const { return leaves_->cells.size(); }
 
   // For whoever writes it: the pages that changed, level by level from the leaves up, and what is
   // to be written of them: of a directory, the refs of those below it, which come first.

@@ -1,0 +1,12 @@
+// Plays on a medium in memory, for what neither crash nor damage shows. Each returns what went
+// wrong, or nothing.
+#pragma once
+
+#include <string>
+
+namespace tensorshelf::crash {
+
+std::string pages_are_there_for_every_commit();
+std::string lost_view_costs_no_other_chunk();
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,77 @@
+#include "prepared_plays.hpp"
+
+#include "cached_stage.hpp"
+
+namespace tensorshelf::crash {
+
+// One copy of the home that comes next is damaged, which costs nothing. Then an attempt is prepared
+// there, and the other copy is damaged.
+std::string prepared_survives_damage_before_and_after() {
+  for (unsigned first = 0; first < format::kCopies; ++first) {
+    const Stage stage;
+    spoil(*stage.disk, format::root_at(0, first));
+    {
+      Shelf shelf = stage.open();
+      shelf.find("a")->write(value(2));
+      shelf.prepare(2);
+    }
+    spoil(*stage.disk, format::root_at(0, 1 - first));
+    Shelf shelf = stage.open();
+    if (!shelf.prepared()) return "what was prepared is lost to damage in one copy";
+    shelf.resolve(Decision::commit);
+    shelf.close();
+    if (auto wrong = stage.shows(2); !wrong.empty()) return wrong;
+  }
+  return {};
+}
+
+// The flush of the first mark fails, which leaves it on no device, and in a cache alone; the next
+// open is cut off after each of its steps. No copy may be under way while the other is on no
+// device.
+std::string mark_is_made_durable() {
+  for (unsigned dying = 0;; ++dying) {
+    Stage stage;
+    CachedDisk& disk = *stage.disk;
+    disk.fate_of_dirty = [] { return CachedDisk::Fate::garbage; };
+    {
+      Shelf shelf = stage.open();
+      shelf.find("a")->write(value(2));
+      disk.barrier_fails = [mark = disk.barriers + 1](unsigned n) { return n == mark; };
+      fails([&] { shelf.prepare(2); });
+    }
+    disk.barrier_fails = {};
+    const bool opened = opens_before_death(stage, dying);
+    const Shelf shelf = stage.open();  // for writing, or throws
+    if (!opened) continue;
+    return shelf.prepared() ? "" : "what an open found prepared is lost with the power";
+  }
+}
+
+// An attempt is prepared over version 2, which is then lost to damage. A later version 2 is
+// another: the attempt, in whose home nobody wrote meanwhile, is not one over that.
+std::string mark_dies_with_its_version() {
+  Stage stage(std::make_shared<CachedDisk>());
+  {
+    CachedMedium medium(stage.disk);
+    Shelf::format(medium, {.keep = 2});  // four homes, of which the fallback wipes another
+  }
+  stage.make_first();
+  {
+    Shelf shelf = stage.open();
+    Stage::commit(shelf, 2);
+    shelf.find("a")->write(value(3));
+    shelf.prepare(3);
+  }
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    spoil(*stage.disk, format::root_at(2, copy));
+  }
+  Shelf shelf = stage.open();
+  if (!shelf.info().recovery.degraded) return "a version without a root is opened";
+  if (shelf.prepared()) return "what was prepared is over a version that is lost";
+  Stage::commit(shelf, 7);
+  shelf.close();
+  if (stage.open().prepared()) return "what was prepared over another version is prepared again";
+  return stage.shows(7);
+}
+
+}  // namespace tensorshelf::crash
