@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from tensorshelf._shelf import Shelf
 
 
+_ALL = slice(None)
+
+
 class Edit(NamedTuple):
     """An ``edit()`` that was begun."""
 
@@ -122,6 +125,9 @@ class Tensor(Readable, _core.TensorRef):
 
     # ---- writing
 
+    def _is_all(self, index: Any) -> bool:
+        return type(index) is slice and index == _ALL and len(self._shape) > 0
+
     def __setitem__(self, index: Any, value: Any) -> None:
         """Assigns to a part as NumPy does, casting by its rule "same_kind".
 
@@ -132,7 +138,7 @@ class Tensor(Readable, _core.TensorRef):
         it had been assigned since the last persist(), spoiled: SpoiledError, until it is assigned
         whole or discarded.
         """
-        if index is Ellipsis and type(value) is np.ndarray:
+        if type(value) is np.ndarray and (index is Ellipsis or self._is_all(index)):
             shelf = self._shelf
             if self._ref._assign_array(value, shelf._session, shelf._edits):
                 _set(self, "_seen", shelf._session.assignments)
