@@ -301,6 +301,7 @@ void Store::publish(std::shared_ptr<Version>& version,
     std::lock_guard lock(structure_);
     retained_.push_back(version);  // there is room: no more than there are slots
     version_ = version->number();
+    if (prepared_ && prepared_->version == version) prepared_.reset();
     while (retained_.front()->number() < version->root.floor) {
       gone.push_back(std::move(retained_.front()));
       retained_.erase(retained_.begin());
@@ -309,7 +310,6 @@ void Store::publish(std::shared_ptr<Version>& version,
   gone.clear();  // before whoever comes next needs their pages
   std::lock_guard lock(structure_);
   std::erase(in_flight_, version);
-  if (prepared_ && prepared_->version == version) prepared_.reset();
   version.reset();
   published_->notify_all();
 }
