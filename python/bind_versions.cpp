@@ -33,6 +33,21 @@ py::dict version_info(const RetainedVersion& version) {
   return to_dict(info);
 }
 
+py::dict diff(const Shelf& shelf, std::uint64_t from, std::uint64_t to) {
+  VersionDiff found;
+  {
+    Unlocked unlocked;
+    found = shelf.diff(from, to);
+  }
+  py::dict changed;
+  for (const auto& [tensor, chunks] : found.changed) changed[py::str(tensor)] = chunks;
+  py::dict d;
+  d["created"] = found.created;
+  d["erased"] = found.erased;
+  d["changed"] = changed;
+  return d;
+}
+
 // An edit() that is under way in another thread finds out that its tensor has changed.
 void discard(Shelf& shelf, Session& session, py::dict& edits) {
   {
@@ -187,6 +202,7 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
 
   shelf.def("versions", &versions)
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
+      .def("diff", &diff, py::arg("before"), py::arg("after"))
       .def("rollback", &rollback, py::arg("session"), py::arg("edits"), py::arg("version"))
       .def("discard", &discard, py::arg("session"), py::arg("edits"));
 }

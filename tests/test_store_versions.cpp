@@ -276,3 +276,89 @@ TEST_CASE("a fresh tensor placed by chunk costs no bytes, and reads as zeros") {
   CHECK(shelf.stats().bytes_copied_forward == 0);
   CHECK(shelf.stats().medium_bytes - part_before < 64 * 1024);
 }
+
+TEST_CASE("what two versions have otherwise is told by tensor and chunk, either way") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  CAPTURE(placement == Placement::whole);
+  const Kept kept({.keep = 3, .in_flight = 1, .mapped = true, .placement = placement});
+  Shelf shelf = kept.open();
+  const auto changed = [](const VersionDiff& diff) {
+    std::string text;
+    for (const auto& [tensor, chunks] : diff.changed) {
+      text += tensor;
+      for (const std::uint64_t chunk : chunks) text += " " + std::to_string(chunk);
+      text += ";";
+    }
+    return text;
+  };
+  using Names = std::vector<std::string>;
+  TensorRef w = make(shelf, "w", 40 * kMiB);
+  make(shelf, "empty", 0).write({});
+  make(shelf, "same", 100).write(pattern(100, 1));
+  make(shelf, "other", 100).write(pattern(100, 1));
+  make(shelf, "gone", 100);
+  shelf.persist(1);
+  w.write(pattern(2 * kMiB, 2), 3 * kMiB + 5);
+  w.write(pattern(1, 3), 40 * kMiB - 1);
+  shelf.find("empty")->write({});
+  make(shelf, "new", 10);
+  shelf.erase("gone");
+  make(shelf, "brief", 10);
+  shelf.erase("brief");
+  shelf.replace("other", DType::uint8, std::vector<std::int64_t>{100}).write(pattern(100, 1));
+  shelf.persist(2);
+  const VersionDiff diff = shelf.diff(1, 2);
+  CHECK(diff.created == Names{"new", "other"});
+  CHECK(diff.erased == Names{"gone", "other"});
+  CHECK(changed(diff) == "w 3 4 5 39;");
+  const VersionDiff back = shelf.diff(2, 1);
+  CHECK(back.created == diff.erased);
+  CHECK(back.erased == diff.created);
+  CHECK(changed(back) == changed(diff));
+  CHECK(shelf.diff(2, 2).changed.empty());
+  shelf.rollback(1);
+  shelf.close();
+  shelf = kept.open();  // of all versions, as they lie on the medium
+  CHECK(changed(shelf.diff(1, 2)) == "w 3 4 5 39;");
+  for (const VersionDiff& none : {shelf.diff(1, 3), shelf.diff(3, 1)}) {
+    CHECK(none.created.empty());
+    CHECK(none.erased.empty());
+    CHECK(none.changed.empty());
+  }
+  CHECK(code_of([&] { shelf.diff(0, 9); }) == Errc::stale);
+  CHECK(code_of([&] { shelf.diff(9, 3); }) == Errc::stale);
+  const Shelf reader = kept.open(Mode::read);
+  CHECK(changed(reader.diff(1, 2)) == "w 3 4 5 39;");
+  shelf.close();
+  CHECK(code_of([&] { shelf.diff(1, 2); }) == Errc::closed);
+}
+
+TEST_CASE("versions are compared beside commits, until one of them is not retained") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  for (int i = 0; i < 3000; ++i) make(shelf, std::to_string(i), 10).write(pattern(10, 1));
+  shelf.persist(1);
+  shelf.find("7")->write(pattern(10, 2));
+  shelf.persist(2);
+  CHECK(shelf.diff(1, 2).changed.size() == 1);
+  std::atomic<bool> stop = false;
+  Waiter writer([&] {
+    while (!stop) {
+      shelf.find("8")->write(pattern(10, 3));
+      shelf.persist();
+    }
+  });
+  unsigned seen = 0;
+  while (seen < 20) {
+    const std::uint64_t newest = shelf.version();
+    try {
+      const VersionDiff diff = shelf.diff(newest - 1, newest);
+      CHECK(diff.changed.size() <= 1);
+      ++seen;
+    } catch (const Error& error) {
+      if (error.code() != Errc::stale) throw;
+      if (shelf.version() > 5000) break;
+    }
+  }
+  stop = true;
+}

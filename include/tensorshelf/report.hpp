@@ -59,6 +59,17 @@ struct VerifyReport {
   std::vector<Damage> damage;  // empty: every byte of the committed version is as it was written
 };
 
+// What one version has otherwise than another.
+struct VersionDiff {
+  struct Changed {
+    std::string tensor;
+    std::vector<std::uint64_t> chunks;  // by index, rising; those of another version or checksum
+  };
+  std::vector<std::string> created;  // sorted, as all three; one that was replaced is in both
+  std::vector<std::string> erased;
+  std::vector<Changed> changed;
+};
+
 struct ShelfInfo {
   std::string path;
   std::string shelf_id;  // 32 hexadecimal digits

@@ -312,6 +312,9 @@ class Shelf {
   std::vector<VersionInfo> versions() const;
   // Errc::stale where it is not among them.
   RetainedVersion at(std::uint64_t version) const;
+  // What changed from the one to the other, which may be the older one, by what the versions say of
+  // their chunks: no data is read. Errc::stale where one is not, or no more, among them.
+  VersionDiff diff(std::uint64_t from, std::uint64_t to) const;
   // Makes that version the newest again, as a commit of its own: no data is copied, whatever the
   // size. Errc::uncommitted while something is changed or on its way. Handles stay with their
   // tensors: those of tensors that the version lacks are of no use any more, those that it has

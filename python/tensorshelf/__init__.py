@@ -47,7 +47,16 @@ from tensorshelf._errors import (
     UnresolvedError,
     UnsupportedError,
 )
-from tensorshelf._info import Damage, Info, Prepared, Promises, Recovery, VerifyReport, VersionInfo
+from tensorshelf._info import (
+    Damage,
+    Info,
+    Prepared,
+    Promises,
+    Recovery,
+    VerifyReport,
+    VersionDiff,
+    VersionInfo,
+)
 from tensorshelf._open import BlockOptions, open
 from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
@@ -102,6 +111,7 @@ __all__ = [
     "UnresolvedError",
     "UnsupportedError",
     "VerifyReport",
+    "VersionDiff",
     "VersionInfo",
     "__version__",
     "build_info",

@@ -121,6 +121,18 @@ class VersionInfo:
 
 
 @dataclass(frozen=True)
+class VersionDiff:
+    """What one version has otherwise than another; true where anything."""
+
+    created: list[str]  # sorted, as all three; a tensor that was replaced is in both
+    erased: list[str]
+    changed: dict[str, list[int]]  # chunks of 1 MiB, by index
+
+    def __bool__(self) -> bool:
+        return bool(self.created or self.erased or self.changed)
+
+
+@dataclass(frozen=True)
 class Damage:
     """One chunk whose checksum fails."""
 

@@ -23,6 +23,7 @@ from tensorshelf._info import (
     Info,
     Prepared,
     VerifyReport,
+    VersionDiff,
     VersionInfo,
     info_from,
     prepared_from,
@@ -310,6 +311,15 @@ class Shelf(MutableMapping[str, Tensor]):
     def at(self, version: int) -> RetainedVersion:
         """One of ``versions``, to be read. Raises StaleError where it is not among them."""
         return RetainedVersion(self._core.at(version_number(version)), self._path)
+
+    def diff(self, before: int, after: int | None = None) -> VersionDiff:
+        """What ``after`` (the newest version, if left out) has otherwise than ``before``.
+
+        Told by what the versions say of their chunks: no tensor is read. Raises StaleError where
+        one of them is not, or no longer, among ``versions``.
+        """
+        after = self.version if after is None else version_number(after)
+        return VersionDiff(**self._core.diff(version_number(before), after))
 
     def rollback(self, version: int) -> Commit:
         """Makes one of ``versions`` the newest again, as a version of its own; no data is copied.

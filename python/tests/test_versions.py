@@ -658,3 +658,27 @@ def test_names_of_the_new_calls_are_the_shelfs_own(shelf: ts.Shelf, tmp_path: pa
             setattr(shelf, name, [1])
         shelf[name] = [1]
     assert copy.copy(list(shelf)) == ["at", "discard", "rollback", "transaction", "versions"]
+
+
+def test_what_two_versions_have_otherwise(reopen: OpenShelf, placement: str) -> None:
+    shelf = reopen(keep=1, placement=placement)
+    shelf.x, shelf.y = value(0), np.zeros(3)
+    shelf.persist()
+    shelf.x = value(1)
+    shelf.x[CHUNK // 4 - 1] = 5
+    del shelf.y
+    shelf.z = [1]
+    shelf.persist()
+    diff = shelf.diff(1)
+    assert diff
+    assert diff == shelf.diff(1, 2) == ts.VersionDiff(["z"], ["y"], {"x": [0, 1, 2]})
+    assert shelf.diff(2, 1) == ts.VersionDiff(["y"], ["z"], {"x": [0, 1, 2]})
+    shelf.x[CHUNK // 8] = 7
+    shelf.persist()
+    assert shelf.diff(2) == ts.VersionDiff([], [], {"x": [1]})
+    assert not shelf.diff(3)
+    with pytest.raises(ts.StaleError):
+        shelf.diff(1)
+    for wrong in ("1", None, -1, 1.5):
+        with pytest.raises(ts.BadArgument):
+            shelf.diff(wrong)  # type: ignore[arg-type]

@@ -276,6 +276,10 @@ RetainedVersion Shelf::at(std::uint64_t version) const {
   return RetainedVersion(store_, version);
 }
 
+VersionDiff Shelf::diff(std::uint64_t from, std::uint64_t to) const {
+  return store_->diff(from, to);
+}
+
 Commit Shelf::rollback(std::uint64_t version) {
   if (const auto file = file_.lock()) file->check_name();
   return store_->rollback(version);

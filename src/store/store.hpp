@@ -92,6 +92,7 @@ class Store : public std::enable_shared_from_this<Store> {
   VersionInfo version_info(std::uint64_t version) const;
   std::shared_ptr<StoredTensor> find(std::string_view name, std::uint64_t version) const;
   std::vector<std::string> names(std::uint64_t version) const;
+  VersionDiff diff(std::uint64_t from, std::uint64_t to) const;
   Commit rollback(std::uint64_t version);
   void discard();
   void begin_transaction();
