@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -64,16 +64,27 @@ Named named(format::TensorLayout layout, std::uint32_t leaf, const KnownTensors&
   return made;
 }
 
+// Each is one that was given out, and no other tensor's.
+void check_ids(const std::vector<format::TensorLayout>& layouts, const Root& root) {
+  std::vector<std::pair<std::uint64_t, const format::TensorLayout*>> ids;
+  ids.reserve(layouts.size());
+  for (const auto& layout : layouts) {
+    if (layout.tensor_id >= root.next_tensor_id) throw_impossible(layout.name);
+    ids.emplace_back(layout.tensor_id, &layout);
+  }
+  std::sort(ids.begin(), ids.end());
+  const auto twice = std::adjacent_find(
+      ids.begin(), ids.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+  if (twice != ids.end()) throw_impossible(twice[1].second->name);
+}
+
 void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
                  const std::vector<std::uint32_t>& leaves, const KnownTensors& known) {
-  std::set<std::uint64_t> ids;
+  check_ids(layouts, version.root);
   std::uint64_t cells = 0;
   auto names = std::make_shared<Names>();
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
-    if (layout.tensor_id >= version.root.next_tensor_id || !ids.insert(layout.tensor_id).second) {
-      throw_impossible(layout.name);
-    }
     cells += layout.cell_count();
     version.tensor_bytes += layout.size_bytes;
     const Named tensor = named(std::move(layouts[i]), leaves[i], known);
@@ -158,6 +169,10 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
 
 Claims ClaimList::add(const Version& version) {
   Claims claims;
+  const std::size_t tensors = version.names->size();
+  seen_.reserve(seen_.size() + tensors + version.tree.page_count());
+  claims.slots.reserve(tensors * format::slot_count(version.root));
+  claims.cells.reserve(tensors);
   version.tree.each_page([&](const PageNodePtr& page) {
     if (!seen_.insert(page.get()).second) return;
     for (const std::uint64_t at : page->ref.at) claims.pages.push_back({at, kPageBytes});
