@@ -277,8 +277,11 @@ class Tensor(Readable, _core.TensorRef):
             self._shelf._edits.pop(self.name, None)
 
     def _finish_edit(self, values: Array) -> None:
-        mine = self._shelf._edits.pop(self.name, None)
-        if mine is None or mine.values() is not values:
+        edits = self._shelf._edits
+        last = edits.get(self.name)
+        if last is not None and last.values() is values:
+            del edits[self.name]
+        else:
             raise UnsupportedError(
                 f"{self.name!r} was assigned during its edit(), which is discarded",
                 "Change the array that edit() gave, or assign after the block.",

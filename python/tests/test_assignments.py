@@ -153,6 +153,21 @@ def test_a_strided_part_and_an_edit(
     assert np.array_equal(x, OLD)
 
 
+def test_an_edit_that_was_dropped_ends_no_later_one(shelf: ts.Shelf) -> None:
+    shelf.y = np.zeros(3)
+    shelf.persist()
+    first = shelf.y.edit()
+    first.__enter__()[:] = 1
+    dropping = threading.Thread(target=shelf.discard)
+    dropping.start()
+    dropping.join()
+    with shelf.y.edit() as later:
+        later[0] = 9
+        with pytest.raises(ts.UnsupportedError):
+            first.__exit__(None, None, None)
+    assert shelf.y.numpy().tolist() == [9, 0, 0]
+
+
 def test_a_new_tensor_without_its_value_is_none(shelf: ts.Shelf) -> None:
     class Source:
         name, shape, weak = "float32", (SIZE,), False

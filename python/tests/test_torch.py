@@ -210,6 +210,17 @@ def test_cuda_sources(shelf: ts.Shelf) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
+def test_another_shape_of_as_many_elements(shelf: ts.Shelf, dtype: "torch.dtype") -> None:
+    shelf.x = torch.arange(6).reshape(2, 3).to(dtype)
+    for index in (..., slice(None)):
+        with pytest.raises(ts.LayoutError):
+            shelf.x[index] = torch.zeros(3, 2, dtype=dtype)
+    with pytest.raises(ts.LayoutError):
+        shelf.x = torch.zeros(3, 2, dtype=dtype)
+    assert same(shelf.x.torch(), torch.arange(6).reshape(2, 3).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8])
 def test_one_element_of_any_stride(shelf: ts.Shelf, dtype: "torch.dtype") -> None:
     value = torch.arange(3, 11).to(dtype).reshape(1, 8)[:, 2]
     assert value.stride() == (8,)

@@ -206,6 +206,27 @@ def test_the_file_is_gone(kept: ts.Shelf) -> None:
     assert (kept.x[0], kept.version) == (1, 1)
 
 
+def test_a_rollback_where_the_file_is_gone(kept: ts.Shelf) -> None:
+    kept.x[0] = 2
+    kept.persist()
+    os.unlink(kept.info().path)
+    with pytest.raises(ts.ShelfGone):
+        kept.rollback(1)
+    kept.discard()
+    assert (kept.x[0], kept.version) == (2, 2)
+
+
+def test_a_decision_where_the_file_is_gone(kept: ts.Shelf) -> None:
+    kept.x[0] = 2
+    kept.prepare()
+    os.unlink(kept.info().path)
+    with pytest.raises(ts.ShelfGone):
+        kept.resolve("commit")
+    assert kept.version == 1
+    assert kept.prepared is not None
+    kept.resolve("abandon")
+
+
 def test_what_cannot_be_committed_is_discarded(kept: ts.Shelf) -> None:
     """A freeze that fails leaves everything assigned, and then the block drops it."""
     if not kept.info().promises.mapped:
