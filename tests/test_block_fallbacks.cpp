@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <fstream>
 
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
@@ -458,6 +459,24 @@ TEST_CASE("of a file that somebody lengthened, only what becomes room gets block
     return;
   }
   REQUIRE(said == "");
+}
+
+TEST_CASE("every hole of a file that somebody lengthened is filled before it is room") {
+  const Folder folder;
+  const auto path = folder.file("a.shelf");
+  Shelf::open(path, {.tier = Tier::block}).close();
+  const std::uint64_t before = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, before + 64 * MiB);
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(before + 8 * MiB));
+    file.write(std::string(kPageBytes, 'x').data(), kPageBytes);
+  }
+  Shelf shelf = Shelf::open(path, {.mode = Mode::update, .tier = Tier::block});
+  shelf.create("w", DType::uint8, {{20 * MiB}});  // in two slots
+  struct stat node {};
+  REQUIRE(::stat(path.c_str(), &node) == 0);
+  CHECK(node.st_blocks * 512 >= 40 * std::int64_t{MiB});
 }
 
 TEST_CASE("options of a mount without flushes") {

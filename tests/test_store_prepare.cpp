@@ -347,3 +347,34 @@ TEST_CASE("what is refused of prepare() and resolve() says why") {
   CHECK(code_of([&] { shelf.resolve(Decision::abandon); }) == Errc::closed);
   CHECK(code_of([&] { shelf.prepared(); }) == Errc::closed);
 }
+
+TEST_CASE("a value of which one chunk alone has no slot left waits, or is told why, as a whole") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 2 * kMiB);
+  w.write(pattern(2 * kMiB, 1));
+  shelf.persist(1);
+  w.write(pattern(kMiB, 2), GENERATE(std::uint64_t{0}, kMiB));
+  shelf.prepare(2);
+  CHECK(code_of([&] { w.write(pattern(2 * kMiB, 3)); }) == Errc::unresolved);
+  shelf.resolve(Decision::commit);
+  w.write(pattern(2 * kMiB, 3));
+  shelf.persist(3);
+  CHECK((value(w, true) == pattern(2 * kMiB, 3)));
+}
+
+TEST_CASE("what follows a prepared attempt that was found has pages for as much as that has") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  make(shelf, "w", 100).write(pattern(100, 1));
+  shelf.persist(1);
+  for (int i = 0; i < 600; ++i) make(shelf, std::to_string(i), 8).write(pattern(8, 1));
+  shelf.prepare(2);
+  shelf.close();
+  shelf = kept.open();
+  shelf.resolve(Decision::commit);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 600; ++i) shelf.find(std::to_string(i))->write(pattern(8, 2));
+    CHECK_NOTHROW(shelf.persist());
+  }
+}

@@ -172,3 +172,43 @@ TEST_CASE("the first change of an attempt looks for a rival, whatever began the 
     }
   }
 }
+
+TEST_CASE("a mark of a rival is not written over: by a preparation, or by an abandonment") {
+  const auto disk = std::make_shared<CachedDisk>();
+  {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  const auto open = [&](Mode mode = Mode::update) {
+    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = mode});
+  };
+  Shelf older = open();
+  make(older, "w", kSize).write(pattern(kSize, 1));
+  older.persist(1);
+  older.find("w")->write(pattern(kSize, 2));
+  std::optional<Shelf> newer;
+  const auto begin = [&] {
+    newer = open();
+    if (newer->prepared()) newer->resolve(Decision::abandon);
+    newer->find("w")->write(pattern(kSize, 3));
+    newer->prepare(3, "newer");
+  };
+  const bool late = GENERATE(false, true);  // the rival comes when the older one has prepared
+  if (late) {
+    older.prepare(2, "older");
+    begin();
+    CHECK(code_of([&] { older.resolve(Decision::abandon); }) == Errc::busy);
+  } else {
+    disk->barrier_fails = [&](unsigned) {  // within the older one's first barrier
+      disk->barrier_fails = {};
+      begin();
+      return false;
+    };
+    CHECK(code_of([&] { older.prepare(2, "older"); }) == Errc::busy);
+  }
+  REQUIRE(open(Mode::read).prepared());
+  CHECK(open(Mode::read).prepared()->id == "newer");
+  newer->resolve(Decision::commit);
+  newer->close();
+  CHECK((value(open().find("w").value()) == pattern(kSize, 3)));
+}

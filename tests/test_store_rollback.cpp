@@ -130,3 +130,20 @@ TEST_CASE("a tensor that a rollback takes away is never read as zeros") {
   CHECK(error->code() == Errc::unknown_name);
   CHECK(shelf.names().empty());
 }
+
+TEST_CASE("after a rollback to a smaller version there are pages for the larger one that is kept") {
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  make(shelf, "w", 100).write(pattern(100, 1));
+  shelf.persist(1);
+  for (int i = 0; i < 600; ++i) make(shelf, std::to_string(i), 8).write(pattern(8, 1));
+  shelf.persist(2);
+  shelf.rollback(1);
+  shelf.close();
+  shelf = kept.open();
+  shelf.find("w")->write(pattern(100, 2));
+  CHECK_NOTHROW(shelf.persist(4));
+  shelf.rollback(2);
+  for (int i = 0; i < 600; ++i) shelf.find(std::to_string(i))->write(pattern(8, 2));
+  CHECK_NOTHROW(shelf.persist(6));
+}
