@@ -3,7 +3,6 @@
 #pragma once
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -18,6 +17,7 @@
 #include "catch.hpp"
 #include "media/block.hpp"
 #include "media/block_os.hpp"
+#include "scratch.hpp"
 #include "thrown.hpp"
 
 namespace tensorshelf::testing {
@@ -38,11 +38,8 @@ inline Bytes random_bytes(std::uint64_t size_bytes, std::uint64_t seed) {
 // A folder in the working directory (which is on a disk where /tmp may be memory).
 class Folder {
  public:
-  explicit Folder(std::filesystem::path parent = std::filesystem::current_path()) {
-    std::string pattern = (parent / "block-test-XXXXXX").string();
-    REQUIRE(::mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
+  explicit Folder(const std::filesystem::path& parent = std::filesystem::current_path())
+      : path_(scratch::make_directory(parent)) {}
   ~Folder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);

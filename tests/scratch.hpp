@@ -6,22 +6,40 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "catch.hpp"
 
 namespace scratch {
 
+// A new directory with a name of its own beneath `parent`. What a file system refuses for a moment
+// (seen where an emulated machine had just given back its drives) is asked for again.
+inline std::filesystem::path make_directory(const std::filesystem::path& parent) {
+  const std::string pattern = (parent / "tensorshelf-test-XXXXXX").native();
+  std::string name, why;
+  for (int tries = 0; tries < 50; ++tries) {
+    name = pattern;
+    if (::mkdtemp(name.data()) != nullptr) return name;
+    why = std::strerror(errno);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  FAIL("cannot make " << pattern << ": " << why << "; "
+                      << std::filesystem::space(parent).available << " bytes free");
+  return {};
+}
+
 // Removed with all that is in it. /dev/shm is tmpfs on every Linux; TMPDIR should be a disk.
 class Directory {
  public:
-  explicit Directory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
-    std::string name = (parent / "tensorshelf-test-XXXXXX").native();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
+  explicit Directory(const std::filesystem::path& parent = std::filesystem::temp_directory_path())
+      : path_(make_directory(parent)) {
     std::filesystem::permissions(path_, std::filesystem::perms(0755));
   }
   Directory(const Directory&) = delete;

@@ -20,6 +20,7 @@
 
 #include "catch.hpp"
 #include "kill_writer.hpp"
+#include "scratch.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::killtest;
@@ -31,23 +32,6 @@ std::uint64_t number_from_env(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
-
-// A directory of its own, removed at the end.
-class ScratchDirectory {
- public:
-  explicit ScratchDirectory(const fs::path& parent) {
-    std::string name = (parent / "tensorshelf-kill-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  ~ScratchDirectory() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 // Memory that a forked writer shares with its supervisor.
 class SharedPulse {
@@ -151,9 +135,9 @@ void kill_many_times(const fs::path& directory, Tier tier) {
   const std::uint64_t kills = number_from_env("TENSORSHELF_KILLS", 500);
   const std::uint64_t seed = number_from_env("TENSORSHELF_SEED", std::random_device{}());
   std::mt19937_64 random(seed);
-  ScratchDirectory scratch(directory);
+  const scratch::Directory home(directory);
   Writer writer;
-  writer.path = scratch.path() / "run.shelf";
+  writer.path = home.path() / "run.shelf";
   writer.options.tier = tier;
 
   const auto step_time = time_of_a_step(writer);
