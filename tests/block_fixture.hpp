@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "media/block.hpp"
-#include "media/block_os.hpp"
+#include "media/block/medium.hpp"
+#include "media/block/os.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
 

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "media/block.hpp"
+#include "media/block/medium.hpp"
 
 namespace tensorshelf::testing {
 

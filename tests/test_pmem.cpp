@@ -22,7 +22,7 @@
 #include "media/file.hpp"
 #include "media/file_system.hpp"
 #include "media/media.hpp"
-#include "media/pmem_environment.hpp"
+#include "media/pmem/environment.hpp"
 #include "pmem_fixture.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"

@@ -189,7 +189,7 @@ def test_block_options_reach_the_medium(tmp_path: object) -> None:
 
 
 def test_what_nearly_every_drive_says_is_no_warning() -> None:
-    source = pathlib.Path(__file__).resolve().parents[2] / "src" / "media" / "block.cpp"
+    source = pathlib.Path(__file__).resolve().parents[2] / "src" / "media" / "block" / "medium.cpp"
     assert f'"{_open._ORDINARY}' in source.read_text("utf-8")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -1,4 +1,4 @@
-#include "media/block_probe.hpp"
+#include "media/block/probe.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 
 #include <tensorshelf/extent.hpp>
 
-#include "media/block_os.hpp"
+#include "media/block/os.hpp"
 #include "media/file_system.hpp"
 
 namespace tensorshelf {

@@ -1,4 +1,4 @@
-#include "media/block_reader.hpp"
+#include "media/block/reader.hpp"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 // when all that was written through this file rests on the medium. Writes reach the device without
 // order until barrier() (I1); after a failed write or barrier nothing is written (I8), and a failed
 // fdatasync is never repeated: the kernel may have dropped the pages it failed for.
-#include "media/block.hpp"
+#include "media/block/medium.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -17,11 +17,11 @@
 
 #include "base/check.hpp"
 #include "base/size_text.hpp"
-#include "media/block_buffers.hpp"
-#include "media/block_grow.hpp"
-#include "media/block_os.hpp"
-#include "media/block_reader.hpp"
-#include "media/block_words.hpp"
+#include "media/block/buffers.hpp"
+#include "media/block/grow.hpp"
+#include "media/block/os.hpp"
+#include "media/block/reader.hpp"
+#include "media/block/words.hpp"
 
 namespace tensorshelf {
 namespace {

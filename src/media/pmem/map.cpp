@@ -1,6 +1,6 @@
 // Every call into libpmem2. Its objects are plain pointers with delete functions; this file alone
 // owns them, and turns its codes into errors.
-#include "media/pmem_map.hpp"
+#include "media/pmem/map.hpp"
 
 #include <fmt/format.h>
 #include <libpmem2.h>

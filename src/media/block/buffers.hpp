@@ -27,8 +27,8 @@
 
 #include <tensorshelf/medium.hpp>
 
-#include "media/block_backend.hpp"
-#include "media/block_os.hpp"
+#include "media/block/backend.hpp"
+#include "media/block/os.hpp"
 
 namespace tensorshelf {
 

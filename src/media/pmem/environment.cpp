@@ -1,7 +1,7 @@
 // Which variables count was read off libpmem2 1.12: getenv in src/libpmem2/map.c and
 // src/libpmem2/x86_64/init.c. PMEM_NO_CLWB, PMEM_NO_CLFLUSHOPT and PMEM_NO_MOVNT choose slower
 // instructions that are as durable, and need no word here.
-#include "media/pmem_environment.hpp"
+#include "media/pmem/environment.hpp"
 
 #include <fmt/format.h>
 #include <strings.h>

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "media/block_backend.hpp"
-#include "media/block_buffers.hpp"
+#include "media/block/backend.hpp"
+#include "media/block/buffers.hpp"
 
 namespace tensorshelf {
 

@@ -15,7 +15,7 @@
 
 #include <tensorshelf/extent.hpp>
 
-#include "media/block_os.hpp"
+#include "media/block/os.hpp"
 
 namespace tensorshelf {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/check.hpp"
-#include "media/block_backend.hpp"
-#include "media/block_os.hpp"
+#include "media/block/backend.hpp"
+#include "media/block/os.hpp"
 
 namespace tensorshelf {
 namespace {

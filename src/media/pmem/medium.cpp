@@ -33,9 +33,9 @@
 #include "base/size_text.hpp"
 #include "media/file_lock.hpp"
 #include "media/media.hpp"
-#include "media/pmem_environment.hpp"
-#include "media/pmem_map.hpp"
-#include "media/pmem_room.hpp"
+#include "media/pmem/environment.hpp"
+#include "media/pmem/map.hpp"
+#include "media/pmem/room.hpp"
 
 namespace tensorshelf {
 

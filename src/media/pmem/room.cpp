@@ -1,7 +1,7 @@
 // Growing is fallocate, then on DAX one pass of zeros: fallocate alone leaves unwritten extents,
 // and each would be converted by a journal commit inside the first store that touches it. On tmpfs
 // the pages that fallocate makes are there already.
-#include "media/pmem_room.hpp"
+#include "media/pmem/room.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "media/block_buffers.hpp"
+#include "media/block/buffers.hpp"
 
 #include <algorithm>
 #include <cerrno>

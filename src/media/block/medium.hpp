@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "media/block_backend.hpp"
-#include "media/block_probe.hpp"
+#include "media/block/backend.hpp"
+#include "media/block/probe.hpp"
 #include "media/media.hpp"
 
 namespace tensorshelf {

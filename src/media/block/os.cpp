@@ -1,4 +1,4 @@
-#include "media/block_os.hpp"
+#include "media/block/os.hpp"
 
 #include <fmt/format.h>
 #include <sys/mman.h>

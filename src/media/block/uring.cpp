@@ -5,7 +5,7 @@
 // The registered file is the very description that holds the shelf's lock. That matters when the
 // process is killed: the kernel then finishes the writes in flight in the background, and the lock
 // stays held until they ended, so that none can land among a successor's (I10).
-#include "media/block_backend.hpp"
+#include "media/block/backend.hpp"
 #include "media/media.hpp"
 
 #ifdef TENSORSHELF_HAS_URING
@@ -20,7 +20,7 @@
 
 #include "base/check.hpp"
 #include "base/size_text.hpp"
-#include "media/block_os.hpp"
+#include "media/block/os.hpp"
 
 namespace tensorshelf {
 namespace {

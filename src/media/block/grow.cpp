@@ -1,4 +1,4 @@
-#include "media/block_grow.hpp"
+#include "media/block/grow.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/size_text.hpp"
-#include "media/block_os.hpp"
+#include "media/block/os.hpp"
 #include "media/file_system.hpp"
 
 namespace tensorshelf {

@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "media/block_backend.hpp"
-#include "media/block_os.hpp"
+#include "media/block/backend.hpp"
+#include "media/block/os.hpp"
 
 namespace tensorshelf {
 
