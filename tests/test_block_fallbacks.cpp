@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <fstream>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
 #include "refused_call.hpp"

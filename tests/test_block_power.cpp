@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "block_fixture.hpp"
 #include "sim_drive.hpp"
 

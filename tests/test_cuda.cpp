@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "catch.hpp"
 #include "media/media.hpp"
 #include "scratch.hpp"

@@ -11,6 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "catch.hpp"
 #include "denied_memory.hpp"
 #include "fake_cudart.hpp"

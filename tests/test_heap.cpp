@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include <tensorshelf/error.hpp>
+
 #include "catch.hpp"
 #include "media/media.hpp"
 #include "store/heap.hpp"

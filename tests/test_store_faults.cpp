@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cerrno>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "block_fixture.hpp"
 #include "scratch.hpp"
 

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "block_fixture.hpp"
 #include "cached_disk.hpp"
 #include "format/layout.hpp"

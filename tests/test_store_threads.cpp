@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include <tensorshelf/shelf.hpp>
+
 #include "scratch.hpp"
 #include "store_bench.hpp"
 

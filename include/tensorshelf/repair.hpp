@@ -11,7 +11,8 @@
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
-#include <tensorshelf/shelf.hpp>
+#include <tensorshelf/options.hpp>
+#include <tensorshelf/report.hpp>
 
 namespace tensorshelf {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include <tensorshelf/medium.hpp>
-#include <tensorshelf/shelf.hpp>
+#include <tensorshelf/options.hpp>
 
 #include "media/file.hpp"
 

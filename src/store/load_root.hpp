@@ -9,7 +9,8 @@
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
-#include <tensorshelf/shelf.hpp>
+#include <tensorshelf/options.hpp>
+#include <tensorshelf/report.hpp>
 
 #include "format/format.hpp"
 #include "store/attempt.hpp"

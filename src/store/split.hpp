@@ -1,7 +1,7 @@
 // How the slots of a shelf are shared between versions that stay and attempts on their way.
 #pragma once
 
-#include <tensorshelf/shelf.hpp>
+#include <tensorshelf/options.hpp>
 
 #include "format/format.hpp"
 

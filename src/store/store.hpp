@@ -26,7 +26,10 @@
 #include <thread>
 #include <vector>
 
-#include <tensorshelf/shelf.hpp>
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/lease.hpp>
+#include <tensorshelf/options.hpp>
+#include <tensorshelf/report.hpp>
 
 #include "media/media.hpp"
 #include "store/attempt.hpp"
@@ -42,6 +45,8 @@
 #include "store/use_count.hpp"
 
 namespace tensorshelf {
+
+class StoredAssignment;
 
 // Whose value is asked for: with all that was assigned, the newest committed one's, or that of a
 // version that is retained.

@@ -1,0 +1,62 @@
+// How a shelf is opened, and what may be chosen then.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include <tensorshelf/tensor.hpp>
+
+namespace tensorshelf {
+
+enum class Mode {
+  read,     // "r":  must exist; nothing is written, no lock is taken
+  update,   // "r+": must exist
+  append,   // "a":  opened, or created where there is none, or a file of 0 bytes
+  replace,  // "w":  a new shelf, in place of any there was
+  create,   // "x":  a new shelf; it is an error if there is one
+};
+
+enum class Tier { automatic, pmem, block };
+
+// When chunk checksums are checked: never, when a chunk is read (the default; on a mapped medium
+// that is open for writing, when it is first read), or all at open. Metadata is always checked.
+enum class Verify { never, on_load, on_open };
+
+// Called with work done and work in all, in bytes, from the thread that called into the shelf.
+using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+struct BlockTuning {
+  std::uint64_t buffer_bytes = 2 * 1024 * 1024;  // of one registered buffer; a multiple of 1 MiB
+  unsigned queue_depth = 16;                     // buffers, and writes in flight at most
+  bool io_uring = true;                          // false: pwrite, as if io_uring were refused
+  bool direct = true;                            // false: buffered, as if O_DIRECT were refused
+};
+
+struct OpenOptions {
+  Mode mode = Mode::append;
+  Tier tier = Tier::automatic;
+  std::uint64_t max_size_bytes = 0;  // cap on a file's growth; 0: none. A device decides itself.
+  Verify verify = Verify::on_load;
+  BlockTuning block = {};
+  Progress progress = {};
+  // Versions that stay readable beside the newest, and attempts that may be on their way at once.
+  // Every tensor has 1 + keep + in_flight slots, 2 to 16, for good: a new shelf takes keep = 0 and
+  // in_flight = 1 where nothing is said. An existing one keeps its split; another one of the same
+  // sum is taken up from the next commit on, another sum is refused (Errc::bad_argument).
+  std::optional<unsigned> keep = {};
+  std::optional<unsigned> in_flight = {};
+  std::optional<Placement> placement = {};  // of tensors that are made from now on
+  // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
+  // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
+  // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.
+  bool salvage = false;
+  // Called about every 50 ms by a thread that waits, within a call that changes the shelf, for
+  // another thread or for a version on its way. It may throw: the call ends with what it threw, and
+  // nothing has changed. It may look at the shelf; what could wait again is refused
+  // (Errc::unsupported). Not called: by close(), by the end of a transaction, and once a version is
+  // closed to writes, for these come to their end.
+  std::function<void()> while_waiting = {};
+};
+
+}  // namespace tensorshelf
