@@ -47,6 +47,7 @@ class SimulatedDrive final : public Medium {
     std::memcpy(bytes.data(), &bytes_[at], bytes.size());
   }
   std::span<const std::byte> view(const Extent&) override { return {}; }
+  std::uint64_t size() override { return room_; }
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     if (size_bytes > bytes_.size()) {
       throw Error(Errc::full, "the simulated drive is full", "Make it larger.");

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "survey.hpp"
+#include "tests/forwarding_medium.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -48,31 +49,22 @@ class Playback {
 };
 
 // A reader's medium, on which time passes.
-class PassingMedium final : public Medium {
+class PassingMedium final : public testing::ForwardingMedium {
  public:
-  PassingMedium(RecordingMedium& medium, Playback& playback, std::uint64_t& reads)
-      : medium_(medium), playback_(playback), reads_(reads) {}
+  PassingMedium(std::shared_ptr<Medium> medium, Playback& playback, std::uint64_t& reads)
+      : ForwardingMedium(std::move(medium)), playback_(playback), reads_(reads) {}
 
-  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
-    return medium_.write(at, bytes, seed);
-  }
-  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
-  void barrier() override { medium_.barrier(); }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     playback_.go_on();
     ++reads_;
-    medium_.read(at, bytes);
+    ForwardingMedium::read(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
     playback_.go_on();
-    return medium_.view(extent);
+    return ForwardingMedium::view(extent);
   }
-  std::uint64_t reserve(std::uint64_t size_bytes) override { return medium_.reserve(size_bytes); }
-  Promises promises() const override { return medium_.promises(); }
 
  private:
-  RecordingMedium& medium_;
   Playback& playback_;
   std::uint64_t& reads_;
 };
@@ -107,7 +99,7 @@ class ReaderWalk {
  private:
   std::string read(Playback& playback) {
     Log log;
-    RecordingMedium medium(disk_, log, scene_.behaviour);
+    const auto medium = std::make_shared<RecordingMedium>(disk_, log, scene_.behaviour);
     const std::size_t begin = playback.last();
     playback.set_pace(rng_.below(5));  // 0: it rests
     const std::uint64_t words = playback.words();

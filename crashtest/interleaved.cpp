@@ -13,6 +13,7 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "sampled.hpp"
+#include "tests/forwarding_medium.hpp"
 #include "turns.hpp"
 
 namespace tensorshelf::crash {
@@ -30,32 +31,26 @@ constexpr std::uint64_t kDiskBytes = 8 * 1024 * 1024;
 // An assignment takes several writes, between which others come; the last tensor has two chunks.
 constexpr std::array<std::uint64_t, 3> kSizes = {64, 5000, kChunkBytes + 64};
 
-class SteppedMedium final : public Medium {
+class SteppedMedium final : public testing::ForwardingMedium {
  public:
-  SteppedMedium(Disk& disk, Log& log, const Behaviour& behaviour) : medium_(disk, log, behaviour) {}
+  SteppedMedium(Disk& disk, Log& log, const Behaviour& behaviour)
+      : ForwardingMedium(std::make_shared<RecordingMedium>(disk, log, behaviour)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     Turns::step();
-    return medium_.write(at, bytes, seed);
+    return ForwardingMedium::write(at, bytes, seed);
   }
   void wait(const Ticket& ticket) override {
     Turns::step();
-    medium_.wait(ticket);
+    ForwardingMedium::wait(ticket);
   }
   void barrier() override {
     Turns::step();
-    medium_.barrier();
+    ForwardingMedium::barrier();
   }
   void store_word(std::uint64_t at, std::uint64_t word) override {
     Turns::step();
-    medium_.store_word(at, word);
+    ForwardingMedium::store_word(at, word);
   }
-  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_.read(at, bytes); }
-  std::span<const std::byte> view(const Extent& extent) override { return medium_.view(extent); }
-  std::uint64_t reserve(std::uint64_t size_bytes) override { return medium_.reserve(size_bytes); }
-  Promises promises() const override { return medium_.promises(); }
-
- private:
-  RecordingMedium medium_;
 };
 
 constexpr std::uint64_t kNever = ~std::uint64_t{0};

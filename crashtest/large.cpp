@@ -30,8 +30,8 @@ constexpr std::array kPersonalities = {Personality::pmem, Personality::block};
 // ---- chunks
 // ---------------------------------------------------------------------------------------
 
-struct Bytes {
-  explicit Bytes(std::uint64_t most) : capacity(most), at(new std::byte[most]) {}
+struct PlainBytes {
+  explicit PlainBytes(std::uint64_t most) : capacity(most), at(new std::byte[most]) {}
   const std::uint64_t capacity;
   std::uint64_t size = 0;
   const std::unique_ptr<std::byte[]> at;  // what is beyond the size was never touched
@@ -40,7 +40,7 @@ struct Bytes {
 // Memory that survives the shelf on it and logs nothing: hundreds of megabytes pass through it.
 class PlainMedium final : public Medium {
  public:
-  PlainMedium(std::shared_ptr<Bytes> bytes, bool mapped)
+  PlainMedium(std::shared_ptr<PlainBytes> bytes, bool mapped)
       : bytes_(std::move(bytes)), mapped_(mapped) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> source, std::uint64_t seed) override {
     return {++sequence_, copy_and_hash(base() + at, source, seed, Stores::cached)};
@@ -57,6 +57,7 @@ class PlainMedium final : public Medium {
     if (!mapped_) return {};
     return {base() + extent.at, extent.size_bytes};
   }
+  std::uint64_t size() override { return bytes_->size; }
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     if (size_bytes > bytes_->capacity) throw Error(Errc::full, "no more memory", "Take less.");
     if (size_bytes > bytes_->size) {
@@ -78,7 +79,7 @@ class PlainMedium final : public Medium {
 
  private:
   std::byte* base() const { return bytes_->at.get(); }
-  std::shared_ptr<Bytes> bytes_;
+  std::shared_ptr<PlainBytes> bytes_;
   bool mapped_;
   std::uint64_t sequence_ = 0;
 };
@@ -90,7 +91,7 @@ class ManyChunks {
       : chunks_(chunks),
         mapped_(mapped),
         expected_(chunks * kChunkBytes - 100),
-        medium_(std::make_shared<Bytes>(2 * chunks * kChunkBytes + 32 * kMiB)) {
+        medium_(std::make_shared<PlainBytes>(2 * chunks * kChunkBytes + 32 * kMiB)) {
     PlainMedium medium(medium_, mapped_);
     Shelf::format(medium);
     open();
@@ -124,7 +125,7 @@ class ManyChunks {
   std::uint64_t chunks_;
   bool mapped_;
   std::vector<std::byte> expected_;
-  std::shared_ptr<Bytes> medium_;
+  std::shared_ptr<PlainBytes> medium_;
   std::optional<Shelf> shelf_;
   std::uint64_t serial_ = 0;
 };

@@ -13,7 +13,7 @@
 namespace tensorshelf::crash {
 
 // Of an attempt in flight: what its next call begins.
-enum class Stage : std::uint64_t {
+enum class Phase : std::uint64_t {
   frozen,     // nothing is written for it yet
   described,  // before the barrier that makes it durable (I1)
   durable,    // before the first copy of its word
@@ -27,11 +27,11 @@ class Lead {
   // The calling thread is none that is led.
   static void walk_free();
 
-  // The attempt that is in flight now goes on to that stage; the one behind it waits frozen.
-  void let_go_to(Stage stage);
+  // The attempt that is in flight now goes on to that phase; the one behind it waits frozen.
+  void let_go_to(Phase phase);
   void let_go();  // of this attempt and all to come
   bool waits();   // the committing thread is where it was let go to
-  Stage here();
+  Phase here();
 
   // Of the medium.
   enum class Call { write, barrier, word };
@@ -42,8 +42,8 @@ class Lead {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Stage here_ = Stage::frozen;
-  Stage goal_ = Stage::frozen;
+  Phase here_ = Phase::frozen;
+  Phase goal_ = Phase::frozen;
   bool begun_ = false;  // the attempt has made a call
   unsigned words_ = 0;  // that it stored
   bool waits_ = false;

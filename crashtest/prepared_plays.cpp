@@ -1,6 +1,6 @@
 #include "prepared_plays.hpp"
 
-#include "cached_stage.hpp"
+#include "cached_play.hpp"
 
 namespace tensorshelf::crash {
 
@@ -8,19 +8,19 @@ namespace tensorshelf::crash {
 // there, and the other copy is damaged.
 std::string prepared_survives_damage_before_and_after() {
   for (unsigned first = 0; first < format::kCopies; ++first) {
-    const Stage stage;
-    spoil(*stage.disk, format::root_at(0, first));
+    const CachedPlay play;
+    spoil(*play.disk, format::root_at(0, first));
     {
-      Shelf shelf = stage.open();
+      Shelf shelf = play.open();
       shelf.find("a")->write(value(2));
       shelf.prepare(2);
     }
-    spoil(*stage.disk, format::root_at(0, 1 - first));
-    Shelf shelf = stage.open();
+    spoil(*play.disk, format::root_at(0, 1 - first));
+    Shelf shelf = play.open();
     if (!shelf.prepared()) return "what was prepared is lost to damage in one copy";
     shelf.resolve(Decision::commit);
     shelf.close();
-    if (auto wrong = stage.shows(2); !wrong.empty()) return wrong;
+    if (auto wrong = play.shows(2); !wrong.empty()) return wrong;
   }
   return {};
 }
@@ -30,18 +30,18 @@ std::string prepared_survives_damage_before_and_after() {
 // device.
 std::string mark_is_made_durable() {
   for (unsigned dying = 0;; ++dying) {
-    Stage stage;
-    CachedDisk& disk = *stage.disk;
+    CachedPlay play;
+    CachedDisk& disk = *play.disk;
     disk.fate_of_dirty = [] { return CachedDisk::Fate::garbage; };
     {
-      Shelf shelf = stage.open();
+      Shelf shelf = play.open();
       shelf.find("a")->write(value(2));
       disk.barrier_fails = [mark = disk.barriers + 1](unsigned n) { return n == mark; };
       fails([&] { shelf.prepare(2); });
     }
     disk.barrier_fails = {};
-    const bool opened = opens_before_death(stage, dying);
-    const Shelf shelf = stage.open();  // for writing, or throws
+    const bool opened = opens_before_death(play, dying);
+    const Shelf shelf = play.open();  // for writing, or throws
     if (!opened) continue;
     return shelf.prepared() ? "" : "what an open found prepared is lost with the power";
   }
@@ -50,28 +50,28 @@ std::string mark_is_made_durable() {
 // An attempt is prepared over version 2, which is then lost to damage. A later version 2 is
 // another: the attempt, in whose home nobody wrote meanwhile, is not one over that.
 std::string mark_dies_with_its_version() {
-  Stage stage(std::make_shared<CachedDisk>());
+  CachedPlay play(std::make_shared<CachedDisk>());
   {
-    CachedMedium medium(stage.disk);
+    CachedMedium medium(play.disk);
     Shelf::format(medium, {.keep = 2});  // four homes, of which the fallback wipes another
   }
-  stage.make_first();
+  play.make_first();
   {
-    Shelf shelf = stage.open();
-    Stage::commit(shelf, 2);
+    Shelf shelf = play.open();
+    CachedPlay::commit(shelf, 2);
     shelf.find("a")->write(value(3));
     shelf.prepare(3);
   }
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    spoil(*stage.disk, format::root_at(2, copy));
+    spoil(*play.disk, format::root_at(2, copy));
   }
-  Shelf shelf = stage.open();
+  Shelf shelf = play.open();
   if (!shelf.info().recovery.degraded) return "a version without a root is opened";
   if (shelf.prepared()) return "what was prepared is over a version that is lost";
-  Stage::commit(shelf, 7);
+  CachedPlay::commit(shelf, 7);
   shelf.close();
-  if (stage.open().prepared()) return "what was prepared over another version is prepared again";
-  return stage.shows(7);
+  if (play.open().prepared()) return "what was prepared over another version is prepared again";
+  return play.shows(7);
 }
 
 }  // namespace tensorshelf::crash

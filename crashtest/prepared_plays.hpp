@@ -1,4 +1,4 @@
-// Plays about recovery where an attempt is prepared, on a disk behind a cache (cached_stage.hpp).
+// Plays about recovery where an attempt is prepared, on a disk behind a cache (cached_play.hpp).
 // Each returns what went wrong, or nothing.
 #pragma once
 

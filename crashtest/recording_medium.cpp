@@ -139,6 +139,11 @@ std::span<const std::byte> RecordingMedium::view(const Extent& extent) {
   return disk_.bytes().subspan(extent.at, extent.size_bytes);
 }
 
+std::uint64_t RecordingMedium::size() {
+  const std::lock_guard lock(mutex_);
+  return disk_.size_bytes();
+}
+
 std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t size = round_up(size_bytes, kPageBytes);

@@ -1,4 +1,4 @@
-// Plays about recovery, on a disk behind a cache (cached_stage.hpp). Each returns what went wrong,
+// Plays about recovery, on a disk behind a cache (cached_play.hpp). Each returns what went wrong,
 // or nothing.
 #pragma once
 

@@ -287,7 +287,7 @@ void Runner::apply(const Op& op) {
       land_all();
       return persist(true, [this](auto step) {
         const auto done = shelf_->persist_async(step);
-        lead_->let_go_to(Stage::landed);
+        lead_->let_go_to(Phase::landed);
         return done.get();
       });
     case Verb::reopen:

@@ -115,7 +115,7 @@ class Runner {
   // Attempts in flight.
   void beside(const std::function<void()>& call);
   void launch();
-  void go_to(Stage stage);
+  void go_to(Phase phase);
   void land(const std::function<void()>& settle = {});
   void land_all();
   void let_all_fail();

@@ -61,12 +61,12 @@ void Runner::launch() {
   flights_.push_back(std::move(flight));
   working_ = next;
   changed_ = false;
-  if (flights_.size() == 1) go_to(Stage::frozen);
+  if (flights_.size() == 1) go_to(Phase::frozen);
 }
 
 // Returns when it waits there, or has failed.
-void Runner::go_to(Stage stage) {
-  lead_->let_go_to(stage);
+void Runner::go_to(Phase phase) {
+  lead_->let_go_to(phase);
   const auto ended = [this] {
     return flights_.front().commit.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   };
@@ -78,13 +78,13 @@ void Runner::go_to(Stage stage) {
 void Runner::land(const std::function<void()>& settle) {
   const Flight flight = flights_.front();
   flights_.pop_front();
-  lead_->let_go_to(Stage::landed);
+  lead_->let_go_to(Phase::landed);
   const Commit commit = flight.commit.get();
   const Model& model = recording_.history[flight.index];
   if (commit.version != model.version || commit.step != model.step) {
     throw std::runtime_error(fmt::format("version {} landed as {}", model.version, commit.version));
   }
-  if (!flights_.empty()) go_to(Stage::frozen);
+  if (!flights_.empty()) go_to(Phase::frozen);
   if (settle) settle();
   mark(recording_.log, Mark::acked, flight.index);
   acked_ = flight.index;
@@ -100,7 +100,7 @@ void Runner::land_all() {
 // After a failure no attempt that was on its way may be acknowledged, but one whose last barrier
 // was asked for before.
 void Runner::let_all_fail() {
-  bool may_land = lead_->waits() && lead_->here() == Stage::flipped;
+  bool may_land = lead_->waits() && lead_->here() == Phase::flipped;
   lead_->let_go();
   for (; !flights_.empty(); flights_.pop_front(), may_land = false) {
     const std::size_t index = flights_.front().index;
@@ -171,7 +171,7 @@ void Runner::apply_versions(const Op& op) {
     case Verb::launch:
       return launch();
     case Verb::go:
-      return flights_.empty() ? void() : go_to(static_cast<Stage>(op.first));
+      return flights_.empty() ? void() : go_to(static_cast<Phase>(op.first));
     case Verb::land:
       return flights_.empty() ? void() : land();
     case Verb::discard:

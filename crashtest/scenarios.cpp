@@ -25,6 +25,7 @@
 #include "recording_medium.hpp"
 #include "recovery_plays.hpp"
 #include "tests/asleep.hpp"
+#include "tests/forwarding_medium.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -57,49 +58,46 @@ class ResetHooks {
   Hooks& hooks_;
 };
 
-class HookedMedium final : public Medium {
+class HookedMedium final : public testing::ForwardingMedium {
  public:
   HookedMedium(Disk& disk, Log& log, std::shared_ptr<Hooks> hooks)
-      : medium_(disk, log, {.personality = Personality::pmem, .max_size_bytes = kDiskBytes}),
+      : ForwardingMedium(std::make_shared<RecordingMedium>(
+            disk, log, Behaviour{.personality = Personality::pmem, .max_size_bytes = kDiskBytes})),
         hooks_(std::move(hooks)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     if (hooks_->write) hooks_->write();
-    return medium_.write(at, bytes, seed);
+    return ForwardingMedium::write(at, bytes, seed);
   }
-  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
   void barrier() override {
     if (hooks_->barrier) hooks_->barrier();
-    medium_.barrier();
+    ForwardingMedium::barrier();
   }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     if (hooks_->look) hooks_->look();
-    medium_.read(at, bytes);
+    ForwardingMedium::read(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
     if (hooks_->look) hooks_->look();
-    return medium_.view(extent);
+    return ForwardingMedium::view(extent);
   }
   std::uint64_t reserve(std::uint64_t size_bytes) override {
-    if (size_bytes != 0 && hooks_->reserve) hooks_->reserve();
-    return medium_.reserve(size_bytes);
+    if (hooks_->reserve) hooks_->reserve();
+    return ForwardingMedium::reserve(size_bytes);
   }
-  Promises promises() const override { return medium_.promises(); }
 
  private:
-  RecordingMedium medium_;
   std::shared_ptr<Hooks> hooks_;
 };
 
 // A shelf on a simulated medium at version 1, with one tensor, of value(1).
-struct Stage {
+struct HookedPlay {
   Disk disk{kDiskBytes};
   Log log;
   std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
   std::optional<Shelf> shelf;
   std::optional<TensorRef> a;
 
-  Stage() {
+  HookedPlay() {
     HookedMedium medium(disk, log, hooks);
     Shelf::format(medium);
     open();
@@ -129,7 +127,7 @@ Bytes read(const TensorRef& tensor) {
 }
 
 std::string leased_slot_is_not_written() {
-  Stage stage;
+  HookedPlay stage;
   const Lease lease = stage.a->lease();
   if (!lease.in_place()) return "a lease on a mapped medium is a copy";
   stage.a->write(value(2));  // the other slot
@@ -143,7 +141,7 @@ std::string leased_slot_is_not_written() {
 }
 
 std::string leased_slot_is_not_reused() {
-  Stage stage;
+  HookedPlay stage;
   const Lease lease = stage.a->lease();
   stage.shelf->erase("a");
   stage.shelf->persist(2);
@@ -155,7 +153,7 @@ std::string leased_slot_is_not_reused() {
 // A writer that begins while the attempt is being frozen comes too late for it. (What was not
 // assigned of a tensor that is placed whole is copied forward then.)
 std::string snapshot_is_of_one_moment() {
-  Stage stage;
+  HookedPlay stage;
   TensorRef b = stage.create("b", static_cast<std::int64_t>(2 * kChunkBytes));
   b.write(Bytes(2 * kChunkBytes));
   stage.shelf->persist(2);
@@ -177,7 +175,7 @@ std::string snapshot_is_of_one_moment() {
 }
 
 std::string growth_waits_for_writers() {
-  Stage stage;
+  HookedPlay stage;
   std::atomic<bool> writing = false;
   std::atomic<bool> beside = false;
   std::optional<Waiter> creator;
@@ -208,7 +206,7 @@ std::uint64_t place_of(const Disk& disk, const Bytes& bytes) {
 
 // A chunk rots after it was read and found good; a part of it is assigned.
 std::string rot_stays_rot() {
-  Stage stage;
+  HookedPlay stage;
   read(*stage.a);
   const std::uint64_t at = place_of(stage.disk, value(1)) + 1000;
   const std::array flipped = {stage.disk.bytes()[at] ^ std::byte{4}};
@@ -226,7 +224,7 @@ std::string rot_stays_rot() {
 
 // While one thread waits for the medium, others look up names; callbacks hold nothing.
 std::string names_do_not_wait_for_reads() {
-  Stage stage;
+  HookedPlay stage;
   std::optional<Waiter> other;
   const ResetHooks reset(*stage.hooks);
   bool waited = false;
@@ -241,7 +239,7 @@ std::string names_do_not_wait_for_reads() {
 }
 
 std::string callbacks_hold_nothing() {
-  Stage stage;
+  HookedPlay stage;
   std::optional<Waiter> other;
   bool waited = false;
   static_cast<void>(stage.shelf->verify([&](std::uint64_t, std::uint64_t) {

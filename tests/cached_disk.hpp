@@ -116,6 +116,10 @@ class CachedMedium final : public Medium {
     if (!good) std::memset(bytes.data(), 0xDB, bytes.size());
   }
   std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
+  std::uint64_t size() override {
+    const std::lock_guard lock(disk_->mutex);
+    return disk_->visible.size();
+  }
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     std::unique_lock lock(disk_->mutex);
     if (size_bytes > disk_->visible.size()) {

@@ -49,6 +49,7 @@ class FadingMedium final : public Medium {
     const bool lost = countdown_ && *countdown_ > 0 && --*countdown_ == 0;
     return {lost ? gone_ : bytes_ + extent.at, extent.size_bytes};
   }
+  std::uint64_t size() override { return size_bytes_; }
   std::uint64_t reserve(std::uint64_t /*size_bytes*/) override { return size_bytes_; }
   Promises promises() const override {
     return {.medium = "memory", .detail = "a test's", .mapped = true, .notes = {}};

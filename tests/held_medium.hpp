@@ -47,34 +47,29 @@ struct Doors {
 };
 
 // Memory with doors in it.
-class HeldMedium final : public Medium {
+class HeldMedium final : public SharedMedium {
  public:
   HeldMedium(std::shared_ptr<Medium> medium, std::shared_ptr<Doors> doors, bool mapped = true)
-      : medium_(std::move(medium), mapped), doors_(std::move(doors)) {}
+      : SharedMedium(std::move(medium), mapped), doors_(std::move(doors)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     doors_->write.pass();
-    return medium_.write(at, bytes, seed);
+    return SharedMedium::write(at, bytes, seed);
   }
-  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
   void barrier() override {
     doors_->barrier.pass();
-    medium_.barrier();
+    SharedMedium::barrier();
   }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     if (at >= kHeapAt) doors_->read.pass();
-    medium_.read(at, bytes);
+    SharedMedium::read(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
     if (extent.at >= kHeapAt) doors_->read.pass();
-    return medium_.view(extent);
+    return SharedMedium::view(extent);
   }
-  std::uint64_t reserve(std::uint64_t size) override { return medium_.reserve(size); }
-  Promises promises() const override { return medium_.promises(); }
 
  private:
   static constexpr std::uint64_t kHeapAt = 0x40000;  // a commit reads the header alone
-  SharedMedium medium_;
   std::shared_ptr<Doors> doors_;
 };
 

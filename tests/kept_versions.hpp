@@ -60,7 +60,7 @@ inline void crash_before_flip(const Kept& kept, Shelf& shelf) {
   kept.doors->barrier.shut();
   Waiter commit([&] { shelf.persist(); });
   kept.doors->barrier.await_someone();
-  std::vector<std::byte> before(kept.medium->reserve(0));
+  std::vector<std::byte> before(kept.medium->size());
   kept.medium->read(0, before);
   kept.doors->barrier.open();
   commit.join();

@@ -13,6 +13,7 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "catch.hpp"
+#include "forwarding_medium.hpp"
 #include "media/media.hpp"
 #include "thrown.hpp"
 
@@ -22,29 +23,20 @@ inline constexpr std::uint64_t kMiB = 1024 * 1024;
 
 // A memory medium that outlives the shelf on it: closing and opening again finds the bytes. It may
 // hide that it is mapped, so that the store takes the ways that it takes on a drive.
-class SharedMedium final : public Medium {
+class SharedMedium : public ForwardingMedium {
  public:
   explicit SharedMedium(std::shared_ptr<Medium> medium, bool mapped = true)
-      : medium_(std::move(medium)), mapped_(mapped) {}
-  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
-    return medium_->write(at, bytes, seed);
-  }
-  void wait(const Ticket& ticket) override { medium_->wait(ticket); }
-  void barrier() override { medium_->barrier(); }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_->store_word(at, word); }
-  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_->read(at, bytes); }
+      : ForwardingMedium(std::move(medium)), mapped_(mapped) {}
   std::span<const std::byte> view(const Extent& extent) override {
-    return mapped_ ? medium_->view(extent) : std::span<const std::byte>();
+    return mapped_ ? ForwardingMedium::view(extent) : std::span<const std::byte>();
   }
-  std::uint64_t reserve(std::uint64_t size) override { return medium_->reserve(size); }
   Promises promises() const override {
-    Promises promises = medium_->promises();
+    Promises promises = ForwardingMedium::promises();
     promises.mapped = mapped_;
     return promises;
   }
 
  private:
-  std::shared_ptr<Medium> medium_;
   bool mapped_;
 };
 

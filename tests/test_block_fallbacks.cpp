@@ -202,7 +202,7 @@ TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no 
   };
   const auto medium = make_block_medium(file, 0, {}, seam);
   REQUIRE(read_back(*medium, 0, before.size()) == before);
-  REQUIRE(medium->reserve(0) == before.size());
+  REQUIRE(medium->size() == before.size());
   REQUIRE(places.empty());
   if (by == By::write) medium->write(2 * kPageBytes, Bytes(kPageBytes), 0);
   if (by == By::word) medium->store_word(2 * kPageBytes + 8, 1);
@@ -317,7 +317,7 @@ TEST_CASE("the cap on a file's growth") {
     REQUIRE(std::string(error.what()).find("2 MiB") != std::string::npos);
     REQUIRE_FALSE(error.remedy().empty());
   }
-  REQUIRE(medium->reserve(0) == 2 * MiB);
+  REQUIRE(medium->size() == 2 * MiB);
 }
 
 TEST_CASE("a full file system: Errc::full, the file as long as before") {
@@ -556,7 +556,7 @@ TEST_CASE("a raw block device: its size decides") {
     REQUIRE(file->kind() == FileKind::block_device);
     const auto medium = make_block_medium(file, 0, {});
     REQUIRE(medium->promises().detail.starts_with("block device"));
-    REQUIRE(medium->reserve(0) == kDevice);
+    REQUIRE(medium->size() == kDevice);
     REQUIRE(medium->reserve(kDevice) == kDevice);
     REQUIRE(code_of([&] { medium->reserve(kDevice + 1); }) == Errc::full);
     REQUIRE(exercise(*medium) == "");

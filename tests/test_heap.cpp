@@ -28,6 +28,7 @@ class NoBytes final : public Medium {
   void store_word(std::uint64_t, std::uint64_t) override {}
   void read(std::uint64_t, std::span<std::byte>) override {}
   std::span<const std::byte> view(const Extent&) override { return {}; }
+  std::uint64_t size() override { return size_; }
   std::uint64_t reserve(std::uint64_t size) override {
     if (size > most_) throw Error(Errc::full, "the medium ends", "Use a larger one.");
     return size_ = std::max(size_, size);

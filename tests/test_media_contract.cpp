@@ -219,13 +219,13 @@ TEST_CASE("a view is the bytes in place where the medium is mapped, and empty el
 TEST_CASE("reserve gives zeroed room, keeps what there is, and never shrinks") {
   on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
     if (row.on_device()) {
-      const std::uint64_t size = medium->reserve(0);
+      const std::uint64_t size = medium->size();
       REQUIRE(size >= kRoom);
       REQUIRE(medium->reserve(kRoom) == size);
       REQUIRE(medium->reserve(size) == size);
       return;
     }
-    REQUIRE(medium->reserve(0) <= kPageBytes);
+    REQUIRE(medium->size() <= kPageBytes);
     const std::uint64_t first = medium->reserve(kPageBytes);
     REQUIRE(first >= kPageBytes);
     const Bytes bytes = random_bytes(kPageBytes, 7);
@@ -234,7 +234,7 @@ TEST_CASE("reserve gives zeroed room, keeps what there is, and never shrinks") {
 
     const std::uint64_t grown = medium->reserve(kRoom - 100);
     REQUIRE(grown >= kRoom - 100);
-    REQUIRE(medium->reserve(0) == grown);
+    REQUIRE(medium->size() == grown);
     REQUIRE(medium->reserve(kPageBytes) == grown);
     const bool kept = read(*medium, 0, kPageBytes) == bytes;
     REQUIRE(kept);
@@ -264,7 +264,7 @@ TEST_CASE("beyond the cap or the device's end is full, and leaves everything usa
       INFO("reserve " << wanted);
       REQUIRE(code_of([&] { medium->reserve(wanted); }) == Errc::full);
       REQUIRE_FALSE(medium->failed());
-      REQUIRE(medium->reserve(0) == size);
+      REQUIRE(medium->size() == size);
       const bool kept = read(*medium, kPageBytes, kPageBytes) == bytes;
       REQUIRE(kept);
       write(*medium, 2 * kPageBytes, bytes);
@@ -291,7 +291,7 @@ TEST_CASE("of a cap within a page, its whole pages are room and no byte more is 
         write(*medium, whole - kPageBytes, bytes);
         REQUIRE(code_of([&] { medium->reserve(whole + 1); }) == Errc::full);
         REQUIRE_FALSE(medium->failed());
-        REQUIRE(medium->reserve(0) == whole);
+        REQUIRE(medium->size() == whole);
         medium->barrier();
         const bool kept = read(*medium, whole - kPageBytes, kPageBytes) == bytes;
         REQUIRE(kept);
@@ -328,12 +328,12 @@ TEST_CASE("a file that the system does not let grow is full, and leaves everythi
     medium->reserve(kPageBytes);
     const Bytes bytes = random_bytes(kPageBytes, 9);
     write(*medium, 0, bytes);
-    const std::uint64_t size = medium->reserve(0);
+    const std::uint64_t size = medium->size();
     {
       const FileSizeLimit limit(size);
       REQUIRE(code_of([&] { medium->reserve(kRoom); }) == Errc::full);
     }
-    REQUIRE(medium->reserve(0) == size);
+    REQUIRE(medium->size() == size);
     write(*medium, 0, bytes);
     medium->barrier();
     REQUIRE(medium->reserve(kRoom) >= kRoom);
@@ -414,7 +414,7 @@ TEST_CASE("bytes and words behind a barrier are there when the place is opened a
     medium->barrier();
     for (int n = 0; n < 2; ++n) {
       medium.reopen();
-      REQUIRE(medium->reserve(0) == size);
+      REQUIRE(medium->size() == size);
       const bool kept = read(*medium, 0, kRoom) == expected;
       REQUIRE(kept);
     }
@@ -463,7 +463,7 @@ TEST_CASE("what a file with holes holds beyond its room can still be read") {
       const bool shown = std::ranges::equal(medium->view({kRoom - kPageBytes, kPageBytes}), bytes);
       REQUIRE(shown);
     }
-    REQUIRE(medium->reserve(0) == kRoom);
+    REQUIRE(medium->size() == kRoom);
     REQUIRE(medium->reserve(kRoom) == kRoom);
   });
 }

@@ -61,13 +61,13 @@ TEST_CASE("growth keeps addresses and data, reads as zero and has blocks", "[pme
     const scratch::Directory dir(place);
     const fs::path path = dir / "s";
     const auto medium = make_pmem_medium(open_file(path), 0);
-    CHECK(medium->reserve(0) == 0);
+    CHECK(medium->size() == 0);
     REQUIRE(medium->reserve(1) >= kPageBytes);
     const std::span<const std::byte> first = medium->view({0, kPageBytes});
     const auto data = pattern(kPageBytes, 1);
     medium->wait(medium->write(0, data, 7));
 
-    std::uint64_t size = medium->reserve(0);
+    std::uint64_t size = medium->size();
     for (const std::uint64_t wanted : {kMebibyte, 3 * kMebibyte, 17 * kMebibyte, 64 * kMebibyte}) {
       const std::uint64_t grown = medium->reserve(wanted);
       CHECK(grown >= wanted);
@@ -165,7 +165,7 @@ TEST_CASE("what was written is there at the next open, also after SIGKILL", "[pm
     REQUIRE(WIFSIGNALED(status));
     for (const bool writable : {false, true}) {
       const auto medium = make_pmem_medium(open_file(dir / "s", writable), 0);
-      CHECK(medium->reserve(0) == 4 * kMebibyte);
+      CHECK(medium->size() == 4 * kMebibyte);
       CHECK(same(medium->view({kMebibyte, kMebibyte}), data));
       CHECK(medium->view({kPageBytes, 1}).front() == std::byte{11});
     }
@@ -210,7 +210,7 @@ TEST_CASE("a file open for reading", "[pmem]") {
     const std::uint64_t grown = writer->reserve(16 * kMebibyte);
     const auto data = pattern(kPageBytes, 9);
     writer->write(grown - kPageBytes, data, 0);
-    CHECK(reader->reserve(0) == grown);  // sees what the writer added, at the old addresses
+    CHECK(reader->size() == grown);  // sees what the writer added, at the old addresses
     CHECK(reader->view({0, 1}).data() == before);
     CHECK(same(reader->view({grown - kPageBytes, kPageBytes}), data));
   }
@@ -228,7 +228,7 @@ TEST_CASE("the cap", "[pmem]") {
     CHECK(error->code() == Errc::full);
     CHECK(contains(error->what(), (dir / "s").native()));
     CHECK(contains(error->what(), "cap"));
-    CHECK(medium->reserve(0) == 2 * kMebibyte);
+    CHECK(medium->size() == 2 * kMebibyte);
     CHECK(fs::file_size(dir / "s") == 2 * kMebibyte);
     CHECK(medium->reserve(cap) == cap);
   }
@@ -257,7 +257,7 @@ TEST_CASE("a full file system: full, nothing lost, and room again later", "[pmem
   CHECK(contains(error->what(), size_text(60 * kMebibyte)));            // wanted
   CHECK(contains(error->what(), size_text(12 * kMebibyte) + " free"));  // once given back
   CHECK(contains(error->what(), "tmpfs"));
-  CHECK(medium->reserve(0) == size);
+  CHECK(medium->size() == size);
   CHECK(fs::file_size(dir / "small/s") == size);
   CHECK(same(medium->view({0, kMebibyte}), data));
   CHECK(medium->reserve(12 * kMebibyte) == 12 * kMebibyte);
@@ -285,7 +285,7 @@ TEST_CASE("files of odd sizes are mapped as far as they have whole pages", "[pme
     const scratch::Directory dir(place);
     scratch::put(dir / "s", std::string(kPageBytes + 100, 'x'));
     const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
-    CHECK(medium->reserve(0) == kPageBytes);
+    CHECK(medium->size() == kPageBytes);
     CHECK(medium->view({0, 1}).front() == std::byte{'x'});
     const std::uint64_t grown = medium->reserve(kMebibyte);
     CHECK(medium->view({kPageBytes - 1, 1}).front() == std::byte{'x'});
@@ -492,7 +492,7 @@ TEST_CASE("DevDAX as it is", "[pmem]") {
   CHECK(error_of([&] { make_medium(file, options); })->code() == Errc::unsupported);
 
   const auto medium = make_medium(file, {});
-  CHECK(medium->reserve(0) == size);
+  CHECK(medium->size() == size);
   CHECK(error_of([&] { medium->reserve(size + 1); })->code() == Errc::full);
   const Promises promises = medium->promises();
   INFO(promises.detail);
@@ -522,7 +522,7 @@ TEST_CASE("DevDAX and msync: refused, not aborted", "[pmem]") {
   CHECK(contains(error->what(), device));
   CHECK(contains(error->what(), "PMEM2_FORCE_GRANULARITY=PAGE"));
   CHECK(contains(error->remedy(), "PMEM2_FORCE_GRANULARITY"));
-  CHECK(make_medium(open_file(device, false), {})->reserve(0) > 0);  // a reader flushes nothing
+  CHECK(make_medium(open_file(device, false), {})->size() > 0);  // a reader flushes nothing
 }
 
 TEST_CASE("two nodes of one DevDAX device: one writer", "[pmem]") {
@@ -542,7 +542,7 @@ TEST_CASE("two nodes of one DevDAX device: one writer", "[pmem]") {
   CHECK(error->code() == Errc::busy);
   CHECK(contains(error->what(), twin.native()));
   CHECK(contains(error->what(), "in this process"));
-  CHECK(make_medium(open_file(twin, false), {})->reserve(0) == writer->reserve(0));  // may read
+  CHECK(make_medium(open_file(twin, false), {})->size() == writer->size());  // may read
   writer.reset();
   writer = make_medium(file, {});
   CHECK(code_of([&] { make_medium(open_file(device), {}); }) == Errc::busy);

@@ -22,10 +22,10 @@ struct Loss {
   bool refuses_writes = false;
 };
 
-class LossyMedium final : public Medium {
+class LossyMedium final : public ForwardingMedium {
  public:
   LossyMedium(std::shared_ptr<Medium> medium, std::shared_ptr<const Loss> loss)
-      : medium_(std::move(medium)), loss_(std::move(loss)) {
+      : ForwardingMedium(std::move(medium)), loss_(std::move(loss)) {
     arm_fault_guard();
     const int file = ::memfd_create("empty", 0);
     void* const at = ::mmap(nullptr, kHoleBytes, PROT_READ, MAP_SHARED, file, 0);
@@ -39,22 +39,17 @@ class LossyMedium final : public Medium {
     if (bytes.data() >= hole_.data() && bytes.data() < hole_.data() + hole_.size()) {
       throw Error(Errc::corrupt, "the source is gone", "Use another.");
     }
-    return medium_->write(at, bytes, seed);
+    return ForwardingMedium::write(at, bytes, seed);
   }
-  void wait(const Ticket& ticket) override { medium_->wait(ticket); }
-  void barrier() override { medium_->barrier(); }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_->store_word(at, word); }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     if (is_gone({at, bytes.size()}) && loss_->unreadable) {
       throw Error(Errc::io, "the line is poisoned", "Use another.", EIO);
     }
-    medium_->read(at, bytes);
+    ForwardingMedium::read(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
-    return is_gone(extent) ? hole_.first(extent.size_bytes) : medium_->view(extent);
+    return is_gone(extent) ? hole_.first(extent.size_bytes) : ForwardingMedium::view(extent);
   }
-  std::uint64_t reserve(std::uint64_t size) override { return medium_->reserve(size); }
-  Promises promises() const override { return medium_->promises(); }
 
  private:
   static constexpr std::uint64_t kHoleBytes = 4 * kMiB;
@@ -63,7 +58,6 @@ class LossyMedium final : public Medium {
     return gone.at < extent.at + extent.size_bytes && extent.at < gone.at + gone.size_bytes;
   }
 
-  std::shared_ptr<Medium> medium_;
   std::shared_ptr<const Loss> loss_;
   std::span<const std::byte> hole_;
 };
@@ -80,7 +74,7 @@ struct Lost {
     make(writer, "w", kSize).write(first);
     writer.persist(1);
     const Lease lease = writer.find("w")->lease();
-    const auto all = bench.medium->view({0, bench.medium->reserve(0)});
+    const auto all = bench.medium->view({0, bench.medium->size()});
     place_ = static_cast<std::uint64_t>(lease.bytes().data() - all.data()) + kMiB + kPageBytes;
   }
   TensorRef open() {

@@ -25,7 +25,7 @@ TEST_CASE(
   shelf.find("small")->write(pattern(100, 3));
   shelf.persist();
   const auto part = pattern(large, 1);
-  const auto all = kept.medium->view({0, kept.medium->reserve(0)});
+  const auto all = kept.medium->view({0, kept.medium->size()});
   const auto there = std::search(all.begin(), all.end(), part.begin() + 2 * kMiB, part.end());
   REQUIRE(there != all.end());
   const auto at = static_cast<std::uint64_t>(there - all.begin());

@@ -23,7 +23,7 @@ void damage(Medium& medium, std::uint64_t at, std::size_t byte = 100) {
 // A page that holds `bytes` somewhere in the medium, from `from` on.
 std::uint64_t find_page(Medium& medium, std::span<const std::byte> bytes) {
   std::vector<std::byte> page(kPageBytes);
-  for (std::uint64_t at = 0; at < medium.reserve(0); at += kPageBytes) {
+  for (std::uint64_t at = 0; at < medium.size(); at += kPageBytes) {
     medium.read(at, page);
     if (std::equal(bytes.begin(), bytes.end(), page.begin())) return at;
   }
@@ -224,7 +224,7 @@ TEST_CASE("what a prepared attempt copied forward is looked at before it is comm
   const auto copied = pattern(kBegunBytes, 1);
   const Lease lease = begun.w.lease();
   REQUIRE(lease.in_place());
-  const auto all = begun.kept.medium->view({0, begun.kept.medium->reserve(0)});
+  const auto all = begun.kept.medium->view({0, begun.kept.medium->size()});
   const auto at = static_cast<std::uint64_t>(lease.bytes().data() - all.data()) + kMiB;
   begun.shelf.close();
   damage(*begun.kept.medium, at);

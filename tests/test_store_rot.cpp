@@ -29,7 +29,7 @@ void flip(Medium& medium, std::uint64_t at) {
 // Where the tensor's bytes lie on the medium: found by looking for them.
 std::uint64_t place_of(Medium& medium, std::span<const std::byte> bytes) {
   std::vector<std::byte> page(kPageBytes);
-  const std::uint64_t end = medium.reserve(0);
+  const std::uint64_t end = medium.size();
   for (std::uint64_t at = 0; at < end; at += kPageBytes) {
     medium.read(at, page);
     if (std::equal(page.begin(), page.begin() + 64, bytes.begin())) return at;

@@ -359,7 +359,7 @@ TEST_CASE("repair of version 1 and of version 0") {
     Shelf shelf = bench.open();
     make(shelf, "w", 100).write(pattern(100, 1));
     shelf.persist(1);
-    const auto all = bench.medium->view({0, bench.medium->reserve(0)});
+    const auto all = bench.medium->view({0, bench.medium->size()});
     const auto bytes = pattern(100, 1);
     const auto there = std::search(all.begin(), all.end(), bytes.begin(), bytes.end());
     write_page(*bench.medium, round_up(there - all.begin(), kPageBytes), Page{});

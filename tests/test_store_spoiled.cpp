@@ -119,25 +119,19 @@ TEST_CASE("a transaction over a spoiled tensor can be committed when it is assig
 namespace {
 
 // A medium of which a write fails, by default for a damaged source.
-class TornSource final : public Medium {
+class TornSource final : public ForwardingMedium {
  public:
   TornSource(std::shared_ptr<Medium> medium, std::shared_ptr<int> left, Errc code = Errc::corrupt)
-      : medium_(std::move(medium), false), left_(std::move(left)), code_(code) {}
+      : ForwardingMedium(std::make_shared<SharedMedium>(std::move(medium), false)),
+        left_(std::move(left)),
+        code_(code) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     if (*left_ > 0 && --*left_ == 0)
       throw Error(code_, "the write stopped half-way", "Give another source, or another medium.");
-    return medium_.write(at, bytes, seed);
+    return ForwardingMedium::write(at, bytes, seed);
   }
-  void wait(const Ticket& ticket) override { medium_.wait(ticket); }
-  void barrier() override { medium_.barrier(); }
-  void store_word(std::uint64_t at, std::uint64_t word) override { medium_.store_word(at, word); }
-  void read(std::uint64_t at, std::span<std::byte> bytes) override { medium_.read(at, bytes); }
-  std::span<const std::byte> view(const Extent& extent) override { return medium_.view(extent); }
-  std::uint64_t reserve(std::uint64_t size) override { return medium_.reserve(size); }
-  Promises promises() const override { return medium_.promises(); }
 
  private:
-  SharedMedium medium_;
   std::shared_ptr<int> left_;
   Errc code_;
 };

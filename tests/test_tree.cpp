@@ -46,7 +46,7 @@ void check_written(const Tree& tree, std::uint64_t attempt) {
 struct Directories final : Medium {
   std::map<std::uint64_t, format::Page> pages;
   std::map<std::uint64_t, format::PageHead> places;
-  std::uint64_t size = 1 << 30;
+  std::uint64_t size_bytes = 1 << 30;
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     format::Page page;
     std::copy(bytes.begin(), bytes.end(), page.bytes.begin());
@@ -68,14 +68,15 @@ struct Directories final : Medium {
     }
   }
   std::span<const std::byte> view(const Extent&) override { return {}; }
-  std::uint64_t reserve(std::uint64_t) override { return size; }
+  std::uint64_t size() override { return size_bytes; }
+  std::uint64_t reserve(std::uint64_t) override { return size_bytes; }
   Promises promises() const override { return {}; }
 };
 
 // Of a first version with so many leaves, each of zeros.
 struct Manifest {
   Directories medium;
-  std::shared_ptr<Heap> heap = std::make_shared<Heap>(medium, medium.size, Claims{});
+  std::shared_ptr<Heap> heap = std::make_shared<Heap>(medium, medium.size_bytes, Claims{});
   format::Seeds seeds = format::Seeds(format::ShelfId{});
   Homes homes;
   Version version;
@@ -84,7 +85,7 @@ struct Manifest {
     version.tree = tree_of(leaves, 1);
     version.root.in_flight = 1;
     version.root.word = format::attempt_word(1, 1, 1);
-    version.root.capacity_bytes = medium.size;
+    version.root.capacity_bytes = medium.size_bytes;
   }
   void describe() {
     heap->reserve_pages(format::kCopies * version.tree.page_count());

@@ -1,4 +1,4 @@
-// The storage seam: where bytes live and what the place promises. Eight methods, and none hands
+// The storage seam: where bytes live and what the place promises. Nine methods, and none hands
 // out a writable pointer. Everything above it (format, store) is the same on every medium, and the
 // crash simulator is one more medium that breaks all that is not promised.
 //
@@ -38,8 +38,8 @@ struct Ticket {
 };
 
 // Thread-safety: write, wait, read and view may run in many threads at once, on bytes that do not
-// overlap; barrier and store_word belong to the one committing thread; reserve excludes all of
-// these but read and view, which may go on beside it on what was there before.
+// overlap; barrier and store_word belong to the one committing thread; size and reserve
+// exclude all of these but read and view, which go on beside them on what was there before.
 // Errors: Errc::io, with the errno; of a write, Errc::corrupt where `bytes` lie in a damaged part
 // of the medium itself. After any other of a write, wait, barrier or store_word, the medium's guard
 // refuses every later one with Errc::failed (I8); read and view go on.
@@ -73,10 +73,14 @@ class Medium {
   // keeps its addresses.
   virtual std::span<const std::byte> view(const Extent& extent) = 0;
 
-  // Makes room for at least `size_bytes` and returns how far there is room now, in bytes. New room
-  // reads as zero and its blocks are allocated, so that later writes convert no extent. Throws
-  // Errc::full, with nothing lost or taken, where the cap, the device or the file system ends.
-  // reserve(0) only asks for the size, of which a file as found may not all be room. Never shrinks.
+  // How far there are bytes to read; a reader sees its writer's file grow. Of a file as found not
+  // all need be room to write to.
+  virtual std::uint64_t size() = 0;
+
+  // Makes room for at least `size_bytes`, which is not 0, and returns how far there is room now.
+  // New room reads as zero and its blocks are allocated, so that later writes convert no extent.
+  // Throws Errc::full, with nothing lost or taken, where the cap, the device or the file system
+  // ends. Never shrinks.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;

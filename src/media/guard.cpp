@@ -95,7 +95,7 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
 GuardedMedium::GuardedMedium(std::unique_ptr<Medium> inner) : state_(std::make_unique<State>()) {
   TENSORSHELF_ASSERT(inner != nullptr);
   state_->inner = std::move(inner);
-  state_->size = state_->inner->reserve(0);
+  state_->size = state_->inner->size();
 }
 
 GuardedMedium::~GuardedMedium() = default;
@@ -148,12 +148,13 @@ std::span<const std::byte> GuardedMedium::view(const Extent& extent) {
   return state_->inner->view(extent);
 }
 
+std::uint64_t GuardedMedium::size() {
+  const std::uint64_t now = state_->inner->size();
+  state_->size.store(now, std::memory_order_relaxed);
+  return now;
+}
+
 std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
-  if (size_bytes == 0) {  // a reader's file may have grown under its writer
-    const std::uint64_t now = state_->inner->reserve(0);
-    state_->size.store(now, std::memory_order_relaxed);
-    return now;
-  }
   // Also where there is so much: whether it is room, the medium knows.
   const std::uint64_t grown = state_->or_poison(
       "growth failed", [&] { return state_->inner->reserve(size_bytes); },

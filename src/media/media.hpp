@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <tensorshelf/medium.hpp>
 #include <tensorshelf/options.hpp>
@@ -35,6 +36,7 @@ class GuardedMedium final : public Medium {
   void store_word(std::uint64_t at, std::uint64_t word) override;
   void read(std::uint64_t at, std::span<std::byte> bytes) override;
   std::span<const std::byte> view(const Extent& extent) override;
+  std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;
   Promises promises() const override;
 
@@ -56,9 +58,11 @@ std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file,
 bool pmem_supported();  // in this build
 
 // A file on any file system or a raw block device, through io_uring and O_DIRECT, each falling
-// back where a probing write shows that it is refused.
+// back where a probing write shows that it is refused. `note` says how it came to be chosen: one of
+// its promises' notes.
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
-                                          std::uint64_t max_size_bytes, const BlockTuning& tuning);
+                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
+                                          std::string note = {});
 bool io_uring_supported();  // in this build
 
 // Chooses: DevDAX device, FS-DAX or tmpfs file -> pmem; everything else -> block. An explicit tier

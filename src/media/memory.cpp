@@ -65,6 +65,8 @@ class MemoryMedium final : public Medium {
     return {base_ + extent.at, extent.size_bytes};
   }
 
+  std::uint64_t size() override { return size_; }
+
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     if (size_bytes <= size_) return size_;
     if (size_bytes > max_size_) {

@@ -56,7 +56,7 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
 }  // namespace
 
 ShelfHead read_head(Medium& medium) {
-  const std::uint64_t size = medium.reserve(0);
+  const std::uint64_t size = medium.size();
   ShelfHead head;
   SuperblockReads reads = {};
   for (unsigned copy = 0; copy < kCopies; ++copy) {

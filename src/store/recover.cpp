@@ -119,10 +119,10 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
   for (auto candidate = candidates.begin(); candidate != candidates.end(); ++candidate) {
     const Root& root = *candidate;
     const std::uint64_t version = format::word_version(root.word);
-    if (root.capacity_bytes > medium.reserve(0)) {
+    if (root.capacity_bytes > medium.size()) {
       throw Error(Errc::truncated,
                   fmt::format("version {} of the shelf spans {}, and only {} are there", version,
-                              size_text(root.capacity_bytes), size_text(medium.reserve(0))),
+                              size_text(root.capacity_bytes), size_text(medium.size())),
                   "The file was cut short: restore it from a copy.");
     }
     choice.degraded = !choice.lost.empty() || !scan.lost_beyond(version).empty();
@@ -273,7 +273,7 @@ void load_prepared(Neighbours& neighbours, const Opening& opening, const RootSca
   FoundPrepared& found = *choice.prepared;
   const Root root = scan.prepared(choice.number()).value();
   try {
-    if (root.capacity_bytes > opening.medium.reserve(0)) {
+    if (root.capacity_bytes > opening.medium.size()) {
       throw Error(Errc::corrupt, "the medium is shorter than what it spans", "");
     }
     LoadedRoot loaded = neighbours.load(root);

@@ -55,6 +55,7 @@ class BlockMedium final : public Medium {
         room_bytes_(file_->writable() && file_->kind() == FileKind::regular ? 0 : kAllRoom),
         probe_(seam.probe) {
     describe(tuning);
+    if (!seam.note.empty()) promises_.notes.push_back(seam.note);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
     backend_ = choose_backend(shape, tuning);
     if (seam.wrap) backend_ = seam.wrap(std::move(backend_));
@@ -103,10 +104,14 @@ class BlockMedium final : public Medium {
 
   std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
 
-  std::uint64_t reserve(std::uint64_t size_bytes) override {
-    // A reader sees the file grow; a writer is the one who makes it grow.
+  // A writer is the one who makes the file grow.
+  std::uint64_t size() override {
     if (!file_->writable()) size_bytes_ = whole_pages(file_->size_bytes());
-    if (size_bytes == 0) return size_bytes_;
+    return size_bytes_;
+  }
+
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    TENSORSHELF_ASSERT(size_bytes > 0);
     const Growth growth{file_->fd(), file_->path(), size_bytes_, round_up(size_bytes, kPageBytes)};
     if (growth.to_bytes > growth.from_bytes) {
       check_limits(growth);
@@ -267,8 +272,11 @@ std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
 }
 
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
-                                          std::uint64_t max_size_bytes, const BlockTuning& tuning) {
-  return make_block_medium(std::move(file), max_size_bytes, tuning, BlockSeam{});
+                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
+                                          std::string note) {
+  BlockSeam seam;
+  seam.note = std::move(note);
+  return make_block_medium(std::move(file), max_size_bytes, tuning, seam);
 }
 
 }  // namespace tensorshelf

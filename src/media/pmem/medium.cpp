@@ -144,6 +144,7 @@ class PmemMedium final : public Medium {
     return {view_.base() + extent.at, extent.size_bytes};
   }
 
+  std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;
   Promises promises() const override;
 
@@ -280,14 +281,19 @@ void PmemMedium::check_may_grow(std::uint64_t size_bytes) const {
   static_cast<void>(grown_size(size_bytes));
 }
 
-std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
+std::uint64_t PmemMedium::size() {
   const std::uint64_t now = view_.size_bytes();
   if (!work_ && !is_device()) {  // a writer may have grown the file since
     const std::uint64_t there =
         std::min(file_->size_bytes() / kPageBytes * kPageBytes, view_.address_bytes());
     if (there > now) append(there - now);
   }
-  if (size_bytes == 0) return view_.size_bytes();
+  return view_.size_bytes();
+}
+
+std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
+  TENSORSHELF_ASSERT(size_bytes > 0);
+  const std::uint64_t now = size();
   if (size_bytes > view_.size_bytes()) check_may_grow(size_bytes);
   const std::uint64_t there = std::min(now, round_up(size_bytes, kPageBytes));
   if (gaps_ &&

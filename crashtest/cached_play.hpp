@@ -1,4 +1,4 @@
-// The stage of plays about recovery: a shelf on a disk behind a cache (tests/cached_disk.hpp).
+// What plays about recovery have: a shelf on a disk behind a cache (tests/cached_disk.hpp).
 #pragma once
 
 #include <algorithm>
@@ -30,11 +30,11 @@ inline Bytes value(std::uint64_t serial) {
 }
 
 // A disk with a shelf at version 1, of value(1).
-struct Stage {
+struct CachedPlay {
   std::shared_ptr<CachedDisk> disk = std::make_shared<CachedDisk>();
 
-  explicit Stage(std::shared_ptr<CachedDisk> with) : disk(std::move(with)) {}
-  Stage() {
+  explicit CachedPlay(std::shared_ptr<CachedDisk> with) : disk(std::move(with)) {}
+  CachedPlay() {
     format();
     make_first();
   }
@@ -73,12 +73,12 @@ inline void fails(const std::function<void()>& call) {
 }
 
 // Opens it in a process that dies at its `dying`-th step, and then the power goes. False: it died.
-inline bool opens_before_death(const Stage& stage, unsigned dying) {
-  CachedDisk& disk = *stage.disk;
+inline bool opens_before_death(const CachedPlay& play, unsigned dying) {
+  CachedDisk& disk = *play.disk;
   disk.dies = [at = disk.events + dying](unsigned n) { return n == at; };
   bool opened = true;
   try {
-    stage.open();
+    play.open();
   } catch (const Error& error) {
     if (error.code() != Errc::io) throw;
     opened = false;
