@@ -22,7 +22,7 @@ inline constexpr unsigned kSlots = 2;  // K of a shelf that keeps no version
 
 inline Page page_at(Medium& medium, std::uint64_t at) {
   Unread unread;
-  return read_page(medium, at, unread).value();
+  return {read_page(medium, at, unread).value()};
 }
 
 // A shelf at version 2, with two tensors, whose metadata can be rewritten.

@@ -33,7 +33,7 @@ struct Manifest {
   }
   format::Page page_at(std::uint64_t at) const {
     Unread unread;
-    return read_page(medium, at, unread).value();
+    return {read_page(medium, at, unread).value()};
   }
   format::PageRef records() const { return format::directory_ref(directory, leaf); }
   format::PageRef put(format::PageRef ref, const format::Page& page) const {
@@ -98,7 +98,7 @@ TEST_CASE("beside damage opening names an older version only where it is retaine
     }
   }
   const auto newest = pattern(kPageBytes, 2);
-  const auto all = kept.medium->view({0, kept.medium->reserve(0)});
+  const auto all = kept.medium->view({0, kept.medium->size()});
   const auto there = std::search(all.begin(), all.end(), newest.begin(), newest.end());
   REQUIRE(there != all.end());
   kept.medium->wait(kept.medium->write(static_cast<std::uint64_t>(there - all.begin()),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.hpp"
@@ -18,7 +19,7 @@ constexpr std::uint64_t kSpread1 = 0x9E3779B185EBCA87ULL;
 constexpr std::uint64_t kSpread2 = 0xC2B2AE3D27D4EB4FULL;
 
 template <typename T>
-T load(const Page& page, std::size_t offset = 0) {
+T load(const RawPage& page, std::size_t offset = 0) {
   static_assert(kStorable<T>);
   TENSORSHELF_ASSERT(offset + sizeof(T) <= sizeof(Page));
   T value;
@@ -33,7 +34,7 @@ void store(Page& page, const T& value, std::size_t offset = 0) {
   std::memcpy(page.bytes.data() + offset, &value, sizeof(T));
 }
 
-std::uint64_t superblock_checksum(const Page& page, unsigned copy) {
+std::uint64_t superblock_checksum(const RawPage& page, unsigned copy) {
   return hash_bytes(std::span(page.bytes).first(offsetof(Superblock, checksum)),
                     superblock_at(copy));
 }
@@ -75,7 +76,7 @@ Page encode_superblock(Superblock superblock, unsigned copy) {
   return page;
 }
 
-SuperblockRead read_superblock(const Page& page, unsigned copy) {
+SuperblockRead read_superblock(const RawPage& page, unsigned copy) {
   const auto superblock = load<Superblock>(page);
   if (superblock.magic != kMagic) {
     for (std::byte b : page.bytes) {
@@ -103,12 +104,14 @@ Page encode_incarnation(std::uint64_t incarnation, const Seeds& seeds, unsigned 
   return page;
 }
 
-std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& seeds, unsigned copy) {
-  return read_incarnation(load<IncarnationRecord>(page), seeds, copy);
+std::optional<std::uint64_t> read_incarnation(const RawPage& page, const Seeds& seeds,
+                                              unsigned copy) {
+  return read_incarnation(load<RawIncarnation>(page), seeds, copy);
 }
 
-std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, const Seeds& seeds,
+std::optional<std::uint64_t> read_incarnation(const RawIncarnation& bytes, const Seeds& seeds,
                                               unsigned copy) {
+  const auto record = std::bit_cast<IncarnationRecord>(bytes);
   const auto expected = hash_bytes(std::as_bytes(std::span(&record.incarnation, 1)),
                                    seeds.page(incarnation_at(copy)));
   if (record.checksum != expected || record.incarnation == 0 || record.incarnation > kMaxCounter) {
@@ -160,7 +163,7 @@ Page encode_mark(PreparedMark mark, const Seeds& seeds, unsigned copy) {
   return page;
 }
 
-std::optional<PreparedMark> read_mark(const Page& page, const Seeds& seeds, unsigned copy) {
+std::optional<PreparedMark> read_mark(const RawPage& page, const Seeds& seeds, unsigned copy) {
   const auto mark = load<PreparedMark>(page);
   if (mark.checksum != mark_checksum(mark, seeds, copy)) return std::nullopt;
   if (mark.format_version != kFormatVersion || mark.id_bytes > kMaxIdBytes) return std::nullopt;
@@ -182,7 +185,7 @@ void seal_root(Root& root, const Seeds& seeds, unsigned copy) {
   root.checksum = root_checksum(root, seeds.page(root_at(home_of(root), copy)));
 }
 
-std::optional<Root> read_root(const Page& page, const Seeds& seeds, const RootPlace& place) {
+std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const RootPlace& place) {
   const auto root = load<Root>(page);
   if (root.word == 0) return std::nullopt;
   if (root.checksum != root_checksum(root, seeds.page(root_at(place.home, place.copy))) &&
@@ -204,15 +207,21 @@ std::optional<Root> read_root(const Page& page, const Seeds& seeds, const RootPl
   return root;
 }
 
-std::optional<Root> read_described(const Page& page, std::uint64_t version, const Seeds& seeds,
+std::optional<Root> read_described(const RawPage& page, std::uint64_t version, const Seeds& seeds,
                                    const RootPlace& place) {
   const auto body = load<Root>(page);
-  Page flipped = page;
+  Page flipped{page};
   store(flipped, attempt_word(version, body.incarnation, body.sequence));
   return read_root(flipped, seeds, place);
 }
 
-std::uint64_t root_word(const Page& page) { return load<std::uint64_t>(page); }
+std::uint64_t root_word(const RawPage& page) { return load<std::uint64_t>(page); }
+
+void set_root_word(Page& page, std::uint64_t word) { store(page, word); }
+
+std::uint64_t word_at(const Page& page, std::size_t offset) {
+  return load<std::uint64_t>(page, offset);
+}
 
 Page as_page(const Root& root) {
   Page page;
@@ -228,6 +237,12 @@ Page empty_page(PageKind kind, std::uint32_t index, unsigned level) {
                                : static_cast<std::uint32_t>(kPageBytes),
                        level});
   return page;
+}
+
+std::optional<Page> verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds) {
+  const bool holds = hash_bytes(raw.bytes, seeds.page(ref.at[0])) == ref.checksum;
+  if (!holds && !planted(Bug::page_checksum_ignored)) return std::nullopt;
+  return Page{raw};
 }
 
 PageHead page_head(const Page& page) { return load<PageHead>(page); }

@@ -1,7 +1,10 @@
 // Meaning of the bytes in layout.hpp: checksums, encoding, validation. No I/O, no state.
-// What comes from a medium is a Page; what has been validated is a struct. Thread-safe.
+// What comes from a medium is a RawPage; what has been validated is a struct, or a Page.
+// Thread-safe.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -33,11 +36,14 @@ struct SuperblockRead {
   SuperblockState state;
   Superblock superblock;  // meaningful when good; format_version also when newer or older
 };
-SuperblockRead read_superblock(const Page& page, unsigned copy);
+SuperblockRead read_superblock(const RawPage& page, unsigned copy);
 
 Page encode_incarnation(std::uint64_t incarnation, const Seeds& seeds, unsigned copy);
-std::optional<std::uint64_t> read_incarnation(const Page& page, const Seeds& seeds, unsigned copy);
-std::optional<std::uint64_t> read_incarnation(const IncarnationRecord& record, const Seeds& seeds,
+std::optional<std::uint64_t> read_incarnation(const RawPage& page, const Seeds& seeds,
+                                              unsigned copy);
+// The same of its first bytes, which are the record.
+using RawIncarnation = std::array<std::byte, sizeof(IncarnationRecord)>;
+std::optional<std::uint64_t> read_incarnation(const RawIncarnation& bytes, const Seeds& seeds,
                                               unsigned copy);
 
 // A mark that nothing is prepared, or that an attempt is; `id` is of kMaxIdBytes at most.
@@ -49,7 +55,7 @@ inline std::string_view mark_id(const PreparedMark& mark) {
   return {mark.id.data(), mark.id_bytes};
 }
 Page encode_mark(PreparedMark mark, const Seeds& seeds, unsigned copy);
-std::optional<PreparedMark> read_mark(const Page& page, const Seeds& seeds, unsigned copy);
+std::optional<PreparedMark> read_mark(const RawPage& page, const Seeds& seeds, unsigned copy);
 
 // The word of version `version` as that attempt, and no other, writes it (I5).
 std::uint64_t attempt_word(std::uint64_t version, std::uint64_t incarnation,
@@ -75,14 +81,17 @@ struct RootPlace {
   unsigned copy;
   unsigned slot_count;  // K of the shelf
 };
-std::optional<Root> read_root(const Page& page, const Seeds& seeds, const RootPlace& place);
+std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const RootPlace& place);
 // The same of a root that is described as `version` and not flipped, under whatever old word; it
 // gets its own.
-std::optional<Root> read_described(const Page& page, std::uint64_t version, const Seeds& seeds,
+std::optional<Root> read_described(const RawPage& page, std::uint64_t version, const Seeds& seeds,
                                    const RootPlace& place);
-std::uint64_t root_word(const Page& page);
+std::uint64_t root_word(const RawPage& page);
 
 Page as_page(const Root& root);
+void set_root_word(Page& page, std::uint64_t word);
+// The word at `offset` of a page, a multiple of 8.
+std::uint64_t word_at(const Page& page, std::size_t offset);
 
 // A tensor as its record describes it.
 struct TensorLayout {
@@ -100,14 +109,16 @@ struct TensorLayout {
   Extent slot(unsigned index) const { return {slot_at[index], size_bytes}; }
 };
 
+// A page of the manifest, where the checksum that whoever names it states for it holds.
+std::optional<Page> verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds);
+
 Page empty_page(PageKind kind, std::uint32_t index, unsigned level = 0);
 PageHead page_head(const Page& page);
 // False where the record does not fit into what is left of the page.
 bool append_record(Page& page, const TensorLayout& layout);
 bool fits_record(const Page& page, const TensorLayout& layout);
 void remove_record(Page& page, std::uint64_t tensor_id);
-// Every record of a page whose checksum already held; nothing where a record cannot be believed,
-// with the reason.
+// Every record of the page; nothing where one cannot be believed, with the reason.
 std::optional<std::vector<TensorLayout>> read_records(const Page& page, unsigned slot_count,
                                                       std::string& reason);
 

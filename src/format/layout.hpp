@@ -51,10 +51,12 @@ constexpr std::uint64_t root_at(unsigned home, unsigned copy) {
   return copy * kHeaderBytes + kRootsAt + home * kPageBytes;
 }
 
-// Bytes as they came from a medium, not validated. Only format.cpp looks inside.
-struct alignas(64) Page {
+// Bytes as they came from a medium, of which nothing is known.
+struct alignas(64) RawPage {
   std::array<std::byte, kPageBytes> bytes;
 };
+// A page that was verified, or is being built. Only format.cpp looks inside of either.
+struct Page : RawPage {};
 static_assert(sizeof(Page) == kPageBytes);
 
 using ShelfId = std::array<std::uint8_t, 16>;

@@ -1,7 +1,6 @@
 #include "store/attempt.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <tensorshelf/medium.hpp>
@@ -79,7 +78,7 @@ class Writer {
       format::seal_root(root, press_.seeds, copy);
       format::Page page = format::as_page(root);
       if (!planted(Bug::word_with_body)) {
-        std::memcpy(page.bytes.data(), &press_.homes.words[home][copy], sizeof(std::uint64_t));
+        format::set_root_word(page, press_.homes.words[home][copy]);
       }
       write(format::root_at(home, copy), page, 0);
     }

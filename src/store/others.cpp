@@ -24,10 +24,9 @@ namespace tensorshelf {
 // number in the other: again more than ours. A copy that cannot be read or believed proves nothing.
 void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
   if (planted(Bug::incarnation_not_reread)) return;
-  format::IncarnationRecord record;
+  format::RawIncarnation record;
   try {
-    medium.read(format::incarnation_at(opened.rival_copy),
-                std::as_writable_bytes(std::span(&record, 1)));
+    medium.read(format::incarnation_at(opened.rival_copy), record);
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     return;

@@ -1,7 +1,5 @@
 #include "store/page_io.hpp"
 
-#include <cstring>
-
 #include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
@@ -10,6 +8,7 @@
 namespace tensorshelf {
 
 using format::Page;
+using format::RawPage;
 
 void Unread::note(const Error& error) {
   if (pages++ != 0) return;
@@ -27,9 +26,9 @@ void Unread::note(const Unread& other) {
 
 std::string Unread::reason() const { return pages == 0 ? std::string() : "; " + first; }
 
-std::optional<Page> read_page(Medium& medium, std::uint64_t at, Unread& unread) {
+std::optional<RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unread) {
   try {
-    Page page;
+    RawPage page;
     medium.read(at, page.bytes);
     return page;
   } catch (const Error& error) {
@@ -45,11 +44,9 @@ void write_page(Medium& medium, std::uint64_t at, const Page& page) {
 
 void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,
                        std::size_t size_bytes) {
-  std::uint64_t word = 0;
-  const std::size_t step = medium.promises().mapped ? sizeof word : kPageBytes;
+  const std::size_t step = medium.promises().mapped ? sizeof(std::uint64_t) : kPageBytes;
   for (std::size_t at = 0; at < size_bytes; at += step) {
-    std::memcpy(&word, &page.bytes[at], sizeof word);
-    medium.store_word(page_at + at, word);
+    medium.store_word(page_at + at, format::word_at(page, at));
   }
 }
 

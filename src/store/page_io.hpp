@@ -25,7 +25,7 @@ struct Unread {
 };
 
 // Nothing where the place cannot be read, and that noted.
-std::optional<format::Page> read_page(Medium& medium, std::uint64_t at, Unread& unread);
+std::optional<format::RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unread);
 void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it
 
 // Stores the head of a page over itself, word by word, which cannot hurt it: so it becomes durable

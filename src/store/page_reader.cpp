@@ -3,28 +3,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include <tensorshelf/error.hpp>
 #include <tensorshelf/medium.hpp>
 
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
 namespace {
 
-using format::Page;
 using format::PageRef;
+using format::RawPage;
 
 constexpr std::size_t kMaxRunPages = 256;  // 1 MiB
 
 }  // namespace
 
 // A page that cannot be read stays zero: no checksum holds for it.
-void PageReader::read_run(std::uint64_t at, std::span<Page> pages) {
+void PageReader::read_run(std::uint64_t at, std::span<RawPage> pages) {
   try {
     medium_.read(at, std::as_writable_bytes(pages));
     return;
@@ -32,19 +30,19 @@ void PageReader::read_run(std::uint64_t at, std::span<Page> pages) {
     if (!is_unreadable(error)) throw;
   }
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    pages[i] = read_page(medium_, at + i * kPageBytes, unread_).value_or(Page{});
+    pages[i] = read_page(medium_, at + i * kPageBytes, unread_).value_or(RawPage{});
   }
 }
 
 // The given copy of every page, in their order; one read for pages that lie side by side.
-std::vector<Page> PageReader::read_copy(const std::vector<PageNodePtr>& nodes, unsigned copy) {
+std::vector<RawPage> PageReader::read_copy(const std::vector<PageNodePtr>& nodes, unsigned copy) {
   const auto place = [&](std::size_t i) { return nodes[i]->ref.at[copy]; };
   std::vector<std::size_t> order(nodes.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
-  std::vector<Page> pages(nodes.size());
-  std::vector<Page> run;
+  std::vector<RawPage> pages(nodes.size());
+  std::vector<RawPage> run;
   for (std::size_t begin = 0; begin < order.size();) {
     const std::uint64_t at = place(order[begin]);
     std::size_t end = begin + 1;
@@ -58,11 +56,6 @@ std::vector<Page> PageReader::read_copy(const std::vector<PageNodePtr>& nodes, u
     begin = end;
   }
   return pages;
-}
-
-bool PageReader::verifies(const Page& page, const PageRef& ref) const {
-  if (planted(Bug::page_checksum_ignored)) return true;
-  return hash_bytes(page.bytes, seeds_.page(ref.at[0])) == ref.checksum;
 }
 
 void PageReader::check_places(const PageRef& ref) const {
@@ -95,21 +88,21 @@ std::vector<PageNodePtr> PageReader::read(const std::vector<PageRef>& refs) {
 
 // All that verifies is kept before what does not is reported: the next look is the shorter for it.
 void PageReader::read_unknown(const std::vector<PageNodePtr>& nodes) {
-  const std::vector<Page> first = read_copy(nodes, 0);
-  const std::vector<Page> second = read_copy(nodes, 1);
+  const std::vector<RawPage> first = read_copy(nodes, 0);
+  const std::vector<RawPage> second = read_copy(nodes, 1);
   const PageRef* bad = nullptr;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const PageRef& ref = nodes[i]->ref;
-    const bool first_good = verifies(first[i], ref);
-    const bool second_good = verifies(second[i], ref);
-    if (!first_good && !second_good) {
+    const auto good_first = format::verified(first[i], ref, seeds_);
+    const auto good_second = format::verified(second[i], ref, seeds_);
+    if (!good_first && !good_second) {
       if (bad == nullptr) bad = &ref;
       continue;
     }
-    nodes[i]->image = first_good ? first[i] : second[i];
+    nodes[i]->image = good_first ? *good_first : *good_second;
     std::optional<unsigned> bad_copy;
-    if (first_good != second_good) {
-      bad_copy = first_good ? 1 : 0;
+    if (!good_first || !good_second) {
+      bad_copy = good_first ? 1 : 0;
       repairs_.push_back({ref.at[*bad_copy], nodes[i]});
     }
     known_.keep({nodes[i], bad_copy});

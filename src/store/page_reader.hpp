@@ -58,9 +58,8 @@ class PageReader {
  private:
   void check_places(const format::PageRef& ref) const;
   void read_unknown(const std::vector<PageNodePtr>& pages);
-  std::vector<format::Page> read_copy(const std::vector<PageNodePtr>& nodes, unsigned copy);
-  void read_run(std::uint64_t at, std::span<format::Page> pages);
-  bool verifies(const format::Page& page, const format::PageRef& ref) const;
+  std::vector<format::RawPage> read_copy(const std::vector<PageNodePtr>& nodes, unsigned copy);
+  void read_run(std::uint64_t at, std::span<format::RawPage> pages);
 
   Medium& medium_;
   const format::Seeds& seeds_;

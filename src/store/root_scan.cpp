@@ -8,7 +8,7 @@
 namespace tensorshelf {
 
 using format::kCopies;
-using format::Page;
+using format::RawPage;
 using format::Root;
 
 namespace {
@@ -126,7 +126,7 @@ namespace {
 
 // The attempt that a page describes under the word that lay there before, if it does. That word has
 // another tag: under its own one it was flipped, and a bit of the number is damaged.
-std::optional<Root> read_unflipped(const Page& page, const format::Seeds& seeds,
+std::optional<Root> read_unflipped(const RawPage& page, const format::Seeds& seeds,
                                    const format::RootPlace& place) {
   const std::uint64_t word = format::root_word(page);
   if (word == 0 && !planted(Bug::zero_word_taken_for_old)) {
