@@ -40,6 +40,12 @@ class NoBytes final : public Medium {
   std::uint64_t most_;
 };
 
+Claimed claimed(std::uint64_t capacity_bytes, const Claims& claims) {
+  Claimed claimed(capacity_bytes);
+  claimed.add(claims);
+  return claimed;
+}
+
 }  // namespace
 
 TEST_CASE("pages for a large manifest, out of holes of two pages each") {
@@ -52,7 +58,7 @@ TEST_CASE("pages for a large manifest, out of holes of two pages each") {
   }
   const std::uint64_t capacity = format::kHeapAt + holes * 3 * kPageBytes;
   NoBytes medium(capacity, capacity);
-  Heap heap(medium, capacity, used);
+  Heap heap(medium, claimed(capacity, used));
   const std::uint64_t free = heap.free_bytes();
   heap.reserve_pages(pages);
   REQUIRE(heap.free_bytes() == free - pages * kPageBytes);
@@ -129,7 +135,7 @@ TEST_CASE("a space is what was released and not taken, whatever the order") {
 
 TEST_CASE("slots that do not fit take nothing, and what was given back is given again") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
-  Heap heap(medium, format::kHeapAt, Claims{});
+  Heap heap(medium, Claimed(format::kHeapAt));
   heap.reserve_pages(16);
   const auto first = heap.take_slots("a", 3 * kMiB, 2);
   const std::uint64_t free = heap.free_bytes();
@@ -153,7 +159,7 @@ TEST_CASE("slots that together are beyond all numbers take nothing") {
   const std::uint64_t most = GENERATE(format::kHeapAt + 16 * kMiB, ~std::uint64_t{0});
   CAPTURE(size_bits, slot_count, most);
   NoBytes medium(format::kHeapAt, most);
-  Heap heap(medium, format::kHeapAt, Claims{});
+  Heap heap(medium, Claimed(format::kHeapAt));
   heap.take_slots("a", 3 * kMiB, 2);
   const std::uint64_t free = heap.free_bytes();
   const std::uint64_t capacity = heap.capacity_bytes();
@@ -173,7 +179,7 @@ TEST_CASE("slots that together are beyond all numbers take nothing") {
 
 TEST_CASE("a tensor without bytes takes no place, and sets none aside") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
-  Heap heap(medium, format::kHeapAt, Claims{});
+  Heap heap(medium, Claimed(format::kHeapAt));
   REQUIRE(heap.take_slots("a", 0, 3) == std::vector<std::uint64_t>(3));
   REQUIRE(heap.capacity_bytes() == format::kHeapAt);
   heap.take_slots("b", 100, 2);
@@ -192,7 +198,7 @@ TEST_CASE("pages that are in use already are not set aside once more") {
   }
   const std::uint64_t capacity = format::kHeapAt + 100 * kPageBytes;
   NoBytes medium(capacity, capacity);
-  Heap heap(medium, capacity, claims);
+  Heap heap(medium, claimed(capacity, claims));
   REQUIRE(heap.free_bytes() == (100 - in_use) * kPageBytes);
   heap.reserve_pages(8);
   REQUIRE(heap.free_bytes() == 92 * kPageBytes);
@@ -210,7 +216,7 @@ TEST_CASE("pages out of all that is left, where the medium grows no more") {
   }
   const std::uint64_t capacity = format::kHeapAt + 2 * holes * kPageBytes;
   NoBytes medium(capacity, capacity);
-  Heap heap(medium, capacity, used);
+  Heap heap(medium, claimed(capacity, used));
   heap.reserve_pages(holes);
   REQUIRE(heap.free_bytes() == 0);
   for (std::uint64_t page = 0; page < holes; ++page) {
@@ -226,7 +232,7 @@ TEST_CASE("pages out of all that is left, where the medium grows no more") {
 
 TEST_CASE("a page that was not set aside is none") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
-  Heap heap(medium, format::kHeapAt, Claims{});
+  Heap heap(medium, Claimed(format::kHeapAt));
   heap.reserve_pages(3);
   std::set<std::uint64_t> taken;
   for (unsigned page = 0; page < 3; ++page) taken.insert(heap.take_page(page % 2));
@@ -243,7 +249,7 @@ TEST_CASE("a page that was not set aside is none") {
 
 TEST_CASE("more chunk records than the format has are refused") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
-  Heap heap(medium, format::kHeapAt, Claims{});
+  Heap heap(medium, Claimed(format::kHeapAt));
   constexpr std::uint64_t most = format::kMaxLeaves * format::kPageCells;
   try {
     heap.take_cells(most + 1);
@@ -259,7 +265,7 @@ TEST_CASE("a heap that is filled to its end and emptied again has all that it ha
   const std::uint64_t size = GENERATE(std::uint64_t{100}, 20'000, 30'000, 256 * 1024, 300'000);
   CAPTURE(slot_count, size);
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
-  Heap heap(medium, format::kHeapAt, Claims{});
+  Heap heap(medium, Claimed(format::kHeapAt));
   std::vector<std::size_t> fitted;
   for (int round = 0; round < 4; ++round) {
     std::vector<std::uint64_t> taken;
@@ -285,7 +291,7 @@ TEST_CASE("what fits without the slack of a growth fits") {
   const std::uint64_t spare = GENERATE(std::uint64_t{0}, kPageBytes, kMiB);
   CAPTURE(spare);
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB + spare);
-  Heap heap(medium, format::kHeapAt, Claims{});
+  Heap heap(medium, Claimed(format::kHeapAt));
   const auto slots = heap.take_slots("a", 5 * kMiB, 2);
   for (const std::uint64_t at : slots) {
     REQUIRE(at >= format::kHeapAt);
@@ -303,7 +309,7 @@ TEST_CASE("slots whose growth is given up take nothing, whatever was thrown") {
   struct GivenUp {};
   constexpr std::uint64_t hole = 4 << 20;
   NoBytes medium(format::kHeapAt + hole, format::kHeapAt + 16 * hole);
-  Heap heap(medium, format::kHeapAt + hole, Claims{}, [] { throw GivenUp{}; });
+  Heap heap(medium, Claimed(format::kHeapAt + hole), [] { throw GivenUp{}; });
   for (int i = 0; i < 2; ++i) {
     CHECK_THROWS_AS(heap.take_slots("w", hole, 2), GivenUp);
     CHECK(heap.free_bytes() == hole);

@@ -76,7 +76,7 @@ struct Directories final : Medium {
 // Of a first version with so many leaves, each of zeros.
 struct Manifest {
   Directories medium;
-  std::shared_ptr<Heap> heap = std::make_shared<Heap>(medium, medium.size_bytes, Claims{});
+  std::shared_ptr<Heap> heap = std::make_shared<Heap>(medium, Claimed(medium.size_bytes));
   format::Seeds seeds = format::Seeds(format::ShelfId{});
   Homes homes;
   Version version;

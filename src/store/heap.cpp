@@ -18,7 +18,6 @@ constexpr std::uint64_t kSmallSlotBytes = 256 * 1024;  // larger slots gain noth
 constexpr std::uint64_t kMinArenaBytes = 16 * 1024;
 constexpr std::uint64_t kMaxArenaBytes = 4 * 1024 * 1024;
 constexpr std::uint64_t kMinGrowthBytes = 64 * 1024;
-constexpr std::uint64_t kCells = format::kMaxLeaves * format::kPageCells;
 constexpr std::uint64_t kMaxGrowthBytes = 64 * 1024 * 1024;
 constexpr std::uint64_t kMaxCapacityBytes = std::uint64_t{1} << 63;  // offsets in files are signed
 
@@ -50,40 +49,17 @@ std::uint64_t grow_medium(Medium& medium, std::uint64_t before, std::uint64_t si
 
 }  // namespace
 
-Heap::Heap(Medium& medium, std::uint64_t capacity_bytes, const Claims& claims,
-           std::function<void()> quiet)
+Heap::Heap(Medium& medium, const Claimed& claimed, std::function<void()> quiet)
     : medium_(medium),
       quiet_(std::move(quiet)),
-      capacity_bytes_(capacity_bytes),
+      capacity_bytes_(claimed.capacity_bytes()),
+      pages_in_use_(claimed.page_count()),
       arenas_(format::kMaxSlots),
       arena_bytes_(kMinArenaBytes) {
-  free_.release(format::kHeapAt, capacity_bytes - format::kHeapAt);
-  cells_.release(0, kCells);
-  claim(claims);
-}
-
-void Heap::claim(const Claims& claims) {
-  for (const Extent& extent : claims.pages) claim_extent(extent);
-  for (const Extent& extent : claims.slots) claim_extent(extent);
-  pages_in_use_ += claims.pages.size();
-  for (const CellRun& run : claims.cells) {
-    if (cells_.take_at(run.first, run.count)) continue;
-    throw Error(Errc::corrupt,
-                fmt::format("two tensors claim the chunk record {}, or it lies beyond all that the "
-                            "format has",
-                            run.first),
-                "Restore the file from a copy; its checksums hold, so it was not made by chance.");
-  }
-}
-
-void Heap::claim_extent(const Extent& extent) {
-  const std::uint64_t size = round_up(extent.size_bytes, kPageBytes);
-  if (extent.at % kPageBytes == 0 && free_.take_at(extent.at, size)) return;
-  throw Error(
-      Errc::corrupt,
-      fmt::format("two things claim the bytes at {}, or they lie beyond the {} bytes of the shelf",
-                  extent.at, capacity_bytes_),
-      "Restore the file from a copy; its checksums hold, so it was not made by chance.");
+  claimed.each_free_extent(
+      [this](std::uint64_t at, std::uint64_t size) { free_.release(at, size); });
+  claimed.each_free_cells(
+      [this](std::uint64_t at, std::uint64_t size) { cells_.release(at, size); });
 }
 
 // Nothing is held meanwhile: pages and slots can be given back, and a commit take its pages.

@@ -17,33 +17,17 @@
 #include <tensorshelf/medium.hpp>
 
 #include "format/format.hpp"
+#include "store/claims.hpp"
 #include "store/fork_guard.hpp"
 #include "store/space.hpp"
 
 namespace tensorshelf {
 
-struct CellRun {
-  std::uint64_t first = 0;
-  std::uint64_t count = 0;
-};
-
-// What the retained versions name.
-struct Claims {
-  std::vector<Extent> pages;
-  std::vector<Extent> slots;
-  std::vector<CellRun> cells;
-};
-
 class Heap {
  public:
-  // All of [kHeapAt, capacity) is free but what is claimed; overlaps throw Errc::corrupt. The
-  // medium, and `quiet`, which is called before the medium grows and returns when nobody writes to
-  // it, are used by take_slots() and reserve_pages() alone.
-  Heap(Medium& medium, std::uint64_t capacity_bytes, const Claims& claims,
-       std::function<void()> quiet = {});
-
-  // More of them. Errc::corrupt, as above, with some of it claimed.
-  void claim(const Claims& claims);
+  // What is not claimed is free. The medium, and `quiet`, which is called before the medium grows
+  // and returns when nobody writes to it, are used by take_slots() and reserve_pages() alone.
+  Heap(Medium& medium, const Claimed& claimed, std::function<void()> quiet = {});
 
   // Extents for the slots of a tensor of `size_bytes`, growing the medium where needed, and then
   // for the pages too that are to be reserved after it: so that what is asked for is all that is
@@ -73,7 +57,6 @@ class Heap {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  void claim_extent(const Extent& extent);
   std::uint64_t take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t all);
   std::uint64_t take_small(Lock& lock, Arena& arena, std::uint64_t size);
   void close_arenas();

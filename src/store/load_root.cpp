@@ -9,7 +9,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "store/chunk_io.hpp"
-#include "store/heap.hpp"
+#include "store/claims.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -162,8 +162,7 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   std::vector<std::uint32_t> records_leaves;
   loaded.version->tree = Tree::load(root, std::move(top), layouts, records_leaves);
   add_tensors(*loaded.version, std::move(layouts), records_leaves, tensors);
-  // The heap finds overlaps and places outside the capacity, so let it.
-  [[maybe_unused]] const Heap heap(medium, root.capacity_bytes, claims_of({loaded.version}));
+  Claimed(root.capacity_bytes).add(ClaimList().add(*loaded.version));  // nothing twice, all within
   return loaded;
 }
 
@@ -183,18 +182,6 @@ Claims ClaimList::add(const Version& version) {
     claims.cells.push_back(tensor.holding->cells());
   }
   return claims;
-}
-
-Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions) {
-  ClaimList list;
-  Claims all;
-  for (const auto& version : versions) {
-    const Claims claims = list.add(*version);
-    all.pages.insert(all.pages.end(), claims.pages.begin(), claims.pages.end());
-    all.slots.insert(all.slots.end(), claims.slots.begin(), claims.slots.end());
-    all.cells.insert(all.cells.end(), claims.cells.begin(), claims.cells.end());
-  }
-  return all;
 }
 
 std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& seeds,

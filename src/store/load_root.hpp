@@ -42,7 +42,6 @@ class ClaimList {
  private:
   std::unordered_set<const void*> seen_;
 };
-Claims claims_of(const std::vector<std::shared_ptr<Version>>& versions);
 
 // The first damaged chunk of a version, in words; with an errno where it could not be read, which
 // may pass.

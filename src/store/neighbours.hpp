@@ -5,18 +5,18 @@
 #include <memory>
 #include <vector>
 
-#include "store/heap.hpp"
+#include "store/claims.hpp"
 #include "store/load_root.hpp"
 
 namespace tensorshelf {
 
-// What it is given outlives it. After a load() that throws, some of what it looked at is claimed
-// still: then nothing more is to be loaded beside these.
+// What it is given outlives it. After a load() that throws nothing more is to be loaded beside
+// these.
 class Neighbours {
  public:
   Neighbours(Medium& medium, const format::Seeds& seeds, KnownPages& known,
              std::uint64_t capacity_bytes, const std::vector<std::shared_ptr<Version>>& versions)
-      : medium_(medium), seeds_(seeds), known_(known), heap_(medium, capacity_bytes, {}) {
+      : medium_(medium), seeds_(seeds), known_(known), claimed_(capacity_bytes) {
     for (const auto& version : versions) add(*version);
   }
   Neighbours(const Neighbours&) = delete;
@@ -31,7 +31,7 @@ class Neighbours {
 
  private:
   void add(const Version& version) {
-    heap_.claim(list_.add(version));
+    claimed_.add(list_.add(version));
     for (const auto& [name, named] : *version.names) {
       tensors_.emplace(named.tensor->layout.tensor_id, named);
     }
@@ -41,7 +41,7 @@ class Neighbours {
   const format::Seeds& seeds_;
   KnownPages& known_;
   ClaimList list_;
-  Heap heap_;
+  Claimed claimed_;
   KnownTensors tensors_;
 };
 

@@ -76,8 +76,12 @@ void Store::own_places() {
     capacity_bytes = std::max(capacity_bytes, version->root.capacity_bytes);
     if (!planted(Bug::prepared_slot_free)) named.push_back(version);
   }
-  heap_ = std::make_shared<Heap>(*medium_, capacity_bytes, forgets ? Claims{} : claims_of(named),
-                                 [this] { wait_until_quiet(patience_); });
+  Claimed claimed(capacity_bytes);
+  ClaimList list;
+  for (const auto& version : named) {
+    if (!forgets) claimed.add(list.add(*version));
+  }
+  heap_ = std::make_shared<Heap>(*medium_, claimed, [this] { wait_until_quiet(patience_); });
   for (const auto& version : named) {
     version->tree.each_page([&](const PageNodePtr& page) {
       if (!forgets) page->heap = heap_;

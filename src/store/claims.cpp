@@ -1,0 +1,91 @@
+#include "store/claims.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <tensorshelf/error.hpp>
+
+namespace tensorshelf {
+namespace {
+
+constexpr const char* kRemedy =
+    "Restore the file from a copy; its checksums hold, so it was not made by chance.";
+
+// Both in one order; where two overlap, the start of the later one. Sorted already, it is one pass.
+template <typename Ranges>
+const std::uint64_t* merge(const Ranges& there, Ranges& added, Ranges& merged) {
+  const auto before = [](const auto& a, const auto& b) { return a.begin < b.begin; };
+  if (!std::is_sorted(added.begin(), added.end(), before)) {
+    std::sort(added.begin(), added.end(), before);
+  }
+  merged.resize(there.size() + added.size());
+  std::merge(there.begin(), there.end(), added.begin(), added.end(), merged.begin(), before);
+  const auto overlap = std::adjacent_find(
+      merged.begin(), merged.end(), [](const auto& a, const auto& b) { return b.begin < a.end; });
+  return overlap == merged.end() ? nullptr : &overlap[1].begin;
+}
+
+}  // namespace
+
+Claimed::Claimed(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+
+void Claimed::throw_claimed(std::uint64_t at) const {
+  throw Error(
+      Errc::corrupt,
+      fmt::format("two things claim the bytes at {}, or they lie beyond the {} bytes of the shelf",
+                  at, capacity_bytes_),
+      kRemedy);
+}
+
+Claimed::Range Claimed::pages_of(const Extent& extent) const {
+  const std::uint64_t at = extent.at;
+  const std::uint64_t room = capacity_bytes_ - std::min(capacity_bytes_, at);
+  const std::uint64_t size = round_up(extent.size_bytes, kPageBytes);
+  if (at % kPageBytes != 0 || at < format::kHeapAt || extent.size_bytes > room || size > room) {
+    throw_claimed(at);
+  }
+  return {at, at + size};
+}
+
+void Claimed::add(const Claims& claims) {
+  Ranges added, extents, cells;
+  added.reserve(claims.pages.size() + claims.slots.size());
+  for (const Extent& extent : claims.pages) added.push_back(pages_of(extent));
+  for (const Extent& extent : claims.slots) added.push_back(pages_of(extent));
+  if (const auto* at = merge(extents_, added, extents)) throw_claimed(*at);
+
+  added.clear();
+  const auto throw_cells_claimed = [](std::uint64_t cell) {
+    throw Error(Errc::corrupt,
+                fmt::format("two tensors claim the chunk record {}, or it lies beyond all that the "
+                            "format has",
+                            cell),
+                kRemedy);
+  };
+  for (const CellRun& run : claims.cells) {
+    if (run.first > kCells || run.count > kCells - run.first) throw_cells_claimed(run.first);
+    added.push_back({run.first, run.first + run.count});
+  }
+  if (const auto* cell = merge(cells_, added, cells)) throw_cells_claimed(*cell);
+  extents_.swap(extents);
+  cells_.swap(cells);
+  page_count_ += claims.pages.size();
+}
+
+void Claimed::each_gap(const Ranges& ranges, Range within, const Visit& visit) {
+  std::uint64_t at = within.begin;
+  for (const Range& range : ranges) {
+    if (range.begin > at) visit(at, range.begin - at);
+    at = range.end;
+  }
+  if (within.end > at) visit(at, within.end - at);
+}
+
+void Claimed::each_free_extent(const Visit& visit) const {
+  each_gap(extents_, {format::kHeapAt, capacity_bytes_}, visit);
+}
+
+void Claimed::each_free_cells(const Visit& visit) const { each_gap(cells_, {0, kCells}, visit); }
+
+}  // namespace tensorshelf
