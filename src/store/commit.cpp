@@ -33,7 +33,12 @@ Commit Store::persist(std::optional<std::uint64_t> step) {
   const auto begin = std::chrono::steady_clock::now();
   check_writable();
   refuse_inside("persist() was called");
-  Commit commit = this->commit(freeze(step));  // of which the seal is no turn's: others may freeze
+  Flight flight;
+  {
+    const Turn turn(*this);  // not while it is sealed: others may freeze
+    flight = freeze_in_turn(step);
+  }
+  Commit commit = seal(std::move(flight));
   const auto elapsed = std::chrono::steady_clock::now() - begin;
   commit.seconds = std::chrono::duration<double>(elapsed).count();
   return commit;
@@ -47,7 +52,7 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
   const auto flight = std::make_shared<Flight>();
   const auto task = std::make_shared<std::packaged_task<Commit()>>([this, flight] {
     try {
-      return commit(std::move(*flight));
+      return seal(std::move(*flight));
     } catch (...) {
       std::lock_guard lock(failure_mutex_);
       if (!background_error_) background_error_ = std::current_exception();  // the first tells why
@@ -56,26 +61,23 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
     }
   });
   auto future = task->get_future().share();
-  {
-    const ClosedGate closed(*gate_, patience_);
-    check_writable();
-    if (!committer_) committer_ = std::make_unique<Committer>();
-  }
   auto work = Committer::prepare([task] { (*task)(); });
   const Turn turn(*this);  // so that they come to the committing thread in their order
-  *flight = freeze_in_turn(step);
+  const ClosedGate closed = close_to_freeze();
+  if (!committer_) committer_ = std::make_unique<Committer>();
+  *flight = freeze_behind_gate(step);
   committer_->post(std::move(work));
   return future;
 }
 
 // ---- freeze -------------------------------------------------------------------------------------
 
-Store::Flight Store::freeze(std::optional<std::uint64_t> step) {
-  const Turn turn(*this);
-  return freeze_in_turn(step);
+Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
+  const ClosedGate closed = close_to_freeze();
+  return freeze_behind_gate(step);
 }
 
-Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
+ClosedGate Store::close_to_freeze() {
   const auto full = [this] { return in_flight_.size() >= in_flight_limit_ && !failed_; };
   for (;;) {
     {
@@ -84,14 +86,11 @@ Store::Flight Store::freeze_in_turn(std::optional<std::uint64_t> step) {
       if (!planted(Bug::commits_overlap))
         patience_.wait(*published_, lock, [&] { return !full(); });
     }
-    const ClosedGate closed(*gate_, patience_);
+    ClosedGate closed(*gate_, patience_);
     check_writable();
-    {
-      std::lock_guard lock(structure_);
-      if (full() && !planted(Bug::commits_overlap)) continue;  // another was faster
-    }
-    return freeze_behind_gate(step);
-  }
+    std::lock_guard lock(structure_);
+    if (!full() || planted(Bug::commits_overlap)) return closed;
+  }  // another was faster
 }
 
 Store::Flight Store::freeze_behind_gate(std::optional<std::uint64_t> step) {
@@ -224,7 +223,7 @@ void Store::check_version_left() const {
 
 // ---- seal ---------------------------------------------------------------------------------------
 
-Commit Store::commit(Flight flight) {
+Commit Store::seal(Flight flight) {
   await_turn(flight);
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t metadata_bytes = 0;

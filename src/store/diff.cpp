@@ -20,9 +20,7 @@ bool same_value(const ChunkRecord& a, const ChunkRecord& b) {
 
 // Holds the names of both, and not the versions, whose pages would stay with them.
 VersionDiff Store::diff(std::uint64_t from, std::uint64_t to) const {
-  check_usable();
-  std::unique_lock lock(structure_);
-  check_usable();
+  auto lock = lock_usable();
   const auto before = version_of(Of::version(from)).names;
   const auto after = version_of(Of::version(to)).names;
   unsigned looked = 0;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <utility>
 
 #include "base/planted.hpp"
 #include "store/patience.hpp"
@@ -82,13 +83,15 @@ class WriterScope {
 // Closes the gate for its lifetime.
 class ClosedGate {
  public:
-  ClosedGate(CommitGate& gate, const Patience& patience) : gate_(gate) { gate_.close(patience); }
-  ~ClosedGate() { gate_.open(); }
-  ClosedGate(const ClosedGate&) = delete;
-  ClosedGate& operator=(const ClosedGate&) = delete;
+  ClosedGate(CommitGate& gate, const Patience& patience) : gate_(&gate) { gate_->close(patience); }
+  ClosedGate(ClosedGate&& from) noexcept : gate_(std::exchange(from.gate_, nullptr)) {}
+  ClosedGate& operator=(ClosedGate&&) = delete;
+  ~ClosedGate() {
+    if (gate_ != nullptr) gate_->open();
+  }
 
  private:
-  CommitGate& gate_;
+  CommitGate* gate_;  // none when it was moved from
 };
 
 }  // namespace tensorshelf

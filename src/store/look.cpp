@@ -73,9 +73,7 @@ bool Store::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport
 }
 
 ShelfInfo Store::info() const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   ShelfInfo info;
   info.path = path_;
   for (std::uint8_t byte : opened_.shelf_id) {
@@ -105,23 +103,17 @@ std::uint64_t Store::version() const {
 }
 
 std::optional<std::uint64_t> Store::step() const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   return format::stated_step(retained_.back()->root);
 }
 
 std::uint64_t Store::free_bytes() const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   return heap_ ? heap_->free_bytes() : 0;
 }
 
 Stats Store::stats() const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   const MediumCounters medium = medium_->counters();
   Stats stats;
   stats.commits = counters_.commits;

@@ -89,9 +89,7 @@ Prepared Store::prepare(std::optional<std::uint64_t> step, std::string_view id) 
 }
 
 std::optional<Prepared> Store::prepared() const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   if (!writable_) return opened_.report.prepared;
   if (!prepared_) return std::nullopt;
   return prepared_->info;

@@ -108,6 +108,14 @@ void Store::check_usable() const {
   }
 }
 
+// Checked before as well: in a forked child nobody may ever unlock it.
+std::unique_lock<FairMutex> Store::lock_usable() const {
+  check_usable();
+  std::unique_lock lock(structure_);
+  check_usable();
+  return lock;
+}
+
 void Store::begin_use() {
   check_usable();  // in a child nobody would ever leave
   if (uses_.enter()) return;

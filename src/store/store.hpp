@@ -133,10 +133,11 @@ class Store : public std::enable_shared_from_this<Store> {
   };
 
   // store.cpp
-  bool is_inside() const;     // see refuse_inside()
-  void check_usable() const;  // not closed, not in a forked child
-  void check_may_write();     // and neither read-only nor failed, now or in the background
-  void check_writable();      // and no attempt that was found waits for a decision
+  bool is_inside() const;                           // see refuse_inside()
+  void check_usable() const;                        // not closed, not in a forked child
+  std::unique_lock<FairMutex> lock_usable() const;  // of structure_
+  void check_may_write();  // and neither read-only nor failed, now or in the background
+  void check_writable();   // and no attempt that was found waits for a decision
   [[noreturn]] void throw_failed();
   void begin_use();
   void look_for_rival();  // I10, once for each attempt, before anything is written for it
@@ -248,7 +249,7 @@ class Store : public std::enable_shared_from_this<Store> {
     std::uint64_t data_bytes = 0;
     std::uint64_t last_ticket = 0;  // of what was staged
   };
-  Flight freeze(std::optional<std::uint64_t> step);
+  ClosedGate close_to_freeze();  // in turn: when one more may be in flight
   Flight freeze_in_turn(std::optional<std::uint64_t> step);
   std::shared_ptr<Attempt> attempt_over(std::shared_ptr<const Version> over,
                                         std::uint64_t after) const;
@@ -259,7 +260,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void check_nothing_spoiled() const;
   void look_for_rival_before_commit();
   void record_staged(const StoredTensor& tensor);
-  Commit commit(Flight flight);
+  Commit seal(Flight flight);
   void await_turn(const Flight& flight);
   template <typename Call>
   void or_fail(const Flight& flight, Call call) {  // needs no memory: a flight is always dropped

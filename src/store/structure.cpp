@@ -34,6 +34,46 @@ std::uint64_t Store::pages_for(const CellRun& cells) const {
   return kCopies * opened_.slot_count * (pages + more);
 }
 
+namespace {
+
+[[noreturn]] void throw_full_until_persisted(const Error& full) {
+  throw Error(Errc::full, full.what(),
+              "persist() first: what was erased is free after it. Or else: " + full.remedy(),
+              full.os_error());
+}
+
+void check_name(std::string_view name) {
+  const auto problem = format::name_problem(name);
+  if (!problem) return;
+  throw Error(Errc::bad_name, fmt::format("the tensor name '{}' {}", name.substr(0, 80), *problem),
+              "Use 1 to 1024 bytes of UTF-8 without NUL.");
+}
+
+[[noreturn]] void throw_impossible_layout(std::string_view name) {
+  throw Error(Errc::layout, fmt::format("'{}' cannot have that dtype and shape", name),
+              fmt::format("Dimensions are not negative, at most {} of them, at most 2^62 bytes in "
+                          "all.",
+                          kMaxDims));
+}
+
+[[noreturn]] void throw_name_taken(std::string_view name) {
+  throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
+              "Write to it, replace() it, or erase it first.");
+}
+
+[[noreturn]] void throw_nothing_to_replace(std::string_view name) {
+  throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to replace", name), "create() it.");
+}
+
+[[noreturn]] void throw_no_ids_left(std::string_view name, std::uint64_t next_id) {
+  throw Error(Errc::full,
+              fmt::format("'{}' would be tensor {} of the shelf, more than the format can count",
+                          name, next_id),
+              "Copy the tensors into a new shelf.");
+}
+
+}  // namespace
+
 // Slots, cells and an id, which are the tensor's alone from here on.
 NewTensor Store::place(format::TensorLayout layout, bool replace) {
   look_for_rival();
@@ -44,10 +84,8 @@ NewTensor Store::place(format::TensorLayout layout, bool replace) {
     layout.slot_at =
         heap_->take_slots(layout.name, layout.size_bytes, opened_.slot_count, pages_for(behind));
   } catch (const Error& error) {
-    if (error.code() != Errc::full || !open_->removed_committed) throw;
-    throw Error(Errc::full, error.what(),
-                "persist() first: what was erased is free after it. Or else: " + error.remedy(),
-                error.os_error());
+    if (error.code() == Errc::full && open_->removed_committed) throw_full_until_persisted(error);
+    throw;
   }
   NewTensor made;
   made.replaces = replace;
@@ -76,19 +114,9 @@ format::TensorLayout Store::check_new(std::string_view name, DType dtype,
                                       std::span<const std::int64_t> shape, bool replace) {
   check_writable();
   refuse_inside(replace ? "replace() was called" : "create() was called");
-  if (const auto problem = format::name_problem(name)) {
-    throw Error(Errc::bad_name,
-                fmt::format("the tensor name '{}' {}", name.substr(0, 80), *problem),
-                "Use 1 to 1024 bytes of UTF-8 without NUL.");
-  }
+  check_name(name);
   const auto size = tensor_bytes(dtype, shape);
-  if (!size) {
-    throw Error(
-        Errc::layout, fmt::format("'{}' cannot have that dtype and shape", name),
-        fmt::format("Dimensions are not negative, at most {} of them, at most 2^62 bytes in "
-                    "all.",
-                    kMaxDims));
-  }
+  if (!size) throw_impossible_layout(name);
   format::TensorLayout layout;
   layout.name = name;
   layout.dtype = dtype;
@@ -102,20 +130,9 @@ void Store::check_may_add(std::string_view name, bool replace) {
   check_writable();
   check_not_abandoned();
   const bool there = names_now().contains(name);
-  if (!replace && there) {
-    throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
-                "Write to it, replace() it, or erase it first.");
-  }
-  if (replace && !there) {
-    throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to replace", name), "create() it.");
-  }
-  if (next_tensor_id_ >= format::kMaxCounter) {
-    throw Error(Errc::full,
-                fmt::format("'{}' would be tensor {} of the shelf, more than the format "
-                            "can count",
-                            name, next_tensor_id_),
-                "Copy the tensors into a new shelf.");
-  }
+  if (!replace && there) throw_name_taken(name);
+  if (replace && !there) throw_nothing_to_replace(name);
+  if (next_tensor_id_ >= format::kMaxCounter) throw_no_ids_left(name, next_tensor_id_);
 }
 
 NewTensor Store::make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
@@ -239,17 +256,13 @@ void Store::remove(StoredTensor& tensor) noexcept {
 }
 
 std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   const auto there = names_now().find(name);
   return there == names_now().end() ? nullptr : there->second.tensor;
 }
 
 std::vector<std::string> Store::names() const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   std::vector<std::string> names;
   names.reserve(names_now().size());
   for (const auto& [name, tensor] : names_now()) names.push_back(name);
@@ -259,8 +272,7 @@ std::vector<std::string> Store::names() const {
 TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   check_usable();
   std::lock_guard lock(tensor.mutex);
-  std::lock_guard structure(structure_);
-  check_usable();
+  const auto structure = lock_usable();
   TensorInfo info;
   info.name = tensor.layout.name;
   info.dtype = tensor.layout.dtype;

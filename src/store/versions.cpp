@@ -23,34 +23,26 @@ VersionInfo info_of(const Version& version) {
 }  // namespace
 
 std::vector<VersionInfo> Store::versions() const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   std::vector<VersionInfo> infos;
   for (const auto& version : retained_) infos.push_back(info_of(*version));
   return infos;
 }
 
 VersionInfo Store::version_info(std::uint64_t version) const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   return info_of(version_of(Of::version(version)));
 }
 
 std::shared_ptr<StoredTensor> Store::find(std::string_view name, std::uint64_t version) const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   const Names& names = *version_of(Of::version(version)).names;
   const auto there = names.find(name);
   return there == names.end() ? nullptr : there->second.tensor;
 }
 
 std::vector<std::string> Store::names(std::uint64_t version) const {
-  check_usable();
-  std::lock_guard lock(structure_);
-  check_usable();
+  const auto lock = lock_usable();
   std::vector<std::string> names;
   for (const auto& [name, tensor] : *version_of(Of::version(version)).names) names.push_back(name);
   return names;
@@ -140,7 +132,7 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
   ended = true;
   spare_.reset();
   Turn::give_back(*this);
-  return commit(std::move(flight));
+  return seal(std::move(flight));
 }
 
 // Also after a failure, which is for the next call to tell. One that goes within an assignment of
@@ -206,7 +198,7 @@ Commit Store::rollback(std::uint64_t number) {
     flight = launch(std::move(version), std::move(next));
     settle_names(*before, *open_->names);
   }
-  return commit(std::move(*flight));
+  return seal(std::move(*flight));
 }
 
 }  // namespace tensorshelf
