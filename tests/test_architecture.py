@@ -103,7 +103,11 @@ def test_includes_point_one_way(layer: str) -> None:
 def test_media_do_not_know_each_other(kind: str) -> None:
     other = {"block": "pmem", "pmem": "block"}[kind]
     pattern = re.compile(rf"include\s*\"media/{other}/")
-    assert [hit for path in cpp(f"src/media/{kind}") for hit in lines_matching(pattern, path, code(path))] == []
+    assert [
+        hit
+        for path in cpp(f"src/media/{kind}")
+        for hit in lines_matching(pattern, path, code(path))
+    ] == []
     assert cpp(f"src/media/{kind}")
 
 
