@@ -7,32 +7,23 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
-#include <thread>
 
 #include "catch.hpp"
 
 namespace scratch {
 
-// A new directory with a name of its own beneath `parent`. What a file system refuses for a moment
-// (seen where an emulated machine had just given back its drives) is asked for again.
+// A new directory with a name of its own beneath `parent`.
 inline std::filesystem::path make_directory(const std::filesystem::path& parent) {
-  const std::string pattern = (parent / "tensorshelf-test-XXXXXX").native();
-  std::string name, why;
-  for (int tries = 0; tries < 50; ++tries) {
-    name = pattern;
-    if (::mkdtemp(name.data()) != nullptr) return name;
-    why = std::strerror(errno);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::string name = (parent / "tensorshelf-test-XXXXXX").native();
+  if (::mkdtemp(name.data()) == nullptr) {
+    FAIL("cannot make " << name << ": " << std::strerror(errno));
   }
-  FAIL("cannot make " << pattern << ": " << why << "; "
-                      << std::filesystem::space(parent).available << " bytes free");
-  return {};
+  return name;
 }
 
 // Removed with all that is in it. /dev/shm is tmpfs on every Linux; TMPDIR should be a disk.

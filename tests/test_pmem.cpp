@@ -2,10 +2,12 @@
 // Linux has, and where TENSORSHELF_TEST_FSDAX and TENSORSHELF_TEST_DEVDAX name them (tests/guest
 // does) also on real FS-DAX and DevDAX.
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -546,4 +548,30 @@ TEST_CASE("two nodes of one DevDAX device: one writer", "[pmem]") {
   writer.reset();
   writer = make_medium(file, {});
   CHECK(code_of([&] { make_medium(open_file(device), {}); }) == Errc::busy);
+}
+
+// libpmem2 walks through sysfs whenever it maps, and the walk changes the working directory.
+TEST_CASE("opening and growing leave the working directory as it is, whoever looks meanwhile") {
+  if (!pmem_supported() || !std::filesystem::is_directory("/dev/shm")) return;
+  const scratch::Directory dir("/dev/shm");
+  const auto before = std::filesystem::current_path();
+  bool has_own = false;  // where a thread may have none of its own, others see the walk
+  std::thread([&] { has_own = ::unshare(CLONE_FS) == 0; }).join();
+  std::atomic<int> at_work = 2;
+  std::vector<std::thread> openers;
+  for (int number = 0; number < 2; ++number) {
+    openers.emplace_back([&, number] {
+      const auto path = dir.path() / std::to_string(number);
+      for (int round = 0; round < 200; ++round) {
+        make_pmem_medium(open_file(path), 0)->reserve((round + 1) * kPageBytes);
+      }
+      --at_work;
+    });
+  }
+  int moved = 0;
+  while (at_work > 0) moved += std::filesystem::current_path() != before;
+  for (std::thread& opener : openers) opener.join();
+  if (has_own) CHECK(moved == 0);
+  CHECK(std::filesystem::current_path() == before);
+  std::filesystem::current_path(before);  // for those that come after
 }

@@ -17,6 +17,7 @@
 #include "base/check.hpp"
 #include "base/fault_guard.hpp"
 #include "base/size_text.hpp"
+#include "media/pmem/own_directory.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -127,7 +128,8 @@ void PmemMap::append(int fd, std::uint64_t size_bytes) {
         path_, "mapped");
   check(pmem2_config_set_vm_reservation(config.get(), reservation_, size_bytes_), path_, "mapped");
   pmem2_map* map = nullptr;
-  check(pmem2_map_new(&map, config.get(), source.get()), path_, "mapped");
+  in_own_directory(
+      [&] { check(pmem2_map_new(&map, config.get(), source.get()), path_, "mapped"); });
   TENSORSHELF_ASSERT(pmem2_map_get_address(map) == base_ + size_bytes_);
   segments_.push_back(map);
   granularity_ = granularity_of(map);
