@@ -1,14 +1,12 @@
 #include "format/format.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
+#include "format/bytes.hpp"
 
 namespace tensorshelf::format {
 namespace {
@@ -17,22 +15,6 @@ namespace {
 // positions over the seed; the hash does the mixing.
 constexpr std::uint64_t kSpread1 = 0x9E3779B185EBCA87ULL;
 constexpr std::uint64_t kSpread2 = 0xC2B2AE3D27D4EB4FULL;
-
-template <typename T>
-T load(const RawPage& page, std::size_t offset = 0) {
-  static_assert(kStorable<T>);
-  TENSORSHELF_ASSERT(offset + sizeof(T) <= sizeof(Page));
-  T value;
-  std::memcpy(&value, page.bytes.data() + offset, sizeof(T));
-  return value;
-}
-
-template <typename T>
-void store(Page& page, const T& value, std::size_t offset = 0) {
-  static_assert(kStorable<T>);
-  TENSORSHELF_ASSERT(offset + sizeof(T) <= sizeof(Page));
-  std::memcpy(page.bytes.data() + offset, &value, sizeof(T));
-}
 
 std::uint64_t superblock_checksum(const RawPage& page, unsigned copy) {
   return hash_bytes(std::span(page.bytes).first(offsetof(Superblock, checksum)),
@@ -227,181 +209,6 @@ Page as_page(const Root& root) {
   Page page;
   store(page, root);
   return page;
-}
-
-Page empty_page(PageKind kind, std::uint32_t index, unsigned level) {
-  Page page{};
-  const bool records = kind == PageKind::records;
-  store(page, PageHead{kind, index,
-                       records ? static_cast<std::uint32_t>(sizeof(PageHead))
-                               : static_cast<std::uint32_t>(kPageBytes),
-                       level});
-  return page;
-}
-
-std::optional<Page> verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds) {
-  const bool holds = hash_bytes(raw.bytes, seeds.page(ref.at[0])) == ref.checksum;
-  if (!holds && !planted(Bug::page_checksum_ignored)) return std::nullopt;
-  return Page{raw};
-}
-
-PageHead page_head(const Page& page) { return load<PageHead>(page); }
-
-namespace {
-
-std::size_t record_bytes(const TensorLayout& layout) {
-  return sizeof(TensorRecord) + layout.slot_at.size() * sizeof(SlotRecord) +
-         layout.shape.size() * sizeof(std::int64_t) + round_up(layout.name.size(), 8);
-}
-
-}  // namespace
-
-bool fits_record(const Page& page, const TensorLayout& layout) {
-  return page_head(page).used_bytes + record_bytes(layout) <= kPageBytes;
-}
-
-bool append_record(Page& page, const TensorLayout& layout) {
-  auto head = page_head(page);
-  TENSORSHELF_ASSERT(head.kind == PageKind::records);
-  if (!fits_record(page, layout)) return false;
-  TensorRecord record{};
-  record.tensor_id = layout.tensor_id;
-  record.size_bytes = layout.size_bytes;
-  record.first_cell = layout.first_cell;
-  record.dtype = static_cast<std::uint16_t>(layout.dtype);
-  record.dim_count = static_cast<std::uint16_t>(layout.shape.size());
-  record.name_bytes = static_cast<std::uint16_t>(layout.name.size());
-  record.slot_count = static_cast<std::uint16_t>(layout.slot_at.size());
-  record.placement = layout.placement;
-  record.record_bytes = static_cast<std::uint32_t>(record_bytes(layout));
-  std::size_t offset = head.used_bytes;
-  store(page, record, offset);
-  offset += sizeof(TensorRecord);
-  for (std::uint64_t at : layout.slot_at) {
-    store(page, SlotRecord{at, 0, 0}, offset);
-    offset += sizeof(SlotRecord);
-  }
-  for (std::int64_t dim : layout.shape) {
-    store(page, dim, offset);
-    offset += sizeof(dim);
-  }
-  std::memset(page.bytes.data() + offset, 0, round_up(layout.name.size(), 8));
-  std::memcpy(page.bytes.data() + offset, layout.name.data(), layout.name.size());
-  head.used_bytes += record.record_bytes;
-  store(page, head);
-  return true;
-}
-
-void remove_record(Page& page, std::uint64_t tensor_id) {
-  auto head = page_head(page);
-  for (std::size_t offset = sizeof(PageHead); offset < head.used_bytes;) {
-    const auto record = load<TensorRecord>(page, offset);
-    if (record.tensor_id == tensor_id) {
-      const std::size_t next = offset + record.record_bytes;
-      std::byte* base = page.bytes.data();
-      std::memmove(base + offset, base + next, head.used_bytes - next);
-      head.used_bytes -= record.record_bytes;
-      std::memset(base + head.used_bytes, 0, record.record_bytes);
-      store(page, head);
-      return;
-    }
-    offset += record.record_bytes;
-  }
-  constexpr bool record_is_on_the_page_of_its_tensor = false;
-  TENSORSHELF_ASSERT(record_is_on_the_page_of_its_tensor);
-}
-
-namespace {
-
-// One record at `offset`, with everything checked that the page alone can tell.
-std::optional<TensorLayout> read_record(const Page& page, std::size_t offset, std::size_t end,
-                                        unsigned slot_count, std::uint32_t& record_bytes,
-                                        std::string& reason) {
-  if (offset + sizeof(TensorRecord) > end) {
-    reason = "a tensor record is cut off";
-    return std::nullopt;
-  }
-  const auto record = load<TensorRecord>(page, offset);
-  record_bytes = record.record_bytes;
-  const std::size_t expected = sizeof(TensorRecord) + record.slot_count * sizeof(SlotRecord) +
-                               record.dim_count * sizeof(std::int64_t) +
-                               round_up(record.name_bytes, 8);
-  if (record.slot_count != slot_count || record.dim_count > kMaxDims ||
-      record.record_bytes != expected || offset + expected > end) {
-    reason = fmt::format("the record of tensor {} has impossible counts", record.tensor_id);
-    return std::nullopt;
-  }
-  TensorLayout layout;
-  layout.tensor_id = record.tensor_id;
-  if (record.placement != Placement::whole && record.placement != Placement::by_chunk) {
-    reason = fmt::format("tensor {} is placed in no way that there is", record.tensor_id);
-    return std::nullopt;
-  }
-  layout.placement = record.placement;
-  layout.slot_at.resize(slot_count);
-  layout.dtype = static_cast<DType>(record.dtype);
-  layout.size_bytes = record.size_bytes;
-  layout.first_cell = record.first_cell;
-  offset += sizeof(TensorRecord);
-  for (std::uint64_t& at : layout.slot_at) {
-    const auto slot = load<SlotRecord>(page, offset);
-    if (slot.medium != 0) {
-      reason = fmt::format("tensor {} names medium {}", record.tensor_id, slot.medium);
-      return std::nullopt;
-    }
-    at = slot.at;
-    offset += sizeof(SlotRecord);
-  }
-  for (unsigned i = 0; i < record.dim_count; ++i, offset += sizeof(std::int64_t)) {
-    layout.shape.push_back(load<std::int64_t>(page, offset));
-  }
-  layout.name.assign(reinterpret_cast<const char*>(page.bytes.data()) + offset, record.name_bytes);
-  if (auto problem = name_problem(layout.name)) {
-    reason = fmt::format("the name of tensor {} {}", record.tensor_id, *problem);
-    return std::nullopt;
-  }
-  if (tensor_bytes(layout.dtype, layout.shape) != layout.size_bytes) {
-    reason = fmt::format("tensor '{}' has a dtype and shape that do not make {} bytes", layout.name,
-                         layout.size_bytes);
-    return std::nullopt;
-  }
-  return layout;
-}
-
-}  // namespace
-
-std::optional<std::vector<TensorLayout>> read_records(const Page& page, unsigned slot_count,
-                                                      std::string& reason) {
-  const auto head = page_head(page);
-  if (head.used_bytes < sizeof(PageHead) || head.used_bytes > kPageBytes) {
-    reason = "a page of tensor records has an impossible length";
-    return std::nullopt;
-  }
-  std::vector<TensorLayout> layouts;
-  for (std::size_t offset = sizeof(PageHead); offset < head.used_bytes;) {
-    std::uint32_t record_bytes = 0;
-    auto layout = read_record(page, offset, head.used_bytes, slot_count, record_bytes, reason);
-    if (!layout) return std::nullopt;
-    layouts.push_back(std::move(*layout));
-    offset += record_bytes;
-  }
-  return layouts;
-}
-
-ChunkRecord cell(const Page& page, unsigned index) {
-  return load<ChunkRecord>(page, offsetof(CellsPage, cells) + index * sizeof(ChunkRecord));
-}
-
-void set_cell(Page& page, unsigned index, const ChunkRecord& record) {
-  store(page, record, offsetof(CellsPage, cells) + index * sizeof(ChunkRecord));
-}
-
-PageRef directory_ref(const Page& page, unsigned index) {
-  return load<PageRef>(page, offsetof(DirectoryPage, pages) + index * sizeof(PageRef));
-}
-
-void set_directory_ref(Page& page, unsigned index, const PageRef& ref) {
-  store(page, ref, offsetof(DirectoryPage, pages) + index * sizeof(PageRef));
 }
 
 }  // namespace tensorshelf::format

@@ -55,7 +55,7 @@ constexpr std::uint64_t root_at(unsigned home, unsigned copy) {
 struct alignas(64) RawPage {
   std::array<std::byte, kPageBytes> bytes;
 };
-// A page that was verified, or is being built. Only format.cpp looks inside of either.
+// A page that was verified, or is being built. Only src/format looks inside of either.
 struct Page : RawPage {};
 static_assert(sizeof(Page) == kPageBytes);
 
