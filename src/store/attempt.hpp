@@ -31,6 +31,7 @@ struct Version {
   Tree tree;
   std::shared_ptr<const Names> names;
   std::uint64_t tensor_bytes = 0;
+  std::vector<Named> loaded = {};  // as their records lie, until the store owns their places
 
   std::uint64_t number() const { return format::word_version(root.word); }
 };

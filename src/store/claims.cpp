@@ -12,13 +12,24 @@ namespace {
 constexpr const char* kRemedy =
     "Restore the file from a copy; its checksums hold, so it was not made by chance.";
 
-// Both in one order; where two overlap, the start of the later one. Sorted already, it is one pass.
+// Ranges come in a few sorted runs, mostly: pages, and the slots of small tensors.
+template <typename Ranges, typename Before>
+void sort_runs(Ranges& ranges, Before before) {
+  constexpr int kMostRuns = 8;
+  auto sorted = std::is_sorted_until(ranges.begin(), ranges.end(), before);
+  for (int runs = 1; sorted != ranges.end(); ++runs) {
+    if (runs == kMostRuns) return std::sort(ranges.begin(), ranges.end(), before);
+    const auto next = std::is_sorted_until(sorted, ranges.end(), before);
+    std::inplace_merge(ranges.begin(), sorted, next, before);
+    sorted = next;
+  }
+}
+
+// Both in one order; where two overlap, the start of the later one.
 template <typename Ranges>
 const std::uint64_t* merge(const Ranges& there, Ranges& added, Ranges& merged) {
   const auto before = [](const auto& a, const auto& b) { return a.begin < b.begin; };
-  if (!std::is_sorted(added.begin(), added.end(), before)) {
-    std::sort(added.begin(), added.end(), before);
-  }
+  sort_runs(added, before);
   merged.resize(there.size() + added.size());
   std::merge(there.begin(), there.end(), added.begin(), added.end(), merged.begin(), before);
   const auto overlap = std::adjacent_find(
@@ -49,11 +60,14 @@ Claimed::Range Claimed::pages_of(const Extent& extent) const {
 }
 
 void Claimed::add(const Claims& claims) {
-  Ranges added, extents, cells;
-  added.reserve(claims.pages.size() + claims.slots.size());
-  for (const Extent& extent : claims.pages) added.push_back(pages_of(extent));
-  for (const Extent& extent : claims.slots) added.push_back(pages_of(extent));
-  if (const auto* at = merge(extents_, added, extents)) throw_claimed(*at);
+  Ranges extents = extents_, cells, added, merged;
+  for (const auto* list : {&claims.pages, &claims.slots}) {
+    added.clear();
+    added.reserve(list->size());
+    for (const Extent& extent : *list) added.push_back(pages_of(extent));
+    if (const auto* at = merge(extents, added, merged)) throw_claimed(*at);
+    extents.swap(merged);
+  }
 
   added.clear();
   const auto throw_cells_claimed = [](std::uint64_t cell) {

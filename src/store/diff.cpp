@@ -48,11 +48,11 @@ VersionDiff Store::diff(std::uint64_t from, std::uint64_t to) const {
     const bool gone = now == after->end() || (old != before->end() && old->first < now->first);
     const bool made = old == before->end() || (now != after->end() && now->first < old->first);
     const bool replaced = !gone && !made && old->second.tensor != now->second.tensor;
-    if (gone || replaced) diff.erased.push_back(old->first);
-    if (made || replaced) diff.created.push_back(now->first);
+    if (gone || replaced) diff.erased.emplace_back(old->first);
+    if (made || replaced) diff.created.emplace_back(now->first);
     if (!gone && !made && !replaced) {
       auto chunks = changed_chunks(*old->second.tensor);
-      if (!chunks.empty()) diff.changed.push_back({old->first, std::move(chunks)});
+      if (!chunks.empty()) diff.changed.push_back({std::string(old->first), std::move(chunks)});
     }
     if (!made) ++old;
     if (!gone) ++now;

@@ -3,12 +3,14 @@
 // the last of them goes, all is given back (I3).
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
-#include <string>
+#include <optional>
+#include <string_view>
 #include <utility>
-#include <vector>
 
+#include "base/small_array.hpp"
 #include "format/format.hpp"
 #include "store/heap.hpp"
 
@@ -20,8 +22,10 @@ class Holding {
  public:
   explicit Holding(const format::TensorLayout& layout)
       : size_bytes_(layout.size_bytes),
-        slot_at_(layout.slot_at),
-        cells_{layout.first_cell, layout.cell_count()} {}
+        slot_at_(layout.size_bytes == 0 ? 0 : layout.slot_at.size()),
+        cells_{layout.first_cell, layout.cell_count()} {
+    std::copy_n(layout.slot_at.begin(), slot_at_.size(), slot_at_.begin());
+  }
   Holding(const Holding&) = delete;
   Holding& operator=(const Holding&) = delete;
   ~Holding() { give_back(); }
@@ -36,16 +40,16 @@ class Holding {
     heap->release(cells_);
   }
 
-  std::vector<Extent> slots() const {
-    std::vector<Extent> extents;
-    for (const std::uint64_t at : slot_at_) extents.push_back({at, size_bytes_});
-    return size_bytes_ == 0 ? std::vector<Extent>() : extents;
+  // None where it has no bytes.
+  std::optional<Extent> slot(unsigned index) const {
+    if (index >= slot_at_.size()) return std::nullopt;
+    return Extent{slot_at_[index], size_bytes_};
   }
   const CellRun& cells() const { return cells_; }
 
  private:
   std::uint64_t size_bytes_;
-  std::vector<std::uint64_t> slot_at_;
+  SmallArray<std::uint64_t, 4> slot_at_;
   CellRun cells_;
   std::shared_ptr<Heap> heap_;
 };
@@ -62,6 +66,7 @@ struct NewTensor {
   std::uint64_t staged_bytes = 0;
 };
 
-using Names = std::map<std::string, Named, std::less<>>;
+// By their names, which lie in the tensors themselves.
+using Names = std::map<std::string_view, Named>;
 
 }  // namespace tensorshelf

@@ -82,16 +82,19 @@ void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
                  const std::vector<std::uint32_t>& leaves, const KnownTensors& known) {
   check_ids(layouts, version.root);
   std::uint64_t cells = 0;
+  version.loaded.reserve(layouts.size());
   auto names = std::make_shared<Names>();
+  auto behind = names->end();  // the tensor made before: most names come right after that one's
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
     cells += layout.cell_count();
     version.tensor_bytes += layout.size_bytes;
-    const Named tensor = named(std::move(layouts[i]), leaves[i], known);
+    const Named& tensor =
+        version.loaded.emplace_back(named(std::move(layouts[i]), leaves[i], known));
     check_records(version, *tensor.tensor);
-    if (!names->emplace(tensor.tensor->layout.name, tensor).second) {
-      throw_impossible(tensor.tensor->layout.name);
-    }
+    const std::size_t before = names->size();
+    behind = std::next(names->emplace_hint(behind, tensor.tensor->layout.name, tensor));
+    if (names->size() == before) throw_impossible(tensor.tensor->layout.name);
   }
   if (version.tree.used_cells() != cells) {  // a tensor that comes to own it must find nothing
     throw Error(Errc::corrupt, "a chunk record belongs to no tensor, or to two",
@@ -162,24 +165,41 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   std::vector<std::uint32_t> records_leaves;
   loaded.version->tree = Tree::load(root, std::move(top), layouts, records_leaves);
   add_tensors(*loaded.version, std::move(layouts), records_leaves, tensors);
-  Claimed(root.capacity_bytes).add(ClaimList().add(*loaded.version));  // nothing twice, all within
+  const Claims claims = ClaimList().add(loaded.version);
+  Claimed(root.capacity_bytes).add(claims);  // nothing twice, and all within
   return loaded;
 }
 
-Claims ClaimList::add(const Version& version) {
+// Slot by slot: thousands of small tensors have their first ones side by side, then their second.
+Claims ClaimList::add(const std::shared_ptr<const Version>& version) {
+  if (last_) {
+    last_->tree.each_page([&](const PageNodePtr& page) { seen_.push_back(page.get()); });
+    for (const Named& tensor : last_->loaded) seen_.push_back(tensor.holding.get());
+    std::sort(seen_.begin(), seen_.end());
+  }
+  last_ = version;
+  const auto is_new = [&](const void* thing) {
+    return !std::binary_search(seen_.begin(), seen_.end(), thing);
+  };
   Claims claims;
-  const std::size_t tensors = version.names->size();
-  seen_.reserve(seen_.size() + tensors + version.tree.page_count());
-  claims.slots.reserve(tensors * format::slot_count(version.root));
-  claims.cells.reserve(tensors);
-  version.tree.each_page([&](const PageNodePtr& page) {
-    if (!seen_.insert(page.get()).second) return;
+  version->tree.each_page([&](const PageNodePtr& page) {
+    if (!is_new(page.get())) return;
     for (const std::uint64_t at : page->ref.at) claims.pages.push_back({at, kPageBytes});
   });
-  for (const auto& [name, tensor] : *version.names) {
-    if (!seen_.insert(tensor.holding.get()).second) continue;
-    for (const Extent& slot : tensor.holding->slots()) claims.slots.push_back(slot);
+  std::vector<const Holding*> holdings;
+  holdings.reserve(version->loaded.size());
+  claims.cells.reserve(version->loaded.size());
+  for (const Named& tensor : version->loaded) {
+    if (!is_new(tensor.holding.get())) continue;
+    holdings.push_back(tensor.holding.get());
     claims.cells.push_back(tensor.holding->cells());
+  }
+  const unsigned slots = format::slot_count(version->root);
+  claims.slots.reserve(holdings.size() * slots);
+  for (unsigned slot = 0; slot < slots; ++slot) {
+    for (const Holding* holding : holdings) {
+      if (const auto extent = holding->slot(slot)) claims.slots.push_back(*extent);
+    }
   }
   return claims;
 }
@@ -206,7 +226,7 @@ std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& see
             os_error};
       }
       if (format::chunk_kind(record) == ChunkKind::stored) {
-        tensor.verified[format::chunk_slot(record)].insert(chunk);
+        tensor.set_verified(format::chunk_slot(record), chunk);
       }
       done += tensor.chunk_bytes(chunk);
       if (progress) progress(done, version.tensor_bytes);

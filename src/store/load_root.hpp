@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
@@ -36,11 +35,12 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const format::R
 // What versions name, each thing once, one version after the other.
 class ClaimList {
  public:
-  // What `version` names beside those before.
-  Claims add(const Version& version);
+  // What `version`, as it was loaded, names beside those before.
+  Claims add(const std::shared_ptr<const Version>& version);
 
  private:
-  std::unordered_set<const void*> seen_;
+  std::shared_ptr<const Version> last_;
+  std::vector<const void*> seen_;  // sorted; of those before the last
 };
 
 // The first damaged chunk of a version, in words; with an errno where it could not be read, which

@@ -63,7 +63,7 @@ bool Store::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport
   ++counters_.verified;
   report.bytes += size;
   if (chunk_intact(*medium_, seeds_, tensor, record, chunk)) return true;
-  tensor.verified[slot].erase(chunk);
+  tensor.clear_verified(slot, chunk);
   report.damage.push_back({tensor.layout.name,
                            format::chunk_version(record),
                            slot,

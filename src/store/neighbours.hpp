@@ -17,7 +17,7 @@ class Neighbours {
   Neighbours(Medium& medium, const format::Seeds& seeds, KnownPages& known,
              std::uint64_t capacity_bytes, const std::vector<std::shared_ptr<Version>>& versions)
       : medium_(medium), seeds_(seeds), known_(known), claimed_(capacity_bytes) {
-    for (const auto& version : versions) add(*version);
+    for (const auto& version : versions) add(version);
   }
   Neighbours(const Neighbours&) = delete;
   Neighbours& operator=(const Neighbours&) = delete;
@@ -25,16 +25,15 @@ class Neighbours {
   // As load_root() does; Errc::corrupt also where it shares a place and not what lies there.
   LoadedRoot load(const format::Root& root) {
     LoadedRoot loaded = load_root(medium_, seeds_, root, known_, tensors_);
-    add(*loaded.version);
+    add(loaded.version);
     return loaded;
   }
 
  private:
-  void add(const Version& version) {
+  void add(const std::shared_ptr<const Version>& version) {
     claimed_.add(list_.add(version));
-    for (const auto& [name, named] : *version.names) {
+    for (const Named& named : version->loaded)
       tensors_.emplace(named.tensor->layout.tensor_id, named);
-    }
   }
 
   Medium& medium_;

@@ -178,10 +178,8 @@ void Store::copy_out(const StoredTensor& tensor, const Record& record, std::uint
 std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, const Record& record,
                                                 std::uint64_t chunk, std::span<std::byte> scratch) {
   auto bytes = fetch_chunk(tensor, record, chunk, scratch);
-  const ChunkSet& verified = tensor.verified[format::chunk_slot(record)];
-  if (no_one_else_writes() && promises_.mapped && verified.contains(chunk)) {
-    return bytes;
-  }
+  const bool verified = tensor.verified(format::chunk_slot(record), chunk);
+  if (no_one_else_writes() && promises_.mapped && verified) return bytes;
   if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return bytes;
   const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
   auto hash = hash_mapped(bytes, seed);
@@ -198,7 +196,7 @@ void Store::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t 
                       std::uint64_t checksum) {
   ++counters_.verified;
   if (checksum == record.checksum) {
-    tensor.verified[format::chunk_slot(record)].insert(chunk);
+    tensor.set_verified(format::chunk_slot(record), chunk);
   } else if (verify_ != Verify::never) {
     throw_damaged(tensor, record, chunk);
   } else {

@@ -155,12 +155,12 @@ void Store::await_publication() {
 // Into a slot; returns the checksum.
 std::uint64_t Store::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                                std::span<const std::byte> bytes) {
-  tensor.verified[slot].erase(chunk);  // where the write fails half-way, it is neither value
+  tensor.clear_verified(slot, chunk);  // where the write fails half-way, it is neither value
   if (tensor.whole()) tensor.label(slot, chunk) = 0;
   const Ticket ticket = medium_->write(tensor.chunk_at(slot, chunk), bytes,
                                        seeds_.chunk(tensor.layout.tensor_id, chunk));
   note_ticket(ticket);
-  tensor.verified[slot].insert(chunk);
+  tensor.set_verified(slot, chunk);
   return ticket.checksum;
 }
 
@@ -272,7 +272,7 @@ void Store::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
     throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()));
   }
   if (checksum != now.checksum) {
-    tensor.verified[tensor.working].erase(chunk);
+    tensor.clear_verified(tensor.working, chunk);
     throw_damaged(tensor, now, chunk);
   }
   tensor.label(tensor.working, chunk) = format::chunk_version(now);

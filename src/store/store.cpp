@@ -79,14 +79,14 @@ void Store::own_places() {
   Claimed claimed(capacity_bytes);
   ClaimList list;
   for (const auto& version : named) {
-    if (!forgets) claimed.add(list.add(*version));
+    if (!forgets) claimed.add(list.add(version));
   }
   heap_ = std::make_shared<Heap>(*medium_, claimed, [this] { wait_until_quiet(patience_); });
   for (const auto& version : named) {
     version->tree.each_page([&](const PageNodePtr& page) {
       if (!forgets) page->heap = heap_;
     });
-    for (const auto& [name, there] : *version->names) {
+    for (const Named& there : std::exchange(version->loaded, {})) {
       if (!forgets) there.holding->adopt(heap_);
       StoredTensor& tensor = *there.tensor;
       for (std::uint64_t chunk = 0; tensor.whole() && chunk < tensor.layout.chunk_count();

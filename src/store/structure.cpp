@@ -188,10 +188,10 @@ void Store::add_behind_gate(const NewTensor& made) {
   std::unique_lock lock(structure_);
   open_->tensor_bytes += tensor.layout.size_bytes;
   if (old != names->end()) {
-    gone = std::exchange(old->second, node->second);
-  } else {
-    names->insert(added.extract(node));
+    gone = std::move(old->second);
+    names->erase(old);  // its key is the old tensor's
   }
+  names->insert(added.extract(node));
   lock.unlock();  // others look up names while a reader of what is gone is waited for
   if (gone.tensor) remove(*gone.tensor);
 }
@@ -265,7 +265,7 @@ std::vector<std::string> Store::names() const {
   const auto lock = lock_usable();
   std::vector<std::string> names;
   names.reserve(names_now().size());
-  for (const auto& [name, tensor] : names_now()) names.push_back(name);
+  for (const auto& [name, tensor] : names_now()) names.emplace_back(name);
   return names;
 }
 

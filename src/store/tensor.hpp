@@ -11,6 +11,7 @@
 
 #include <tensorshelf/extent.hpp>
 
+#include "base/small_array.hpp"
 #include "format/format.hpp"
 #include "store/chunk_set.hpp"
 #include "store/fair_mutex.hpp"
@@ -25,9 +26,9 @@ struct StoredTensor {
         staged(layout.chunk_count()),
         written(layout.chunk_count()),
         touched(layout.chunk_count()),
-        verified(layout.slot_at.size(), ChunkSet(layout.chunk_count())),
         labels(whole() ? layout.chunk_count() * layout.slot_at.size() : 0),
-        pins(std::make_unique<std::atomic<int>[]>(layout.slot_at.size())) {}
+        pins(layout.slot_at.size()),
+        verified_(layout.chunk_count() * layout.slot_at.size()) {}
 
   const format::TensorLayout layout;
   std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile
@@ -43,24 +44,33 @@ struct StoredTensor {
   // Of the open attempt, where `attempt` is its sequence: what lies where of the chunks written.
   std::uint64_t attempt = 0;
   unsigned working = 0;  // the slot, where the tensor is placed whole
-  std::vector<format::ChunkRecord> staged;
+  SmallArray<format::ChunkRecord, 1> staged;
   ChunkSet written;
   ChunkSet touched;           // by the assignment under way, whose own it is
   std::uint64_t spoiled = 0;  // the attempt that lost what was staged, to an assignment undone
 
-  std::vector<ChunkSet> verified;  // of each slot: chunks checked, or written, by us
-
   // Of each slot of a tensor that is placed whole, which version's value lies in each chunk of it;
   // 0 where nobody knows. What is there already need not be copied forward.
-  std::vector<std::uint64_t> labels;
+  SmallArray<std::uint64_t, 3> labels;
 
   // Live leases of each slot. Raised under the mutex, lowered by any thread.
-  std::unique_ptr<std::atomic<int>[]> pins;
+  SmallArray<std::atomic<int>, 4> pins;
 
   // Errc::layout, and Errc::unknown_name where it was erased or replaced.
   void check_range(std::uint64_t offset, std::uint64_t size) const;
   void check_there() const;
   void check_sound(std::uint64_t attempt) const;  // Errc::spoiled
+
+  // Of each slot: chunks checked, or written, by us.
+  bool verified(unsigned slot, std::uint64_t chunk) const {
+    return verified_.contains(slot * layout.chunk_count() + chunk);
+  }
+  void set_verified(unsigned slot, std::uint64_t chunk) {
+    verified_.insert(slot * layout.chunk_count() + chunk);
+  }
+  void clear_verified(unsigned slot, std::uint64_t chunk) {
+    verified_.erase(slot * layout.chunk_count() + chunk);
+  }
 
   bool whole() const { return layout.placement == Placement::whole; }
   unsigned slot_count() const { return static_cast<unsigned>(layout.slot_at.size()); }
@@ -78,6 +88,9 @@ struct StoredTensor {
   std::uint64_t chunk_at(unsigned slot, std::uint64_t chunk) const {
     return layout.slot_at[slot] + chunk * kChunkBytes;
   }
+
+ private:
+  ChunkSet verified_;
 };
 
 }  // namespace tensorshelf
