@@ -30,12 +30,23 @@ MAY_INCLUDE = {
     "media": {"media", "base"},
     "store": {"store", "format", "media", "base"},
     "feed": {"feed", "store", "base"},
-    "group": {"group", "store", "format", "base"},
     # Beside src: the public API, and what is named here.
     "crashtest": {"crashtest", "format", "base", "tests"},
     "bench": {"bench", "base"},  # base: the bare copy that is the figures' limit
     "python": set(),
 }
+
+# The public face: what opens a shelf, and its handles. Below them each takes the header it needs.
+FACE = re.compile(r"#\s*include\s*<tensorshelf/(?:shelf|handles|repair)\.hpp>")
+ABOVE_THE_FACE = {f"src/store/{name}.cpp" for name in ("shelf", "handles", "salvage")}
+
+# Who writes metadata, and with which calls.
+WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word)\(")
+WRITERS = {
+    f"src/store/{name}.cpp" for name in "attempt format_shelf incarnation mark repair".split()
+}
+WRITERS |= {"src/store/page_io.cpp", "src/store/page_io.hpp"}  # the first two calls themselves
+PAGE_BYTES = re.compile(r"\.bytes(?:\.|\[)|&\w+\.bytes|memcpy\([^;]*\.bytes")
 
 # Calls that make bytes durable or map a shelf: behind the seam, so in src/media alone.
 MEDIA_ONLY = re.compile(
@@ -73,6 +84,11 @@ def code(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group().count("\n"), text, flags=re.DOTALL)
     return re.sub(r"//[^\n]*", "", text)
+
+
+def without_planted(path: Path) -> str:
+    """The code without the blocks that planted bugs run."""
+    return re.sub(r"if \(planted\([^{;]*\{.*?\n    \}", "", code(path), flags=re.DOTALL)
 
 
 def lines_matching(pattern: re.Pattern[str], path: Path, text: str) -> list[str]:
@@ -126,6 +142,60 @@ def test_persistence_calls_stand_in_src_media_alone() -> None:
             wrong += lines_matching(MEDIA_ONLY, path, code(path))
     assert wrong == []
     assert any(MEDIA_ONLY.search(code(path)) for path in cpp("src/media"))  # the search can hit
+
+
+def test_below_the_public_face_nothing_includes_it() -> None:
+    using = {shown(path) for path in cpp("src") if FACE.search(path.read_text("utf-8"))}
+    assert using - ABOVE_THE_FACE == set()
+    assert "src/store/shelf.cpp" in using  # the search can hit
+
+
+def test_few_write_metadata_and_format_alone_looks_into_pages() -> None:
+    writing = {
+        shown(path) for path in cpp("src/store") if WRITES_METADATA.search(without_planted(path))
+    }
+    assert writing == WRITERS
+    looking = [
+        hit for path in cpp("src/store") for hit in lines_matching(PAGE_BYTES, path, code(path))
+    ]
+    assert looking == []
+    assert any(PAGE_BYTES.search(code(path)) for path in cpp("src/format"))
+
+
+def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
+    layout = (ROOT / "src/format/layout.hpp").read_text("utf-8")
+    design = (ROOT / "docs/design.md").read_text("utf-8")
+
+    def constant(name: str) -> int:
+        return int(re.search(rf"\b{name} = (\w+);", layout)[1], 0)  # type: ignore[index]
+
+    page = 4096
+    header, mark = constant("kHeaderBytes"), constant("kPreparedAt")
+    assert f"incarnation +{constant('kIncarnationAt'):#x}, mark +{mark:#x}" in design
+    assert f"root homes +{constant('kRootsAt'):#x} ({constant('kMaxSlots')} of 4 KiB)" in design
+    assert f"    {header:#07x}  header copy 1" in design
+    assert f"    {2 * header:#07x}  heap:" in design
+    records = {
+        "superblock": "Superblock",
+        "incarnation": "IncarnationRecord",
+        "mark": "PreparedMark",
+        "page ref": "PageRef",
+        "chunk record": "ChunkRecord",
+        "tensor record": "TensorRecord",
+    }
+    for words, struct in records.items():
+        size = re.search(rf"sizeof\({struct}\) == (\d+)", layout)
+        row = re.search(rf"^\| {words} \| (\d+)", design, re.MULTILINE)
+        assert size, words
+        assert row, words
+        assert size[1] == row[1], words
+    for words, struct in {
+        "root": "Root",
+        "directory": "DirectoryPage",
+        "cells page": "CellsPage",
+    }.items():
+        assert f"sizeof({struct}) == kPageBytes" in layout
+        assert re.search(rf"^\| {words} \| {page} ", design, re.MULTILINE), words
 
 
 def test_cuda_is_included_in_one_file_alone() -> None:

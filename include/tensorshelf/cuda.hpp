@@ -23,7 +23,7 @@
 #include <span>
 #include <string>
 
-#include <tensorshelf/shelf.hpp>
+#include <tensorshelf/handles.hpp>
 
 struct CUstream_st;  // what cudaStream_t points to
 

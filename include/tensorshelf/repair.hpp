@@ -3,27 +3,14 @@
 // whoever owns it to know. To look first: OpenOptions::salvage.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include <tensorshelf/medium.hpp>
 #include <tensorshelf/options.hpp>
 #include <tensorshelf/report.hpp>
 
 namespace tensorshelf {
-
-struct RepairReport {
-  bool repaired = false;      // false: the shelf opens as it is, and nothing was written
-  std::uint64_t version = 0;  // the newest now
-  std::optional<std::uint64_t> step;
-  std::vector<std::uint64_t> lost;  // versions given up, which may have been acknowledged
-  std::vector<Damage> damage;       // chunks that fail: assigning the whole tensor heals them
-  std::vector<std::string> notes;   // a sentence each: what kept it from opening, what was done
-};
 
 // Takes the lock. Where opening for writing would throw Errc::corrupt, takes the newest version
 // whose manifest is whole for the newest there is, wipes what is left of a later one and gives out

@@ -110,4 +110,14 @@ struct VersionInfo {
   std::uint64_t data_bytes = 0;  // tensor bytes that were staged for it
 };
 
+// What repair() did (repair.hpp).
+struct RepairReport {
+  bool repaired = false;      // false: the shelf opens as it is, and nothing was written
+  std::uint64_t version = 0;  // the newest now
+  std::optional<std::uint64_t> step;
+  std::vector<std::uint64_t> lost;  // versions given up, which may have been acknowledged
+  std::vector<Damage> damage;       // chunks that fail: assigning the whole tensor heals them
+  std::vector<std::string> notes;   // a sentence each: what kept it from opening, what was done
+};
+
 }  // namespace tensorshelf

@@ -30,139 +30,13 @@
 #include <vector>
 
 #include <tensorshelf/error.hpp>
-#include <tensorshelf/extent.hpp>
-#include <tensorshelf/lease.hpp>
+#include <tensorshelf/handles.hpp>
 #include <tensorshelf/medium.hpp>
 #include <tensorshelf/options.hpp>
 #include <tensorshelf/report.hpp>
 #include <tensorshelf/tensor.hpp>
 
 namespace tensorshelf {
-
-class ShelfFile;
-class Store;
-struct StoredTensor;
-struct NewTensor;
-class StoredAssignment;
-
-// A tensor as a retained version has it.
-class RetainedTensor {
- public:
-  TensorInfo info() const;
-  // As TensorRef has them; Errc::stale once the version is retained no more.
-  void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
-  Lease lease() const;
-
- private:
-  friend class RetainedVersion;
-  RetainedTensor(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor,
-                 std::uint64_t version)
-      : store_(std::move(store)), tensor_(std::move(tensor)), version_(version) {}
-  std::shared_ptr<Store> store_;
-  std::shared_ptr<StoredTensor> tensor_;
-  std::uint64_t version_;
-};
-
-// One version of the shelf, to be read. It holds nothing: the writer goes on, and when the version
-// is retained no more every call throws Errc::stale. Its leases hold their tensor's slot.
-class RetainedVersion {
- public:
-  VersionInfo info() const;
-  std::optional<RetainedTensor> find(std::string_view name) const;
-  std::vector<std::string> names() const;  // sorted
-
- private:
-  friend class Shelf;
-  RetainedVersion(std::shared_ptr<Store> store, std::uint64_t version)
-      : store_(std::move(store)), version_(version) {}
-  std::shared_ptr<Store> store_;
-  std::uint64_t version_;
-};
-
-// Several changes as one version, or none: see Shelf::transaction().
-class Transaction {
- public:
-  Transaction(Transaction&&) noexcept = default;
-  Transaction& operator=(Transaction&&) = delete;
-  ~Transaction();  // discards what was not committed
-
-  // Once (else Errc::transaction). Where it throws before anything is
-  // written, what was changed is still there, to be committed again or discarded.
-  Commit commit(std::optional<std::uint64_t> step = {});
-  void discard();  // nothing, where it has ended
-
- private:
-  friend class Shelf;
-  Transaction(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file)
-      : store_(std::move(store)), file_(std::move(file)) {}
-  std::shared_ptr<Store> store_;  // none when it has ended
-  std::weak_ptr<const ShelfFile> file_;
-};
-
-// Several writes to a tensor that are in a version whole or not at all (I13):
-//
-//     Assignment assignment = w.assign();
-//     for (...) assignment.write(piece, at);
-//     assignment.done();
-//
-// Without done() it is undone when it goes: the tensor is as it was. Where it had overwritten what
-// another assignment of the same attempt gave the tensor, it is spoiled instead: reading it, and
-// any commit, throw Errc::spoiled, until an assignment of all its bytes is done, or all that is not
-// committed is discarded; its committed value can be read.
-//
-// While it lives, others wait that assign the same tensor, commit, discard, roll back, create,
-// erase or close; anyone may read the tensor, and sees what is written so far. It belongs to the
-// thread that began it, and ends there. From that thread these calls, and the begin of another
-// assignment to this shelf, would wait for itself: they throw Errc::unsupported.
-class Assignment {
- public:
-  ~Assignment();  // undoes what is not done
-  Assignment(const Assignment&) = delete;
-  Assignment& operator=(const Assignment&) = delete;
-
-  // As TensorRef::write(). Where it throws, the assignment can only be undone.
-  void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  void done();  // once; nothing can be written after it
-
- private:
-  friend class TensorRef;
-  friend class Shelf;
-  Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor);
-  Assignment(std::shared_ptr<Store> store, NewTensor made);
-  StoredAssignment& under_way() const;
-  std::shared_ptr<Store> store_;
-  std::unique_ptr<NewTensor> made_;  // none where the tensor was there before
-  std::shared_ptr<StoredTensor> tensor_;
-  std::unique_ptr<StoredAssignment> assignment_;  // none when it has ended
-};
-
-// A light handle on one tensor. Copyable; stays valid across persist().
-class TensorRef {
- public:
-  TensorInfo info() const;
-
-  // Stages bytes[0..] at byte `offset` of the tensor: copied and hashed when it returns, so the
-  // source may change. Takes effect at the next persist(). Throws Errc::layout past the end. It is
-  // an assignment of one write.
-  void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  // One of any number of writes, which begins here.
-  [[nodiscard]] Assignment assign();
-
-  // Copies out from byte `offset`. Own writes are seen; read_committed() gives the durable value
-  // (Errc::unknown_name for a tensor that was never persisted).
-  void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
-  void read_committed(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
-
-  Lease lease() const;
-  Lease lease_committed() const;
-
- private:
-  friend class Shelf;
-  TensorRef(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
-      : store_(std::move(store)), tensor_(std::move(tensor)) {}
-  std::shared_ptr<Store> store_;
-  std::shared_ptr<StoredTensor> tensor_;
-};
 
 enum class Decision { commit, abandon };
 
@@ -274,7 +148,6 @@ class Shelf {
  private:
   explicit Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file = {},
                  bool created = false);
-  void check_commit(std::optional<std::uint64_t> step) const;
   std::shared_ptr<Store> store_;
   std::weak_ptr<const ShelfFile> file_;  // lives as long as the medium on it
   bool created_ = false;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <tensorshelf/cuda.hpp>
+#include <tensorshelf/error.hpp>
 
 #include "feed/cuda_copy.hpp"
 

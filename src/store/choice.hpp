@@ -1,0 +1,47 @@
+// Which versions an opening offers: the newest that is whole, those before it that it retains, and
+// an attempt that was found prepared. Reads only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/options.hpp>
+
+#include "store/recover.hpp"
+#include "store/root_scan.hpp"
+
+namespace tensorshelf {
+
+struct Choice {
+  std::vector<std::shared_ptr<Version>> versions = {};  // that are retained, the newest last
+  std::vector<PageRepair> repairs = {};                 // of all that was loaded
+  Unread unread_pages = {};                             // of the newest version
+  bool degraded = false;
+  std::string lost;  // why newer versions could not be opened
+  int unread = 0;    // an errno: one of them could not be read, which may pass
+  std::vector<std::uint64_t> dropped = {};  // were retained, and cannot be loaded
+  std::vector<std::string> notes = {};      // why
+  std::optional<FoundPrepared> prepared = {};
+
+  const format::Root& root() const { return versions.back()->root; }
+  std::uint64_t number() const { return versions.back()->number(); }
+  void lose(std::uint64_t version, const std::string& why);
+};
+
+// What to open, and how.
+struct Opening {
+  Medium& medium;
+  const format::Seeds& seeds;
+  const RecoverWay& way;
+  const Progress& progress;
+  KnownPages& known;
+  bool reader = false;  // its writer may go on meanwhile
+};
+
+// Errc::corrupt where no version is whole, Errc::truncated where the medium ends too early.
+Choice choose_versions(const Opening& opening, const RootScan& scan);
+
+}  // namespace tensorshelf

@@ -1,0 +1,111 @@
+// What a shelf gave out hands its calls to the store, too.
+#include <tensorshelf/handles.hpp>
+
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "store/assignment.hpp"
+#include "store/open_path.hpp"
+
+namespace tensorshelf {
+
+TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed()); }
+
+void TensorRef::write(std::span<const std::byte> bytes, std::uint64_t offset) {
+  store_->write(tensor_, bytes, offset);
+}
+
+Assignment TensorRef::assign() { return Assignment(store_, tensor_); }
+
+Assignment::Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
+    : store_(std::move(store)),
+      tensor_(std::move(tensor)),
+      assignment_(std::make_unique<StoredAssignment>(*store_, tensor_)) {}
+
+Assignment::Assignment(std::shared_ptr<Store> store, NewTensor made)
+    : store_(std::move(store)),
+      made_(std::make_unique<NewTensor>(std::move(made))),
+      tensor_(made_->named.tensor),
+      assignment_(std::make_unique<StoredAssignment>(*store_, *made_)) {}
+
+Assignment::~Assignment() = default;
+
+StoredAssignment& Assignment::under_way() const {
+  if (assignment_) return *assignment_;
+  throw Error(Errc::unsupported, "the assignment has ended: it is done",
+              "Begin another one with assign().");
+}
+
+void Assignment::write(std::span<const std::byte> bytes, std::uint64_t offset) {
+  under_way().write(bytes, offset);
+}
+
+void Assignment::done() {
+  if (!made_) {
+    under_way().done();
+    assignment_.reset();
+    return;
+  }
+  under_way().done_apart(*made_);
+  assignment_.reset();
+  const auto made = std::move(made_);  // from here on its places are the attempt's
+  store_->add(*made);
+}
+
+void TensorRef::read(std::span<std::byte> bytes, std::uint64_t offset) const {
+  store_->read(*tensor_, bytes, offset, Of::staged());
+}
+
+void TensorRef::read_committed(std::span<std::byte> bytes, std::uint64_t offset) const {
+  store_->read(*tensor_, bytes, offset, Of::committed());
+}
+
+Lease TensorRef::lease() const { return store_->lease(tensor_, Of::staged()); }
+Lease TensorRef::lease_committed() const { return store_->lease(tensor_, Of::committed()); }
+
+VersionInfo RetainedVersion::info() const { return store_->version_info(version_); }
+std::vector<std::string> RetainedVersion::names() const { return store_->names(version_); }
+std::optional<RetainedTensor> RetainedVersion::find(std::string_view name) const {
+  auto tensor = store_->find(name, version_);
+  if (!tensor) return std::nullopt;
+  return RetainedTensor(store_, std::move(tensor), version_);
+}
+
+TensorInfo RetainedTensor::info() const { return store_->info(*tensor_, Of::version(version_)); }
+void RetainedTensor::read(std::span<std::byte> bytes, std::uint64_t offset) const {
+  store_->read(*tensor_, bytes, offset, Of::version(version_));
+}
+Lease RetainedTensor::lease() const { return store_->lease(tensor_, Of::version(version_)); }
+
+Transaction::~Transaction() {
+  if (!store_) return;
+  try {
+    store_->end_transaction();
+  } catch (const std::exception&) {  // closed or failed meanwhile: then nothing of it is committed
+  }
+}
+
+Commit Transaction::commit(std::optional<std::uint64_t> step) {
+  if (!store_) {
+    throw Error(Errc::transaction, "the transaction has ended: it was committed or discarded",
+                "Begin another one with transaction().");
+  }
+  check_step(step);
+  check_name(file_);
+  bool ended = false;
+  const auto store = std::exchange(store_, nullptr);
+  try {
+    return store->commit_transaction(step, ended);
+  } catch (...) {
+    if (!ended) store_ = store;
+    throw;
+  }
+}
+
+void Transaction::discard() {
+  if (store_) store_->refuse_inside("a transaction was discarded");
+  if (const auto store = std::exchange(store_, nullptr)) store->end_transaction();
+}
+
+}  // namespace tensorshelf

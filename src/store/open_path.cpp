@@ -1,0 +1,123 @@
+#include "store/open_path.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "media/media.hpp"
+#include "store/format_shelf.hpp"
+#include "store/split.hpp"
+
+namespace tensorshelf {
+
+std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOptions& options,
+                                  const std::string& path) {
+  try {
+    return std::make_shared<Store>(std::make_shared<GuardedMedium>(std::move(medium)), options,
+                                   path);
+  } catch (const Error& error) {  // what recovery says, it says of a medium: name the path
+    throw Error(error.code(), fmt::format("{}: {}", path, error.what()), error.remedy(),
+                error.os_error());
+  }
+}
+
+void format_medium(Medium& medium, const OpenOptions& options) {
+  const Split split = split_of(options);
+  format_shelf(medium, split.keep, split.in_flight);
+}
+
+namespace {
+
+Opened open_existing(const std::filesystem::path& path, const OpenOptions& options) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
+  return {open_store(make_medium(file, options), options, path.string()), file};
+}
+
+// A regular file of 0 bytes, as touch and tempfile make them: nothing can be lost with it.
+bool is_empty_file(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  return std::filesystem::file_size(path, error) == 0 && !error;
+}
+
+// The file appears under its name only when it is a whole shelf.
+Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
+  auto medium = make_medium(file, options);
+  format_medium(*medium, options);
+  if (is_empty_file(path) && options.mode == Mode::append) {
+    file->publish_over_empty();
+  } else {
+    file->publish(options.mode == Mode::replace);
+  }
+  return {open_store(std::move(medium), options, path.string()), file, true};
+}
+
+Opened format_device(const std::filesystem::path& path, const OpenOptions& options) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
+  auto medium = make_medium(file, options);
+  format_medium(*medium, options);
+  return {open_store(std::move(medium), options, path.string()), file, true};
+}
+
+bool is_device(const std::filesystem::path& path) {
+  std::error_code ignored;  // a path that cannot be asked about is none
+  const auto status = std::filesystem::status(path, ignored);
+  return std::filesystem::is_block_file(status) || std::filesystem::is_character_file(status);
+}
+
+Opened open_or_create(const std::filesystem::path& path, const OpenOptions& options) {
+  for (bool looked_again = false;;) {
+    try {
+      return open_existing(path, options);
+    } catch (const Error& error) {
+      if (error.code() != Errc::not_found && error.code() != Errc::not_a_shelf) throw;
+      if (error.code() == Errc::not_a_shelf && !is_empty_file(path)) {
+        if (looked_again) throw;
+        looked_again = true;  // it may have been empty, and another process was faster
+        continue;
+      }
+    }
+    try {
+      return create_file(path, options);
+    } catch (const Error& error) {
+      if (error.code() != Errc::exists) throw;  // another process made it first: open that one
+    }
+  }
+}
+
+}  // namespace
+
+Opened open_path(const std::filesystem::path& path, const OpenOptions& options) {
+  switch (options.mode) {
+    case Mode::read:
+    case Mode::update:
+      return open_existing(path, options);
+    case Mode::append:
+      return open_or_create(path, options);
+    case Mode::replace:
+      return is_device(path) ? format_device(path, options) : create_file(path, options);
+    case Mode::create:
+      if (is_device(path)) {
+        throw Error(Errc::exists,
+                    fmt::format("{} is a device, and is there already", path.string()),
+                    "mode \"w\" makes a shelf of it and erases what there is.");
+      }
+      return create_file(path, options);
+  }
+  throw Error(Errc::bad_argument, "the mode is none of those that there are", "Use Mode::append.");
+}
+
+void check_step(std::optional<std::uint64_t> step) {
+  if (step != format::kNoStep) return;
+  throw Error(Errc::bad_argument, fmt::format("the step {} is what stands for none", *step),
+              "Use 0 to 2^64 - 2, or none.");
+}
+
+void check_name(const std::weak_ptr<const ShelfFile>& file) {
+  if (const auto there = file.lock()) there->check_name();
+}
+
+}  // namespace tensorshelf
