@@ -57,6 +57,13 @@ struct Attempt {
   std::atomic<std::uint64_t> staged_bytes = 0;
 };
 
+// An attempt that is frozen: a version on its way.
+struct Flight {
+  std::shared_ptr<Version> version;
+  std::uint64_t data_bytes = 0;
+  std::uint64_t last_ticket = 0;  // of what was staged
+};
+
 // Where roots lie, and under which words: what writing one needs to know.
 struct Homes {
   using Words = std::array<std::array<std::uint64_t, format::kCopies>, format::kMaxSlots>;

@@ -1,4 +1,4 @@
-// What a shelf tells about itself: verify(), info(), stats(). Nothing here changes anything.
+// What there is: tensors by name, verify(), info(), stats(). Nothing here changes anything.
 #include <fmt/format.h>
 
 #include <mutex>
@@ -127,6 +127,52 @@ Stats Store::stats() const {
   stats.barriers = medium.barriers;
   stats.commit_seconds = static_cast<double>(counters_.nanoseconds) * 1e-9;
   return stats;
+}
+
+std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
+  const auto lock = lock_usable();
+  const auto there = names_now().find(name);
+  return there == names_now().end() ? nullptr : there->second.tensor;
+}
+
+std::vector<std::string> Store::names() const {
+  const auto lock = lock_usable();
+  std::vector<std::string> names;
+  names.reserve(names_now().size());
+  for (const auto& [name, tensor] : names_now()) names.emplace_back(name);
+  return names;
+}
+
+namespace {
+
+// The version that wrote its newest chunk, as that one has it; 0 where it has none.
+std::uint64_t written_in(const Version& version, const StoredTensor& tensor) {
+  std::uint64_t newest = 0;
+  if (!has(version, tensor)) return newest;
+  for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
+    newest = std::max(newest, format::chunk_version(version.tree.record(tensor.cell(i))));
+  }
+  return newest;
+}
+
+}  // namespace
+
+TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
+  check_usable();
+  std::lock_guard lock(tensor.mutex);
+  const auto structure = lock_usable();
+  TensorInfo info;
+  info.name = tensor.layout.name;
+  info.dtype = tensor.layout.dtype;
+  info.shape = tensor.layout.shape;
+  info.size_bytes = tensor.layout.size_bytes;
+  info.version = written_in(version_of(which), tensor);
+  if (which.kind_ == Of::Kind::version || !open_) return info;
+  const std::uint64_t last = written_in(*open_->base, tensor);
+  if (last > retained_.back()->number()) info.pending = last;
+  info.dirty = tensor.attempt == open_->sequence;
+  info.spoiled = tensor.spoiled == open_->sequence;
+  return info;
 }
 
 }  // namespace tensorshelf

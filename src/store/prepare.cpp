@@ -139,7 +139,7 @@ Commit Store::commit_prepared() {
   return finish(flight, metadata_bytes, begin);  // writers go on
 }
 
-Store::Flight Store::decide_to_commit() {
+Flight Store::decide_to_commit() {
   Flight flight;
   flight.version = prepared_->version;
   flight.data_bytes = prepared_->info.data_bytes;

@@ -34,6 +34,15 @@ struct FoundPrepared {
   std::optional<DamagedChunk> damage;  // or page
 };
 
+// One that waits for its decision, whoever prepared it.
+struct PreparedAttempt {
+  Prepared info;
+  std::shared_ptr<Version> version;
+  std::uint64_t metadata_bytes = 0;
+  std::optional<DamagedChunk> damage;  // why it cannot be committed
+  bool decided = false;                // it is being committed
+};
+
 struct Recovered {
   format::ShelfId shelf_id = {};
   std::uint64_t version = 0;

@@ -32,37 +32,19 @@
 #include <tensorshelf/report.hpp>
 
 #include "media/media.hpp"
-#include "store/attempt.hpp"
 #include "store/committer.hpp"
 #include "store/fair_mutex.hpp"
 #include "store/fork_guard.hpp"
 #include "store/gate.hpp"
-#include "store/heap.hpp"
 #include "store/patience.hpp"
 #include "store/queue_lock.hpp"
+#include "store/records.hpp"
 #include "store/recover.hpp"
-#include "store/tensor.hpp"
 #include "store/use_count.hpp"
 
 namespace tensorshelf {
 
 class StoredAssignment;
-
-// Whose value is asked for: with all that was assigned, the newest committed one's, or that of a
-// version that is retained.
-class Of {
- public:
-  static Of staged() { return Of(Kind::staged, 0); }
-  static Of committed() { return Of(Kind::committed, 0); }
-  static Of version(std::uint64_t number) { return Of(Kind::version, number); }
-
- private:
-  friend class Store;
-  enum class Kind { staged, committed, version };
-  Of(Kind kind, std::uint64_t number) : kind_(kind), number_(number) {}
-  Kind kind_;
-  std::uint64_t number_;
-};
 
 class Store : public std::enable_shared_from_this<Store> {
  public:
@@ -154,7 +136,6 @@ class Store : public std::enable_shared_from_this<Store> {
   void take_up_value(const NewTensor& made);
   void open_for_removal(const StoredTensor& tensor);
   void remove(StoredTensor& tensor) noexcept;
-  static std::uint64_t written_in(const Version& version, const StoredTensor& tensor);
   const Names& names_now() const;  // structure_ is held, or the gate closed
   void check_background();         // throws, once, what a commit in the background threw
   void wait_until_quiet(const Patience& patience);  // no attempt is in flight
@@ -179,27 +160,9 @@ class Store : public std::enable_shared_from_this<Store> {
   void complete(StoredTensor& tensor);
   void note_ticket(const Ticket& ticket);
 
-  // read.cpp: bytes out; the tensor's mutex is held
-  struct Record : format::ChunkRecord {
-    std::uint64_t seen_in = 0;  // the version that says so, which a reader's writer may overtake
-  };
-  class Records {  // of some chunks of a tensor, as they were at one moment
-   public:
-    explicit Records(std::uint64_t first) : first_(first) {}
-    const Record& operator[](std::uint64_t chunk) const {
-      return chunk == first_ ? one_ : more_[chunk - first_ - 1];
-    }
-
-   private:
-    friend class Store;
-    std::uint64_t first_;
-    Record one_ = {};
-    std::vector<Record> more_;
-  };
+  // records.cpp and read.cpp: bytes out; the tensor's mutex is held
   Records records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
                   Of which) const;
-  static bool has(const Version& version, const StoredTensor& tensor);
-  static std::shared_ptr<Holding> hold(const StoredTensor& tensor);
   const Version& version_of(Of which) const;  // structure_ is held
   bool no_one_else_writes() const;
   void read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
@@ -239,16 +202,10 @@ class Store : public std::enable_shared_from_this<Store> {
   void check_marks_left() const;
   [[noreturn]] void throw_unresolved(const std::string& what) const;
   void check_prepared();
-  struct PreparedAttempt;
   void check_found(const PreparedAttempt& found) const;
   void clear_labels_beyond(std::uint64_t version, const Names& names) noexcept;
 
-  // commit.cpp
-  struct Flight {  // an attempt that is frozen
-    std::shared_ptr<Version> version;
-    std::uint64_t data_bytes = 0;
-    std::uint64_t last_ticket = 0;  // of what was staged
-  };
+  // freeze.cpp and commit.cpp
   ClosedGate close_to_freeze();  // in turn: when one more may be in flight
   Flight freeze_in_turn(std::optional<std::uint64_t> step);
   std::shared_ptr<Attempt> attempt_over(std::shared_ptr<const Version> over,
@@ -314,14 +271,7 @@ class Store : public std::enable_shared_from_this<Store> {
   // needed, when it is dropped.
   std::vector<std::shared_ptr<Version>> in_flight_;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained_;   // published, the newest last
-  struct PreparedAttempt {                           // the first in flight, where it can be loaded
-    Prepared info;
-    std::shared_ptr<Version> version;
-    std::uint64_t metadata_bytes = 0;
-    std::optional<DamagedChunk> damage;  // why it cannot be committed
-    bool decided = false;                // it is being committed
-  };
-  std::optional<PreparedAttempt> prepared_;
+  std::optional<PreparedAttempt> prepared_;          // the first in flight, where it can be loaded
   std::atomic<bool> found_prepared_ = false;
   std::atomic<std::uint64_t> version_;  // its number
   Homes homes_;                         // whose turn it is to be sealed writes there

@@ -44,7 +44,8 @@ std::shared_ptr<StoredTensor> Store::find(std::string_view name, std::uint64_t v
 std::vector<std::string> Store::names(std::uint64_t version) const {
   const auto lock = lock_usable();
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : *version_of(Of::version(version)).names) names.emplace_back(name);
+  for (const auto& [name, tensor] : *version_of(Of::version(version)).names)
+    names.emplace_back(name);
   return names;
 }
 
