@@ -20,11 +20,10 @@
 // - reserve() is settled by the next barrier(); until then the size is the old or the new one.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
-// - Visible is not settled. A call that fails, as it may be told to: a write, word or growth did
-// not
-//   happen; after a wait or barrier all bytes that were unsettled are orphans, as a kernel marks
-//   the pages clean that it could not write. Every process sees them, they are on the medium or
-//   not, and no later barrier covers them: only writing the bytes anew does.
+// - Visible is not settled. Calls fail where they are told to. A write, word or growth that fails
+//   did not happen. After a wait or barrier that fails, all unsettled bytes are orphans: every
+//   process sees them, the medium may have them or not, and no later barrier covers them, only
+//   writing them anew does. (So a kernel marks the pages clean that it could not write.)
 // - A process that dies leaves all that it wrote visible. On block the next process's barrier
 //   covers it, for the pages lie in the kernel; on pmem it lies in the caches of processors that
 //   nobody tells to flush it, so there too it is orphaned. Growth is never orphaned: file systems

@@ -8,8 +8,8 @@
 #include "catch.hpp"
 #include "format/format.hpp"
 #include "store/assignment.hpp"
+#include "store/capacity.hpp"
 #include "store/chunk_set.hpp"
-#include "store/room.hpp"
 #include "store/space.hpp"
 
 using namespace tensorshelf;
@@ -34,14 +34,14 @@ TEST_CASE("where room was made nothing is moved, and making it one by one moves 
   CAPTURE(more);
   std::vector<int> list(1000);
   list.shrink_to_fit();
-  make_room(list, more);
+  make_capacity(list, more);
   const int* const first = list.data();
   list.insert(list.end(), more, 7);
   CHECK(list.data() == first);
   std::size_t moves = 0;
   for (int i = 0; i < 10'000; ++i) {
     const std::size_t before = list.capacity();
-    make_room(list);
+    make_capacity(list);
     moves += list.capacity() != before;
     list.push_back(i);
   }

@@ -259,7 +259,7 @@ TEST_CASE("a wait may look at the shelf, and does not wait for itself") {
 }
 
 TEST_CASE("a queue whose waiters give up is given to the next of those who stay") {
-  WaitingRoom room;
+  WaitQueue room;
   QueueLock lock;
   const Patience patience;
   const Patience none([] { throw Interrupted(); });
@@ -296,7 +296,7 @@ TEST_CASE("a queue whose waiters give up is given to the next of those who stay"
 TEST_CASE("a queue is given on by a waiter to whom it was given while he gave up") {
   const bool someone_waits = GENERATE(false, true);
   CAPTURE(someone_waits);
-  WaitingRoom room;
+  WaitQueue room;
   QueueLock lock;
   const Patience patience;
   Door door;
@@ -321,7 +321,7 @@ TEST_CASE("a queue is given on by a waiter to whom it was given while he gave up
 }
 
 TEST_CASE("threads that give up again and again keep nobody from a queue") {
-  WaitingRoom room;
+  WaitQueue room;
   QueueLock lock;
   int held = 0;  // guarded by it
   const auto work = [&](bool patient) {

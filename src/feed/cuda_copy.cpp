@@ -1,5 +1,5 @@
 // Copies from CUDA memory through two page-locked buffers on a stream of their own. What a call
-// needs (buffers, stream, events) is a Staging; making one takes milliseconds, so a few are kept.
+// needs (buffers, stream, events) is a CopyLane; making one takes milliseconds, so a few are kept.
 #include "feed/cuda_copy.hpp"
 
 #include <cuda.h>  // types only: the driver is reached through the runtime, and may be absent
@@ -80,8 +80,8 @@ class CurrentDevice {
 };
 
 // All of one device, and used by one call at a time.
-struct Staging {
-  explicit Staging(int of_device) : device(of_device) {
+struct CopyLane {
+  explicit CopyLane(int of_device) : device(of_device) {
     try {
       for (auto& buffer : buffers) {
         check(cudaHostAlloc(&buffer, kBufferBytes, cudaHostAllocPortable),
@@ -97,9 +97,9 @@ struct Staging {
       throw;
     }
   }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  ~Staging() { free(); }
+  CopyLane(const CopyLane&) = delete;
+  CopyLane& operator=(const CopyLane&) = delete;
+  ~CopyLane() { free(); }
 
   void free() noexcept {  // after a CUDA error each of these may fail as well, and nothing is lost
     for (auto event : done) {
@@ -124,7 +124,7 @@ class StagingPool {
  public:
   StagingPool() { idle_.reserve(kIdleStagings); }
 
-  std::unique_ptr<Staging> take(int device) {
+  std::unique_ptr<CopyLane> take(int device) {
     {
       std::lock_guard lock(mutex_);
       const auto found = std::find_if(idle_.begin(), idle_.end(),
@@ -135,17 +135,17 @@ class StagingPool {
         return staging;
       }
     }
-    return std::make_unique<Staging>(device);
+    return std::make_unique<CopyLane>(device);
   }
 
-  void give(std::unique_ptr<Staging> staging) noexcept {  // room for it is there
+  void give(std::unique_ptr<CopyLane> staging) noexcept {  // room for it is there
     std::lock_guard lock(mutex_);
     if (idle_.size() < kIdleStagings) idle_.push_back(std::move(staging));
   }
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Staging>> idle_;
+  std::vector<std::unique_ptr<CopyLane>> idle_;
 };
 
 // Never destroyed: at exit the driver may be gone before us, and takes all with it.
@@ -160,15 +160,14 @@ class CudaCopy final : public DeviceCopy {
     if (source.device >= 0) current_.use(source.device);
     current_.use(holder_of(source));
     refuse_capture(source.stream);
-    staging_ = pool().take(device());
-    check(cudaEventRecord(staging_->earlier, source.stream), "recording an event on the stream",
+    lane_ = pool().take(device());
+    check(cudaEventRecord(lane_->earlier, source.stream), "recording an event on the stream",
           device());
-    check(cudaStreamWaitEvent(staging_->stream, staging_->earlier, 0), "ordering two streams",
-          device());
+    check(cudaStreamWaitEvent(lane_->stream, lane_->earlier, 0), "ordering two streams", device());
   }
 
   ~CudaCopy() override {
-    if (sound_) pool().give(std::move(staging_));
+    if (sound_) pool().give(std::move(lane_));
   }
 
   std::uint64_t buffer_bytes() const override { return kBufferBytes; }
@@ -176,24 +175,22 @@ class CudaCopy final : public DeviceCopy {
   void begin(unsigned buffer, std::uint64_t from, std::uint64_t size_bytes) override {
     guarded([&] {
       // Which way is found from the addresses: managed and page-locked memory are sources, too.
-      check(cudaMemcpyAsync(staging_->buffers[buffer], data_ + from, size_bytes, cudaMemcpyDefault,
-                            staging_->stream),
+      check(cudaMemcpyAsync(lane_->buffers[buffer], data_ + from, size_bytes, cudaMemcpyDefault,
+                            lane_->stream),
             "copying to the host", device());
-      check(cudaEventRecord(staging_->done[buffer], staging_->stream), "recording an event",
-            device());
+      check(cudaEventRecord(lane_->done[buffer], lane_->stream), "recording an event", device());
     });
     sizes_[buffer] = size_bytes;
   }
 
   std::span<const std::byte> wait(unsigned buffer) override {
-    guarded([&] {
-      check(cudaEventSynchronize(staging_->done[buffer]), "copying to the host", device());
-    });
-    return {static_cast<const std::byte*>(staging_->buffers[buffer]), sizes_[buffer]};
+    guarded(
+        [&] { check(cudaEventSynchronize(lane_->done[buffer]), "copying to the host", device()); });
+    return {static_cast<const std::byte*>(lane_->buffers[buffer]), sizes_[buffer]};
   }
 
   void settle() noexcept override {
-    if (cudaStreamSynchronize(staging_->stream) == cudaSuccess) return;
+    if (cudaStreamSynchronize(lane_->stream) == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());
     sound_ = false;
   }
@@ -229,9 +226,9 @@ class CudaCopy final : public DeviceCopy {
 
   const std::byte* data_;
   CurrentDevice current_;
-  std::unique_ptr<Staging> staging_;  // before current_ is what it was
+  std::unique_ptr<CopyLane> lane_;  // before current_ is what it was
   std::array<std::uint64_t, kDeviceBuffers> sizes_ = {};
-  bool sound_ = true;  // no CUDA call has failed: the staging may serve again
+  bool sound_ = true;  // no CUDA call has failed: the lane may serve again
 };
 
 }  // namespace

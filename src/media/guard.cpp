@@ -50,8 +50,8 @@ struct GuardedMedium::State {
                 "reopen the shelf; the committed version is intact and can be read", first_errno);
   }
 
-  // Runs what may fail for good: whatever is thrown may come after the medium was touched, and for
-  // a failed flush that could not even be told, memory having run out.
+  // Runs a call after whose failure nobody knows what the medium holds. Any exception counts, also
+  // std::bad_alloc: it may stand for a failed flush, for whose error there was no memory.
   template <class Action>
   auto or_poison(std::string_view verb, Action action, std::optional<Errc> harmless = {}) {
     refuse_if_failed();

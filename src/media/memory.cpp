@@ -1,5 +1,5 @@
-// Plain memory as a medium: for tests, and the base of the crash simulator. It reserves its whole
-// range of addresses at the start and opens it page by page, so views stay put while it grows.
+// Plain memory as a medium, for tests. It reserves its whole range of addresses at the start and
+// opens it page by page, so views stay put while it grows.
 #include <fmt/format.h>
 #include <sys/mman.h>
 

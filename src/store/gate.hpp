@@ -58,7 +58,7 @@ class CommitGate {
  private:
   std::mutex mutex_;  // of changed_; writers take it only while a commit is closing or closed
   std::condition_variable changed_;
-  WaitingRoom room_;
+  WaitQueue room_;
   QueueLock closers_;
   std::atomic<int> writers_ = 0;
   std::atomic<bool> closed_ = false;

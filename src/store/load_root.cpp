@@ -96,7 +96,8 @@ void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
     behind = std::next(names->emplace_hint(behind, tensor.tensor->layout.name, tensor));
     if (names->size() == before) throw_impossible(tensor.tensor->layout.name);
   }
-  if (version.tree.used_cells() != cells) {  // a tensor that comes to own it must find nothing
+  // A record that no tensor owns would become the value of whatever tensor gets its cell.
+  if (version.tree.used_cells() != cells) {
     throw Error(Errc::corrupt, "a chunk record belongs to no tensor, or to two",
                 "Restore the file from a copy.");
   }

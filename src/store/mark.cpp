@@ -18,7 +18,7 @@ void write_copy(Medium& medium, const format::Seeds& seeds, const PreparedMark& 
                 unsigned copy) {
   write_page(medium, format::mark_at(copy), format::encode_mark(mark, seeds, copy));
   if (copy == 0 && planted(Bug::marks_at_once)) return;
-  medium.barrier();
+  medium.barrier();  // I14: before the other copy is under way, so that one is always whole
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ PreparedMark settle_marks(Medium& medium, const format::Seeds& seeds, const Mark
     const unsigned newer = marks.newer();
     store_over_itself(medium, format::mark_at(newer), format::encode_mark(there, seeds, newer),
                       sizeof(PreparedMark));
-    if (!planted(Bug::marks_settled_at_once)) medium.barrier();  // before the other is under way
+    if (!planted(Bug::marks_settled_at_once)) medium.barrier();  // I12, I14: as in write_copy()
     write_copy(medium, seeds, there, 1 - newer);
   }
   if (there.version == 0 || counts || planted(Bug::stale_mark_kept)) return there;

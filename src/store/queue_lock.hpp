@@ -16,7 +16,7 @@ namespace tensorshelf {
 
 class QueueLock;
 
-class WaitingRoom {
+class WaitQueue {
   friend class QueueLock;
   struct Waiter {
     const QueueLock* lock;
@@ -30,11 +30,11 @@ class WaitingRoom {
 class QueueLock {
  public:
   // Where it throws, which it does while it waits alone, nothing is held.
-  void lock(WaitingRoom& room, const Patience& patience) {
+  void lock(WaitQueue& room, const Patience& patience) {
     State free = State::free;
     if (!state_.compare_exchange_strong(free, State::held)) wait(room, patience);
   }
-  void unlock(WaitingRoom& room) {
+  void unlock(WaitQueue& room) {
     State held = State::held;
     if (state_.compare_exchange_strong(held, State::free)) return;
     const std::lock_guard lock(room.mutex_);
@@ -45,7 +45,7 @@ class QueueLock {
   // Awaited: held, and there are waiters. It becomes so, and ceases to be, with the room locked.
   enum class State : std::uint8_t { free, held, awaited };
 
-  void wait(WaitingRoom& room, const Patience& patience) {
+  void wait(WaitQueue& room, const Patience& patience) {
     std::unique_lock lock(room.mutex_);
     const auto me = room.waiters_.insert(room.waiters_.end(), {this});
     me->given = state_.exchange(State::awaited) == State::free;  // let go meanwhile
@@ -65,12 +65,12 @@ class QueueLock {
     room.waiters_.erase(me);
   }
 
-  auto next(WaitingRoom& room) const {
+  auto next(WaitQueue& room) const {
     return std::find_if(room.waiters_.begin(), room.waiters_.end(), [this](const auto& waiter) {
       return waiter.lock == this && !waiter.given;
     });
   }
-  void hand_on(WaitingRoom& room) {
+  void hand_on(WaitQueue& room) {
     const auto to = next(room);
     if (to == room.waiters_.end()) {
       state_ = State::free;
@@ -80,7 +80,7 @@ class QueueLock {
     update(room);
     room.changed_.notify_all();
   }
-  void update(WaitingRoom& room) {  // while somebody holds it
+  void update(WaitQueue& room) {  // while somebody holds it
     state_ = next(room) == room.waiters_.end() ? State::held : State::awaited;
   }
 
@@ -89,7 +89,7 @@ class QueueLock {
 
 class QueueScope {
  public:
-  QueueScope(QueueLock& lock, WaitingRoom& room, const Patience& patience)
+  QueueScope(QueueLock& lock, WaitQueue& room, const Patience& patience)
       : lock_(&lock), room_(room) {
     lock_->lock(room_, patience);
   }
@@ -104,7 +104,7 @@ class QueueScope {
 
  private:
   QueueLock* lock_;
-  WaitingRoom& room_;
+  WaitQueue& room_;
 };
 
 }  // namespace tensorshelf

@@ -108,7 +108,7 @@ bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
   };
   if (standing.degraded && newest > standing.root().floor && !planted(Bug::older_than_lost_kept)) {
     wipe_both(newest - 1 + scan.slot_count);
-    medium.barrier();
+    medium.barrier();  // I11: before the doubt is wiped
   }
   if (planted(give_up ? Bug::repair_keeps_home : Bug::home_not_wiped)) return standing.degraded;
   std::vector<std::uint64_t> lost = scan.lost_beyond(newest);

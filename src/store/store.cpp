@@ -8,8 +8,8 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "store/capacity.hpp"
 #include "store/load_root.hpp"
-#include "store/room.hpp"
 #include "store/split.hpp"
 
 namespace tensorshelf {

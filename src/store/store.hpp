@@ -254,7 +254,7 @@ class Store : public std::enable_shared_from_this<Store> {
   const Placement placement_;
 
   const Patience patience_;  // of all waits but those that must come to their end
-  std::unique_ptr<WaitingRoom> room_ = std::make_unique<WaitingRoom>();
+  std::unique_ptr<WaitQueue> room_ = std::make_unique<WaitQueue>();
   QueueLock turns_;
   std::atomic<std::thread::id> transacting_;  // the thread whose transaction has the turn
   std::unique_ptr<CommitGate> gate_ = std::make_unique<CommitGate>();

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/planted.hpp"
-#include "store/room.hpp"
+#include "store/capacity.hpp"
 #include "store/store.hpp"
 
 namespace tensorshelf {
@@ -166,7 +166,7 @@ std::shared_ptr<StoredTensor> Store::create(std::string_view name, DType dtype,
 // pages: names can be looked up meanwhile.
 void Store::add_behind_gate(const NewTensor& made) {
   look_for_rival();
-  make_room(open_->dirty);
+  make_capacity(open_->dirty);
   StoredTensor& tensor = *made.named.tensor;
   const std::string& name = tensor.layout.name;
   Names added;

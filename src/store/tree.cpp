@@ -9,7 +9,7 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
-#include "store/room.hpp"
+#include "store/capacity.hpp"
 
 namespace tensorshelf {
 
@@ -135,7 +135,7 @@ PageNode& Tree::change(PageNodePtr& place, unsigned level, std::uint32_t index) 
   if (level == 0) mine->image = place->image;
   mine->below = place->below;
   mine->over = place.get();
-  make_room(changed_[level]);
+  make_capacity(changed_[level]);
   changed_[level].push_back({mine.get(), index});
   place = std::move(mine);
   return *place;
@@ -156,7 +156,7 @@ PageNode& Tree::change_leaf(std::uint32_t leaf) {
 void Tree::deepen() {
   auto upper = new_node();
   upper->below = top_;
-  make_room(changed_[2]);
+  make_capacity(changed_[2]);
   changed_[2].push_back({upper.get(), 0});
   top_.assign(1, std::move(upper));
 }
@@ -164,7 +164,7 @@ void Tree::deepen() {
 // The page that comes next on its level, and the directory above it where there is none yet. Where
 // memory ran out under way, something may lie there already that nobody counts.
 void Tree::add_below(unsigned level, std::uint32_t index, PageNodePtr node) {
-  make_room(changed_[level]);
+  make_capacity(changed_[level]);
   std::vector<PageNodePtr>* list = &top_;
   std::size_t position = index;
   if (level < levels()) {

@@ -118,7 +118,7 @@ class BlockMedium final : public Medium {
       staging_->check();
     }
     const std::uint64_t there = std::min(growth.from_bytes, growth.to_bytes);
-    if (there > room_bytes_) {  // of holes that nobody asked for, the file may have any number
+    if (there > room_bytes_) {  // as far as it is asked for: a sparse file may go on for terabytes
       try_direct_write(there - kPageBytes);
       fill_holes({file_->fd(), file_->path(), room_bytes_, there}, *backend_, *staging_);
       room_bytes_ = there;
@@ -248,7 +248,7 @@ class BlockMedium final : public Medium {
   PageMemory memory_;
   WordPages word_pages_;
   std::uint64_t size_bytes_;
-  std::uint64_t room_bytes_;  // so far there are no holes, which are no room in a file as found
+  std::uint64_t room_bytes_;  // from 0 to here every block is allocated; beyond there may be holes
   const ProbeCalls probe_;
   std::string place_;
   const char* way_ = "";

@@ -297,7 +297,7 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   if (size_bytes > view_.size_bytes()) check_may_grow(size_bytes);
   const std::uint64_t there = std::min(now, round_up(size_bytes, kPageBytes));
   if (gaps_ &&
-      there > room_bytes_) {  // of holes that nobody asked for, the file may have any number
+      there > room_bytes_) {  // as far as it is asked for: a sparse file may go on for terabytes
     fill_holes(*file_, system_, there);
     room_bytes_ = there;
   }
