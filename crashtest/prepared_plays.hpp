@@ -7,6 +7,7 @@
 namespace tensorshelf::crash {
 
 std::string prepared_survives_damage_before_and_after();
+std::string prepared_survives_beside_an_older_root();
 std::string mark_is_made_durable();
 std::string mark_dies_with_its_version();
 

@@ -328,4 +328,62 @@ std::string repair_is_made_durable() {
   }
 }
 
+// Version 1 is given up, in whose home none was before it; the last flush, of the wipe, fails. The
+// next open sees the wipe and writes over what version 1 names; then the power goes, and the pages
+// that could not be read are back.
+std::string repair_of_the_first_version_is_made_durable() {
+  const CachedPlay play;
+  CachedDisk& disk = *play.disk;
+  format::Root first;
+  std::memcpy(&first, disk.visible.data() + format::root_at(1, 0), sizeof first);
+  for (const std::uint64_t at : first.pages[0].at) disk.unreadable[at] = EIO;
+  const CachedPlay twin(std::make_shared<CachedDisk>(disk));
+  mend(twin);
+  disk.barrier_fails = [last = twin.disk->barriers - 1](unsigned n) { return n == last; };
+  fails([&] { mend(play); });
+  disk.barrier_fails = {};
+  {
+    Shelf shelf = play.open();
+    shelf.create("a", DType::uint8, std::array<std::int64_t, 1>{kSize}).write(value(7));
+    disk.dies = [](unsigned) { return true; };
+  }
+  disk.dies = {};
+  disk.fate_of_dirty = [] { return CachedDisk::Fate::landed; };
+  disk.lose_power();
+  disk.unreadable = {};
+  return version_is(play, 0);
+}
+
+// There is a doubt whether version 3 was lost, and one chunk of version 2 cannot be read for a
+// moment, in which somebody opens the shelf to write.
+std::string chunk_out_of_sight_costs_no_version() {
+  const CachedPlay play(std::make_shared<CachedDisk>());
+  CachedDisk& disk = *play.disk;
+  {
+    CachedMedium medium(play.disk);
+    Shelf::format(medium, {.keep = 1});
+  }
+  CachedPlay(play).make_first();
+  {
+    Shelf shelf = play.open();
+    CachedPlay::commit(shelf, 2);
+  }
+  const Bytes second = value(2);
+  const auto there = std::search(disk.visible.begin(), disk.visible.end(), second.begin(),
+                                 second.begin() + kPageBytes);
+  for (Bytes* bytes : {&disk.visible, &disk.durable}) {  // torn under the old word
+    std::fill_n(bytes->begin() + format::root_at(0, 0) + 512, kPageBytes - 512, std::byte{0x11});
+  }
+  spoil(disk, format::root_at(0, 1));
+  disk.unreadable[static_cast<std::uint64_t>(there - disk.visible.begin())] = EIO;
+  try {
+    Shelf shelf = play.open();
+    shelf.find("a")->write(value(7));
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+  }
+  disk.unreadable = {};
+  return play.shows(2);
+}
+
 }  // namespace tensorshelf::crash

@@ -20,5 +20,7 @@ std::string given_up_version_stays_so();
 std::string lost_version_stays_so();
 std::string repair_gives_a_new_number();
 std::string repair_is_made_durable();
+std::string repair_of_the_first_version_is_made_durable();
+std::string chunk_out_of_sight_costs_no_version();
 
 }  // namespace tensorshelf::crash

@@ -47,6 +47,9 @@ enum class Bug {
   bad_copy_told_once,       // of a page that a version shares with one that is given up
   pages_for_own_cells,      // a tensor whose cells lie behind others' has pages for its own alone
   waiting_home_not_mended,  // of a home that comes next one copy stays damaged
+  older_root_left,          // of a home that comes next one copy keeps a root older than the last
+  young_wipe_unrestored,    // I12: the same of a wiped home that no version was in yet
+  unread_chunk_given_up,    // I11: a version whose chunk cannot be read for a moment is given up
   zero_word_taken_for_old,  // a root without a word passes for an attempt over version 0
   own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt
   tag_of_old_word,          // I14: tags are short, and one is that of the word it lies under

@@ -117,6 +117,9 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
     if (!choice.degraded)
       throw_damaged(medium, seeds, root, {candidate + 1, candidates.end()}, damage->text);
     choice.lose(version, damage->text);
+    if (damage->os_error != 0 && !planted(Bug::unread_chunk_given_up)) {
+      choice.unread = damage->os_error;
+    }
     salvageable = true;
   }
   const int cause = unread_cause(scan, choice);

@@ -1,5 +1,6 @@
 #include "store/chunk_io.hpp"
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 
@@ -43,7 +44,9 @@ bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor
   try {
     const unsigned slot = format::chunk_slot(record);
     const auto bytes = fetch_chunks(medium, tensor, slot, chunk, 1, chunk_scratch());
-    return hash_mapped(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == record.checksum;
+    const auto hash = hash_mapped(bytes, seeds.chunk(tensor.layout.tensor_id, chunk));
+    if (!hash && os_error != nullptr) *os_error = EIO;  // a poisoned line, or a file cut short
+    return hash == record.checksum;
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     if (os_error != nullptr) *os_error = error.os_error();

@@ -82,7 +82,7 @@ Transaction::~Transaction() {
   if (!store_) return;
   try {
     store_->end_transaction();
-  } catch (const std::exception&) {  // closed or failed meanwhile: then nothing of it is committed
+  } catch (...) {  // closed or failed meanwhile: then nothing of it is committed
   }
 }
 

@@ -76,14 +76,20 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
 }
 
 // Whether that copy is to be wiped: of a home that waits for `version` each copy has to show that
-// none was lost there, for the last one that does could be lost too. What was wiped is wiped again:
-// it may be so in a cache alone (I12).
+// none was lost there, for the last one that does could be lost too. A root that is older than the
+// one before shows it now, and not once the next one is described under its word. What was wiped is
+// wiped again: it may be so in a cache alone (I12), also where no version was there yet.
 bool to_be_wiped(const Standing& standing, std::uint64_t version, unsigned copy) {
   const RootScan& scan = standing.scan;
   const bool used = version >= scan.slot_count;
   if (used && version - scan.slot_count >= standing.versions.front()->number()) return false;
   if (standing.prepared && version == standing.newest() + 1) return false;
-  if (used && scan.wiped(version, copy)) return !planted(Bug::wipe_unrestored);
+  const auto& root = scan.roots[format::home_of(version, scan.slot_count)][copy];
+  const bool too_old = root && format::word_version(root->word) + scan.slot_count < version;
+  if (too_old) return !planted(Bug::older_root_left);
+  if (scan.wiped(version, copy)) {
+    return !planted(Bug::wipe_unrestored) && (used || !planted(Bug::young_wipe_unrestored));
+  }
   return !scan.clears(version, copy) && !planted(Bug::waiting_home_not_mended);
 }
 

@@ -55,7 +55,7 @@ Shelf::~Shelf() {
   if (!store_) return;
   try {
     store_->close();
-  } catch (const std::exception&) {
+  } catch (...) {
     // As in ~Store(): who wants to know calls close().
   }
 }

@@ -52,7 +52,7 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
 Store::~Store() {
   try {
     close();
-  } catch (const std::exception&) {
+  } catch (...) {
     // close() throws what a background commit threw; a caller who cares calls it himself. A shelf
     // that is destroyed instead stays at its last durable version, which is what it promises.
   }
