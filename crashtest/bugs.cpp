@@ -58,6 +58,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"look_outlives_discard", "I10", Bug::look_outlives_discard, {}, "rival-again"},
       {"marks_settled_at_once", "I12", Bug::marks_settled_at_once, {}, "mark-settled"},
       {"reread_over_another", "-", Bug::reread_over_another, {}, "lost-view"},
+      {"patched_over_rot", "-", Bug::patched_over_rot, {}, "free-slot-rots"},
       {"bad_copy_told_once", "-", Bug::bad_copy_told_once, {}, "shared-page"},
       {"pages_for_own_cells", "-", Bug::pages_for_own_cells, {}, "cells-behind"},
       {"waiting_home_not_mended",

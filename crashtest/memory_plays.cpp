@@ -10,6 +10,7 @@
 
 #include "model.hpp"
 #include "tests/asleep.hpp"
+#include "tests/cached_disk.hpp"
 #include "tests/fading_medium.hpp"
 
 namespace tensorshelf::crash {
@@ -73,6 +74,42 @@ std::string lost_view_costs_no_other_chunk() {
   Bytes shown(expected.size());
   tensor.read(shown);
   return shown == expected ? "" : "a chunk has bytes of another one";
+}
+
+// Both slots have the second chunk, and in one of them it rots. An update of a part of it, which
+// writes no more than a page into the free slot, must not take the rest there for good.
+std::string rot_in_a_free_slot_is_not_built_on() {
+  for (unsigned rotten = 0; rotten < 2; ++rotten) {
+    const auto disk = std::make_shared<testing::CachedDisk>();
+    {
+      testing::CachedMedium medium(disk);
+      Shelf::format(medium);
+    }
+    Shelf shelf = Shelf::open(std::make_unique<testing::CachedMedium>(disk),
+                              {.mode = Mode::update, .placement = Placement::whole});
+    TensorRef a = shelf.create("a", DType::uint8, Shape{2 * kMiB});
+    Bytes expected = value(2 * kMiB, 1);
+    a.write(expected);
+    shelf.persist(1);
+    a.write(std::span(expected).first(kMiB));
+    shelf.persist(2);
+    const auto second = expected.begin() + kMiB;
+    auto there = disk->visible.begin();
+    for (unsigned found = 0;; ++found, ++there) {
+      there = std::search(there, disk->visible.end(), second, second + kPageBytes);
+      if (there == disk->visible.end()) return "a chunk that was copied forward is in one slot";
+      if (found == rotten) break;
+    }
+    there[kMiB / 2] ^= std::byte{1};
+    const Bytes part(8, std::byte{7});
+    a.write(part, kMiB + 100);
+    shelf.persist(3);
+    std::copy(part.begin(), part.end(), expected.begin() + kMiB + 100);
+    Bytes found(expected.size());
+    a.read_committed(found);
+    if (found != expected) return "rot became a value, with a checksum of its own";
+  }
+  return {};
 }
 
 }  // namespace tensorshelf::crash

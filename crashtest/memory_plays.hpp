@@ -8,5 +8,6 @@ namespace tensorshelf::crash {
 
 std::string pages_are_there_for_every_commit();
 std::string lost_view_costs_no_other_chunk();
+std::string rot_in_a_free_slot_is_not_built_on();
 
 }  // namespace tensorshelf::crash

@@ -349,6 +349,7 @@ const std::vector<Scenario>& scenarios() {
         {"unread-chunk", "I11", chunk_out_of_sight_costs_no_version},
         {"shared-page", "-", bad_copy_of_a_shared_page_is_mended},
         {"cells-behind", "-", pages_are_there_for_every_commit},
+        {"free-slot-rots", "-", rot_in_a_free_slot_is_not_built_on},
         {"lost-view", "-", lost_view_costs_no_other_chunk},
         {"mark-settled", "I12", mark_is_made_durable},
         {"overtaken", "-", overtaken_reader_is_stale},

@@ -70,6 +70,39 @@ TEST_CASE("a partial update copies forward only what differs") {
   CHECK(shelf.stats().bytes_copied_forward == 16 * kMiB);
 }
 
+TEST_CASE("of a chunk that both slots have, an update writes the pages that it changes") {
+  Bench bench;
+  Shelf shelf = bench.open();
+  auto w = make(shelf, "w", 4 * kMiB + 100);
+  auto model = pattern(4 * kMiB + 100, 1);
+  w.write(model);
+  shelf.persist();
+  w.write(std::span(model).first(kMiB));  // the rest is copied forward
+  shelf.persist();
+  const auto put = [&](std::uint64_t offset, std::uint64_t size, unsigned seed) {
+    const auto bytes = pattern(size, seed);
+    std::copy(bytes.begin(), bytes.end(), model.begin() + static_cast<std::ptrdiff_t>(offset));
+    const std::uint64_t before = shelf.stats().medium_bytes;
+    w.write(bytes, offset);
+    return shelf.stats().medium_bytes - before;
+  };
+  CHECK(put(2 * kMiB + 5000, 100, 2) == kPageBytes);
+  CHECK(put(2 * kMiB + 5100, 100, 3) == kPageBytes);   // what the attempt has already
+  CHECK(put(3 * kMiB - 10, 20, 4) == 2 * kPageBytes);  // in two chunks
+  CHECK(put(4 * kMiB + 50, 10, 5) == 100);             // where the tensor ends
+  shelf.persist();
+  CHECK((value(w, true) == model));
+  CHECK(put(2 * kMiB, 10, 6) == kMiB);  // not in the slot that is free now
+  shelf.persist();
+  CHECK((value(w, true) == model));
+  CHECK(shelf.verify().damage.empty());
+  w.write(std::vector<std::byte>(3), 3 * kMiB + 9);
+  shelf.discard();
+  shelf.persist();
+  CHECK((value(w, true) == model));
+  CHECK(shelf.verify().damage.empty());
+}
+
 TEST_CASE("create, replace and erase take effect at the flip, all together") {
   Bench bench;
   {

@@ -78,6 +78,7 @@ enum class Bug {
   directory_not_linked,     // a changed page is written, and nobody names it
   copy_forward_left_out,    // a partial update loses the chunks that it does not touch
   merge_left_out,           // a partial update loses the rest of its chunk
+  patched_over_rot,         // a partial update does so in the slot that has the chunk's value
   merge_not_verified,       // a partial update gives what rotted in its chunk a checksum of its own
   names_held_by_reads,      // a read holds the lock under which names are looked up
   callback_while_locked,    // a callback runs while the shelf is locked

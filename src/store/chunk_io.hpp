@@ -13,6 +13,15 @@
 
 namespace tensorshelf {
 
+// One that an assignment changes in part, with all of its bytes as they will be.
+struct MergedChunk {
+  std::uint64_t chunk = 0;
+  std::span<std::byte> whole = {};
+  std::uint64_t offset = 0;  // of the part, within the chunk
+  std::uint64_t size_bytes = 0;
+  std::optional<unsigned> in_slot = {};  // a slot that has the rest already, verified
+};
+
 // True when the chunk can be read and is as the record says. Reads it from the medium; `os_error`
 // receives why it could not.
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,

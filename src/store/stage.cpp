@@ -170,36 +170,15 @@ void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
   const unsigned slot = tensor.whole() ? tensor.working
                         : again        ? format::chunk_slot(tensor.staged[chunk])
                                        : free_slot(tensor, chunk).value();
-  const std::uint64_t checksum = put_chunk(tensor, slot, chunk, bytes);
+  note_written(tensor, chunk, slot, put_chunk(tensor, slot, chunk, bytes));
+}
+
+void Store::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
+                         std::uint64_t checksum) {
   const std::uint64_t version = open_->version();
   tensor.staged[chunk] = {checksum, format::chunk_state(ChunkKind::stored, slot, version)};
   tensor.written.insert(chunk);
   if (tensor.whole()) tensor.label(slot, chunk) = version;
-}
-
-// What the attempt has of the chunk so far, be it spoiled: who assigns it all need not read it.
-ChunkRecord Store::present_record(const StoredTensor& tensor, std::uint64_t chunk) const {
-  const bool staged = tensor.attempt == open_->sequence && tensor.written.contains(chunk);
-  return staged ? tensor.staged[chunk] : open_->base->tree.record(tensor.cell(chunk));
-}
-
-// A chunk of which only a part is new, in `whole`: the rest is its present value. That gets a
-// checksum of its own now, so it is looked at whatever was verified before: rot must not be made
-// good.
-void Store::merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
-                        std::uint64_t offset, std::span<std::byte> whole) {
-  const Record now{present_record(tensor, chunk), open_->base->number()};
-  if (format::chunk_kind(now) == ChunkKind::stored && !planted(Bug::merge_left_out)) {
-    copy_out(tensor, now, chunk, whole, 0);
-    ++counters_.verified;
-    const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
-    if (hash_bytes(whole, seed) != now.checksum && !planted(Bug::merge_not_verified)) {
-      throw_damaged(tensor, now, chunk);
-    }
-  } else {
-    std::memset(whole.data(), 0, whole.size());
-  }
-  std::memcpy(whole.data() + offset, bytes.data(), bytes.size());
 }
 
 void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
@@ -222,7 +201,7 @@ void Store::write(StoredAssignment& assignment, std::span<const std::byte> bytes
     check_writable();
     lock.lock();
   }
-  std::array<std::span<std::byte>, 2> merged;
+  std::array<MergedChunk, 2> merged;
   std::unique_ptr<std::byte[]> second;
   unsigned edges = 0;
   const auto is_whole = [&](std::uint64_t chunk, std::uint64_t size) {
@@ -234,16 +213,19 @@ void Store::write(StoredAssignment& assignment, std::span<const std::byte> bytes
         if (is_whole(chunk, size)) return;
         if (edges == 1) second = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
         std::byte* const room = edges == 0 ? chunk_scratch().data() : second.get();
-        merged[edges] = {room, tensor->chunk_bytes(chunk)};
-        merge_chunk(*tensor, chunk, bytes.subspan(done, size), within, merged[edges++]);
+        merged[edges] = {chunk, {room, tensor->chunk_bytes(chunk)}, within, size};
+        merge_chunk(*tensor, merged[edges++], bytes.subspan(done, size));
       });
   assignment.begin_write(bytes, offset);
   edges = 0;
   each_chunk(offset, bytes.size(),
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
-               const bool whole = is_whole(chunk, size);
                assignment.touch(chunk);
-               write_chunk(*tensor, chunk, whole ? bytes.subspan(done, size) : merged[edges++]);
+               if (is_whole(chunk, size)) {
+                 write_chunk(*tensor, chunk, bytes.subspan(done, size));
+               } else {
+                 write_merged(*tensor, merged[edges++]);
+               }
              });
   counters_.staged += bytes.size();
 }

@@ -13,9 +13,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
-#include <exception>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -23,7 +20,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <tensorshelf/error.hpp>
@@ -45,6 +41,7 @@
 namespace tensorshelf {
 
 class StoredAssignment;
+struct MergedChunk;
 
 class Store : public std::enable_shared_from_this<Store> {
  public:
@@ -141,7 +138,7 @@ class Store : public std::enable_shared_from_this<Store> {
   void wait_until_quiet(const Patience& patience);  // no attempt is in flight
   bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);
 
-  // stage.cpp: bytes in; all but write() with the tensor's mutex held
+  // stage.cpp and merge.cpp: bytes in; all but write() with the tensor's mutex held
   void write(StoredAssignment& assignment, std::span<const std::byte> bytes, std::uint64_t offset);
   bool may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
   bool begin_write(const std::shared_ptr<StoredTensor>& tensor);
@@ -152,9 +149,13 @@ class Store : public std::enable_shared_from_this<Store> {
   std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                           std::span<const std::byte> bytes);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
+  void note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
+                    std::uint64_t checksum);
   format::ChunkRecord present_record(const StoredTensor& tensor, std::uint64_t chunk) const;
-  void merge_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
-                   std::uint64_t offset, std::span<std::byte> whole);
+  bool slot_has(StoredTensor& tensor, unsigned slot, const MergedChunk& merged,
+                const format::ChunkRecord& now);
+  void merge_chunk(StoredTensor& tensor, MergedChunk& merged, std::span<const std::byte> bytes);
+  void write_merged(StoredTensor& tensor, const MergedChunk& merged);
   bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
   void copy_forward(StoredTensor& tensor, std::uint64_t chunk);
   void complete(StoredTensor& tensor);
@@ -183,8 +184,7 @@ class Store : public std::enable_shared_from_this<Store> {
                           const Records& records);
   void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
                    const Records& records);
-  // A reader, whose version the writer has begun to overwrite.
-  void throw_if_overtaken(std::uint64_t version);
+  void throw_if_overtaken(std::uint64_t version);  // a reader, by its writer
   [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
                                   std::uint64_t chunk,
                                   const std::string& how = "fails its XXH3 checksum",
