@@ -3,6 +3,7 @@
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <xxhash.h>
 
@@ -396,4 +397,18 @@ TEST_CASE("tuning that cannot work is refused") {
                                BlockTuning{.buffer_bytes = MiB + 4096},
                                BlockTuning{.queue_depth = 0}, BlockTuning{.queue_depth = 5000});
   REQUIRE(code_of([&] { make_block_medium(file, 0, tuning); }) == Errc::bad_argument);
+}
+
+TEST_CASE("growing a file as it was found fills what lay in it as holes") {
+  const Folder folder;
+  folder.create();
+  std::filesystem::resize_file(folder.file(), 8 * MiB);
+  const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true));
+  const auto medium = make_block_medium(file, 0, {});
+  REQUIRE(medium->size() == 8 * MiB);
+  medium->reserve(16 * MiB);
+  struct stat node {};
+  REQUIRE(::stat(folder.file().c_str(), &node) == 0);
+  REQUIRE(node.st_size >= static_cast<off_t>(16 * MiB));
+  REQUIRE(node.st_blocks * 512 >= node.st_size);
 }

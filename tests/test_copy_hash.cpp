@@ -135,6 +135,23 @@ TEST_CASE("a short copy over part of its own source hashes the bytes as they wer
   }
 }
 
+// A chunk of a source that others change meanwhile is copied first, and its copy hashed (I9).
+TEST_CASE("a long copy downwards over part of its own source hashes the bytes as they were") {
+  constexpr std::size_t kMost = 2000;
+  const auto before = random_bytes(kMost + 64);
+  for (const CopyKernel& kernel : copy_kernels()) {
+    for (std::size_t size = 241; size <= kMost; ++size) {
+      INFO(kernel.name << " size " << size);
+      auto bytes = before;
+      const std::byte* const source = bytes.data() + 32;
+      const std::uint64_t hash =
+          kernel.copy_and_hash(bytes.data(), source, size, 5, Stores::cached);
+      REQUIRE(std::memcmp(bytes.data(), before.data() + 32, size) == 0);
+      REQUIRE(hash == XXH3_64bits_withSeed(before.data() + 32, size, 5));
+    }
+  }
+}
+
 TEST_CASE("the public functions run the first kernel, and portable code is always there") {
   REQUIRE(copy_kernels().back().name == "portable");
   REQUIRE(copy_kernel_name() == copy_kernels().front().name);

@@ -146,6 +146,17 @@ TEST_CASE("a failed medium can still be read") {
   REQUIRE(medium.size() == 16 * kPageBytes);
 }
 
+TEST_CASE("what a writer adds to the file can be read once its size was asked for") {
+  auto inner = make_memory_medium(16 * kPageBytes, 64 * kPageBytes);
+  Medium& file = *inner;
+  GuardedMedium medium(std::move(inner));
+  file.reserve(32 * kPageBytes);
+  std::vector<std::byte> found(kPageBytes);
+  REQUIRE_THROWS_AS(medium.read(20 * kPageBytes, found), Error);
+  REQUIRE(medium.size() == 32 * kPageBytes);
+  REQUIRE_NOTHROW(medium.read(20 * kPageBytes, found));
+}
+
 TEST_CASE("the first failure is the one that is named") {
   Script script;
   GuardedMedium medium(std::make_unique<ScriptedMedium>(script));

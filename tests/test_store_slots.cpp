@@ -57,6 +57,32 @@ TEST_CASE("the last chunk of many is copied forward too") {
   }
 }
 
+TEST_CASE("a lease of a tensor that an open found keeps its bytes though the tensor goes") {
+  const Bench bench;
+  const auto expected = pattern(300'000, 1);
+  {
+    Shelf shelf = bench.open();
+    make(shelf, "w", expected.size()).write(expected);
+    shelf.persist();
+  }
+  Shelf shelf = bench.open();
+  std::optional<Lease> lease = shelf.find("w")->lease();
+  shelf.erase("w");
+  shelf.persist();
+  shelf.persist();
+  const std::uint64_t free = shelf.free_bytes();
+  for (int i = 0; i < 6; ++i) {
+    make(shelf, std::to_string(i).c_str(), expected.size()).write(pattern(expected.size(), 7));
+  }
+  shelf.persist();
+  CHECK(std::equal(expected.begin(), expected.end(), lease->bytes().begin()));
+  const std::uint64_t taken = shelf.free_bytes();
+  lease.reset();
+  shelf.persist();
+  CHECK(shelf.free_bytes() > taken);
+  CHECK(free > 0);
+}
+
 TEST_CASE("a lease keeps its bytes though its tensor goes and others need the room") {
   const Bench bench;
   Shelf shelf = bench.open();

@@ -124,3 +124,21 @@ held.wait()
 """
     result = run(code)
     assert (result.returncode, result.stdout) == (0, "refused"), result.stderr
+
+
+def test_one_shelf_that_cannot_be_closed_keeps_no_other_open(tmpfs: pathlib.Path) -> None:
+    code = f"""
+import tensorshelf as ts
+
+shelves = [ts.open({str(tmpfs)!r} + f"/{{i}}.shelf", "w") for i in range(4)]
+real = ts.Shelf.close
+
+def close(self):
+    real(self)
+    print("closed", flush=True)
+    raise RuntimeError("no")
+
+ts.Shelf.close = close
+"""
+    result = run(code)
+    assert result.stdout.split() == ["closed"] * 4, result.stderr

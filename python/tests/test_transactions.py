@@ -99,6 +99,16 @@ def test_handles_of_what_is_older_than_what_was_discarded(kept: ts.Shelf) -> Non
     assert kept.y[0] == 2
 
 
+def test_a_handle_out_of_a_block_that_failed_is_no_value(kept: ts.Shelf) -> None:
+    with pytest.raises(KeyError), kept.transaction():  # noqa: PT012
+        kept.x = np.full(3, 9.0)
+        handle = kept.x
+        raise KeyError
+    with pytest.raises(ts.ShelfError):
+        kept.y = handle
+    np.testing.assert_array_equal(kept.y, np.ones(3))
+
+
 def test_handles_of_what_was_deleted_and_came_back(kept: ts.Shelf) -> None:
     x = kept.x
     kept.x = [2, 2, 2]

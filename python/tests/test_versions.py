@@ -540,6 +540,35 @@ def test_an_edit_elsewhere_ends_with_a_discard_or_rollback(reopen: OpenShelf) ->
         shelf.discard()
 
 
+def test_an_edit_elsewhere_ends_when_what_is_prepared_is_abandoned(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=1)
+    shelf.x = [1, 1]
+    shelf.persist()
+    shelf.x = [5, 5]
+    shelf.prepare(2)
+    began, dropped = threading.Event(), threading.Event()
+    caught: list[BaseException] = []
+
+    def edit() -> None:
+        try:
+            with shelf.x.edit() as values:
+                values[0] = 7
+                began.set()
+                dropped.wait()
+        except ts.ShelfError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=edit)
+    thread.start()
+    began.wait()
+    shelf.resolve("abandon")
+    dropped.set()
+    thread.join()
+    assert len(caught) == 1
+    shelf.discard()
+    assert list(shelf.x) == [1, 1]
+
+
 def test_an_assignment_is_dropped_whole_or_not_at_all(reopen: OpenShelf) -> None:
     """Converted block by block, in several native writes, beside discard() (I13)."""
     shelf = reopen(keep=1, in_flight=2)

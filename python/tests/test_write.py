@@ -178,6 +178,9 @@ def test_in_place_operators_write(shelf: ts.Shelf, x: ts.Tensor) -> None:
     np.add(VALUES, 1, out=x)
     np.testing.assert_array_equal(x, VALUES + 1)
     np.add(x, 1, out=x, where=VALUES > 50)
+    shelf.kept = VALUES
+    np.add(VALUES, VALUES, out=shelf.kept, where=VALUES > 50)  # the others stay as they are
+    np.testing.assert_array_equal(shelf.kept, np.where(VALUES > 50, 2 * VALUES, VALUES))
     np.testing.assert_array_equal(x, VALUES + 1 + (VALUES > 50))
     np.add.at(x, (0, 0, [0, 0]), 5)
     assert x[0, 0, 0] == 11
@@ -267,6 +270,11 @@ def test_edit_writes_nothing_when_it_raises(shelf: ts.Shelf) -> None:
         raise RuntimeError("boom")
     assert not shelf.x.dirty
     assert shelf.x.numpy().sum() == 0
+    assert not values.flags.writeable  # though it is held still
+    shelf.persist()
+    with shelf.x.edit() as again:
+        again[0] = 2
+    assert shelf.x[0] == 2
 
 
 def test_edit_of_odd_shapes(shelf: ts.Shelf) -> None:

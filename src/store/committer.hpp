@@ -26,7 +26,11 @@ class Committer {
 
   // In two steps, of which the second needs no memory.
   using Work = std::list<std::function<void()>>;
-  static Work prepare(std::function<void()> work) { return Work(1, std::move(work)); }
+  static Work prepare(std::function<void()> work) {
+    Work list;
+    list.push_back(std::move(work));
+    return list;
+  }
   void post(Work work) noexcept {
     const std::lock_guard lock(mutex_);
     work_.splice(work_.end(), work);

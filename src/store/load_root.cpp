@@ -134,7 +134,7 @@ std::vector<PageNodePtr> read_pages(PageReader& reader, const Root& root) {
     for (std::uint64_t i = 0; i < count; i += format::kDirectoryRefs) {
       auto& list = above[i / format::kDirectoryRefs]->below;
       const auto end = std::min<std::uint64_t>(count, i + format::kDirectoryRefs);
-      if (list.empty()) list.assign(below.begin() + i, below.begin() + end);
+      if (list.empty()) list.assign(&below[i], &below[i] + (end - i));
       if (list.size() == end - i) continue;
       throw Error(Errc::corrupt, "two versions share a directory, and not what it names",
                   "Restore the file from a copy.");
