@@ -267,7 +267,8 @@ class Tensor(Readable, _core.TensorRef):
                 f"{self.name!r} was assigned after this handle of it was looked up (or discarded, "
                 "or rolled back), and the value from before is gone: a handle is not a copy",
                 f"To keep a value, take shelf[{self.name!r}].numpy() before the assignment. "
-                f"For the present one, assign shelf[{self.name!r}].",
+                f"For the present one, assign shelf[{self.name!r}]. What was assigned before "
+                "this line stays assigned: discard() goes back to what was persisted.",
             )
 
     def _note_assignment(self) -> None:

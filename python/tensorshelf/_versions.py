@@ -112,6 +112,12 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
             f"Assign to the shelf, or go back to it: shelf.rollback({self._version}).",
         )
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__slots__:
+            _set(self, name, value)
+        else:
+            self[name] = value
+
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.find(name) is not None
 

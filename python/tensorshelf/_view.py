@@ -199,6 +199,10 @@ class Readable(NDArrayOperatorsMixin):
             pass
         elif hasattr(np.ndarray, name):
             text += f"; a handle is not an array: take .numpy().{name} or .torch()"
+        elif name.endswith("_") and _torch.has_method(name) and hasattr(type(self), "fill_"):
+            text += (
+                "; a handle is not a torch tensor: change it by +=, .fill_(), .copy_() or [...] ="
+            )
         elif _torch.has_method(name):  # what torch.nn.Parameter(handle) asks for, among others
             text += f"; a handle is not a torch tensor: take .torch(), a copy, for .torch().{name}"
         raise AttributeError(text)

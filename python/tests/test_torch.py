@@ -66,7 +66,9 @@ def test_round_trip(reopen: OpenShelf, name: str) -> None:
 
 def test_what_torch_asks_of_a_tensor_names_the_value(shelf: ts.Shelf) -> None:
     shelf.w = torch.ones(3)
-    for name in ("cpu", "to", "clone", "detach", "cuda", "float", "add_"):
+    with pytest.raises(AttributeError, match=r"change it by \+=, \.fill_\(\)"):
+        shelf.w.add_(1)
+    for name in ("cpu", "to", "clone", "detach", "cuda", "float"):
         with pytest.raises(AttributeError, match=rf"take \.torch\(\), a copy, for .*\.{name}"):
             getattr(shelf.w, name)
         assert not hasattr(shelf.w, name)

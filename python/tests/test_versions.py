@@ -540,6 +540,16 @@ def test_an_edit_elsewhere_ends_with_a_discard_or_rollback(reopen: OpenShelf) ->
         shelf.discard()
 
 
+def test_an_attribute_of_a_version_is_refused_as_an_item_is(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=1)
+    shelf.x = [1]
+    shelf.persist()
+    version = shelf.at(1)
+    for assign in (lambda: version.__setitem__("x", 2), lambda: setattr(version, "x", 2)):
+        with pytest.raises(ts.ReadOnlyError, match=r"rollback\(1\)"):
+            assign()
+
+
 def test_an_edit_elsewhere_ends_when_what_is_prepared_is_abandoned(reopen: OpenShelf) -> None:
     shelf = reopen(keep=1)
     shelf.x = [1, 1]
