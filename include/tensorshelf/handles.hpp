@@ -1,5 +1,5 @@
 // What a shelf gives out: its tensors, assignments to them, older versions, transactions.
-// Light, and safe to keep: each holds the shelf's store, and says Errc::closed when that is closed.
+// Each holds the shelf's store, and throws Errc::closed once that is closed.
 #pragma once
 
 #include <cstddef>
@@ -65,8 +65,8 @@ class Transaction {
   Transaction& operator=(Transaction&&) = delete;
   ~Transaction();  // discards what was not committed
 
-  // Once (else Errc::transaction). Where it throws before anything is
-  // written, what was changed is still there, to be committed again or discarded.
+  // Once (else Errc::transaction). Where it throws before anything is written, what was changed is
+  // still there, to be committed again or discarded.
   Commit commit(std::optional<std::uint64_t> step = {});
   void discard();  // nothing, where it has ended
 

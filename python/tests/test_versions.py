@@ -6,6 +6,7 @@ import itertools
 import pathlib
 import pickle
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -511,53 +512,10 @@ def test_dropped_assignments_are_warned_of_at_close(
     assert warnings() == 1
 
 
-def test_an_edit_elsewhere_ends_with_a_discard_or_rollback(reopen: OpenShelf) -> None:
-    shelf = reopen(keep=1)
-    shelf.x = [1, 1]
-    shelf.persist()
-    for drop in (shelf.discard, lambda: shelf.rollback(shelf.version)):
-        began, dropped = threading.Event(), threading.Event()
-        caught: list[BaseException] = []
-
-        def edit(began: threading.Event = began, dropped: threading.Event = dropped) -> None:
-            try:
-                with shelf.x.edit() as values:
-                    values[0] = 7
-                    began.set()
-                    dropped.wait()
-            except ts.UnsupportedError as error:
-                caught.append(error)  # noqa: B023
-
-        thread = threading.Thread(target=edit)
-        thread.start()
-        began.wait()
-        drop()
-        dropped.set()
-        thread.join()
-        assert len(caught) == 1
-        assert shelf.x[0] == 1
-    with shelf.x.edit(), pytest.raises(ts.UnsupportedError):
-        shelf.discard()
-
-
-def test_an_attribute_of_a_version_is_refused_as_an_item_is(reopen: OpenShelf) -> None:
-    shelf = reopen(keep=1)
-    shelf.x = [1]
-    shelf.persist()
-    version = shelf.at(1)
-    for assign in (lambda: version.__setitem__("x", 2), lambda: setattr(version, "x", 2)):
-        with pytest.raises(ts.ReadOnlyError, match=r"rollback\(1\)"):
-            assign()
-
-
-def test_an_edit_elsewhere_ends_when_what_is_prepared_is_abandoned(reopen: OpenShelf) -> None:
-    shelf = reopen(keep=1)
-    shelf.x = [1, 1]
-    shelf.persist()
-    shelf.x = [5, 5]
-    shelf.prepare(2)
+def edit_elsewhere(shelf: ts.Shelf, drop: Callable[[], object]) -> ts.ShelfError:
+    """What an edit of x in another thread raises, within which `drop` is called."""
     began, dropped = threading.Event(), threading.Event()
-    caught: list[BaseException] = []
+    caught: list[ts.ShelfError] = []
 
     def edit() -> None:
         try:
@@ -571,12 +529,44 @@ def test_an_edit_elsewhere_ends_when_what_is_prepared_is_abandoned(reopen: OpenS
     thread = threading.Thread(target=edit)
     thread.start()
     began.wait()
-    shelf.resolve("abandon")
+    drop()
     dropped.set()
     thread.join()
     assert len(caught) == 1
+    return caught[0]
+
+
+def test_an_edit_elsewhere_ends_with_a_discard_or_rollback(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=1)
+    shelf.x = [1, 1]
+    shelf.persist()
+    for drop in (shelf.discard, lambda: shelf.rollback(shelf.version)):
+        assert isinstance(edit_elsewhere(shelf, drop), ts.UnsupportedError)
+        assert shelf.x[0] == 1
+    with shelf.x.edit(), pytest.raises(ts.UnsupportedError):
+        shelf.discard()
+
+
+def test_an_edit_elsewhere_ends_when_what_is_prepared_is_abandoned(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=1)
+    shelf.x = [1, 1]
+    shelf.persist()
+    shelf.x = [5, 5]
+    shelf.prepare(2)
+    error = edit_elsewhere(shelf, lambda: shelf.resolve("abandon"))
+    assert isinstance(error, ts.UnsupportedError), type(error)
     shelf.discard()
     assert list(shelf.x) == [1, 1]
+
+
+def test_an_attribute_of_a_version_is_refused_as_an_item_is(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=1)
+    shelf.x = [1]
+    shelf.persist()
+    version = shelf.at(1)
+    for assign in (lambda: version.__setitem__("x", 2), lambda: setattr(version, "x", 2)):
+        with pytest.raises(ts.ReadOnlyError, match=r"rollback\(1\)"):
+            assign()
 
 
 def test_an_assignment_is_dropped_whole_or_not_at_all(reopen: OpenShelf) -> None:
