@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "tests/forwarding_medium.hpp"
+
 namespace tensorshelf::crash {
 namespace {
 
