@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bytes.hpp"
 #include "catch.hpp"
 #include "media/block/medium.hpp"
 #include "media/block/os.hpp"
@@ -21,19 +22,6 @@
 #include "thrown.hpp"
 
 namespace tensorshelf::testing {
-
-using Bytes = std::vector<std::byte>;
-
-inline Bytes random_bytes(std::uint64_t size_bytes, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  Bytes bytes(round_up(size_bytes, 8));
-  for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    const std::uint64_t word = random();
-    std::memcpy(&bytes[i], &word, 8);
-  }
-  bytes.resize(size_bytes);
-  return bytes;
-}
 
 // A folder in the working directory (which is on a disk where /tmp may be memory).
 class Folder {

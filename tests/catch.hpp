@@ -5,3 +5,15 @@
 #else
 #include <catch2/catch.hpp>
 #endif
+
+namespace tensorshelf::testing {
+
+// Sanitizers look at the code, which a quarter of many like cases reaches as well.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+constexpr unsigned rounds(unsigned all) { return kSanitized ? all / 4 : all; }
+
+}  // namespace tensorshelf::testing

@@ -38,20 +38,6 @@ inline std::shared_ptr<ShelfFile> open_file(const std::filesystem::path& path,
   return std::make_shared<ShelfFile>(ShelfFile::open(path, writable));
 }
 
-inline std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
-  std::vector<std::byte> bytes(size);
-  std::uint32_t state = seed * 2654435761U + 1;
-  for (std::byte& byte : bytes) {
-    state = state * 1664525U + 1013904223U;
-    byte = static_cast<std::byte>(state >> 24);
-  }
-  return bytes;
-}
-
-inline bool same(std::span<const std::byte> left, std::span<const std::byte> right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end());
-}
-
 inline bool mentions(const std::vector<std::string>& notes, const std::string& part) {
   return std::any_of(notes.begin(), notes.end(),
                      [&](const std::string& note) { return contains(note, part); });

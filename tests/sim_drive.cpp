@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "bytes.hpp"
+
 namespace tensorshelf::testing {
 namespace {
 
@@ -142,7 +144,7 @@ std::optional<DeviceCompletion> SimDrive::complete(bool block) {
   const Begun begun = std::move(*chosen);
   const DeviceWrite& write = begun.write;
   in_flight_.erase(chosen);
-  if (!std::ranges::equal(write.bytes, begun.bytes)) {
+  if (!same(write.bytes, begun.bytes)) {
     wrongs_.emplace_back("bytes changed while their write was under way");
   }
   ++ended_count_;

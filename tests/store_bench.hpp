@@ -12,6 +12,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "bytes.hpp"
 #include "catch.hpp"
 #include "forwarding_medium.hpp"
 #include "media/media.hpp"
@@ -56,15 +57,6 @@ struct Bench {
     return Shelf::open(std::make_unique<SharedMedium>(medium, mapped), options);
   }
 };
-
-inline std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
-  std::vector<std::uint64_t> words(size / 8 + 1);
-  std::mt19937_64 random(seed);
-  for (std::uint64_t& word : words) word = random();
-  std::vector<std::byte> bytes(size);
-  if (size > 0) std::memcpy(bytes.data(), words.data(), size);
-  return bytes;
-}
 
 inline std::vector<std::byte> value(const TensorRef& tensor, bool committed = false) {
   std::vector<std::byte> bytes(tensor.info().size_bytes);

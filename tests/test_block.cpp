@@ -39,7 +39,7 @@ TEST_CASE("10,000 consecutive pages become a few large device writes") {
   medium->reserve(kPages * kPageBytes);
   tap->submitted.clear();
 
-  const Bytes data = random_bytes(kPages * kPageBytes, 1);
+  const Bytes data = pattern(kPages * kPageBytes, 1);
   Ticket last;
   bool hashes_match = true;
   for (std::uint64_t i = 0; i < kPages; ++i) {
@@ -63,7 +63,7 @@ TEST_CASE("streams that alternate are joined each for itself") {
   medium->reserve(3 * kStreamBytes);
   tap->submitted.clear();
 
-  const Bytes data = random_bytes(3 * kStreamBytes, 2);
+  const Bytes data = pattern(3 * kStreamBytes, 2);
   Ticket last;
   for (std::uint64_t at = 0; at < kStreamBytes; at += kPageBytes) {
     for (std::uint64_t stream = 0; stream < 3; ++stream) {
@@ -86,8 +86,8 @@ TEST_CASE("writes of odd length are padded with zeros to the page") {
   const Bytes dirt(pages_bytes, std::byte{0xEE});
   medium->wait(medium->write(0, dirt, 0));
 
-  const Bytes first = random_bytes(size_bytes, 3);
-  const Bytes second = random_bytes(size_bytes, 4);
+  const Bytes first = pattern(size_bytes, 3);
+  const Bytes second = pattern(size_bytes, 4);
   REQUIRE(medium->write(0, first, 7).checksum == reference_hash(first, 7));
   medium->wait(medium->write(pages_bytes, second, 7));
 
@@ -135,7 +135,7 @@ TEST_CASE("overlapping writes land in program order, whatever the device does") 
     const std::uint64_t room = kRegionBytes - at;
     const std::uint64_t size_bytes = std::min(room, kind < 3 ? MiB : 1 + below(5 * kPageBytes));
     if (kind < 16) {
-      const Bytes bytes = random_bytes(size_bytes, random());
+      const Bytes bytes = pattern(size_bytes, random());
       last = medium->write(at, bytes, 0);
       std::memcpy(&model[at], bytes.data(), size_bytes);
       std::memset(&model[at + size_bytes], 0, round_up(size_bytes, kPageBytes) - size_bytes);
@@ -164,7 +164,7 @@ TEST_CASE("a rewrite of bytes that an open buffer holds costs no device write") 
   const auto medium = make_block_medium(folder.create(), 0, {}, tapped(tap));
   medium->reserve(MiB);
   tap->submitted.clear();
-  const Bytes bytes = random_bytes(64 * 1024, 5);
+  const Bytes bytes = pattern(64 * 1024, 5);
   Ticket last = medium->write(0, bytes, 0);
   for (int i = 0; i < 1000; ++i) last = medium->write(kPageBytes, Bytes(8, std::byte{7}), 0);
   medium->wait(last);
@@ -177,7 +177,7 @@ TEST_CASE("reads of any alignment see every write that returned") {
   const auto medium = make_block_medium(folder.create(), 0, {});
   constexpr std::uint64_t kSize = 5 * MiB;
   medium->reserve(kSize);
-  const Bytes data = random_bytes(kSize, 6);
+  const Bytes data = pattern(kSize, 6);
   for (std::uint64_t at = 0; at < kSize; at += MiB) {
     medium->write(at, ByteSpan(data).subspan(at, MiB), 0);
   }
@@ -198,7 +198,7 @@ TEST_CASE("a word is replaced and its page keeps all else") {
   const Folder folder;
   const auto medium = make_block_medium(folder.create(), 0, {});
   medium->reserve(4 * kPageBytes);
-  Bytes data = random_bytes(4 * kPageBytes, 8);
+  Bytes data = pattern(4 * kPageBytes, 8);
   medium->write(0, data, 0);  // not waited for: store_word must not overtake it
   const std::uint64_t at = GENERATE(std::uint64_t{0}, 8, 4088, 4096, 2 * 4096 + 512, 4 * 4096 - 8);
   const std::uint64_t word = 0x0123456789ABCDEF;
@@ -220,7 +220,7 @@ TEST_CASE("many threads write and read at once") {
   constexpr unsigned kThreads = 6;
   constexpr std::uint64_t kEach = 3 * MiB;
   medium->reserve(kThreads * kEach);
-  const Bytes data = random_bytes(kThreads * kEach, 9);
+  const Bytes data = pattern(kThreads * kEach, 9);
 
   std::vector<std::thread> threads;
   std::vector<int> good(kThreads, 0);
@@ -259,7 +259,7 @@ TEST_CASE("many threads fill the same staging buffers at once") {
   constexpr std::uint64_t kSize = 64 * MiB;
   constexpr std::uint64_t kPiece = 16 * 1024;
   medium->reserve(kSize);
-  const Bytes data = random_bytes(kSize, 12);
+  const Bytes data = pattern(kSize, 12);
 
   // Whoever closes a buffer, others may still be copying into it.
   std::atomic<std::uint64_t> next = 0;
@@ -282,7 +282,7 @@ TEST_CASE("a thread may exit while its writes are under way") {
   const auto medium = make_block_medium(folder.create(), 0, {.direct = GENERATE(true, false)});
   constexpr std::uint64_t kSize = 16 * MiB;
   medium->reserve(kSize);
-  const Bytes data = random_bytes(kSize, 10);
+  const Bytes data = pattern(kSize, 10);
   std::thread([&] {
     for (std::uint64_t at = 0; at < kSize; at += MiB) {
       medium->write(at, ByteSpan(data).subspan(at, MiB), 0);
@@ -298,7 +298,7 @@ TEST_CASE("new room reads as zero, is allocated, and holds no unwritten extent")
   const auto medium = make_block_medium(file, 0, {.direct = GENERATE(true, false)});
   REQUIRE(medium->size() == 0);
   REQUIRE(medium->reserve(1) == kPageBytes);
-  const Bytes data = random_bytes(kPageBytes, 11);
+  const Bytes data = pattern(kPageBytes, 11);
   medium->write(0, data, 0);  // open while the file grows
   REQUIRE(medium->reserve(9 * MiB) == 9 * MiB);
   REQUIRE(medium->reserve(MiB) == 9 * MiB);
@@ -348,7 +348,7 @@ TEST_CASE("a read-only medium reads, and sees the writer's growth") {
   const auto reader =
       make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false)), 0, {});
   REQUIRE(reader->size() == MiB);
-  const Bytes data = random_bytes(MiB, 12);
+  const Bytes data = pattern(MiB, 12);
   writer->reserve(2 * MiB);
   writer->wait(writer->write(MiB, data, 0));
   REQUIRE(reader->size() == 2 * MiB);
@@ -360,7 +360,7 @@ TEST_CASE("opening changes no byte of a file that is there") {
   const Folder folder;
   const std::uint64_t size_bytes = GENERATE(std::uint64_t{0}, 100, 4096, 4097, 100'000);
   CAPTURE(size_bytes);
-  const Bytes data = random_bytes(size_bytes, 13);
+  const Bytes data = pattern(size_bytes, 13);
   const int fd = ::open(folder.file().c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
   REQUIRE(::write(fd, data.data(), data.size()) == static_cast<ssize_t>(data.size()));
   ::close(fd);
@@ -374,7 +374,7 @@ TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
   const Folder folder;
   auto medium = make_block_medium(folder.create(), 0, {});
   medium->reserve(8 * MiB);
-  const Bytes data = random_bytes(8 * MiB, 14);
+  const Bytes data = pattern(8 * MiB, 14);
   for (std::uint64_t at = 0; at < 8 * MiB; at += MiB) {
     medium->write(at, ByteSpan(data).subspan(at, MiB), 0);
   }

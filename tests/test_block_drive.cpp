@@ -105,7 +105,7 @@ class Program {
       : random_(seed), file_(folder.create("drive" + std::to_string(seed))) {
     Bytes found;
     if (below(3) == 0) {  // a file that is there, of holes as far as the real one goes
-      found = random_bytes(below(64) * kPageBytes, seed);
+      found = pattern(below(64) * kPageBytes, seed);
       std::filesystem::resize_file(file_->path(), found.size());
       model_.grow(found.size());
       model_.write(0, found, 0);
@@ -186,7 +186,7 @@ class Program {
     const std::uint64_t most = std::min((pages - place) * kPageBytes, MiB);
     const std::uint64_t size =
         below(12) == 0 ? 1 + below(most) : 1 + below(std::min(most, 3 * kPageBytes));
-    const Bytes bytes = random_bytes(size, random_());
+    const Bytes bytes = pattern(size, random_());
     last_ = medium_->write(place * kPageBytes, bytes, 0);
     model_.write(place * kPageBytes, bytes, last_.sequence);
     tickets_.push_back(last_);
@@ -221,7 +221,7 @@ class Program {
     medium_->store_word(at, word);
     model_.write(page * kPageBytes, whole, 0, true);
     const auto there = drive_->visible().subspan(page * kPageBytes, kPageBytes);
-    expect(std::ranges::equal(there, whole), "a word's page is not what it should be");
+    expect(same(there, whole), "a word's page is not what it should be");
   }
 
   void read() {
@@ -311,7 +311,7 @@ TEST_CASE("any order of ends: what is waited for has landed, behind a barrier it
   const Alarm alarm;
   const Folder folder(memory_folder());
   const std::uint64_t first = fresh_seed();
-  for (std::uint64_t seed = first; seed < first + 60; ++seed) {
+  for (std::uint64_t seed = first; seed < first + rounds(60); ++seed) {
     CAPTURE(seed);
     DriveFaults faults;
     faults.short_percent = seed % 3 == 0 ? 30 : 0;
@@ -330,7 +330,7 @@ TEST_CASE("where there is no fallocate, room is durable all the same") {
   CAPTURE(first);
   const std::string said = in_child([&]() -> std::string {
     if (!refuse_call(SYS_fallocate, EOPNOTSUPP)) return "no seccomp";
-    for (std::uint64_t seed = first; seed < first + 40; ++seed) {
+    for (std::uint64_t seed = first; seed < first + rounds(40); ++seed) {
       Program program(folder, seed, {.short_percent = seed % 2 == 0 ? 20u : 0u});
       const std::string wrong = program.run(60);
       if (!wrong.empty()) return wrong + ", seed " + std::to_string(seed);
@@ -348,7 +348,7 @@ TEST_CASE("every device write cut short: all of it gets there") {
   const Alarm alarm;
   const Folder folder(memory_folder());
   const std::uint64_t first = fresh_seed();
-  for (std::uint64_t seed = first; seed < first + 20; ++seed) {
+  for (std::uint64_t seed = first; seed < first + rounds(20); ++seed) {
     CAPTURE(seed);
     Program program(folder, seed, {.short_percent = 100});
     REQUIRE(program.run(150) == "");
@@ -361,14 +361,14 @@ TEST_CASE("a power loss at any call leaves nothing older than the last barrier")
   const Folder folder(memory_folder());
   const std::uint64_t first = fresh_seed();
   unsigned cut = 0;
-  for (std::uint64_t seed = first; seed < first + 120; ++seed) {
+  for (std::uint64_t seed = first; seed < first + rounds(120); ++seed) {
     CAPTURE(seed);
     Program program(folder, seed,
                     {.short_percent = seed % 2 == 0 ? 20u : 0u, .cut_at_event = 1 + seed % 150});
     REQUIRE(program.run(200) == "");
     if (program.drive().power_is_gone()) ++cut;
   }
-  REQUIRE(cut > 60);
+  REQUIRE(cut > rounds(60));
 }
 
 TEST_CASE("a failed write or flush is told, is final, and is never repeated") {
@@ -376,7 +376,7 @@ TEST_CASE("a failed write or flush is told, is final, and is never repeated") {
   const Folder folder(memory_folder());
   const std::uint64_t first = fresh_seed();
   unsigned met = 0;
-  for (std::uint64_t seed = first; seed < first + 120; ++seed) {
+  for (std::uint64_t seed = first; seed < first + rounds(120); ++seed) {
     CAPTURE(seed);
     DriveFaults faults;
     faults.short_percent = 10;
@@ -385,7 +385,7 @@ TEST_CASE("a failed write or flush is told, is final, and is never repeated") {
     REQUIRE(program.run(200) == "");
     if (program.met_failure()) ++met;
   }
-  REQUIRE(met > 60);
+  REQUIRE(met > rounds(60));
 }
 
 TEST_CASE("writers beside the committer: what each had waited for is behind the next barrier") {

@@ -27,7 +27,7 @@ constexpr std::uint64_t MiB = 1024 * 1024;
 
 // Grows, writes, makes durable and reads back; what was wrong, or nothing.
 std::string exercise(Medium& medium) {
-  const Bytes data = random_bytes(9 * MiB, 1);
+  const Bytes data = pattern(9 * MiB, 1);
   medium.reserve(data.size() + kPageBytes);
   Ticket last;
   for (std::uint64_t at = 0; at < data.size(); at += MiB) {
@@ -158,7 +158,7 @@ TEST_CASE("O_DIRECT refused at the flag, the read or the write: buffered, and sa
   CAPTURE(static_cast<int>(refused_at), error, fresh);
   const Folder folder;
   const auto file = folder.create();
-  const Bytes before = random_bytes(fresh ? 0 : 3 * kPageBytes, 2);
+  const Bytes before = pattern(fresh ? 0 : 3 * kPageBytes, 2);
   REQUIRE(::pwrite(file->fd(), before.data(), before.size(), 0) ==
           static_cast<ssize_t>(before.size()));
 
@@ -189,7 +189,7 @@ TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no 
   CAPTURE(static_cast<int>(by));
   const Folder folder;
   const auto file = folder.create();
-  const Bytes before = random_bytes(3 * kPageBytes, 2);
+  const Bytes before = pattern(3 * kPageBytes, 2);
   REQUIRE(::pwrite(file->fd(), before.data(), before.size(), 0) ==
           static_cast<ssize_t>(before.size()));
   BlockSeam seam;
@@ -219,7 +219,7 @@ TEST_CASE("trying O_DIRECT leaves the file as it was, each byte and its length")
   CAPTURE(size_bytes, at);
   const Folder folder;
   const auto file = folder.create();
-  const Bytes before = random_bytes(size_bytes, 2);
+  const Bytes before = pattern(size_bytes, 2);
   REQUIRE(::pwrite(file->fd(), before.data(), before.size(), 0) ==
           static_cast<ssize_t>(before.size()));
   const ProbeCalls real = real_probe_calls();
@@ -274,7 +274,7 @@ TEST_CASE("opening a file that is no shelf writes nothing to it") {
   if (size_bytes == 0 && mode == Mode::append) return;  // becomes one
   CAPTURE(static_cast<int>(mode), size_bytes);
   const Folder folder;
-  const Bytes data = random_bytes(size_bytes, 4);
+  const Bytes data = pattern(size_bytes, 4);
   const int fd = ::open(folder.file().c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   REQUIRE(::write(fd, data.data(), data.size()) == static_cast<ssize_t>(data.size()));
   const timespec long_ago[2] = {{1, 0}, {1, 0}};
@@ -336,7 +336,7 @@ TEST_CASE("a full file system: Errc::full, the file as long as before") {
     if (promises.survives != Survives::process_crash) return "tmpfs survives " + promises.detail;
     if (promises.detail.find("tmpfs") == std::string::npos) return promises.detail;
     medium->reserve(4 * MiB);
-    const Bytes data = random_bytes(MiB, 3);
+    const Bytes data = pattern(MiB, 3);
     medium->wait(medium->write(0, data, 0));
     try {
       medium->reserve(64 * MiB);
@@ -435,7 +435,7 @@ TEST_CASE("of a file that somebody lengthened, only what becomes room gets block
     Shelf::open(path, options);
     std::filesystem::resize_file(path, 1024 * MiB);
     Shelf shelf = Shelf::open(path, options);
-    const Bytes data = random_bytes(3 * MiB, 5);
+    const Bytes data = pattern(3 * MiB, 5);
     shelf.create("w", DType::uint8, {{3 * MiB}}).write(data);
     shelf.persist();
     struct stat node {};

@@ -38,7 +38,7 @@ struct Rig {
   Folder folder;
   std::shared_ptr<Tap> tap = std::make_shared<Tap>();
   std::unique_ptr<Medium> medium;
-  Bytes data = random_bytes(kSize, 1);
+  Bytes data = pattern(kSize, 1);
 };
 
 // Ends the program where a test would wait for ever.
@@ -145,7 +145,7 @@ TEST_CASE("a write that moves on lands, in however many steps") {
   rig.tap->cut = [&](unsigned n, std::uint64_t size_bytes) {
     return std::min(size_bytes, n % every == 0 ? kPageBytes : 512);
   };
-  const Bytes data = random_bytes(64 * kPageBytes, 2);
+  const Bytes data = pattern(64 * kPageBytes, 2);
   rig.medium->wait(rig.medium->write(0, data, 0));
   REQUIRE(rig.tap->submitted.size() >= 64);
   REQUIRE(read_back(*rig.medium, 0, data.size()) == data);

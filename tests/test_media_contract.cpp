@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/copy_hash.hpp"
+#include "bytes.hpp"
 #include "catch.hpp"
 #include "tests/media_rows.hpp"
 #include "thrown.hpp"
@@ -18,20 +19,11 @@
 namespace tensorshelf {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using testing::Bytes;
 using testing::code_of;
+using testing::pattern;
+using testing::same;
 constexpr std::uint64_t kRoom = 4 * 1024 * 1024;
-
-Bytes random_bytes(std::size_t size, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  Bytes bytes(round_up(size, 8));
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
-    const std::uint64_t word = random();
-    std::memcpy(bytes.data() + at, &word, 8);
-  }
-  bytes.resize(size);
-  return bytes;
-}
 
 Bytes read(Medium& medium, std::uint64_t at, std::size_t size) {
   Bytes bytes(size, std::byte{0xEE});
@@ -85,9 +77,9 @@ TEST_CASE("promises are those of the place") {
 TEST_CASE("a write reads back, hashed as it was copied, and touches no other page") {
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     medium->reserve(kRoom);
-    const Bytes before = random_bytes(kRoom, 1);
+    const Bytes before = pattern(kRoom, 1);
     write(*medium, 0, before);
-    const Bytes source = random_bytes(kChunkBytes + 64, 2);
+    const Bytes source = pattern(kChunkBytes + 64, 2);
     std::uint64_t at = kPageBytes;
     std::size_t shift = 0;
     for (const std::size_t size : {1u, 2u, 7u, 63u, 64u, 65u, 240u, 241u, 511u, 512u, 513u, 4095u,
@@ -97,11 +89,11 @@ TEST_CASE("a write reads back, hashed as it was copied, and touches no other pag
       const auto piece = std::span(source).subspan(shift, size);
       const Ticket ticket = medium->write(at, piece, at);
       REQUIRE(ticket.checksum == hash_bytes(piece, at));
-      const bool seen = std::ranges::equal(read(*medium, at, size), piece);  // before any wait
+      const bool seen = same(read(*medium, at, size), piece);  // before any wait
       REQUIRE(seen);
       medium->wait(ticket);
       medium->barrier();
-      const bool kept = std::ranges::equal(read(*medium, at, size), piece);
+      const bool kept = same(read(*medium, at, size), piece);
       REQUIRE(kept);
       const std::uint64_t next = at + round_up(size, kPageBytes);
       const bool page_before_same =
@@ -122,19 +114,18 @@ TEST_CASE("a write reads back, hashed as it was copied, and touches no other pag
 TEST_CASE("read takes any alignment and size") {
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     medium->reserve(kRoom);
-    const Bytes all = random_bytes(kRoom, 3);
+    const Bytes all = pattern(kRoom, 3);
     write(*medium, 0, all);
     const unsigned seed = std::random_device()();
     INFO("seed " << seed);
     std::mt19937 random(seed);
-    for (int n = 0; n < 300; ++n) {
+    for (unsigned n = 0; n < testing::rounds(300); ++n) {
       const std::size_t at = random() % kRoom;
       const std::size_t limit = n % 10 == 0 ? kRoom : 10000;
       const std::size_t size = random() % std::min(limit, kRoom - at + 1);
       INFO(size << " bytes at " << at);
-      const bool same =
-          std::ranges::equal(read(*medium, at, size), std::span(all).subspan(at, size));
-      REQUIRE(same);
+      const bool alike = same(read(*medium, at, size), std::span(all).subspan(at, size));
+      REQUIRE(alike);
     }
     const bool whole = read(*medium, 0, kRoom) == all;
     REQUIRE(whole);
@@ -144,7 +135,7 @@ TEST_CASE("read takes any alignment and size") {
 TEST_CASE("store_word changes its 8 bytes and no others") {
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     medium->reserve(kRoom);
-    Bytes expected = random_bytes(16 * kPageBytes, 4);
+    Bytes expected = pattern(16 * kPageBytes, 4);
     write(*medium, 0, expected);
     medium->barrier();
     std::uint64_t word = 0x0102030405060708;
@@ -166,7 +157,7 @@ TEST_CASE("store_word keeps what was written over its page since the last word")
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     constexpr unsigned kPages = 12;  // more than a medium may keep copies of
     medium->reserve(kRoom);
-    Bytes expected = random_bytes(kPages * kPageBytes, 20);
+    Bytes expected = pattern(kPages * kPageBytes, 20);
     write(*medium, 0, expected);
     std::uint64_t word = 77;
     const auto store_words = [&] {
@@ -185,7 +176,7 @@ TEST_CASE("store_word keeps what was written over its page since the last word")
     for (const Range& range : {Range{0, kPageBytes}, Range{kPageBytes, 5 * kPageBytes},
                                Range{2 * kPageBytes, 100}, Range{0, kPages * kPageBytes}}) {
       INFO(range.size << " bytes at " << range.at);
-      const Bytes fresh = random_bytes(range.size, range.size + range.at);
+      const Bytes fresh = pattern(range.size, range.size + range.at);
       std::ranges::copy(fresh, expected.begin() + static_cast<std::ptrdiff_t>(range.at));
       write(*medium, range.at, fresh);
       const std::uint64_t end = range.at + range.size;  // up to the next page: undefined, but fixed
@@ -199,7 +190,7 @@ TEST_CASE("store_word keeps what was written over its page since the last word")
 TEST_CASE("a view is the bytes in place where the medium is mapped, and empty elsewhere") {
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     medium->reserve(kRoom);
-    const Bytes bytes = random_bytes(10000, 5);
+    const Bytes bytes = pattern(10000, 5);
     write(*medium, 3 * kPageBytes, bytes);
     const auto view = medium->view({3 * kPageBytes, bytes.size()});
     if (!medium->promises().mapped) {
@@ -207,11 +198,11 @@ TEST_CASE("a view is the bytes in place where the medium is mapped, and empty el
       return;
     }
     REQUIRE(view.size() == bytes.size());
-    const bool same = std::ranges::equal(view, bytes);
-    REQUIRE(same);
-    const Bytes changed = random_bytes(10000, 6);
+    const bool alike = same(view, bytes);
+    REQUIRE(alike);
+    const Bytes changed = pattern(10000, 6);
     write(*medium, 3 * kPageBytes, changed);
-    const bool follows = std::ranges::equal(view, changed);
+    const bool follows = same(view, changed);
     REQUIRE(follows);
   });
 }
@@ -228,7 +219,7 @@ TEST_CASE("reserve gives zeroed room, keeps what there is, and never shrinks") {
     REQUIRE(medium->size() <= kPageBytes);
     const std::uint64_t first = medium->reserve(kPageBytes);
     REQUIRE(first >= kPageBytes);
-    const Bytes bytes = random_bytes(kPageBytes, 7);
+    const Bytes bytes = pattern(kPageBytes, 7);
     write(*medium, 0, bytes);
     const auto view = medium->view({0, kPageBytes});
 
@@ -242,7 +233,7 @@ TEST_CASE("reserve gives zeroed room, keeps what there is, and never shrinks") {
     REQUIRE(zero);
     if (medium->promises().mapped) {
       REQUIRE(medium->view({0, kPageBytes}).data() == view.data());
-      const bool in_place = std::ranges::equal(view, bytes);
+      const bool in_place = same(view, bytes);
       REQUIRE(in_place);
     }
     if (!row.in_memory()) {  // blocks are there, so that later writes convert no extent
@@ -258,7 +249,7 @@ TEST_CASE("beyond the cap or the device's end is full, and leaves everything usa
   on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
     const std::uint64_t size = medium->reserve(kRoom);
     const std::uint64_t cap = row.on_device() ? size : MediumUnderTest::kCapBytes;
-    const Bytes bytes = random_bytes(kPageBytes, 8);
+    const Bytes bytes = pattern(kPageBytes, 8);
     write(*medium, kPageBytes, bytes);
     for (const std::uint64_t wanted : {cap + 1, cap + kRoom, std::uint64_t{1} << 60}) {
       INFO("reserve " << wanted);
@@ -287,7 +278,7 @@ TEST_CASE("of a cap within a page, its whole pages are room and no byte more is 
         MediumUnderTest medium(row, whole + rest);
         REQUIRE(medium->reserve(kPageBytes) <= whole);
         REQUIRE(medium->reserve(whole) == whole);
-        const Bytes bytes = random_bytes(kPageBytes, 10);
+        const Bytes bytes = pattern(kPageBytes, 10);
         write(*medium, whole - kPageBytes, bytes);
         REQUIRE(code_of([&] { medium->reserve(whole + 1); }) == Errc::full);
         REQUIRE_FALSE(medium->failed());
@@ -326,7 +317,7 @@ TEST_CASE("a file that the system does not let grow is full, and leaves everythi
   on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
     if (row.in_memory() || row.on_device()) return;
     medium->reserve(kPageBytes);
-    const Bytes bytes = random_bytes(kPageBytes, 9);
+    const Bytes bytes = pattern(kPageBytes, 9);
     write(*medium, 0, bytes);
     const std::uint64_t size = medium->size();
     {
@@ -347,7 +338,7 @@ TEST_CASE("a file that the system does not let grow is full, and leaves everythi
 TEST_CASE("sequences grow, and waiting for one ticket frees all earlier sources") {
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     medium->reserve(kRoom);
-    const Bytes original = random_bytes(kRoom, 10);
+    const Bytes original = pattern(kRoom, 10);
     Bytes source = original;
     constexpr std::size_t kPiece = 24 * kPageBytes;  // not a power of two: pieces join and split
     Ticket last;
@@ -361,7 +352,7 @@ TEST_CASE("sequences grow, and waiting for one ticket frees all earlier sources"
     std::fill(source.begin(), source.end(), std::byte{0});
     medium->wait(last);  // waiting twice is harmless
     medium->barrier();
-    const bool kept = std::ranges::equal(read(*medium, 0, at), std::span(original).first(at));
+    const bool kept = same(read(*medium, 0, at), std::span(original).first(at));
     REQUIRE(kept);
   });
 }
@@ -371,7 +362,7 @@ TEST_CASE("threads write and read disjoint pages at once") {
     constexpr unsigned kThreads = 4;
     constexpr std::uint64_t kShare = kRoom / kThreads;
     medium->reserve(kRoom);
-    const Bytes all = random_bytes(kRoom, 11);
+    const Bytes all = pattern(kRoom, 11);
     std::vector<unsigned> wrong(kThreads, 0);
     {
       std::vector<std::jthread> threads;
@@ -387,7 +378,7 @@ TEST_CASE("threads write and read disjoint pages at once") {
             const Ticket ticket = medium->write(at, piece, thread);
             if (ticket.checksum != hash_bytes(piece, thread)) ++wrong[thread];
             if (random() % 4 == 0) medium->wait(ticket);
-            if (!std::ranges::equal(read(*medium, at, piece.size()), piece)) ++wrong[thread];
+            if (!same(read(*medium, at, piece.size()), piece)) ++wrong[thread];
             at += piece.size();
             if (at == end) medium->wait(ticket);
           }
@@ -405,7 +396,7 @@ TEST_CASE("bytes and words behind a barrier are there when the place is opened a
   on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
     if (row.in_memory()) return;
     const std::uint64_t size = medium->reserve(kRoom);
-    Bytes expected = random_bytes(kRoom, std::random_device()());
+    Bytes expected = pattern(kRoom, std::random_device()());
     write(*medium, 0, expected);
     medium->barrier();
     const std::uint64_t word = 0x1122334455667788;
@@ -440,7 +431,7 @@ TEST_CASE("what a file with holes holds beyond its room can still be read") {
   on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
     if (row.in_memory() || row.on_device()) return;
     medium->reserve(kRoom);
-    const Bytes bytes = random_bytes(kPageBytes, 11);
+    const Bytes bytes = pattern(kPageBytes, 11);
     write(*medium, kRoom - kPageBytes, bytes);
     medium->barrier();
     const int fd = ::open(medium.path().c_str(), O_WRONLY | O_CLOEXEC);
@@ -460,7 +451,7 @@ TEST_CASE("what a file with holes holds beyond its room can still be read") {
     const bool kept = read(*medium, kRoom - kPageBytes, kPageBytes) == bytes;
     REQUIRE(kept);
     if (medium->promises().mapped) {
-      const bool shown = std::ranges::equal(medium->view({kRoom - kPageBytes, kPageBytes}), bytes);
+      const bool shown = same(medium->view({kRoom - kPageBytes, kPageBytes}), bytes);
       REQUIRE(shown);
     }
     REQUIRE(medium->size() == kRoom);
@@ -517,7 +508,7 @@ TEST_CASE("a random walk of all verbs agrees with a model") {
         case 1:
         case 2: {
           const std::size_t most = std::min<std::size_t>(model.bytes.size() - at, 40000);
-          sources.push_back(random_bytes(1 + random() % most, random()));
+          sources.push_back(pattern(1 + random() % most, random()));
           last = medium->write(at, sources.back(), n);
           REQUIRE(last.checksum == hash_bytes(sources.back(), n));
           model.write(at, sources.back());
@@ -546,8 +537,8 @@ TEST_CASE("a random walk of all verbs agrees with a model") {
           const std::size_t from = random() % model.bytes.size();
           const std::size_t size =
               random() % std::min<std::size_t>(model.bytes.size() - from, 90000);
-          const bool same = model.agrees(from, read(*medium, from, size));
-          REQUIRE(same);
+          const bool alike = model.agrees(from, read(*medium, from, size));
+          REQUIRE(alike);
           const auto view = medium->view({at, std::min<std::uint64_t>(kPageBytes, size)});
           const bool view_same = model.agrees(at, view);
           REQUIRE(view_same);

@@ -20,6 +20,7 @@
 #include <xxhash.h>
 
 #include "base/size_text.hpp"
+#include "bytes.hpp"
 #include "catch.hpp"
 #include "media/file.hpp"
 #include "media/file_system.hpp"

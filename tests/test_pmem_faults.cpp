@@ -11,6 +11,7 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "base/fault_guard.hpp"
+#include "bytes.hpp"
 #include "pmem_fixture.hpp"
 #include "poison.hpp"
 

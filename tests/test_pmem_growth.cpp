@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "bytes.hpp"
 #include "pmem_fixture.hpp"
 
 namespace {

@@ -13,6 +13,7 @@
 
 #include "base/copy_kernels.hpp"
 #include "base/planted.hpp"
+#include "bytes.hpp"
 #include "media/file_system.hpp"
 #include "pmem_fixture.hpp"
 #include "store_tracer.hpp"

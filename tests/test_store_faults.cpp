@@ -114,8 +114,8 @@ struct Rig {
   Folder folder;
   std::shared_ptr<Tap> tap = std::make_shared<Tap>();
   std::optional<Shelf> shelf;
-  const Bytes first = random_bytes(kSize, 1);
-  const Bytes second = random_bytes(kSize, 2);
+  const Bytes first = pattern(kSize, 1);
+  const Bytes second = pattern(kSize, 2);
 };
 
 }  // namespace
@@ -171,7 +171,7 @@ TEST_CASE("where something was erased, what fails while the shelf grows is told 
   const bool full = GENERATE(true, false);
   CAPTURE(full);
   Rig rig(true);
-  make(*rig.shelf, "old", 8 * kMiB).write(random_bytes(8 * kMiB, 3));
+  make(*rig.shelf, "old", 8 * kMiB).write(pattern(8 * kMiB, 3));
   rig.shelf->persist(2);
   rig.shelf->erase("old");
   rig.tap->complete = [&](unsigned, std::int64_t) { return full ? -ENOSPC : -EIO; };
@@ -189,10 +189,10 @@ TEST_CASE("where something was erased, what fails while the shelf grows is told 
   }
   const std::uint64_t capacity = rig.shelf->info().capacity_bytes;
   rig.shelf->persist(3);
-  make(*rig.shelf, "big", 8 * kMiB).write(random_bytes(8 * kMiB, 4));  // where the other was
+  make(*rig.shelf, "big", 8 * kMiB).write(pattern(8 * kMiB, 4));  // where the other was
   CHECK(rig.shelf->info().capacity_bytes == capacity);
   rig.shelf->persist(4);
-  CHECK((value(*rig.shelf, "big", true) == random_bytes(8 * kMiB, 4)));
+  CHECK((value(*rig.shelf, "big", true) == pattern(8 * kMiB, 4)));
   // Nothing that a version has was erased: a commit would free nothing.
   rig.tap->complete = [](unsigned, std::int64_t) { return -ENOSPC; };
   make(*rig.shelf, "brief", 100);
@@ -296,15 +296,15 @@ TEST_CASE("a commit in the background that stumbles over rot is not begun") {
   Folder folder;
   auto shelf = Shelf::open(folder.file(), {.placement = Placement::whole});
   TensorRef w = make(shelf, "w", kSize);
-  w.write(random_bytes(kSize, 1));
+  w.write(pattern(kSize, 1));
   shelf.persist(1);
-  flip_stored_bit(folder.file(), random_bytes(kSize, 1), 2 * kMiB);
-  w.write(random_bytes(10, 2));
+  flip_stored_bit(folder.file(), pattern(kSize, 1), 2 * kMiB);
+  w.write(pattern(10, 2));
   REQUIRE(code_of([&] { shelf.persist_async(2); }) == Errc::corrupt);
-  w.write(random_bytes(10, 3));
-  w.write(random_bytes(kSize, 4));  // which heals it
+  w.write(pattern(10, 3));
+  w.write(pattern(kSize, 4));  // which heals it
   REQUIRE(shelf.persist(2).version == 2);
-  REQUIRE((value(shelf, "w", true) == random_bytes(kSize, 4)));
+  REQUIRE((value(shelf, "w", true) == pattern(kSize, 4)));
 }
 
 TEST_CASE("a flush that fails while a mapped shelf grows") {
@@ -315,8 +315,8 @@ TEST_CASE("a flush that fails while a mapped shelf grows") {
   const scratch::Directory directory("/dev/shm");
   const auto path = directory / "a.shelf";
   const OpenOptions options = {.mode = Mode::append, .tier = Tier::pmem};
-  const Bytes first = random_bytes(kSize, 1);
-  const Bytes second = random_bytes(kSize, 2);
+  const Bytes first = pattern(kSize, 1);
+  const Bytes second = pattern(kSize, 2);
   {
     Shelf shelf = Shelf::open(path, options);
     make(shelf, "w", kSize).write(first);
@@ -365,7 +365,7 @@ TEST_CASE("holes beyond the shelf are no room until they are filled") {
                                                             : std::filesystem::current_path());
   const auto path = directory / "a.shelf";
   const OpenOptions options = {.mode = Mode::append, .tier = row.tier};
-  const Bytes first = random_bytes(kSize, 1);
+  const Bytes first = pattern(kSize, 1);
   {
     Shelf shelf = Shelf::open(path, options);
     make(shelf, "w", kSize).write(first);
@@ -379,14 +379,14 @@ TEST_CASE("holes beyond the shelf are no room until they are filled") {
     return;
   }
   Shelf shelf = Shelf::open(path, options);
-  shelf.find("w")->write(random_bytes(kMiB, 7), kMiB);  // staged beside the holes
+  shelf.find("w")->write(pattern(kMiB, 7), kMiB);  // staged beside the holes
   fallocate_fails = ENOSPC;
   const auto refused = code_of([&] { make(shelf, "big", 4 * kMiB); });
   fallocate_fails = 0;
   REQUIRE(refused == Errc::full);  // now, not at a later persist()
   REQUIRE(shelf.persist(2).version == 2);
   fallocate_fails = row.fallocate;
-  make(shelf, "big", 4 * kMiB).write(random_bytes(4 * kMiB, 2));
+  make(shelf, "big", 4 * kMiB).write(pattern(4 * kMiB, 2));
   fallocate_fails = 0;
   REQUIRE(std::filesystem::file_size(path) == longer);
   REQUIRE(blocks_of(path) >= shelf.info().capacity_bytes);  // and no more than was asked for
@@ -395,8 +395,8 @@ TEST_CASE("holes beyond the shelf are no room until they are filled") {
   shelf.close();
   const Shelf again = Shelf::open(path, {.mode = Mode::read, .verify = Verify::on_open});
   Bytes expected = first;
-  const Bytes part = random_bytes(kMiB, 7);
+  const Bytes part = pattern(kMiB, 7);
   std::copy(part.begin(), part.end(), expected.begin() + kMiB);
   REQUIRE((value(again, "w") == expected));
-  REQUIRE((value(again, "big") == random_bytes(4 * kMiB, 2)));
+  REQUIRE((value(again, "big") == pattern(4 * kMiB, 2)));
 }

@@ -66,7 +66,7 @@ namespace {
 
 constexpr std::size_t kBytes = 5000;
 
-Bytes value_of(std::uint64_t step) { return random_bytes(kBytes, step); }
+Bytes value_of(std::uint64_t step) { return pattern(kBytes, step); }
 
 struct Cached {
   explicit Cached(CachedDisk with) : disk(std::make_shared<CachedDisk>(std::move(with))) {}
@@ -131,7 +131,7 @@ TEST_CASE("a shelf whose formatting failed at its last flush, and which opens, i
 // writing with an incarnation never given out.
 TEST_CASE("any one barrier fails, and the power goes at any moment after") {
   const auto seed = Catch::rngSeed();
-  const unsigned chance = GENERATE(range(0u, 16u));  // 0: nothing lands without a barrier
+  const unsigned chance = GENERATE(range(0u, rounds(16u)));  // 0: nothing lands without a barrier
   CAPTURE(seed, chance);
   struct State {
     std::uint64_t acked = 1, begun = 1, incarnation = 0;
@@ -330,7 +330,7 @@ TEST_CASE("who opened the shelf before another did assigns no more, and harms no
   commit(newer, ++version);
   const unsigned events = cached.disk->events;
   REQUIRE(code_of([&] { w.write(value_of(70)); }) == Errc::busy);  // in the slot of his version
-  REQUIRE(code_of([&] { w.write(random_bytes(8, 1), 100); }) == Errc::busy);
+  REQUIRE(code_of([&] { w.write(pattern(8, 1), 100); }) == Errc::busy);
   REQUIRE(code_of([&] { make(older, "x", 5000); }) == Errc::busy);
   REQUIRE(code_of([&] { older.replace("w", DType::uint8, std::vector<std::int64_t>{5000}); }) ==
           Errc::busy);
@@ -507,7 +507,7 @@ TEST_CASE("a file of 20,000 tensors is opened for reading while its writer commi
   const Folder folder;
   constexpr int kTensors = 20'000;
   Shelf writer = Shelf::open(folder.file(), {.tier = Tier::block});
-  const Bytes bytes = random_bytes(8, 1);
+  const Bytes bytes = pattern(8, 1);
   std::vector<TensorRef> tensors;
   for (int i = 0; i < kTensors; ++i) {
     tensors.push_back(make(writer, fmt::format("tensor {}", i).c_str(), bytes.size()));

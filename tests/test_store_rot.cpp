@@ -219,7 +219,7 @@ TEST_CASE("who asks for no verification is given what is there, and told by veri
   w.read(part, 2 * kMiB + 4950);
   CHECK(std::equal(part.begin(), part.end(), there.begin() + 2 * kMiB + 4950));
   const Lease lease = w.lease();
-  CHECK(std::equal(there.begin(), there.end(), lease.bytes().begin(), lease.bytes().end()));
+  CHECK(same(there, lease.bytes()));
   const auto damage = shelf.verify().damage;
   REQUIRE(damage.size() == 1);
   CHECK(damage[0].chunk == 2);

@@ -21,8 +21,6 @@ using format::PageRef;
 
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
 constexpr std::int64_t kBytes = 5000;
 
 Bytes value_of(const std::string& name, unsigned step) {

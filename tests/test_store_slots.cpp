@@ -102,7 +102,7 @@ TEST_CASE("a lease keeps its bytes though its tensor goes and others need the ro
     shelf.find("n" + std::to_string(i / 2))->write(pattern(size, 10 + i));
     shelf.persist();
   }
-  REQUIRE(std::equal(expected.begin(), expected.end(), lease.bytes().begin(), lease.bytes().end()));
+  REQUIRE(same(expected, lease.bytes()));
 }
 
 TEST_CASE("what was created and erased before a commit leaves no trace in it") {
@@ -236,7 +236,7 @@ TEST_CASE("a reader's lease is a copy: the writer knows nothing of it") {
     shelf.persist();
   }
   const auto expected = pattern(size, 1);
-  CHECK(std::equal(expected.begin(), expected.end(), lease.bytes().begin(), lease.bytes().end()));
+  CHECK(same(expected, lease.bytes()));
 }
 
 TEST_CASE("a read over chunks that lie in either slot takes each from its own") {

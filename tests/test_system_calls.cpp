@@ -219,7 +219,7 @@ TEST_CASE("holes that are filled by rewriting them take no write under way with 
   const auto tap = std::make_shared<Tap>();
   const auto medium = make_block_medium(
       file, 0, {.buffer_bytes = kMiB, .queue_depth = 4, .io_uring = false}, tapped(tap));
-  const Bytes data = random_bytes(kMiB, 1);
+  const Bytes data = pattern(kMiB, 1);
   const Ticket ticket = medium->write(0, data, 0);  // a full buffer: begun, and not performed yet
   tap->read_now = [&](std::uint64_t, std::int64_t real) {
     medium->wait(ticket);  // at the worst moment: between the read and the write of a page
