@@ -1,6 +1,5 @@
-// CUDA memory into tensors and host memory, and what this build has. An address comes from Python
-// as a number: torch's data_ptr(), or __cuda_array_interface__.
-#include <tensorshelf/build.hpp>
+// CUDA memory into tensors and host memory. An address comes from Python as a number: torch's
+// data_ptr(), or __cuda_array_interface__.
 #include <tensorshelf/cuda.hpp>
 
 #include "bindings.hpp"
@@ -43,15 +42,6 @@ void bind_cuda(py::module_& m) {
     d["runtime_version"] = support.runtime_version;
     d["devices"] = support.devices;
     d["lacks"] = support.lacks;
-    return d;
-  });
-  m.def("build_info", [] {
-    const BuildInfo info = build_info();
-    py::dict d;
-    d["libpmem2"] = info.libpmem2;
-    d["liburing"] = info.liburing;
-    d["cuda"] = info.cuda;
-    d["lacks"] = info.lacks;
     return d;
   });
 }

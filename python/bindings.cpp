@@ -10,12 +10,24 @@
 #include <new>
 #include <utility>
 
+#include <tensorshelf/build.hpp>
+
 #include "session.hpp"
 
 namespace py = pybind11;
 
 namespace tensorshelf::python {
 namespace {
+
+py::dict build_dict() {
+  const BuildInfo info = build_info();
+  py::dict d;
+  d["libpmem2"] = info.libpmem2;
+  d["liburing"] = info.liburing;
+  d["cuda"] = info.cuda;
+  d["lacks"] = info.lacks;
+  return d;
+}
 
 // A Python callable as a Progress. Ctrl-C and the callable's own errors stop the work by the way.
 Progress progress_of(const py::object& callable) {
@@ -280,6 +292,7 @@ PYBIND11_MODULE(_core, m) {
   });
   m.attr("__version__") = TENSORSHELF_VERSION;
   m.attr("CHUNK_BYTES") = kChunkBytes;
+  m.def("build_info", &build_dict);
   bind_values(m);
   bind_session(m);
   bind_tensor(m);

@@ -18,7 +18,7 @@
 
 namespace tensorshelf::python {
 
-// errors.cpp. The first sets the Python error that tensorshelf/_errors.py makes of this one; the
+// errors.cpp. The first sets the Python error that tensorshelf/errors.py makes of this one; the
 // second, called in a catch block, does so for whatever is in flight, for functions that C calls
 // and no exception may leave.
 void set_python_error(const Error& error);
@@ -64,8 +64,7 @@ DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uint
                          int device);
 
 // session.cpp: Session. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor
-// and Lease. bind_versions.cpp: versions and transactions. bind_cuda.cpp: CUDA memory and the
-// build.
+// and Lease. bind_versions.cpp: versions and transactions. bind_cuda.cpp: CUDA memory.
 void bind_session(pybind11::module_& m);
 void bind_assignment(pybind11::module_& m, pybind11::class_<Shelf>& shelf);
 void bind_versions(pybind11::module_& m, pybind11::class_<Shelf>& shelf);

@@ -22,7 +22,7 @@ void set_python_error(const Error& error) {
   or_wait_for_the_end([&] {
     try {
       const py::object made =
-          call_python(py::module_::import("tensorshelf._errors").attr("from_core"),
+          call_python(py::module_::import("tensorshelf.errors").attr("from_core"),
                       py::make_tuple(std::string(code_name(error.code())), shown(error.what()),
                                      shown(error.remedy()), error.os_error()));
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import statistics
@@ -196,6 +197,42 @@ def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
     }.items():
         assert f"sizeof({struct}) == kPageBytes" in layout
         assert re.search(rf"^\| {words} \| {page} ", design, re.MULTILINE), words
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the package that one of its files names, for checking types alone too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.startswith("tensorshelf.")}
+
+
+def modules() -> dict[str, set[str]]:
+    """Those of the package, but for what gathers it, and whom each imports."""
+    files = list((ROOT / "python" / "tensorshelf").rglob("*.py"))
+    named = {".".join(f.relative_to(ROOT / "python").with_suffix("").parts): f for f in files}
+    named = {name: path for name, path in named.items() if not name.endswith("__init__")}
+    return {name: imported(path) & (named.keys() - {name}) for name, path in named.items()}
+
+
+def test_python_modules_import_in_one_direction() -> None:
+    waiting = modules()
+    # Unpickling a shelf opens one: the only import that a function does.
+    waiting["tensorshelf._shelf"].remove("tensorshelf._open")
+    while ready := {name for name, needs in waiting.items() if not needs}:
+        waiting = {name: needs - ready for name, needs in waiting.items() if name not in ready}
+    assert waiting == {}
+
+
+def test_values_know_nothing_of_shelves() -> None:
+    allowed = {"tensorshelf.errors"}
+    for name, needs in modules().items():
+        if name.startswith("tensorshelf._values."):
+            others = {each for each in needs if not each.startswith("tensorshelf._values.")}
+            assert others <= allowed, name
 
 
 def test_cuda_is_included_in_one_file_alone() -> None:

@@ -1,36 +1,31 @@
 """How a shelf looks: one line, a tree, a table in a notebook."""
 
 import html
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tensorshelf._dtypes import layout_text
-from tensorshelf._errors import ClosedError, ForkedError, ShelfError
+from tensorshelf._core import TensorInfo
+from tensorshelf._info import Info, Prepared
 from tensorshelf._size import format_size
+from tensorshelf._values._dtypes import layout_text
+from tensorshelf._view import Readable
+from tensorshelf.errors import ClosedError, ForkedError, ShelfError
 
-if TYPE_CHECKING:
-    from tensorshelf._core import TensorInfo
-    from tensorshelf._shelf import Shelf
-    from tensorshelf._tensor import Tensor
-    from tensorshelf._view import Readable
-
-_HTML_ROWS = 200
+TABLE_ROWS = 200
 _SHOWN_ELEMENTS = 6  # of a tensor, on one line
 
 
-def line(shelf: "Shelf") -> str:
-    """<Shelf 'run.shelf': version 3 (step 3), 2 tensors, 1.5 MiB, pmem>"""
-    info = shelf.info()
+def line(info: Info, prepared: Prepared | None) -> str:
+    """Shelf 'run.shelf': version 3 (step 3), 2 tensors, 1.5 MiB, pmem"""
     step = "" if info.step is None else f" (step {info.step})"
     count = f"{info.tensors} tensor{'' if info.tensors == 1 else 's'}"
     size = format_size(info.tensor_bytes)
     mode = "" if info.writable else ", read-only"
     medium = info.promises.medium
-    prepared = shelf.prepared
     waits = "" if prepared is None else f", version {prepared.version} prepared"
     text = f"version {info.version}{step}{waits}, {count}, {size}, {medium}{mode}"
-    return f"<Shelf '{info.path}': {text}>"
+    return f"Shelf '{info.path}': {text}"
 
 
 def in_words(error: ShelfError) -> str:
@@ -42,7 +37,7 @@ def in_words(error: ShelfError) -> str:
     return error.what
 
 
-def value(tensor: "Readable") -> str:
+def value(tensor: Readable) -> str:
     """The value of a tensor so small that a line holds it, else nothing."""
     if not 0 < tensor.size <= _SHOWN_ELEMENTS or tensor.ndim > 1:
         return ""
@@ -52,11 +47,10 @@ def value(tensor: "Readable") -> str:
         return ""
 
 
-def state(info: "TensorInfo", shelf: "Shelf") -> str:
+def state(info: TensorInfo, *, prepared: bool) -> str:
     """Whose a tensor's value is: version 3; version 4, prepared; version 3, dirty."""
     words = [f"version {info.version}" if info.version else "not persisted"]
     if info.pending:
-        prepared = shelf.prepared is not None
         words = [f"version {info.pending}", "prepared" if prepared else "on its way"]
     if info.dirty:
         words.append("dirty")
@@ -65,23 +59,23 @@ def state(info: "TensorInfo", shelf: "Shelf") -> str:
     return ", ".join(words)
 
 
-def tree(shelf: "Shelf") -> str:
+def tree(title: str, tensors: Iterable[Readable]) -> str:
     """The names as a tree, split at dots and slashes, with layout and size of each tensor."""
     root: dict[str, Branch] = {}
-    for name in shelf:
+    for tensor in tensors:
         branches = root
-        parts = name.replace("/", ".").split(".")
+        parts = tensor.name.replace("/", ".").split(".")
         for part in parts[:-1]:
             branches = branches.setdefault(part, Branch()).branches
-        branches.setdefault(parts[-1], Branch()).tensors.append(shelf[name])
-    return "\n".join([line(shelf)[1:-1], *_draw(root, "")])
+        branches.setdefault(parts[-1], Branch()).tensors.append(tensor)
+    return "\n".join([title, *_draw(root, "")])
 
 
 class Branch:
     """What lies under one part of a name: tensors that end here, and longer names."""
 
     def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
+        self.tensors: list[Readable] = []
         self.branches: dict[str, Branch] = {}
 
 
@@ -96,27 +90,25 @@ def _draw(branches: dict[str, Branch], indent: str) -> list[str]:
     return lines
 
 
-def _layout(tensor: "Tensor") -> str:
+def _layout(tensor: Readable) -> str:
     return f"{layout_text(tensor.dtype_name, tensor.shape)} {format_size(tensor.nbytes)}"
 
 
-def table(shelf: "Shelf") -> str:
-    """An HTML table of the tensors, the first 200 of them."""
-    names = list(shelf)
+def table(title: str, rows: Sequence[tuple[Readable, TensorInfo]], count: int) -> str:
+    """An HTML table of tensors and how they are, the first TABLE_ROWS of ``count``."""
     head = "".join(f"<th>{h}</th>" for h in ("name", "dtype", "shape", "size", "version", ""))
-    rows = []
-    for name in names[:_HTML_ROWS]:
-        tensor = shelf[name]
+    lines = []
+    for tensor, info in rows:
         cells = (
-            html.escape(name),
+            html.escape(tensor.name),
             tensor.dtype_name,
             str(list(tensor.shape)),
             format_size(tensor.nbytes),
-            str(tensor.version or "-"),
-            "dirty" if tensor.dirty else "",
+            str(info.version or "-"),
+            "dirty" if info.dirty else "",
         )
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    if len(names) > _HTML_ROWS:
-        rows.append(f"<tr><td colspan='6'>and {len(names) - _HTML_ROWS} more</td></tr>")
-    title = html.escape(line(shelf)[1:-1])
-    return f"<div><b>{title}</b><table><tr>{head}</tr>{''.join(rows)}</table></div>"
+        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    if count > len(rows):
+        lines.append(f"<tr><td colspan='6'>and {count - len(rows)} more</td></tr>")
+    body = f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+    return f"<div><b>{html.escape(title)}</b>{body}</div>"

@@ -6,6 +6,7 @@ import os
 import weakref
 from typing import Protocol
 
+from tensorshelf._assignments import Assignments
 from tensorshelf._opening import Opening
 
 
@@ -14,7 +15,7 @@ class Closable(Protocol):
 
     _pid: int
     _path: str
-    _writable: bool
+    _assignments: Assignments
     _opening: Opening
 
     @property

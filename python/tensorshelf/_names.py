@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import NoReturn
 
-from tensorshelf._errors import BadName, UnknownAttribute, UnknownName
+from tensorshelf.errors import BadName, UnknownAttribute, UnknownName
 
 _LOOKED_THROUGH = 2000  # names compared for a suggestion
 _SHOWN = 5  # names in the text of an error

@@ -4,7 +4,7 @@ import operator
 
 import numpy as np
 
-from tensorshelf._errors import BadArgument
+from tensorshelf.errors import BadArgument
 
 LARGEST = (1 << 63) - 1
 

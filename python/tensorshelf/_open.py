@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tensorshelf import _core, _exit, _opening
-from tensorshelf._errors import BadArgument, ShelfBusy, TierWarning
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
 from tensorshelf._size import parse_size
+from tensorshelf.errors import BadArgument, ShelfBusy, TierWarning
 
 logger = logging.getLogger("tensorshelf")
 
@@ -191,7 +191,7 @@ def _held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
     """
     file = _opening.file_id(path)
     for shelf in _exit.open_shelves():
-        if not shelf.closed and shelf._writable and shelf._opening.file == file:
+        if not shelf.closed and shelf._assignments.writable and shelf._opening.file == file:
             held, name = shelf._opening, os.fsdecode(os.path.abspath(path))
             other = "" if name == held.path else f" as {held.path}"
             what = (

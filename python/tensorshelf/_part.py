@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tensorshelf import _torch
-from tensorshelf._dtypes import Array
+from tensorshelf._values import _torch
+from tensorshelf._values._dtypes import Array
 
 
 class Part(np.ndarray[Any, np.dtype[Any]]):

@@ -6,8 +6,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from tensorshelf._errors import BadArgument
 from tensorshelf._size import format_size
+from tensorshelf.errors import BadArgument
 
 Report = Callable[[int, int], object]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorshelf import _core
-from tensorshelf._errors import ShelfBusy
 from tensorshelf._info import Damage, damage_from
 from tensorshelf._open import BlockOptions, _held_here, _native_choice
 from tensorshelf._progress import Report, reporter
+from tensorshelf.errors import ShelfBusy
 
 logger = logging.getLogger("tensorshelf")
 

@@ -6,19 +6,17 @@ import itertools
 import logging
 import operator
 import os
-import threading
 import types
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from tensorshelf import _display, _dtypes, _exit, _names, _torch, _write
+from tensorshelf import _display, _exit, _names
+from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit
-from tensorshelf._core import Session
 from tensorshelf._core import Shelf as NativeShelf
-from tensorshelf._dtypes import Array
-from tensorshelf._errors import BadArgument, LayoutError, ShelfError, UnsupportedError
+from tensorshelf._core import TensorRef
 from tensorshelf._info import (
     Info,
     Prepared,
@@ -33,9 +31,12 @@ from tensorshelf._info import (
 from tensorshelf._numbers import LARGEST, id_bytes, step_number, version_number
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
-from tensorshelf._sources import Source, named_source
-from tensorshelf._tensor import Edit, Tensor
+from tensorshelf._tensor import Tensor
+from tensorshelf._values import _dtypes, _torch, _write
+from tensorshelf._values._dtypes import Array
+from tensorshelf._values._sources import Source, named_source
 from tensorshelf._versions import RetainedVersion, Transaction
+from tensorshelf.errors import BadArgument, LayoutError, ShelfError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -55,31 +56,25 @@ class Shelf(MutableMapping[str, Tensor]):
 
     __slots__ = (
         "__weakref__",
+        "_assignments",
         "_core",
-        "_edits",
         "_opening",
         "_path",
         "_pid",
-        "_session",
-        "_writable",
     )
 
+    _assignments: Assignments
     _core: NativeShelf
-    _edits: dict[str, Edit]
     _opening: Opening
     _path: str
     _pid: int
-    _session: Session
-    _writable: bool
 
     def __init__(self, core: NativeShelf, opening: Opening) -> None:
         self._core = core
         self._opening = opening
-        self._edits = {}  # under way, by the names of their tensors
         self._pid = os.getpid()
         info = self.info()
-        self._session = Session()
-        self._writable = info.writable
+        self._assignments = Assignments(core, writable=info.writable)
         self._path = info.path
         _log_recovery(info)
         _exit.close_at_exit(self)
@@ -94,7 +89,7 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         element = _dtypes.name_of(dtype)
         lengths = _lengths(shape)
-        return Tensor(self, self._core.create(_names.checked(name), element, lengths))
+        return self._handle(self._core.create(_names.checked(name), element, lengths))
 
     def replace(self, name: str, value: Any) -> Tensor:
         """Gives the name a new layout and value; the old tensor stays durable until persist().
@@ -104,12 +99,12 @@ class Shelf(MutableMapping[str, Tensor]):
         own. Raises UnknownName, ShelfFull or LayoutError.
         """
         _refuse_overtaken(value)
-        self._refuse_read_only(_names.checked(name))
+        self._assignments.refuse_read_only(_names.checked(name))
         source = named_source(name, value)
         if name not in self:
             _names.unknown(name, self)
         whole = _write.whole_bytes(source)
-        self._core.replace(name, source.name, list(source.shape), whole, self._session)
+        self._core.replace(name, source.name, list(source.shape), whole, self._assignments.session)
         return self[name]
 
     def __getitem__(self, name: str) -> Tensor:
@@ -117,7 +112,7 @@ class Shelf(MutableMapping[str, Tensor]):
         ref = self._core.find(_names.checked(name))
         if ref is None:
             _names.unknown(name, self)
-        return Tensor(self, ref)
+        return self._handle(ref)
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Creates the tensor, or writes into it where dtype and shape are the same.
@@ -127,14 +122,15 @@ class Shelf(MutableMapping[str, Tensor]):
         _refuse_overtaken(value)
         ref = self._core.find(_names.checked(name))
         if ref is None:
-            self._refuse_read_only(name)
+            self._assignments.refuse_read_only(name)
             self._add(name, named_source(name, value))
             return
         plain = ("", value) if type(value) is np.ndarray else _torch.memory_of(value)
-        if plain is not None and ref._assign_array(plain[1], self._session, self._edits, plain[0]):
+        known = self._assignments
+        if plain is not None and ref._assign_array(plain[1], known.session, known.edits, plain[0]):
             return
-        self._refuse_read_only(name)
-        tensor = Tensor(self, ref)
+        known.refuse_read_only(name)
+        tensor = self._handle(ref)
         if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
             tensor._put(named_source(name, value))
 
@@ -143,7 +139,7 @@ class Shelf(MutableMapping[str, Tensor]):
         if name not in self:
             _names.unknown(name, self)
         self._core.erase(name)
-        self._session.forget(name)
+        self._assignments.session.forget(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._core.find(name) is not None
@@ -174,7 +170,7 @@ class Shelf(MutableMapping[str, Tensor]):
             )
         items = dict(other, **values)
         for name in itertools.islice(items, 1):
-            self._refuse_read_only(name)
+            self._assignments.refuse_read_only(name)
         for name, value in items.items():
             if _torch.memory_of(value) is None:  # else it can be stored, whatever it holds
                 named_source(name, value)
@@ -212,7 +208,7 @@ class Shelf(MutableMapping[str, Tensor]):
         ref = self._core.find(name)
         if ref is None:
             _names.unknown(name, self, attribute=True)
-        return Tensor(self, ref)
+        return self._handle(ref)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in Shelf.__slots__:
@@ -247,9 +243,9 @@ class Shelf(MutableMapping[str, Tensor]):
         ShelfGone where the file was deleted or replaced meanwhile: copy what there is elsewhere.
         """
         number = None if step is None else step_number(step)
-        self._refuse_within_edit("persist()")
+        self._assignments.refuse_within_edit("persist()")
         persist = self._core.persist if wait else self._core.persist_async
-        return Commit(persist(self._session, number))
+        return Commit(persist(self._assignments.session, number))
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
         """The first half of ``persist``, for those that must agree with others before they commit.
@@ -259,8 +255,8 @@ class Shelf(MutableMapping[str, Tensor]):
         bytes, tells whoever opens the shelf then whose decision it waits for. Assignments go on
         behind it; ``persist``, and those that need one of its slots, raise UnresolvedError.
         """
-        self._refuse_within_edit("prepare()")
-        made = self._core.prepare(self._session, step_number(step), id_bytes(id))
+        self._assignments.refuse_within_edit("prepare()")
+        made = self._core.prepare(self._assignments.session, step_number(step), id_bytes(id))
         return Prepared(**made)
 
     @property
@@ -278,8 +274,9 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         if decision not in ("commit", "abandon"):
             raise BadArgument(f"{decision!r} is no decision", 'Use "commit" or "abandon".')
-        self._refuse_within_edit("resolve()")
-        made = self._core.resolve(self._session, self._edits, decision == "commit")
+        known = self._assignments
+        known.refuse_within_edit("resolve()")
+        made = self._core.resolve(known.session, known.edits, decision == "commit")
         return None if made is None else Commit(made)
 
     def transaction(self, step: int | None = None) -> Transaction:
@@ -291,7 +288,9 @@ class Shelf(MutableMapping[str, Tensor]):
         within, and ``t.commit`` is what ``persist`` would return. Raises UncommittedError where
         something was changed before it and not persisted.
         """
-        return Transaction(self, step_number(step))
+        return Transaction(
+            self._core, self._assignments, step_number(step), self._before_transaction_ends
+        )
 
     def discard(self) -> None:
         """Drops everything assigned, created and deleted since the last ``persist()``.
@@ -300,8 +299,8 @@ class Shelf(MutableMapping[str, Tensor]):
         there again. Views keep what they show. An ``edit()`` under way in another thread ends with
         an error.
         """
-        self._refuse_within_edit("discard()")
-        self._core.discard(self._session, self._edits)
+        self._assignments.refuse_within_edit("discard()")
+        self._core.discard(self._assignments.session, self._assignments.edits)
 
     @property
     def versions(self) -> list[VersionInfo]:
@@ -327,8 +326,9 @@ class Shelf(MutableMapping[str, Tensor]):
         Handles stay with their tensors. Raises StaleError where it is not among ``versions``, and
         UncommittedError where something is not persisted yet, or on its way.
         """
-        self._refuse_within_edit("rollback()")
-        return Commit(self._core.rollback(self._session, self._edits, version_number(version)))
+        known = self._assignments
+        known.refuse_within_edit("rollback()")
+        return Commit(self._core.rollback(known.session, known.edits, version_number(version)))
 
     def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
         """Reads the durable version whole and checks every checksum; damage is told, not raised."""
@@ -406,16 +406,25 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def tree(self) -> str:
         """The names as a tree, split at dots and slashes."""
-        return _display.tree(self)
+        return _display.tree(self._line(), self.values())
 
     def __repr__(self) -> str:
         try:
-            return _display.line(self)
+            return f"<{self._line()}>"
         except ShelfError as error:
             return f"<Shelf '{self._path}': {_display.in_words(error)}>"
 
     def _repr_html_(self) -> str:
-        return html.escape(repr(self)) if self.closed else _display.table(self)
+        if self.closed:
+            return html.escape(repr(self))
+        shown = [self[name] for name in itertools.islice(self, _display.TABLE_ROWS)]
+        return _display.table(self._line(), [(x, x._ref._info()) for x in shown], len(self))
+
+    def _before_transaction_ends(self) -> None:  # of the shelf, so that it stays open till then
+        self._assignments.refuse_within_edit("the end of a transaction")
+
+    def _line(self) -> str:
+        return _display.line(self.info(), self.prepared)
 
     def _ipython_key_completions_(self) -> list[str]:
         """What IPython offers after ``shelf["``."""
@@ -423,25 +432,14 @@ class Shelf(MutableMapping[str, Tensor]):
 
     # ---- used by the package
 
+    def _handle(self, ref: TensorRef) -> Tensor:
+        return Tensor(self, self._assignments, ref)
+
     def _add(self, name: str, source: Source) -> None:
         """Creates a tensor with this value, or leaves the shelf as it was."""
         shape = list(source.shape)
-        with self._core.create_with(self._session, name, source.name, shape) as into:
+        with self._core.create_with(self._assignments.session, name, source.name, shape) as into:
             _write.write_straight(into, source)
-
-    def _refuse_read_only(self, name: str) -> None:
-        """Raises before anything is said of a value that could not be assigned anyhow."""
-        if not self._writable:
-            self._core.erase(name)  # which it refuses, and says why and what to do
-
-    def _refuse_within_edit(self, what: str) -> None:
-        """An edit in another thread is that thread's own, and comes with a later version."""
-        for name, edit in list(self._edits.items()):
-            if edit.is_under_way() and edit.thread == threading.get_ident():
-                raise UnsupportedError(
-                    f"{what} within the edit() of {name!r} would leave its changes out",
-                    "Leave the block first.",
-                )
 
     def __reduce__(self) -> Any:
         """Open for reading, a shelf is pickled as its path, and opens itself where it arrives.
@@ -449,7 +447,7 @@ class Shelf(MutableMapping[str, Tensor]):
         It finds the newest version there is by then.
         """
         self._core.version  # noqa: B018 - raises where it is closed, or the parent's
-        if self._writable:
+        if self._assignments.writable:
             raise TypeError(
                 f"{self._path} is open for writing, which one process at a time can do: it cannot "
                 'be pickled. Give workers the path, or a shelf opened with mode="r".'

@@ -3,7 +3,7 @@
 import operator
 import re
 
-from tensorshelf._errors import BadArgument
+from tensorshelf.errors import BadArgument
 
 _UNITS: dict[str, int] = {
     "b": 1,

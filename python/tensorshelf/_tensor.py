@@ -6,37 +6,32 @@ read-only leases where asked for, and go in by assignment.
 """
 
 import contextlib
-import threading
 import types
-import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 
-from tensorshelf import _core, _display, _dtypes, _index, _write
+from tensorshelf import _core, _display
+from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit
-from tensorshelf._dtypes import Array
-from tensorshelf._errors import LayoutError, ReadOnlyError, ShelfError, UnsupportedError
-from tensorshelf._sources import Source, matches, named, named_source
+from tensorshelf._info import Prepared
+from tensorshelf._values import _dtypes, _index, _write
+from tensorshelf._values._dtypes import Array
+from tensorshelf._values._sources import Source, matches, named, named_source
 from tensorshelf._view import Committed, Readable, _plain, _set
-
-if TYPE_CHECKING:
-    from tensorshelf._shelf import Shelf
-
+from tensorshelf.errors import LayoutError, ShelfError
 
 _ALL = slice(None)
 
 
-class Edit(NamedTuple):
-    """An ``edit()`` that was begun."""
+class Home(Protocol):
+    """What a handle, which keeps its shelf open, asks of it."""
 
-    values: "weakref.ref[Array]"
-    thread: int
+    def persist(self, step: int | None = None, *, wait: bool = True) -> Commit: ...
 
-    def is_under_way(self) -> bool:
-        values = self.values()
-        return values is not None and values.flags.writeable  # read-only once its block is left
+    @property
+    def prepared(self) -> Prepared | None: ...
 
 
 class EditBlock(contextlib.AbstractContextManager[Array]):
@@ -90,17 +85,28 @@ class Tensor(Readable, _core.TensorRef):
     by this thread and not through ``old``.
     """
 
-    __slots__ = ("_dtype_name", "_name", "_nbytes", "_ref", "_seen", "_shape", "_shelf")
+    __slots__ = (
+        "_assignments",
+        "_dtype_name",
+        "_name",
+        "_nbytes",
+        "_ref",
+        "_seen",
+        "_shape",
+        "_shelf",
+    )
 
+    _assignments: Assignments
     _ref: _core.TensorRef
-    _seen: int  # assignments to the shelf that this handle knows of
-    _shelf: "Shelf"
+    _seen: int  # of them, so many does this handle know of
+    _shelf: Home
 
-    def __init__(self, shelf: "Shelf", ref: _core.TensorRef) -> None:
+    def __init__(self, shelf: Home, assignments: Assignments, ref: _core.TensorRef) -> None:
         _core.TensorRef.__init__(self, ref)
         self._attach(ref, ref._info())
         _set(self, "_shelf", shelf)
-        _set(self, "_seen", shelf._session.assignments)
+        _set(self, "_assignments", assignments)
+        _set(self, "_seen", assignments.session.assignments)
 
     # ---- state
 
@@ -139,11 +145,11 @@ class Tensor(Readable, _core.TensorRef):
         whole or discarded.
         """
         if type(value) is np.ndarray and (index is Ellipsis or self._is_all(index)):
-            shelf = self._shelf
-            if self._ref._assign_array(value, shelf._session, shelf._edits):
-                _set(self, "_seen", shelf._session.assignments)
+            known = self._assignments
+            if self._ref._assign_array(value, known.session, known.edits):
+                _set(self, "_seen", known.session.assignments)
                 return
-        self._shelf._refuse_read_only(self.name)
+        self._assignments.refuse_read_only(self.name)
         found = _index.resolve(index, self.shape, self.itemsize)
         source = named_source(self.name, value)
         with self._writing() as into:
@@ -174,7 +180,7 @@ class Tensor(Readable, _core.TensorRef):
 
     def fill_(self, value: Any) -> "Tensor":
         """Assigns one number to every element."""
-        self._shelf._refuse_read_only(self.name)
+        self._assignments.refuse_read_only(self.name)
         source = named_source(self.name, value)
         if source.shape:
             raise LayoutError(
@@ -200,8 +206,8 @@ class Tensor(Readable, _core.TensorRef):
         try:
             yield values
             with self._writing() as into:
-                _set(self, "_seen", self._shelf._session.assignments)
-                self._finish_edit(values)
+                _set(self, "_seen", self._assignments.session.assignments)
+                self._assignments.finish_edit(self.name, values)
                 _write.write_changed(into, values)
         finally:
             values.flags.writeable = False
@@ -239,57 +245,22 @@ class Tensor(Readable, _core.TensorRef):
             _write.write_region(into, whole, self.dtype_name, source)
 
     def _begin_edit(self) -> Array:
-        if not self._shelf._writable:
-            raise ReadOnlyError(
-                f"{self.name!r} cannot be edited: the shelf is open for reading only",
-                'Open it with mode="r+", or take .numpy(copy=True).',
-            )
-        edits = self._shelf._edits
+        self._assignments.refuse_edit(self.name)
         with _core.Assignment(self._ref, None, self.name):  # no other comes in between
-            found = edits.get(self.name)
-            if found is not None and found.is_under_way():
-                raise UnsupportedError(
-                    f"{self.name!r} is being edited already, and one of the edits would be lost",
-                    "Leave the first edit() before the next.",
-                )
+            self._assignments.refuse_edit(self.name)
             values = self.numpy(copy=True)
-            edits[self.name] = Edit(weakref.ref(values), threading.get_ident())
+            self._assignments.begin_edit(self.name, values)
         return values
 
     def _refuse_overtaken(self) -> None:
-        """Raises where this handle, assigned by name, would give another value than it named.
-
-        In ``shelf.a, shelf.b = shelf.b, shelf.a`` both handles are looked up first, and the second
-        assignment would read what the first has written.
-        """
-        if self._shelf._session.assigned_since(self.name, self._seen):
-            raise UnsupportedError(
-                f"{self.name!r} was assigned after this handle of it was looked up (or discarded, "
-                "or rolled back), and the value from before is gone: a handle is not a copy",
-                f"To keep a value, take shelf[{self.name!r}].numpy() before the assignment. "
-                f"For the present one, assign shelf[{self.name!r}]. What was assigned before "
-                "this line stays assigned: discard() goes back to what was persisted.",
-            )
+        self._assignments.refuse_overtaken(self.name, self._seen)
 
     def _note_assignment(self) -> None:
-        """Lets an edit that is under way find out that the tensor has been assigned since."""
-        _set(self, "_seen", self._shelf._session.assignments)
-        if self._shelf._edits:
-            self._shelf._edits.pop(self.name, None)
-
-    def _finish_edit(self, values: Array) -> None:
-        edits = self._shelf._edits
-        last = edits.get(self.name)
-        if last is not None and last.values() is values:
-            del edits[self.name]
-        else:
-            raise UnsupportedError(
-                f"{self.name!r} was assigned during its edit(), which is discarded",
-                "Change the array that edit() gave, or assign after the block.",
-            )
+        _set(self, "_seen", self._assignments.session.assignments)
+        self._assignments.end_edit(self.name)
 
     def _writing(self) -> _core.Assignment:
-        return _core.Assignment(self._ref, self._shelf._session, self.name)
+        return _core.Assignment(self._ref, self._assignments.session, self.name)
 
     def __repr__(self) -> str:
         layout = _dtypes.layout_text(self.dtype_name, self.shape)
@@ -297,7 +268,8 @@ class Tensor(Readable, _core.TensorRef):
             info = self._ref._info()
         except ShelfError as error:
             return f"<Tensor {self.name!r} {layout}, {_display.in_words(error)}>"
-        state = _display.state(info, self._shelf)
+        prepared = bool(info.pending) and self._shelf.prepared is not None
+        state = _display.state(info, prepared=prepared)
         return f"<Tensor {self.name!r} {layout}{_display.value(self)}, {state}>"
 
     def __reduce__(self) -> Any:

@@ -4,19 +4,17 @@ A version of the past is a mapping of names to read-only tensors. It holds nothi
 on, and when the version is retained no more, reading it raises StaleError.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
-from tensorshelf import _core, _display, _dtypes, _names
+from tensorshelf import _core, _display, _names
+from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit
-from tensorshelf._errors import ReadOnlyError, ShelfError
 from tensorshelf._info import VersionInfo, version_from
 from tensorshelf._numbers import step_number
+from tensorshelf._values import _dtypes
 from tensorshelf._view import Readable, _set
-
-if TYPE_CHECKING:
-    from tensorshelf._shelf import Shelf
+from tensorshelf.errors import ReadOnlyError, ShelfError
 
 
 class RetainedTensor(Readable, _core.RetainedTensor):
@@ -169,13 +167,19 @@ class Transaction(_core.TransactionBlock):
 
     __slots__ = ()
 
-    def __init__(self, shelf: "Shelf", step: int | None) -> None:
+    def __init__(
+        self,
+        shelf: _core.Shelf,
+        assignments: Assignments,
+        step: int | None,
+        before_commit: Callable[[], None],
+    ) -> None:
         _core.TransactionBlock.__init__(
             self,
-            shelf=shelf._core,
-            session=shelf._session,
-            edits=shelf._edits,
-            before_commit=partial(shelf._refuse_within_edit, "the end of a transaction"),
+            shelf=shelf,
+            session=assignments.session,
+            edits=assignments.edits,
+            before_commit=before_commit,
         )
         self._step = step
 

@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tensorshelf import _dtypes, _index, _memory, _torch, _ufunc
 from tensorshelf._core import Lease, TensorInfo, TensorRef
-from tensorshelf._dtypes import Array, DType, StandInDType
-from tensorshelf._errors import UnsupportedError
 from tensorshelf._part import Part
+from tensorshelf._values import _dtypes, _index, _memory, _torch, _ufunc
+from tensorshelf._values._dtypes import Array, DType, StandInDType
+from tensorshelf.errors import UnsupportedError
 
 if TYPE_CHECKING:
     import torch
 
 _set = object.__setattr__
 
-SPAN_BYTES = 16 << 20  # a strided read or write goes through a scratch of at most this size
 RUN_BYTES = 256 << 10  # what can be copied in the time that one more read takes
 
 
@@ -355,20 +354,15 @@ class Readable(NDArrayOperatorsMixin):
         """A carrier array of the region's shape, copied."""
         _dtypes.check_dims(f"a part of {self.name!r}", len(region.shape))
         values = _memory.empty(region.shape, self._carrier)
-        for index, part in region.leaves(SPAN_BYTES):
+        for index, part in region.leaves(_index.SPAN_BYTES):
             if part.dense:
                 self._read(values[(*index, ...)].reshape(-1).view(np.uint8), part.start)
                 continue
             low, high = part.span()
             scratch = np.empty(high - low, np.uint8)
             self._read(scratch, low)
-            values[index] = over(scratch, part, low, self._carrier)
+            values[index] = part.within(scratch, low, self._carrier)
         return values
-
-
-def over(scratch: Array, part: _index.Region, low: int, dtype: DType) -> Array:
-    """The region's elements within a scratch that holds the tensor's bytes from ``low``."""
-    return np.ndarray(part.shape, dtype, scratch, part.start - low, part.strides)
 
 
 def _handle_name(*arguments: Any) -> str:

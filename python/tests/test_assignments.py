@@ -11,7 +11,7 @@ import pytest
 from support import check
 
 import tensorshelf as ts
-from tensorshelf import _dtypes, _write
+from tensorshelf._values import _dtypes, _index, _write
 
 SIZE = 700_000  # float32: three chunks
 OLD = np.arange(SIZE, dtype=np.float32)
@@ -127,7 +127,7 @@ def test_what_heals(shelf: ts.Shelf, x: ts.Tensor, how: str) -> None:
 def test_a_strided_part_and_an_edit(
     shelf: ts.Shelf, x: ts.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_write, "SPAN_BYTES", 500_000)
+    monkeypatch.setattr(_index, "SPAN_BYTES", 500_000)
     change = _write._change
     calls = iter(range(1000))
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import tensorshelf as ts
-from tensorshelf import _core, _cuda
+from tensorshelf import _core
+from tensorshelf._values import _cuda
 
 
 class Exposed:

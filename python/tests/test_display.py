@@ -12,7 +12,8 @@ from conftest import OpenShelf
 from support import in_child
 
 import tensorshelf as ts
-from tensorshelf import _open, _write
+from tensorshelf import _open
+from tensorshelf._values import _write
 
 
 def test_lines(shelf: ts.Shelf) -> None:

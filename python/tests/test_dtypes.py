@@ -5,7 +5,7 @@ import pytest
 from conftest import OpenShelf
 
 import tensorshelf as ts
-from tensorshelf import _dtypes
+from tensorshelf._values import _dtypes
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 

@@ -17,7 +17,7 @@ from conftest import OpenShelf
 from support import Place, check, in_child
 
 import tensorshelf as ts
-from tensorshelf import _dtypes
+from tensorshelf._values import _dtypes
 
 
 def test_read_only_mode(made: pathlib.Path, place: Place) -> None:

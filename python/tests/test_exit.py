@@ -61,7 +61,7 @@ def test_a_daemon_thread_inside_an_error(tmpfs: pathlib.Path, call: str, inside:
 import contextlib, threading
 from time import sleep
 import tensorshelf as ts
-from tensorshelf import _core, _errors
+from tensorshelf import _core, errors
 
 class Last:
     def __del__(self, sleep=sleep):
@@ -79,7 +79,7 @@ tensor = closed["x"]
 closed.persist()
 closed.close()
 translating = threading.Event()
-_errors.from_core = from_core
+errors.from_core = from_core
 
 def work():
     with contextlib.suppress(ts.ShelfError, BufferError):

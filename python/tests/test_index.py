@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensorshelf import _index
+from tensorshelf._values import _index
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 

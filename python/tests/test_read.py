@@ -11,6 +11,7 @@ from conftest import OpenShelf
 from support import Place
 
 import tensorshelf as ts
+from tensorshelf._values import _index
 
 VALUES = np.arange(4 * 5 * 6, dtype=np.float32).reshape(4, 5, 6)
 INDICES = [
@@ -64,10 +65,7 @@ def test_a_handle_indexes_another(shelf: ts.Shelf, x: ts.Tensor) -> None:
 
 
 def test_long_strided_reads_go_in_pieces(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorshelf import _view, _write
-
-    monkeypatch.setattr(_view, "SPAN_BYTES", 1000)
-    monkeypatch.setattr(_write, "SPAN_BYTES", 1000)
+    monkeypatch.setattr(_index, "SPAN_BYTES", 1000)
     values = np.arange(40 * 30 * 20).reshape(40, 30, 20)
     shelf.x = values
     for index in [(slice(None), 3), (slice(None), slice(None), 5), slice(None, None, 3)]:

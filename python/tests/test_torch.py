@@ -9,7 +9,7 @@ import pytest
 from conftest import OpenShelf
 
 import tensorshelf as ts
-from tensorshelf import _dtypes, _sources
+from tensorshelf._values import _dtypes, _sources
 
 torch = pytest.importorskip("torch")
 

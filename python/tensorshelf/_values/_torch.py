@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from tensorshelf import _cuda, _dtypes, _memory
-from tensorshelf._cuda import DeviceSource
-from tensorshelf._dtypes import Array
-from tensorshelf._errors import LayoutError, UnsupportedError
+from tensorshelf._values import _cuda, _dtypes, _memory
+from tensorshelf._values._cuda import DeviceSource
+from tensorshelf._values._dtypes import Array
+from tensorshelf.errors import LayoutError, UnsupportedError
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ import mmap
 
 import numpy as np
 
-from tensorshelf._dtypes import Array, DType
+from tensorshelf._values._dtypes import Array, DType
 
 ALIGNED_BYTES = 1 << 20  # from here on
 

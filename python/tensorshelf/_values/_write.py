@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tensorshelf import _dtypes, _index
 from tensorshelf._core import CHUNK_BYTES, Assignment
-from tensorshelf._cuda import DeviceSource
-from tensorshelf._dtypes import Array
-from tensorshelf._errors import LayoutError
-from tensorshelf._sources import Source, blocks, check_cast, flat_bytes
-from tensorshelf._view import SPAN_BYTES, over
+from tensorshelf._values import _dtypes, _index
+from tensorshelf._values._cuda import DeviceSource
+from tensorshelf._values._dtypes import Array
+from tensorshelf._values._sources import Source, blocks, check_cast, flat_bytes
+from tensorshelf.errors import LayoutError
 
 
 def write_straight(into: Assignment, source: Source, offset: int = 0) -> None:
@@ -36,14 +35,14 @@ def write_region(into: Assignment, region: _index.Region, name: str, source: Sou
     """Assigns a value, cast and broadcast as NumPy does, to a region of a tensor of type ``name``.
 
     A dense region is overwritten; another is read, changed and written back in spans of at most
-    about SPAN_BYTES. Raises LayoutError where the value does not fit.
+    about _index.SPAN_BYTES. Raises LayoutError where the value does not fit.
     """
     if region.dense and source.shape == region.shape and source.name == name:
         write_straight(into, source, region.start)
         return
     check_cast(source, name)
     values = broadcast(source.array(), region.shape)
-    for index, part in region.leaves(SPAN_BYTES):
+    for index, part in region.leaves(_index.SPAN_BYTES):
         if part.dense:
             _overwrite(into, part, name, (source.name, values[(*index, ...)]))
         else:
@@ -124,5 +123,5 @@ def _change(into: Assignment, part: _index.Region, values: Array) -> None:
     low, high = part.span()
     scratch = np.empty(high - low, np.uint8)
     into._read_into(scratch, low)
-    over(scratch, part, low, values.dtype)[...] = values
+    part.within(scratch, low, values.dtype)[...] = values
     into._write(scratch, low)

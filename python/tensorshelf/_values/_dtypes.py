@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tensorshelf._errors import LayoutError, UnsupportedError
+from tensorshelf.errors import LayoutError, UnsupportedError
 
 Array = npt.NDArray[Any]
 DType = np.dtype[Any]

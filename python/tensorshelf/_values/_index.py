@@ -12,6 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from tensorshelf._values._dtypes import Array, DType
+
+SPAN_BYTES = 16 << 20  # a strided read or write goes through a scratch of at most this size
+
 Index = tuple[Any, ...]
 
 
@@ -45,6 +49,10 @@ class Region:
         low = self.start + sum(end for end in ends if end < 0)
         high = self.start + sum(end for end in ends if end > 0) + self.itemsize
         return low, high
+
+    def within(self, scratch: Array, low: int, dtype: DType) -> Array:
+        """The region's elements within a scratch that holds the tensor's bytes from ``low``."""
+        return np.ndarray(self.shape, dtype, scratch, self.start - low, self.strides)
 
     def leaves(self, limit: int) -> Iterator[tuple[Index, "Region"]]:
         """Splits into parts that are dense, or span at most ``limit`` bytes, or are one element.

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tensorshelf import _cuda, _dtypes, _torch
-from tensorshelf._dtypes import Array
-from tensorshelf._errors import LayoutError
-from tensorshelf._view import Readable
+from tensorshelf._values import _cuda, _dtypes, _torch
+from tensorshelf._values._dtypes import Array
+from tensorshelf._values._handle import is_handle
+from tensorshelf.errors import LayoutError
 
 BLOCK_BYTES = 8 << 20
 
@@ -111,7 +111,7 @@ def source_of(value: object) -> Source:
         return ArraySource(np.asarray(value), spelled="value")
     if isinstance(value, (bool, int, float, complex, list, tuple)):
         return ArraySource(_from_python(value), weak=True)
-    if isinstance(value, Readable):
+    if is_handle(value):
         values = value._copied()  # whole, before any is written
         return ArraySource(values, name=value.dtype_name, spelled="value.numpy()")
     if _torch.is_tensor(value):

@@ -1,24 +1,12 @@
 """NumPy's functions on tensors: handles as inputs are read, handles as outputs are written."""
 
-from typing import Any, Protocol, TypeGuard
+from typing import Any
 
 import numpy as np
 
-from tensorshelf import _dtypes, _torch
-from tensorshelf._dtypes import Array
-from tensorshelf._errors import LayoutError, ReadOnlyError
-
-
-class Handle(Protocol):
-    """What is needed here of a Tensor or Committed."""
-
-    name: str
-    dtype_name: str
-    shape: tuple[int, ...]
-
-    def numpy(self, *, copy: bool | None = None) -> Array: ...
-
-    def _assign(self, value: Array) -> None: ...
+from tensorshelf._values import _dtypes, _torch
+from tensorshelf._values._handle import is_handle
+from tensorshelf.errors import LayoutError, ReadOnlyError
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -50,11 +38,6 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         if is_handle(out):
             out._assign(target)
     return outputs[0] if len(outputs) == 1 else outputs
-
-
-def is_handle(value: object) -> TypeGuard[Handle]:
-    """True for a tensor of a shelf."""
-    return getattr(type(value), "_is_shelf_handle", False)
 
 
 def _call(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

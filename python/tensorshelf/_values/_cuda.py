@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tensorshelf import _core, _dtypes
-from tensorshelf._dtypes import Array, DType
-from tensorshelf._errors import LayoutError
+from tensorshelf import _core
+from tensorshelf._values import _dtypes
+from tensorshelf._values._dtypes import Array, DType
+from tensorshelf.errors import LayoutError
 
 LEGACY_STREAM = 1  # cudaStreamLegacy: behind everything that was queued on ordinary streams
 ANY_DEVICE = -1
