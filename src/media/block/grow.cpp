@@ -1,47 +1,18 @@
 #include "media/block/grow.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <vector>
 
-#include "base/size_text.hpp"
 #include "media/block/os.hpp"
-#include "media/file_system.hpp"
 
 namespace tensorshelf {
 
-Error full_error(const Growth& growth, const std::string& limit, std::string remedy, int os_error) {
-  return Error(Errc::full,
-               fmt::format("{}: {} wanted ({} more than now), but {}", growth.path.string(),
-                           size_text(growth.to_bytes),
-                           size_text(growth.to_bytes - growth.from_bytes), limit),
-               std::move(remedy), os_error);
-}
-
 namespace {
-
-int allocate(const Growth& growth) {
-  for (;;) {
-    if (::fallocate(growth.fd, 0, static_cast<off_t>(growth.from_bytes),
-                    static_cast<off_t>(growth.to_bytes - growth.from_bytes)) == 0) {
-      return 0;
-    }
-    if (errno != EINTR) return errno;
-  }
-}
-
-int set_length(int fd, std::uint64_t size_bytes) {
-  for (;;) {
-    if (::ftruncate(fd, static_cast<off_t>(size_bytes)) == 0) return 0;
-    if (errno != EINTR) return errno;
-  }
-}
 
 int fill(const Growth& growth, StagingBuffers& staging) {
   const int allocated = allocate(growth);
@@ -77,30 +48,10 @@ int rewrite(const Growth& room, BlockBackend& backend) {
   return 0;
 }
 
-[[noreturn]] void throw_no_room(const Growth& growth, int failed) {
-  switch (failed) {
-    case ENOSPC:
-      throw full_error(growth,
-                       fmt::format("the file system has {} free", size_text(free_bytes(growth.fd))),
-                       "free space there, or put the shelf on a larger file system", failed);
-    case EDQUOT:
-      throw full_error(growth, "the disk quota is used up", "free space, or ask for a larger quota",
-                       failed);
-    case EFBIG:
-      throw full_error(growth, "files cannot be that long here",
-                       "raise `ulimit -f`, or use a file system with longer files", failed);
-    default:
-      throw transfer_error(growth.path, {"growing the file", growth.from_bytes,
-                                         growth.to_bytes - growth.from_bytes, -failed});
-  }
-}
-
-// Asks before anything is taken: what cannot fit would else fill the file system before it fails,
-// and every other program there would meet a full disk.
-void ask_for_room(const Growth& growth) {
-  const std::uint64_t needed_bytes = growth.to_bytes - growth.from_bytes;
-  if (exceeds_free_space(growth.fd, needed_bytes)) throw_no_room(growth, ENOSPC);
-  if (growth.to_bytes > std::numeric_limits<off_t>::max()) throw_no_room(growth, EFBIG);
+[[noreturn]] void throw_failed(const Growth& growth, int os_error) {
+  refuse_if_full(growth, os_error);
+  throw transfer_error(growth.path, {"growing the file", growth.from_bytes,
+                                     growth.to_bytes - growth.from_bytes, -os_error});
 }
 
 // (A block that was allocated and never written counts as a hole.)
@@ -140,7 +91,7 @@ void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& stag
     }
   }
   set_length(growth.fd, growth.from_bytes);  // best effort: a longer file is only wasted room
-  throw_no_room(growth, failed);
+  throw_failed(growth, failed);
 }
 
 void fill_holes(const Growth& room, BlockBackend& backend, StagingBuffers& staging) {
@@ -153,7 +104,7 @@ void fill_holes(const Growth& room, BlockBackend& backend, StagingBuffers& stagi
   for (const Growth& hole : holes) {
     int failed = allocate(hole);
     if (failed == EOPNOTSUPP || failed == ENOSYS) failed = rewrite(hole, backend);
-    if (failed != 0) throw_no_room(hole, failed);
+    if (failed != 0) throw_failed(hole, failed);
   }
   sync(room, backend, staging);
 }

@@ -3,23 +3,15 @@
 // an fdatasync a journal commit).
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-
 #include "media/block/backend.hpp"
 #include "media/block/buffers.hpp"
+#include "media/file_room.hpp"
 
 namespace tensorshelf {
 
-struct Growth {
-  int fd;
-  const std::filesystem::path& path;
-  std::uint64_t from_bytes;  // whole pages
-  std::uint64_t to_bytes;
-};
-
-// Throws Errc::full where the file system or a quota ends, with the file as long as before; any
-// other error likewise, as Errc::io. What cannot fit is refused before any of it is taken.
+// From one page's edge to another's. Throws Errc::full where the file system or a quota ends, with
+// the file as long as before; any other error likewise, as Errc::io. What cannot fit is refused
+// before any of it is taken.
 void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging);
 
 // Puts blocks behind the holes of what is there already, and keeps every byte. A growth that
@@ -27,9 +19,5 @@ void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& stag
 // the file system may be full when they are written to. Errors as above. The caller asks for no
 // more than becomes room: somebody else may have made the file as long as he likes.
 void fill_holes(const Growth& room, BlockBackend& backend, StagingBuffers& staging);
-
-// The text and remedy of Errc::full at a cap or at a device's end.
-Error full_error(const Growth& growth, const std::string& limit, std::string remedy,
-                 int os_error = 0);
 
 }  // namespace tensorshelf

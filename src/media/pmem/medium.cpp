@@ -32,6 +32,7 @@
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
 #include "media/file_lock.hpp"
+#include "media/file_room.hpp"
 #include "media/media.hpp"
 #include "media/pmem/environment.hpp"
 #include "media/pmem/map.hpp"
@@ -277,7 +278,7 @@ void PmemMedium::check_may_grow(std::uint64_t size_bytes) const {
                 "erase tensors, or make a larger namespace (ndctl create-namespace)");
   }
   const std::uint64_t now = view_.size_bytes();
-  if (max_size_bytes_ == 0) ask_for_room(*file_, system_, {now, size_bytes - now});
+  if (max_size_bytes_ == 0) ask_for_room({file_->fd(), file_->path(), now, size_bytes});
   static_cast<void>(grown_size(size_bytes));
 }
 
@@ -298,7 +299,7 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   const std::uint64_t there = std::min(now, round_up(size_bytes, kPageBytes));
   if (gaps_ &&
       there > room_bytes_) {  // as far as it is asked for: a sparse file may go on for terabytes
-    fill_holes(*file_, system_, there);
+    fill_holes(*file_, there);
     room_bytes_ = there;
   }
   if (size_bytes <= view_.size_bytes()) return gaps_ ? room_bytes_ : view_.size_bytes();

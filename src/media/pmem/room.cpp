@@ -21,23 +21,13 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/size_text.hpp"
+#include "media/file_room.hpp"
 
 namespace tensorshelf {
 namespace {
 
-// The errno, or 0. In pieces, because tmpfs gives up a whole call for any signal, and a program
-// with a timer would otherwise never get a large one through.
-int allocate(int fd, int mode, const Extent& extent) {
-  constexpr std::uint64_t kPiece = 64 * 1024 * 1024;
-  for (std::uint64_t at = extent.at; at < extent.end();) {
-    const std::uint64_t length = std::min(kPiece, extent.end() - at);
-    if (::fallocate(fd, mode, static_cast<off_t>(at), static_cast<off_t>(length)) == 0) {
-      at += length;
-    } else if (errno != EINTR) {
-      return errno;
-    }
-  }
-  return 0;
+Growth growth_of(const ShelfFile& file, const Extent& extent) {
+  return {file.fd(), file.path(), extent.at, extent.end()};
 }
 
 int write_zeros(int fd, const Extent& extent) {
@@ -51,31 +41,18 @@ int write_zeros(int fd, const Extent& extent) {
   return 0;
 }
 
-[[noreturn]] void throw_no_room(const ShelfFile& file, const FileSystem& system,
-                                const Extent& extent, int error) {
-  const std::string path = file.path().native();
-  const std::string reason = std::generic_category().message(error);
-  const std::string wanted = size_text(extent.end() - extent.at);
-  switch (error) {
-    case ENOSPC:
-    case ENOMEM:  // tmpfs under a memory limit
-      throw Error(Errc::full,
-                  fmt::format("{} needs {} more and its {} has {} free", path, wanted, system.name,
-                              size_text(free_bytes(file.fd()))),
-                  "free some space there, or keep the shelf on a larger file system", error);
-    case EDQUOT:
-      throw Error(Errc::full,
-                  fmt::format("{} needs {} more and the disk quota ends before that", path, wanted),
-                  "free some space, or have the quota raised", error);
-    case EFBIG:
-      throw Error(Errc::full,
-                  fmt::format("{} would grow to {}, beyond the largest file allowed", path,
-                              size_text(extent.end())),
-                  "raise the limit (ulimit -f), or keep the shelf on another file system", error);
-    default:
-      throw Error(Errc::io, fmt::format("{} cannot grow by {}: {}", path, wanted, reason),
-                  "check the device (dmesg)", error);
+[[noreturn]] void throw_failed(const Growth& growth, int os_error) {
+  refuse_if_full(growth, os_error);
+  if (os_error == ENOMEM) {
+    throw full_error(growth, "the memory that tmpfs may take is used up",
+                     "free some, raise the limit (cgroup memory.max), or keep the shelf on a drive",
+                     os_error);
   }
+  throw Error(Errc::io,
+              fmt::format("{} cannot grow by {}: {}", growth.path.native(),
+                          size_text(growth.to_bytes - growth.from_bytes),
+                          std::generic_category().message(os_error)),
+              "check the device (dmesg)", os_error);
 }
 
 bool shares_blocks(int fd, std::uint64_t size_bytes) {
@@ -100,15 +77,11 @@ bool shares_blocks(int fd, std::uint64_t size_bytes) {
 
 }  // namespace
 
-void ask_for_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
-  if (!exceeds_free_space(file.fd(), extent.end() - extent.at)) return;
-  throw_no_room(file, system, extent, ENOSPC);
-}
-
 void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
   const std::uint64_t old_size = file.size_bytes();
-  ask_for_room(file, system, extent);
-  int error = allocate(file.fd(), 0, extent);
+  const Growth growth = growth_of(file, extent);
+  ask_for_room(growth);
+  int error = allocate(growth);
   if (error == EOPNOTSUPP && system.dax) error = 0;  // then the zeros allocate
   if (error == 0) {
     Extent zeroed = extent;
@@ -125,11 +98,11 @@ void add_room(const ShelfFile& file, const FileSystem& system, const Extent& ext
   }
   if (error == 0) return;
   remove_room(file, old_size);
-  throw_no_room(file, system, extent, error);
+  throw_failed(growth, error);
 }
 
 void remove_room(const ShelfFile& file, std::uint64_t old_size_bytes) {
-  if (::ftruncate(file.fd(), static_cast<off_t>(old_size_bytes)) != 0) return;
+  set_length(file.fd(), old_size_bytes);
 }
 
 bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes) {
@@ -144,21 +117,20 @@ bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t siz
          static_cast<std::uint64_t>(node.st_blocks) * 512 < size_bytes;
 }
 
-void fill_holes(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes) {
+void fill_holes(const ShelfFile& file, std::uint64_t size_bytes) {
   struct stat node {};
   const bool known = ::fstat(file.fd(), &node) == 0;
-  const std::uint64_t there = known ? static_cast<std::uint64_t>(node.st_blocks) * 512 : 0;
-  const Extent missing{0, size_bytes - std::min(there, size_bytes)};
-  const bool too_little = known && exceeds_free_space(file.fd(), missing.size_bytes);
-  const int error = too_little ? ENOSPC : allocate(file.fd(), 0, {0, size_bytes});
-  if (error == 0 || error == EOPNOTSUPP) return;
-  throw_no_room(file, system, missing, error);
+  const std::uint64_t blocks = known ? static_cast<std::uint64_t>(node.st_blocks) * 512 : 0;
+  const Growth missing{file.fd(), file.path(), std::min(blocks, size_bytes), size_bytes};
+  if (known) ask_for_room(missing);
+  const int error = allocate(growth_of(file, {0, size_bytes}));
+  if (error != 0 && error != EOPNOTSUPP) throw_failed(missing, error);
 }
 
 void fill_gaps(const ShelfFile& file, const Extent& extent) {
-  int error = allocate(file.fd(), 0, extent);
+  int error = allocate(growth_of(file, extent));
   if (error == 0) {
-    error = allocate(file.fd(), FALLOC_FL_UNSHARE_RANGE, extent);
+    error = allocate(growth_of(file, extent), FALLOC_FL_UNSHARE_RANGE);
     if (error == EOPNOTSUPP || error == EINVAL) error = 0;  // nothing is ever shared there
   }
   if (error == 0) return;

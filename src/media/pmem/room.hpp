@@ -11,10 +11,6 @@
 
 namespace tensorshelf {
 
-// Errc::full where the file system surely has no room for the extent. Asked before anything is
-// taken: what cannot fit would else fill the file system before it fails.
-void ask_for_room(const ShelfFile& file, const FileSystem& system, const Extent& extent);
-
 // Grows the file so that [extent.at, extent.end()) is allocated, reads as zero and is durable. The
 // extent begins at or before the file's end; what it covers of the old file is zeroed. Throws
 // Errc::full, with the old size restored, where the file system or a quota ends.
@@ -30,7 +26,7 @@ bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t siz
 
 // Puts blocks behind every hole of the file's first size_bytes, keeping its bytes. Errc::full where
 // there are none.
-void fill_holes(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes);
+void fill_holes(const ShelfFile& file, std::uint64_t size_bytes);
 
 // Puts blocks of its own behind the extent, keeping its bytes. Errc::io where there are none.
 void fill_gaps(const ShelfFile& file, const Extent& extent);
