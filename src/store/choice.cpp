@@ -68,8 +68,8 @@ int unread_cause(const RootScan& scan, const Choice& choice) {
 // go on from an older version is for repair() to do, and not by the way.
 void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& choice) {
   const int cause = unread_cause(scan, choice);
-  const bool reads = opening.reader || opening.way.salvage;
-  if (reads || !choice.degraded || cause == 0 || planted(Bug::unread_given_up)) return;
+  const bool gives_up = opening.beside_writer || takes_what_there_is(opening.purpose);
+  if (gives_up || !choice.degraded || cause == 0 || planted(Bug::unread_given_up)) return;
   throw Error(Errc::corrupt,
               fmt::format("a version newer than {} may be there and cannot be read; {}{}",
                           choice.number(), choice.lost, scan.unread.reason()),
@@ -81,7 +81,7 @@ void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& c
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
 // also every chunk that it names, unless whatever is whole is wanted.
 Choice choose_root(const Opening& opening, const RootScan& scan) {
-  const auto& [medium, seeds, way, progress, known, reader] = opening;
+  const auto& [medium, seeds, purpose, verify, progress, known, beside_writer] = opening;
   const auto candidates = scan.candidates();
   Choice choice;
   bool salvageable = false;
@@ -102,12 +102,13 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       choice.unread_pages = std::move(loaded.unread);
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
-      if (reader && words_moved(opening, scan)) throw;  // no use in an older one
+      if (beside_writer && words_moved(opening, scan)) throw;  // no use in an older one
       choice.lose(version, error.what());
       if (error.os_error() != 0) choice.unread = error.os_error();
       continue;
     }
-    if (way.salvage || (!choice.degraded && way.verify != Verify::on_open)) return choice;
+    if (takes_what_there_is(purpose)) return choice;
+    if (!choice.degraded && verify != Verify::on_open) return choice;
     if (planted(Bug::fallback_without_verify)) return choice;
     const auto damage = find_damage(medium, seeds, *choice.versions.back(), progress);
     if (!damage) {
@@ -174,7 +175,7 @@ void load_retained(Neighbours& neighbours, const RootScan& scan, Choice& choice)
 // The attempt that may become the next version. Where it cannot be loaded it can be abandoned.
 void load_prepared(Neighbours& neighbours, const Opening& opening, const RootScan& scan,
                    Choice& choice) {
-  if (!opening.way.writable) return;  // only that it is there is of interest
+  if (!writes(opening.purpose)) return;  // only that it is there is of interest
   FoundPrepared& found = *choice.prepared;
   const Root root = scan.prepared(choice.number()).value();
   try {

@@ -35,10 +35,11 @@ struct Choice {
 struct Opening {
   Medium& medium;
   const format::Seeds& seeds;
-  const RecoverWay& way;
+  Purpose purpose;
+  Verify verify;
   const Progress& progress;
   KnownPages& known;
-  bool reader = false;  // its writer may go on meanwhile
+  bool beside_writer = false;  // who may go on meanwhile
 };
 
 // Errc::corrupt where no version is whole, Errc::truncated where the medium ends too early.

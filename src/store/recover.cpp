@@ -35,15 +35,15 @@ void note_salvage(Recovery& report, const Choice& choice) {
 }
 
 Recovery report_of(const Choice& choice, const RootScan& scan, const ShelfHead& head,
-                   const RecoverWay& way) {
+                   Purpose purpose) {
   Recovery report;
-  const bool writable = way.writable && head.writes_allowed;
+  const bool writable = writes(purpose) && head.writes_allowed;
   report.version = choice.number();
   report.step = format::stated_step(choice.root());
   report.interrupted = writable && scan.attempt_left(report.version) && !choice.prepared;
   if (choice.prepared) report.prepared = choice.prepared->info;
   report.degraded = choice.degraded;
-  report.salvaged = choice.degraded && way.salvage;
+  report.salvaged = choice.degraded && takes_what_there_is(purpose);
   report.lost = scan.lost_beyond(report.version);
   if (report.salvaged) {
     note_salvage(report, choice);
@@ -100,7 +100,7 @@ Choice without_doubt(Choice choice) {
 // damage is believed only where no root changed meanwhile; a writer that is always faster makes the
 // reader stale, never the shelf corrupt.
 Choice look(const Opening& opening, RootScan& scan) {
-  if (!opening.reader) return choose_versions(opening, scan);
+  if (!opening.beside_writer) return choose_versions(opening, scan);
   for (int looks = 0; looks < kMostLooks; ++looks) {
     opening.known.begin_look();
     try {
@@ -128,14 +128,15 @@ void drop_doubles(std::vector<PageRepair>& repairs) {
 
 }  // namespace
 
-Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progress) {
+Recovered recover(Medium& medium, Purpose purpose, Verify verify, const Progress& progress) {
   Recovered recovered;
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
   RootScan scan = scan_roots(medium, seeds, head.superblock.slot_count);
   KnownPages known;
-  const bool reader = !way.writable && !way.strict && !planted(Bug::reader_looks_once);
-  const Opening opening{medium, seeds, way, progress, known, reader};
+  const bool beside_writer =
+      (purpose == Purpose::read || purpose == Purpose::salvage) && !planted(Bug::reader_looks_once);
+  const Opening opening{medium, seeds, purpose, verify, progress, known, beside_writer};
   Choice choice = look(opening, scan);
   drop_doubles(choice.repairs);
   recovered.shelf_id = head.superblock.shelf_id;
@@ -143,7 +144,7 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   recovered.writes_allowed = head.writes_allowed;
   recovered.version = choice.number();
   recovered.homes.words = scan.words;
-  recovered.report = report_of(choice, scan, head, way);
+  recovered.report = report_of(choice, scan, head, purpose);
   recovered.versions = choice.versions;
   recovered.report.dropped = choice.dropped;
   auto& notes = recovered.report.notes;
@@ -152,11 +153,11 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
   unread.note(scan.unread);
   unread.note(scan.marks.unread);
   unread.note(choice.unread_pages);
-  if (way.writable && head.writes_allowed) {
+  if (writes(purpose) && head.writes_allowed) {
     const Ready ready = make_ready(medium, seeds,
                                    {head, scan, choice.versions, choice.repairs, choice.dropped,
                                     choice.degraded, choice.prepared.has_value()},
-                                   way.salvage);
+                                   purpose == Purpose::repair);
     recovered.mark = ready.mark;
     recovered.prepared = choice.prepared;
     recovered.incarnation = ready.incarnation;
@@ -174,7 +175,7 @@ Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progres
 }
 
 void check_opens(Medium& medium) {
-  const Recovered found = recover(medium, {.strict = true}, {});
+  const Recovered found = recover(medium, Purpose::check);
   const format::Seeds seeds(found.shelf_id);
   const RootScan scan = scan_roots(medium, seeds, found.slot_count);
   read_incarnations(medium, seeds, scan, false);

@@ -58,16 +58,25 @@ struct Recovered {
   Recovery report;
 };
 
-struct RecoverWay {
-  bool writable = false;  // else nothing is written
-  Verify verify = Verify::on_load;
-  bool salvage = false;  // what OpenOptions says of it; with `writable`: repair the shelf
-  bool strict = false;   // nothing is written, and it is refused where a writer would be
+// What a shelf is opened for.
+enum class Purpose {
+  read,  // beside a writer, perhaps
+  write,
+  check,    // as for writing, and nothing is written
+  salvage,  // reading what there is (OpenOptions::salvage)
+  repair,   // writing, from what there is
 };
+constexpr bool writes(Purpose purpose) {
+  return purpose == Purpose::write || purpose == Purpose::repair;
+}
+constexpr bool takes_what_there_is(Purpose purpose) {
+  return purpose == Purpose::salvage || purpose == Purpose::repair;
+}
 
 // Errors: not_a_shelf, truncated, newer_format, unsupported, corrupt, io, and stale for a reader
 // that is always overtaken; each with the place in the text.
-Recovered recover(Medium& medium, const RecoverWay& way, const Progress& progress);
+Recovered recover(Medium& medium, Purpose purpose, Verify verify = Verify::on_load,
+                  const Progress& progress = {});
 
 // Throws what opening the shelf for writing would throw, and writes nothing.
 void check_opens(Medium& medium);

@@ -24,7 +24,7 @@ std::optional<std::string> why_not(Medium& medium) {
 }
 
 std::vector<std::string> give_up(Medium& medium, const std::string& why, RepairReport& report) {
-  Recovered recovered = recover(medium, {.writable = true, .salvage = true}, {});
+  Recovered recovered = recover(medium, Purpose::repair);
   if (!recovered.writes_allowed) {
     throw Error(Errc::read_only, "it has features that this release can only read",
                 "Use the tensorshelf release that wrote it.");

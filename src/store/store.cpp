@@ -16,13 +16,21 @@ namespace tensorshelf {
 
 using format::kCopies;
 
+namespace {
+
+Purpose purpose_of(const OpenOptions& options) {
+  if (options.mode != Mode::read) return Purpose::write;
+  return options.salvage ? Purpose::salvage : Purpose::read;
+}
+
+}  // namespace
+
 Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path)
     : medium_(std::move(medium)),
       path_(std::move(path)),
       verify_(options.verify),
       promises_(medium_->promises()),
-      opened_(recover(*medium_, {options.mode != Mode::read, options.verify, options.salvage},
-                      options.progress)),
+      opened_(recover(*medium_, purpose_of(options), options.verify, options.progress)),
       seeds_(opened_.shelf_id),
       writable_(options.mode != Mode::read && opened_.writes_allowed),
       keep_(split_of(opened_.versions.back()->root, options).keep),
