@@ -1,6 +1,6 @@
 // Mistakes that the crash tests switch on, one at a time, to show that they would be noticed. They
 // exist only where TENSORSHELF_PLANTED_BUGS is defined, in a second build of these sources; in the
-// library, planted() is false at compile time and nothing of them is left.
+// library, planted() is false at compile time and nothing of them runs.
 #pragma once
 
 namespace tensorshelf {

@@ -27,6 +27,9 @@ struct GuardedMedium::State {
   std::atomic<std::uint64_t> reads = 0;
   std::atomic<std::uint64_t> bytes_read = 0;
 
+  std::atomic<std::uint64_t> words_before = 0;  // the last barrier; for mistakes on purpose
+  std::atomic<std::uint64_t> left_out = 0;
+
   std::atomic<bool> failed = false;
   std::mutex first_failure_lock;  // guards the two below
   std::string first_failure;      // set once, before `failed`
@@ -67,6 +70,19 @@ struct GuardedMedium::State {
       poison(verb, "unknown exception", 0);
       throw;
     }
+  }
+
+  // Mistakes on purpose. A barrier behind a word is I2's, any other I1's.
+  bool leaves_out_barrier() {
+    if (!planted(Bug::flip_without_barrier) && !planted(Bug::ack_without_barrier) &&
+        !planted(Bug::two_words_at_once)) {
+      return false;
+    }
+    const std::uint64_t stored = words.load(std::memory_order_relaxed);
+    const bool flipped = words_before.exchange(stored) != stored;
+    if (!flipped) return planted(Bug::flip_without_barrier);
+    return planted(Bug::ack_without_barrier) ||
+           (planted(Bug::two_words_at_once) && left_out++ % 2 == 0);
   }
 
   bool within(std::uint64_t at, std::uint64_t size_bytes) const {
@@ -114,10 +130,12 @@ Ticket GuardedMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
 }
 
 void GuardedMedium::wait(const Ticket& ticket) {
+  if (planted(Bug::wait_left_out)) return;
   state_->or_poison("write failed", [&] { state_->inner->wait(ticket); });
 }
 
 void GuardedMedium::barrier() {
+  if (state_->leaves_out_barrier()) return;
   state_->or_poison("barrier failed", [&] {
     try {
       state_->inner->barrier();

@@ -99,10 +99,7 @@ Commit Store::finish(Flight& flight, std::uint64_t metadata_bytes,
     gone.reserve(format::kMaxSlots);  // before the flip: what comes after it needs no memory
     check_no_rival(*medium_, opened_, seeds_);  // I10: and as late as can be
     flip(*flight.version, {*medium_, seeds_, heap_, homes_});
-    const bool together = planted(Bug::two_words_at_once) && in_flight_.size() > 1;
-    if (!planted(Bug::ack_without_barrier) && !together) {
-      medium_->barrier();  // I2: acknowledged implies durable
-    }
+    medium_->barrier();  // I2: acknowledged implies durable
     publish(flight.version, gone);
   });
   const auto elapsed = std::chrono::steady_clock::now() - begin;
@@ -130,9 +127,8 @@ void Store::await_turn(const Flight& flight) {
 void Store::make_durable(const Flight& flight, std::uint64_t& metadata_bytes) {
   const Press press{*medium_, seeds_, heap_, homes_};
   const std::uint64_t described = describe(*flight.version, press, metadata_bytes);
-  if (!planted(Bug::wait_left_out)) medium_->wait({std::max(described, flight.last_ticket), 0});
-  // I1: all that the root names is durable before any word names it
-  if (!planted(Bug::flip_without_barrier)) medium_->barrier();
+  medium_->wait({std::max(described, flight.last_ticket), 0});
+  medium_->barrier();  // I1: all that the root names is durable before any word names it
 }
 
 // Takes the version, so that nobody else keeps it.
