@@ -52,7 +52,7 @@ TEST_CASE("10,000 consecutive pages become a few large device writes") {
   REQUIRE(hashes_match);
   REQUIRE(tap->submitted.size() <=
           round_up(data.size(), BlockTuning{}.buffer_bytes) / BlockTuning{}.buffer_bytes);
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("streams that alternate are joined each for itself") {
@@ -73,7 +73,7 @@ TEST_CASE("streams that alternate are joined each for itself") {
   }
   medium->wait(last);
   REQUIRE(tap->submitted.size() == 3);
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("writes of odd length are padded with zeros to the page") {
@@ -95,7 +95,7 @@ TEST_CASE("writes of odd length are padded with zeros to the page") {
   expected.resize(pages_bytes);
   expected.insert(expected.end(), second.begin(), second.end());
   expected.resize(2 * pages_bytes + kPageBytes);
-  REQUIRE(bytes_on_disk(folder.file()) == expected);
+  REQUIRE((bytes_on_disk(folder.file()) == expected));
 }
 
 TEST_CASE("an empty write is a hash and nothing else") {
@@ -105,7 +105,7 @@ TEST_CASE("an empty write is a hash and nothing else") {
   const Ticket ticket = medium->write(0, {}, 5);
   medium->wait(ticket);
   REQUIRE(ticket.checksum == reference_hash({}, 5));
-  REQUIRE(bytes_on_disk(folder.file()) == Bytes(kPageBytes));
+  REQUIRE((bytes_on_disk(folder.file()) == Bytes(kPageBytes)));
 }
 
 TEST_CASE("overlapping writes land in program order, whatever the device does") {
@@ -150,12 +150,12 @@ TEST_CASE("overlapping writes land in program order, whatever the device does") 
       const Bytes expected(model.begin() + static_cast<std::ptrdiff_t>(at + skip),
                            model.begin() + static_cast<std::ptrdiff_t>(
                                                std::min(at + skip + size_bytes, kRegionBytes)));
-      REQUIRE(read_back(*medium, at + skip, expected.size()) == expected);
+      REQUIRE((read_back(*medium, at + skip, expected.size()) == expected));
     }
   }
   medium->wait(last);
   medium->barrier();
-  REQUIRE(bytes_on_disk(folder.file()) == model);
+  REQUIRE((bytes_on_disk(folder.file()) == model));
 }
 
 TEST_CASE("a rewrite of bytes that an open buffer holds costs no device write") {
@@ -169,7 +169,7 @@ TEST_CASE("a rewrite of bytes that an open buffer holds costs no device write") 
   for (int i = 0; i < 1000; ++i) last = medium->write(kPageBytes, Bytes(8, std::byte{7}), 0);
   medium->wait(last);
   REQUIRE(tap->submitted.size() == 1);
-  REQUIRE(read_back(*medium, kPageBytes, 8) == Bytes(8, std::byte{7}));
+  REQUIRE((read_back(*medium, kPageBytes, 8) == Bytes(8, std::byte{7})));
 }
 
 TEST_CASE("reads of any alignment see every write that returned") {
@@ -205,7 +205,7 @@ TEST_CASE("a word is replaced and its page keeps all else") {
   medium->store_word(at, word);
   medium->barrier();
   std::memcpy(&data[at], &word, sizeof word);
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("many threads write and read at once") {
@@ -245,7 +245,7 @@ TEST_CASE("many threads write and read at once") {
   REQUIRE(good == std::vector<int>(kThreads, 1));
   medium->wait(Ticket{~std::uint64_t{0}, 0});
   medium->barrier();
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("many threads fill the same staging buffers at once") {
@@ -289,7 +289,7 @@ TEST_CASE("a thread may exit while its writes are under way") {
     }
   }).join();
   medium->wait(Ticket{~std::uint64_t{0}, 0});
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("new room reads as zero, is allocated, and holds no unwritten extent") {
@@ -302,8 +302,8 @@ TEST_CASE("new room reads as zero, is allocated, and holds no unwritten extent")
   medium->write(0, data, 0);  // open while the file grows
   REQUIRE(medium->reserve(9 * MiB) == 9 * MiB);
   REQUIRE(medium->reserve(MiB) == 9 * MiB);
-  REQUIRE(read_back(*medium, 0, kPageBytes) == data);
-  REQUIRE(read_back(*medium, kPageBytes, 9 * MiB - kPageBytes) == Bytes(9 * MiB - kPageBytes));
+  REQUIRE((read_back(*medium, 0, kPageBytes) == data));
+  REQUIRE((read_back(*medium, kPageBytes, 9 * MiB - kPageBytes) == Bytes(9 * MiB - kPageBytes)));
 
   constexpr unsigned kExtents = 64;
   std::vector<std::byte> room(sizeof(fiemap) + kExtents * sizeof(fiemap_extent));
@@ -352,7 +352,7 @@ TEST_CASE("a read-only medium reads, and sees the writer's growth") {
   writer->reserve(2 * MiB);
   writer->wait(writer->write(MiB, data, 0));
   REQUIRE(reader->size() == 2 * MiB);
-  REQUIRE(read_back(*reader, MiB, MiB) == data);
+  REQUIRE((read_back(*reader, MiB, MiB) == data));
   REQUIRE(reader->promises().detail.find("read-only") != std::string::npos);
 }
 
@@ -367,7 +367,7 @@ TEST_CASE("opening changes no byte of a file that is there") {
   const auto medium =
       make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true)), 0, {});
   REQUIRE(medium->size() == size_bytes / kPageBytes * kPageBytes);
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
@@ -387,7 +387,7 @@ TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   medium->wait(Ticket{~std::uint64_t{0}, 0});
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("tuning that cannot work is refused") {

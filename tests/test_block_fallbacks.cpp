@@ -174,7 +174,7 @@ TEST_CASE("O_DIRECT refused at the flag, the read or the write: buffered, and sa
     return refused_at == At::write ? std::int64_t{-error} : real.write(fd, at, bytes);
   };
   const auto medium = make_block_medium(file, 0, {}, seam);
-  REQUIRE(bytes_on_disk(folder.file()) == before);
+  REQUIRE((bytes_on_disk(folder.file()) == before));
   // That a write is refused shows with the first one, and not before.
   if (refused_at == At::write) REQUIRE(exercise(*medium) == "");
   REQUIRE((::fcntl(file->fd(), F_GETFL) & O_DIRECT) == 0);
@@ -201,7 +201,7 @@ TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no 
     return real;
   };
   const auto medium = make_block_medium(file, 0, {}, seam);
-  REQUIRE(read_back(*medium, 0, before.size()) == before);
+  REQUIRE((read_back(*medium, 0, before.size()) == before));
   REQUIRE(medium->size() == before.size());
   REQUIRE(places.empty());
   if (by == By::write) medium->write(2 * kPageBytes, Bytes(kPageBytes), 0);
@@ -250,7 +250,7 @@ TEST_CASE("trying O_DIRECT leaves the file as it was, each byte and its length")
   }
   probe_direct_write(*file, at, calls);
   REQUIRE(file->size_bytes() == size_bytes);
-  REQUIRE(bytes_on_disk(folder.file()) == before);
+  REQUIRE((bytes_on_disk(folder.file()) == before));
 }
 
 TEST_CASE("a shelf says of itself what only its first write showed") {
@@ -287,7 +287,7 @@ TEST_CASE("opening a file that is no shelf writes nothing to it") {
   REQUIRE(::fstat(fd, &after) == 0);
   ::close(fd);
   REQUIRE(after.st_mtim.tv_sec == 1);  // every write would have moved it, whatever it wrote
-  REQUIRE(bytes_on_disk(folder.file()) == data);
+  REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("through a read-only descriptor nothing is written, not even to probe") {
@@ -301,7 +301,7 @@ TEST_CASE("through a read-only descriptor nothing is written, not even to probe"
   };
   const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false));
   const auto medium = make_block_medium(file, 0, {}, seam);
-  REQUIRE(read_back(*medium, 0, MiB) == Bytes(MiB));
+  REQUIRE((read_back(*medium, 0, MiB) == Bytes(MiB)));
   REQUIRE(writes == 0);
 }
 

@@ -98,7 +98,7 @@ TEST_CASE("after a failure nothing more reaches the device") {
           }) == Errc::io);
   const std::size_t submitted = rig.tap->submitted.size();
   REQUIRE(code_of([&] { rig.medium->write(0, Bytes(kPageBytes), 0); }) == Errc::io);
-  REQUIRE(read_back(*rig.medium, 0, kSize) == Bytes(kSize));  // the open write was dropped
+  REQUIRE((read_back(*rig.medium, 0, kSize) == Bytes(kSize)));  // the open write was dropped
   rig.medium.reset();
   REQUIRE(rig.tap->submitted.size() == submitted);
 }
@@ -135,7 +135,7 @@ TEST_CASE("a short write is carried on until all is there") {
   REQUIRE(std::any_of(rig.tap->submitted.begin(), rig.tap->submitted.end(), [&](const auto& next) {
     return next.at == whole_pages && next.size_bytes == MiB - whole_pages;
   }));
-  REQUIRE(bytes_on_disk(rig.folder.file()) == rig.data);
+  REQUIRE((bytes_on_disk(rig.folder.file()) == rig.data));
 }
 
 TEST_CASE("a write that moves on lands, in however many steps") {
@@ -148,7 +148,7 @@ TEST_CASE("a write that moves on lands, in however many steps") {
   const Bytes data = pattern(64 * kPageBytes, 2);
   rig.medium->wait(rig.medium->write(0, data, 0));
   REQUIRE(rig.tap->submitted.size() >= 64);
-  REQUIRE(read_back(*rig.medium, 0, data.size()) == data);
+  REQUIRE((read_back(*rig.medium, 0, data.size()) == data));
 }
 
 TEST_CASE("a device that never gets through a page is an error, not a loop") {
@@ -162,7 +162,7 @@ TEST_CASE("work that the kernel cancelled unbegun is begun again") {
   Rig rig;
   rig.tap->complete = [&](unsigned n, std::int64_t real) { return n % 2 == 0 ? -cause : real; };
   rig.medium->wait(rig.write_all());
-  REQUIRE(bytes_on_disk(rig.folder.file()) == rig.data);
+  REQUIRE((bytes_on_disk(rig.folder.file()) == rig.data));
 
   rig.tap->complete = [&](unsigned, std::int64_t) { return -cause; };  // for ever
   REQUIRE(code_of([&] { rig.medium->wait(rig.write_all()); }) == Errc::io);
@@ -313,9 +313,9 @@ TEST_CASE("a read that the device fails carries its errno, also behind a short o
   REQUIRE(error->os_error() == cause);
   REQUIRE(contains(error->what(), "a.shelf"));
   rig.tap->read_now = {};
-  REQUIRE(read_back(*rig.medium, from, MiB) ==
-          Bytes(rig.data.begin() + static_cast<long>(from),
-                rig.data.begin() + static_cast<long>(from + MiB)));
+  REQUIRE((read_back(*rig.medium, from, MiB) ==
+           Bytes(rig.data.begin() + static_cast<long>(from),
+                 rig.data.begin() + static_cast<long>(from + MiB))));
 }
 
 TEST_CASE("a read that the device gives in small pieces goes on") {
@@ -324,8 +324,8 @@ TEST_CASE("a read that the device gives in small pieces goes on") {
   rig.tap->read_now = [](std::uint64_t, std::int64_t real) {
     return std::min<std::int64_t>(real, 512);
   };
-  REQUIRE(read_back(*rig.medium, 0, 64 * 1024) ==
-          Bytes(rig.data.begin(), rig.data.begin() + 64 * 1024));
+  REQUIRE((read_back(*rig.medium, 0, 64 * 1024) ==
+           Bytes(rig.data.begin(), rig.data.begin() + 64 * 1024)));
 }
 
 TEST_CASE("a read beyond the end of a file that was cut short is no device's failure") {
@@ -359,7 +359,7 @@ TEST_CASE("running full while growing loses nothing, and growing may be tried ag
   rig.tap->complete = [&](unsigned n, std::int64_t real) { return n == 10 ? -cause : real; };
   REQUIRE(code_of([&] { rig.medium->reserve(2 * kSize); }) == Errc::full);
   REQUIRE(rig.medium->size() == kSize);
-  REQUIRE(bytes_on_disk(rig.folder.file()) == rig.data);
+  REQUIRE((bytes_on_disk(rig.folder.file()) == rig.data));
   rig.tap->complete = {};
   REQUIRE(rig.medium->reserve(2 * kSize) == 2 * kSize);
   rig.medium->wait(rig.write_all());

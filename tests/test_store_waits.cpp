@@ -1,6 +1,7 @@
 // OpenOptions::while_waiting: every wait that lasts hears it, and where it throws the call ends as
 // if it had not been made: nothing is lost, nothing stays locked.
 #include <array>
+#include <atomic>
 #include <functional>
 #include <future>
 #include <optional>
@@ -262,7 +263,10 @@ TEST_CASE("a queue whose waiters give up is given to the next of those who stay"
   WaitQueue room;
   QueueLock lock;
   const Patience patience;
-  const Patience none([] { throw Interrupted(); });
+  std::atomic<bool> gives_up_now = false;
+  const Patience none([&] {
+    if (gives_up_now) throw Interrupted();
+  });
   std::string order;
   lock.lock(room, patience);
   std::optional<Waiter> gives_up([&] {
@@ -283,6 +287,7 @@ TEST_CASE("a queue whose waiters give up is given to the next of those who stay"
   CHECK(first.waits());
   Waiter second(take('b'));
   CHECK(second.waits());
+  gives_up_now = true;
   gives_up->join();
   lock.unlock(room);
   lock.lock(room, patience);  // who has just let go does not overtake those who wait
