@@ -127,7 +127,8 @@ def python(stage: Stage, full: bool) -> None:
 
 def asan(stage: Stage, full: bool) -> None:
     options = {
-        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1",
+        "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
+        ":quarantine_size_mb=32:malloc_context_size=8",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     }
     if stage.build("asan"):
