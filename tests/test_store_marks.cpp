@@ -2,7 +2,10 @@
 // them.
 #include <array>
 #include <functional>
+#include <memory>
 #include <span>
+
+#include <tensorshelf/repair.hpp>
 
 #include "begun_shelf.hpp"
 #include "cached_disk.hpp"
@@ -265,6 +268,11 @@ TEST_CASE("a mark that could not be ended is none") {
   forgery.set_mark(mark);
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);
   REQUIRE(forgery.bench.open(Mode::read).version() == 2);
+  // And repair() sees that it keeps the shelf from being written to.
+  REQUIRE(repair(std::make_unique<SharedMedium>(forgery.bench.medium)).repaired);
+  Shelf shelf = forgery.bench.open();
+  REQUIRE_FALSE(shelf.prepared());
+  REQUIRE(shelf.persist().version == 3);
 }
 
 // Of a crash between the two, either may be the older one.

@@ -58,6 +58,19 @@ TEST_CASE("a tensor whose value of the same attempt was overwritten is spoiled")
     rig.shelf.persist(2);
     rig.check_reopened(last);
   }
+  SECTION("until it is assigned whole, in pieces that touch, the last before the first") {
+    const auto last = pattern(kKeptBytes, 5);
+    const std::size_t middle = 2 * kMiB + 7;
+    {
+      Assignment assignment = rig.w.assign();
+      assignment.write(std::span(last).subspan(middle), middle);
+      assignment.write(std::span(last).first(middle));
+      assignment.done();
+    }
+    CHECK((value(rig.w) == last));
+    rig.shelf.persist(2);
+    rig.check_reopened(last);
+  }
   SECTION("unless a byte is missing") {
     const auto last = pattern(kKeptBytes, 5);
     {
