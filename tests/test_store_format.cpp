@@ -163,3 +163,31 @@ TEST_CASE("a shelf that is cut off while another is made in its place is the old
   }
   CHECK((seen[0] > 0 && seen[1] > 0 && seen[2] > 0));
 }
+
+TEST_CASE("pages of a level, at the edges of one directory and of one level") {
+  constexpr std::uint64_t one = format::kDirectoryRefs;
+  constexpr std::uint64_t most = format::kRootRefs * one;
+  struct Row {
+    std::uint64_t leaves, directories, above;
+    unsigned levels;
+  };
+  const std::vector<Row> rows = {
+      {0, 0, 0, 1},
+      {1, 1, 1, 1},
+      {one, 1, 1, 1},
+      {one + 1, 2, 1, 1},
+      {2 * one, 2, 1, 1},
+      {one * one, one, 1, 1 + (one * one > most)},
+      {one * one + 1, one + 1, 2, 1 + (one * one + 1 > most)},
+      {most, format::kRootRefs, 1, 1},
+      {most + 1, format::kRootRefs + 1, 1, 2},
+      {format::kMaxLeaves, most, format::kRootRefs, 2},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.leaves);
+    CHECK(format::level_pages(row.leaves, 0) == row.leaves);
+    CHECK(format::level_pages(row.leaves, 1) == row.directories);
+    CHECK(format::level_pages(row.leaves, 2) == row.above);
+    CHECK(format::root_levels(row.leaves) == row.levels);
+  }
+}
