@@ -336,3 +336,53 @@ TEST_CASE("every tensor written and some erased: the pages for it are there, rou
   shelf.close();
   CHECK(bench.open(Mode::read, Verify::on_open).info().version == 5);
 }
+
+namespace {
+
+// Does something when it is next asked for a view of what is stored.
+class ViewedMedium final : public SharedMedium {
+ public:
+  ViewedMedium(std::shared_ptr<Medium> medium, std::shared_ptr<std::function<void()>> once)
+      : SharedMedium(std::move(medium)), once_(std::move(once)) {}
+  std::span<const std::byte> view(const Extent& extent) override {
+    if (const auto act = std::exchange(*once_, {})) act();
+    return SharedMedium::view(extent);
+  }
+
+ private:
+  std::shared_ptr<std::function<void()>> once_;
+};
+
+}  // namespace
+
+// Which slot is free is asked twice: for the bytes that it may have already, and for where to
+// write.
+TEST_CASE("a lease that ends while a part is merged changes what slot is free, and no byte") {
+  const std::shared_ptr<Medium> medium = make_memory_medium(0, 64 * kMiB);
+  Shelf::format(*medium, {.keep = 0, .in_flight = 2});
+  const auto once = std::make_shared<std::function<void()>>();
+  Shelf shelf = Shelf::open(std::make_unique<ViewedMedium>(medium, once));
+  TensorRef w = make(shelf, "w", 2 * kMiB);
+  w.write(pattern(2 * kMiB, 1));
+  shelf.persist();
+  std::optional<Lease> lease = w.lease_committed();
+  auto expected = pattern(2 * kMiB, 2);
+  w.write(expected);
+  shelf.persist();
+  const auto put = [&](std::uint64_t at, unsigned seed) {
+    const auto part = pattern(8, seed);
+    w.write(part, at);
+    std::copy(part.begin(), part.end(), expected.begin() + static_cast<std::ptrdiff_t>(at));
+  };
+  for (const unsigned seed : {3U, 4U}) {
+    put(2 * kMiB - 8, seed);
+    shelf.persist();
+  }
+  *once = [&] { lease.reset(); };
+  put(0, 5);
+  REQUIRE_FALSE(lease);
+  CHECK((value(w) == expected));
+  shelf.persist();
+  CHECK((value(w, true) == expected));
+  CHECK(shelf.verify().damage.empty());
+}
