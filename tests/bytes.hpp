@@ -12,7 +12,7 @@ namespace tensorshelf::testing {
 
 using Bytes = std::vector<std::byte>;
 
-Bytes pattern(std::uint64_t size_bytes, std::uint64_t seed);  // as random as the seed
+Bytes pattern(std::uint64_t size_bytes, std::uint64_t seed);  // the same for the same seed
 
 bool same(std::span<const std::byte> left, std::span<const std::byte> right);
 inline bool operator==(const Bytes& left, const Bytes& right) { return same(left, right); }
