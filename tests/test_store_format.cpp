@@ -36,7 +36,6 @@ TEST_CASE("what is no shelf, or the beginning of one alone, is told from a damag
     Errc code;
     std::string says;
   };
-  using Bytes = std::vector<std::byte>;
   const auto cut = [](std::uint64_t size) { return [size](Bytes& bytes) { bytes.resize(size); }; };
   const auto fill = [](std::byte with) {
     return [with](Bytes& bytes) { bytes.assign(bytes.size(), with); };
