@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 from itertools import islice
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 from tensorshelf.errors import BadName, UnknownAttribute, UnknownName
 
@@ -22,6 +22,15 @@ def checked(name: object) -> str:
     except UnicodeEncodeError:
         raise BadName(f"{name!r} is not valid Unicode", "Remove its lone surrogates.") from None
     return name
+
+
+def is_text(name: object) -> TypeGuard[str]:
+    """True for what checked() takes: nothing else is in a shelf."""
+    try:
+        checked(name)
+    except BadName:
+        return False
+    return True
 
 
 def unknown(name: str, names: Iterable[str], *, attribute: bool = False) -> NoReturn:

@@ -9,6 +9,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from tensorshelf import _core, _exit, _opening
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
@@ -64,7 +66,7 @@ class BlockOptions:
     def _tuning(self) -> _core.BlockTuning:
         tuning = _core.BlockTuning()
         tuning.buffer_bytes = parse_size(self.buffer, "buffer")
-        tuning.queue_depth = _queue_depth(self.queue_depth)
+        tuning.queue_depth = _number("queue_depth", self.queue_depth, 1, 1024)
         tuning.io_uring = bool(self.io_uring)
         tuning.direct = bool(self.direct)
         return tuning
@@ -217,23 +219,13 @@ def _path(path: str | os.PathLike[str]) -> bytes:
     return native
 
 
-def _queue_depth(given: int) -> int:
-    try:
-        depth = operator.index(given)
-    except TypeError:
-        raise BadArgument(f"queue_depth={given!r} is not a number", "Use 1 to 1024.") from None
-    if not 0 < depth <= 1024:
-        raise BadArgument(f"queue_depth={depth} is out of range", "Use 1 to 1024.")
-    return depth
-
-
 def _number(what: str, given: int, least: int, most: int) -> int:
     remedy = f"Use {least} to {most}."
     try:
         number = operator.index(given)
     except TypeError:
         raise BadArgument(f"{what}={given!r} is not a number", remedy) from None
-    if isinstance(given, bool) or not least <= number <= most:
+    if isinstance(given, (bool, np.bool_)) or not least <= number <= most:
         raise BadArgument(f"{what}={given!r} is out of range", remedy)
     return number
 

@@ -142,7 +142,7 @@ class Shelf(MutableMapping[str, Tensor]):
         self._assignments.session.forget(name)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._core.find(name) is not None
+        return _names.is_text(name) and self._core.find(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         """The names, sorted."""
@@ -205,7 +205,7 @@ class Shelf(MutableMapping[str, Tensor]):
     def __getattr__(self, name: str) -> Tensor:
         if name.startswith("_"):
             raise AttributeError(f"'Shelf' object has no attribute '{name}'")
-        ref = self._core.find(name)
+        ref = self._core.find(name) if _names.is_text(name) else None
         if ref is None:
             _names.unknown(name, self, attribute=True)
         return self._handle(ref)

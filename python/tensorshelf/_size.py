@@ -3,6 +3,8 @@
 import operator
 import re
 
+import numpy as np
+
 from tensorshelf.errors import BadArgument
 
 _UNITS: dict[str, int] = {
@@ -27,7 +29,7 @@ def parse_size(size: int | str, what: str = "size") -> int:
             count = operator.index(size)
         except TypeError:
             raise BadArgument(f"{what}={size!r} is no size", _REMEDY) from None
-        if isinstance(size, bool):
+        if isinstance(size, (bool, np.bool_)):
             raise BadArgument(f"{what}={size!r} is no size", _REMEDY)
     if not 0 < count <= _LARGEST:
         raise BadArgument(f"{what}={size!r} is out of range: 1 byte to 4 EiB", _REMEDY)

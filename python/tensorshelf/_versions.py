@@ -99,7 +99,7 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
     def __getattr__(self, name: str) -> RetainedTensor:
         if name.startswith("_"):
             raise AttributeError(f"'RetainedVersion' object has no attribute '{name}'")
-        ref = self._core.find(name)
+        ref = self._core.find(name) if _names.is_text(name) else None
         if ref is None:
             _names.unknown(name, self, attribute=True)
         return RetainedTensor(ref, self._version)
@@ -117,7 +117,7 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
             self[name] = value
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._core.find(name) is not None
+        return _names.is_text(name) and self._core.find(name) is not None
 
     def __iter__(self) -> Iterator[str]:
         """The names, sorted."""

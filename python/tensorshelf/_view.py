@@ -152,7 +152,8 @@ class Readable(NDArrayOperatorsMixin):
             raise ValueError(f"{self.name!r} has {self.size} elements; item() takes exactly one")
         value = np.empty((), self._carrier)
         self._read(value.reshape(-1).view(np.uint8), 0)
-        return self._public(value).item()
+        number = self._public(value).item()
+        return complex(*number) if self.dtype_name == "complex32" else number
 
     def __getitem__(self, index: Any) -> Any:
         """A read-only copy of the indexed part; a scalar where integers index every axis.
@@ -334,7 +335,7 @@ class Readable(NDArrayOperatorsMixin):
 
     def _picked(self, index: Any) -> Any:
         """What an advanced index gives, from its rows alone where those are few."""
-        rows = _index.rows(index, self.shape[0]) if self.nbytes else None
+        rows = _index.rows(index, self.shape[0]) if self.nbytes and self.shape else None
         if rows is None:
             return self._copied()[index]
         runs = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]

@@ -27,7 +27,7 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     if method == "__call__":  # x += 1 reads and writes one copy, which NumPy knows how to
         inputs = tuple(_replaced(item, outputs, targets) for item in inputs)
     try:
-        _call(ufunc, method, inputs, {**kwargs, "out": targets})
+        made = _call(ufunc, method, inputs, {**kwargs, "out": targets})
     except TypeError as error:
         name = written[0].name
         raise LayoutError(
@@ -37,7 +37,11 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     for out, target in zip(outputs, targets, strict=True):
         if is_handle(out):
             out._assign(target)
-    return outputs[0] if len(outputs) == 1 else outputs
+    if len(outputs) == 1:
+        return outputs[0]
+    return tuple(  # None among them asks for a new array
+        new if out is None else out for out, new in zip(outputs, made, strict=True)
+    )
 
 
 def _call(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
