@@ -235,6 +235,11 @@ class Readable(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return _ufunc.apply(ufunc, method, inputs, kwargs)
 
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(issubclass(kind, (np.ndarray, Readable)) for kind in types):
+            return NotImplemented
+        return _ufunc.call(func, args, kwargs)
+
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Lets a torch tensor take its values from a handle: ``copy_`` and item assignment.

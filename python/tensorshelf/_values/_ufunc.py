@@ -1,5 +1,6 @@
 """NumPy's functions on tensors: handles as inputs are read, handles as outputs are written."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,37 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     return tuple(  # None among them asks for a new array
         new if out is None else out for out, new in zip(outputs, made, strict=True)
     )
+
+
+def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``func(*args, **kwargs)`` of NumPy's functions that are no ufuncs, as ``np.mean``.
+
+    They take what they call for an array: np.mean would leave the sum in an output handle.
+    """
+    out = _output(func, args, kwargs)
+    if out is None:
+        return getattr(func, "_implementation", func)(*args, **kwargs)  # the latter of like=
+    target = _target(out, keeps_old=True)
+    args = tuple(target if item is out else item for item in args)
+    kwargs = {name: target if item is out else item for name, item in kwargs.items()}
+    try:
+        func(*args, **kwargs)
+    except TypeError as error:
+        raise LayoutError(
+            f"{out.name!r}: {error}",
+            f"Compute the value first and convert it: shelf[{out.name!r}][...] = value.astype(...).",
+        ) from error
+    out._assign(target)
+    return out
+
+
+def _output(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The handle that a function is to write into, also where it comes by its place."""
+    try:
+        found = inspect.signature(func).bind(*args, **kwargs).arguments.get("out")
+    except (TypeError, ValueError):  # it does not tell its arguments
+        found = kwargs.get("out")
+    return found if is_handle(found) else None
 
 
 def _call(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
