@@ -9,6 +9,8 @@ from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._handle import is_handle
 from tensorshelf.errors import LayoutError, ReadOnlyError
 
+_COMPUTE_FIRST = "Compute the value first and convert it: shelf[{}][...] = value.astype(...)."
+
 
 def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``getattr(ufunc, method)(*inputs, **kwargs)`` with handles among its operands.
@@ -31,10 +33,7 @@ def apply(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         made = _call(ufunc, method, inputs, {**kwargs, "out": targets})
     except TypeError as error:
         name = written[0].name
-        raise LayoutError(
-            f"{name!r}: {error}",
-            f"Compute the value first and convert it: shelf[{name!r}][...] = value.astype(...).",
-        ) from error
+        raise LayoutError(f"{name!r}: {error}", _COMPUTE_FIRST.format(repr(name))) from error
     for out, target in zip(outputs, targets, strict=True):
         if is_handle(out):
             out._assign(target)
@@ -60,8 +59,7 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         func(*args, **kwargs)
     except TypeError as error:
         raise LayoutError(
-            f"{out.name!r}: {error}",
-            f"Compute the value first and convert it: shelf[{out.name!r}][...] = value.astype(...).",
+            f"{out.name!r}: {error}", _COMPUTE_FIRST.format(repr(out.name))
         ) from error
     out._assign(target)
     return out
