@@ -136,7 +136,7 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def __delitem__(self, name: str) -> None:
         """Removes the tensor, from the next version on. Raises UnknownName."""
-        if name not in self:
+        if _names.checked(name) not in self:
             _names.unknown(name, self)
         self._core.erase(name)
         self._assignments.session.forget(name)
