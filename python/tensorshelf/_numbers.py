@@ -47,15 +47,13 @@ def id_bytes(given: object) -> bytes:
 def version_number(version: object) -> int:
     """The number of a version."""
     try:
+        if isinstance(version, (bool, np.bool_)):
+            raise TypeError
         number = operator.index(version)  # type: ignore[arg-type]
     except TypeError:
         raise BadArgument(
             f"version={version!r} is not a number", "shelf.versions lists those there are."
         ) from None
-    if isinstance(version, (bool, np.bool_)):
-        raise BadArgument(
-            f"version={version!r} is not a number", "shelf.versions lists those there are."
-        )
     if not 0 <= number <= LARGEST:
         raise BadArgument(f"version={number} is out of range", "Use 0 to 2**63 - 1.")
     return number

@@ -222,10 +222,12 @@ def _path(path: str | os.PathLike[str]) -> bytes:
 def _number(what: str, given: int, least: int, most: int) -> int:
     remedy = f"Use {least} to {most}."
     try:
+        if isinstance(given, (bool, np.bool_)):
+            raise TypeError
         number = operator.index(given)
     except TypeError:
         raise BadArgument(f"{what}={given!r} is not a number", remedy) from None
-    if isinstance(given, (bool, np.bool_)) or not least <= number <= most:
+    if not least <= number <= most:
         raise BadArgument(f"{what}={given!r} is out of range", remedy)
     return number
 

@@ -26,11 +26,11 @@ def parse_size(size: int | str, what: str = "size") -> int:
         count: int = _parse_text(size, what)
     else:
         try:
+            if isinstance(size, (bool, np.bool_)):
+                raise TypeError
             count = operator.index(size)
         except TypeError:
             raise BadArgument(f"{what}={size!r} is no size", _REMEDY) from None
-        if isinstance(size, (bool, np.bool_)):
-            raise BadArgument(f"{what}={size!r} is no size", _REMEDY)
     if not 0 < count <= _LARGEST:
         raise BadArgument(f"{what}={size!r} is out of range: 1 byte to 4 EiB", _REMEDY)
     return count
