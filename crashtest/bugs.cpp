@@ -83,6 +83,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"format_over_superblock", "-", Bug::format_over_superblock, {}, "format"},
       {"unread_given_up", "I11", Bug::unread_given_up, {}, "out-of-sight"},
       {"reader_always_stale", "-", Bug::reader_always_stale},
+      {"held_version_dropped", "I3", Bug::held_version_dropped, {}, "copied-slots"},
+      {"held_version_not_counted", "-", Bug::held_version_not_counted, {}, "copied-pages"},
       {"commits_overlap", "I3", Bug::commits_overlap, {}, "contending"},
       {"flight_slot_written", "I3", Bug::flight_slot_written, {}, {}, "flights"},
       {"retained_slot_written", "I3", Bug::retained_slot_written, {}, {}, "keep"},

@@ -24,6 +24,7 @@
 #include "prepared_plays.hpp"
 #include "recording_medium.hpp"
 #include "recovery_plays.hpp"
+#include "snapshot_plays.hpp"
 #include "tests/asleep.hpp"
 #include "tests/forwarding_medium.hpp"
 
@@ -350,6 +351,8 @@ const std::vector<Scenario>& scenarios() {
         {"shared-page", "-", bad_copy_of_a_shared_page_is_mended},
         {"cells-behind", "-", pages_are_there_for_every_commit},
         {"free-slot-rots", "-", rot_in_a_free_slot_is_not_built_on},
+        {"copied-slots", "I3", version_stays_while_it_is_copied},
+        {"copied-pages", "-", commits_wait_for_what_is_copied},
         {"lost-view", "-", lost_view_costs_no_other_chunk},
         {"mark-settled", "I12", mark_is_made_durable},
         {"overtaken", "-", overtaken_reader_is_stale},

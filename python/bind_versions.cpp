@@ -1,6 +1,7 @@
 // The versions that stay, and what makes or drops one whole: at(), rollback(), discard() and
 // transactions. Who has to wait does so in the store.
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -46,6 +47,15 @@ py::dict diff(const Shelf& shelf, std::uint64_t from, std::uint64_t to) {
   d["erased"] = found.erased;
   d["changed"] = changed;
   return d;
+}
+
+Commit snapshot(const Shelf& shelf, const py::bytes& path, OpenOptions options,
+                std::optional<std::uint64_t> version, const py::object& progress) {
+  options.progress = progress_of(progress);
+  if (!options.progress) options.progress = [](std::uint64_t, std::uint64_t) { heed_signals(); };
+  const std::filesystem::path native(static_cast<std::string>(path));
+  Unlocked unlocked;
+  return shelf.snapshot(native, options, version);
 }
 
 // An edit() that is under way in another thread finds out that its tensor has changed.
@@ -203,6 +213,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
   shelf.def("versions", &versions)
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
       .def("diff", &diff, py::arg("before"), py::arg("after"))
+      .def("snapshot", &snapshot, py::arg("path"), py::arg("options"), py::arg("version"),
+           py::arg("progress"))
       .def("rollback", &rollback, py::arg("session"), py::arg("edits"), py::arg("version"))
       .def("discard", &discard, py::arg("session"), py::arg("edits"));
 }

@@ -17,17 +17,6 @@
 namespace py = pybind11;
 
 namespace tensorshelf::python {
-namespace {
-
-py::dict build_dict() {
-  const BuildInfo info = build_info();
-  py::dict d;
-  d["libpmem2"] = info.libpmem2;
-  d["liburing"] = info.liburing;
-  d["cuda"] = info.cuda;
-  d["lacks"] = info.lacks;
-  return d;
-}
 
 // A Python callable as a Progress. Ctrl-C and the callable's own errors stop the work by the way.
 Progress progress_of(const py::object& callable) {
@@ -49,6 +38,18 @@ void heed_signals() {
   }
   const Locked locked;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+namespace {
+
+py::dict build_dict() {
+  const BuildInfo info = build_info();
+  py::dict d;
+  d["libpmem2"] = info.libpmem2;
+  d["liburing"] = info.liburing;
+  d["cuda"] = info.cuda;
+  d["lacks"] = info.lacks;
+  return d;
 }
 
 Shelf open_shelf(const py::bytes& path, Mode mode, OpenOptions options,

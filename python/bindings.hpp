@@ -33,6 +33,11 @@ pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 pybind11::dict to_dict(const RepairReport& report);
 
+// bindings.cpp. Calls a function of (done, total), unless it is None, and hears Ctrl-C; the
+// caller's frame holds it. The other hears Ctrl-C alone. Without the GIL.
+Progress progress_of(const pybind11::object& callable);
+void heed_signals();
+
 inline DType dtype_of(std::string_view name) {
   const auto dtype = dtype_from_name(name);
   if (!dtype) throw pybind11::value_error("no element type named " + std::string(name));

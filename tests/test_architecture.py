@@ -54,6 +54,8 @@ MEDIA_ONLY = re.compile(
     r"\b(?:pmem2?_\w+|pmemobj_\w+|io_uring_\w+|fsync|fdatasync|sync_file_range|msync)\s*\("
     r"|\bmmap\s*\((?!.*MAP_ANONYMOUS)|#\s*include\s*<(?:libpmem\w*|liburing)\.h>"
 )
+# A function's declaration in a class.
+DECLARES = re.compile(r"\s*(?!using|friend|enum|struct|class|template)[\w\[].*?[\s&*]~?\w+\(")
 CUDA = re.compile(r"#\s*include\s*<cuda\w*\.h>")
 
 # In pieces, so that this file does not find itself.
@@ -270,6 +272,33 @@ def test_rooms_are_small() -> None:
     assert statistics.median(lengths.values()) <= 120
     assert [name for name in lengths if name.startswith("src/store/") and lengths[name] > 300] == []
     assert len(long) <= max(2, len(lengths) // 20), long
+
+
+def private_methods(text: str) -> dict[str, int]:
+    """How many functions each class declares in its private parts."""
+    counts: dict[str, int] = {}
+    around: list[tuple[str, int, bool]] = []  # classes, with their indents; whether it is private
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        part = re.match(r"\s*(public|private|protected):", line)
+        while around and line.strip() and not part and indent <= around[-1][1]:
+            around.pop()
+        if opened := re.match(r"\s*(class|struct) (\w+)\b[^;(]*\{\s*$", line):
+            around.append((opened[2], indent, opened[1] == "class"))
+        elif part and around:
+            around[-1] = (*around[-1][:2], part[1] == "private")
+        elif around and around[-1][2] and indent == around[-1][1] + 2:
+            name = around[-1][0]
+            counts[name] = counts.get(name, 0) + bool(DECLARES.match(line))
+    return counts
+
+
+def test_no_class_has_more_than_15_private_methods() -> None:
+    found = {}
+    for path in cpp("src", "include", "python"):
+        found.update(private_methods(code(path)))
+    assert {name: count for name, count in found.items() if count > 15} == {}
+    assert found["Stager"] > 10  # the search can hit
 
 
 def test_every_source_says_what_it_is() -> None:

@@ -16,7 +16,7 @@ class Lease {
   bool in_place() const { return in_place_; }
 
  private:
-  friend class Store;
+  friend class Reader;
   Lease(std::span<const std::byte> bytes, bool in_place, std::shared_ptr<const void> keep)
       : bytes_(bytes), in_place_(in_place), keep_(std::move(keep)) {}
   std::span<const std::byte> bytes_;

@@ -123,6 +123,16 @@ class Shelf {
   // What changed from the one to the other, which may be the older one, by what the versions say of
   // their chunks: no data is read. Errc::stale where one is not, or no more, among them.
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;
+  // A version, the newest where none is said, as version 1 of a new shelf at `path`, with its step.
+  // The file appears there, durable, when it is whole: a crash leaves none. Every chunk is checked
+  // on its way; Errc::corrupt, and no file, where one is damaged. Others go on meanwhile, but the
+  // version stays: who needs one of its slots waits, and so does a commit for which there would be
+  // more versions than the shelf has slots. Of `options`: tier, max_size_bytes, block, keep,
+  // in_flight, placement, progress; from within the last the shelf can be read, not changed.
+  // Errc::exists where there is something at `path`, Errc::stale where there is no such version,
+  // Errc::closed where another thread closes the shelf meanwhile, which waits until this has ended.
+  Commit snapshot(const std::filesystem::path& path, const OpenOptions& options = {},
+                  std::optional<std::uint64_t> version = {}) const;
   // Makes that version the newest again, as a commit of its own: no data is copied, whatever the
   // size. Errc::uncommitted while something is changed or on its way. Handles stay with their
   // tensors: those of tensors that the version lacks are of no use any more, those that it has

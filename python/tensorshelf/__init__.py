@@ -25,7 +25,8 @@ from tensorshelf._info import (
     VersionDiff,
     VersionInfo,
 )
-from tensorshelf._open import BlockOptions, open
+from tensorshelf._open import open
+from tensorshelf._options import BlockOptions
 from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
 from tensorshelf._tensor import Tensor

@@ -2,25 +2,18 @@
 
 import errno
 import logging
-import operator
 import os
 import stat
 import warnings
-from dataclasses import dataclass
-from typing import TypeVar
-
-import numpy as np
 
 from tensorshelf import _core, _exit, _opening
 from tensorshelf._opening import Opening
+from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
-from tensorshelf._size import parse_size
-from tensorshelf.errors import BadArgument, ShelfBusy, TierWarning
+from tensorshelf.errors import ShelfBusy, TierWarning
 
 logger = logging.getLogger("tensorshelf")
-
-_T = TypeVar("_T")
 
 _MODES = {
     "r": _core.Mode.read,
@@ -29,47 +22,13 @@ _MODES = {
     "w": _core.Mode.replace,
     "x": _core.Mode.create,
 }
-_TIERS = {
-    "auto": _core.Tier.automatic,
-    "pmem": _core.Tier.pmem,
-    "block": _core.Tier.block,
-}
 _VERIFY = {
     "none": _core.Verify.never,
     "load": _core.Verify.on_load,
     "open": _core.Verify.on_open,
 }
-_PLACEMENTS = {
-    "whole": _core.Placement.whole,
-    "by_chunk": _core.Placement.by_chunk,
-}
-_MOST = 15  # versions beside the newest, kept and on their way
 _ORDINARY = "The drive may have a volatile write cache"  # as nearly all have: for info() alone
 _warned: set[str] = set()
-
-
-@dataclass(frozen=True)
-class BlockOptions:
-    """Tuning of the block medium: files on any file system, and block devices.
-
-    buffer       size of one registered buffer, a multiple of 1 MiB
-    queue_depth  buffers, and writes in flight at most
-    io_uring     False: write with pwrite
-    direct       False: write through the page cache instead of O_DIRECT
-    """
-
-    buffer: int | str = "2MiB"
-    queue_depth: int = 16
-    io_uring: bool = True
-    direct: bool = True
-
-    def _tuning(self) -> _core.BlockTuning:
-        tuning = _core.BlockTuning()
-        tuning.buffer_bytes = parse_size(self.buffer, "buffer")
-        tuning.queue_depth = _number("queue_depth", self.queue_depth, 1, 1024)
-        tuning.io_uring = bool(self.io_uring)
-        tuning.direct = bool(self.direct)
-        return tuning
 
 
 def open(
@@ -120,15 +79,11 @@ def open(
     Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,
     CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, BadArgument or IoError.
     """
-    native_mode = _choice("mode", mode, _MODES)
-    options = _core.OpenOptions()
-    options.verify = _choice("verify", verify, _VERIFY)
-    options.max_size_bytes = 0 if size is None else parse_size(size)
-    native_path, options.tier, options.block = _native_choice(path, tier, block)
-    options.keep = None if keep is None else _number("keep", keep, 0, _MOST - 1)
-    options.in_flight = None if in_flight is None else _number("in_flight", in_flight, 1, _MOST)
-    if placement is not None:
-        options.placement = _choice("placement", placement, _PLACEMENTS)
+    native_mode = choice("mode", mode, _MODES)
+    native_verify = choice("verify", verify, _VERIFY)
+    options = new_options(size, tier, block, keep, in_flight, placement)
+    native_path = encoded_path(path)
+    options.verify = native_verify
     options.salvage = bool(salvage)
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
@@ -139,7 +94,7 @@ def open(
             )
     except ShelfBusy as error:
         if error.errno == errno.EDEADLK:
-            raise _held_here(native_path, error) from None
+            raise held_here(native_path, error) from None
         raise
     if was_empty:  # of our own making or not: nothing could be lost, but a step may be missed
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
@@ -167,17 +122,6 @@ def reopened(opening: Opening) -> Shelf:
     )
 
 
-def _native_choice(
-    path: str | os.PathLike[str], tier: str, block: BlockOptions | None
-) -> tuple[bytes, _core.Tier, _core.BlockTuning]:
-    native_tier = _choice("tier", tier, _TIERS)
-    if block is not None and not isinstance(block, BlockOptions):
-        raise BadArgument(
-            f"block={block!r} is not a BlockOptions", "Use tensorshelf.BlockOptions(...)."
-        )
-    return _path(path), native_tier, (block or BlockOptions())._tuning()
-
-
 def _is_empty_file(path: bytes) -> bool:
     try:
         found = os.stat(path)
@@ -186,7 +130,7 @@ def _is_empty_file(path: bytes) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
 
-def _held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
+def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
     """The error for a path that this process holds: by an open Shelf, or by views of a closed one.
 
     The native half cannot tell which; here all open shelves are known.
@@ -207,37 +151,6 @@ def _held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
         'Delete the view (del array), or take numpy(); mode="r" needs no lock.',
         errno.EDEADLK,
     )
-
-
-def _path(path: str | os.PathLike[str]) -> bytes:
-    try:
-        native = os.fsencode(os.path.expanduser(path))
-    except (TypeError, UnicodeEncodeError) as error:
-        raise BadArgument(f"path={path!r} is not a path", "Use a str or a pathlib.Path.") from error
-    if b"\0" in native:
-        raise BadArgument(f"path={path!r} holds a NUL character", "Remove it.")
-    return native
-
-
-def _number(what: str, given: int, least: int, most: int) -> int:
-    remedy = f"Use {least} to {most}."
-    try:
-        if isinstance(given, (bool, np.bool_)):
-            raise TypeError
-        number = operator.index(given)
-    except TypeError:
-        raise BadArgument(f"{what}={given!r} is not a number", remedy) from None
-    if not least <= number <= most:
-        raise BadArgument(f"{what}={given!r} is out of range", remedy)
-    return number
-
-
-def _choice(what: str, given: str, known: dict[str, _T]) -> _T:
-    try:
-        return known[given]
-    except (KeyError, TypeError):
-        names = ", ".join(f'"{name}"' for name in known)
-        raise BadArgument(f"{what}={given!r} is unknown", f"Use one of {names}.") from None
 
 
 def _warn_of_fallbacks(notes: tuple[str, ...]) -> None:

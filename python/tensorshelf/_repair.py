@@ -8,7 +8,8 @@ from typing import Any
 
 from tensorshelf import _core
 from tensorshelf._info import Damage, damage_from
-from tensorshelf._open import BlockOptions, _held_here, _native_choice
+from tensorshelf._open import held_here
+from tensorshelf._options import BlockOptions, encoded_path, on_medium
 from tensorshelf._progress import Report, reporter
 from tensorshelf.errors import ShelfBusy
 
@@ -62,13 +63,14 @@ def repair(
     Raises CorruptError where there is nothing to go on from, and what ``open()`` raises besides:
     ShelfNotFound, ShelfBusy, NotAShelf, TruncatedError, ...
     """
-    native_path, native_tier, tuning = _native_choice(path, tier, block)
+    native_tier, tuning = on_medium(tier, block)
+    native_path = encoded_path(path)
     try:
         with reporter(progress, "verifying") as report:
             found = _core.repair(path=native_path, tier=native_tier, block=tuning, progress=report)
     except ShelfBusy as error:
         if error.errno == errno.EDEADLK:
-            raise _held_here(native_path, error) from None
+            raise held_here(native_path, error) from None
         raise
     result = _repair_from(found)
     if result.repaired:

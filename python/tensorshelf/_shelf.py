@@ -30,6 +30,7 @@ from tensorshelf._info import (
 )
 from tensorshelf._numbers import LARGEST, id_bytes, step_number, version_number
 from tensorshelf._opening import Opening
+from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
 from tensorshelf._tensor import Tensor
 from tensorshelf._values import _dtypes, _torch, _write
@@ -319,6 +320,36 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         after = self.version if after is None else version_number(after)
         return VersionDiff(**self._core.diff(version_number(before), after))
+
+    def snapshot(
+        self,
+        path: str | os.PathLike[str],
+        version: int | None = None,
+        *,
+        keep: int | None = None,
+        in_flight: int | None = None,
+        tier: str = "auto",
+        progress: Report | bool | None = None,
+    ) -> Commit:
+        """Writes one of ``versions`` (the newest, if left out) as a new shelf at ``path``.
+
+        The file appears, durable, when it is whole: a crash leaves none. It is a shelf at version
+        1, with the step of the one it was made from, and every checksum is checked on the way.
+        Other threads go on meanwhile. The version stays as it is: who needs one of its slots
+        waits for the snapshot, and so does persist() for one version more than ``keep`` and
+        ``in_flight`` provide for. What is not persisted is not in it.
+
+        keep, in_flight, tier   as for ``open()``, of the new shelf
+        progress                True for a bar, or a function of (done, total) in bytes, which may
+                                read this shelf, and not change it
+
+        Raises ShelfExists where there is something at ``path``, StaleError where the version is not
+        among ``versions``, CorruptError where it is damaged; no file is left then.
+        """
+        options = new_options(None, tier, None, keep, in_flight, None)
+        number = None if version is None else version_number(version)
+        with reporter(progress, "copying") as report:
+            return Commit(self._core.snapshot(encoded_path(path), options, number, report))
 
     def rollback(self, version: int) -> Commit:
         """Makes one of ``versions`` the newest again, as a version of its own; no data is copied.

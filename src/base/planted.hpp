@@ -109,9 +109,11 @@ enum class Bug {
   page_not_repaired,       // a page with one bad copy stays so, until the other goes
   format_without_barrier,  // I1: the superblock of a new shelf may land before its root
   format_over_superblock,  // an old superblock stands while its roots are overwritten
-  commits_overlap,         // I3: a commit does not wait for one that is under way
-  unread_given_up,         // I11: a version that cannot be read for a moment is written over
-  reader_always_stale,     // a reader beside a writer that rests hears that it was overtaken
+  held_version_dropped,    // I3: a version that is being copied out is given up by a commit
+  held_version_not_counted,  // more versions are made than there are slots and pages for
+  commits_overlap,           // I3: a commit does not wait for one that is under way
+  unread_given_up,           // I11: a version that cannot be read for a moment is written over
+  reader_always_stale,       // a reader beside a writer that rests hears that it was overtaken
 
   // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
   write_not_drained,    // I7: streaming stores are on their way when write() returns

@@ -8,6 +8,7 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "store/holder.hpp"
 
 namespace tensorshelf {
 
@@ -26,33 +27,34 @@ void WrittenBytes::add(std::uint64_t begin, std::uint64_t end) {
 
 // ---- begin and end ------------------------------------------------------------------------------
 
-Store& StoredAssignment::may_begin(Store& store) {
-  store.check_writable();
-  store.refuse_inside("a tensor was assigned");
-  return store;
+State& StoredAssignment::may_begin(State& state) {
+  state.check_writable();
+  refuse_inside(state, "a tensor was assigned");
+  return state;
 }
 
-StoredAssignment::StoredAssignment(Store& store, const std::shared_ptr<StoredTensor>& tensor)
-    : store_(may_begin(store)),
+StoredAssignment::StoredAssignment(Stager& stager, const std::shared_ptr<StoredTensor>& tensor)
+    : stager_(stager),
+      state_(may_begin(stager.state())),
       tensor_(tensor),
-      alone_(tensor->assigning, *store.room_, store.patience_),
-      inside_(*store.gate_, store.patience_) {
-  store_.check_writable();
-  store_.check_not_abandoned();
-  store_.look_for_rival();
+      alone_(tensor->assigning, *state_.room, state_.patience),
+      inside_(*state_.gate, state_.patience) {
+  state_.check_writable();
+  state_.check_not_abandoned();
+  state_.look_for_rival();
   outer_ = innermost_;
   innermost_ = this;
 }
 
 // In no list of the attempt's: whatever ends the attempt passes it by.
-StoredAssignment::StoredAssignment(Store& store, const NewTensor& made)
-    : StoredAssignment(store, made.named.tensor) {
-  tensor_->attempt = store_.open_->sequence;
+StoredAssignment::StoredAssignment(Stager& stager, const NewTensor& made)
+    : StoredAssignment(stager, made.named.tensor) {
+  tensor_->attempt = state_.open->sequence;
 }
 
 StoredAssignment::~StoredAssignment() {
   unlink();
-  if (store_.fork_guard_.in_child()) {
+  if (state_.health.in_child()) {
     inside_.forsake();
     alone_.forsake();
     return;
@@ -68,22 +70,21 @@ void StoredAssignment::unlink() noexcept {
   *at = outer_;
 }
 
-const StoredAssignment* StoredAssignment::around(const Store& store) {
+const StoredAssignment* StoredAssignment::around(const State& state) {
   const StoredAssignment* inside = innermost_;
-  while (inside != nullptr && &inside->store_ != &store) inside = inside->outer_;
+  while (inside != nullptr && &inside->state_ != &state) inside = inside->outer_;
   return inside;
 }
 
-bool Store::is_inside() const {
-  return patience_.is_calling() || StoredAssignment::around(*this) != nullptr;
+bool is_inside(const State& state) {
+  return state.patience.is_calling() || StoredAssignment::around(state) != nullptr;
 }
 
-void Store::refuse_inside(const char* what) const {
-  if (!is_inside()) return;
-  const StoredAssignment* const inside = StoredAssignment::around(*this);
-  const auto where = inside == nullptr
-                         ? std::string("a call that waits")
-                         : fmt::format("an assignment to '{}'", inside->tensor().layout.name);
+void refuse_inside(const State& state, const char* what) {
+  if (!is_inside(state) && !Holder::around(state)) return;
+  const StoredAssignment* const inside = StoredAssignment::around(state);
+  std::string where = Holder::around(state) ? "a snapshot" : "a call that waits";
+  if (inside != nullptr) where = fmt::format("an assignment to '{}'", inside->tensor().layout.name);
   throw Error(Errc::unsupported, fmt::format("{} from inside {} of the same thread", what, where),
               "Let it end first. In a signal handler, set a flag, and do it in the main loop.");
 }
@@ -91,7 +92,7 @@ void Store::refuse_inside(const char* what) const {
 // ---- writes -------------------------------------------------------------------------------------
 
 void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t offset) {
-  store_.check_usable();
+  state_.health.check_usable();
   if (in_part_) {
     throw Error(Errc::unsupported,
                 fmt::format("an assignment to '{}' goes on after a write of it that failed",
@@ -99,24 +100,24 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
                 "Let it go, which undoes it, and begin another.");
   }
   in_part_ = true;
-  store_.write(*this, bytes, offset);
+  stager_.write(*this, bytes, offset);
   in_part_ = false;
   if (planted(Bug::assignment_cut)) {
-    store_.gate_->leave();
-    store_.gate_->enter(Patience());
+    state_.gate->leave();
+    state_.gate->enter(Patience());
   }
 }
 
 // All that can throw comes before the first chunk is touched. The tensor's mutex is held.
 void StoredAssignment::begin_write(std::span<const std::byte> bytes, std::uint64_t offset) {
-  if (tensor_->spoiled == store_.open_->sequence) bytes_.add(offset, offset + bytes.size());
-  began_ |= store_.begin_write(tensor_);
+  if (tensor_->spoiled == state_.open->sequence) bytes_.add(offset, offset + bytes.size());
+  began_ |= stager_.begin_write(tensor_);
   staged_bytes_ += bytes.size();  // undo() takes back as much
-  store_.open_->staged_bytes += bytes.size();
+  state_.open->staged_bytes += bytes.size();
 }
 
 void StoredAssignment::done() {
-  store_.check_usable();
+  state_.health.check_usable();
   if (in_part_) {
     throw Error(Errc::unsupported,
                 fmt::format("an assignment to '{}' cannot be done: a write of it failed",
@@ -136,7 +137,7 @@ void StoredAssignment::finish() {
 
 void StoredAssignment::done_apart(NewTensor& made) {
   done();
-  store_.open_->staged_bytes -= staged_bytes_;
+  state_.open->staged_bytes -= staged_bytes_;
   made.staged_bytes = std::exchange(staged_bytes_, 0);
 }
 
@@ -151,7 +152,7 @@ void StoredAssignment::forget_touched() noexcept {
 void StoredAssignment::undo() noexcept {
   if (!began_ && end_ == 0) return;
   StoredTensor& tensor = *tensor_;
-  Attempt& attempt = *store_.open_;
+  Attempt& attempt = *state_.open;
   const std::lock_guard lock(tensor.mutex);
   for (std::uint64_t chunk = first_; chunk < end_; ++chunk) {
     if (!tensor.touched.contains(chunk)) continue;
@@ -162,7 +163,7 @@ void StoredAssignment::undo() noexcept {
   attempt.staged_bytes -= staged_bytes_;
   if (!began_) return;
   tensor.attempt = 0;
-  const std::lock_guard list(store_.dirty_mutex_);
+  const std::lock_guard list(state_.dirty_mutex);
   std::erase(attempt.dirty, tensor_);
 }
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <span>
 
-#include "store/store.hpp"
+#include "store/stager.hpp"
 
 namespace tensorshelf {
 
@@ -31,8 +31,8 @@ class WrittenBytes {
 // it undoes nothing.
 class StoredAssignment {
  public:
-  StoredAssignment(Store& store, const std::shared_ptr<StoredTensor>& tensor);
-  StoredAssignment(Store& store, const NewTensor& made);
+  StoredAssignment(Stager& stager, const std::shared_ptr<StoredTensor>& tensor);
+  StoredAssignment(Stager& stager, const NewTensor& made);
   ~StoredAssignment();  // undoes what is not done
   StoredAssignment(const StoredAssignment&) = delete;
   StoredAssignment& operator=(const StoredAssignment&) = delete;
@@ -43,12 +43,12 @@ class StoredAssignment {
   void done_apart(NewTensor& made);  // the same for the value of one, which is no attempt's yet
 
   // An assignment to that shelf which this thread is inside of; null where there is none.
-  static const StoredAssignment* around(const Store& store);
+  static const StoredAssignment* around(const State& state);
   const StoredTensor& tensor() const { return *tensor_; }
 
  private:
-  friend class Store;
-  static Store& may_begin(Store& store);
+  friend class Stager;
+  static State& may_begin(State& state);
   void begin_write(std::span<const std::byte> bytes, std::uint64_t offset);
   void touch(std::uint64_t chunk) {  // before it is written
     if (tensor_->touched.contains(chunk)) return;
@@ -61,7 +61,8 @@ class StoredAssignment {
   void undo() noexcept;
   void unlink() noexcept;
 
-  Store& store_;
+  Stager& stager_;
+  State& state_;
   const std::shared_ptr<StoredTensor>& tensor_;
   QueueScope alone_;  // before the gate: who waits for it keeps no one from closing
   WriterScope inside_;

@@ -135,4 +135,18 @@ void flip(const Version& version, const Press& press) {
   }
 }
 
+// Handles follow their tensors: what is named is there, and what was and is not, is not.
+void settle_names(const Names& before, const Names& now) {
+  for (const auto& [name, named] : before) {
+    const auto there = now.find(name);
+    if (there != now.end() && there->second.tensor == named.tensor) continue;
+    std::lock_guard lock(named.tensor->mutex);
+    named.tensor->erased = true;
+  }
+  for (const auto& [name, named] : now) {
+    std::lock_guard lock(named.tensor->mutex);
+    named.tensor->erased = false;
+  }
+}
+
 }  // namespace tensorshelf

@@ -57,6 +57,10 @@ struct Attempt {
   std::atomic<std::uint64_t> staged_bytes = 0;
 };
 
+// Handles follow their tensors: what is named now is there, and what was and is not, is not. Takes
+// each tensor's lock.
+void settle_names(const Names& before, const Names& now);
+
 // An attempt that is frozen: a version on its way.
 struct Flight {
   std::shared_ptr<Version> version;

@@ -20,22 +20,22 @@ bool same_value(const ChunkRecord& a, const ChunkRecord& b) {
 
 // Holds the names of both, and not the versions, whose pages would stay with them.
 VersionDiff Store::diff(std::uint64_t from, std::uint64_t to) const {
-  auto lock = lock_usable();
-  const auto before = version_of(Of::version(from)).names;
-  const auto after = version_of(Of::version(to)).names;
+  auto lock = state_.lock_usable();
+  const auto before = state_.version_of(Of::version(from)).names;
+  const auto after = state_.version_of(Of::version(to)).names;
   unsigned looked = 0;
   const auto pause = [&] {  // what is retained may change; it is looked up again
     if (++looked % kLookedAtOnce != 0) return;
     lock.unlock();
     lock.lock();
-    check_usable();
+    state_.health.check_usable();
   };
   const auto changed_chunks = [&](const StoredTensor& tensor) {
     std::vector<std::uint64_t> chunks;
     for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
       pause();
-      const ChunkRecord old = version_of(Of::version(from)).tree.record(tensor.cell(i));
-      const ChunkRecord now = version_of(Of::version(to)).tree.record(tensor.cell(i));
+      const ChunkRecord old = state_.version_of(Of::version(from)).tree.record(tensor.cell(i));
+      const ChunkRecord now = state_.version_of(Of::version(to)).tree.record(tensor.cell(i));
       if (!same_value(old, now) && tensor.layout.size_bytes > 0) chunks.push_back(i);
     }
     return chunks;

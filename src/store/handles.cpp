@@ -19,15 +19,13 @@ void TensorRef::write(std::span<const std::byte> bytes, std::uint64_t offset) {
 Assignment TensorRef::assign() { return Assignment(store_, tensor_); }
 
 Assignment::Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
-    : store_(std::move(store)),
-      tensor_(std::move(tensor)),
-      assignment_(std::make_unique<StoredAssignment>(*store_, tensor_)) {}
+    : store_(std::move(store)), tensor_(std::move(tensor)), assignment_(store_->assign(tensor_)) {}
 
 Assignment::Assignment(std::shared_ptr<Store> store, NewTensor made)
     : store_(std::move(store)),
       made_(std::make_unique<NewTensor>(std::move(made))),
       tensor_(made_->named.tensor),
-      assignment_(std::make_unique<StoredAssignment>(*store_, *made_)) {}
+      assignment_(store_->assign(*made_)) {}
 
 Assignment::~Assignment() = default;
 
@@ -50,19 +48,21 @@ void Assignment::done() {
   under_way().done_apart(*made_);
   assignment_.reset();
   const auto made = std::move(made_);  // from here on its places are the attempt's
-  store_->add(*made);
+  store_->tensors().add(*made);
 }
 
 void TensorRef::read(std::span<std::byte> bytes, std::uint64_t offset) const {
-  store_->read(*tensor_, bytes, offset, Of::staged());
+  store_->reader().read(*tensor_, bytes, offset, Of::staged());
 }
 
 void TensorRef::read_committed(std::span<std::byte> bytes, std::uint64_t offset) const {
-  store_->read(*tensor_, bytes, offset, Of::committed());
+  store_->reader().read(*tensor_, bytes, offset, Of::committed());
 }
 
-Lease TensorRef::lease() const { return store_->lease(tensor_, Of::staged()); }
-Lease TensorRef::lease_committed() const { return store_->lease(tensor_, Of::committed()); }
+Lease TensorRef::lease() const { return store_->reader().lease(tensor_, Of::staged()); }
+Lease TensorRef::lease_committed() const {
+  return store_->reader().lease(tensor_, Of::committed());
+}
 
 VersionInfo RetainedVersion::info() const { return store_->version_info(version_); }
 std::vector<std::string> RetainedVersion::names() const { return store_->names(version_); }
@@ -74,9 +74,11 @@ std::optional<RetainedTensor> RetainedVersion::find(std::string_view name) const
 
 TensorInfo RetainedTensor::info() const { return store_->info(*tensor_, Of::version(version_)); }
 void RetainedTensor::read(std::span<std::byte> bytes, std::uint64_t offset) const {
-  store_->read(*tensor_, bytes, offset, Of::version(version_));
+  store_->reader().read(*tensor_, bytes, offset, Of::version(version_));
 }
-Lease RetainedTensor::lease() const { return store_->lease(tensor_, Of::version(version_)); }
+Lease RetainedTensor::lease() const {
+  return store_->reader().lease(tensor_, Of::version(version_));
+}
 
 Transaction::~Transaction() {
   if (!store_) return;

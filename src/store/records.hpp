@@ -13,13 +13,16 @@ namespace tensorshelf {
 // version that is retained.
 class Of {
  public:
+  enum class Kind { staged, committed, version };
+
   static Of staged() { return Of(Kind::staged, 0); }
   static Of committed() { return Of(Kind::committed, 0); }
   static Of version(std::uint64_t number) { return Of(Kind::version, number); }
 
+  Kind kind() const { return kind_; }
+  std::uint64_t number() const { return number_; }  // of a version
+
  private:
-  friend class Store;
-  enum class Kind { staged, committed, version };
   Of(Kind kind, std::uint64_t number) : kind_(kind), number_(number) {}
   Kind kind_;
   std::uint64_t number_;
@@ -36,13 +39,13 @@ class Records {  // of some chunks of a tensor, as they were at one moment
   }
 
  private:
-  friend class Store;
+  friend class Reader;
   std::uint64_t first_;
   Record one_ = {};
   std::vector<Record> more_;
 };
 
-// Whether the version has the tensor. structure_ is held, or the version.
+// Whether the version has the tensor. State::structure is held, or the version.
 bool has(const Version& version, const StoredTensor& tensor);
 
 // Before its records are looked up: the version that has an erased tensor may be dropped while it

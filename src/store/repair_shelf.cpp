@@ -54,7 +54,7 @@ RepairReport repair_medium(std::unique_ptr<Medium> given, const OpenOptions& opt
     report.repaired = why.has_value();
     if (why) report.notes = give_up(*medium, *why, report);
     Store store(medium, {.mode = Mode::read}, path);
-    report.damage = store.verify(options.progress).damage;
+    report.damage = store.reader().verify(options.progress).damage;
     report.version = store.version();
     report.step = store.step();
   } catch (const Error& error) {

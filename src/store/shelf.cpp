@@ -7,6 +7,7 @@
 
 #include "store/assignment.hpp"
 #include "store/open_path.hpp"
+#include "store/snapshot.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -61,24 +62,24 @@ Shelf::~Shelf() {
 }
 
 TensorRef Shelf::create(std::string_view name, DType dtype, std::span<const std::int64_t> shape) {
-  return TensorRef(store_, store_->create(name, dtype, shape, false));
+  return TensorRef(store_, store_->tensors().create(name, dtype, shape, false));
 }
 
 TensorRef Shelf::replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape) {
-  return TensorRef(store_, store_->create(name, dtype, shape, true));
+  return TensorRef(store_, store_->tensors().create(name, dtype, shape, true));
 }
 
 Assignment Shelf::create_with(std::string_view name, DType dtype,
                               std::span<const std::int64_t> shape) {
-  return Assignment(store_, store_->make(name, dtype, shape, false));
+  return Assignment(store_, store_->tensors().make(name, dtype, shape, false));
 }
 
 Assignment Shelf::replace_with(std::string_view name, DType dtype,
                                std::span<const std::int64_t> shape) {
-  return Assignment(store_, store_->make(name, dtype, shape, true));
+  return Assignment(store_, store_->tensors().make(name, dtype, shape, true));
 }
 
-void Shelf::erase(std::string_view name) { store_->erase(name); }
+void Shelf::erase(std::string_view name) { store_->tensors().erase(name); }
 
 std::optional<TensorRef> Shelf::find(std::string_view name) const {
   auto tensor = store_->find(name);
@@ -107,17 +108,17 @@ Prepared Shelf::prepare(std::optional<std::uint64_t> step, std::string_view id) 
     throw Error(Errc::bad_argument, fmt::format("an id of {} bytes", id.size()),
                 fmt::format("Use {} bytes at most.", format::kMaxIdBytes));
   }
-  return store_->prepare(step, id);
+  return store_->decisions().prepare(step, id);
 }
 
-std::optional<Prepared> Shelf::prepared() const { return store_->prepared(); }
+std::optional<Prepared> Shelf::prepared() const { return store_->decisions().prepared(); }
 
 std::optional<Commit> Shelf::resolve(Decision decision) {
   if (decision == Decision::commit) {
     check_name(file_);
-    return store_->commit_prepared();
+    return store_->decisions().commit();
   }
-  store_->abandon_prepared();
+  store_->decisions().abandon();
   return std::nullopt;
 }
 
@@ -139,12 +140,19 @@ VersionDiff Shelf::diff(std::uint64_t from, std::uint64_t to) const {
   return store_->diff(from, to);
 }
 
+Commit Shelf::snapshot(const std::filesystem::path& path, const OpenOptions& options,
+                       std::optional<std::uint64_t> version) const {
+  return write_snapshot(*store_, path, options, version);
+}
+
 Commit Shelf::rollback(std::uint64_t version) {
   check_name(file_);
   return store_->rollback(version);
 }
 
-VerifyReport Shelf::verify(const Progress& progress) const { return store_->verify(progress); }
+VerifyReport Shelf::verify(const Progress& progress) const {
+  return store_->reader().verify(progress);
+}
 ShelfInfo Shelf::info() const {
   ShelfInfo info = store_->info();
   info.created = created_;

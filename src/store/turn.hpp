@@ -4,49 +4,49 @@
 
 #include <fmt/format.h>
 
-#include "store/store.hpp"
+#include "store/state.hpp"
 
 namespace tensorshelf {
 
-class Store::Turn {
+class Turn {
  public:
-  explicit Turn(Store& store) : store_(&store) {
-    if (store.transacting_.load() == std::this_thread::get_id()) {
+  explicit Turn(State& state) : state_(&state) {
+    if (state.transacting.load() == std::this_thread::get_id()) {
       throw Error(Errc::transaction,
-                  fmt::format("{} is in a transaction of this thread", store.path_),
+                  fmt::format("{} is in a transaction of this thread", state.path),
                   "Let it end: it commits, or discards, all that was changed within it.");
     }
-    store.turns_.lock(*store.room_, store.patience_);
+    state.turns.lock(*state.room, state.patience);
   }
   ~Turn() {
-    if (store_ != nullptr) store_->turns_.unlock(*store_->room_);
+    if (state_ != nullptr) state_->turns.unlock(*state_->room);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
   // Beyond this scope, until give_back().
   void keep() {
-    store_->transacting_ = std::this_thread::get_id();
-    store_ = nullptr;
+    state_->transacting = std::this_thread::get_id();
+    state_ = nullptr;
   }
-  static void give_back(Store& store) {
-    if (store.fork_guard_.in_child()) return;  // where nobody waits
-    store.transacting_ = std::thread::id();
-    store.turns_.unlock(*store.room_);
+  static void give_back(State& state) {
+    if (state.health.in_child()) return;  // where nobody waits
+    state.transacting = std::thread::id();
+    state.turns.unlock(*state.room);
   }
   class GiveBack {
    public:
-    explicit GiveBack(Store& store) : store_(store) {}
-    ~GiveBack() { give_back(store_); }
+    explicit GiveBack(State& state) : state_(state) {}
+    ~GiveBack() { give_back(state_); }
     GiveBack(const GiveBack&) = delete;
     GiveBack& operator=(const GiveBack&) = delete;
 
    private:
-    Store& store_;
+    State& state_;
   };
 
  private:
-  Store* store_;
+  State* state_;
 };
 
 }  // namespace tensorshelf

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/planted.hpp"
-#include "store/assignment.hpp"
 #include "store/store.hpp"
 #include "store/turn.hpp"
 
@@ -23,72 +22,58 @@ VersionInfo info_of(const Version& version) {
 }  // namespace
 
 std::vector<VersionInfo> Store::versions() const {
-  const auto lock = lock_usable();
+  const auto lock = state_.lock_usable();
   std::vector<VersionInfo> infos;
-  for (const auto& version : retained_) infos.push_back(info_of(*version));
+  for (const auto& version : state_.retained) infos.push_back(info_of(*version));
   return infos;
 }
 
 VersionInfo Store::version_info(std::uint64_t version) const {
-  const auto lock = lock_usable();
-  return info_of(version_of(Of::version(version)));
+  const auto lock = state_.lock_usable();
+  return info_of(state_.version_of(Of::version(version)));
 }
 
 std::shared_ptr<StoredTensor> Store::find(std::string_view name, std::uint64_t version) const {
-  const auto lock = lock_usable();
-  const Names& names = *version_of(Of::version(version)).names;
+  const auto lock = state_.lock_usable();
+  const Names& names = *state_.version_of(Of::version(version)).names;
   const auto there = names.find(name);
   return there == names.end() ? nullptr : there->second.tensor;
 }
 
 std::vector<std::string> Store::names(std::uint64_t version) const {
-  const auto lock = lock_usable();
+  const auto lock = state_.lock_usable();
   std::vector<std::string> names;
-  for (const auto& [name, tensor] : *version_of(Of::version(version)).names)
-    names.emplace_back(name);
+  const Version& there = state_.version_of(Of::version(version));
+  for (const auto& [name, tensor] : *there.names) names.emplace_back(name);
   return names;
 }
 
 // ---- discard, transactions ----------------------------------------------------------------------
 
 bool Store::has_uncommitted() const {
-  check_usable();
+  state_.health.check_usable();
   refuse_inside("what is not committed was asked for");
-  if (!writable_) return false;
-  const ClosedGate closed(*gate_, Patience());  // for who is about to close the shelf
-  check_usable();
-  return !open_->dirty.empty() || open_->names_changed;
+  if (!state_.writable) return false;
+  const ClosedGate closed(*state_.gate, Patience());  // for who is about to close the shelf
+  state_.health.check_usable();
+  return !state_.open->dirty.empty() || state_.open->names_changed;
 }
 
 // The gate is closed.
 void Store::check_nothing_uncommitted(const char* what) const {
-  check_not_abandoned();
-  if (open_->dirty.empty() && !open_->names_changed) return;
-  std::lock_guard lock(structure_);
-  throw Error(Errc::uncommitted,
-              fmt::format("{} of {}, and there are changes that are not committed", what, path_),
-              undecided()
-                  ? "discard() them; or resolve() what is prepared, and persist() them then."
-                  : "persist() or discard() them first.");
-}
-
-// Handles follow their tensors: what is named is there, and what was and is not, is not.
-void Store::settle_names(const Names& before, const Names& now) {
-  for (const auto& [name, named] : before) {
-    const auto there = now.find(name);
-    if (there != now.end() && there->second.tensor == named.tensor) continue;
-    std::lock_guard lock(named.tensor->mutex);
-    named.tensor->erased = true;
-  }
-  for (const auto& [name, named] : now) {
-    std::lock_guard lock(named.tensor->mutex);
-    named.tensor->erased = false;
-  }
+  state_.check_not_abandoned();
+  if (state_.open->dirty.empty() && !state_.open->names_changed) return;
+  std::lock_guard lock(state_.structure);
+  throw Error(
+      Errc::uncommitted,
+      fmt::format("{} of {}, and there are changes that are not committed", what, state_.path),
+      state_.undecided() ? "discard() them; or resolve() what is prepared, and persist() them then."
+                         : "persist() or discard() them first.");
 }
 
 // The gate is closed. What it staged lies in slots that nothing else names.
 void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
-  for (const auto& tensor : open_->dirty) {
+  for (const auto& tensor : state_.open->dirty) {
     std::lock_guard lock(tensor->mutex);
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
       if (!tensor->written.contains(chunk)) continue;
@@ -97,55 +82,57 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
       }
     }
   }
-  const bool names_changed = open_->names_changed;
+  const bool names_changed = state_.open->names_changed;
   {
-    std::lock_guard lock(structure_);
-    open_.swap(next);
-    if (!planted(Bug::look_outlives_discard)) looked_ = false;
+    std::lock_guard lock(state_.structure);
+    state_.open.swap(next);
+    if (!planted(Bug::look_outlives_discard)) state_.looked = false;
   }
-  if (names_changed) settle_names(*next->names, *open_->names);
+  if (names_changed) settle_names(*next->names, *state_.open->names);
 }
 
 void Store::discard() {
-  check_writable();
+  state_.check_writable();
   refuse_inside("discard() was called");
-  const Turn turn(*this);
-  const ClosedGate closed(*gate_, patience_);
-  check_writable();
-  drop_open_attempt(attempt_over(open_->base, open_->sequence));
+  const Turn turn(state_);
+  const ClosedGate closed(*state_.gate, state_.patience);
+  state_.check_writable();
+  drop_open_attempt(state_.attempt_over(state_.open->base, state_.open->sequence));
 }
 
 void Store::begin_transaction() {
-  check_writable();
+  state_.check_writable();
   refuse_inside("a transaction was begun");
-  Turn turn(*this);
-  const ClosedGate closed(*gate_, patience_);
-  check_writable();
+  Turn turn(state_);
+  const ClosedGate closed(*state_.gate, state_.patience);
+  state_.check_writable();
   check_nothing_uncommitted("a transaction");
-  spare_ = attempt_over(open_->base, open_->sequence);
+  state_.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
   turn.keep();
 }
 
 Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended) {
-  check_writable();
+  state_.check_writable();
   refuse_inside("a transaction was committed");
-  auto flight = freeze_in_turn(step);
+  auto flight = freezer_.freeze(step);
   ended = true;
-  spare_.reset();
-  Turn::give_back(*this);
-  return seal(std::move(flight));
+  state_.spare.reset();
+  Turn::give_back(state_);
+  return sealer_.seal(std::move(flight));
 }
 
 // Also after a failure, which is for the next call to tell. One that goes within an assignment of
 // its own thread, or what a wait calls, which nobody can refuse, cannot be dropped: then nothing
 // more is committed.
 void Store::end_transaction() {
-  const Turn::GiveBack at_exit(*this);
-  check_usable();
-  if (is_inside()) return fail("a transaction was let go within an assignment, or a wait");
-  const ClosedGate closed(*gate_, Patience());  // it must end, whatever is heard
-  check_usable();
-  drop_open_attempt(std::exchange(spare_, nullptr));
+  const Turn::GiveBack at_exit(state_);
+  state_.health.check_usable();
+  if (is_inside(state_)) {
+    return state_.health.fail("a transaction was let go within an assignment, or a wait");
+  }
+  const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
+  state_.health.check_usable();
+  drop_open_attempt(std::exchange(state_.spare, nullptr));
 }
 
 // ---- rollback -----------------------------------------------------------------------------------
@@ -153,53 +140,52 @@ void Store::end_transaction() {
 // The pages of the old version under a new root: nothing is copied. What tensors it had that are
 // gone since, it has again, with their extents, which it never gave up.
 Commit Store::rollback(std::uint64_t number) {
-  check_writable();
+  state_.check_writable();
   refuse_inside("rollback() was called");
-  Turn turn(*this);
+  const Turn turn(state_);  // so that nothing is on its way after this look
+  {
+    std::lock_guard lock(state_.structure);
+    if (state_.undecided()) state_.throw_unresolved("nothing can be rolled back");
+    if (!state_.in_flight.empty()) {
+      throw Error(Errc::uncommitted,
+                  fmt::format("a rollback of {}, and a version is on its way", state_.path),
+                  "Wait for what persist(wait=False) returned first.");
+    }
+  }
   std::optional<Flight> flight;
   {
-    const ClosedGate closed(*gate_, patience_);
-    check_writable();
-    {
-      std::lock_guard lock(structure_);
-      if (undecided()) throw_unresolved("nothing can be rolled back");
-    }
+    const ClosedGate closed = freezer_.close_gate();
     check_nothing_uncommitted("a rollback");
     const Version* old = nullptr;
     {
-      std::lock_guard lock(structure_);
-      if (!in_flight_.empty()) {
-        throw Error(Errc::uncommitted,
-                    fmt::format("a rollback of {}, and a version is on its way", path_),
-                    "Wait for what persist(wait=False) returned first.");
-      }
-      old = &version_of(Of::version(number));  // it stays: nothing is on its way
+      std::lock_guard lock(state_.structure);
+      old = &state_.version_of(Of::version(number));  // it stays: nothing is on its way
     }
-    check_version_left();
-    look_for_rival_before_commit();
+    freezer_.check_may_commit();
     auto version = std::make_shared<Version>();
-    version->tree = old->tree.successor(open_->sequence);
+    version->tree = old->tree.successor(state_.open->sequence);
     version->names = old->names;
     version->tensor_bytes = old->tensor_bytes;
-    version->root = next_root({});
+    version->root = freezer_.next_root({});
     version->root.step = old->root.step;
     version->root.tensor_count = old->names->size();
     version->root.data_bytes = 0;
     if (planted(Bug::rollback_floor_old)) version->root.floor = old->root.floor;
     if (planted(Bug::rollback_id_old)) {
-      next_tensor_id_ = version->root.next_tensor_id = old->root.next_tensor_id;
+      state_.next_tensor_id = version->root.next_tensor_id = old->root.next_tensor_id;
     }
     for (const auto& [name, named] : *old->names) {
-      const auto there = open_->names->find(name);
-      const bool revived = there == open_->names->end() || there->second.tensor != named.tensor;
+      const auto there = state_.open->names->find(name);
+      const bool revived =
+          there == state_.open->names->end() || there->second.tensor != named.tensor;
       if (revived && planted(Bug::revived_given_back)) named.holding->give_back();
     }
-    const auto before = open_->names;
-    auto next = attempt_over(version, open_->sequence);
-    flight = launch(std::move(version), std::move(next));
-    settle_names(*before, *open_->names);
+    const auto before = state_.open->names;
+    auto next = state_.attempt_over(version, state_.open->sequence);
+    flight = freezer_.launch(std::move(version), std::move(next));
+    settle_names(*before, *state_.open->names);
   }
-  return seal(std::move(*flight));
+  return sealer_.seal(std::move(*flight));
 }
 
 }  // namespace tensorshelf

@@ -17,6 +17,7 @@ mount -t tmpfs -o mode=1777 tmp /tmp
 mount -t tmpfs -o mode=1777 shm /dev/shm
 stty -F /dev/ttyS1 raw -echo  # no CR before LF
 exec </dev/null >/dev/ttyS1 2>&1
+echo "GUEST INIT"
 
 fail() {
   echo "GUEST FAILED: $*"

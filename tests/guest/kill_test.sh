@@ -1,7 +1,7 @@
 #!/bin/bash
 # What one boot made durable is there in the next one, after QEMU was killed in the middle of writes:
 # the images, namespaces and file system survive. And run.sh reports each end for what it is: a
-# failed program, a panic, a guest that takes too long.
+# failed program, a panic, a guest that takes too long, a kernel that does not come up.
 # usage: kill_test.sh BUILD_DIR
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -27,4 +27,5 @@ boot 0 -- "$probe" check $seed
 boot 1 -- "$probe" check $((seed + 1))  # the check can fail
 boot 125 -- sh -c 'echo c >/proc/sysrq-trigger'
 boot 124 --limit 1 -- true
+boot 125 --boot 1 -- true  # a kernel that never comes up, three times
 echo "PASSED: three media kept their bytes across a killed guest"

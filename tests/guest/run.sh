@@ -8,14 +8,15 @@
 #   --build-dir DIR    where a PROGRAM named without a slash is looked for: DIR/tests, DIR/tests/guest
 #   --fs ext4|xfs      the file system on the FS-DAX device (ext4)
 #   --limit SECONDS    QEMU is killed after that (240)
+#   --boot SECONDS     a kernel that has not come to its init by then is killed and booted again (60)
 #   --keep-images DIR  the drives live in DIR and are used again by the next run with the same DIR;
 #                      without it they are temporary
 #   --kill-on TEXT     QEMU is killed (SIGKILL) at the first line of output that holds TEXT
 #                      ("GUEST RUN", with the program's arguments, is such a line too)
 #
 # Exit status: that of the programs (their 77 comes back as 1); 77 skipped, with the reason in one
-# line; 124 time limit; 125 the guest failed (panic, no medium), with its console's last lines;
-# 137 killed by --kill-on; 2 usage.
+# line; 124 time limit; 125 the guest failed (panic, no medium, three boots in vain), with its
+# console's last lines; 137 killed by --kill-on; 2 usage.
 #
 # What is emulated. All of it is TCG, QEMU's software CPU (`-cpu max`: clwb, AVX2, no AVX-512), so
 # times mean nothing. Two NVDIMMs of 384 MiB with labels, on an ADR platform
@@ -40,21 +41,22 @@ shopt -s extglob
 here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 
-build_dir='' file_system=ext4 limit=240 images='' kill_on='' mode=programs
+build_dir='' file_system=ext4 limit=240 boot=60 images='' kill_on='' mode=programs
 usage() {
-  echo "usage: run.sh [--build-dir DIR] [--fs ext4|xfs] [--limit SECONDS] [--keep-images DIR]" \
-    "[--kill-on TEXT] PROGRAM... | -- CMD [ARG...]${1:+ ($1)}" >&2
+  echo "usage: run.sh [--build-dir DIR] [--fs ext4|xfs] [--limit SECONDS] [--boot SECONDS]" \
+    "[--keep-images DIR] [--kill-on TEXT] PROGRAM... | -- CMD [ARG...]${1:+ ($1)}" >&2
   exit 2
 }
 while [ $# -gt 0 ]; do
   case $1 in
     --) mode=command; shift; break ;;
-    --build-dir | --fs | --limit | --keep-images | --kill-on)
+    --build-dir | --fs | --limit | --boot | --keep-images | --kill-on)
       [ $# -ge 2 ] || usage "$1 needs a value"
       case $1 in
         --build-dir) build_dir=$2 ;;
         --fs) file_system=$2 ;;
         --limit) limit=$2 ;;
+        --boot) boot=$2 ;;
         --keep-images) images=$2 ;;
         --kill-on) kill_on=$2 ;;
       esac
@@ -66,6 +68,7 @@ done
 [ $# -gt 0 ] || usage "no program"
 case $file_system in ext4 | xfs) ;; *) usage "--fs $file_system" ;; esac
 case $limit in '' | 0* | *[!0-9]*) usage "--limit $limit" ;; esac
+case $boot in '' | 0* | *[!0-9]*) usage "--boot $boot" ;; esac
 
 # ---- What is needed, by name -------------------------------------------------------------------
 
@@ -206,52 +209,73 @@ image nvdimm0.img 386M  # 384 MiB, a multiple of 16 MiB as regions must be, and 
 image nvdimm1.img 386M
 image nvme.img 512M
 
-mkfifo "$work/output"
-qemu-system-x86_64 \
-  -accel tcg,thread=multi -cpu max -smp 2 -m 1G,slots=4,maxmem=4G \
-  -machine pc,nvdimm=on,nvdimm-persistence=mem-ctrl \
-  -object "memory-backend-file,id=mem0,share=on,mem-path=$images/nvdimm0.img,size=386M,align=2M" \
-  -device nvdimm,id=nvdimm0,memdev=mem0,label-size=2M \
-  -object "memory-backend-file,id=mem1,share=on,mem-path=$images/nvdimm1.img,size=386M,align=2M" \
-  -device nvdimm,id=nvdimm1,memdev=mem1,label-size=2M \
-  -drive "file=$images/nvme.img,if=none,format=raw,id=drive0" \
-  -device nvme,serial=tensorshelf,drive=drive0,logical_block_size=512 \
-  -kernel "/boot/vmlinuz-$release" -initrd "$work/initramfs" \
-  -append "console=ttyS0 loglevel=5 panic=-1" -no-reboot \
-  -nodefaults -display none -monitor none \
-  -serial "file:$work/console" -serial stdio </dev/null >"$work/output" 2>"$work/qemu.err" &
-qemu_pid=$!
-deadline=$((SECONDS + limit))
+start_qemu() {
+  rm -f "$work/output" && mkfifo "$work/output" || die "no FIFO"
+  qemu-system-x86_64 \
+    -accel tcg,thread=multi -cpu max -smp 2 -m 1G,slots=4,maxmem=4G \
+    -machine pc,nvdimm=on,nvdimm-persistence=mem-ctrl \
+    -object "memory-backend-file,id=mem0,share=on,mem-path=$images/nvdimm0.img,size=386M,align=2M" \
+    -device nvdimm,id=nvdimm0,memdev=mem0,label-size=2M \
+    -object "memory-backend-file,id=mem1,share=on,mem-path=$images/nvdimm1.img,size=386M,align=2M" \
+    -device nvdimm,id=nvdimm1,memdev=mem1,label-size=2M \
+    -drive "file=$images/nvme.img,if=none,format=raw,id=drive0" \
+    -device nvme,serial=tensorshelf,drive=drive0,logical_block_size=512 \
+    -kernel "/boot/vmlinuz-$release" -initrd "$work/initramfs" \
+    -append "console=ttyS0 loglevel=5 panic=-1" -no-reboot \
+    -nodefaults -display none -monitor none \
+    -serial "file:$work/console" -serial stdio </dev/null >"$work/output" 2>"$work/qemu.err" &
+  qemu_pid=$!
+  exec 3<"$work/output"
+}
 
 # Lines pass as they come. The last status line counts, wherever it stands in its line: a program's
-# output may end without a newline.
-status='' killed=''
-exec 3<"$work/output"
-while true; do
-  left=$((deadline - SECONDS))
-  if [ $left -le 0 ]; then killed=late; break; fi
-  IFS= read -r -t $left -u 3 line
-  ended=$?
-  line=${line//$'\e['*([0-9;])m/}  # the programs see a terminal, and may colour
-  if [ $ended -eq 0 ] || [ -n "$line" ]; then printf '%s\n' "$line"; fi
-  case $line in *"GUEST EXIT "*) status=${line##*GUEST EXIT } ;; esac
-  if [ -n "$kill_on" ] && [ "${line#*"$kill_on"}" != "$line" ]; then killed=text; break; fi
-  if [ $ended -eq 1 ]; then break; fi  # QEMU closed its output; more than 128: time is up
-done
-if [ -n "$killed" ]; then
-  kill_qemu
-else
-  wait "$qemu_pid"
-  ended=$?
-fi
-qemu_pid=''
+# output may end without a newline. $killed says why QEMU was killed, if it was: boot, late, text.
+follow() {
+  status='' killed=''
+  local start=$SECONDS booted='' left ended line
+  while true; do
+    left=$((start + limit - SECONDS))
+    if [ $left -le 0 ]; then killed=late; break; fi
+    if [ -z "$booted" ]; then
+      if [ $((start + boot - SECONDS)) -le 0 ]; then killed=boot; break; fi
+      if [ $((start + boot - SECONDS)) -lt $left ]; then left=$((start + boot - SECONDS)); fi
+    fi
+    IFS= read -r -t $left -u 3 line
+    ended=$?
+    line=${line//$'\e['*([0-9;])m/}  # the programs see a terminal, and may colour
+    case $line in "GUEST INIT"*) booted=yes; continue ;; esac
+    if [ $ended -eq 0 ] || [ -n "$line" ]; then printf '%s\n' "$line"; fi
+    case $line in *"GUEST EXIT "*) status=${line##*GUEST EXIT } ;; esac
+    if [ -n "$kill_on" ] && [ "${line#*"$kill_on"}" != "$line" ]; then killed=text; break; fi
+    if [ $ended -eq 1 ]; then break; fi  # QEMU closed its output; more than 128: time is up
+  done
+  if [ -n "$killed" ]; then
+    kill_qemu
+  else
+    wait "$qemu_pid"
+    qemu_status=$?
+  fi
+  qemu_pid=''
+}
 
 console_tail() {
   echo "guest: $*; last lines of its console:"
   tail -n 40 "$work/console" 2>/dev/null | tr -d '\r'
   cat "$work/qemu.err"
 } >&2
+
+# Under TCG a kernel may stand still on its way up (seen once, on a busy host,
+# while it looked for PCI). Nothing under test has run by then, and no drive was touched.
+for attempt in 1 2 3; do
+  start_qemu
+  follow
+  if [ "$killed" != boot ]; then break; fi
+  console_tail "no init within $boot s (boot $attempt of 3)"
+done
+
 case $killed in
+  boot)
+    exit 125 ;;
   text)
     echo "guest: killed at '$kill_on'" >&2
     exit 137 ;;
@@ -262,7 +286,7 @@ esac
 case $status in
   77) exit 1 ;;
   '' | *[!0-9]*)
-    console_tail "ended without an exit status (QEMU: $ended)"
+    console_tail "ended without an exit status (QEMU: $qemu_status)"
     exit 125 ;;
   *) exit "$status" ;;
 esac

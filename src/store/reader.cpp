@@ -1,5 +1,5 @@
-// Bytes out of slots, checked. A read holds its tensor's lock and nothing else, so it is of one
-// moment; what it returns was compared with the checksum that the manifest, or the stage, has.
+#include "store/reader.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "store/chunk_io.hpp"
-#include "store/store.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
@@ -25,7 +24,7 @@ constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
 }  // namespace
 
 // Keeps the slot from being written, and what the tensor owns from being given back.
-struct Store::Pin {
+struct Reader::Pin {
   std::shared_ptr<GuardedMedium> medium;
   std::shared_ptr<StoredTensor> tensor;
   std::shared_ptr<Holding> holding;
@@ -41,37 +40,40 @@ struct Store::Pin {
   Pin& operator=(const Pin&) = delete;
 };
 
-void Store::throw_if_overtaken(std::uint64_t version) {
-  if (planted(Bug::older_judged_by_newest)) version = version_;
-  if (writable_ || planted(Bug::overtaken_not_noticed)) return;
-  if (!is_overtaken(*medium_, opened_, seeds_, version) && !planted(Bug::reader_always_stale)) {
+void Reader::throw_if_overtaken(std::uint64_t version) {
+  if (planted(Bug::older_judged_by_newest)) version = state_.version;
+  if (state_.writable || planted(Bug::overtaken_not_noticed)) return;
+  if (!is_overtaken(*state_.medium, state_.opened, state_.seeds, version) &&
+      !planted(Bug::reader_always_stale)) {
     return;
   }
   throw Error(
       Errc::stale,
-      fmt::format("version {} of {} was overwritten by its writer meanwhile", version, path_),
+      fmt::format("version {} of {} was overwritten by its writer meanwhile", version, state_.path),
       "Open it again to read the newest version.");
 }
 
-void Store::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                          const std::string& how, int os_error) {
+void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                           const std::string& how, int os_error) {
   throw_if_overtaken(record.seen_in);
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
                   tensor.layout.name, format::chunk_version(record),
-                  slot_name(format::chunk_slot(record)), chunk, how, version_.load()),
+                  slot_name(format::chunk_slot(record)), chunk, how, state_.version.load()),
       "verify() lists all damage; assigning the whole tensor heals it.", os_error);
 }
 
 // Else what was checked must be what is returned: a writer elsewhere may reuse the slot.
-bool Store::no_one_else_writes() const { return writable_ || planted(Bug::reader_trusts_slot); }
+bool Reader::no_one_else_writes() const {
+  return state_.writable || planted(Bug::reader_trusts_slot);
+}
 
 // Out of the medium, into `target`, of the size of the chunk.
-void Store::read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                     std::span<std::byte> target) {
+void Reader::read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                      std::span<std::byte> target) {
   try {
-    medium_->read(tensor.chunk_at(format::chunk_slot(record), chunk), target);
+    state_.medium->read(tensor.chunk_at(format::chunk_slot(record), chunk), target);
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     throw_damaged(tensor, record, chunk, fmt::format("cannot be read ({})", error.what()),
@@ -80,11 +82,12 @@ void Store::read_out(const StoredTensor& tensor, const Record& record, std::uint
 }
 
 // A chunk, unchecked: in place where it may be, else in `scratch`.
-std::span<const std::byte> Store::fetch_chunk(const StoredTensor& tensor, const Record& record,
-                                              std::uint64_t chunk, std::span<std::byte> scratch) {
+std::span<const std::byte> Reader::fetch_chunk(const StoredTensor& tensor, const Record& record,
+                                               std::uint64_t chunk, std::span<std::byte> scratch) {
   const std::uint64_t size = tensor.chunk_bytes(chunk);
   if (no_one_else_writes()) {
-    const auto bytes = medium_->view({tensor.chunk_at(format::chunk_slot(record), chunk), size});
+    const auto bytes =
+        state_.medium->view({tensor.chunk_at(format::chunk_slot(record), chunk), size});
     if (!bytes.empty()) return bytes;
   }
   const auto copy = scratch.first(size);
@@ -94,8 +97,8 @@ std::span<const std::byte> Store::fetch_chunk(const StoredTensor& tensor, const 
 
 // A part of a chunk, unchecked, from byte `within` of it. Mapped bytes that are gone are asked of
 // the medium, which knows why.
-void Store::copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                     std::span<std::byte> target, std::uint64_t within) {
+void Reader::copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                      std::span<std::byte> target, std::uint64_t within) {
   const auto whole = target.size() == tensor.chunk_bytes(chunk) ? target : chunk_scratch();
   const auto bytes = fetch_chunk(tensor, record, chunk, whole);
   if (bytes.data() == target.data()) return;
@@ -108,13 +111,15 @@ void Store::copy_out(const StoredTensor& tensor, const Record& record, std::uint
   }
 }
 
-std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, const Record& record,
-                                                std::uint64_t chunk, std::span<std::byte> scratch) {
+std::span<const std::byte> Reader::checked_chunk(StoredTensor& tensor, const Record& record,
+                                                 std::uint64_t chunk,
+                                                 std::span<std::byte> scratch) {
   auto bytes = fetch_chunk(tensor, record, chunk, scratch);
   const bool verified = tensor.verified(format::chunk_slot(record), chunk);
-  if (no_one_else_writes() && promises_.mapped && verified) return bytes;
-  if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return bytes;
-  const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
+  if (no_one_else_writes() && state_.promises.mapped && verified) return bytes;
+  if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
+    return bytes;
+  const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
   auto hash = hash_mapped(bytes, seed);
   if (!hash) {
     bytes = scratch.first(bytes.size());
@@ -125,12 +130,12 @@ std::span<const std::byte> Store::checked_chunk(StoredTensor& tensor, const Reco
   return bytes;
 }
 
-void Store::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                      std::uint64_t checksum) {
-  ++counters_.verified;
+void Reader::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                       std::uint64_t checksum) {
+  ++state_.counters.verified;
   if (checksum == record.checksum) {
     tensor.set_verified(format::chunk_slot(record), chunk);
-  } else if (verify_ != Verify::never) {
+  } else if (state_.verify != Verify::never) {
     throw_damaged(tensor, record, chunk);
   } else {
     throw_if_overtaken(record.seen_in);  // else damaged, and asked for all the same
@@ -138,10 +143,10 @@ void Store::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t 
 }
 
 // How many whole chunks from `first` on lie side by side in one slot, of `size` bytes asked for.
-std::uint64_t Store::run_length(const StoredTensor& tensor, std::uint64_t first,
-                                const Records& records, std::uint64_t size) const {
+std::uint64_t Reader::run_length(const StoredTensor& tensor, std::uint64_t first,
+                                 const Records& records, std::uint64_t size) const {
   const Record& begin = records[first];
-  if (promises_.mapped || format::chunk_kind(begin) != ChunkKind::stored) {
+  if (state_.promises.mapped || format::chunk_kind(begin) != ChunkKind::stored) {
     return 0;  // memory gains nothing from runs
   }
   std::uint64_t count = 0;
@@ -161,27 +166,28 @@ std::uint64_t Store::run_length(const StoredTensor& tensor, std::uint64_t first,
 
 // Reads such a run at once, and then checks each chunk: a drive keeps several requests in flight
 // for one long read, and one for a short one. False where it has to be read chunk by chunk.
-bool Store::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
-                     const Records& records, std::span<std::byte> target) {
+bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
+                      const Records& records, std::span<std::byte> target) {
   const unsigned slot = format::chunk_slot(records[first]);
   try {
-    medium_->read(tensor.chunk_at(slot, first), target);
+    state_.medium->read(tensor.chunk_at(slot, first), target);
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     return false;
   }
-  if ((verify_ == Verify::never && writable_) || planted(Bug::chunk_checksum_ignored)) return true;
+  if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
+    return true;
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
-    const std::uint64_t seed = seeds_.chunk(tensor.layout.tensor_id, chunk);
+    const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
     check_sum(tensor, records[chunk], chunk, hash_bytes(bytes, seed));
   }
   return true;
 }
 
 // Of one chunk, or of a run of them; returns the bytes that were read.
-std::uint64_t Store::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
-                               std::uint64_t offset, const Records& records) {
+std::uint64_t Reader::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
+                                std::uint64_t offset, const Records& records) {
   const std::uint64_t chunk = offset / kChunkBytes;
   const std::uint64_t within = offset % kChunkBytes;
   if (within == 0) {
@@ -206,33 +212,34 @@ std::uint64_t Store::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
   return target.size();
 }
 
-void Store::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                        const Records& records) {
+void Reader::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                         const Records& records) {
   for (std::uint64_t done = 0; done < bytes.size();) {
     done += read_next(tensor, bytes.subspan(done), offset + done, records);
   }
-  counters_.read += bytes.size();
+  state_.counters.read += bytes.size();
 }
 
-void Store::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset, Of which) {
+void Reader::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                  Of which) {
   tensor.check_range(offset, bytes.size());
-  const Use use(*this);
+  const Use use(state_);
   std::lock_guard lock(tensor.mutex);
   const auto holding = hold(tensor);
   const Records now = records(tensor, offset, bytes.size(), which);
-  std::unique_lock names(structure_, std::defer_lock);
+  std::unique_lock names(state_.structure, std::defer_lock);
   if (planted(Bug::names_held_by_reads)) names.lock();
   read_locked(tensor, bytes, offset, now);
-  if (which.kind_ == Of::Kind::version) throw_if_overtaken(which.number_);
+  if (which.kind() == Of::Kind::version) throw_if_overtaken(which.number());
 }
 
-Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
-  const Use use(*this);
+Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
+  const Use use(state_);
   std::lock_guard lock(tensor->mutex);
   const auto holding = hold(*tensor);
   const std::uint64_t size = tensor->layout.size_bytes;
   const Records now = records(*tensor, 0, size, which);
-  bool in_place = promises_.mapped && writable_ && tensor->whole() && size > 0;
+  bool in_place = state_.promises.mapped && state_.writable && tensor->whole() && size > 0;
   const unsigned slot = format::chunk_slot(now[0]);
   for (std::uint64_t chunk = 0; in_place && chunk < tensor->layout.chunk_count(); ++chunk) {
     in_place = format::chunk_kind(now[chunk]) == ChunkKind::stored &&
@@ -242,13 +249,13 @@ Lease Store::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
       checked_chunk(*tensor, now[chunk], chunk, chunk_scratch());
     }
-    return Lease(medium_->view(tensor->layout.slot(slot)), true,
-                 std::make_shared<Pin>(medium_, tensor, slot));
+    return Lease(state_.medium->view(tensor->layout.slot(slot)), true,
+                 std::make_shared<Pin>(state_.medium, tensor, slot));
   }
   std::shared_ptr<std::byte[]> copy(new std::byte[size]);
   const std::span<std::byte> bytes(copy.get(), size);
   read_locked(*tensor, bytes, 0, now);
-  if (which.kind_ == Of::Kind::version) throw_if_overtaken(which.number_);
+  if (which.kind() == Of::Kind::version) throw_if_overtaken(which.number());
   return Lease(bytes, false, copy);
 }
 

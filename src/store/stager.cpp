@@ -1,6 +1,5 @@
-// Bytes into slots that no version, no attempt in flight and no lease names (I3). Of a tensor that
-// is placed whole the open attempt has one slot, and what nobody assigns is copied there when the
-// attempt is frozen; else each chunk takes a slot of its own.
+#include "store/stager.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 #include "base/planted.hpp"
 #include "store/assignment.hpp"
 #include "store/chunk_io.hpp"
-#include "store/store.hpp"
 
 namespace tensorshelf {
 
@@ -40,35 +38,46 @@ void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
   }
 }
 
+[[noreturn]] void throw_leased(const StoredTensor& tensor) {
+  int leases = 0;
+  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) leases += tensor.pins[slot].load();
+  throw Error(Errc::leased,
+              fmt::format("'{}' has {} live view{} of the slot that this write needs",
+                          tensor.layout.name, leases, leases == 1 ? "" : "s"),
+              "Delete what numpy(copy=False) or torch(copy=False) gave (in C++, the Lease); a "
+              "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
+}
+
 }  // namespace
 
-void Store::note_ticket(const Ticket& ticket) {
-  std::uint64_t seen = last_ticket_.load(std::memory_order_relaxed);
-  while (seen < ticket.sequence && !last_ticket_.compare_exchange_weak(seen, ticket.sequence)) {
+void Stager::note_ticket(const Ticket& ticket) {
+  std::uint64_t seen = state_.last_ticket.load(std::memory_order_relaxed);
+  while (seen < ticket.sequence &&
+         !state_.last_ticket.compare_exchange_weak(seen, ticket.sequence)) {
   }
 }
 
 // Where the next value of the chunk may go; nothing where every slot is named. The gate is open
 // around us or closed by us: what is in flight can only become less.
-std::optional<unsigned> Store::free_slot(const StoredTensor& tensor, std::uint64_t chunk) {
+std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint64_t chunk) {
   std::uint32_t named = 0;
   const auto note = [&](const Version& version) {
     const ChunkRecord record = version.tree.record(tensor.cell(chunk));
     if (format::chunk_kind(record) == ChunkKind::stored) named |= 1U << format::chunk_slot(record);
   };
   {
-    std::lock_guard lock(structure_);
+    std::lock_guard lock(state_.structure);
     // What failed may be on the medium all the same, and is in no list any more (I3).
-    if (failed_ && !planted(Bug::failure_forgotten)) throw_failed();
+    if (state_.health.failed() && !planted(Bug::failure_forgotten)) state_.throw_failed();
     if (planted(Bug::committed_slot_written)) {
-      note(*retained_.back());
+      note(*state_.retained.back());
       return named == 0 ? 0 : static_cast<unsigned>(std::countr_zero(named));
     }
-    for (const auto& version : retained_) {
-      const bool older = version != retained_.back();
+    for (const auto& version : state_.retained) {
+      const bool older = version != state_.retained.back();
       if (!older || !planted(Bug::retained_slot_written)) note(*version);
     }
-    for (const auto& version : in_flight_) {
+    for (const auto& version : state_.in_flight) {
       if (!planted(Bug::flight_slot_written)) note(*version);
     }
   }
@@ -79,19 +88,9 @@ std::optional<unsigned> Store::free_slot(const StoredTensor& tensor, std::uint64
   return std::nullopt;
 }
 
-void Store::throw_leased(const StoredTensor& tensor) const {
-  int leases = 0;
-  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) leases += tensor.pins[slot].load();
-  throw Error(Errc::leased,
-              fmt::format("'{}' has {} live view{} of the slot that this write needs",
-                          tensor.layout.name, leases, leases == 1 ? "" : "s"),
-              "Delete what numpy(copy=False) or torch(copy=False) gave (in C++, the Lease); a "
-              "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
-}
-
 // Whether every chunk of the range has a slot to go to.
-bool Store::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
-  const bool open = tensor.attempt == open_->sequence;
+bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
+  const bool open = tensor.attempt == state_.open->sequence;
   if (tensor.layout.size_bytes == 0) return true;
   if (tensor.whole()) return open || free_slot(tensor, 0).has_value();
   bool all = true;
@@ -103,22 +102,22 @@ bool Store::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uin
 
 // Whether the range can be written now; false where a slot comes free with the next version that is
 // published.
-bool Store::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
+bool Stager::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
   tensor.check_there();
-  if (tensor.attempt == open_->sequence && tensor.whole() &&
+  if (tensor.attempt == state_.open->sequence && tensor.whole() &&
       tensor.pins[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
     throw_leased(tensor);
   }
   bool quiet = false;  // before the look: what is published meanwhile gives back
-  bool held = false;
+  bool undecided = false;
   {
-    std::lock_guard lock(structure_);
-    quiet = in_flight_.empty();
-    held = undecided();
+    std::lock_guard lock(state_.structure);
+    quiet = state_.in_flight.empty() && state_.held.empty();
+    undecided = state_.undecided();
   }
   if (has_slots(tensor, offset, size)) return true;
-  if (held) {
-    throw_unresolved(
+  if (undecided) {
+    state_.throw_unresolved(
         fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
                     "has more)",
                     tensor.layout.name, tensor.slot_count()));
@@ -129,43 +128,34 @@ bool Store::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uin
 
 // The tensor is the open attempt's from here on; what throws before leaves it as it was. False
 // where it was so before.
-bool Store::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
-  if (tensor->attempt == open_->sequence) return false;
+bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
+  if (tensor->attempt == state_.open->sequence) return false;
   const auto slot =
       tensor->whole() && tensor->layout.size_bytes > 0 ? free_slot(*tensor, 0) : std::nullopt;
   if (!planted(Bug::dirty_bit_lost)) {
-    std::lock_guard lock(dirty_mutex_);
-    open_->dirty.push_back(tensor);
+    std::lock_guard lock(state_.dirty_mutex);
+    state_.open->dirty.push_back(tensor);
   }
   tensor->working = slot.value_or(0);
   tensor->written.clear();
-  tensor->attempt = open_->sequence;
+  tensor->attempt = state_.open->sequence;
   return true;
 }
 
-// Until fewer attempts are in flight, or one has failed.
-void Store::await_publication() {
-  std::unique_lock lock(structure_);
-  const std::size_t before = in_flight_.size();
-  patience_.wait(*published_, lock, [&] {
-    return in_flight_.size() < before || before == 0 || failed_ || undecided();
-  });
-}
-
 // Into a slot; returns the checksum.
-std::uint64_t Store::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                               std::span<const std::byte> bytes) {
+std::uint64_t Stager::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                                std::span<const std::byte> bytes) {
   tensor.clear_verified(slot, chunk);  // where the write fails half-way, it is neither value
   if (tensor.whole()) tensor.label(slot, chunk) = 0;
-  const Ticket ticket = medium_->write(tensor.chunk_at(slot, chunk), bytes,
-                                       seeds_.chunk(tensor.layout.tensor_id, chunk));
+  const Ticket ticket = state_.medium->write(tensor.chunk_at(slot, chunk), bytes,
+                                             state_.seeds.chunk(tensor.layout.tensor_id, chunk));
   note_ticket(ticket);
   tensor.set_verified(slot, chunk);
   return ticket.checksum;
 }
 
-void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
-                        std::span<const std::byte> bytes) {
+void Stager::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
+                         std::span<const std::byte> bytes) {
   const bool again = tensor.written.contains(chunk);
   const unsigned slot = tensor.whole() ? tensor.working
                         : again        ? format::chunk_slot(tensor.staged[chunk])
@@ -173,32 +163,25 @@ void Store::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
   note_written(tensor, chunk, slot, put_chunk(tensor, slot, chunk, bytes));
 }
 
-void Store::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
-                         std::uint64_t checksum) {
-  const std::uint64_t version = open_->version();
+void Stager::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
+                          std::uint64_t checksum) {
+  const std::uint64_t version = state_.open->version();
   tensor.staged[chunk] = {checksum, format::chunk_state(ChunkKind::stored, slot, version)};
   tensor.written.insert(chunk);
   if (tensor.whole()) tensor.label(slot, chunk) = version;
 }
 
-void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
-                  std::uint64_t offset) {
-  StoredAssignment assignment(*this, tensor);
-  write(assignment, bytes, offset);
-  assignment.finish();
-}
-
 // At most the first and the last chunk are new in part. They are merged before anything is written,
 // so that one that is damaged, or no memory for it, leaves the tensor as it was.
-void Store::write(StoredAssignment& assignment, std::span<const std::byte> bytes,
-                  std::uint64_t offset) {
+void Stager::write(StoredAssignment& assignment, std::span<const std::byte> bytes,
+                   std::uint64_t offset) {
   const auto& tensor = assignment.tensor_;
   tensor->check_range(offset, bytes.size());
   std::unique_lock lock(tensor->mutex);
   while (!may_write(*tensor, offset, bytes.size())) {
     lock.unlock();  // others may read meanwhile
-    await_publication();
-    check_writable();
+    state_.await_publication();
+    state_.check_writable();
     lock.lock();
   }
   std::array<MergedChunk, 2> merged;
@@ -227,13 +210,13 @@ void Store::write(StoredAssignment& assignment, std::span<const std::byte> bytes
                  write_merged(*tensor, merged[edges++]);
                }
              });
-  counters_.staged += bytes.size();
+  state_.counters.staged += bytes.size();
 }
 
 // Whether the working slot of a tensor that is placed whole lacks what the attempt leaves as it is.
-bool Store::lacks(const StoredTensor& tensor, std::uint64_t chunk) const {
+bool Stager::lacks(const StoredTensor& tensor, std::uint64_t chunk) const {
   if (tensor.written.contains(chunk)) return false;
-  const ChunkRecord now = open_->base->tree.record(tensor.cell(chunk));
+  const ChunkRecord now = state_.open->base->tree.record(tensor.cell(chunk));
   if (format::chunk_kind(now) != ChunkKind::stored) return true;
   const std::uint64_t label = tensor.label(tensor.working, chunk);
   if (planted(Bug::inactive_slot_trusted) && label == 0) return false;
@@ -243,32 +226,32 @@ bool Store::lacks(const StoredTensor& tensor, std::uint64_t chunk) const {
 
 // A chunk as it is under the attempt into the attempt's slot. The copy is checked against the
 // recorded checksum, for rot must not be made good.
-void Store::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
-  const Record now{open_->base->tree.record(tensor.cell(chunk)), open_->base->number()};
-  const auto bytes = fetch_chunk(tensor, now, chunk, chunk_scratch());
+void Stager::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
+  const Record now{state_.open->base->tree.record(tensor.cell(chunk)), state_.open->base->number()};
+  const auto bytes = reader_.fetch_chunk(tensor, now, chunk, chunk_scratch());
   std::uint64_t checksum = 0;
   try {
     checksum = put_chunk(tensor, tensor.working, chunk, bytes);
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
-    throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()));
+    reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()));
   }
   if (checksum != now.checksum) {
     tensor.clear_verified(tensor.working, chunk);
-    throw_damaged(tensor, now, chunk);
+    reader_.throw_damaged(tensor, now, chunk);
   }
   tensor.label(tensor.working, chunk) = format::chunk_version(now);
-  counters_.forward += bytes.size();
+  state_.counters.forward += bytes.size();
 }
 
 // Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
 // assigned since another slot was current.
-void Store::complete(StoredTensor& tensor) {
+void Stager::complete(StoredTensor& tensor) {
   if (!tensor.whole() || planted(Bug::copy_forward_left_out)) return;
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
     if (!lacks(tensor, chunk)) continue;
     if (tensor.pins[tensor.working].load() > 0) throw_leased(tensor);  // of an assignment undone
-    const ChunkRecord now = open_->base->tree.record(tensor.cell(chunk));
+    const ChunkRecord now = state_.open->base->tree.record(tensor.cell(chunk));
     if (format::chunk_kind(now) == ChunkKind::stored) {
       copy_forward(tensor, chunk);
     } else {

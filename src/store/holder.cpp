@@ -1,0 +1,59 @@
+#include "store/holder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <utility>
+
+#include "format/format.hpp"
+
+namespace tensorshelf {
+
+Holder::Holder(State& state, std::optional<std::uint64_t> version) : state_(state) {
+  std::lock_guard lock(state.structure);
+  state.health.check_usable();
+  const Version& there = state.version_of(version ? Of::version(*version) : Of::committed());
+  version_ = there.number();
+  step_ = format::stated_step(there.root);
+  tensor_bytes_ = there.tensor_bytes;
+  names_ = there.names;
+  state.held.push_back(version_);
+  outer_ = std::exchange(innermost_, this);
+}
+
+// What only this one kept goes. It is counted until its places are given back, for else a commit
+// might look for them in vain.
+Holder::~Holder() {
+  innermost_ = outer_;
+  if (state_.health.in_child()) return;  // where a lock may be held for ever
+  names_.reset();
+  std::array<std::shared_ptr<Version>, format::kMaxSlots> gone;
+  {
+    std::lock_guard lock(state_.structure);
+    state_.held.erase(std::find(state_.held.begin(), state_.held.end(), version_));
+    auto& retained = state_.retained;
+    const std::uint64_t floor = retained.back()->root.floor;
+    std::size_t count = 0;
+    while (retained[count]->number() < floor && !state_.held_from(retained[count]->number())) {
+      ++count;
+    }
+    std::move(retained.begin(), retained.begin() + static_cast<std::ptrdiff_t>(count),
+              gone.begin());
+    retained.erase(retained.begin(), retained.begin() + static_cast<std::ptrdiff_t>(count));
+    state_.going += count;
+  }
+  const auto dropped = static_cast<std::size_t>(
+      std::count_if(gone.begin(), gone.end(), [](const auto& version) { return bool(version); }));
+  gone.fill(nullptr);
+  std::lock_guard lock(state_.structure);
+  state_.going -= dropped;
+  state_.published->notify_all();
+}
+
+bool Holder::around(const State& state) {
+  const Holder* inside = innermost_;
+  while (inside != nullptr && &inside->state_ != &state) inside = inside->outer_;
+  return inside != nullptr;
+}
+
+}  // namespace tensorshelf

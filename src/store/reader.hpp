@@ -1,0 +1,78 @@
+// Bytes out of slots, checked. A read holds its tensor's lock and nothing else, so it is of one
+// moment; what it returns was compared with the checksum that the manifest, or the stage, has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <tensorshelf/lease.hpp>
+#include <tensorshelf/report.hpp>
+
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+class Reader {
+ public:
+  explicit Reader(State& state) : state_(state) {}
+
+  void read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset, Of which);
+  Lease lease(const std::shared_ptr<StoredTensor>& tensor, Of which);
+  VerifyReport verify(const Progress& progress);
+
+  // Some whole chunks of a version that is held (holder.hpp), from byte `offset` on, where one
+  // begins: in place, or read into `room`, which has one chunk at least. Always checked, whatever
+  // the shelf was opened with. No bytes where they are zeros.
+  struct Piece {
+    std::uint64_t size = 0;
+    std::span<const std::byte> bytes = {};
+  };
+  Piece piece(StoredTensor& tensor, std::uint64_t version, std::uint64_t offset,
+              std::span<std::byte> room);
+
+  // A chunk as the record says it lies, unchecked, for who holds the tensor's mutex: in place where
+  // it may be, else in `scratch`; or a part of it, from byte `within` on.
+  std::span<const std::byte> fetch_chunk(const StoredTensor& tensor, const Record& record,
+                                         std::uint64_t chunk, std::span<std::byte> scratch);
+  void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                std::span<std::byte> target, std::uint64_t within);
+  [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
+                                  std::uint64_t chunk,
+                                  const std::string& how = "fails its XXH3 checksum",
+                                  int os_error = 0);
+
+ private:
+  struct Pin;
+
+  void throw_if_overtaken(std::uint64_t version);  // a reader, by its writer
+  bool no_one_else_writes() const;
+
+  // The tensor's mutex is held.
+  Records records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                  Of which) const;
+  void read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                std::span<std::byte> target);
+  std::span<const std::byte> checked_chunk(StoredTensor& tensor, const Record& record,
+                                           std::uint64_t chunk, std::span<std::byte> scratch);
+  void check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                 std::uint64_t checksum);
+  std::uint64_t run_length(const StoredTensor& tensor, std::uint64_t first, const Records& records,
+                           std::uint64_t size) const;
+  bool read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
+                const Records& records, std::span<std::byte> target);
+  std::uint64_t read_next(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                          const Records& records);
+  void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                   const Records& records);
+
+  void check_all(StoredTensor& tensor, const Records& records, std::uint64_t first,
+                 std::span<const std::byte> bytes);
+  bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);  // takes it
+
+  State& state_;
+};
+
+}  // namespace tensorshelf

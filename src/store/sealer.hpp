@@ -1,0 +1,50 @@
+// What follows a freeze, to a durable version: docs/design.md has the steps, sealer.cpp their
+// order.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <tensorshelf/report.hpp>
+
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+class Sealer {
+ public:
+  explicit Sealer(State& state) : state_(state) {}
+
+  Commit seal(Flight flight);
+
+  // The same in steps, for one that is prepared. Attempts go one by one, in order; after a failure
+  // none does.
+  void await_turn(const Flight& flight);
+  void make_durable(const Flight& flight, std::uint64_t& metadata_bytes);
+  Commit finish(Flight& flight, std::uint64_t metadata_bytes,
+                std::chrono::steady_clock::time_point begin);
+
+  // Where the call throws, the flight and the store have failed. Needs no memory: a flight is
+  // always dropped.
+  template <typename Call>
+  void or_fail(const Flight& flight, Call call) {
+    try {
+      call();
+    } catch (...) {
+      fail_flight(flight);
+      throw;
+    }
+  }
+
+ private:
+  void fail_flight(const Flight& flight) noexcept;
+  void publish(std::shared_ptr<Version>& version,
+               std::vector<std::shared_ptr<Version>>& gone) noexcept;
+  void drop(const Flight& flight) noexcept;
+
+  State& state_;
+};
+
+}  // namespace tensorshelf

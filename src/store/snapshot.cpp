@@ -1,0 +1,68 @@
+#include "store/snapshot.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "media/media.hpp"
+#include "store/assignment.hpp"
+#include "store/open_path.hpp"
+
+namespace tensorshelf {
+namespace {
+
+constexpr std::uint64_t kRoomBytes = 16 * kChunkBytes;
+
+// Of a version that is held. Zeros stay zeros, without being written.
+void copy_tensor(Store& from, Store& to, const Holder& held, StoredTensor& tensor,
+                 std::span<std::byte> room, const std::function<void(std::uint64_t)>& note) {
+  const auto& layout = tensor.layout;
+  const auto copy = to.tensors().create(layout.name, layout.dtype, layout.shape, false);
+  const auto assignment = to.assign(copy);
+  for (std::uint64_t at = 0; at < layout.size_bytes;) {
+    const auto [size, bytes] = from.reader().piece(tensor, held.version(), at, room);
+    if (!bytes.empty()) assignment->write(bytes, at);
+    at += size;
+    note(size);
+  }
+  assignment->done();
+}
+
+}  // namespace
+
+// The file has no name until it is whole and durable.
+Commit write_snapshot(Store& from, const std::filesystem::path& path, const OpenOptions& options,
+                      std::optional<std::uint64_t> version) {
+  from.refuse_inside("snapshot() was called");
+  std::error_code ignored;  // then creating it says why
+  if (std::filesystem::exists(path, ignored)) {
+    throw Error(Errc::exists, fmt::format("there is something at {} already", path.string()),
+                "Choose another path: a snapshot takes the place of nothing.");
+  }
+  const Holder held = from.hold(version);
+  auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
+  OpenOptions chosen = options;
+  chosen.mode = Mode::create;
+  chosen.while_waiting = {};  // it waits for nobody
+  auto medium = make_medium(file, chosen);
+  format_medium(*medium, chosen);
+  const auto to = open_store(std::move(medium), chosen, path.string());
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(kRoomBytes);
+  std::uint64_t done = 0;
+  const auto note = [&](std::uint64_t size) {
+    done += size;
+    if (options.progress) options.progress(done, held.tensor_bytes());
+  };
+  for (const auto& [name, named] : held.names()) {
+    copy_tensor(from, *to, held, *named.tensor, {room.get(), kRoomBytes}, note);
+  }
+  const Commit commit = to->persist(held.step());
+  to->close();
+  file->publish(false);
+  return commit;
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,63 @@
+// Bytes into slots that no version, no attempt in flight and no lease names (I3). Of a tensor that
+// is placed whole the open attempt has one slot, and what nobody assigns is copied there when the
+// attempt is frozen; else each chunk takes a slot of its own.
+//
+// All but write() with the tensor's mutex held; and all with the gate passed, or closed by us: what
+// is in flight can only become less.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "store/chunk_io.hpp"
+#include "store/reader.hpp"
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+class StoredAssignment;
+
+class Stager {
+ public:
+  Stager(State& state, Reader& reader) : state_(state), reader_(reader) {}
+
+  State& state() { return state_; }
+
+  // Waits where a slot comes free with the next version that is published.
+  void write(StoredAssignment& assignment, std::span<const std::byte> bytes, std::uint64_t offset);
+  // The tensor is the open attempt's from here on; what throws before leaves it as it was. False
+  // where it was so before.
+  bool begin_write(const std::shared_ptr<StoredTensor>& tensor);
+  // Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
+  // assigned since another slot was current.
+  void complete(StoredTensor& tensor);
+
+ private:
+  // stage.cpp
+  bool may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
+  bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
+  std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk);
+  std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                          std::span<const std::byte> bytes);
+  void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
+  void note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
+                    std::uint64_t checksum);
+  void note_ticket(const Ticket& ticket);
+  bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
+  void copy_forward(StoredTensor& tensor, std::uint64_t chunk);
+
+  // merge.cpp
+  format::ChunkRecord present_record(const StoredTensor& tensor, std::uint64_t chunk) const;
+  bool slot_has(StoredTensor& tensor, unsigned slot, const MergedChunk& merged,
+                const format::ChunkRecord& now);
+  void merge_chunk(StoredTensor& tensor, MergedChunk& merged, std::span<const std::byte> bytes);
+  void write_merged(StoredTensor& tensor, const MergedChunk& merged);
+
+  State& state_;
+  Reader& reader_;
+};
+
+}  // namespace tensorshelf

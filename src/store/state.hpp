@@ -1,0 +1,145 @@
+// What the parts of an open store share: the medium and what recovery found on it, the versions and
+// attempts that there are, and who waits for whom. It does nothing by itself; what happens in which
+// order the parts say (stager.hpp, reader.hpp, tensors.hpp, freezer.hpp, sealer.hpp,
+// decisions.hpp).
+//
+// What is free, follows from what is named: a slot that no retained version, no attempt in flight
+// and no lease names is free, and so is a place on the heap that nothing owns (I3).
+//
+// Locks, always taken in this order: turns (one that freezes or discards, and a transaction to its
+// end), that of decisions, a tensor's lock of its assignment, gate (assignments, or one that
+// freezes, creates or erases), a tensor's mutex, dirty_mutex, structure (what there is: versions,
+// attempts, sizes); the other mutexes within none of these but the first four. The closed gate
+// alone guards the open attempt's names and tree. Of the mutexes that a reader takes only a
+// tensor's is held across I/O.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/options.hpp>
+
+#include "media/media.hpp"
+#include "store/fair_mutex.hpp"
+#include "store/gate.hpp"
+#include "store/health.hpp"
+#include "store/patience.hpp"
+#include "store/queue_lock.hpp"
+#include "store/records.hpp"
+#include "store/recover.hpp"
+#include "store/use_count.hpp"
+
+namespace tensorshelf {
+
+struct State {
+  // Recovers.
+  State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std::string named);
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  std::unique_lock<FairMutex> lock_usable() const;  // of structure
+  void check_may_write();  // usable, not read-only, and not failed, now or in the background
+  void check_writable();   // and no attempt that was found waits for a decision
+  void check_not_abandoned() const;  // the gate is closed, or we have passed it
+  [[noreturn]] void throw_failed() const { health.throw_failed(version); }
+  [[noreturn]] void throw_unresolved(const std::string& what) const;
+
+  // structure is held for these, or the gate closed.
+  const Names& names_now() const;
+  const Version& version_of(Of which) const;  // Errc::stale where it is not retained
+  bool undecided() const { return prepared && !prepared->decided; }
+  bool held_from(std::uint64_t number) const;  // that version, or one before it (holder.hpp)
+  // Whether another version may be made beside one that is held: there can be as many at once as
+  // the shelf has slots. (With none held there always can.)
+  bool has_room() const {
+    if (held.empty() && going == 0) return true;
+    return retained.size() + going + in_flight.size() < opened.slot_count;
+  }
+
+  // With the gate closed: pages that the heap must hold, see tensors.cpp.
+  std::uint64_t pages_for(const CellRun& cells) const;
+  std::shared_ptr<Attempt> attempt_over(std::shared_ptr<const Version> over,
+                                        std::uint64_t after) const;
+
+  void look_for_rival();  // I10, once for each attempt, before anything is written for it
+  void wait_until_quiet(const Patience& with);  // no attempt is in flight
+  // Until fewer versions are in flight or held, or one has failed. Returns at once where none is.
+  void await_publication();
+
+  std::shared_ptr<GuardedMedium> medium;  // given up by close(); leases keep it alive
+  const std::string path;
+  Health health{path};
+  const Verify verify;
+  const Promises promises;
+  Recovered opened;  // its versions and homes have moved to the members below
+  const format::Seeds seeds;
+  const bool writable;
+  unsigned keep;  // both change with structure held, by the commit of what opening found
+  unsigned in_flight_limit;
+  const Placement placement;
+
+  const Patience patience;  // of all waits but those that must come to their end
+  std::unique_ptr<WaitQueue> room = std::make_unique<WaitQueue>();
+  QueueLock turns;
+  std::atomic<std::thread::id> transacting;  // the thread whose transaction has the turn
+  std::shared_ptr<Attempt> spare;            // for one that is dropped, which must need no memory
+  std::unique_ptr<CommitGate> gate = std::make_unique<CommitGate>();
+  UseCount uses;
+  std::shared_ptr<Heap> heap;  // none where nothing may be written
+  std::uint64_t next_tensor_id = 1;
+  std::mutex dirty_mutex;  // of the open attempt's list
+
+  mutable FairMutex structure;
+  std::unique_ptr<std::condition_variable_any> published;  // or failed: fewer are in flight
+  std::shared_ptr<Attempt> open;                           // none where nothing may be written
+  // Nothing else keeps a version for longer than a call holds this lock: its pages are free, and
+  // needed, when it is dropped.
+  std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
+  std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
+  std::vector<std::uint64_t> held;                  // of these: see holder.hpp
+  std::size_t going = 0;                    // retained no more, and their places not yet given back
+  std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
+  std::atomic<bool> found_prepared = false;
+  std::atomic<std::uint64_t> version;  // its number
+  Homes homes;                         // whose turn it is to be sealed writes there
+
+  std::atomic<bool> looked = false;  // for a rival, since the last freeze
+  std::atomic<std::uint64_t> last_ticket = 0;
+
+  struct Counters {
+    std::atomic<std::uint64_t> commits = 0, staged = 0, forward = 0, metadata = 0, read = 0,
+                               verified = 0, nanoseconds = 0;
+  } counters;
+
+ private:
+  void take_prepared(const FoundPrepared& found);
+  void own_places();
+};
+
+// A call that reads without passing the gate: close() waits for it.
+class Use {
+ public:
+  explicit Use(State& state);
+  ~Use() { state_.uses.leave(); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  State& state_;
+};
+
+// Whether this thread is inside an assignment, or called by a wait of its own (assignment.cpp).
+bool is_inside(const State& state);
+// Errc::unsupported where it is, or where it holds a version (holder.hpp): it would wait for
+// itself.
+void refuse_inside(const State& state, const char* what);
+
+}  // namespace tensorshelf

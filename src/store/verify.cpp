@@ -1,0 +1,120 @@
+// What is compared with its checksum whatever was asked for when the shelf was opened.
+#include <mutex>
+#include <optional>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "store/chunk_io.hpp"
+#include "store/reader.hpp"
+#include "store/unreadable.hpp"
+
+namespace tensorshelf {
+
+// Chunk by chunk: commits go on in between, and a tensor that they flip is from there on looked at
+// as it is then. The callback is called with nothing held: it may use the shelf, or close it.
+VerifyReport Reader::verify(const Progress& progress) {
+  VerifyReport report;
+  std::shared_ptr<const Names> names;  // and not their version: see state_.in_flight
+  std::uint64_t total = 0;
+  {
+    const Use use(state_);
+    std::lock_guard lock(state_.structure);
+    state_.health.check_usable();
+    names = state_.retained.back()->names;
+    total = state_.retained.back()->tensor_bytes;
+    report.version = state_.version;
+  }
+  std::uint64_t done = 0;
+  for (const auto& [name, named] : *names) {
+    StoredTensor& tensor = *named.tensor;
+    const std::uint64_t chunks = tensor.layout.chunk_count();
+    for (std::uint64_t chunk = 0; chunk == 0 || chunk < chunks; ++chunk) {
+      if (!verify_chunk(tensor, chunk, report)) break;
+      if (chunks == 0) break;
+      done += tensor.chunk_bytes(chunk);
+      std::optional<QueueScope> held;
+      if (planted(Bug::callback_while_locked)) held.emplace(state_.turns, *state_.room, Patience());
+      if (progress) progress(done, total);
+    }
+  }
+  if (!report.damage.empty()) {
+    const Use use(state_);
+    throw_if_overtaken(report.version);
+  }
+  return report;
+}
+
+// False where nothing of the tensor is committed (any more). Chunk 0 counts the tensor, also where
+// it has no bytes.
+bool Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report) {
+  const Use use(state_);
+  std::lock_guard lock(tensor.mutex);
+  format::ChunkRecord record;
+  {
+    std::lock_guard structure(state_.structure);
+    const Version& newest = *state_.retained.back();
+    if (!has(newest, tensor)) return false;
+    record = newest.tree.record(tensor.cell(chunk));
+  }
+  report.tensors += chunk == 0;
+  if (chunk >= tensor.layout.chunk_count()) return true;
+  const unsigned slot = format::chunk_slot(record);
+  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  ++report.chunks;
+  ++state_.counters.verified;
+  report.bytes += size;
+  if (chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk)) return true;
+  tensor.clear_verified(slot, chunk);
+  report.damage.push_back({tensor.layout.name,
+                           format::chunk_version(record),
+                           slot,
+                           chunk,
+                           {tensor.chunk_at(slot, chunk), size}});
+  return true;
+}
+
+// Neighbours in a slot are read at once, where the medium is not mapped.
+Reader::Piece Reader::piece(StoredTensor& tensor, std::uint64_t version, std::uint64_t offset,
+                            std::span<std::byte> room) {
+  const Use use(state_);
+  std::lock_guard lock(tensor.mutex);
+  const std::uint64_t chunk = offset / kChunkBytes;
+  const std::uint64_t left = tensor.layout.size_bytes - offset;
+  const std::uint64_t most = std::min<std::uint64_t>(left, room.size());
+  const Records now = records(tensor, offset, most, Of::version(version));
+  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  if (format::chunk_kind(now[chunk]) != format::ChunkKind::stored) return {size};
+  if (const std::uint64_t run = run_length(tensor, chunk, now, most); run > 1) {
+    const auto bytes = room.first(std::min(run * kChunkBytes, left));
+    try {
+      state_.medium->read(tensor.chunk_at(format::chunk_slot(now[chunk]), chunk), bytes);
+      check_all(tensor, now, chunk, bytes);
+      return {bytes.size(), bytes};
+    } catch (const Error& error) {
+      if (!is_unreadable(error)) throw;  // else one by one, which says which it is
+    }
+  }
+  auto bytes = fetch_chunk(tensor, now[chunk], chunk, room);
+  const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+  if (!hash_mapped(bytes, seed)) {
+    read_out(tensor, now[chunk], chunk, room.first(size));
+    bytes = room.first(size);
+  }
+  check_all(tensor, now, chunk, bytes);
+  return {size, bytes};
+}
+
+void Reader::check_all(StoredTensor& tensor, const Records& records, std::uint64_t first,
+                       std::span<const std::byte> bytes) {
+  for (std::uint64_t at = 0, chunk = first; at < bytes.size(); ++chunk) {
+    const std::uint64_t size = tensor.chunk_bytes(chunk);
+    const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+    ++state_.counters.verified;
+    if (hash_bytes(bytes.subspan(at, size), seed) != records[chunk].checksum) {
+      throw_damaged(tensor, records[chunk], chunk);
+    }
+    at += size;
+  }
+}
+
+}  // namespace tensorshelf
