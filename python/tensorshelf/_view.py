@@ -184,6 +184,10 @@ class Readable(NDArrayOperatorsMixin):
         rows = (self[i] for i in range(len(self)))
         return (row.view(np.ndarray) if isinstance(row, Part) else row for row in rows)
 
+    def __contains__(self, value: object) -> bool:
+        """Whether an element equals the value, whatever the number of axes."""
+        return value in self.numpy()
+
     def __bool__(self) -> bool:
         return bool(self.numpy())
 

@@ -340,3 +340,18 @@ def test_what_needs_no_repair_is_logged_as_nothing(
         found = ts.repair(path, tier="block" if tier == "block" else "auto")
     assert (found.repaired, found.version, found.step, found.lost) == (False, 1, 4, ())
     assert not caplog.records
+
+
+def test_a_value_is_in_a_tensor_of_any_shape(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf.x = np.arange(6.0).reshape(2, 3)
+    shelf.n = np.int64(7)
+    shelf.empty = np.zeros((0, 2))
+    assert 5.0 in shelf.x
+    assert 6.0 not in shelf.x
+    assert 7 in shelf.n
+    assert 8 not in shelf.n
+    assert 0.0 not in shelf.empty
+    shelf.persist()
+    assert 5.0 in shelf.x.committed
+    assert 6.0 not in shelf.at(1)["x"]
