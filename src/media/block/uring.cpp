@@ -5,11 +5,6 @@
 // The registered file is the very description that holds the shelf's lock. That matters when the
 // process is killed: the kernel then finishes the writes in flight in the background, and the lock
 // stays held until they ended, so that none can land among a successor's (I10).
-#include "media/block/backend.hpp"
-#include "media/media.hpp"
-
-#ifdef TENSORSHELF_HAS_URING
-
 #include <fmt/format.h>
 #include <liburing.h>
 #include <sys/resource.h>
@@ -20,7 +15,9 @@
 
 #include "base/check.hpp"
 #include "base/size_text.hpp"
+#include "media/block/backend.hpp"
 #include "media/block/os.hpp"
+#include "media/media.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -202,21 +199,3 @@ std::unique_ptr<BlockBackend> make_uring_backend(int fd, const StagingShape& sha
 bool io_uring_supported() { return true; }
 
 }  // namespace tensorshelf
-
-#else
-
-namespace tensorshelf {
-
-std::unique_ptr<BlockBackend> make_uring_backend(int /*fd*/, const StagingShape& /*shape*/,
-                                                 std::vector<std::string>& notes) {
-  notes.push_back(
-      "This build lacks io_uring (liburing): writing with pwrite, which is slower. Install "
-      "liburing-dev and build again.");
-  return nullptr;
-}
-
-bool io_uring_supported() { return false; }
-
-}  // namespace tensorshelf
-
-#endif

@@ -1,5 +1,5 @@
 // One run of addresses in which a growing file is mapped through libpmem2, segment after segment,
-// so that what was mapped never moves. Only pmem.cpp uses it, and only in builds with libpmem2.
+// so that what was mapped never moves. Only medium.cpp uses it.
 #pragma once
 
 #include <atomic>

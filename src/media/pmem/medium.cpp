@@ -40,7 +40,6 @@
 
 namespace tensorshelf {
 
-#if TENSORSHELF_HAS_PMEM2
 namespace {
 
 constexpr std::uint64_t kTebibyte = std::uint64_t{1} << 40;
@@ -382,18 +381,5 @@ std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file,
   const AddressWish wish = addresses_for(system, now, max_size_bytes);
   return std::make_unique<PmemMedium>(std::move(file), max_size_bytes, std::move(system), wish);
 }
-
-#else
-
-bool pmem_supported() { return false; }
-
-std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file, std::uint64_t) {
-  throw Error(Errc::unsupported,
-              fmt::format("{} cannot be mapped: this build of tensorshelf has no libpmem2",
-                          file->path().native()),
-              "install libpmem2-dev and build again, or use tier=\"block\" on a file");
-}
-
-#endif
 
 }  // namespace tensorshelf
