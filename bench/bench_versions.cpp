@@ -1,5 +1,7 @@
 // What it costs that several versions are alive: bytes of a partial update, going back, opening,
 // saves that overlap, a reader beside a writer that never rests.
+#include <fcntl.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <filesystem>
@@ -48,6 +50,8 @@ class Scratch {
     options.mode = Mode::read;
     return Shelf::open(path_, options);
   }
+
+  const fs::path& path() const { return path_; }
 
   std::optional<Shelf> shelf;
 
@@ -212,6 +216,56 @@ void reader(const Settings& settings) {
   print_value("reader_saves", static_cast<double>(saves) / settings.rounds);
 }
 
+// A copy of the file as it lies there, both slots of each tensor, durable as a snapshot is.
+void copy_durably(const fs::path& from, const fs::path& to) {
+  fs::copy_file(from, to, fs::copy_options::overwrite_existing);
+  const int file = ::open(to.c_str(), O_RDONLY | O_CLOEXEC);
+  ::fdatasync(file);
+  ::close(file);
+}
+
+// A version as a shelf of its own, checked on the way, over a raw copy of the shelf's file.
+void snapshot(const Settings& settings) {
+  const auto source = filled(settings.bytes);
+  Scratch scratch(settings, "snapshot", 0, 1);
+  make(*scratch.shelf, "w", settings.bytes).write(source);
+  scratch.shelf->persist();
+  const fs::path copy = scratch.path().string() + "-copy";
+  OpenOptions options;
+  options.tier = settings.tier;
+  const auto pairs = alternate(
+      settings.rounds,
+      [&] {
+        fs::remove(copy);
+        scratch.shelf->snapshot(copy, options);
+      },
+      [&] {
+        fs::remove(copy);
+        copy_durably(scratch.path(), copy);
+      });
+  fs::remove(copy);
+  print("snapshot", pairs, static_cast<double>(settings.bytes));
+}
+
+// Of two versions of 10,000 tensors, between which 100 changed; over looking at their names.
+void difference(const Settings& settings) {
+  constexpr int kTensors = 10'000;
+  Scratch scratch(settings, "diff", 1, 1);
+  Shelf& shelf = *scratch.shelf;
+  const auto source = filled(4096);
+  std::vector<TensorRef> tensors;
+  for (int i = 0; i < kTensors; ++i) {
+    tensors.push_back(make(shelf, std::to_string(i).c_str(), source.size()));
+    tensors.back().write(source);
+  }
+  shelf.persist();
+  for (int i = 0; i < kTensors; i += 100) tensors[static_cast<std::size_t>(i)].write(source);
+  shelf.persist();
+  const auto pairs = alternate(
+      settings.rounds, [&] { shelf.diff(1, 2); }, [&] { shelf.at(2).names(); });
+  print("diff", pairs, kTensors);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -219,8 +273,14 @@ int main(int argc, char** argv) {
   Settings settings{.rounds = 9};
   std::string what;
   const std::map<std::string, std::function<void(const Settings&)>> cases = {
-      {"update", bytes_of_update}, {"rollback", rollback},           {"open", opening},
-      {"overlap", overlap},        {"simulated", simulated_overlap}, {"reader", reader}};
+      {"update", bytes_of_update},
+      {"rollback", rollback},
+      {"open", opening},
+      {"overlap", overlap},
+      {"simulated", simulated_overlap},
+      {"reader", reader},
+      {"snapshot", snapshot},
+      {"diff", difference}};
   app.add_option("case", what)->required()->check(CLI::IsMember(cases));
   add_options(app, settings);
   CLI11_PARSE(app, argc, argv);

@@ -258,6 +258,14 @@ def versions(settings: Settings) -> list[Row]:
         detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}"
         name = "saves back to back, in_flight=2 over 1"
         rows.append(Row(name, medium, ratio(pairs), 1, True, "x the rate", detail))
+        pairs = cases("snapshot")[0]
+        detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}, each durable"
+        name = f"snapshot of {size} over a raw copy of the file"
+        rows.append(Row(name, medium, ratio(pairs), 0.9, True, "of the rate", detail))
+        pairs = cases("diff")[0]
+        took = statistics.median(pairs["ours"]) * 1e3  # type: ignore[type-var,operator]
+        detail = "100 of them changed"
+        rows.append(Row("diff of 10,000 tensors", medium, took, 5, False, "ms", detail))
         finished = float(cases("reader")[0]["value"])  # type: ignore[arg-type]
         name = "reads of 300 MB beside a writer, keep=2"
         rows.append(Row(name, medium, 100 * finished, 100, True, "% finish", "saves without pause"))

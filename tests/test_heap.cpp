@@ -8,6 +8,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "catch.hpp"
+#include "denied_memory.hpp"
 #include "media/media.hpp"
 #include "store/heap.hpp"
 #include "store/space.hpp"
@@ -313,5 +314,29 @@ TEST_CASE("slots whose growth is given up take nothing, whatever was thrown") {
   for (int i = 0; i < 2; ++i) {
     CHECK_THROWS_AS(heap.take_slots("w", hole, 2), GivenUp);
     CHECK(heap.free_bytes() == hole);
+  }
+}
+
+TEST_CASE("where memory runs out while pages are set aside, nothing that was free is lost") {
+  for (std::int64_t nth = 0;; ++nth) {
+    CAPTURE(nth);
+    NoBytes medium(64 * kMiB, 64 * kMiB);
+    Claims claims;  // every other page: the pool is made of holes
+    for (std::uint64_t at = 0; at < 60 * kMiB; at += 2 * kPageBytes) {
+      claims.pages.push_back({format::kHeapAt + at, kPageBytes});
+    }
+    Heap heap(medium, claimed(64 * kMiB, claims), [] {});
+    const std::uint64_t free = heap.free_bytes();
+    const bool denied =
+        testing::denying(nth, testing::Denial::once, [&] { heap.reserve_pages(4000); });
+    if (!denied) break;
+    heap.reserve_pages(4000);
+    std::uint64_t pages = 0;
+    try {
+      while (true) heap.take_page(pages % 2), ++pages;
+    } catch (const std::bad_alloc&) {  // all that was set aside
+    }
+    CHECK(pages >= 4000);
+    CHECK(heap.free_bytes() + pages * kPageBytes == free);
   }
 }

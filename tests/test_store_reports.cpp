@@ -1,11 +1,19 @@
 // What a shelf tells of itself, compared with what was done to it.
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kept_versions.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::size_t kSomeBytes = 3000;
+
+}  // namespace
 
 TEST_CASE("every commit tells what it wrote, and stats() adds it up") {
   const Kept kept({.keep = 1, .in_flight = 2, .mapped = true, .placement = Placement::whole});
@@ -137,4 +145,74 @@ TEST_CASE("what the slots hold is known after opening again too, and copied once
   CHECK(commit(6, 1) == kMiB);               // C: of version 3, so chunk 0 is older
   shelf.close();
   CHECK((value(kept.open(Mode::read).find("w").value()) == expected));
+}
+
+namespace {
+
+// The places of pages that hold the text: both copies of a page of records.
+std::vector<std::uint64_t> pages_with(Medium& medium, const std::string& text) {
+  std::vector<std::uint64_t> found;
+  Bytes page(kPageBytes);
+  for (std::uint64_t at = 0; at < medium.size(); at += kPageBytes) {
+    medium.read(at, page);
+    const std::string_view bytes(reinterpret_cast<const char*>(page.data()), page.size());
+    if (bytes.find(text) != std::string_view::npos) found.push_back(at);
+  }
+  return found;
+}
+
+Bytes damage_page(Medium& medium, std::uint64_t at) {
+  Bytes page(kPageBytes);
+  medium.read(at, page);
+  Bytes damaged = page;
+  damaged[100] ^= std::byte{1};
+  medium.wait(medium.write(at, damaged, 0));
+  return page;
+}
+
+}  // namespace
+
+TEST_CASE("a bad copy of a page that several versions share is one") {
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  {
+    Shelf shelf = kept.open();
+    make(shelf, "name-to-find", kSomeBytes);
+    for (unsigned version = 1; version <= 3; ++version) {
+      shelf.find("name-to-find")->write(pattern(kSomeBytes, version));
+      shelf.persist(version);
+    }
+  }
+  const auto pages = pages_with(*kept.medium, "name-to-find");
+  REQUIRE(pages.size() == 2);
+  damage_page(*kept.medium, pages[0]);
+  const Recovery seen = kept.open(Mode::read).info().recovery;
+  CHECK(seen.repaired_copies == 0);
+  const bool told = std::any_of(seen.notes.begin(), seen.notes.end(), [](const auto& note) {
+    return contains(note, "1 copies of metadata");
+  });
+  CAPTURE(seen.notes);
+  CHECK(told);
+  CHECK(kept.open().info().recovery.repaired_copies == 1);
+  CHECK(kept.open().info().recovery.repaired_copies == 0);
+}
+
+TEST_CASE("a bad copy of a page that only what is prepared names is mended, and told") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  {
+    Shelf shelf = kept.open();
+    make(shelf, "w", kSomeBytes);
+    shelf.persist(1);
+    make(shelf, "name-to-find", kSomeBytes).write(pattern(kSomeBytes, 1));
+    shelf.prepare(2);
+  }
+  for (const std::uint64_t at : pages_with(*kept.medium, "name-to-find")) {
+    const Bytes before = damage_page(*kept.medium, at);
+    CHECK(kept.open().info().recovery.repaired_copies == 1);
+    Bytes after(kPageBytes);
+    kept.medium->read(at, after);
+    CHECK((after == before));
+  }
+  Shelf shelf = kept.open();
+  REQUIRE(shelf.resolve(Decision::commit)->version == 2);
+  CHECK((value(*shelf.find("name-to-find")) == pattern(kSomeBytes, 1)));
 }

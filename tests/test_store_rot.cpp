@@ -5,8 +5,8 @@
 
 #include <fstream>
 
+#include "kept_versions.hpp"
 #include "scratch.hpp"
-#include "store_bench.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -251,5 +251,36 @@ TEST_CASE("rot in what was erased counts until the erasure is committed") {
   CHECK(damage[0].tensor == "w");
   CHECK(damage[0].chunk == 2);
   shelf.persist(2);
+  CHECK(shelf.verify().damage.empty());
+}
+
+// A copy forward that failed left other bytes where an older version's value had been. Version
+// numbers come again with a rollback: what lies there must not pass for that value.
+TEST_CASE("what a copy forward of rot left behind is not taken for what lay there before") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  TensorRef w = make(shelf, "w", 2 * kMiB);
+  const auto assign = [&](std::uint64_t chunk, unsigned seed) {
+    w.write(pattern(kMiB, seed), chunk * kMiB);
+  };
+  assign(0, 1);
+  assign(1, 2);
+  shelf.persist(1);
+  assign(0, 3);
+  shelf.persist(2);
+  assign(1, 4);
+  shelf.persist(3);
+  const std::uint64_t rotten = place_of(*kept.medium, pattern(kMiB, 4)) + 5;
+  flip(*kept.medium, rotten);
+  assign(0, 5);
+  CHECK(code_of([&] { shelf.persist(4); }) == Errc::corrupt);
+  shelf.discard();
+  shelf.rollback(2);
+  assign(0, 6);
+  shelf.persist(5);
+  Bytes expected = pattern(kMiB, 6);
+  const Bytes second = pattern(kMiB, 2);
+  expected.insert(expected.end(), second.begin(), second.end());
+  CHECK((value(w) == expected));
   CHECK(shelf.verify().damage.empty());
 }

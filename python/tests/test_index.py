@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensorshelf._values import _index
@@ -29,6 +29,7 @@ def shapes_and_indices(draw: st.DrawFn) -> "tuple[tuple[int, ...], tuple[object,
     return shape, tuple(items)
 
 
+@settings(deadline=None)
 @given(shapes_and_indices(), st.sampled_from([1, 7, 24, 1000]))
 def test_regions_pick_what_numpy_picks(case: "tuple[tuple[int, ...], object]", limit: int) -> None:
     shape, index = case
