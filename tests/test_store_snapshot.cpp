@@ -1,5 +1,6 @@
 // A version as a shelf of its own: whole, of one moment, and while its writer goes on.
 #include <filesystem>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>

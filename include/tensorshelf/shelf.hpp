@@ -124,7 +124,8 @@ class Shelf {
   // their chunks: no data is read. Errc::stale where one is not, or no more, among them.
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;
   // A version, the newest where none is said, as version 1 of a new shelf at `path`, with its step.
-  // The file appears there, durable, when it is whole: a crash leaves none. Every chunk is checked
+  // The file appears there, durable, when it is whole (what a crash leaves is a hidden file beside
+  // it, .NAME.PID.*.tmp, which the next shelf of that name removes). Every chunk is checked
   // on its way; Errc::corrupt, and no file, where one is damaged. Others go on meanwhile, but the
   // version stays: who needs one of its slots waits, and so does a commit for which there would be
   // more versions than the shelf has slots. Of `options`: tier, max_size_bytes, block, keep,

@@ -333,8 +333,9 @@ class Shelf(MutableMapping[str, Tensor]):
     ) -> Commit:
         """Writes one of ``versions`` (the newest, if left out) as a new shelf at ``path``.
 
-        The file appears, durable, when it is whole: a crash leaves none. It is a shelf at version
-        1, with the step of the one it was made from, and every checksum is checked on the way.
+        The file appears, durable, when it is whole; what a crash leaves is a hidden file beside it,
+        ``.NAME.PID.*.tmp``, which the next shelf of that name removes. It is a shelf at version 1,
+        with the step of the one it was made from, and every checksum is checked on the way.
         Other threads go on meanwhile. The version stays as it is: who needs one of its slots
         waits for the snapshot, and so does persist() for one version more than ``keep`` and
         ``in_flight`` provide for. What is not persisted is not in it.

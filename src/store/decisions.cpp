@@ -58,7 +58,7 @@ Prepared Decisions::prepare(std::optional<std::uint64_t> step, std::string_view 
   {
     std::lock_guard lock(state_.structure);
     state_.prepared = std::move(made);
-    state_.published->notify_all();  // who waits for one of its slots waits for nothing now
+    state_.note_given_back();  // who waits for one of its slots waits for nothing now
   }
   return info;
 }
@@ -185,7 +185,7 @@ void Decisions::abandon() {
     state_.prepared.reset();
     if (!planted(Bug::abandoned_built_on)) state_.open = std::move(next);
     state_.looked = false;
-    state_.published->notify_all();
+    state_.note_given_back();
   }
   state_.spare = std::move(spare);
   if (flight.version) clear_labels_beyond(newest->number(), *flight.version->names);

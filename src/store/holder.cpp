@@ -47,7 +47,7 @@ Holder::~Holder() {
   gone.fill(nullptr);
   std::lock_guard lock(state_.structure);
   state_.going -= dropped;
-  state_.published->notify_all();
+  state_.note_given_back();
 }
 
 bool Holder::around(const State& state) {

@@ -24,8 +24,8 @@ class Reader {
   VerifyReport verify(const Progress& progress);
 
   // Some whole chunks of a version that is held (holder.hpp), from byte `offset` on, where one
-  // begins: in place, or read into `room`, which has one chunk at least. Always checked, whatever
-  // the shelf was opened with. No bytes where they are zeros.
+  // begins, in `room`, which has one chunk at least. Always checked, whatever the shelf was opened
+  // with. No bytes where they are zeros.
   struct Piece {
     std::uint64_t size = 0;
     std::span<const std::byte> bytes = {};

@@ -109,14 +109,14 @@ void Sealer::publish(std::shared_ptr<Version>& version,
   std::lock_guard lock(state_.structure);
   std::erase(state_.in_flight, version);
   version.reset();
-  state_.published->notify_all();
+  state_.note_given_back();
 }
 
 void Sealer::drop(const Flight& flight) noexcept {
   std::lock_guard lock(state_.structure);
   std::erase(state_.in_flight, flight.version);
   if (state_.prepared && state_.prepared->version == flight.version) state_.prepared.reset();
-  if (!planted(Bug::waiter_not_woken)) state_.published->notify_all();
+  if (!planted(Bug::waiter_not_woken)) state_.note_given_back();
 }
 
 }  // namespace tensorshelf

@@ -31,6 +31,22 @@ void copy_tensor(Store& from, Store& to, const Holder& held, StoredTensor& tenso
   assignment->done();
 }
 
+// Returns its step.
+std::optional<std::uint64_t> copy_all(Store& from, Store& to, std::optional<std::uint64_t> version,
+                                      const Progress& progress) {
+  const Holder held = from.hold(version);
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(kRoomBytes);
+  std::uint64_t done = 0;
+  const auto note = [&](std::uint64_t size) {
+    done += size;
+    if (progress) progress(done, held.tensor_bytes());
+  };
+  for (const auto& [name, named] : held.names()) {
+    copy_tensor(from, to, held, *named.tensor, {room.get(), kRoomBytes}, note);
+  }
+  return held.step();
+}
+
 }  // namespace
 
 // The file has no name until it is whole and durable.
@@ -42,7 +58,6 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
     throw Error(Errc::exists, fmt::format("there is something at {} already", path.string()),
                 "Choose another path: a snapshot takes the place of nothing.");
   }
-  const Holder held = from.hold(version);
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   OpenOptions chosen = options;
   chosen.mode = Mode::create;
@@ -50,16 +65,8 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
   auto medium = make_medium(file, chosen);
   format_medium(*medium, chosen);
   const auto to = open_store(std::move(medium), chosen, path.string());
-  const auto room = std::make_unique_for_overwrite<std::byte[]>(kRoomBytes);
-  std::uint64_t done = 0;
-  const auto note = [&](std::uint64_t size) {
-    done += size;
-    if (options.progress) options.progress(done, held.tensor_bytes());
-  };
-  for (const auto& [name, named] : held.names()) {
-    copy_tensor(from, *to, held, *named.tensor, {room.get(), kRoomBytes}, note);
-  }
-  const Commit commit = to->persist(held.step());
+  const auto step = copy_all(from, *to, version, options.progress);
+  const Commit commit = to->persist(step);  // nothing is held any more
   to->close();
   file->publish(false);
   return commit;

@@ -100,9 +100,10 @@ bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::ui
   return all;
 }
 
-// Whether the range can be written now; false where a slot comes free with the next version that is
-// published.
-bool Stager::may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
+// Nothing where the range can be written now. Else a slot comes free when more is given back than
+// this (State::await_given_back): with a version that is published, or held no longer.
+std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std::uint64_t offset,
+                                                std::uint64_t size) {
   tensor.check_there();
   if (tensor.attempt == state_.open->sequence && tensor.whole() &&
       tensor.pins[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
@@ -110,12 +111,14 @@ bool Stager::may_write(const StoredTensor& tensor, std::uint64_t offset, std::ui
   }
   bool quiet = false;  // before the look: what is published meanwhile gives back
   bool undecided = false;
+  std::uint64_t given_back = 0;
   {
     std::lock_guard lock(state_.structure);
     quiet = state_.in_flight.empty() && state_.held.empty();
     undecided = state_.undecided();
+    given_back = state_.given_back;
   }
-  if (has_slots(tensor, offset, size)) return true;
+  if (has_slots(tensor, offset, size)) return std::nullopt;
   if (undecided) {
     state_.throw_unresolved(
         fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
@@ -123,7 +126,7 @@ bool Stager::may_write(const StoredTensor& tensor, std::uint64_t offset, std::ui
                     tensor.layout.name, tensor.slot_count()));
   }
   if (quiet) throw_leased(tensor);
-  return false;
+  return given_back;
 }
 
 // The tensor is the open attempt's from here on; what throws before leaves it as it was. False
@@ -178,9 +181,9 @@ void Stager::write(StoredAssignment& assignment, std::span<const std::byte> byte
   const auto& tensor = assignment.tensor_;
   tensor->check_range(offset, bytes.size());
   std::unique_lock lock(tensor->mutex);
-  while (!may_write(*tensor, offset, bytes.size())) {
+  while (const auto seen = must_await(*tensor, offset, bytes.size())) {
     lock.unlock();  // others may read meanwhile
-    state_.await_publication();
+    state_.await_given_back(*seen);
     state_.check_writable();
     lock.lock();
   }

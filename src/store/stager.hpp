@@ -37,7 +37,8 @@ class Stager {
 
  private:
   // stage.cpp
-  bool may_write(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
+  std::optional<std::uint64_t> must_await(const StoredTensor& tensor, std::uint64_t offset,
+                                          std::uint64_t size);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
   std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk);
   std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,

@@ -187,13 +187,10 @@ std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over
   return std::make_shared<Attempt>(std::move(over), sequence);
 }
 
-void State::await_publication() {
+void State::await_given_back(std::uint64_t seen) {
   std::unique_lock lock(structure);
-  const std::size_t before = in_flight.size() + held.size();
-  patience.wait(*published, lock, [&] {
-    const std::size_t now = in_flight.size() + held.size();
-    return now < before || before == 0 || health.failed() || undecided();
-  });
+  patience.wait(*published, lock,
+                [&] { return given_back != seen || health.failed() || undecided(); });
 }
 
 bool State::held_from(std::uint64_t number) const {

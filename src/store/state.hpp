@@ -57,12 +57,9 @@ struct State {
   const Version& version_of(Of which) const;  // Errc::stale where it is not retained
   bool undecided() const { return prepared && !prepared->decided; }
   bool held_from(std::uint64_t number) const;  // that version, or one before it (holder.hpp)
-  // Whether another version may be made beside one that is held: there can be as many at once as
-  // the shelf has slots. (With none held there always can.)
-  bool has_room() const {
-    if (held.empty() && going == 0) return true;
-    return retained.size() + going + in_flight.size() < opened.slot_count;
-  }
+  // Whether another version may be made: there can be as many at once as the shelf has slots. Where
+  // there cannot, one is in flight or held.
+  bool has_room() const { return retained.size() + going + in_flight.size() < opened.slot_count; }
 
   // With the gate closed: pages that the heap must hold, see tensors.cpp.
   std::uint64_t pages_for(const CellRun& cells) const;
@@ -71,8 +68,11 @@ struct State {
 
   void look_for_rival();  // I10, once for each attempt, before anything is written for it
   void wait_until_quiet(const Patience& with);  // no attempt is in flight
-  // Until fewer versions are in flight or held, or one has failed. Returns at once where none is.
-  void await_publication();
+  void await_given_back(std::uint64_t seen);    // more than that, or one has failed
+  void note_given_back() {  // with structure held: slots may be free that were not
+    ++given_back;
+    published->notify_all();
+  }
 
   std::shared_ptr<GuardedMedium> medium;  // given up by close(); leases keep it alive
   const std::string path;
@@ -105,6 +105,7 @@ struct State {
   std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
   std::vector<std::uint64_t> held;                  // of these: see holder.hpp
+  std::uint64_t given_back = 0;                     // how often something was, or came to nothing
   std::size_t going = 0;                    // retained no more, and their places not yet given back
   std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
   std::atomic<bool> found_prepared = false;

@@ -122,12 +122,12 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
 }
 
 // Also after a failure, which is for the next call to tell. One that goes within an assignment of
-// its own thread, or what a wait calls, which nobody can refuse, cannot be dropped: then nothing
-// more is committed.
+// its own thread, within a snapshot, or what a wait calls, which nobody can refuse, cannot be
+// dropped: then nothing more is committed.
 void Store::end_transaction() {
   const Turn::GiveBack at_exit(state_);
   state_.health.check_usable();
-  if (is_inside(state_)) {
+  if (is_inside(state_) || Holder::around(state_)) {
     return state_.health.fail("a transaction was let go within an assignment, or a wait");
   }
   const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
@@ -156,25 +156,25 @@ Commit Store::rollback(std::uint64_t number) {
   {
     const ClosedGate closed = freezer_.close_gate();
     check_nothing_uncommitted("a rollback");
-    const Version* old = nullptr;
-    {
-      std::lock_guard lock(state_.structure);
-      old = &state_.version_of(Of::version(number));  // it stays: nothing is on its way
-    }
     freezer_.check_may_commit();
     auto version = std::make_shared<Version>();
-    version->tree = old->tree.successor(state_.open->sequence);
-    version->names = old->names;
-    version->tensor_bytes = old->tensor_bytes;
     version->root = freezer_.next_root({});
-    version->root.step = old->root.step;
-    version->root.tensor_count = old->names->size();
-    version->root.data_bytes = 0;
-    if (planted(Bug::rollback_floor_old)) version->root.floor = old->root.floor;
-    if (planted(Bug::rollback_id_old)) {
-      state_.next_tensor_id = version->root.next_tensor_id = old->root.next_tensor_id;
+    {
+      // As a whole: one that is only held (holder.hpp) may go at any moment.
+      std::lock_guard lock(state_.structure);
+      const Version& old = state_.version_of(Of::version(number));
+      version->tree = old.tree.successor(state_.open->sequence);
+      version->names = old.names;
+      version->tensor_bytes = old.tensor_bytes;
+      version->root.step = old.root.step;
+      if (planted(Bug::rollback_floor_old)) version->root.floor = old.root.floor;
+      if (planted(Bug::rollback_id_old)) {
+        state_.next_tensor_id = version->root.next_tensor_id = old.root.next_tensor_id;
+      }
     }
-    for (const auto& [name, named] : *old->names) {
+    version->root.tensor_count = version->names->size();
+    version->root.data_bytes = 0;
+    for (const auto& [name, named] : *version->names) {
       const auto there = state_.open->names->find(name);
       const bool revived =
           there == state_.open->names->end() || there->second.tensor != named.tensor;
