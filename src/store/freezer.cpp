@@ -22,8 +22,7 @@ Flight Freezer::freeze(std::optional<std::uint64_t> step) {
 ClosedGate Freezer::close_gate() {
   const auto full = [this] {
     const bool busy = state_.in_flight.size() >= state_.in_flight_limit;
-    const bool room = state_.has_room() || planted(Bug::held_version_not_counted) ||
-                      planted(Bug::floor_not_raised);
+    const bool room = state_.has_room() || planted(Bug::held_version_not_counted);
     return (busy || !room) && !state_.health.failed();
   };
   for (;;) {

@@ -57,9 +57,12 @@ struct State {
   const Version& version_of(Of which) const;  // Errc::stale where it is not retained
   bool undecided() const { return prepared && !prepared->decided; }
   bool held_from(std::uint64_t number) const;  // that version, or one before it (holder.hpp)
-  // Whether another version may be made: there can be as many at once as the shelf has slots. Where
-  // there cannot, one is in flight or held.
-  bool has_room() const { return retained.size() + going + in_flight.size() < opened.slot_count; }
+  // Whether another version may be made: there can be as many at once as the shelf has slots. With
+  // none in flight or held, for which one could wait, there always can.
+  bool has_room() const {
+    if (in_flight.empty() && held.empty() && going == 0) return true;
+    return retained.size() + going + in_flight.size() < opened.slot_count;
+  }
 
   // With the gate closed: pages that the heap must hold, see tensors.cpp.
   std::uint64_t pages_for(const CellRun& cells) const;
