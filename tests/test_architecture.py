@@ -294,9 +294,10 @@ def private_methods(text: str) -> dict[str, int]:
 
 
 def test_no_class_has_more_than_15_private_methods() -> None:
-    found = {}
+    found: dict[str, int] = {}
     for path in cpp("src", "include", "python"):
-        found.update(private_methods(code(path)))
+        for name, count in private_methods(code(path)).items():
+            found[name] = max(count, found.get(name, 0))  # names may come twice
     assert {name: count for name, count in found.items() if count > 15} == {}
     assert found["Stager"] > 10  # the search can hit
 

@@ -80,6 +80,7 @@ TEST_CASE("beside a version that is held there are never more than there are slo
   kept.doors->barrier.open();
   while (shelf.version() < 5) std::this_thread::yield();
   while (commits.waits() && shelf.versions().size() < 5) std::this_thread::yield();
+  CHECK(commits.waits());  // the second one, for room
   CHECK(shelf.versions().size() == 5);
   middle.open();
   snapshot.join();
