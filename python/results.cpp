@@ -25,6 +25,7 @@ py::dict to_dict(const Promises& promises) {
   d["mapped"] = promises.mapped;
   d["needs_flush"] = promises.needs_flush;
   d["volatile_cache"] = promises.volatile_cache;
+  d["one_machine"] = promises.one_machine;
   d["atomic_bytes"] = promises.atomic_bytes;
   d["notes"] = promises.notes;
   return d;

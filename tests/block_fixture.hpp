@@ -62,6 +62,7 @@ struct Tap {
     std::uint64_t size_bytes;
   };
   std::vector<Range> submitted;
+  unsigned submissions = 0;  // of one write or several at once
   unsigned completions = 0;
   unsigned syncs = 0;
 
@@ -80,18 +81,24 @@ class TappedBackend final : public BlockBackend {
   TappedBackend(std::unique_ptr<BlockBackend> inner, std::shared_ptr<Tap> tap)
       : inner_(std::move(inner)), tap_(std::move(tap)) {}
 
-  int submit(const DeviceWrite& write) override {
-    DeviceWrite real = write;
-    {
-      const std::lock_guard lock(mutex_);
-      if (tap_->refuse_submit) {
-        if (const int refused = tap_->refuse_submit(); refused < 0) return refused;
-      }
+  DeviceBegun submit(std::span<const DeviceWrite> writes) override {
+    const std::lock_guard lock(mutex_);
+    ++tap_->submissions;
+    std::vector<DeviceWrite> real;
+    int refused = 0;
+    for (const DeviceWrite& write : writes) {
+      if (tap_->refuse_submit) refused = tap_->refuse_submit();
+      if (refused < 0) break;
       const auto n = static_cast<unsigned>(tap_->submitted.size());
       tap_->submitted.push_back({write.at, write.bytes.size()});
-      if (tap_->cut) real.bytes = write.bytes.first(tap_->cut(n, write.bytes.size()));
+      real.push_back(write);
+      if (tap_->cut) real.back().bytes = write.bytes.first(tap_->cut(n, write.bytes.size()));
     }
-    return inner_->submit(real);
+    if (!real.empty() || refused == 0) {
+      const DeviceBegun begun = inner_->submit(real);
+      if (begun.error < 0) return begun;
+    }
+    return {real.size(), refused};
   }
   std::optional<DeviceCompletion> complete(bool block) override {
     auto completion = inner_->complete(block);
@@ -129,10 +136,10 @@ class NewestFirstBackend final : public BlockBackend {
  public:
   explicit NewestFirstBackend(std::unique_ptr<BlockBackend> inner) : inner_(std::move(inner)) {}
 
-  int submit(const DeviceWrite& write) override {
+  DeviceBegun submit(std::span<const DeviceWrite> writes) override {
     const std::lock_guard lock(mutex_);
-    begun_.push_back(write);
-    return 0;
+    begun_.insert(begun_.end(), writes.begin(), writes.end());
+    return {writes.size(), 0};
   }
   std::optional<DeviceCompletion> complete(bool block) override {
     if (!block) return {};

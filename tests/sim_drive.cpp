@@ -29,7 +29,10 @@ class SimDrive::Backend final : public BlockBackend {
       drive_.wrongs_.emplace_back("destroyed with writes under way, of which nobody saw the end");
     }
   }
-  int submit(const DeviceWrite& write) override { return drive_.submit(write); }
+  DeviceBegun submit(std::span<const DeviceWrite> writes) override {
+    for (const DeviceWrite& write : writes) drive_.submit(write);
+    return {writes.size(), 0};
+  }
   std::optional<DeviceCompletion> complete(bool block) override { return drive_.complete(block); }
   std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
     return drive_.write_now(at, bytes);
@@ -121,14 +124,13 @@ void SimDrive::land(std::uint64_t at, std::span<const std::byte> bytes) {
   pending_.push_back({at, {bytes.begin(), bytes.end()}});
 }
 
-int SimDrive::submit(const DeviceWrite& write) {
+void SimDrive::submit(const DeviceWrite& write) {
   const std::lock_guard lock(mutex_);
   check_shape(write.at, write.bytes);
   if (failure_told_) wrongs_.emplace_back("a write was begun after a failure had been told");
   in_flight_.push_back({write, {write.bytes.begin(), write.bytes.end()}});
   ++begun_count_;
   event();
-  return 0;
 }
 
 std::optional<DeviceCompletion> SimDrive::complete(bool block) {

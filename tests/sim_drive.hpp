@@ -81,7 +81,7 @@ class SimDrive {
     friend bool operator==(const FileState&, const FileState&) = default;
   };
 
-  int submit(const DeviceWrite& write);
+  void submit(const DeviceWrite& write);
   std::optional<DeviceCompletion> complete(bool block);
   std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes);
   std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes);

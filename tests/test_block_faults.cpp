@@ -254,7 +254,7 @@ TEST_CASE("a backend that can no longer tell ends is an error, and nothing waits
   class BrokenBackend final : public BlockBackend {
    public:
     explicit BrokenBackend(std::unique_ptr<BlockBackend> inner) : inner_(std::move(inner)) {}
-    int submit(const DeviceWrite&) override { return 0; }
+    DeviceBegun submit(std::span<const DeviceWrite> writes) override { return {writes.size(), 0}; }
     std::optional<DeviceCompletion> complete(bool block) override {
       if (!block) return {};
       return DeviceCompletion{DeviceCompletion::kBroken, -EBADF};
@@ -346,10 +346,17 @@ TEST_CASE("a read beyond the end of a file that was cut short is no device's fai
 TEST_CASE("a word that did not land whole is an error") {
   const std::int64_t result = GENERATE(std::int64_t{-EIO}, -ENODATA, 0, 512);
   Rig rig;
-  rig.tap->write_now = [&](std::int64_t) { return result; };
+  const unsigned syncs = rig.tap->syncs;
+  rig.tap->complete = [&](unsigned, std::int64_t) { return result; };
+  const auto store_durably = [&] {
+    rig.medium->store_word(8, 1);
+    rig.medium->barrier();
+  };
+  REQUIRE(code_of(store_durably) == Errc::io);
+  rig.tap->complete = {};
   REQUIRE(code_of([&] { rig.medium->store_word(8, 1); }) == Errc::io);
-  rig.tap->write_now = {};
   REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+  REQUIRE(rig.tap->syncs == syncs);
 }
 
 TEST_CASE("running full while growing loses nothing, and growing may be tried again") {

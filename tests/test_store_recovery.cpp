@@ -566,9 +566,9 @@ class DriveBackend final : public BlockBackend {
   DriveBackend(std::unique_ptr<BlockBackend> inner, std::shared_ptr<Drive> drive)
       : inner_(std::move(inner)), drive_(std::move(drive)) {}
 
-  int submit(const DeviceWrite& write) override {
-    drive_->note_write(write.at, write.bytes.size());
-    return inner_->submit(write);
+  DeviceBegun submit(std::span<const DeviceWrite> writes) override {
+    for (const DeviceWrite& write : writes) drive_->note_write(write.at, write.bytes.size());
+    return inner_->submit(writes);
   }
   std::optional<DeviceCompletion> complete(bool block) override { return inner_->complete(block); }
   std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {

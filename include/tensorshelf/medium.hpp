@@ -26,6 +26,7 @@ struct Promises {
   bool mapped = false;                    // view() gives bytes in place
   bool needs_flush = false;               // stores rest in the CPU cache until flushed (ADR)
   bool volatile_cache = false;            // the device may hold writes until a barrier
+  bool one_machine = false;               // none but this one reaches it: the lock is sure
   std::uint64_t atomic_bytes = 8;         // the most that lands all or nothing at power loss
   std::vector<std::string> notes;         // each fallback taken, and what to change for more
 };

@@ -17,6 +17,7 @@ class Promises:
     mapped: bool  # reads are leases of the slots themselves
     needs_flush: bool  # stores rest in the CPU's cache until flushed
     volatile_cache: bool  # the device may hold writes until a barrier
+    one_machine: bool  # none but this one reaches it: the lock keeps every other writer out
     atomic_bytes: int  # the most that lands all or nothing at power loss
     notes: tuple[str, ...]  # each fallback taken, and what to change for more
 

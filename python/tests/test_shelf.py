@@ -336,6 +336,9 @@ def test_each_promise_is_told_as_it_is(shelf: ts.Shelf) -> None:
     assert promises.mapped == mapped
     assert not promises.needs_flush  # neither of a tmpfs nor of a drive
     assert promises.volatile_cache == caches
+    local = any(f"file on {name}," in promises.detail for name in ("ext4", "xfs", "btrfs", "tmpfs"))
+    if local or mapped:
+        assert promises.one_machine == (not mapped)
     assert promises.atomic_bytes in ([8] if mapped else [512, 4096])
     if in_memory:
         assert (promises.survives, caches) == ("process crash", False)

@@ -97,6 +97,7 @@ void Freezer::check_nothing_spoiled() const {
 
 // I10: before we write where his version may lie.
 void Freezer::look_for_rival() {
+  if (state_.promises.one_machine) return;
   try {
     check_no_rival(*state_.medium, state_.opened, state_.seeds);
   } catch (const Error& error) {

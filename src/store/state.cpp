@@ -102,7 +102,7 @@ std::unique_lock<FairMutex> State::lock_usable() const {
 }
 
 void State::look_for_rival() {
-  if (looked) return;
+  if (looked || promises.one_machine) return;
   check_no_rival(*medium, opened, seeds);
   looked = true;
 }

@@ -30,15 +30,21 @@ struct DeviceCompletion {
   static constexpr unsigned kBroken = ~0u;
 };
 
+// Of several writes, how many were begun, from the first on; a negative errno where not all were.
+struct DeviceBegun {
+  std::size_t count = 0;
+  int error = 0;
+};
+
 // Thread-safety: one thread at a time in submit(), one in complete(); the two may overlap each
 // other, and write_now, read_now and sync.
 class BlockBackend {
  public:
   virtual ~BlockBackend() = default;
 
-  // Begins a write. Returns 0, or a negative errno when nothing was begun; nor was it if this
+  // Begins writes, in one call of the kernel where it can, and in any order. None was begun if this
   // throws.
-  virtual int submit(const DeviceWrite& write) = 0;
+  virtual DeviceBegun submit(std::span<const DeviceWrite> writes) = 0;
 
   // The end of one write that was begun. block: waits for it (there is one); else empty at once
   // where none has ended. Throws nothing.

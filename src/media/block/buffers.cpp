@@ -17,20 +17,22 @@ constexpr unsigned kMaxTries = 16;
 
 constexpr std::uint64_t kLargeWriteBytes = 256 * 1024;
 
+// A small commit leaves as one: data, and two copies each of a leaf, its directory and the root.
+constexpr unsigned kMostOpen = 8;
+
 // The kernel did nothing, and not because of the device: the thread that submitted has exited
 // (its queued work is cancelled) or was interrupted.
 bool nothing_was_tried(std::int64_t result) {
   return result == -ECANCELED || result == -EINTR || result == -EAGAIN;
 }
 
-// 0 or a negative errno, whatever becomes of it.
-int submit_to(BlockBackend& backend, const DeviceWrite& write) noexcept {
+DeviceBegun submit_to(BlockBackend& backend, std::span<const DeviceWrite> writes) noexcept {
   try {
-    return backend.submit(write);
+    return backend.submit(writes);
   } catch (const std::bad_alloc&) {
-    return -ENOMEM;
+    return {0, -ENOMEM};
   } catch (...) {
-    return -EIO;
+    return {0, -EIO};
   }
 }
 
@@ -44,13 +46,14 @@ StagingBuffers::StagingBuffers(BlockBackend& backend, const StagingShape& shape,
                                std::filesystem::path path)
     : backend_(backend),
       buffer_bytes_(shape.buffer_bytes),
-      max_open_(std::clamp(shape.buffers / 2, 1u, 4u)),
+      max_open_(std::clamp(shape.buffers / 2, 1u, kMostOpen)),
       memory_(shape.memory),
       path_(std::move(path)),
       buffers_(shape.buffers) {
   for (unsigned i = 0; i < shape.buffers; ++i) {
     buffers_[i].memory = shape.memory.data() + i * buffer_bytes_;
   }
+  begun_.reserve(shape.buffers);
 }
 
 StagingBuffers::~StagingBuffers() {
@@ -81,6 +84,7 @@ Ticket StagingBuffers::write(std::uint64_t at, std::span<const std::byte> bytes,
   ++buffer->copying;
   std::byte* const target = buffer->memory + (at - buffer->at);
   if (buffer->used_bytes == buffer_bytes_) close(*buffer);
+  submit();
 
   lock.unlock();
   const std::uint64_t checksum = copy_and_hash(target, bytes, seed, Stores::cached);
@@ -89,7 +93,8 @@ Ticket StagingBuffers::write(std::uint64_t at, std::span<const std::byte> bytes,
 
   --buffer->copying;
   if (buffer->state == State::closing && buffer->copying == 0) {
-    submit(*buffer);
+    begin(*buffer);
+    submit();
     changed_.notify_all();
   }
   return {sequence, checksum};
@@ -104,6 +109,15 @@ void StagingBuffers::wait(std::uint64_t sequence) {
 void StagingBuffers::drain(std::uint64_t at, std::uint64_t size_bytes) {
   Lock lock(mutex_);
   settle(lock, [&](const Buffer& buffer) { return buffer.holds(at, at + size_bytes); });
+}
+
+void StagingBuffers::drain_pages(std::span<const std::uint64_t> at) {
+  Lock lock(mutex_);
+  settle(lock, [&](const Buffer& buffer) {
+    return std::any_of(at.begin(), at.end(), [&](std::uint64_t page_at) {
+      return buffer.holds(page_at, page_at + kPageBytes);
+    });
+  });
 }
 
 void StagingBuffers::check() {
@@ -135,7 +149,8 @@ int StagingBuffers::write_zeros(std::uint64_t at, std::uint64_t size_bytes) {
     if (!zeroed[index]) std::memset(buffer->memory, 0, buffer->used_bytes);
     zeroed[index] = true;
     at += buffer->used_bytes;
-    submit(*buffer);
+    begin(*buffer);
+    submit();
   }
   settle(lock, [](const Buffer&) { return true; });
   if (!failure_) return 0;
@@ -203,19 +218,28 @@ void StagingBuffers::close(Buffer& buffer) {
   TENSORSHELF_ASSERT(buffer.state == State::open);
   buffer.state = State::closing;
   --open_;
-  if (buffer.copying == 0) submit(buffer);
+  if (buffer.copying == 0) begin(buffer);
 }
 
-// Begins the device write of what is not yet on the device, or drops it after a failure.
-void StagingBuffers::submit(Buffer& buffer) noexcept {
+// The device write of what is not yet on the device: the next submit() is what hands it over. After
+// a failure it is dropped.
+void StagingBuffers::begin(Buffer& buffer) noexcept {
   if (failure_) return release(buffer);
-  const DeviceWrite write = rest_of(buffer);
-  if (const int refused = submit_to(backend_, write); refused < 0) {
-    keep(failed_write(write, refused));
-    return release(buffer);
-  }
+  begun_.push_back(rest_of(buffer));  // there is room
   buffer.state = State::in_flight;
   ++in_flight_;
+}
+
+// Before the lock is let go of: everything begun, at once.
+void StagingBuffers::submit() noexcept {
+  if (begun_.empty()) return;
+  const DeviceBegun done = failure_ ? DeviceBegun{} : submit_to(backend_, begun_);
+  for (std::size_t i = done.count; i < begun_.size(); ++i) {
+    keep(failed_write(begun_[i], done.error));
+    --in_flight_;
+    release(buffers_[begun_[i].buffer]);
+  }
+  begun_.clear();
 }
 
 void StagingBuffers::release(Buffer& buffer) noexcept {
@@ -225,6 +249,7 @@ void StagingBuffers::release(Buffer& buffer) noexcept {
 
 // Sleeps until some buffer may have changed; the caller looks again.
 void StagingBuffers::progress(Lock& lock) {
+  submit();
   const bool copies_under_way =
       std::any_of(buffers_.begin(), buffers_.end(),
                   [](const Buffer& buffer) { return buffer.state == State::closing; });
@@ -246,6 +271,7 @@ void StagingBuffers::reap(Lock& lock) {
     complete(*completion);
     completion = in_flight_ > 0 ? backend_.complete(false) : std::nullopt;
   } while (completion);
+  submit();  // what goes on
   reaping_ = false;
   changed_.notify_all();
 }
@@ -270,7 +296,7 @@ void StagingBuffers::complete(const DeviceCompletion& completion) noexcept {
     TENSORSHELF_ASSERT(whole_pages < remaining_bytes);
     if (whole_pages > 0) buffer.tries = 0;
     buffer.on_device_bytes += whole_pages;
-    return submit(buffer);
+    return begin(buffer);
   }
   keep(failed_write(rest_of(buffer), completion.result));
   release(buffer);
@@ -281,6 +307,7 @@ void StagingBuffers::give_up_in_flight(const FailedTransfer& failed) noexcept {
   for (Buffer& buffer : buffers_) {
     if (buffer.state == State::in_flight) buffer.state = State::lost;
   }
+  begun_.clear();
   in_flight_ = 0;
   keep(failed);
 }

@@ -44,8 +44,10 @@ class StagingBuffers {
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed);
   void wait(std::uint64_t sequence);
 
-  // Returns when no buffer holds a byte of the range. Throws nothing: reads go on after a failure.
+  // Return when no buffer holds a byte of the range, or of these pages, which leave together. Throw
+  // nothing: reads go on after a failure.
   void drain(std::uint64_t at, std::uint64_t size_bytes);
+  void drain_pages(std::span<const std::uint64_t> at);
 
   void check();                                      // throws the kept failure, if any
   void fail(const FailedTransfer& failed) noexcept;  // keeps it, unless there is one already
@@ -80,7 +82,8 @@ class StagingBuffers {
   Buffer* least_recent_open();
   Buffer* find_free();
   void close(Buffer& buffer);
-  void submit(Buffer& buffer) noexcept;
+  void begin(Buffer& buffer) noexcept;
+  void submit() noexcept;
   void release(Buffer& buffer) noexcept;
   void progress(Lock& lock);
   void reap(Lock& lock);
@@ -102,6 +105,7 @@ class StagingBuffers {
   std::mutex mutex_;  // all below, and backend_.submit()
   std::condition_variable changed_;
   std::vector<Buffer> buffers_;
+  std::vector<DeviceWrite> begun_;  // for the next submit(); there is room for every buffer
   std::uint64_t sequence_ = 0;
   unsigned open_ = 0;
   unsigned in_flight_ = 0;

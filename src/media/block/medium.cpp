@@ -54,6 +54,7 @@ class BlockMedium final : public Medium {
         size_bytes_(whole_pages(file_->size_bytes())),
         room_bytes_(file_->writable() && file_->kind() == FileKind::regular ? 0 : kAllRoom),
         probe_(seam.probe) {
+    stored_.reserve(WordPages::kMost);
     describe(tuning);
     if (!seam.note.empty()) promises_.notes.push_back(seam.note);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
@@ -72,6 +73,8 @@ class BlockMedium final : public Medium {
   void wait(const Ticket& ticket) override { staging_->wait(ticket.sequence); }
 
   void barrier() override {
+    staging_->drain_pages(stored_);  // all words at once, and no other writer's bytes
+    stored_.clear();
     staging_->check();
     const int result = backend_->sync();
     if (result < 0) fail({"barrier (fdatasync)", 0, 0, result});
@@ -80,21 +83,19 @@ class BlockMedium final : public Medium {
   void store_word(std::uint64_t at, std::uint64_t word) override {
     const std::uint64_t page_at = whole_pages(at);
     try_direct_write(page_at);
-    staging_->drain(page_at, kPageBytes);
     staging_->check();
     std::span<std::byte> page = word_pages_.find(page_at);
     if (page.empty()) {
+      staging_->drain(page_at, kPageBytes);
       page = word_pages_.add(page_at);
       reader_->read(page_at, page);
       word_pages_.keep_added();
     }
+    stored_.push_back(page_at);  // before: a word that nobody waits for would be no word
     std::memcpy(page.data() + (at - page_at), &word, sizeof word);
     // One request of one page whose other bytes the medium already has: torn sectors do no harm,
     // and the word lies within one (I4).
-    const std::int64_t written = backend_->write_now(page_at, page);
-    if (written != static_cast<std::int64_t>(kPageBytes)) {
-      fail({"write", page_at, kPageBytes, written});
-    }
+    staging_->write(page_at, page, 0);
   }
 
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
@@ -174,6 +175,7 @@ class BlockMedium final : public Medium {
     promises_.medium = "block";
     promises_.survives = facts.survives;
     promises_.volatile_cache = facts.volatile_cache;
+    promises_.one_machine = facts.one_machine;
     promises_.atomic_bytes = facts.sector_bytes;
     promises_.notes = std::move(facts.notes);
     if (facts.in_memory) {
@@ -247,6 +249,7 @@ class BlockMedium final : public Medium {
   const std::uint64_t max_size_bytes_;
   PageMemory memory_;
   WordPages word_pages_;
+  std::vector<std::uint64_t> stored_;  // pages with words that no barrier() has covered
   std::uint64_t size_bytes_;
   std::uint64_t room_bytes_;  // from 0 to here every block is allocated; beyond there may be holes
   const ProbeCalls probe_;

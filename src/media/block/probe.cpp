@@ -31,6 +31,14 @@ namespace {
 constexpr std::string_view kRemoteTypes[] = {"nfs",  "nfs4",   "cifs",     "smb3",     "9p",
                                              "ceph", "lustre", "virtiofs", "glusterfs"};
 
+// Of which one kernel alone has the blocks at a time: nobody comes past the lock on a file's inode.
+constexpr std::string_view kLocalTypes[] = {"ext2", "ext3", "ext4",     "xfs", "btrfs",
+                                            "f2fs", "zfs",  "bcachefs", "jfs", "tmpfs"};
+
+bool is_local(const std::string& type) {
+  return std::find(std::begin(kLocalTypes), std::end(kLocalTypes), type) != std::end(kLocalTypes);
+}
+
 bool is_remote(const std::string& type) {
   return type.starts_with("fuse") || std::find(std::begin(kRemoteTypes), std::end(kRemoteTypes),
                                                type) != std::end(kRemoteTypes);
@@ -109,6 +117,7 @@ BlockFacts probe_facts(int fd, FileKind kind) {
   }
   const FileSystem file_system = probe_file_system(fd);
   facts.place = fmt::format("file on {}", file_system.name);
+  facts.one_machine = is_local(file_system.name);
   if (is_remote(file_system.name)) {
     facts.notes.push_back(
         fmt::format("On {} another machine or process decides what a barrier is worth. A local "

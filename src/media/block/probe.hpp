@@ -20,6 +20,7 @@ struct BlockFacts {
   Survives survives = Survives::power_loss;
   bool in_memory = false;            // a tmpfs, a RAM disk
   bool volatile_cache = true;        // taken as given unless the kernel knows better
+  bool one_machine = false;          // one kernel alone has the file system
   std::uint64_t sector_bytes = 512;  // the smallest write of the device, and its atomic unit
   std::vector<std::string> notes;
 };

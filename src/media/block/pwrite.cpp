@@ -19,12 +19,14 @@ class PwriteBackend final : public BlockBackend {
  public:
   PwriteBackend(int fd, unsigned buffers) : fd_(fd), queue_(buffers) {}
 
-  int submit(const DeviceWrite& write) override {
+  DeviceBegun submit(std::span<const DeviceWrite> writes) override {
     const std::lock_guard lock(mutex_);
-    TENSORSHELF_ASSERT(queued_ < queue_.size());  // a buffer is begun once at a time
-    queue_[(first_ + queued_) % queue_.size()] = write;
-    ++queued_;
-    return 0;
+    for (const DeviceWrite& write : writes) {
+      TENSORSHELF_ASSERT(queued_ < queue_.size());  // a buffer is begun once at a time
+      queue_[(first_ + queued_) % queue_.size()] = write;
+      ++queued_;
+    }
+    return {writes.size(), 0};
   }
 
   std::optional<DeviceCompletion> complete(bool block) override {

@@ -81,32 +81,21 @@ class UringBackend final : public BlockBackend {
     io_uring_queue_exit(&ring_);
   }
 
-  int submit(const DeviceWrite& write) override {
-    if (broken_ != 0) return broken_;
-    const bool fixed_buffer = buffer_is_registered(write);
-    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-    TENSORSHELF_ASSERT(sqe != nullptr);  // the ring has an entry per buffer
-    const int file = fixed_file_ ? 0 : fd_;
-    const auto size = static_cast<unsigned>(write.bytes.size());
-    if (fixed_buffer) {
-      io_uring_prep_write_fixed(sqe, file, write.bytes.data(), size, write.at,
-                                static_cast<int>(write.buffer));
-    } else {
-      io_uring_prep_write(sqe, file, write.bytes.data(), size, write.at);
+  DeviceBegun submit(std::span<const DeviceWrite> writes) override {
+    if (broken_ != 0) return {0, broken_};
+    for (const DeviceWrite& write : writes) prepare(write);
+    std::size_t begun = 0;
+    int entered = 0;
+    for (int tries = 0; begun < writes.size() && tries < kSubmitTries; ++tries) {
+      entered = io_uring_submit(&ring_);
+      if (entered > 0) begun += static_cast<std::size_t>(entered);
+      // Else the kernel was short of memory for a moment, or a signal came.
+      if (entered < 0 && entered != -EAGAIN && entered != -EINTR) break;
     }
-    if (fixed_file_) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
-    sqe->user_data = write.buffer;
-
-    int submitted = -EAGAIN;  // the kernel was short of memory for a moment
-    for (int tries = 0; tries < kSubmitTries && submitted == -EAGAIN; ++tries) {
-      do {
-        submitted = io_uring_submit(&ring_);
-      } while (submitted == -EINTR);
-    }
-    if (submitted == 1) return 0;
-    // The entry still stands in the ring: entering again would write from a reused buffer.
-    broken_ = submitted < 0 ? submitted : -EIO;
-    return broken_;
+    if (begun == writes.size()) return {begun, 0};
+    // Entries still stand in the ring: entering again would write from reused buffers.
+    broken_ = entered < 0 ? entered : -EIO;
+    return {begun, broken_};
   }
 
   std::optional<DeviceCompletion> complete(bool block) override {
@@ -152,6 +141,22 @@ class UringBackend final : public BlockBackend {
   }
 
  private:
+  void prepare(const DeviceWrite& write) {
+    const bool fixed_buffer = buffer_is_registered(write);
+    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+    TENSORSHELF_ASSERT(sqe != nullptr);  // the ring has an entry per buffer
+    const int file = fixed_file_ ? 0 : fd_;
+    const auto size = static_cast<unsigned>(write.bytes.size());
+    if (fixed_buffer) {
+      io_uring_prep_write_fixed(sqe, file, write.bytes.data(), size, write.at,
+                                static_cast<int>(write.buffer));
+    } else {
+      io_uring_prep_write(sqe, file, write.bytes.data(), size, write.at);
+    }
+    if (fixed_file_) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    sqe->user_data = write.buffer;
+  }
+
   bool buffer_is_registered(const DeviceWrite& write) {
     if (registered_[write.buffer]) return true;
     if (register_error_ != 0 || write.bytes.size() < kRegisterFromBytes) return false;

@@ -21,6 +21,8 @@ namespace tensorshelf {
 
 class WordPages {
  public:
+  static constexpr unsigned kMost = 32;  // root homes in two copies
+
   // The page, as last written or read; empty where it is not kept.
   std::span<std::byte> find(std::uint64_t page_at) {
     for (unsigned i = 0; i < count_.load(std::memory_order_acquire); ++i) {
@@ -54,8 +56,6 @@ class WordPages {
   }
 
  private:
-  static constexpr unsigned kMost = 32;  // root homes in two copies
-
   std::span<std::byte> page(unsigned index) {
     return memory_.bytes().subspan(index * kPageBytes, kPageBytes);
   }
