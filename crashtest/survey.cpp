@@ -212,9 +212,7 @@ class Walk {
         continue;
       }
       std::string reason;
-      auto records = format::read_records(leaf, slots_, reason);
-      if (!records) return;
-      layouts.insert(layouts.end(), records->begin(), records->end());
+      if (!format::read_records(leaf, slots_, layouts, reason)) return;
     }
     if (!std::exchange(first_, false)) return;
     for (const format::TensorLayout& layout : layouts) data(layout, cells);

@@ -131,7 +131,8 @@ struct Forgery {
   void edit_layouts(Edit edit) const {  // of the tensors on the first page of records
     edit_leaf(format::PageKind::records, [&](Page& page) {
       std::string reason;
-      auto layouts = format::read_records(page, slots, reason).value();
+      std::vector<format::TensorLayout> layouts;
+      REQUIRE(format::read_records(page, slots, layouts, reason));
       edit(layouts);
       page = format::empty_page(format::PageKind::records, format::page_head(page).index);
       for (const auto& layout : layouts) format::append_record(page, layout);
@@ -154,7 +155,8 @@ struct Forgery {
       const Page page = page_at(*bench.medium, ref.at[0]);
       if (format::page_head(page).kind != format::PageKind::records) continue;
       std::string reason;
-      const auto layouts = format::read_records(page, slots, reason).value();
+      std::vector<format::TensorLayout> layouts;
+      REQUIRE(format::read_records(page, slots, layouts, reason));
       for (const auto& layout : layouts) {
         if (layout.name == name) return layout;
       }

@@ -29,7 +29,7 @@ struct Manifest {
         directory(page_at(root.pages[0].at[0])) {
     while (format::page_head(page_at(records().at[0])).kind != format::PageKind::records) ++leaf;
     std::string reason;
-    layouts = format::read_records(page_at(records().at[0]), homes, reason).value();
+    REQUIRE(format::read_records(page_at(records().at[0]), homes, layouts, reason));
   }
   format::Page page_at(std::uint64_t at) const {
     Unread unread;

@@ -118,9 +118,10 @@ PageHead page_head(const Page& page);
 bool append_record(Page& page, const TensorLayout& layout);
 bool fits_record(const Page& page, const TensorLayout& layout);
 void remove_record(Page& page, std::uint64_t tensor_id);
-// Every record of the page; nothing where one cannot be believed, with the reason.
-std::optional<std::vector<TensorLayout>> read_records(const Page& page, unsigned slot_count,
-                                                      std::string& reason);
+// Every record of the page, behind those that are there; false where one cannot be believed, with
+// the reason.
+bool read_records(const Page& page, unsigned slot_count, std::vector<TensorLayout>& layouts,
+                  std::string& reason);
 
 ChunkRecord cell(const Page& page, unsigned index);
 void set_cell(Page& page, unsigned index, const ChunkRecord& record);

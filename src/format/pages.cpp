@@ -98,40 +98,39 @@ void remove_record(Page& page, std::uint64_t tensor_id) {
 
 namespace {
 
-// One record at `offset`, with everything checked that the page alone can tell.
-std::optional<TensorLayout> read_record(const Page& page, std::size_t offset, std::size_t end,
-                                        unsigned slot_count, std::uint32_t& record_bytes,
-                                        std::string& reason) {
+// One record at `offset`, which moves behind it, with everything checked that the page alone can
+// tell.
+bool read_record(const Page& page, std::size_t& offset, std::size_t end, unsigned slot_count,
+                 TensorLayout& layout, std::string& reason) {
   if (offset + sizeof(TensorRecord) > end) {
     reason = "a tensor record is cut off";
-    return std::nullopt;
+    return false;
   }
   const auto record = load<TensorRecord>(page, offset);
-  record_bytes = record.record_bytes;
   const auto expected =
       format::record_bytes(record.slot_count, record.dim_count, record.name_bytes);
   if (record.slot_count != slot_count || record.dim_count > kMaxDims ||
       record.record_bytes != expected || offset + expected > end) {
     reason = fmt::format("the record of tensor {} has impossible counts", record.tensor_id);
-    return std::nullopt;
+    return false;
   }
-  TensorLayout layout;
   layout.tensor_id = record.tensor_id;
   if (record.placement != Placement::whole && record.placement != Placement::by_chunk) {
     reason = fmt::format("tensor {} is placed in no way that there is", record.tensor_id);
-    return std::nullopt;
+    return false;
   }
   layout.placement = record.placement;
   layout.slot_at.resize(slot_count);
   layout.dtype = static_cast<DType>(record.dtype);
   layout.size_bytes = record.size_bytes;
   layout.first_cell = record.first_cell;
+  const std::size_t next = offset + record.record_bytes;
   offset += sizeof(TensorRecord);
   for (std::uint64_t& at : layout.slot_at) {
     const auto slot = load<SlotRecord>(page, offset);
     if (slot.medium != 0) {
       reason = fmt::format("tensor {} names medium {}", record.tensor_id, slot.medium);
-      return std::nullopt;
+      return false;
     }
     at = slot.at;
     offset += sizeof(SlotRecord);
@@ -143,34 +142,31 @@ std::optional<TensorLayout> read_record(const Page& page, std::size_t offset, st
   layout.name.assign(reinterpret_cast<const char*>(page.bytes.data()) + offset, record.name_bytes);
   if (auto problem = name_problem(layout.name)) {
     reason = fmt::format("the name of tensor {} {}", record.tensor_id, *problem);
-    return std::nullopt;
+    return false;
   }
   if (tensor_bytes(layout.dtype, layout.shape) != layout.size_bytes) {
     reason = fmt::format("tensor '{}' has a dtype and shape that do not make {} bytes", layout.name,
                          layout.size_bytes);
-    return std::nullopt;
+    return false;
   }
-  return layout;
+  offset = next;
+  return true;
 }
 
 }  // namespace
 
-std::optional<std::vector<TensorLayout>> read_records(const Page& page, unsigned slot_count,
-                                                      std::string& reason) {
+bool read_records(const Page& page, unsigned slot_count, std::vector<TensorLayout>& layouts,
+                  std::string& reason) {
   const auto head = page_head(page);
   if (head.used_bytes < sizeof(PageHead) || head.used_bytes > kPageBytes) {
     reason = "a page of tensor records has an impossible length";
-    return std::nullopt;
+    return false;
   }
-  std::vector<TensorLayout> layouts;
   for (std::size_t offset = sizeof(PageHead); offset < head.used_bytes;) {
-    std::uint32_t record_bytes = 0;
-    auto layout = read_record(page, offset, head.used_bytes, slot_count, record_bytes, reason);
-    if (!layout) return std::nullopt;
-    layouts.push_back(std::move(*layout));
-    offset += record_bytes;
+    TensorLayout& layout = layouts.emplace_back();
+    if (!read_record(page, offset, head.used_bytes, slot_count, layout, reason)) return false;
   }
-  return layouts;
+  return true;
 }
 
 ChunkRecord cell(const Page& page, unsigned index) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "format/format.hpp"
+#include "store/claims.hpp"
 #include "store/holding.hpp"
 #include "store/tensor.hpp"
 #include "store/tree.hpp"
@@ -32,6 +33,7 @@ struct Version {
   std::shared_ptr<const Names> names;
   std::uint64_t tensor_bytes = 0;
   std::vector<Named> loaded = {};  // as their records lie, until the store owns their places
+  Claims claims = {};              // all that it names, as long
 
   std::uint64_t number() const { return format::word_version(root.word); }
 };

@@ -144,6 +144,32 @@ std::vector<PageNodePtr> read_pages(PageReader& reader, const Root& root) {
   return top;
 }
 
+// Slot by slot: thousands of small tensors have their first ones side by side, then their second.
+template <typename IsNew>
+Claims claims_of(const Version& version, IsNew is_new) {
+  Claims claims;
+  version.tree.each_page([&](const PageNodePtr& page) {
+    if (!is_new(page.get())) return;
+    for (const std::uint64_t at : page->ref.at) claims.pages.push_back({at, kPageBytes});
+  });
+  std::vector<const Holding*> holdings;
+  holdings.reserve(version.loaded.size());
+  claims.cells.reserve(version.loaded.size());
+  for (const Named& tensor : version.loaded) {
+    if (!is_new(tensor.holding.get())) continue;
+    holdings.push_back(tensor.holding.get());
+    claims.cells.push_back(tensor.holding->cells());
+  }
+  const unsigned slots = format::slot_count(version.root);
+  claims.slots.reserve(holdings.size() * slots);
+  for (unsigned slot = 0; slot < slots; ++slot) {
+    for (const Holding* holding : holdings) {
+      if (const auto extent = holding->slot(slot)) claims.slots.push_back(*extent);
+    }
+  }
+  return claims;
+}
+
 }  // namespace
 
 LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& root,
@@ -166,43 +192,23 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   std::vector<std::uint32_t> records_leaves;
   loaded.version->tree = Tree::load(root, std::move(top), layouts, records_leaves);
   add_tensors(*loaded.version, std::move(layouts), records_leaves, tensors);
-  const Claims claims = ClaimList().add(loaded.version);
-  Claimed(root.capacity_bytes).add(claims);  // nothing twice, and all within
+  loaded.version->claims = claims_of(*loaded.version, [](const void*) { return true; });
+  Claimed(root.capacity_bytes).add(loaded.version->claims);  // nothing twice, and all within
   return loaded;
 }
 
-// Slot by slot: thousands of small tensors have their first ones side by side, then their second.
 Claims ClaimList::add(const std::shared_ptr<const Version>& version) {
-  if (last_) {
-    last_->tree.each_page([&](const PageNodePtr& page) { seen_.push_back(page.get()); });
-    for (const Named& tensor : last_->loaded) seen_.push_back(tensor.holding.get());
-    std::sort(seen_.begin(), seen_.end());
+  if (!last_) {
+    last_ = version;
+    return version->claims;
   }
+  last_->tree.each_page([&](const PageNodePtr& page) { seen_.push_back(page.get()); });
+  for (const Named& tensor : last_->loaded) seen_.push_back(tensor.holding.get());
+  std::sort(seen_.begin(), seen_.end());
   last_ = version;
-  const auto is_new = [&](const void* thing) {
+  return claims_of(*version, [&](const void* thing) {
     return !std::binary_search(seen_.begin(), seen_.end(), thing);
-  };
-  Claims claims;
-  version->tree.each_page([&](const PageNodePtr& page) {
-    if (!is_new(page.get())) return;
-    for (const std::uint64_t at : page->ref.at) claims.pages.push_back({at, kPageBytes});
   });
-  std::vector<const Holding*> holdings;
-  holdings.reserve(version->loaded.size());
-  claims.cells.reserve(version->loaded.size());
-  for (const Named& tensor : version->loaded) {
-    if (!is_new(tensor.holding.get())) continue;
-    holdings.push_back(tensor.holding.get());
-    claims.cells.push_back(tensor.holding->cells());
-  }
-  const unsigned slots = format::slot_count(version->root);
-  claims.slots.reserve(holdings.size() * slots);
-  for (unsigned slot = 0; slot < slots; ++slot) {
-    for (const Holding* holding : holdings) {
-      if (const auto extent = holding->slot(slot)) claims.slots.push_back(*extent);
-    }
-  }
-  return claims;
 }
 
 std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& seeds,

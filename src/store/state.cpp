@@ -40,7 +40,14 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
       retained(std::move(opened.versions)),
       version(opened.version),
       homes(opened.homes) {
-  if (!writable) return;
+  if (writable) {
+    take_over();
+  } else {
+    for (const auto& each : retained) each->claims = {};
+  }
+}
+
+void State::take_over() {
   retained.reserve(format::kMaxSlots + 1);
   in_flight.reserve(format::kMaxSlots);
   if (planted(Bug::floor_by_keep_asked)) {
@@ -75,6 +82,7 @@ void State::own_places() {
   ClaimList list;
   for (const auto& each : named) {
     if (!forgets) claimed.add(list.add(each));
+    each->claims = {};
   }
   heap = std::make_shared<Heap>(*medium, claimed, [this] { wait_until_quiet(patience); });
   for (const auto& each : named) {

@@ -124,6 +124,7 @@ struct State {
   } counters;
 
  private:
+  void take_over();
   void take_prepared(const FoundPrepared& found);
   void own_places();
 };

@@ -51,6 +51,9 @@ Tree Tree::load(const format::Root& root, std::vector<PageNodePtr> top,
   tree.leaf_count_ = root.leaf_count;
   tree.top_ = std::move(top);
   const auto leaves = std::make_shared<Leaves>();
+  const std::uint64_t most = root.leaf_count * (kPageBytes / sizeof(format::TensorRecord));
+  tensors.reserve(std::min(root.tensor_count, most));
+  records_leaves.reserve(std::min(root.tensor_count, most));
   for (std::uint32_t number = 0; number < root.leaf_count; ++number) {
     const format::Page& page = tree.leaf(number).image;
     const auto head = format::page_head(page);
@@ -59,12 +62,10 @@ Tree Tree::load(const format::Root& root, std::vector<PageNodePtr> top,
     } else if (head.kind == PageKind::records) {
       place(leaves->records, head.index, number, root.leaf_count);
       std::string reason;
-      auto layouts = format::read_records(page, format::slot_count(root), reason);
-      if (!layouts) contradiction(reason);
-      for (auto& layout : *layouts) {
-        tensors.push_back(std::move(layout));
-        records_leaves.push_back(number);
+      if (!format::read_records(page, format::slot_count(root), tensors, reason)) {
+        contradiction(reason);
       }
+      records_leaves.resize(tensors.size(), number);
     } else {
       contradiction("a leaf is of an unknown kind");
     }
