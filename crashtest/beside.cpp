@@ -33,11 +33,8 @@ class Playback {
  private:
   void play_one() {
     const Event& event = log_.events[next_++];
-    words_ += event.kind == EventKind::word;
-    if (event.kind == EventKind::reserve) disk_.grow(event.at);
-    if (event.kind == EventKind::write || event.kind == EventKind::word) {
-      disk_.write(event.at, log_.content(event));
-    }
+    words_ += is<WordEvent>(event);
+    log_.replay(event, disk_);
   }
 
   Disk& disk_;

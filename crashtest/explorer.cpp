@@ -97,7 +97,7 @@ std::optional<std::size_t> match_prepared(const Recording& recording, const Expe
 }
 
 std::size_t next_mark(const Log& log, std::size_t event) {
-  while (log.events[event].kind != EventKind::mark) ++event;
+  while (!is<MarkEvent>(log.events[event])) ++event;
   return event;
 }
 
@@ -254,13 +254,8 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   begun.log.events.assign(log.events.begin(),
                           log.events.begin() + static_cast<std::ptrdiff_t>(event + 1));
   begun.log.bytes = log.bytes;
-  for (const Event& seen : begun.log.events) {
-    if (seen.kind == EventKind::reserve) disk_.grow(seen.at);
-    if (seen.kind == EventKind::write || seen.kind == EventKind::word) {
-      disk_.write(seen.at, log.content(seen));
-    }
-  }
-  begun.log.die();
+  for (const Event& seen : begun.log.events) log.replay(seen, disk_);
+  begun.log.events.push_back(DeathEvent{});
   const Disk::Mark visible = disk_.mark();
   ReadSet reads;
   const Found found = recover(recording, expected, reads);
@@ -268,7 +263,7 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   std::size_t shown = expected.acked;
   while (recording.history[shown].version != found.model.version) ++shown;
   // What is not seen now was never flipped.
-  begun.log.mark(shown, static_cast<std::uint64_t>(Mark::last), "LAST");
+  mark(begun.log, Mark::last, shown);
   begun.history.assign(recording.history.begin(),
                        recording.history.begin() + static_cast<std::ptrdiff_t>(shown + 1));
   begun.incarnation = recording.incarnation;
@@ -287,8 +282,8 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
 
 void Explorer::die_after_each(const Recording& recording, std::size_t first_event) {
   for (std::size_t event = first_event; event < recording.log.events.size(); ++event) {
-    const EventKind kind = recording.log.events[event].kind;
-    if (kind != EventKind::word && !rng_.one_in(settings_.death_one_in)) continue;
+    const bool word = is<WordEvent>(recording.log.events[event]);
+    if (!word && !rng_.one_in(settings_.death_one_in)) continue;
     note_position("dying and living on", 0, event);
     live_on(recording, event);
   }
@@ -300,9 +295,9 @@ void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
                          std::size_t first_event) {
   const Disk::Mark empty = disk_.mark();
   for (std::size_t event = first_event; event < clean.log.events.size(); ++event) {
-    const EventKind kind = clean.log.events[event].kind;
-    const bool many = kind == EventKind::write || kind == EventKind::wait;
-    if (kind == EventKind::mark || kind == EventKind::died) continue;
+    const Event& call = clean.log.events[event];
+    const bool many = is<WriteEvent>(call) || is<WaitEvent>(call);
+    if (is<MarkEvent>(call) || is<DeathEvent>(call)) continue;
     if (many && !rng_.one_in(settings_.failure_one_in)) continue;
     note_position("failing a call of the medium", 0, event);
     Behaviour failing = behaviour();

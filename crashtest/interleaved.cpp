@@ -151,13 +151,10 @@ class Run {
   // for writers, and that would change who goes on when.
   void look_at_each_version() {
     for (const Event& event : recording_.log.events) {
-      if (event.kind == EventKind::reserve) disk_.grow(event.at);
-      if (event.kind == EventKind::write || event.kind == EventKind::word) {
-        disk_.write(event.at, recording_.log.content(event));
-      }
-      const bool acked = event.kind == EventKind::mark &&
-                         event.sequence == static_cast<std::uint64_t>(Mark::acked);
-      if (acked && event.at != 0) look_at(event.at);
+      recording_.log.replay(event, disk_);
+      const auto* mark = std::get_if<MarkEvent>(&event);
+      const bool acked = mark && mark->kind == static_cast<std::uint64_t>(Mark::acked);
+      if (acked && mark->number != 0) look_at(mark->number);
     }
   }
 
@@ -213,12 +210,7 @@ class Run {
 };
 
 bool same(const Log& a, const Log& b) {
-  return a.bytes.size() == b.bytes.size() &&
-         std::equal(a.events.begin(), a.events.end(), b.events.begin(), b.events.end(),
-                    [](const Event& x, const Event& y) {
-                      return x.kind == y.kind && x.at == y.at && x.size_bytes == y.size_bytes &&
-                             x.sequence == y.sequence;
-                    });
+  return a.bytes.size() == b.bytes.size() && a.events == b.events;
 }
 
 std::string play(const Cast& cast, bool repeats) {

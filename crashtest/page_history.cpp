@@ -13,15 +13,15 @@ PageHistory page_history(const Log& log, std::size_t event,
   history.without_body = history.before_last;
   PageHistory::Pages now = history.before_last;
   for (std::size_t index = 0; index <= event; ++index) {
-    const Event& written = log.events[index];
-    const bool word = written.kind == EventKind::word;
-    if (written.kind != EventKind::write && !word) continue;
-    const auto content = log.content(written);
+    const Stretch* written = stored(log.events[index]);
+    if (written == nullptr) continue;
+    const bool word = is<WordEvent>(log.events[index]);
+    const auto content = log.content(*written);
     for (auto& [page, bytes] : now) {
-      const std::uint64_t begin = std::max(page, written.at);
-      const std::uint64_t end = std::min(page + kPageBytes, written.at + content.size());
+      const std::uint64_t begin = std::max(page, written->at);
+      const std::uint64_t end = std::min(page + kPageBytes, written->at + content.size());
       if (begin >= end) continue;
-      const auto part = content.subspan(begin - written.at, end - begin);
+      const auto part = content.subspan(begin - written->at, end - begin);
       const auto offset = static_cast<std::ptrdiff_t>(begin - page);
       history.before_last[page] = bytes;
       std::vector<std::byte>& body = history.without_body[page];

@@ -19,11 +19,6 @@ const char* personality_name(Personality personality) {
   return personality == Personality::pmem ? "pmem" : "block";
 }
 
-void Log::clear() {
-  events.clear();
-  bytes.clear();
-}
-
 bool ReadFaults::meet(std::uint64_t at, std::uint64_t size_bytes) const {
   return std::any_of(pages.begin(), pages.end(), [&](std::uint64_t page) {
     return page < at + size_bytes && at < page + kPageBytes;
@@ -39,7 +34,7 @@ RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviou
     : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {}
 
 RecordingMedium::~RecordingMedium() {
-  if (waited_ < sequence_) record({.kind = EventKind::wait, .sequence = sequence_}, {});
+  if (waited_ < sequence_) log_.events.push_back(WaitEvent{sequence_});
 }
 
 unsigned RecordingMedium::this_thread() {
@@ -47,17 +42,15 @@ unsigned RecordingMedium::this_thread() {
   return threads_.try_emplace(std::this_thread::get_id(), number).first->second;
 }
 
-void RecordingMedium::record(Event event, std::span<const std::byte> content) {
-  event.thread = this_thread();
-  event.bytes_at = log_.bytes.size();
-  event.size_bytes = content.size();
+Stretch RecordingMedium::keep(std::uint64_t at, std::span<const std::byte> content) {
+  const Stretch stretch{.at = at, .size_bytes = content.size(), .bytes_at = log_.bytes.size()};
   log_.bytes.insert(log_.bytes.end(), content.begin(), content.end());
-  log_.events.push_back(event);
+  return stretch;
 }
 
 void RecordingMedium::fail_if_told(const char* call, bool loses_all) {
   if (log_.events.size() != behaviour_.fails_at) return;
-  record({.kind = EventKind::lost, .at = loses_all, .name = call}, {});
+  log_.events.push_back(FailureEvent{.call = call, .orphans = loses_all});
   throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
 }
 
@@ -68,17 +61,16 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
   fail_if_told("write", false);
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
-  const std::size_t content_at = log_.bytes.size();
-  record({.kind = EventKind::write,
-          .drained = !behaviour_.bugs.worker_without_drain,
-          .at = at,
-          .sequence = sequence},
-         bytes);
+  Stretch stretch = keep(at, bytes);
   if (behaviour_.personality == Personality::block) {
-    log_.bytes.resize(content_at + round_up(bytes.size(), kPageBytes), std::byte{0xDB});
-    log_.events.back().size_bytes = log_.bytes.size() - content_at;
+    stretch.size_bytes = round_up(bytes.size(), kPageBytes);
+    log_.bytes.resize(stretch.bytes_at + stretch.size_bytes, std::byte{0xDB});
   }
-  disk_.write(at, log_.content(log_.events.back()));
+  log_.events.push_back(WriteEvent{.stored = stretch,
+                                   .ticket = sequence,
+                                   .thread = this_thread(),
+                                   .drained = !behaviour_.bugs.worker_without_drain});
+  disk_.write(at, log_.content(stretch));
   if (behaviour_.faults) behaviour_.faults->heal(at, bytes.size());
   return {sequence, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
 }
@@ -88,13 +80,13 @@ void RecordingMedium::wait(const Ticket& ticket) {
   TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
   fail_if_told("wait", true);
   waited_ = std::max(waited_, ticket.sequence);
-  record({.kind = EventKind::wait, .sequence = ticket.sequence}, {});
+  log_.events.push_back(WaitEvent{ticket.sequence});
 }
 
 void RecordingMedium::barrier() {
   const std::lock_guard lock(mutex_);
   fail_if_told("barrier", true);
-  record({.kind = EventKind::barrier, .sequence = sequence_}, {});
+  log_.events.push_back(BarrierEvent{this_thread()});
 }
 
 void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
@@ -104,15 +96,18 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   std::array<std::byte, kWordBytes> bytes;
   std::memcpy(bytes.data(), &word, sizeof word);
   disk_.write(at, bytes);
+  const auto record = [&](std::uint64_t place, std::span<const std::byte> content) {
+    log_.events.push_back(WordEvent{.stored = keep(place, content), .thread = this_thread()});
+  };
   if (behaviour_.bugs.torn_word) {
     constexpr std::size_t half = kWordBytes / 2;
-    record({.kind = EventKind::word, .at = at}, std::span(bytes).first(half));
-    record({.kind = EventKind::word, .at = at + half}, std::span(bytes).last(half));
+    record(at, std::span(bytes).first(half));
+    record(at + half, std::span(bytes).last(half));
   } else if (behaviour_.personality == Personality::pmem) {
-    record({.kind = EventKind::word, .at = at}, bytes);
+    record(at, bytes);
   } else {
     const std::uint64_t page = at / kPageBytes * kPageBytes;
-    record({.kind = EventKind::word, .at = page}, disk_.bytes().subspan(page, kPageBytes));
+    record(page, disk_.bytes().subspan(page, kPageBytes));
     if (behaviour_.faults) behaviour_.faults->heal(page, kPageBytes);
   }
 }
@@ -158,7 +153,7 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
     const bool first = disk_.size_bytes() == 0;  // as it is formatted
     disk_.grow(size);
     const bool settles = first || !behaviour_.bugs.growth_not_settled;
-    record({.kind = EventKind::reserve, .drained = settles, .at = size}, {});
+    log_.events.push_back(GrowthEvent{.size_bytes = size, .settles = settles});
   }
   return disk_.size_bytes();
 }

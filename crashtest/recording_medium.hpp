@@ -42,6 +42,7 @@
 #include <tensorshelf/medium.hpp>
 
 #include "disk.hpp"
+#include "log.hpp"
 #include "read_set.hpp"
 
 namespace tensorshelf::crash {
@@ -51,37 +52,6 @@ inline constexpr std::uint64_t kSectorBytes = 512;
 
 enum class Personality { pmem, block };
 const char* personality_name(Personality personality);
-
-enum class EventKind : std::uint8_t { write, word, wait, barrier, reserve, mark, lost, died };
-
-struct Event {
-  EventKind kind = EventKind::mark;
-  bool drained = true;         // write on pmem: its thread fenced before write() returned;
-                               // reserve: the next barrier settles it
-  unsigned thread = 0;         // who issued it, numbered in order of appearance
-  std::uint64_t at = 0;        // write, word: place; reserve: new size; mark: the caller's number;
-                               // lost: whether all that was unsettled is orphaned by it
-  std::uint64_t sequence = 0;  // write: its ticket; wait: the ticket waited for; mark: its kind
-  std::uint64_t bytes_at = 0;  // write, word: content, in Log::bytes
-  std::uint64_t size_bytes = 0;
-  const char* name = nullptr;  // mark; lost: the call that failed
-};
-
-struct Log {
-  std::vector<Event> events;
-  std::vector<std::byte> bytes;
-
-  std::span<const std::byte> content(const Event& event) const {
-    return std::span(bytes).subspan(event.bytes_at, event.size_bytes);
-  }
-  // A note of the caller's, between the events of the medium; `name` (static) is for traces.
-  void mark(std::uint64_t number, std::uint64_t kind = 0, const char* name = "mark") {
-    events.push_back({.at = number, .sequence = kind, .name = name});
-  }
-  // The process ended here; the next medium on this log belongs to another one.
-  void die() { events.push_back({.kind = EventKind::died}); }
-  void clear();
-};
 
 // Bugs that live below the seam, where only a medium can have them.
 struct MediumBugs {
@@ -126,7 +96,7 @@ class RecordingMedium final : public Medium {
 
  private:
   void fail_if_told(const char* call, bool loses_all);
-  void record(Event event, std::span<const std::byte> content);
+  Stretch keep(std::uint64_t at, std::span<const std::byte> content);
   unsigned this_thread();
 
   std::mutex mutex_;

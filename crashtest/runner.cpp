@@ -21,7 +21,7 @@ void mark(Log& log, Mark kind, std::uint64_t number) {
   static constexpr std::array names = {"",          "BEGAN",    "ACKED",      "OPENED", "LAST",
                                        "PREPARING", "PREPARED", "ABANDONING", "DECIDED"};
   const auto index = static_cast<std::uint64_t>(kind);
-  log.mark(number, index, names[index]);
+  log.events.push_back(MarkEvent{.number = number, .kind = index, .name = names[index]});
 }
 
 std::vector<Expected> expectations(const Recording& recording) {
@@ -30,26 +30,26 @@ std::vector<Expected> expectations(const Recording& recording) {
                .prepared = recording.first_prepared,
                .surely_prepared = recording.surely_prepared};
   for (const Event& event : recording.log.events) {
-    if (event.kind == EventKind::mark) {
-      switch (static_cast<Mark>(event.sequence)) {
+    if (const auto* mark = std::get_if<MarkEvent>(&event)) {
+      switch (static_cast<Mark>(mark->kind)) {
         case Mark::began:
-          now.in_flight = event.at;
+          now.in_flight = mark->number;
           break;
         case Mark::acked:
-          now.acked = event.at;
+          now.acked = mark->number;
           now.in_flight = std::max(now.in_flight, now.acked);
           break;
         case Mark::last:
-          now.in_flight = event.at;
+          now.in_flight = mark->number;
           break;
         case Mark::opened:
-          now.incarnation = event.at;
+          now.incarnation = mark->number;
           break;
         case Mark::preparing:
         case Mark::abandoning:
         case Mark::prepared:
-          now.prepared = event.at;
-          now.surely_prepared = static_cast<Mark>(event.sequence) == Mark::prepared;
+          now.prepared = mark->number;
+          now.surely_prepared = static_cast<Mark>(mark->kind) == Mark::prepared;
           break;
         case Mark::decided:
           now.prepared.reset();
@@ -99,7 +99,7 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
   transaction_.reset();
   if (shelf_) {
     shelf_.reset();
-    recording_.log.die();
+    recording_.log.events.push_back(DeathEvent{});
   }
   lead_ = std::make_shared<Lead>();
   shelf_ = Shelf::open(
@@ -345,7 +345,7 @@ void Runner::run(const std::vector<Op>& ops) {
 
 bool Runner::medium_failed() const {
   const auto& events = recording_.log.events;
-  return behaviour_.fails_at < events.size() && events[behaviour_.fails_at].kind == EventKind::lost;
+  return behaviour_.fails_at < events.size() && is<FailureEvent>(events[behaviour_.fails_at]);
 }
 
 bool Runner::run_failing(std::vector<Op> ops) {

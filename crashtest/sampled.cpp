@@ -56,7 +56,7 @@ class Sampler {
   std::vector<std::size_t> crash_points(const Log& log, std::size_t first, std::size_t images) {
     std::vector<std::size_t> narrow;
     for (std::size_t event = first; event < log.events.size(); ++event) {
-      if (log.events[event].kind != EventKind::write) narrow.push_back(event);
+      if (!is<WriteEvent>(log.events[event])) narrow.push_back(event);
     }
     std::vector<std::size_t> points;
     for (std::size_t i = 0; i < images && !narrow.empty(); ++i) {
@@ -131,7 +131,7 @@ class Sampler {
 
 void sample_images(Disk& disk, const Recording& recording, const Sampling& sampling) {
   std::size_t first = 0;  // before the first mark there is no shelf
-  while (recording.log.events[first].kind != EventKind::mark) ++first;
+  while (!is<MarkEvent>(recording.log.events[first])) ++first;
   Sampler(disk, sampling).walk(recording, first, sampling.images, 1);
 }
 

@@ -36,7 +36,7 @@ enum class Mistake { none, no_wait, no_barrier, flip_first, ack_early, wrong_slo
 void toy_run(Medium& medium, Log& log, Mistake mistake, std::size_t size) {
   medium.reserve(kToyBytes);
   medium.barrier();
-  log.mark(0);
+  log.events.push_back(MarkEvent{});
   for (std::uint64_t version = 1; version <= 4; ++version) {
     const std::vector<std::byte> bytes = value(version, size);
     const std::uint64_t place = slot(mistake == Mistake::wrong_slot ? version - 1 : version);
@@ -51,7 +51,7 @@ void toy_run(Medium& medium, Log& log, Mistake mistake, std::size_t size) {
     if (mistake != Mistake::no_barrier) medium.barrier();
     if (mistake != Mistake::flip_first) medium.store_word(kHome, version);
     if (mistake != Mistake::ack_early) medium.barrier();
-    log.mark(version);
+    log.events.push_back(MarkEvent{.number = version});
     medium.barrier();
   }
 }
@@ -83,9 +83,10 @@ ToyResult explore_toy(const ToyRun& run) {
   std::uint64_t now = 0;
   std::size_t first = log.events.size();
   for (std::size_t i = 0; i < log.events.size(); ++i) {
-    const bool mark = log.events[i].kind == EventKind::mark;
-    if (mark) first = std::min(first, i);
-    if (mark) now = log.events[i].at;
+    if (const auto* mark = std::get_if<MarkEvent>(&log.events[i])) {
+      first = std::min(first, i);
+      now = mark->number;
+    }
     acked.push_back(now);
   }
   ToyResult result;
@@ -187,7 +188,7 @@ TEST_CASE("the fault model: what may land") {
     medium.barrier();
     medium.write(0, bytes, 0);
     REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
-    log.events.push_back({.kind = EventKind::barrier});
+    log.events.push_back(BarrierEvent{});
     REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
   }
   SECTION("a word is whole") {
@@ -211,10 +212,10 @@ TEST_CASE("the fault model: what may land") {
     const Ticket ticket = medium.write(0, bytes, 0);
     REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
     REQUIRE(contents(log, Personality::block, true, 24).size() == 3);
-    log.events.push_back({.kind = EventKind::barrier});
+    log.events.push_back(BarrierEvent{});
     REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
-    log.events.push_back({.kind = EventKind::wait, .sequence = ticket.sequence});
-    log.events.push_back({.kind = EventKind::barrier});
+    log.events.push_back(WaitEvent{ticket.sequence});
+    log.events.push_back(BarrierEvent{});
     REQUIRE(contents(log, Personality::block, false, 24).size() == 1);
   }
   SECTION("block: a word's page never lands as garbage") {
@@ -232,7 +233,7 @@ TEST_CASE("the fault model: what may land") {
     medium.barrier();
     medium.write(0, bytes, 0);
     REQUIRE_THROWS_AS(medium.barrier(), Error);
-    REQUIRE(log.events.back().kind == EventKind::lost);
+    REQUIRE(is<FailureEvent>(log.events.back()));
     medium.barrier();                                                  // only one fails
     REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);  // orphans
     medium.write(0, bytes, 0);  // only writing it anew makes it settle
@@ -251,7 +252,7 @@ TEST_CASE("the fault model: what may land") {
         medium.write(0, bytes, 0);
         medium.store_word(kPageBytes, 7);
       }
-      lives.die();
+      lives.events.push_back(DeathEvent{});
       RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
       const auto images = [&] {
         return contents(lives, personality, false, kPageBytes + 8).size();

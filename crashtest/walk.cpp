@@ -7,27 +7,33 @@ namespace {
 
 constexpr int kRounds = 3;  // of planning, as images reveal that recovery reads more
 
-const char* kind_name(EventKind kind) {
-  switch (kind) {
-    case EventKind::write:
-      return "write";
-    case EventKind::word:
-      return "word";
-    case EventKind::wait:
-      return "wait";
-    case EventKind::barrier:
-      return "barrier";
-    case EventKind::reserve:
-      return "reserve";
-    case EventKind::mark:
-      return "mark";
-    case EventKind::lost:
-      return "failed";
-    case EventKind::died:
-      return "DIED";
+struct Text {  // of an event, in a trace
+  std::string operator()(const WriteEvent& event) const {
+    return place("write", event.stored, event.thread);
   }
-  return "?";
-}
+  std::string operator()(const WordEvent& event) const {
+    return place("word", event.stored, event.thread);
+  }
+  std::string operator()(const WaitEvent& event) const {
+    return fmt::format("wait     ticket {}", event.ticket);
+  }
+  std::string operator()(const BarrierEvent&) const { return "barrier "; }
+  std::string operator()(const GrowthEvent& event) const {
+    return fmt::format("reserve  to {} bytes", event.size_bytes);
+  }
+  std::string operator()(const MarkEvent& event) const {
+    return fmt::format("{:<8} {}", event.name, event.number);
+  }
+  std::string operator()(const FailureEvent& event) const {
+    return fmt::format("failed   {}", event.call);
+  }
+  std::string operator()(const DeathEvent&) const { return "DIED    "; }
+
+  static std::string place(const char* call, const Stretch& stored, unsigned thread) {
+    return fmt::format("{:<8} {:#09x} +{:<7} thread {}", call, stored.at, stored.size_bytes,
+                       thread);
+  }
+};
 
 class Walk {
  public:
@@ -118,7 +124,6 @@ std::string describe(const Log& log, const CrashPoint& point) {
   std::string text;
   const std::size_t first = point.event < kBefore ? 0 : point.event - kBefore;
   for (std::size_t index = first; index <= point.event; ++index) {
-    const Event& event = log.events[index];
     std::size_t units = 0;
     std::size_t landed = 0;
     std::size_t trashed = 0;
@@ -128,18 +133,7 @@ std::string describe(const Log& log, const CrashPoint& point) {
       landed += point.image[i] == Landing::landed;
       trashed += point.image[i] == Landing::trashed;
     }
-    text += fmt::format("    #{:<4} {:<8}", index,
-                        event.kind == EventKind::mark ? event.name : kind_name(event.kind));
-    if (event.kind == EventKind::write || event.kind == EventKind::word) {
-      text += fmt::format(" {:#09x} +{:<7} thread {}", event.at, event.size_bytes, event.thread);
-    } else if (event.kind == EventKind::reserve) {
-      text += fmt::format(" to {} bytes", event.at);
-    } else if (event.kind == EventKind::wait) {
-      text += fmt::format(" ticket {}", event.sequence);
-    } else if (event.kind == EventKind::mark) {
-      text += fmt::format(" {}", event.at);
-    }
-    if (event.kind == EventKind::lost) text += fmt::format(" {}", event.name);
+    text += fmt::format("    #{:<4} {}", index, std::visit(Text{}, log.events[index]));
     if (units != 0) text += fmt::format("  unsettled: {} of {} landed", landed, units);
     if (trashed != 0) text += fmt::format(", {} trashed", trashed);
     text += '\n';

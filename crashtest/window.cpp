@@ -68,7 +68,7 @@ Window::Window(Disk& settled, const Log& log, Personality personality, bool tras
 
 bool Window::trashable(const Unit& unit) const {
   return trash_ && personality_ == Personality::block && !unit.is_size &&
-         log_.events[unit.event].kind == EventKind::write;
+         is<WriteEvent>(log_.events[unit.event]);
 }
 
 bool Window::settled_has(const Unit& unit) const {
@@ -81,13 +81,13 @@ bool Window::settled_has(const Unit& unit) const {
                      unit.size_bytes) == 0;
 }
 
-void Window::add(const Event& event, std::uint32_t index) {
-  const std::uint64_t step = unit_bytes(personality_, event.size_bytes);
+void Window::add(const Stretch& stored, std::uint32_t index) {
+  const std::uint64_t step = unit_bytes(personality_, stored.size_bytes);
   std::vector<Unit> added;
-  for (std::uint64_t done = 0; done < event.size_bytes; done += step) {
-    const Unit unit{.at = event.at + done,
-                    .size_bytes = std::min(step, event.size_bytes - done),
-                    .bytes_at = event.bytes_at + done,
+  for (std::uint64_t done = 0; done < stored.size_bytes; done += step) {
+    const Unit unit{.at = stored.at + done,
+                    .size_bytes = std::min(step, stored.size_bytes - done),
+                    .bytes_at = stored.bytes_at + done,
                     .event = index};
     if (settled_has(unit) && !trashable(unit)) continue;
     added.push_back(unit);
@@ -102,13 +102,14 @@ void Window::crowd(const Unit& unit) {
   }
 }
 
-bool Window::covers(const Event& barrier, const Unit& unit) const {
-  const Event& event = log_.events[unit.event];
+bool Window::covers(const BarrierEvent& barrier, const Unit& unit) const {
   if (unit.orphan) return false;
-  if (event.kind == EventKind::reserve) return event.drained;
-  if (event.kind != EventKind::write) return true;
-  if (personality_ == Personality::block) return event.sequence <= waited_;
-  return event.drained || event.thread == barrier.thread;
+  const Event& event = log_.events[unit.event];
+  if (const auto* growth = std::get_if<GrowthEvent>(&event)) return growth->settles;
+  const auto* write = std::get_if<WriteEvent>(&event);
+  if (write == nullptr) return true;
+  if (personality_ == Personality::block) return write->ticket <= waited_;
+  return write->drained || write->thread == barrier.thread;
 }
 
 void Window::orphan_all() {
@@ -116,7 +117,7 @@ void Window::orphan_all() {
 }
 
 // Once a unit is settled, nothing issued before it can land over it.
-void Window::settle(const Event& barrier) {
+void Window::settle(const BarrierEvent& barrier) {
   std::vector<Unit> open;
   std::vector<Unit> settled;  // as long as older ones are open
   for (const Unit& unit : units_) {
@@ -141,34 +142,23 @@ void Window::settle(const Event& barrier) {
 
 void Window::take(std::size_t index) {
   const Event& event = log_.events[index];
+  const auto number = static_cast<std::uint32_t>(index);
   newest_ = units_.size();
-  switch (event.kind) {
-    case EventKind::write:
-      issued_ = std::max(issued_, event.sequence);
-      [[fallthrough]];
-    case EventKind::word:
-      add(event, static_cast<std::uint32_t>(index));
-      break;
-    case EventKind::reserve:
-      units_.push_back(
-          {.at = event.at, .event = static_cast<std::uint32_t>(index), .is_size = true});
-      break;
-    case EventKind::wait:
-      waited_ = std::max(waited_, event.sequence);
-      break;
-    case EventKind::barrier:
-      settle(event);
-      newest_ = units_.size();
-      break;
-    case EventKind::lost:
-      if (event.at != 0) orphan_all();
-      break;
-    case EventKind::died:
-      waited_ = issued_;  // on block the kernel has it all
-      if (personality_ == Personality::pmem) orphan_all();
-      break;
-    case EventKind::mark:
-      break;
+  if (const Stretch* stretch = stored(event)) add(*stretch, number);
+  if (const auto* write = std::get_if<WriteEvent>(&event)) {
+    issued_ = std::max(issued_, write->ticket);
+  } else if (const auto* growth = std::get_if<GrowthEvent>(&event)) {
+    units_.push_back({.at = growth->size_bytes, .event = number, .is_size = true});
+  } else if (const auto* wait = std::get_if<WaitEvent>(&event)) {
+    waited_ = std::max(waited_, wait->ticket);
+  } else if (const auto* barrier = std::get_if<BarrierEvent>(&event)) {
+    settle(*barrier);
+    newest_ = units_.size();
+  } else if (const auto* failure = std::get_if<FailureEvent>(&event)) {
+    if (failure->orphans) orphan_all();
+  } else if (is<DeathEvent>(event)) {
+    waited_ = issued_;  // on block the kernel has it all
+    if (personality_ == Personality::pmem) orphan_all();
   }
 }
 

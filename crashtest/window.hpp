@@ -47,9 +47,9 @@ class Window {
   void land(const Image& image);
 
  private:
-  void add(const Event& event, std::uint32_t index);
-  void settle(const Event& barrier);
-  bool covers(const Event& barrier, const Unit& unit) const;
+  void add(const Stretch& stored, std::uint32_t index);
+  void settle(const BarrierEvent& barrier);
+  bool covers(const BarrierEvent& barrier, const Unit& unit) const;
   void orphan_all();
   bool settled_has(const Unit& unit) const;
   void crowd(const Unit& unit);

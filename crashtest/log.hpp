@@ -1,0 +1,95 @@
+// What a medium was asked to do, in order, with all that was to be stored; and the notes of whoever
+// asked. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "disk.hpp"
+
+namespace tensorshelf::crash {
+
+struct Stretch {  // of the medium; the bytes for it lie in Log::bytes
+  std::uint64_t at = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t bytes_at = 0;
+  friend bool operator==(const Stretch&, const Stretch&) = default;
+};
+
+// Threads are numbered in order of appearance.
+struct WriteEvent {
+  Stretch stored;
+  std::uint64_t ticket = 0;
+  unsigned thread = 0;
+  bool drained = true;  // on pmem: its thread fenced before write() returned
+  friend bool operator==(const WriteEvent&, const WriteEvent&) = default;
+};
+struct WordEvent {
+  Stretch stored;
+  unsigned thread = 0;
+  friend bool operator==(const WordEvent&, const WordEvent&) = default;
+};
+struct WaitEvent {
+  std::uint64_t ticket = 0;
+  friend bool operator==(const WaitEvent&, const WaitEvent&) = default;
+};
+struct BarrierEvent {
+  unsigned thread = 0;
+  friend bool operator==(const BarrierEvent&, const BarrierEvent&) = default;
+};
+struct GrowthEvent {
+  std::uint64_t size_bytes = 0;  // of the medium, from then on
+  bool settles = true;           // with the next barrier
+  friend bool operator==(const GrowthEvent&, const GrowthEvent&) = default;
+};
+struct MarkEvent {  // a note of the caller's
+  std::uint64_t number = 0;
+  std::uint64_t kind = 0;
+  const char* name = "mark";  // static; for traces
+  friend bool operator==(const MarkEvent&, const MarkEvent&) = default;
+};
+struct FailureEvent {
+  const char* call = "";
+  bool orphans = false;  // all that was unsettled
+  friend bool operator==(const FailureEvent&, const FailureEvent&) = default;
+};
+struct DeathEvent {  // the process ended; the next medium on the log belongs to another one
+  friend bool operator==(const DeathEvent&, const DeathEvent&) = default;
+};
+
+using Event = std::variant<WriteEvent, WordEvent, WaitEvent, BarrierEvent, GrowthEvent, MarkEvent,
+                           FailureEvent, DeathEvent>;
+
+template <typename T>
+bool is(const Event& event) {
+  return std::holds_alternative<T>(event);
+}
+
+// What a write or a word stores; null of all others.
+inline const Stretch* stored(const Event& event) {
+  if (const auto* write = std::get_if<WriteEvent>(&event)) return &write->stored;
+  if (const auto* word = std::get_if<WordEvent>(&event)) return &word->stored;
+  return nullptr;
+}
+
+struct Log {
+  std::vector<Event> events;
+  std::vector<std::byte> bytes;
+
+  std::span<const std::byte> content(const Stretch& stretch) const {
+    return std::span(bytes).subspan(stretch.bytes_at, stretch.size_bytes);
+  }
+  // The event happens to the disk: as every process sees it, settled or not.
+  void replay(const Event& event, Disk& disk) const {
+    if (const auto* growth = std::get_if<GrowthEvent>(&event)) disk.grow(growth->size_bytes);
+    if (const Stretch* stretch = stored(event)) disk.write(stretch->at, content(*stretch));
+  }
+  void clear() {
+    events.clear();
+    bytes.clear();
+  }
+};
+
+}  // namespace tensorshelf::crash
