@@ -167,6 +167,32 @@ def test_methods(shelf: ts.Shelf, method: str, args: tuple[Any, ...], kwargs: An
         np.testing.assert_array_equal(shelf.y.numpy(), plain["y"])
 
 
+def test_an_output_that_is_an_operand_too(shelf: ts.Shelf) -> None:
+    """Whichever it is: what it had is read before anything is written."""
+    first, second = np.array([7.0, -8.0, 9.5]), np.array([2.0, 3.0, -4.0])
+    calls: list[Callable[[Any, Any], Any]] = [
+        lambda x, y: np.subtract(5, x, out=x),
+        lambda x, y: np.subtract(y, x, out=x),
+        lambda x, y: np.subtract(x, y, out=y),
+        lambda x, y: np.subtract(x, x, out=x),
+        lambda x, y: np.divmod(x, y, out=(x, y)),
+        lambda x, y: np.divmod(x, y, out=(y, x)),
+        lambda x, y: np.divmod(x, y, out=(None, y)),
+        lambda x, y: np.maximum(y, x, out=x, where=[True, False, True]),
+        lambda x, y: np.clip(y, 0, 2.5, out=x, where=[True, False, True]),
+        lambda x, y: np.clip(x, 0, y, out=y),
+        lambda x, y: np.cumsum(x, out=x),
+        lambda x, y: np.add.accumulate(x, out=x),
+    ]
+    for number, call in enumerate(calls):
+        x, y = first.copy(), second.copy()
+        shelf["x"], shelf["y"] = x, y
+        call(x, y)
+        call(shelf["x"], shelf["y"])
+        assert shelf["x"].numpy().tobytes() == x.tobytes(), number
+        assert shelf["y"].numpy().tobytes() == y.tobytes(), number
+
+
 def test_at(shelf: ts.Shelf) -> None:
     for function, more in ((np.add, ([1.0, 2.0, 4.0],)), (np.negative, ()), (np.maximum, (5.0,))):
         values = np.arange(4.0)
