@@ -14,6 +14,7 @@ from conftest import OpenShelf
 import tensorshelf as ts
 from tensorshelf._values import _dtypes
 
+pytestmark = pytest.mark.filterwarnings("ignore:Casting complex", "ignore:the matrix subclass")
 NATIVE = list(_dtypes._NATIVE)
 ROWS = np.arange(1, 13, dtype=np.int16).reshape(3, 4)
 
@@ -54,6 +55,10 @@ def mapped() -> mmap.mmap:
     return memory
 
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", PendingDeprecationWarning)
+    MATRIX = np.asmatrix(ROWS)
+
 SOURCES: dict[str, tuple[Any, np.ndarray]] = {
     "C": (ROWS, ROWS),
     "F": (np.asfortranarray(ROWS), ROWS),
@@ -69,7 +74,7 @@ SOURCES: dict[str, tuple[Any, np.ndarray]] = {
     "empty": (ROWS[:0], ROWS[:0]),
     "empty within": (np.zeros((2, 0, 3), ">f4"), np.zeros((2, 0, 3), np.float32)),
     "heir": (ROWS.view(type("Heir", (np.ndarray,), {})), ROWS),
-    "matrix": (np.asmatrix(ROWS), ROWS),
+    "matrix": (MATRIX, ROWS),
     "recarray": (ROWS.view(np.recarray), ROWS),
     "scalar": (np.float32(1.5), np.array(1.5, np.float32)),
     "wide scalar": (np.float64(1.5), np.array(1.5)),
