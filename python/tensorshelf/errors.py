@@ -43,7 +43,7 @@ __all__ = [
     "UnsupportedError",
 ]
 
-_FIRST_WORD = re.compile(r"[a-z]+(?=[ ,;:.]|$)")
+_FIRST_WORD = re.compile(r"[a-z]+(?=[ ,;:]|\.( |$)|$)")
 
 
 class ShelfError(Exception):

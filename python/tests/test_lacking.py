@@ -44,6 +44,9 @@ def test_without_ml_dtypes(shelf: ts.Shelf, no_ml_dtypes: None, name: str) -> No
     shelf.create("same", 4, x.dtype).copy_(x)
     shelf.same[1:3] = values[2:]
     assert shelf.same.torch().float().tolist() == [0.5, 2, 4, 4]
+    shelf.same[::-2] = values[:2]  # bytes move without knowing what they mean
+    shelf.same[[0, 2]] = values[2:]
+    assert shelf.same.torch().float().tolist() == [2, 1, 4, 0.5]
     shelf.replace("same", x)
     assert shelf.same.dtype_name == name
     for use in (
