@@ -19,6 +19,7 @@ PROMISES = {
     "mapped": True,
     "needs_flush": False,
     "volatile_cache": True,
+    "one_machine": True,
     "atomic_bytes": 8,
     "notes": ["of the medium"],
 }
