@@ -218,6 +218,7 @@ def rolled_back(shelf: ts.Shelf) -> None:
         ([persisted, rolled_back], [elsewhere(assigned)], False),
         ([], [persisted, elsewhere(rolled_back)], False),
         ([], [assigned, deleted, discarded], True),
+        ([], [assigned, persisted, deleted, discarded], True),
         ([assigned, persisted], [deleted, discarded], False),
         ([assigned, persisted, deleted, discarded], [], False),
         ([assigned, persisted, deleted, discarded], [assigned], True),

@@ -94,6 +94,14 @@ def test_a_repair_takes_the_medium_and_its_tuning(disk: pathlib.Path, tmpfs: pat
             call(disk / "run.shelf", tier="block", block=ts.BlockOptions(buffer=MIB + 1))
 
 
+def test_what_is_said_of_cuda() -> None:
+    found = _core.cuda_support()
+    assert sorted(found) == ["built", "devices", "lacks", "runtime_version"]
+    assert found["built"] is _core.build_info()["cuda"]
+    assert (found["runtime_version"] > 0) is found["built"]
+    assert bool(found["lacks"]) is (found["devices"] == 0)
+
+
 # ---- errors
 
 

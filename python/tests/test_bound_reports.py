@@ -186,30 +186,31 @@ def test_states_of_a_tensor_from_its_creation_to_a_decision(shelf: ts.Shelf) -> 
     assert state() == (3, 0, False, False)
 
 
+@pytest.mark.parametrize("step", [0, STEP])
 def test_a_step_is_told_by_everything_as_it_was_given(
-    reopen: OpenShelf, tmp_path: pathlib.Path
+    reopen: OpenShelf, tmp_path: pathlib.Path, step: int
 ) -> None:
     shelf = reopen(keep=2)
     shelf.x = np.zeros(100_000)
     assert shelf.prepare().step is None
     assert shelf.prepared == ts.Prepared(1, None, b"", 800_000)
     shelf.resolve("abandon")
-    steps = [shelf.persist(STEP).step, shelf.persist(STEP, wait=False).step]
-    with shelf.transaction(STEP) as transaction:
+    steps = [shelf.persist(step).step, shelf.persist(step, wait=False).step]
+    with shelf.transaction(step) as transaction:
         pass
     assert transaction.commit is not None
     steps += [transaction.commit.step, shelf.step, shelf.info().step, shelf.versions[0].step]
     steps += [shelf.at(3).step, shelf.at(2).info().step, shelf.rollback(2).step]
     steps += [shelf.snapshot(tmp_path / "copy").step]
-    assert set(steps) == {STEP}
-    made = shelf.prepare(STEP + 1, id=b"a\0b")
-    assert made == ts.Prepared(5, STEP + 1, b"a\0b", 0)
+    assert set(steps) == {step}
+    made = shelf.prepare(step + 1, id=b"a\0b")
+    assert made == ts.Prepared(5, step + 1, b"a\0b", 0)
     shelf = reopen()
-    empty = ts.Recovery(4, STEP, False, False, False, (), (), made, 0, ())
+    empty = ts.Recovery(4, step, False, False, False, (), (), made, 0, ())
     assert shelf.info().recovery == empty
     commit = shelf.resolve("commit")
     assert commit is not None
-    assert (commit.step, shelf.step) == (STEP + 1, STEP + 1)
+    assert (commit.step, shelf.step) == (step + 1, step + 1)
 
 
 # ---- damage, recovery, repair
