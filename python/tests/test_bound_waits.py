@@ -22,6 +22,7 @@ from tensorshelf import _core
 from tensorshelf._options import new_options
 
 Calls = dict[str, Callable[[], Any]]
+PATIENCE = 20  # in seconds; most take none
 
 
 @pytest.fixture
@@ -46,9 +47,9 @@ def lets_others_go_on(call: Callable[[], Any]) -> bool:
     other = threading.Thread(target=step)
     other.start()
     gate.release()
-    until = time.monotonic() + 3  # it has to be awake in time: not at the first call
+    until = time.monotonic() + PATIENCE  # it has to be awake in time: not at the first call
     while not stepped and time.monotonic() < until:
-        with contextlib.suppress(ts.ShelfError, RuntimeError):  # as good as a value
+        with contextlib.suppress(ts.ShelfError, RuntimeError, BufferError):  # as good as a value
             call()
     found = bool(stepped)
     other.join()
@@ -58,6 +59,7 @@ def lets_others_go_on(call: Callable[[], Any]) -> bool:
 def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
     shelf = ts.open(place[0], tier=place[1], keep=2)
     shelf.x = np.zeros(3)
+    nameless = shelf.create("nameless", 3, "bfloat16")
     shelf.persist()
     shelf.persist()
     reader = ts.open(place[0], "r", tier=place[1])
@@ -111,6 +113,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
         "find in a version": lambda: old.find("x"),
         "names of a version": old.names,
         "info of a tensor": ref._info,
+        "info of what no buffer can name": lambda: memoryview(nameless),
         "read": lambda: ref._read_into(value),
         "read what is committed": lambda: ref._read_committed_into(value),
         "lease": ref._lease,
@@ -132,7 +135,8 @@ NAMES = [
     "prepare", "prepared", "resolve", "verify", "info", "stats", "version", "step", "free_bytes",
     "has_uncommitted", "versions", "at", "diff", "snapshot", "rollback", "discard",
     "enter a transaction", "info of a version", "find in a version", "names of a version",
-    "info of a tensor", "read", "read what is committed", "lease", "lease what is committed",
+    "info of a tensor", "info of what no buffer can name", "read", "read what is committed",
+    "lease", "lease what is committed",
     "info of an old tensor", "read an old tensor", "lease an old tensor", "enter an assignment",
     "leave an assignment", "write", "read within", "wait for a commit", "close",
 ]  # fmt: skip
