@@ -147,6 +147,11 @@ struct LeasedTensor {
 
   Py_ssize_t itemsize() const { return static_cast<Py_ssize_t>(dtype_bytes(dtype)); }
 
+  // Of one long axis at most, or empty: then C order is Fortran's as well.
+  bool is_in_both_orders() const {
+    return bytes.empty() || std::ranges::count_if(shape, [](auto n) { return n > 1; }) <= 1;
+  }
+
   std::optional<Lease> lease;
   std::vector<std::byte> copy;
   std::span<const std::byte> bytes;
@@ -181,6 +186,10 @@ int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease lea
                  const char* format) {
   if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
     PyErr_SetString(PyExc_BufferError, "a shelf's bytes are read-only; write through the tensor");
+    return -1;
+  }
+  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !leased->is_in_both_orders()) {
+    PyErr_SetString(PyExc_BufferError, "a shelf's bytes lie in C order, and not in Fortran's");
     return -1;
   }
   static const std::byte nowhere{};

@@ -50,8 +50,8 @@ Recovery report_of(const Choice& choice, const RootScan& scan, const ShelfHead& 
   } else if (report.degraded) {
     report.notes.push_back(
         fmt::format("version {} was opened in place of a newer, damaged one; every chunk of it was "
-                    "verified. {}",
-                    report.version, choice.lost));
+                    "verified.{}{}",
+                    report.version, choice.lost.empty() ? "" : " ", choice.lost));
   }
   const auto bad = head.bad_copies.size() + choice.repairs.size();
   if (!writable && bad > 0) {
