@@ -21,12 +21,6 @@ using Shape = std::array<std::int64_t, 1>;
 
 constexpr std::int64_t kMiB = 1024 * 1024;
 
-Bytes value(std::int64_t size_bytes, std::uint64_t serial) {
-  Bytes bytes(static_cast<std::size_t>(size_bytes));
-  stamp(bytes, "a", serial, 0);
-  return bytes;
-}
-
 }  // namespace
 
 // A tensor of thousands of chunks comes too late for its name: the one that was faster has its
@@ -63,10 +57,10 @@ std::string lost_view_costs_no_other_chunk() {
   Shelf::format(*medium);
   Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update});
   TensorRef tensor = shelf.create("a", DType::uint8, Shape{3 * kMiB});
-  Bytes expected = value(3 * kMiB, 1);
+  Bytes expected = stamped(3 * kMiB, 1);
   tensor.write(expected);
   shelf.persist(1);
-  const Bytes part = value(2 * kMiB, 2);
+  const Bytes part = stamped(2 * kMiB, 2);
   std::copy(part.begin(), part.end(), expected.begin() + kMiB / 2);
   *countdown = 2;
   tensor.write(part, kMiB / 2);
@@ -88,7 +82,7 @@ std::string rot_in_a_free_slot_is_not_built_on() {
     Shelf shelf = Shelf::open(std::make_unique<testing::CachedMedium>(disk),
                               {.mode = Mode::update, .placement = Placement::whole});
     TensorRef a = shelf.create("a", DType::uint8, Shape{2 * kMiB});
-    Bytes expected = value(2 * kMiB, 1);
+    Bytes expected = stamped(2 * kMiB, 1);
     a.write(expected);
     shelf.persist(1);
     a.write(std::span(expected).first(kMiB));

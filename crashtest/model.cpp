@@ -57,6 +57,12 @@ void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t se
   }
 }
 
+std::vector<std::byte> stamped(std::int64_t size_bytes, std::uint64_t serial) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(size_bytes));
+  stamp(bytes, "a", serial, 0);
+  return bytes;
+}
+
 std::shared_ptr<const Model> Model::find(std::uint64_t number) const {
   for (const auto& model : older) {
     if (model->version == number) return model;

@@ -36,6 +36,8 @@ inline constexpr std::byte kUnread{0xAA};
 // Fills bytes [offset, offset + size) of a tensor as its assignment number `serial` does.
 void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t serial,
            std::uint64_t offset);
+// All bytes of a tensor "a", as its assignment of that number fills them.
+std::vector<std::byte> stamped(std::int64_t size_bytes, std::uint64_t serial);
 
 // Empty when the shelf holds exactly the model: version, step, names, layouts, every byte, of each
 // version that is retained.

@@ -23,12 +23,6 @@ using Shape = std::array<std::int64_t, 1>;
 
 constexpr std::int64_t kMiB = 1024 * 1024;
 
-Bytes value(std::int64_t size_bytes, std::uint64_t serial) {
-  Bytes bytes(static_cast<std::size_t>(size_bytes));
-  stamp(bytes, "a", serial, 0);
-  return bytes;
-}
-
 // A file that is gone afterwards.
 struct Copy {
   std::filesystem::path path = std::filesystem::temp_directory_path() /
@@ -49,7 +43,7 @@ std::string copied_beside(Placement placement, const std::function<void(Shelf&)>
   Shelf::format(*medium);
   Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update, .placement = placement});
   for (const char* name : {"a", "b"}) {
-    shelf.create(name, DType::uint8, Shape{2 * kMiB}).write(value(2 * kMiB, 1));
+    shelf.create(name, DType::uint8, Shape{2 * kMiB}).write(stamped(2 * kMiB, 1));
   }
   shelf.persist(1);
   const Copy copy;
@@ -79,7 +73,7 @@ std::string copied_beside(Placement placement, const std::function<void(Shelf&)>
   for (const char* name : {"a", "b"}) {
     Bytes shown(2 * kMiB);
     taken.find(name).value().read(shown);
-    if (shown != value(2 * kMiB, 1)) return "the copy has what was written beside it";
+    if (shown != stamped(2 * kMiB, 1)) return "the copy has what was written beside it";
   }
   return shelf.version() == 3 ? "" : "the shelf is not at its version";
 }
@@ -90,7 +84,7 @@ std::string copied_beside(Placement placement, const std::function<void(Shelf&)>
 std::string version_stays_while_it_is_copied() {
   return copied_beside(Placement::whole, [](Shelf& shelf) {
     for (std::uint64_t step = 2; step <= 3; ++step) {
-      shelf.find("b").value().write(value(2 * kMiB, step));
+      shelf.find("b").value().write(stamped(2 * kMiB, step));
       shelf.persist(step);
     }
   });
@@ -100,7 +94,7 @@ std::string version_stays_while_it_is_copied() {
 std::string commits_wait_for_what_is_copied() {
   return copied_beside(Placement::by_chunk, [](Shelf& shelf) {
     for (std::uint64_t step = 2; step <= 3; ++step) {
-      shelf.find("b").value().write(value(kMiB, step), (step - 2) * kMiB);
+      shelf.find("b").value().write(stamped(kMiB, step), (step - 2) * kMiB);
       shelf.persist(step);
     }
   });

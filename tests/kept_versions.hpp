@@ -1,7 +1,9 @@
 // A shelf in memory that keeps versions, and has several on their way.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "asleep.hpp"
@@ -75,6 +77,13 @@ inline std::vector<std::uint64_t> numbers(const Shelf& shelf) {
   std::vector<std::uint64_t> found;
   for (const VersionInfo& info : shelf.versions()) found.push_back(info.version);
   return found;
+}
+
+// Calls it once, in the middle of the first snapshot that has this progress.
+inline Progress once(const std::function<void()>& call) {
+  return [call, done = false](std::uint64_t, std::uint64_t) mutable {
+    if (!std::exchange(done, true)) call();
+  };
 }
 
 }  // namespace tensorshelf::testing

@@ -16,13 +16,6 @@ namespace {
 
 constexpr std::size_t kSmall = 5000;
 
-// Calls it once, in the middle of the first snapshot that has this progress.
-Progress once(const std::function<void()>& call) {
-  return [call, done = false](std::uint64_t, std::uint64_t) mutable {
-    if (!std::exchange(done, true)) call();
-  };
-}
-
 }  // namespace
 
 TEST_CASE("a snapshot that begins keeps nobody from a slot that a commit frees") {

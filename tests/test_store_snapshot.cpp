@@ -1,6 +1,6 @@
 // A version as a shelf of its own: whole, of one moment, and while its writer goes on.
-#include <filesystem>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -37,13 +37,6 @@ void check_filled(const Shelf& shelf, std::uint64_t seed) {
   CHECK(shelf.find("empty")->info().dtype == DType::int16);
   CHECK(shelf.find("empty")->info().shape == std::vector<std::int64_t>{3, 0});
   CHECK(shelf.verify().damage.empty());
-}
-
-// Calls it once, in the middle of the first snapshot that has this progress.
-Progress once(const std::function<void()>& call) {
-  return [call, done = false](std::uint64_t, std::uint64_t) mutable {
-    if (!std::exchange(done, true)) call();
-  };
 }
 
 void flip_bit(Medium& medium, std::uint64_t at) {
@@ -309,4 +302,26 @@ TEST_CASE("a reader takes snapshots too") {
   REQUIRE(error);
   CHECK(error->code() == Errc::stale);
   CHECK(scratch::entries(directory.path()) == 1);
+}
+
+TEST_CASE("a mapped file that is cut short while it is copied is an error of the snapshot") {
+  const scratch::Directory memory("/dev/shm");
+  const Placement placement = GENERATE(Placement::whole, Placement::by_chunk);
+  for (const Verify verify : {Verify::never, Verify::on_load}) {
+    const auto path = memory / "run.shelf";
+    std::filesystem::remove(path);
+    OpenOptions options;
+    options.placement = placement;
+    options.verify = verify;
+    Shelf shelf = Shelf::open(path, options);
+    REQUIRE(shelf.info().promises.mapped);
+    make(shelf, "large", 8 * kMiB).write(pattern(8 * kMiB, 1));
+    shelf.persist(1);
+    options.progress = once([&] { std::filesystem::resize_file(path, kMiB); });
+    const auto error = error_of([&] { shelf.snapshot(memory / "copy.shelf", options); });
+    REQUIRE(error);
+    CHECK((error->code() == Errc::corrupt || error->code() == Errc::truncated));
+    CHECK_FALSE(std::filesystem::exists(memory / "copy.shelf"));
+    CHECK(scratch::entries(memory.path()) == 1);
+  }
 }
