@@ -100,7 +100,7 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
                 "Let it go, which undoes it, and begin another.");
   }
   in_part_ = true;
-  stager_.write(*this, bytes, offset);
+  stager_.write(*tensor_, bytes, offset, *this);
   in_part_ = false;
   if (planted(Bug::assignment_cut)) {
     state_.gate->leave();
@@ -108,8 +108,7 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
   }
 }
 
-// All that can throw comes before the first chunk is touched. The tensor's mutex is held.
-void StoredAssignment::begin_write(std::span<const std::byte> bytes, std::uint64_t offset) {
+void StoredAssignment::begin(std::span<const std::byte> bytes, std::uint64_t offset) {
   if (tensor_->spoiled == state_.open->sequence) bytes_.add(offset, offset + bytes.size());
   began_ |= stager_.begin_write(tensor_);
   staged_bytes_ += bytes.size();  // undo() takes back as much
@@ -124,6 +123,11 @@ void StoredAssignment::done() {
                             tensor_->layout.name),
                 "Let it go, which undoes it, and begin another.");
   }
+  finish();
+}
+
+void StoredAssignment::write_once(std::span<const std::byte> bytes, std::uint64_t offset) {
+  stager_.write(*tensor_, bytes, offset, *this);
   finish();
 }
 

@@ -29,7 +29,7 @@ class WrittenBytes {
 
 // For one thread, in which it ends; store and tensor must outlive it. A forked child that inherits
 // it undoes nothing.
-class StoredAssignment {
+class StoredAssignment final : private UndoLog {
  public:
   StoredAssignment(Stager& stager, const std::shared_ptr<StoredTensor>& tensor);
   StoredAssignment(Stager& stager, const NewTensor& made);
@@ -39,7 +39,8 @@ class StoredAssignment {
 
   void write(std::span<const std::byte> bytes, std::uint64_t offset);
   void done();
-  void finish();                     // the same, where no write can have failed
+  // One write, and done: after a failure it is let go.
+  void write_once(std::span<const std::byte> bytes, std::uint64_t offset);
   void done_apart(NewTensor& made);  // the same for the value of one, which is no attempt's yet
 
   // An assignment to that shelf which this thread is inside of; null where there is none.
@@ -47,10 +48,10 @@ class StoredAssignment {
   const StoredTensor& tensor() const { return *tensor_; }
 
  private:
-  friend class Stager;
+  void finish();
   static State& may_begin(State& state);
-  void begin_write(std::span<const std::byte> bytes, std::uint64_t offset);
-  void touch(std::uint64_t chunk) {  // before it is written
+  void begin(std::span<const std::byte> bytes, std::uint64_t offset) override;
+  void touch(std::uint64_t chunk) override {
     if (tensor_->touched.contains(chunk)) return;
     over_own_value_ |= tensor_->written.contains(chunk);
     tensor_->touched.insert(chunk);

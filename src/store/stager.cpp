@@ -11,7 +11,6 @@
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
-#include "store/assignment.hpp"
 #include "store/chunk_io.hpp"
 
 namespace tensorshelf {
@@ -176,12 +175,11 @@ void Stager::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned sl
 
 // At most the first and the last chunk are new in part. They are merged before anything is written,
 // so that one that is damaged, or no memory for it, leaves the tensor as it was.
-void Stager::write(StoredAssignment& assignment, std::span<const std::byte> bytes,
-                   std::uint64_t offset) {
-  const auto& tensor = assignment.tensor_;
-  tensor->check_range(offset, bytes.size());
-  std::unique_lock lock(tensor->mutex);
-  while (const auto seen = must_await(*tensor, offset, bytes.size())) {
+void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset,
+                   UndoLog& log) {
+  tensor.check_range(offset, bytes.size());
+  std::unique_lock lock(tensor.mutex);
+  while (const auto seen = must_await(tensor, offset, bytes.size())) {
     lock.unlock();  // others may read meanwhile
     state_.await_given_back(*seen);
     state_.check_writable();
@@ -191,7 +189,7 @@ void Stager::write(StoredAssignment& assignment, std::span<const std::byte> byte
   std::unique_ptr<std::byte[]> second;
   unsigned edges = 0;
   const auto is_whole = [&](std::uint64_t chunk, std::uint64_t size) {
-    return size == tensor->chunk_bytes(chunk);
+    return size == tensor.chunk_bytes(chunk);
   };
   each_chunk(
       offset, bytes.size(),
@@ -199,18 +197,18 @@ void Stager::write(StoredAssignment& assignment, std::span<const std::byte> byte
         if (is_whole(chunk, size)) return;
         if (edges == 1) second = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
         std::byte* const room = edges == 0 ? chunk_scratch().data() : second.get();
-        merged[edges] = {chunk, {room, tensor->chunk_bytes(chunk)}, within, size};
-        merge_chunk(*tensor, merged[edges++], bytes.subspan(done, size));
+        merged[edges] = {chunk, {room, tensor.chunk_bytes(chunk)}, within, size};
+        merge_chunk(tensor, merged[edges++], bytes.subspan(done, size));
       });
-  assignment.begin_write(bytes, offset);
+  log.begin(bytes, offset);
   edges = 0;
   each_chunk(offset, bytes.size(),
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
-               assignment.touch(chunk);
+               log.touch(chunk);
                if (is_whole(chunk, size)) {
-                 write_chunk(*tensor, chunk, bytes.subspan(done, size));
+                 write_chunk(tensor, chunk, bytes.subspan(done, size));
                } else {
-                 write_merged(*tensor, merged[edges++]);
+                 write_merged(tensor, merged[edges++]);
                }
              });
   state_.counters.staged += bytes.size();

@@ -18,7 +18,16 @@
 
 namespace tensorshelf {
 
-class StoredAssignment;
+// Of whoever may undo a write.
+class UndoLog {
+ public:
+  // Before anything is written, and the last that may throw; the tensor's mutex is held.
+  virtual void begin(std::span<const std::byte> bytes, std::uint64_t offset) = 0;
+  virtual void touch(std::uint64_t chunk) = 0;  // before it is written
+
+ protected:
+  ~UndoLog() = default;
+};
 
 class Stager {
  public:
@@ -27,7 +36,8 @@ class Stager {
   State& state() { return state_; }
 
   // Waits where a slot comes free with the next version that is published.
-  void write(StoredAssignment& assignment, std::span<const std::byte> bytes, std::uint64_t offset);
+  void write(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset,
+             UndoLog& log);
   // The tensor is the open attempt's from here on; what throws before leaves it as it was. False
   // where it was so before.
   bool begin_write(const std::shared_ptr<StoredTensor>& tensor);

@@ -36,9 +36,7 @@ std::unique_ptr<StoredAssignment> Store::assign(const NewTensor& made) {
 
 void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
                   std::uint64_t offset) {
-  StoredAssignment assignment(stager_, tensor);
-  stager_.write(assignment, bytes, offset);
-  assignment.finish();
+  StoredAssignment(stager_, tensor).write_once(bytes, offset);
 }
 
 Commit Store::persist(std::optional<std::uint64_t> step) {

@@ -27,6 +27,8 @@
 
 namespace tensorshelf {
 
+class StoredAssignment;
+
 class Store {
  public:
   Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path);
