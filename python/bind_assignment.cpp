@@ -34,7 +34,8 @@ class AssignmentBlock {
   void enter() {
     {
       Unlocked unlocked;
-      assignment_.reset(new Assignment(begin_()));  // which cannot be moved
+      // Which cannot be moved, so that make_unique() has nothing to make it from.
+      assignment_.reset(new Assignment(begin_()));  // NOLINT(modernize-make-unique)
     }
     if (session_ != nullptr) session_->note(name_);
   }

@@ -73,11 +73,10 @@ std::vector<std::uint64_t> RootScan::lost_beyond(std::uint64_t newest) const {
   std::vector<std::uint64_t> lost;
   bool never_flipped = false;  // nor what would have come after it
   for (std::uint64_t version = newest + 1; version < newest + slot_count; ++version) {
-    if (holds(version)) {
-      lost.push_back(version);
-    } else if (clears_home(version)) {
+    const bool there = holds(version);
+    if (!there && clears_home(version)) {
       never_flipped = true;
-    } else if (!never_flipped) {
+    } else if (there || !never_flipped) {
       lost.push_back(version);
     }
   }

@@ -14,7 +14,7 @@ constexpr unsigned kMaxShared = format::kMaxSlots - 1;  // one slot holds the ne
 
 // What was asked for, in its own words.
 std::string asked(const OpenOptions& options) {
-  const std::string keep = options.keep ? fmt::format("keep={}", *options.keep) : "";
+  std::string keep = options.keep ? fmt::format("keep={}", *options.keep) : "";
   if (!options.in_flight) return keep;
   return fmt::format("{}{}in_flight={}", keep, options.keep ? " and " : "", *options.in_flight);
 }

@@ -46,7 +46,7 @@ class Stager {
   void complete(StoredTensor& tensor);
 
  private:
-  // stage.cpp
+  // stager.cpp
   std::optional<std::uint64_t> must_await(const StoredTensor& tensor, std::uint64_t offset,
                                           std::uint64_t size);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);

@@ -159,7 +159,7 @@ void Tree::deepen() {
   upper->below = top_;
   make_capacity(changed_[2]);
   changed_[2].push_back({upper.get(), 0});
-  top_.assign(1, std::move(upper));
+  top_.assign(1, upper);
 }
 
 // The page that comes next on its level, and the directory above it where there is none yet. Where
