@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import errno
+import importlib
 import logging
 import types
 from typing import Any
@@ -316,3 +317,12 @@ def test_there_are_no_other_errors() -> None:
 )
 def test_a_remedy_is_a_sentence_and_code_stays_code(remedy: str, text: str) -> None:
     assert ts.IoError("it failed", remedy).remedy == text
+
+
+@pytest.mark.parametrize("module", ["_info", "_opening", "_options", "_build", "_repair"])
+def test_what_is_told_is_a_value(module: str) -> None:
+    told = vars(importlib.import_module(f"tensorshelf.{module}")).values()
+    kinds = [kind for kind in told if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+    assert kinds
+    for kind in kinds:
+        assert kind.__dataclass_params__.frozen, kind  # type: ignore[attr-defined]

@@ -324,3 +324,15 @@ def test_masks_are_refused_wherever_they_would_be_lost(shelf: ts.Shelf) -> None:
     assert list(shelf) == ["x"]
     assert not shelf.x.dirty
     assert shelf.x.numpy().tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["transposed", "big-endian", "torch"])
+def test_replaced_by_what_is_converted_in_parts(reopen: OpenShelf, kind: str) -> None:
+    values = np.arange(1500.0 * 1500).reshape(1500, 1500)  # of more than 8 MiB
+    shelf = reopen()
+    shelf.x = [1.0]
+    if kind == "torch":
+        shelf.replace("x", pytest.importorskip("torch").from_numpy(values).T)
+    else:
+        shelf.replace("x", values.T if kind == "transposed" else values.T.astype(">f8"))
+    assert np.array_equal(shelf.x.numpy(), values.T)
