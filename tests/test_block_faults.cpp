@@ -278,9 +278,14 @@ TEST_CASE("a backend that can no longer tell ends is an error, and nothing waits
     return std::make_unique<BrokenBackend>(std::move(inner));
   };
   const auto medium = make_block_medium(file, 0, {}, seam);
-  const Ticket ticket = medium->write(0, Bytes(MiB), 0);
-  REQUIRE(code_of([&] { medium->wait(ticket); }) == Errc::io);
+  if (GENERATE(false, true)) {  // while it grows, which loses nothing else
+    REQUIRE(code_of([&] { medium->reserve(2 * MiB); }) == Errc::io);
+  } else {
+    const Ticket ticket = medium->write(0, Bytes(MiB), 0);
+    REQUIRE(code_of([&] { medium->wait(ticket); }) == Errc::io);
+  }
   REQUIRE(code_of([&] { medium->write(0, Bytes(8), 0); }) == Errc::io);
+  REQUIRE(code_of([&] { medium->barrier(); }) == Errc::io);
   REQUIRE_NOTHROW(read_back(*medium, 0, MiB));
 }
 
