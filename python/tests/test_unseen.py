@@ -162,3 +162,20 @@ def test_what_was_dropped_was_not_lost(place: Place) -> None:
             )[-len(recovery.dropped) :]
         )
         assert recovery.dropped
+
+
+@pytest.mark.parametrize("rows", [[40_000], [3, 40_000], [-40_001], [2, -40_001]])
+def test_the_first_row_beyond_a_large_tensor(shelf: ts.Shelf, rows: list[int]) -> None:
+    shelf.create("x", (40_000, 100), "uint8")
+    with pytest.raises(IndexError, match="out of bounds for axis 0"):
+        shelf.x[rows]
+    with pytest.raises(IndexError, match="out of bounds for axis 0"):
+        shelf.x[rows] = 1
+    assert not shelf.x.numpy().any()
+
+
+def test_update_looks_at_what_it_gives_tensors_that_are_there(shelf: ts.Shelf) -> None:
+    shelf.update(a=np.zeros(2), b=np.zeros(2))
+    with pytest.raises(ts.LayoutError, match="'b'"):
+        shelf.update(a=np.ones(2), b=None)
+    assert shelf.a.numpy().tolist() == [0, 0]
