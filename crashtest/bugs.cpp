@@ -77,6 +77,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"wipe_unrestored", "I12", Bug::wipe_unrestored, {}, "failed-repair"},
       {"chunk_set_edge", "-", Bug::chunk_set_edge, {}, "chunk-sets"},
       {"second_directory_lost", "-", Bug::second_directory_lost, {}, "directories"},
+      {"leaves_flag_kept", "-", Bug::leaves_flag_kept, {}, "directories"},
       {"leased_stage_written", "I3", Bug::leased_stage_written},
       {"page_not_repaired", "-", Bug::page_not_repaired},
       {"format_without_barrier", "I1", Bug::format_without_barrier, {}, "format"},

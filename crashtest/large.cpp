@@ -165,6 +165,17 @@ std::string sampled(std::string_view program, std::uint64_t disk_bytes, Sampling
   return "";
 }
 
+// 480 names of a thousand bytes fill 162 leaves, which the root names itself; with some more it has
+// a directory, and without them it has none again.
+std::string first_directory() {
+  return sampled(
+      fmt::format("shelf 1 1; named 480 1000; persist; named 20 900; assign {0}; persist;"
+                  "assign {0}; persist; rollback 1; rollback 1; named 20 901; persist;"
+                  "reopen; assign {0}; persist; erase {0}; persist",
+                  long_name(479, 1000)),
+      24 * kMiB, {.images = 24});
+}
+
 // 520 names of a thousand bytes fill more leaves than one directory names.
 std::string second_directory() {
   const std::string last = long_name(519, 1000);
@@ -310,9 +321,13 @@ std::string repair_lasts() {
 
 const std::vector<Scenario>& large_scenarios() {
   static const std::vector<Scenario> table = {
-      {"chunk-sets", "-", chunk_sets},   {"directories", "-", second_directory},
-      {"thousands", "-", thousands},     {"third-crash", "I6", third_crash},
-      {"format", "I1", crash_in_format}, {"repair", "-", repair_lasts},
+      {"chunk-sets", "-", chunk_sets},
+      {"directories", "-", second_directory},
+      {"first-directory", "-", first_directory},
+      {"thousands", "-", thousands},
+      {"third-crash", "I6", third_crash},
+      {"format", "I1", crash_in_format},
+      {"repair", "-", repair_lasts},
   };
   return table;
 }

@@ -13,7 +13,7 @@ namespace tensorshelf::crash {
 std::string random_program(std::uint64_t seed) {
   constexpr std::array<std::uint64_t, 8> sizes = {0, 1, 8, 40, 64, 4096, 4100, 20000};
   Rng rng(seed);
-  std::string text;
+  std::string text = rng.one_in(3) ? "format 2" : "";
   std::map<std::string, std::uint64_t> alive;
   const auto say = [&](const std::string& op) { text += (text.empty() ? "" : "; ") + op; };
   std::uint64_t named = 0;
@@ -59,6 +59,7 @@ std::string random_attempts(std::uint64_t seed) {
   const Split split = splits[rng.below(splits.size())];
   const std::uint64_t slots = split.keep + split.in_flight;
   std::string text = fmt::format("shelf {} {}", split.keep, split.in_flight);
+  if (rng.one_in(3)) text += "; format 2";
   if (rng.one_in(2)) text += rng.one_in(2) ? "; placed whole" : "; placed chunk";
   std::map<std::string, std::uint64_t> alive;  // and there whatever is dropped or gone back to
   const auto say = [&](const std::string& op) { text += "; " + op; };

@@ -184,10 +184,9 @@ std::string bad_copy_of_a_shared_page_is_mended() {
   };
   format::Root second;
   std::memcpy(&second, page_at(format::root_at(0, 0)).bytes.data(), sizeof second);
-  const format::Page directory = page_at(second.pages[0].at[0]);
   format::PageRef shared = {};
   for (unsigned leaf = 0; leaf < second.leaf_count; ++leaf) {
-    const format::PageRef ref = format::directory_ref(directory, leaf);
+    const format::PageRef& ref = second.pages[leaf];
     if (format::page_head(page_at(ref.at[0])).kind == format::PageKind::records) shared = ref;
     if (format::page_head(page_at(ref.at[0])).kind != format::PageKind::cells) continue;
     for (const std::uint64_t at : ref.at) spoil(*play.disk, at);

@@ -14,6 +14,7 @@
 #include "format/layout.hpp"
 #include "rng.hpp"
 #include "tests/asleep.hpp"
+#include "tests/format_2.hpp"
 
 namespace tensorshelf::crash {
 
@@ -66,6 +67,9 @@ Runner::Runner(Disk& disk, const Behaviour& behaviour, const Shape& shape)
   {
     RecordingMedium medium(disk_, recording_.log, behaviour_);
     Shelf::format(medium, {.keep = shape.keep, .in_flight = shape.in_flight});
+    if (shape.format_version == 2) {
+      testing::make_format_2(medium, 1 + shape.keep + shape.in_flight);
+    }
   }
   working_.keep = shape.keep;
   working_.in_flight = shape.in_flight;

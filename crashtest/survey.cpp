@@ -188,7 +188,7 @@ class Walk {
 
   void manifest(const Root& root) {
     std::vector<PageRef> refs(root.pages.begin(), root.pages.end());
-    for (unsigned level = format::root_levels(root.leaf_count); level > 0; --level) {
+    for (unsigned level = format::root_levels(root); level > 0; --level) {
       std::vector<PageRef> below;
       const std::uint64_t pages = format::level_pages(root.leaf_count, level);
       for (std::uint64_t i = 0; i < pages; ++i) {

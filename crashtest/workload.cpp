@@ -37,6 +37,7 @@ constexpr std::array kGrammar = {
     Grammar{"forget", Verb::forget, false, 0},   Grammar{"rollback", Verb::rollback, false, 1},
     Grammar{"split", Verb::split, false, 2},     Grammar{"prepare", Verb::prepare, false, 0},
     Grammar{"resolve", Verb::resolve, false, 0}, Grammar{"abandon", Verb::abandon, false, 0},
+    Grammar{"format", Verb::format, false, 1},
 };
 
 Op parse_op(const std::string& text) {
@@ -78,6 +79,7 @@ Shape shape_of(const std::vector<Op>& ops) {
       shape.in_flight = static_cast<unsigned>(op.second);
       shape.stated = true;
     }
+    if (op.verb == Verb::format) shape.format_version = op.first;
     if (op.verb == Verb::placed) {
       shape.placement = op.name == "whole" ? Placement::whole : Placement::by_chunk;
     }
@@ -113,7 +115,7 @@ const std::vector<Workload>& workloads() {
        "persist",
        64},
       {"erase",
-       "create a 64; create b 64; assign a; assign b; persist; erase a; persist;"
+       "format 2; create a 64; create b 64; assign a; assign b; persist; erase a; persist;"
        "create c 64; assign c; assign b; persist; create a 32; assign a; persist"},
       {"replace",
        "create a 64; assign a; persist; replace a 128; assign a; persist;"
@@ -142,6 +144,9 @@ const std::vector<Workload>& workloads() {
        "persist"},
       {"pages",
        "many 40 8; persist; assign m0; persist; assign m39; part m20 0 4; persist;"
+       "erase m7; persist"},
+      {"pages-2",
+       "format 2; many 40 8; persist; assign m0; persist; assign m39; part m20 0 4; persist;"
        "erase m7; persist"},
       {"grow",
        "create a 64; assign a; persist; create b 300000; part b 299992 8; persist;"
@@ -190,8 +195,8 @@ const std::vector<Workload>& workloads() {
        "shelf 3 1; placed whole; create a 64; assign a; persist; assign a; persist; assign a;"
        "persist; assign a; persist; assign a; persist; reopen; part a 8 8; persist"},
       {"rollback",
-       "shelf 2 1; create a 64; create b 48; assign a; assign b; persist; erase b; assign a; "
-       "persist;"
+       "shelf 2 1; format 2; create a 64; create b 48; assign a; assign b; persist; erase b;"
+       "assign a; persist;"
        "create c 48; assign c; rollback 1; discard; rollback 1; assign b; persist; rollback 1;"
        "rollback 3; rollback 9; create d 48; assign d; persist; rollback 1; rollback 1"},
       {"revive",
@@ -233,8 +238,8 @@ const std::vector<Workload>& workloads() {
        "assign a; reopen; resolve; assign b; erase a; prepare; reopen; abandon; assign a; assign b;"
        "persist; part a 0 8; prepare; reopen; abandon; part a 8 8; persist"},
       {"prepare-again",  // two attempts of one opening at one version
-       "shelf 0 1; create a 64; assign a; persist; assign a; prepare; abandon; assign a; persist;"
-       "assign a; prepare; abandon; assign a; prepare; resolve; quiet; prepare; resolve"},
+       "shelf 0 1; format 2; create a 64; assign a; persist; assign a; prepare; abandon; assign a;"
+       "persist; assign a; prepare; abandon; assign a; prepare; resolve; quiet; prepare; resolve"},
       {"prepare-flight",
        "shelf 1 2; create a 64; create b 40; assign a; persist; assign a; launch; go 2; assign b;"
        "prepare; assign a; assign b; launch; rollback 1; discard; assign b; resolve; launch; go 4;"

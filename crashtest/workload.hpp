@@ -14,6 +14,7 @@
 //   drop                 let go of all that was pinned
 //
 //   shelf KEEP IN_FLIGHT first of all: the shelf has 1 + KEEP + IN_FLIGHT slots, and not 2
+//   format N             the shelf is of format N: 2, or the one of today
 //   placed HOW           after it: tensors are made "whole" or "chunk", whatever the medium
 //   launch               persist_async; the attempt is in flight, frozen, and goes on when told:
 //   go STAGE             the oldest in flight, to 1 described, 2 prepared (durable, and no word),
@@ -65,6 +66,7 @@ enum class Verb {
   hold,
   drop,
   shelf,
+  format,
   placed,
   launch,
   go,
@@ -93,6 +95,7 @@ struct Op {
 struct Shape {
   unsigned keep = 0;
   unsigned in_flight = 1;
+  std::uint64_t format_version = 0;         // 0: that of today
   std::optional<Placement> placement = {};  // none: the medium's own
   bool stated = false;                      // by the program
 };

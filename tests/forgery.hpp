@@ -31,8 +31,9 @@ struct Forgery {
   unsigned slots;  // K
   format::Seeds seeds{format::ShelfId{}};
 
-  explicit Forgery(unsigned keep = 0, Placement placement = Placement::whole)
-      : bench(64 * kMiB, true, keep), slots(kSlots + keep) {
+  explicit Forgery(unsigned keep = 0, Placement placement = Placement::whole,
+                   std::uint32_t format_version = format::kFormatVersion)
+      : bench(64 * kMiB, true, keep, format_version), slots(kSlots + keep) {
     bench.placement = placement;
     Shelf shelf = bench.open();
     make(shelf, "a", 5000).write(pattern(5000, 1));
@@ -95,27 +96,33 @@ struct Forgery {
     return ref;
   }
   template <typename Edit>
-  void edit_directory(Edit edit) const {
+  void edit_directory(Edit edit) const {  // the first, of format 2
     Root forged = root();
     Page directory = page_at(*bench.medium, forged.pages[0].at[0]);
     edit(directory);
     forged.pages[0] = put_page(forged.pages[0], directory);
     put(forged);
   }
-  // Edits the leaf of that kind and number, and seals the directory and the root over it.
+  // Edits the leaf of that kind and number, and seals over it what names it, and the root.
   template <typename Edit>
   void edit_leaf(format::PageKind kind, Edit edit, unsigned index = 0) const {
-    edit_directory([&](Page& directory) {
-      for (unsigned leaf = 0; leaf < root().leaf_count; ++leaf) {
-        const PageRef ref = format::directory_ref(directory, leaf);
-        Page page = page_at(*bench.medium, ref.at[0]);
-        const auto head = format::page_head(page);
-        if (head.kind != kind || head.index != index) continue;
-        edit(page);
-        format::set_directory_ref(directory, leaf, put_page(ref, page));
-        break;
-      }
-    });
+    const std::vector<PageRef> refs = leaves();
+    for (unsigned leaf = 0; leaf < refs.size(); ++leaf) {
+      Page page = page_at(*bench.medium, refs[leaf].at[0]);
+      const auto head = format::page_head(page);
+      if (head.kind != kind || head.index != index) continue;
+      edit(page);
+      set_leaf(leaf, put_page(refs[leaf], page));
+      return;
+    }
+    throw std::logic_error("no such leaf");
+  }
+  void set_leaf(unsigned leaf, const PageRef& ref) const {
+    if (format::root_levels(root()) == 0) {
+      edit_root([&](Root& forged) { forged.pages[leaf] = ref; });
+    } else {
+      edit_directory([&](Page& page) { format::set_directory_ref(page, leaf, ref); });
+    }
   }
   template <typename Edit>
   void edit_record(Edit edit) const {  // of the first tensor
@@ -139,11 +146,15 @@ struct Forgery {
     });
   }
 
-  // Every leaf of the newest version, as its directory page names it.
+  // Every leaf of the newest version, as what is above it names it.
   std::vector<PageRef> leaves() const {
     const Root newest = root();
     std::vector<PageRef> refs;
     for (unsigned leaf = 0; leaf < newest.leaf_count; ++leaf) {
+      if (format::root_levels(newest) == 0) {
+        refs.push_back(newest.pages[leaf]);
+        continue;
+      }
       const auto& directory = newest.pages[leaf / format::kDirectoryRefs];
       refs.push_back(format::directory_ref(page_at(*bench.medium, directory.at[0]),
                                            leaf % format::kDirectoryRefs));

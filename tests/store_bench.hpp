@@ -14,6 +14,7 @@
 
 #include "bytes.hpp"
 #include "catch.hpp"
+#include "format_2.hpp"
 #include "forwarding_medium.hpp"
 #include "media/media.hpp"
 #include "thrown.hpp"
@@ -45,9 +46,11 @@ struct Bench {
   std::shared_ptr<Medium> medium;
   bool mapped;
   std::optional<Placement> placement = {};  // of what is made
-  explicit Bench(std::uint64_t max_bytes = 64 * kMiB, bool is_mapped = true, unsigned keep = 0)
+  explicit Bench(std::uint64_t max_bytes = 64 * kMiB, bool is_mapped = true, unsigned keep = 0,
+                 std::uint32_t format_version = format::kFormatVersion)
       : medium(make_memory_medium(0, max_bytes)), mapped(is_mapped) {
     Shelf::format(*medium, {.keep = keep});
+    if (format_version == 2) make_format_2(*medium, 2 + keep);
   }
   Shelf open(Mode mode = Mode::update, Verify verify = Verify::on_load) const {
     OpenOptions options;

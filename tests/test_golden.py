@@ -1,4 +1,4 @@
-"""Shelves of format 2 as earlier builds wrote them: this one opens them, and goes on with them."""
+"""Shelves of every format as builds wrote them: this one opens them, and goes on with them."""
 
 import pathlib
 import sys
@@ -9,7 +9,7 @@ import pytest
 import tensorshelf as ts
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "golden"))
-from make import CHUNK, DTYPES, SHELVES, large, same, unpack, value
+from make import CHUNK, DTYPES, FORMATS, SHELVES, large, packed, same, unpack, value
 
 
 def check_plain(shelf: ts.Shelf) -> None:
@@ -59,22 +59,42 @@ def check_prepared(shelf: ts.Shelf) -> None:
     assert (made.version, made.step, made.id) == (2, 20, b"\x00golden\xff")
 
 
+def check_long_names(shelf: ts.Shelf) -> None:
+    assert (shelf.version, shelf.step) == (2, 20)
+    for version, count in ((shelf.at(1), 300), (shelf, 600)):
+        assert len(version) == count
+        for number, name in enumerate(version):
+            assert name == f"{number:0>1000}"
+            assert same(version[name], value(number, 2, "uint8"))
+
+
 CHECKS = {
     "plain": check_plain,
     "kept": check_kept,
     "rolled": check_rolled,
     "prepared": check_prepared,
+    "long_names": check_long_names,
 }
+KEPT = [(name, number) for number in FORMATS for name in CHECKS]
+KEPT.remove(("long_names", 2))
 
 
 def test_every_one_is_checked() -> None:
     assert set(CHECKS) == set(SHELVES)
+    folder = pathlib.Path(__file__).parent / "golden"
+    assert set(folder.glob("*.xz")) == {packed(name, number) for name, number in KEPT}
+
+
+def number_of(path: str) -> int:
+    """Of its format, as the superblock states it."""
+    return int.from_bytes(pathlib.Path(path).read_bytes()[8:12], "little")
 
 
 @pytest.mark.parametrize("mode", ["r", "r+"])
-@pytest.mark.parametrize("name", CHECKS)
-def test_it_is_as_it_was(tmp_path: pathlib.Path, name: str, mode: str) -> None:
-    path = unpack(name, tmp_path)
+@pytest.mark.parametrize(("name", "number"), KEPT)
+def test_it_is_as_it_was(tmp_path: pathlib.Path, name: str, number: int, mode: str) -> None:
+    path = unpack(name, number, tmp_path)
+    assert number_of(path) == number
     before = pathlib.Path(path).read_bytes()
     with ts.open(path, mode, verify="open") as shelf:
         CHECKS[name](shelf)
@@ -88,9 +108,9 @@ def test_it_is_as_it_was(tmp_path: pathlib.Path, name: str, mode: str) -> None:
         assert pathlib.Path(path).read_bytes() == before
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if name != "prepared"])
-def test_it_goes_on(tmp_path: pathlib.Path, name: str) -> None:
-    path = unpack(name, tmp_path)
+@pytest.mark.parametrize(("name", "number"), [kept for kept in KEPT if kept[0] != "prepared"])
+def test_it_goes_on(tmp_path: pathlib.Path, name: str, number: int) -> None:
+    path = unpack(name, number, tmp_path)
     with ts.open(path, "r+") as shelf:
         version = shelf.version
         shelf.added = np.arange(100_000.0)
@@ -103,11 +123,13 @@ def test_it_goes_on(tmp_path: pathlib.Path, name: str) -> None:
         assert shelf.version == version
         assert same(shelf.added, expected)
         assert shelf.verify()
+    assert number_of(path) == number
 
 
+@pytest.mark.parametrize("number", FORMATS)
 @pytest.mark.parametrize("decision", ["commit", "abandon"])
-def test_what_is_prepared_is_decided(tmp_path: pathlib.Path, decision: str) -> None:
-    path = unpack("prepared", tmp_path)
+def test_what_is_prepared_is_decided(tmp_path: pathlib.Path, decision: str, number: int) -> None:
+    path = unpack("prepared", number, tmp_path)
     with ts.open(path, "r+") as shelf:
         shelf.resolve("commit" if decision == "commit" else "abandon")
     with ts.open(path, "r+") as shelf:

@@ -193,7 +193,7 @@ TEST_CASE("a directory that says it is another is refused") {
       +[](format::PageHead& head) { ++head.index; }, +[](format::PageHead& head) { ++head.level; },
       +[](format::PageHead& head) { --head.level; },
       +[](format::PageHead& head) { head.kind = format::PageKind::cells; });
-  const Forgery forgery;
+  const Forgery forgery(0, Placement::whole, 2);
   forgery.edit_directory([&](Page& page) {
     auto head = format::page_head(page);
     edit(head);
@@ -305,11 +305,7 @@ TEST_CASE("a version that says something else of a tensor than the newest does i
     if (row.edit != nullptr) {
       forgery.edit_layouts(row.edit);
     } else {
-      forgery.edit_directory([](Page& directory) {
-        const PageRef first = format::directory_ref(directory, 0);
-        format::set_directory_ref(directory, 0, format::directory_ref(directory, 1));
-        format::set_directory_ref(directory, 1, first);
-      });
+      forgery.edit_root([](Root& root) { std::swap(root.pages[0], root.pages[1]); });
     }
     for (const Mode mode : {Mode::read, Mode::update}) {
       const Shelf shelf = forgery.bench.open(mode, Verify::never);

@@ -163,9 +163,12 @@ TEST_CASE("a shelf that is cut off while another is made in its place is the old
   CHECK((seen[0] > 0 && seen[1] > 0 && seen[2] > 0));
 }
 
-TEST_CASE("pages of a level, at the edges of one directory and of one level") {
+TEST_CASE("pages of a level, at the edges of the root, of one directory and of one level") {
   constexpr std::uint64_t one = format::kDirectoryRefs;
   constexpr std::uint64_t most = format::kRootRefs * one;
+  CHECK(format::leaves_through(0) == format::kRootRefs);
+  CHECK(format::leaves_through(1) == most);
+  CHECK(format::leaves_through(2) == format::kMaxLeaves);
   struct Row {
     std::uint64_t leaves, directories, above;
     unsigned levels;
@@ -173,6 +176,7 @@ TEST_CASE("pages of a level, at the edges of one directory and of one level") {
   const std::vector<Row> rows = {
       {0, 0, 0, 1},
       {1, 1, 1, 1},
+      {format::kRootRefs, 1, 1, 1},
       {one, 1, 1, 1},
       {one + 1, 2, 1, 1},
       {2 * one, 2, 1, 1},
@@ -187,6 +191,130 @@ TEST_CASE("pages of a level, at the edges of one directory and of one level") {
     CHECK(format::level_pages(row.leaves, 0) == row.leaves);
     CHECK(format::level_pages(row.leaves, 1) == row.directories);
     CHECK(format::level_pages(row.leaves, 2) == row.above);
-    CHECK(format::root_levels(row.leaves) == row.levels);
+    format::Root root{};
+    root.leaf_count = static_cast<std::uint32_t>(row.leaves);
+    CHECK(format::root_levels(root) == row.levels);
+    root.flags = format::kLeavesInRoot;
+    CHECK(format::root_levels(root) == 0);
   }
+}
+
+namespace {
+
+// The roots that were ever written, by their homes; both copies of each are one.
+std::vector<format::Root> roots_of(const Bench& bench, unsigned slots) {
+  std::vector<format::Root> roots;
+  const auto page_at = [&](std::uint64_t at) {
+    format::RawPage page;
+    bench.medium->read(at, page.bytes);
+    return page;
+  };
+  const auto head = format::read_superblock(page_at(0), 0);
+  for (unsigned home = 0; home < slots; ++home) {
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      const auto page = page_at(format::root_at(home, copy));
+      if (format::root_word(page) == format::kUnusedHomeWord) continue;
+      const format::Seeds seeds(head.superblock.shelf_id);
+      roots.push_back(format::read_root(page, seeds, {home, copy, slots}).value());
+    }
+  }
+  REQUIRE_FALSE(roots.empty());
+  return roots;
+}
+
+bool names_leaves(const Bench& bench, const format::Root& root) {
+  format::Page page;
+  bench.medium->read(root.pages[0].at[0], page.bytes);
+  return format::page_head(page).kind != format::PageKind::directory;
+}
+
+}  // namespace
+
+TEST_CASE("a shelf keeps the format with which it was made, whatever is done with it") {
+  const std::uint32_t number = GENERATE(format::kOldestFormat, format::kFormatVersion);
+  const bool in_root = number == format::kFormatVersion;
+  CAPTURE(number);
+  const Bench bench(64 * kMiB, true, 1, number);
+  const auto check = [&] {
+    for (const format::Root& root : roots_of(bench, 3)) {
+      CAPTURE(format::word_version(root.word));
+      CHECK(root.flags == (in_root ? format::kLeavesInRoot : 0));
+      if (root.leaf_count > 0) CHECK(names_leaves(bench, root) == in_root);
+    }
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      format::RawPage page;
+      bench.medium->read(format::superblock_at(copy), page.bytes);
+      CHECK(format::read_superblock(page, copy).superblock.format_version == number);
+    }
+  };
+  check();
+  {
+    Shelf shelf = bench.open();
+    for (unsigned version = 1; version <= 4; ++version) commit(shelf, version);
+    check();
+    shelf.rollback(3);
+    check();
+    shelf.prepare({}, "g");
+  }
+  {
+    Shelf shelf = bench.open();
+    shelf.resolve(Decision::commit);
+    shelf.erase("w");
+    shelf.persist();
+    check();
+  }
+  // One copy of each page of the header goes, and comes back.
+  for (const std::uint64_t at : {format::superblock_at(0), format::root_at(1, 0)}) {
+    bench.medium->wait(bench.medium->write(at, Bytes(kPageBytes), 0));
+  }
+  const Shelf shelf = bench.open();
+  CHECK(shelf.info().recovery.repaired_copies == 2);
+  check();
+}
+
+TEST_CASE("a root names directories from the leaf on that it has no room for") {
+  const Bench bench(64 * kMiB, true, 1);
+  const auto newest = [&](std::uint64_t version) {
+    for (const format::Root& root : roots_of(bench, 3)) {
+      if (format::word_version(root.word) == version) return root;
+    }
+    throw std::logic_error("no such version");
+  };
+  const auto add = [](Shelf& shelf, unsigned count) {  // three of them fill a page
+    for (unsigned i = 0; i < count; ++i) {
+      std::string name = std::to_string(shelf.names().size());
+      name.insert(0, 1000 - name.size(), '0');
+      make(shelf, name, 8).write(Bytes(8, std::byte{static_cast<std::uint8_t>(shelf.names().size())}));
+    }
+  };
+  const auto check_values = [](const Shelf& shelf) {
+    std::uint8_t number = 0;
+    for (const std::string& name : shelf.names()) {
+      CHECK((value(shelf.find(name).value()) == Bytes(8, std::byte{++number})));
+    }
+  };
+  {
+    Shelf shelf = bench.open();
+    add(shelf, 3 * (format::kRootRefs - 2));  // and two pages of cells
+    shelf.persist();
+    REQUIRE(newest(1).leaf_count == format::kRootRefs);
+    CHECK(newest(1).flags == format::kLeavesInRoot);
+    add(shelf, 1);
+    shelf.persist();
+    REQUIRE(newest(2).leaf_count == format::kRootRefs + 1);
+    CHECK(newest(2).flags == 0);
+    CHECK_FALSE(names_leaves(bench, newest(2)));
+    shelf.rollback(1);
+    CHECK(newest(3).flags == format::kLeavesInRoot);
+  }
+  {
+    Shelf shelf = bench.open();
+    check_values(shelf);
+    add(shelf, 4);
+    shelf.persist();
+    CHECK(newest(4).flags == 0);
+  }
+  const Shelf shelf = bench.open(Mode::read);
+  CHECK(shelf.names().size() == 3 * (format::kRootRefs - 2) + 4);
+  check_values(shelf);
 }

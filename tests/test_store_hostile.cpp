@@ -243,6 +243,7 @@ TEST_CASE("roots whose numbers are beyond reason are refused") {
     const char* what;
     std::string says;
     std::function<void(Root&)> edit;
+    std::uint32_t format_version = format::kFormatVersion;
   };
   const std::string kNone = "no version is whole; version 1: ";  // no root of version 2 is there
   const std::string kPlace = "version 2: a manifest page is said to lie at ";
@@ -258,15 +259,30 @@ TEST_CASE("roots whose numbers are beyond reason are refused") {
       {"capacity of nothing", kNone, [](Root& r) { r.capacity_bytes = 0; }},
       {"capacity with a bit of a page", kNone, [](Root& r) { r.capacity_bytes += 1; }},
       {"leaves without number", kNone, [](Root& r) { r.leaf_count = ~0U; }},
+      {"a flag of no meaning", kNone, [](Root& r) { r.flags |= 2; }},
+      {"a leaf more than it names", "version 2: a manifest page is said to lie at 0",
+       [](Root& r) { ++r.leaf_count; }},
+      {"as many leaves as it can name", "version 2: a manifest page is said to lie at 0",
+       [](Root& r) { r.leaf_count = format::kRootRefs; }},
+      {"a leaf more than it can name", kNone,
+       [](Root& r) { r.leaf_count = format::kRootRefs + 1; }},
+      {"leaves where directories are", "version 2: a directory of the manifest is another one",
+       [](Root& r) { r.flags = 0; }},
       {"171 leaves in one directory", "version 2: a manifest page is said to lie at 0",
-       [](Root& r) { r.leaf_count = format::kDirectoryRefs + 1; }},
+       [](Root& r) { r.leaf_count = format::kDirectoryRefs + 1; }, 2},
+      {"directories where leaves are", "version 2: the manifest contradicts itself: a leaf is of",
+       [](Root& r) {
+         r.flags = format::kLeavesInRoot;
+         r.leaf_count = 1;
+       },
+       2},
       {"leaves below two levels of directories",
        "version 2: 28218 manifest pages cannot lie in the shelf",
-       [](Root& r) { r.leaf_count = format::kRootRefs * format::kDirectoryRefs + 1; }},
+       [](Root& r) { r.leaf_count = format::kRootRefs * format::kDirectoryRefs + 1; }, 2},
       {"a leaf more than there can be", kNone,
        [](Root& r) { r.leaf_count = format::kMaxLeaves + 1; }},
       {"as many pages as there can be", "version 2: 4796715 manifest pages cannot lie in the shelf",
-       [](Root& r) { r.leaf_count = format::kMaxLeaves; }},
+       [](Root& r) { r.leaf_count = format::kMaxLeaves; }, 2},
       {"a floor beyond the version", kNone, [](Root& r) { ++r.floor; }},
       {"a floor below what is kept", kNone, [](Root& r) { --r.floor; }},
       {"another K", kNone,
@@ -305,18 +321,17 @@ TEST_CASE("roots whose numbers are beyond reason are refused") {
        }},
       {"an incarnation that is not the word's", kNone, [](Root& r) { ++r.incarnation; }},
       {"a sequence that is not the word's", kNone, [](Root& r) { ++r.sequence; }},
-      {"a directory page at the end", kPlace, [](Root& r) { r.pages[0].at[0] = kMax - 4095; }},
-      {"a directory page just beyond", kPlace,
-       [](Root& r) { r.pages[0].at[1] = r.capacity_bytes; }},
-      {"a directory page between two pages", kPlace, [](Root& r) { r.pages[0].at[1] += 8; }},
-      {"a directory page just before the heap", "a manifest page is said to lie at 258048",
+      {"a page at the end", kPlace, [](Root& r) { r.pages[0].at[0] = kMax - 4095; }},
+      {"a page just beyond", kPlace, [](Root& r) { r.pages[0].at[1] = r.capacity_bytes; }},
+      {"a page between two pages", kPlace, [](Root& r) { r.pages[0].at[1] += 8; }},
+      {"a page just before the heap", "a manifest page is said to lie at 258048",
        [](Root& r) { r.pages[0].at[1] = format::kHeapAt - kPageBytes; }},
-      {"a directory page in the header", "version 2: a manifest page is said to lie at 0",
+      {"a page in the header", "version 2: a manifest page is said to lie at 0",
        [](Root& r) { r.pages[0].at[1] = 0; }},
   };
   for (const Row& row : rows) {
     CAPTURE(row.what);
-    const Forgery forgery;
+    const Forgery forgery(0, Placement::whole, row.format_version);
     forgery.edit_root(row.edit);
     for (const Mode mode : {Mode::read, Mode::update}) {
       const auto error = forgery.refusal(mode);

@@ -11,12 +11,11 @@ using namespace tensorshelf::testing;
 
 namespace {
 
-// A root with one directory, one leaf of records and one of cells, and what its records say.
+// A root with one leaf of records and one of cells, and what its records say.
 struct Manifest {
   Medium& medium;
   format::Seeds seeds;
   format::Root root = {};
-  format::Page directory = {};
   unsigned leaf = 0;  // that of the records
   std::vector<format::TensorLayout> layouts = {};
 
@@ -25,8 +24,7 @@ struct Manifest {
         seeds(format::read_superblock(page_at(0), 0).superblock.shelf_id),
         root(format::read_described(page_at(format::root_at(format::home_of(version, homes), 0)),
                                     version, seeds, {format::home_of(version, homes), 0, homes})
-                 .value()),
-        directory(page_at(root.pages[0].at[0])) {
+                 .value()) {
     while (format::page_head(page_at(records().at[0])).kind != format::PageKind::records) ++leaf;
     std::string reason;
     REQUIRE(format::read_records(page_at(records().at[0]), homes, layouts, reason));
@@ -35,7 +33,7 @@ struct Manifest {
     Unread unread;
     return {read_page(medium, at, unread).value()};
   }
-  format::PageRef records() const { return format::directory_ref(directory, leaf); }
+  const format::PageRef& records() const { return root.pages[leaf]; }
   format::PageRef put(format::PageRef ref, const format::Page& page) const {
     for (const std::uint64_t at : ref.at) write_page(medium, at, page);
     ref.checksum = hash_bytes(page.bytes, seeds.page(ref.at[0]));
@@ -45,8 +43,7 @@ struct Manifest {
   void write() {
     format::Page page = format::empty_page(format::PageKind::records, 0);
     for (const auto& layout : layouts) REQUIRE(format::append_record(page, layout));
-    format::set_directory_ref(directory, leaf, put(records(), page));
-    root.pages[0] = put(root.pages[0], directory);
+    root.pages[leaf] = put(records(), page);
     for (unsigned copy = 0; copy < format::kCopies; ++copy) {
       format::seal_root(root, seeds, copy);
       write_page(medium, format::root_at(format::home_of(root), copy), format::as_page(root));

@@ -151,12 +151,7 @@ struct Broken {
     there[1000] ^= std::byte{4};
   }
   std::vector<PageRef> leaves(const format::Root& root) const {
-    std::vector<PageRef> refs;
-    const Page directory = page_at(root.pages[0].at[0]);
-    for (unsigned i = 0; i < root.leaf_count; ++i) {
-      refs.push_back(format::directory_ref(directory, i));
-    }
-    return refs;
+    return {root.pages.begin(), root.pages.begin() + root.leaf_count};
   }
   std::vector<PageRef> leaves_of_newest_alone() const {
     CachedMedium medium(disk);

@@ -147,13 +147,13 @@ TEST_CASE("who waits for an assignment can be interrupted") {
 
 TEST_CASE("a new tensor whose wait to be added is interrupted leaves nothing behind") {
   Rig rig;
-  const std::vector<std::int64_t> shape = {kSize};
+  const std::vector<std::int64_t> shape = {kMiB};  // not among the small ones, which share room
   static_cast<void>(
       rig.shelf.create_with("new", DType::uint8, shape));  // for which the shelf grows
   const std::uint64_t before = rig.shelf.free_bytes();
   {
     auto creation = rig.shelf.create_with("new", DType::uint8, shape);
-    creation.write(pattern(kSize, 3));
+    creation.write(pattern(kMiB, 3));
     Holder holder([&](const auto& stay) {
       Assignment assignment = rig.w.assign();
       stay();

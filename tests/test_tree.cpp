@@ -116,7 +116,7 @@ TEST_CASE("every page that a root leads to was written, however many levels lie 
   REQUIRE((version.tree.record(leaves * format::kPageCells) == format::ChunkRecord{}));
   manifest.describe();
   std::vector<format::PageRef> refs(version.root.pages.begin(), version.root.pages.end());
-  for (unsigned level = format::root_levels(version.root.leaf_count);; --level) {
+  for (unsigned level = format::root_levels(version.root);; --level) {
     refs.resize(format::level_pages(version.root.leaf_count, level));
     std::vector<format::PageRef> below;
     for (const format::PageRef& ref : refs) {

@@ -106,6 +106,7 @@ enum class Bug {
   chunk_set_edge,             // beyond 64 chunks, a set that is cleared keeps its last word
   second_directory_lost,   // a change below the second directory is linked, and the page kept back
   leased_stage_written,    // I3: a write goes on in the slot whose staged value a lease shows
+  leaves_flag_kept,        // a root says that it names leaves, and names directories
   page_not_repaired,       // a page with one bad copy stays so, until the other goes
   format_without_barrier,  // I1: the superblock of a new shelf may land before its root
   format_over_superblock,  // an old superblock stands while its roots are overwritten

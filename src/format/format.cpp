@@ -70,7 +70,7 @@ SuperblockRead read_superblock(const RawPage& page, unsigned copy) {
   // A later format may keep its checksum elsewhere, so its version is believed without one.
   if (superblock.format_version > kFormatVersion) return {SuperblockState::newer, superblock};
   if (!intact) return {SuperblockState::damaged, superblock};
-  if (superblock.format_version < kFormatVersion) return {SuperblockState::older, superblock};
+  if (superblock.format_version < kOldestFormat) return {SuperblockState::older, superblock};
   if (superblock.incompat_features != 0 || superblock.slot_count < kMinSlots ||
       superblock.slot_count > kMaxSlots || superblock.medium_count != 1 ||
       superblock.page_bytes != kPageBytes || superblock.chunk_bytes != kChunkBytes) {
@@ -114,7 +114,7 @@ std::uint64_t mark_checksum(const PreparedMark& mark, const Seeds& seeds, unsign
 PreparedMark empty_mark(std::uint64_t counter) {
   PreparedMark mark{};
   mark.counter = counter;
-  mark.format_version = kFormatVersion;
+  mark.format_version = kMarkFormat;
   return mark;
 }
 
@@ -148,7 +148,7 @@ Page encode_mark(PreparedMark mark, const Seeds& seeds, unsigned copy) {
 std::optional<PreparedMark> read_mark(const RawPage& page, const Seeds& seeds, unsigned copy) {
   const auto mark = load<PreparedMark>(page);
   if (mark.checksum != mark_checksum(mark, seeds, copy)) return std::nullopt;
-  if (mark.format_version != kFormatVersion || mark.id_bytes > kMaxIdBytes) return std::nullopt;
+  if (mark.format_version != kMarkFormat || mark.id_bytes > kMaxIdBytes) return std::nullopt;
   if (mark.counter == 0 || mark.counter > kMaxCounter) return std::nullopt;
   if (mark.version != 0 && mark.counter == kMaxCounter) return std::nullopt;  // it must end
   if (mark.version >= kMaxVersion || mark.incarnation > kMaxCounter) return std::nullopt;
@@ -185,7 +185,8 @@ std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const Roo
   }
   if (root.incarnation > kMaxCounter || root.next_tensor_id > kMaxCounter) return std::nullopt;
   if (root.capacity_bytes < kHeapAt || root.capacity_bytes % kPageBytes != 0) return std::nullopt;
-  if (root.leaf_count > kMaxLeaves) return std::nullopt;
+  if ((root.flags & ~kLeavesInRoot) != 0) return std::nullopt;
+  if (root.leaf_count > leaves_through(root_levels(root))) return std::nullopt;
   return root;
 }
 

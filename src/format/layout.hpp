@@ -8,11 +8,11 @@
 //   0x20000  header copy 1        the same
 //   0x40000  heap                 manifest pages (4 KiB, two copies each) and slots, 4 KiB-aligned
 //
-// A root names directory pages, a directory page names leaves, a leaf holds tensor records or
-// chunk records; where there are more leaves than that reaches, the root names directories of
-// directories. Every name of a page carries its checksum, so a root vouches for its whole manifest,
-// and no checksum below the root lies inside the page it protects. Version v has its root in home
-// v % K. The capacity that the root states bounds everything it names.
+// A leaf holds tensor records or chunk records. A root names its leaves itself while they are few;
+// where there are more, it names directory pages, which name them, and where there are more still,
+// directories of directories. Every name of a page carries its checksum, so a root vouches for its
+// whole manifest, and no checksum below the root lies inside the page it protects. Version v has
+// its root in home v % K. The capacity that the root states bounds everything it names.
 #pragma once
 
 #include <array>
@@ -29,7 +29,10 @@ namespace tensorshelf::format {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 inline constexpr std::array<char, 8> kMagic = {'T', 'S', 'H', 'E', 'L', 'F', '\r', '\n'};
-inline constexpr std::uint32_t kFormatVersion = 2;  // 1 was never released
+// In 2 no root names its leaves itself; 1 was never released. A shelf keeps the number with which
+// it was made, and what is written there stays within it.
+inline constexpr std::uint32_t kFormatVersion = 3;
+inline constexpr std::uint32_t kOldestFormat = 2;
 
 inline constexpr unsigned kCopies = 2;    // of all metadata
 inline constexpr unsigned kMinSlots = 2;  // K: slots of a tensor, and root homes
@@ -112,6 +115,8 @@ struct IncarnationRecord {
 // (I14). The copies are written one behind the other, a barrier between them: one is always whole,
 // and the one with the higher counter counts.
 inline constexpr std::size_t kMaxIdBytes = 256;
+inline constexpr std::uint32_t kMarkFormat =
+    2;  // that which a mark is of, in every shelf until now
 struct PreparedMark {
   std::uint64_t counter;      // of marks, from 1
   std::uint64_t version;      // 0: nothing is prepared
@@ -134,6 +139,7 @@ struct PageRef {
 
 inline constexpr std::uint64_t kNoStep = ~0ULL;
 inline constexpr unsigned kRootRefs = 165;
+inline constexpr std::uint64_t kLeavesInRoot = 1;  // the root names leaves, and no directory
 
 struct Root {
   std::uint64_t word;      // the version word: stored last, alone. 0: never written.
@@ -150,8 +156,9 @@ struct Root {
   std::uint32_t leaf_count;
   std::uint16_t keep;                    // versions retained beside the newest
   std::uint16_t in_flight;               // attempts at once. K = 1 + keep + in_flight.
-  std::array<PageRef, kRootRefs> pages;  // of the topmost level: root_levels(), root_refs()
-  std::array<std::uint64_t, 5> reserved;
+  std::array<PageRef, kRootRefs> pages;  // of the topmost level: root_levels()
+  std::uint64_t flags;                   // kLeavesInRoot
+  std::array<std::uint64_t, 4> reserved;
 };
 
 enum class PageKind : std::uint32_t { directory = 1, records = 2, cells = 3 };
@@ -170,18 +177,26 @@ struct DirectoryPage {
   std::array<PageRef, kDirectoryRefs> pages;
 };
 
-// Levels of directories between the root and its leaves: one, and two where one does not reach.
-// With one level there is room for 6.8 TiB of chunks, with two for more than 1 PiB.
-constexpr unsigned root_levels(std::uint64_t leaf_count) {
-  return leaf_count <= std::uint64_t{kRootRefs} * kDirectoryRefs ? 1 : 2;
+// How many leaves a root leads to through so many levels of directories. Without any there is room
+// for 41 GiB of chunks, with one for 6.8 TiB, with two for more than 1 PiB.
+constexpr std::uint64_t leaves_through(unsigned levels) {
+  std::uint64_t leaves = kRootRefs;
+  for (; levels > 0; --levels) leaves *= kDirectoryRefs;
+  return leaves;
+}
+inline constexpr unsigned kMaxLevels = 2;
+// Levels of directories below the root: none where it says so, else as many as it takes, and one
+// at least.
+constexpr unsigned root_levels(const Root& root) {
+  if ((root.flags & kLeavesInRoot) != 0) return 0;
+  return root.leaf_count <= leaves_through(1) ? 1 : 2;
 }
 // Pages of a level; of level 0, the leaves.
 constexpr std::uint64_t level_pages(std::uint64_t leaf_count, unsigned level) {
   for (; level > 0; --level) leaf_count = (leaf_count + kDirectoryRefs - 1) / kDirectoryRefs;
   return leaf_count;
 }
-inline constexpr std::uint64_t kMaxLeaves =
-    std::uint64_t{kRootRefs} * kDirectoryRefs * kDirectoryRefs;
+inline constexpr std::uint64_t kMaxLeaves = leaves_through(kMaxLevels);
 
 // What a version says of one chunk: the XXH3-64 of its bytes, seeded with shelf id, tensor id and
 // chunk index, and where they lie. The seed leaves the slot out on purpose: a chunk that is copied

@@ -6,6 +6,7 @@
 #include "base/planted.hpp"
 #include "format/format.hpp"
 #include "store/page_io.hpp"
+#include "store/tree.hpp"
 
 namespace tensorshelf {
 
@@ -44,6 +45,7 @@ void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
     root.step = format::kNoStep;
     root.capacity_bytes = capacity;
     root.next_tensor_id = 1;
+    Tree().fill_root(root);
     format::seal_root(root, seeds, copy);
     write_page(medium, format::root_at(0, copy), format::as_page(root));
   }

@@ -24,19 +24,20 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
     throw Error(
         Errc::newer_format,
         fmt::format("the shelf is of format {} with features {:#x} and K = {}; this release "
-                    "reads format {} with K = {} to {}",
+                    "reads formats {} to {} with K = {} to {}",
                     read.superblock.format_version, read.superblock.incompat_features,
-                    read.superblock.slot_count, format::kFormatVersion, format::kMinSlots,
-                    format::kMaxSlots),
+                    read.superblock.slot_count, format::kOldestFormat, format::kFormatVersion,
+                    format::kMinSlots, format::kMaxSlots),
         "Open it with the tensorshelf release that wrote it, or a later one.");
   }
   for (const auto& read : reads) {
     if (read.state != SuperblockState::older) continue;
-    throw Error(Errc::unsupported,
-                fmt::format("the shelf is of format {}, which was never released; this release "
-                            "reads format {}",
-                            read.superblock.format_version, format::kFormatVersion),
-                "Copy its tensors into a new shelf with the build that wrote it.");
+    throw Error(
+        Errc::unsupported,
+        fmt::format("the shelf is of format {}, which was never released; this release "
+                    "reads formats {} to {}",
+                    read.superblock.format_version, format::kOldestFormat, format::kFormatVersion),
+        "Copy its tensors into a new shelf with the build that wrote it.");
   }
   for (const auto& read : reads) {
     if (read.state != SuperblockState::damaged) continue;

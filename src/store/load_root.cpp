@@ -124,7 +124,7 @@ std::vector<PageRef> refs_below(const std::vector<PageNodePtr>& directories, std
 
 // One level after the other, from the root down; neighbours are read together.
 std::vector<PageNodePtr> read_pages(PageReader& reader, const Root& root) {
-  unsigned level = format::root_levels(root.leaf_count);
+  unsigned level = format::root_levels(root);
   const std::uint64_t refs = format::level_pages(root.leaf_count, level);
   std::vector<PageNodePtr> top = reader.read({root.pages.begin(), root.pages.begin() + refs});
   std::vector<PageNodePtr> above = top;
@@ -175,7 +175,7 @@ Claims claims_of(const Version& version, IsNew is_new) {
 LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& root,
                      KnownPages& known, const KnownTensors& tensors) {
   std::uint64_t pages = 0;
-  for (unsigned level = 0; level <= format::root_levels(root.leaf_count); ++level) {
+  for (unsigned level = 0; level <= format::root_levels(root); ++level) {
     pages += format::level_pages(root.leaf_count, level);
   }
   if (pages * format::kCopies * kPageBytes > root.capacity_bytes) {  // before memory is taken

@@ -48,6 +48,7 @@ Tree Tree::load(const format::Root& root, std::vector<PageNodePtr> top,
                 std::vector<format::TensorLayout>& tensors,
                 std::vector<std::uint32_t>& records_leaves) {
   Tree tree;
+  tree.levels_ = format::root_levels(root);
   tree.leaf_count_ = root.leaf_count;
   tree.top_ = std::move(top);
   const auto leaves = std::make_shared<Leaves>();
@@ -87,6 +88,7 @@ Tree Tree::load(const format::Root& root, std::vector<PageNodePtr> top,
 Tree Tree::successor(std::uint64_t attempt) const {
   Tree next;
   next.attempt_ = attempt;
+  next.levels_ = levels_;
   next.leaf_count_ = leaf_count_;
   next.top_ = top_;
   next.leaves_ = leaves_;
@@ -95,9 +97,10 @@ Tree Tree::successor(std::uint64_t attempt) const {
 }
 
 const PageNode& Tree::leaf(std::uint32_t leaf) const noexcept {
+  if (levels_ == 0) return *top_[leaf];
   std::uint32_t directory = leaf / kDirectoryRefs;
   const auto* directories = &top_;
-  if (levels() == 2) {
+  if (levels_ == 2) {
     directories = &top_[directory / kDirectoryRefs]->below;
     directory %= kDirectoryRefs;
   }
@@ -143,22 +146,25 @@ PageNode& Tree::change(PageNodePtr& place, unsigned level, std::uint32_t index) 
 }
 
 PageNode& Tree::change_directory(unsigned level, std::uint32_t index) {
-  if (level == levels()) return change(top_[index], level, index);
+  if (level == levels_) return change(top_[index], level, index);
   PageNode& above = change_directory(level + 1, index / kDirectoryRefs);
   return change(above.below[index % kDirectoryRefs], level, index);
 }
 
 PageNode& Tree::change_leaf(std::uint32_t leaf) {
+  if (levels_ == 0) return change(top_[leaf], 0, leaf);
   PageNode& directory = change_directory(1, leaf / kDirectoryRefs);
   return change(directory.below[leaf % kDirectoryRefs], 0, leaf);
 }
 
-// One level more: what the root named becomes the first directory of directories.
+// One level more: a directory has what the root named, and has room for one more.
 void Tree::deepen() {
+  static_assert(format::kRootRefs < kDirectoryRefs);
   auto upper = new_node();
   upper->below = top_;
-  make_capacity(changed_[2]);
-  changed_[2].push_back({upper.get(), 0});
+  ++levels_;
+  make_capacity(changed_[levels_]);
+  changed_[levels_].push_back({upper.get(), 0});
   top_.assign(1, upper);
 }
 
@@ -168,7 +174,7 @@ void Tree::add_below(unsigned level, std::uint32_t index, PageNodePtr node) {
   make_capacity(changed_[level]);
   std::vector<PageNodePtr>* list = &top_;
   std::size_t position = index;
-  if (level < levels()) {
+  if (level < levels_) {
     const std::uint32_t above = index / kDirectoryRefs;
     position = index % kDirectoryRefs;
     if (position == 0) add_below(level + 1, above, new_node());
@@ -194,9 +200,9 @@ std::uint32_t Tree::add_leaf(PageKind kind, std::vector<std::uint32_t> Leaves::*
   node->image = format::empty_page(kind, static_cast<std::uint32_t>(numbers.size()));
   numbers.push_back(number);
   // Before the copy, which may be thrown away: what changes is to be in the lists of this tree.
-  if (number > 0) change_directory(1, (number - 1) / kDirectoryRefs);
+  if (number > 0 && levels_ > 0) change_directory(1, (number - 1) / kDirectoryRefs);
   Tree grown = *this;
-  if (format::root_levels(number + 1) > levels()) grown.deepen();
+  if (number == format::leaves_through(levels_)) grown.deepen();
   grown.leaf_count_ = number + 1;
   grown.add_below(0, number, std::move(node));
   grown.leaves_ = std::move(leaves);
@@ -242,7 +248,7 @@ void Tree::remove_tensor(std::uint32_t leaf_number, std::uint64_t tensor_id) noe
 
 std::uint64_t Tree::page_count() const {
   std::uint64_t pages = leaf_count_;
-  for (unsigned level = 1; level <= levels(); ++level) {
+  for (unsigned level = 1; level <= levels_; ++level) {
     pages += format::level_pages(leaf_count_, level);
   }
   return pages;
@@ -262,6 +268,8 @@ format::Page Tree::directory_image(const Changed& directory, unsigned level) {
 
 void Tree::fill_root(format::Root& root) const {
   root.leaf_count = leaf_count_;
+  const bool kept = planted(Bug::leaves_flag_kept);
+  root.flags = levels_ == 0 || kept ? format::kLeavesInRoot : 0;
   for (std::size_t i = 0; i < top_.size(); ++i) {
     const PageNode& node = *top_[i];
     const bool kept_back = planted(Bug::second_directory_lost) && i > 0 && node.over != nullptr &&

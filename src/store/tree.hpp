@@ -1,7 +1,7 @@
-// The manifest of one version in memory: leaves (tensor records, chunk records) under directories
-// under the root. A version's tree never changes; an attempt's is made over its predecessor's, with
-// which it shares every page but those that it changed (copy-on-write), so that several versions
-// cost little more than one, and a commit writes what changed and nothing else.
+// The manifest of one version in memory: leaves (tensor records, chunk records) under the root, or
+// under directories under the root. A version's tree never changes; an attempt's is made over its
+// predecessor's, with which it shares every page but those that it changed (copy-on-write), so that
+// several versions cost little more than one, and a commit writes what changed and nothing else.
 //
 // A page owns its two places on the medium from the moment it is written, and gives them back when
 // no tree has it any more. Does no I/O. A tree that is frozen may be read by any number of threads;
@@ -37,7 +37,7 @@ using PageNodePtr = std::shared_ptr<PageNode>;
 
 class Tree {
  public:
-  static constexpr unsigned kLevels = 3;  // leaves, directories, directories of these
+  static constexpr unsigned kLevels = 1 + format::kMaxLevels;  // the leaves are one
 
   struct Changed {
     PageNode* node;
@@ -81,7 +81,7 @@ class Tree {
   // For whoever writes it: the pages that changed, level by level from the leaves up, and what is
   // to be written of them: of a directory, the refs of those below it, which come first.
   const std::vector<Changed>& changed(unsigned level) const { return changed_[level]; }
-  unsigned levels() const { return format::root_levels(leaf_count_); }
+  unsigned levels() const { return levels_; }  // of directories; they never become fewer
   static format::Page directory_image(const Changed& directory, unsigned level);
   void fill_root(format::Root& root) const;
 
@@ -117,6 +117,7 @@ class Tree {
   void deepen();
 
   std::uint64_t attempt_ = 0;
+  unsigned levels_ = 0;
   std::uint32_t leaf_count_ = 0;
   std::vector<PageNodePtr> top_;
   std::shared_ptr<const Leaves> leaves_ = std::make_shared<Leaves>();

@@ -16,6 +16,7 @@ import numpy as np
 import tensorshelf as ts
 
 HERE = pathlib.Path(__file__).parent
+FORMATS = [2, 3]  # the last is what the build of today makes
 CHUNK = 1 << 20
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
@@ -88,33 +89,47 @@ def prepared(path: str) -> None:
         shelf.prepare(step=20, id=b"\x00golden\xff")
 
 
+def long_names(path: str) -> None:
+    """So many leaves that the root of version 2 names directories, and that of version 1 none."""
+    with ts.open(path, "x", keep=1) as shelf:
+        for version, count in ((1, 300), (2, 600)):
+            for number in range(len(shelf), count):
+                shelf[f"{number:0>1000}"] = value(number, 2, "uint8")
+            shelf.persist(step=version * 10)
+
+
 SHELVES: "dict[str, Callable[[str], None]]" = {
     "plain": plain,
     "kept": kept,
     "rolled": rolled,
     "prepared": prepared,
+    "long_names": long_names,
 }
 
 
-def unpack(name: str, folder: pathlib.Path) -> str:
+def packed(name: str, number: int) -> pathlib.Path:
+    return HERE / f"format-{number}-{name}.shelf.xz"
+
+
+def unpack(name: str, number: int, folder: pathlib.Path) -> str:
     """The shelf in a file of its own, for a test to change."""
     path = folder / f"{name}.shelf"
-    path.write_bytes(lzma.decompress((HERE / f"format-2-{name}.shelf.xz").read_bytes()))
+    path.write_bytes(lzma.decompress(packed(name, number).read_bytes()))
     return str(path)
 
 
 def main(names: "list[str]") -> None:
     """Makes those that are asked for, and none that is there."""
     for name in names or SHELVES:
-        packed = HERE / f"format-2-{name}.shelf.xz"
-        if packed.exists():
-            print(f"{packed.name} is there")
+        made = packed(name, FORMATS[-1])
+        if made.exists():
+            print(f"{made.name} is there")
             continue
         with tempfile.TemporaryDirectory(dir=HERE) as folder:
             path = pathlib.Path(folder) / "shelf"
             SHELVES[name](str(path))
-            packed.write_bytes(lzma.compress(path.read_bytes(), preset=9))
-        print(f"{packed.name}: {packed.stat().st_size} bytes")
+            made.write_bytes(lzma.compress(path.read_bytes(), preset=9))
+        print(f"{made.name}: {made.stat().st_size} bytes")
 
 
 def same(tensor: Any, expected: np.ndarray) -> bool:

@@ -1,0 +1,33 @@
+// Shelves as releases made them whose format was 2: their roots name no leaves themselves. This one
+// reads them and goes on with them, within that format.
+#pragma once
+
+#include <tensorshelf/medium.hpp>
+
+#include "format/format.hpp"
+
+namespace tensorshelf::testing {
+
+// Of a shelf of K slots that was made this moment, and never opened.
+inline void make_format_2(Medium& medium, unsigned slot_count) {
+  const auto page_at = [&](std::uint64_t at) {
+    format::RawPage page;
+    medium.read(at, page.bytes);
+    return page;
+  };
+  auto superblock = format::read_superblock(page_at(0), 0).superblock;
+  superblock.format_version = 2;
+  const format::Seeds seeds(superblock.shelf_id);
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const std::uint64_t at = format::root_at(0, copy);
+    auto root = format::read_root(page_at(at), seeds, {0, copy, slot_count}).value();
+    root.flags = 0;
+    format::seal_root(root, seeds, copy);
+    medium.wait(medium.write(at, format::as_page(root).bytes, 0));
+    const auto page = format::encode_superblock(superblock, copy);
+    medium.wait(medium.write(format::superblock_at(copy), page.bytes, 0));
+  }
+  medium.barrier();
+}
+
+}  // namespace tensorshelf::testing
