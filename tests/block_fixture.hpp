@@ -74,6 +74,12 @@ struct Tap {
   std::function<int(int real)> sync;
   std::function<std::int64_t(std::int64_t real)> write_now;
   std::function<std::int64_t(std::uint64_t at, std::int64_t real)> read_now;
+
+  // Whether the page cache is used at all, with what went through it; and what a write there says.
+  bool caches = false;
+  std::vector<Range> cached;
+  unsigned looks = 0;
+  std::function<std::int64_t(unsigned n, std::int64_t real)> write_cached;
 };
 
 class TappedBackend final : public BlockBackend {
@@ -115,6 +121,18 @@ class TappedBackend final : public BlockBackend {
   std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
     const std::int64_t real = inner_->read_now(at, bytes);
     return tap_->read_now ? tap_->read_now(at, real) : real;
+  }
+  bool caches() const override { return tap_->caches && inner_->caches(); }
+  std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes) override {
+    const std::lock_guard lock(mutex_);
+    const auto n = static_cast<unsigned>(tap_->cached.size());
+    tap_->cached.push_back({at, bytes.size()});
+    const std::int64_t real = inner_->write_cached(at, bytes);
+    return tap_->write_cached ? tap_->write_cached(n, real) : real;
+  }
+  std::int64_t read_cached(std::uint64_t at, std::span<std::byte> bytes) override {
+    ++tap_->looks;
+    return inner_->read_cached(at, bytes);
   }
   int sync() override {
     ++tap_->syncs;

@@ -41,6 +41,10 @@ class SimDrive::Backend final : public BlockBackend {
     return drive_.read_now(at, bytes);
   }
   int sync() override { return drive_.sync(); }
+  bool caches() const override { return drive_.faults_.caches; }
+  std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes) override {
+    return drive_.write_cached(at, bytes);
+  }
 
  private:
   SimDrive& drive_;
@@ -57,7 +61,7 @@ SimDrive::SimDrive(std::shared_ptr<ShelfFile> file, std::vector<std::byte> conte
 
 void SimDrive::go_on(const DriveFaults& faults) {
   faults_ = faults;
-  events_ = syncs_ = begun_count_ = ended_count_ = 0;
+  events_ = syncs_ = begun_count_ = ended_count_ = cached_count_ = 0;
 }
 
 BlockSeam SimDrive::seam() {
@@ -185,6 +189,28 @@ std::int64_t SimDrive::write_now(std::uint64_t at, std::span<const std::byte> by
   if (!alive) return -EIO;
   land(at, bytes);
   return static_cast<std::int64_t>(bytes.size());
+}
+
+// Any shape does. What fails may have left a part there.
+std::int64_t SimDrive::write_cached(std::uint64_t at, std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!faults_.caches) wrongs_.emplace_back("written through a cache that is not there");
+  if (failure_told_) wrongs_.emplace_back("a write was made after a failure had been told");
+  for (const Begun& begun : in_flight_) {
+    const std::uint64_t end = begun.write.at + begun.bytes.size();
+    if (begun.write.at < at + bytes.size() && at < end) {
+      wrongs_.emplace_back("written through the cache over what is on its way");
+    }
+  }
+  ++begun_count_;
+  ++ended_count_;
+  ++cached_count_;
+  const bool alive = event();
+  const bool fails = !alive || ended_count_ == faults_.fail_write;
+  failure_told_ = failure_told_ || fails;
+  const std::uint64_t sectors = bytes.size() / kSectorBytes;
+  if (alive) land(at, fails ? bytes.first(random_() % (sectors + 1) * kSectorBytes) : bytes);
+  return fails ? -EIO : static_cast<std::int64_t>(bytes.size());
 }
 
 std::int64_t SimDrive::read_now(std::uint64_t at, std::span<std::byte> bytes) {

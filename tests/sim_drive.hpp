@@ -4,7 +4,8 @@
 //
 //   begun       submit() returned; lands at any time, but is seen once complete() told its end
 //   visible     what every read sees
-//   pending     visible, and on no medium yet: the power may take each of its sectors
+//   pending     visible, and on no medium yet: the power may take each of its sectors. What lies in
+//               the kernel's page cache is no more than that
 //   durable     landed before a sync() began that succeeded
 //
 // The file below it gives nothing but its length and its blocks, which are settled as data are.
@@ -29,9 +30,10 @@ namespace tensorshelf::testing {
 struct DriveFaults {
   unsigned short_percent = 0;      // of completions: a part was written
   unsigned untried_percent = 0;    // nothing was (-EAGAIN and its like), and not the drive's fault
-  std::uint64_t fail_write = 0;    // the n-th completion, from 1, is -EIO
+  std::uint64_t fail_write = 0;    // the n-th completion or cached write, from 1, is -EIO
   std::uint64_t fail_sync = 0;     // the n-th flush, from 1; what was pending never gets durable
   std::uint64_t cut_at_event = 0;  // the power goes at the n-th call, from 1
+  bool caches = false;             // the kernel's page cache stands before the drive
 };
 
 class SimDrive {
@@ -63,6 +65,7 @@ class SimDrive {
   std::uint64_t landed() const { return landed_count_; }
   std::uint64_t begun() const { return begun_count_; }
   std::uint64_t ended() const { return ended_count_; }
+  std::uint64_t cached() const { return cached_count_; }
   std::vector<std::string> wrongs() const { return wrongs_; }
 
  private:
@@ -84,6 +87,7 @@ class SimDrive {
   void submit(const DeviceWrite& write);
   std::optional<DeviceCompletion> complete(bool block);
   std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes);
+  std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes);
   std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes);
   int sync();
 
@@ -114,6 +118,7 @@ class SimDrive {
   std::uint64_t landed_count_ = 0;
   std::uint64_t begun_count_ = 0;
   std::uint64_t ended_count_ = 0;
+  std::uint64_t cached_count_ = 0;
   std::vector<std::string> wrongs_;
 };
 

@@ -40,6 +40,7 @@ class Rig {
   }
 
   unsigned cuts = 0;
+  std::uint64_t cached = 0;  // writes through the page cache
 
  private:
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
@@ -79,7 +80,9 @@ class Rig {
   void next_life() {
     DriveFaults faults;
     faults.short_percent = below(2) == 0 ? 20 : 0;
+    faults.caches = below(2) == 0;
     faults.cut_at_event = 1 + below(below(3) == 0 ? 8 : 120);
+    cached += drive_->cached();
     if (!drive_->power_is_gone() && below(2) == 0) return drive_->go_on(faults);
     const Bytes image = drive_->power_is_gone() ? drive_->left() : drive_->image_after_power_loss();
     std::filesystem::resize_file(file_->path(), image.size());
@@ -152,11 +155,14 @@ class Rig {
 TEST_CASE("the power goes at any call of the drive, and nothing acknowledged is lost") {
   const std::uint64_t first = std::random_device{}() % 1'000'000'000;
   unsigned cuts = 0;
+  std::uint64_t cached = 0;
   for (std::uint64_t seed = first; seed < first + rounds(40); ++seed) {
     CAPTURE(seed);
     Rig rig(seed);
     rig.run(8);
     cuts += rig.cuts;
+    cached += rig.cached;
   }
   REQUIRE(cuts > 2 * rounds(40));
+  REQUIRE(cached > 20 * rounds(40));
 }

@@ -284,7 +284,8 @@ TEST_CASE("a root names directories from the leaf on that it has no room for") {
     for (unsigned i = 0; i < count; ++i) {
       std::string name = std::to_string(shelf.names().size());
       name.insert(0, 1000 - name.size(), '0');
-      make(shelf, name, 8).write(Bytes(8, std::byte{static_cast<std::uint8_t>(shelf.names().size())}));
+      make(shelf, name, 8)
+          .write(Bytes(8, std::byte{static_cast<std::uint8_t>(shelf.names().size())}));
     }
   };
   const auto check_values = [](const Shelf& shelf) {

@@ -1,4 +1,4 @@
-// The storage seam: where bytes live and what the place promises. Nine methods, and none hands
+// The storage seam: where bytes live and what the place promises. Ten methods, and none hands
 // out a writable pointer. Everything above it (format, store) is the same on every medium, and the
 // crash simulator is one more medium that breaks all that is not promised.
 //
@@ -68,6 +68,10 @@ class Medium {
 
   // Fills `bytes` from `at`, any alignment. Sees every write that returned before.
   virtual void read(std::uint64_t at, std::span<std::byte> bytes) = 0;
+
+  // The same, where nothing is asked but whether another writer has changed them: from wherever it
+  // costs least. (A read tells what the device has, also where a cache would hide damage.)
+  virtual void look(std::uint64_t at, std::span<std::byte> bytes) { read(at, bytes); }
 
   // The bytes in place, or empty where the medium is not mapped or cannot show these in place (then
   // read() tells more). Valid while the medium lives, also across reserve(): a medium that grows

@@ -161,6 +161,13 @@ void GuardedMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
   add(state_->bytes_read, bytes.size());
 }
 
+void GuardedMedium::look(std::uint64_t at, std::span<std::byte> bytes) {
+  state_->require_within(at, bytes.size());
+  state_->inner->look(at, bytes);
+  add(state_->reads, 1);
+  add(state_->bytes_read, bytes.size());
+}
+
 std::span<const std::byte> GuardedMedium::view(const Extent& extent) {
   state_->require_within(extent.at, extent.size_bytes);
   return state_->inner->view(extent);

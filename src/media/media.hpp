@@ -35,6 +35,7 @@ class GuardedMedium final : public Medium {
   void barrier() override;
   void store_word(std::uint64_t at, std::uint64_t word) override;
   void read(std::uint64_t at, std::span<std::byte> bytes) override;
+  void look(std::uint64_t at, std::span<std::byte> bytes) override;
   std::span<const std::byte> view(const Extent& extent) override;
   std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;

@@ -37,7 +37,7 @@ struct DeviceBegun {
 };
 
 // Thread-safety: one thread at a time in submit(), one in complete(); the two may overlap each
-// other, and write_now, read_now and sync.
+// other and all else.
 class BlockBackend {
  public:
   virtual ~BlockBackend() = default;
@@ -52,6 +52,16 @@ class BlockBackend {
 
   virtual std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) = 0;
   virtual std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) = 0;
+
+  // Through the kernel's page cache, where caches(): from and to it at once, and a write is on its
+  // way to the device by sync() at the latest.
+  virtual bool caches() const { return false; }
+  virtual std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes) {
+    return write_now(at, bytes);
+  }
+  virtual std::int64_t read_cached(std::uint64_t at, std::span<std::byte> bytes) {
+    return read_now(at, bytes);
+  }
 
   // fdatasync: 0 or a negative errno. Never called again after it failed.
   virtual int sync() = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -17,7 +18,7 @@ constexpr unsigned kMaxTries = 16;
 
 constexpr std::uint64_t kLargeWriteBytes = 256 * 1024;
 
-// A small commit leaves as one: data, and two copies each of a leaf, its directory and the root.
+// A small commit leaves as one: data, and two copies each of a leaf or two and the root.
 constexpr unsigned kMostOpen = 8;
 
 // The kernel did nothing, and not because of the device: the thread that submitted has exited
@@ -98,6 +99,28 @@ Ticket StagingBuffers::write(std::uint64_t at, std::span<const std::byte> bytes,
     changed_.notify_all();
   }
   return {sequence, checksum};
+}
+
+// Its bytes are copied first, for the checksum is of what is written, whoever changes the source.
+Ticket StagingBuffers::write_cached(std::uint64_t at, std::span<const std::byte> bytes,
+                                    std::uint64_t seed) {
+  TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kMostCachedBytes);
+  const std::uint64_t size_bytes = round_up(bytes.size(), kPageBytes);
+  drain(at, size_bytes);  // earlier writes to the place land earlier
+  Ticket ticket;
+  {
+    const Lock lock(mutex_);
+    throw_failure();
+    ticket.sequence = sequence_;
+  }
+  thread_local const auto copy = std::make_unique<std::byte[]>(kMostCachedBytes);
+  ticket.checksum = copy_and_hash(copy.get(), bytes, seed, Stores::cached);
+  std::memset(copy.get() + bytes.size(), 0, size_bytes - bytes.size());
+  const std::int64_t result = backend_.write_cached(at, {copy.get(), size_bytes});
+  if (result == static_cast<std::int64_t>(size_bytes)) return ticket;
+  const FailedTransfer failed{"write", at, size_bytes, result};
+  fail(failed);
+  throw transfer_error(path_, failed);
 }
 
 void StagingBuffers::wait(std::uint64_t sequence) {

@@ -42,6 +42,9 @@ class StagingBuffers {
   StagingBuffers& operator=(const StagingBuffers&) = delete;
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed);
+  // At once, through the page cache: for few and small ones, of kMostCachedBytes at most.
+  Ticket write_cached(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed);
+  static constexpr std::uint64_t kMostCachedBytes = 64 * 1024;
   void wait(std::uint64_t sequence);
 
   // Return when no buffer holds a byte of the range, or of these pages, which leave together. Throw

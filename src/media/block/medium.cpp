@@ -18,6 +18,7 @@
 #include "base/check.hpp"
 #include "base/size_text.hpp"
 #include "media/block/buffers.hpp"
+#include "media/block/cached.hpp"
 #include "media/block/grow.hpp"
 #include "media/block/os.hpp"
 #include "media/block/reader.hpp"
@@ -27,6 +28,8 @@ namespace tensorshelf {
 namespace {
 
 constexpr unsigned kMaxQueueDepth = 1024;
+// Between two barriers. Of many small writes neighbours are joined, and go around the cache.
+constexpr unsigned kMostCached = 16;
 constexpr std::uint64_t kAllRoom = ~std::uint64_t{0};
 
 void check_tuning(const BlockTuning& tuning) {
@@ -59,6 +62,11 @@ class BlockMedium final : public Medium {
     if (!seam.note.empty()) promises_.notes.push_back(seam.note);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
     backend_ = choose_backend(shape, tuning);
+    // Where others than this kernel reach the file, what its cache shows is not what there is.
+    const bool ours = promises_.one_machine && file_->kind() == FileKind::regular;
+    if (ours && file_->writable()) {
+      backend_ = make_cached_backend(std::move(backend_), file_->fd());
+    }
     if (seam.wrap) backend_ = seam.wrap(std::move(backend_));
     staging_ = std::make_unique<StagingBuffers>(*backend_, shape, file_->path());
     reader_ = std::make_unique<BlockReader>(*backend_, file_->path());
@@ -67,6 +75,10 @@ class BlockMedium final : public Medium {
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     try_direct_write(at);
     word_pages_.follow(at, bytes);
+    const bool small = bytes.size() <= StagingBuffers::kMostCachedBytes;
+    if (small && backend_->caches() && cached_++ < kMostCached) {
+      return staging_->write_cached(at, bytes, seed);
+    }
     return staging_->write(at, bytes, seed);
   }
 
@@ -78,6 +90,7 @@ class BlockMedium final : public Medium {
     staging_->check();
     const int result = backend_->sync();
     if (result < 0) fail({"barrier (fdatasync)", 0, 0, result});
+    cached_ = 0;
   }
 
   void store_word(std::uint64_t at, std::uint64_t word) override {
@@ -91,16 +104,28 @@ class BlockMedium final : public Medium {
       reader_->read(page_at, page);
       word_pages_.keep_added();
     }
-    stored_.push_back(page_at);  // before: a word that nobody waits for would be no word
     std::memcpy(page.data() + (at - page_at), &word, sizeof word);
     // One request of one page whose other bytes the medium already has: torn sectors do no harm,
     // and the word lies within one (I4).
+    if (backend_->caches()) {
+      staging_->write_cached(page_at, page, 0);
+      return;
+    }
+    stored_.push_back(page_at);  // before: a word that nobody waits for would be no word
     staging_->write(page_at, page, 0);
   }
 
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     if (file_->writable()) staging_->drain(at, bytes.size());
     reader_->read(at, bytes);
+  }
+
+  void look(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (!backend_->caches()) return read(at, bytes);
+    staging_->drain(at, bytes.size());
+    const std::int64_t result = backend_->read_cached(at, bytes);
+    if (result == static_cast<std::int64_t>(bytes.size())) return;
+    throw transfer_error(file_->path(), {"read", at, bytes.size(), result});
   }
 
   std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
@@ -250,6 +275,7 @@ class BlockMedium final : public Medium {
   PageMemory memory_;
   WordPages word_pages_;
   std::vector<std::uint64_t> stored_;  // pages with words that no barrier() has covered
+  std::atomic<unsigned> cached_ = 0;   // writes through the page cache since the last one
   std::uint64_t size_bytes_;
   std::uint64_t room_bytes_;  // from 0 to here every block is allocated; beyond there may be holes
   const ProbeCalls probe_;
