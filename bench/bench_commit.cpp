@@ -25,7 +25,8 @@ using namespace tensorshelf::bench;
 namespace fs = std::filesystem;
 
 struct CommitSettings : Settings {
-  unsigned threads = 1;
+  unsigned threads = 1;  // that assign, a tensor each
+  unsigned within = 0;   // that copy one assignment (OpenOptions::threads)
   std::uint64_t buffer_bytes = BlockTuning{}.buffer_bytes;
   unsigned queue_depth = BlockTuning{}.queue_depth;
 };
@@ -40,6 +41,7 @@ class ScratchShelf {
     options.tier = settings.tier;
     options.block.buffer_bytes = settings.buffer_bytes;
     options.block.queue_depth = settings.queue_depth;
+    options.threads = settings.within;
     shelf_.emplace(Shelf::open(path_, options));
   }
   ~ScratchShelf() {
@@ -111,6 +113,8 @@ void full_mapped(const CommitSettings& settings) {
   ScratchShelf shelf(settings, "full");
   auto tensors = shelf.create(settings.threads, part);
   RawTarget raw(settings, settings.bytes);
+  const unsigned raw_threads = settings.threads * std::max(settings.within, 1U);
+  const std::uint64_t raw_part = settings.bytes / raw_threads;
   const auto pairs = alternate(
       settings.rounds,
       [&] {
@@ -119,15 +123,16 @@ void full_mapped(const CommitSettings& settings) {
       },
       [&] {
         std::byte* target = raw.next();
-        in_threads(settings.threads, [&](unsigned i) {
-          for (std::uint64_t at = 0; at < part; at += kChunkBytes) {
-            const auto piece = part_of(i).subspan(at, std::min(kChunkBytes, part - at));
-            copy_only(target + i * part + at, piece, Stores::streaming);
+        in_threads(raw_threads, [&](unsigned i) {
+          const auto own = std::span(source).subspan(i * raw_part, raw_part);
+          for (std::uint64_t at = 0; at < raw_part; at += kChunkBytes) {
+            const auto piece = own.subspan(at, std::min(kChunkBytes, raw_part - at));
+            copy_only(target + i * raw_part + at, piece, Stores::streaming);
           }
           drain_stores();
         });
       });
-  print(fmt::format("full_mapped_{}", settings.threads), pairs,
+  print(fmt::format("full_mapped_{}_{}", settings.threads, settings.within), pairs,
         static_cast<double>(settings.bytes));
 }
 
@@ -257,6 +262,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"full", "block", "many", "one", "partial", "memory"}));
   add_options(app, settings);
   app.add_option("--threads", settings.threads);
+  app.add_option("--within", settings.within);
   app.add_option("--buffer-bytes", settings.buffer_bytes);
   app.add_option("--queue-depth", settings.queue_depth);
   CLI11_PARSE(app, argc, argv);

@@ -84,12 +84,14 @@ def speed(pairs: dict[str, object], side: str) -> str:
 
 
 def full_mapped(settings: Settings) -> Iterator[Row]:
-    for threads in (1, 2):
+    cases = ((1, 1, "1 thread"), (2, 1, "2 tensors by a thread each"), (1, 2, "2 threads"))
+    for threads, within, by in cases:
         command = program(settings, "bench_commit", "full", "--dir", str(settings.mapped))
-        command += ["--bytes", str(settings.bytes), "--threads", str(threads)]
+        command += ["--threads", str(threads), "--within", str(within)]
+        command += ["--bytes", str(settings.bytes)]
         for pairs in run_cases([*command, "--rounds", str(settings.rounds)]):
             yield Row(
-                f"assign + persist of {settings.bytes >> 20} MiB, {threads} thread(s)",
+                f"assign + persist of {settings.bytes >> 20} MiB, {by}",
                 "mapped",
                 ratio(pairs),
                 0.95,

@@ -7,9 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <stdexcept>
-#include <thread>
 
 #include "format/layout.hpp"
 #include "rng.hpp"
@@ -106,9 +104,13 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
     recording_.log.events.push_back(DeathEvent{});
   }
   lead_ = std::make_shared<Lead>();
-  shelf_ = Shelf::open(
-      led(std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_), lead_),
-      {.mode = Mode::update, .keep = keep, .in_flight = in_flight, .placement = placement_});
+  shelf_ =
+      Shelf::open(led(std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_), lead_),
+                  {.mode = Mode::update,
+                   .keep = keep,
+                   .in_flight = in_flight,
+                   .placement = placement_,
+                   .threads = 2});
   working_ = recording_.history.back();
   changed_ = false;
   check("after opening");
@@ -163,16 +165,7 @@ void Runner::write(const std::string& name, std::span<const std::byte> range, st
                    bool in_thread) {
   TensorRef target = shelf_->find(name).value();
   if (!in_thread) return target.write(range, offset);
-  std::exception_ptr failure;
-  std::thread([&] {
-    Lead::walk_free();
-    try {
-      target.write(range, offset);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }).join();
-  if (failure) std::rethrow_exception(failure);
+  in_another_thread([&] { target.write(range, offset); });
 }
 
 void Runner::undo(const Op& op) {

@@ -14,6 +14,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "dealt.hpp"
 #include "disk.hpp"
 #include "lead.hpp"
 #include "model.hpp"
@@ -136,6 +137,7 @@ class Runner {
   std::uint64_t serial_;   // of the last assignment
   std::uint64_t incarnation_ = 0;
   std::optional<Placement> placement_;
+  const DealtCopies dealt_;
   std::shared_ptr<Lead> lead_;
   std::optional<Shelf> shelf_;
   std::optional<Transaction> transaction_;

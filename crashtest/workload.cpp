@@ -155,6 +155,10 @@ const std::vector<Workload>& workloads() {
        "create a 1048640; assign a; persist; part a 1048600 8; persist; part a 0 8;"
        "persist; part a 1048576 8; persist",
        16},
+      {"shared",  // large enough, here, for two threads to copy
+       "shelf 0 2; create a 2097160; assign a; persist; part a 4096 2093064; launch; assign a; "
+       "go 3; undo a 0 2097160; assign a; land; part a 8 1048576; persist; assign a; persist",
+       64},
       {"several",  // the first version of some chunks is zeros, of others merged into zeros
        "create a 1048640; part a 8 8; part a 1048600 8; persist; part a 0 4; persist", 32},
       {"large-reuse",  // above kSmallSlotBytes, where slots are not laid side by side

@@ -4,13 +4,16 @@
 
 #include <sys/mman.h>
 
+#include <barrier>
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include <tensorshelf/shelf.hpp>
 
 #include "base/fault_guard.hpp"
+#include "base/side_by_side.hpp"
 #include "bytes.hpp"
 #include "pmem_fixture.hpp"
 #include "poison.hpp"
@@ -97,6 +100,38 @@ TEST_CASE("a write into what was cut off fails for good", "[pmem]") {
   CHECK(code_of([&] { medium.barrier(); }) == Errc::failed);
   medium.read(0, bytes);
   CHECK(same(bytes, data));
+}
+
+// All parts by a helper, none by the caller.
+void share_with_helper(unsigned threads, std::size_t parts, PartJob job) {
+  REQUIRE(threads == 2);
+  const auto caller = std::this_thread::get_id();
+  std::barrier both(2);
+  auto all = [&](std::size_t) {
+    both.arrive_and_wait();  // one each
+    if (std::this_thread::get_id() == caller) return;
+    for (std::size_t part = 0; part < parts; ++part) job(part);
+  };
+  side_by_side(2, 2, PartJob(all));
+}
+
+TEST_CASE("a thread that copies beside the caller meets what was cut off", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  const fs::path path = dir / "s";
+  Shelf shelf = Shelf::open(path, {.mode = Mode::replace, .threads = 2});
+  TensorRef w = shelf.create("w", DType::uint8, std::vector<std::int64_t>{kSize});
+  const auto data = pattern(kSize, 1);
+  w.write(data);
+  shelf.persist(1);
+  fs::resize_file(path, kCutTo);
+  sharing = {.bytes_each = 1, .share = share_with_helper};
+  const auto error = error_of([&] { w.write(data); });
+  sharing = {};
+  REQUIRE(error);
+  CHECK(error->code() == Errc::io);
+  CHECK(contains(error->what(), path.native() + " was cut to"));
+  CHECK(code_of([&] { shelf.persist(2); }) == Errc::failed);
 }
 
 TEST_CASE("a poisoned line: EIO for what holds it, and nothing else", "[pmem]") {

@@ -47,6 +47,11 @@ struct OpenOptions {
   std::optional<unsigned> keep = {};
   std::optional<unsigned> in_flight = {};
   std::optional<Placement> placement = {};  // of tensors that are made from now on
+  // By how many threads at most one assignment is copied, 1 to 64, of which the calling one is one;
+  // each has 8 MiB to copy at least, so that below 16 MiB there is one. 0: as many as this process
+  // may use CPUs, but two at most, for more were not measured. The others end before the call does.
+  // Not stored: of this opening alone, and of no effect on one for reading.
+  unsigned threads = 0;
   // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
   // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
   // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.

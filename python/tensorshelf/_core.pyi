@@ -45,6 +45,7 @@ class OpenOptions:
     keep: int | None
     in_flight: int | None
     placement: Placement | None
+    threads: int
     salvage: bool
     def __init__(self) -> None: ...
 

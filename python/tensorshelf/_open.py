@@ -43,6 +43,7 @@ def open(
     keep: int | None = None,
     in_flight: int | None = None,
     placement: str | None = None,
+    threads: int | None = None,
     salvage: bool = False,
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
@@ -64,6 +65,10 @@ def open(
     placement of tensors that are made from now on: "by_chunk", where an update writes what it
               changes and no more, or "whole", where it copies the rest of a tensor as well, so
               that ``numpy(copy=False)`` can lend it. Default: "whole" where the medium is mapped.
+    threads   how many, at most, copy one assignment, 1 to 64, where nothing is converted for it;
+              each has 8 MiB at least, so below 16 MiB it is one. They end before the assignment
+              does. Default: as many as the process may use CPUs, two at most (more were not
+              measured). Of no effect with mode="r".
     salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
               whose metadata is whole. What is damaged of it raises CorruptError when it is read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
@@ -71,7 +76,8 @@ def open(
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which, or that the shelf is new (logger "tensorshelf"; see also
     ``info().created``). Mode "w" destroys what was there at once,
-    before anything is persisted. The cap of ``size`` holds for this opening; it is not stored.
+    before anything is persisted. What ``size`` and ``threads`` say holds for this opening; it is
+    not stored.
     A file of 0 bytes becomes a shelf by replacing it, logged as a warning: what another program
     that has it open still writes to it is lost.
     Where the medium does less than it could, a TierWarning says once what to change.
@@ -81,7 +87,7 @@ def open(
     """
     native_mode = choice("mode", mode, _MODES)
     native_verify = choice("verify", verify, _VERIFY)
-    options = new_options(size, tier, block, keep, in_flight, placement)
+    options = new_options(size, tier, block, keep, in_flight, placement, threads)
     native_path = encoded_path(path)
     options.verify = native_verify
     options.salvage = bool(salvage)

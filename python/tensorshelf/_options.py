@@ -56,8 +56,9 @@ def new_options(
     keep: int | None,
     in_flight: int | None,
     placement: str | None,
+    threads: int | None = None,
 ) -> _core.OpenOptions:
-    """Those that concern the medium, and how a shelf divides it."""
+    """Those that concern the medium, how a shelf divides it, and who copies to it."""
     options = _core.OpenOptions()
     options.max_size_bytes = 0 if size is None else parse_size(size)
     options.tier, options.block = on_medium(tier, block)
@@ -65,6 +66,8 @@ def new_options(
     options.in_flight = None if in_flight is None else _number("in_flight", in_flight, 1, _MOST)
     if placement is not None:
         options.placement = choice("placement", placement, _PLACEMENTS)
+    if threads is not None:
+        options.threads = _number("threads", threads, 1, 64)
     return options
 
 

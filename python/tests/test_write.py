@@ -36,6 +36,24 @@ def test_assignment_is_numpys(x: ts.Tensor, index: object) -> None:
     np.testing.assert_array_equal(x.committed, VALUES)
 
 
+def test_a_large_tensor_is_the_same_whoever_copies_it(
+    place: tuple[pathlib.Path, str],
+) -> None:
+    path, tier = place
+    values = np.random.default_rng(7).integers(0, 256, (17 << 20) + 5, dtype=np.uint8)
+    for threads in (None, 1, 2, 5):
+        with ts.open(path, "w", tier=tier, threads=threads) as shelf:
+            shelf.x = values
+            np.testing.assert_array_equal(shelf.x, values)
+            shelf.x[1:] = values[:-1]
+            shelf.persist()
+            assert not shelf.verify().damage
+        with ts.open(path, "r", tier=tier, threads=threads, verify="open") as reader:
+            found = reader.x.numpy()
+        np.testing.assert_array_equal(found[1:], values[:-1])
+        assert found[0] == values[0]
+
+
 class Foreign:
     def __repr__(self) -> str:
         return "Foreign()"

@@ -70,10 +70,10 @@ void Stager::write_merged(StoredTensor& tensor, const MergedChunk& merged) {
   const std::uint64_t begin = offset / kPageBytes * kPageBytes;
   const std::uint64_t end =
       std::min<std::uint64_t>(round_up(offset + size, kPageBytes), whole.size());
-  tensor.clear_verified(slot, chunk);  // as in put_chunk()
+  tensor.clear_verified(slot, chunk);  // as in ChunkCopy
   tensor.label(slot, chunk) = 0;
-  note_ticket(state_.medium->write(tensor.chunk_at(slot, chunk) + begin,
-                                   whole.subspan(begin, end - begin), 0));
+  note_ticket(state_, state_.medium->write(tensor.chunk_at(slot, chunk) + begin,
+                                           whole.subspan(begin, end - begin), 0));
   tensor.set_verified(slot, chunk);
   note_written(tensor, chunk, slot,
                hash_bytes(whole, state_.seeds.chunk(tensor.layout.tensor_id, chunk)));

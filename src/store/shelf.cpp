@@ -6,14 +6,17 @@
 #include <utility>
 
 #include "store/assignment.hpp"
+#include "store/chunk_copy.hpp"
 #include "store/open_path.hpp"
 #include "store/snapshot.hpp"
 
 namespace tensorshelf {
 namespace {
 
-// To write to what is not whole is for repair(); and what is damaged must be told, not refused.
-void check_salvage(const OpenOptions& options) {
+// Before anything is opened, made or replaced. To write to what is not whole is for repair(); and
+// what is damaged must be told, not refused.
+void check_options(const OpenOptions& options) {
+  static_cast<void>(threads_of(options));
   if (!options.salvage) return;
   if (options.mode != Mode::read) {
     throw Error(Errc::bad_argument, "a shelf can be salvaged by reading alone",
@@ -28,7 +31,7 @@ void check_salvage(const OpenOptions& options) {
 }  // namespace
 
 Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options) {
-  check_salvage(options);
+  check_options(options);
   Opened opened = open_path(path, options);
   return Shelf(std::move(opened.store), std::move(opened.file), opened.created);
 }
@@ -36,7 +39,7 @@ Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options)
 void Shelf::format(Medium& medium, const OpenOptions& options) { format_medium(medium, options); }
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
-  check_salvage(options);
+  check_options(options);
   const std::string name = medium->promises().medium;
   return Shelf(open_store(std::move(medium), options, "<" + name + ">"));
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
@@ -48,13 +49,6 @@ void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
 }
 
 }  // namespace
-
-void Stager::note_ticket(const Ticket& ticket) {
-  std::uint64_t seen = state_.last_ticket.load(std::memory_order_relaxed);
-  while (seen < ticket.sequence &&
-         !state_.last_ticket.compare_exchange_weak(seen, ticket.sequence)) {
-  }
-}
 
 // Where the next value of the chunk may go; nothing where every slot is named. The gate is open
 // around us or closed by us: what is in flight can only become less.
@@ -147,21 +141,21 @@ bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
 // Into a slot; returns the checksum.
 std::uint64_t Stager::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                                 std::span<const std::byte> bytes) {
-  tensor.clear_verified(slot, chunk);  // where the write fails half-way, it is neither value
-  if (tensor.whole()) tensor.label(slot, chunk) = 0;
-  const Ticket ticket = state_.medium->write(tensor.chunk_at(slot, chunk), bytes,
-                                             state_.seeds.chunk(tensor.layout.tensor_id, chunk));
-  note_ticket(ticket);
-  tensor.set_verified(slot, chunk);
-  return ticket.checksum;
+  ChunkCopy copy(tensor, slot, chunk, bytes);
+  copy.run(state_, tensor);
+  return copy.done(tensor);
+}
+
+// Where the open attempt has the chunk, or is to have it.
+unsigned Stager::next_slot(const StoredTensor& tensor, std::uint64_t chunk) {
+  if (tensor.whole()) return tensor.working;
+  if (tensor.written.contains(chunk)) return format::chunk_slot(tensor.staged[chunk]);
+  return free_slot(tensor, chunk).value();
 }
 
 void Stager::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
                          std::span<const std::byte> bytes) {
-  const bool again = tensor.written.contains(chunk);
-  const unsigned slot = tensor.whole() ? tensor.working
-                        : again        ? format::chunk_slot(tensor.staged[chunk])
-                                       : free_slot(tensor, chunk).value();
+  const unsigned slot = next_slot(tensor, chunk);
   note_written(tensor, chunk, slot, put_chunk(tensor, slot, chunk, bytes));
 }
 
@@ -174,7 +168,8 @@ void Stager::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned sl
 }
 
 // At most the first and the last chunk are new in part. They are merged before anything is written,
-// so that one that is damaged, or no memory for it, leaves the tensor as it was.
+// so that one that is damaged, or no memory for it, leaves the tensor as it was. The others, where
+// they are many, are copied by several threads: a failure finds all of them touched.
 void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset,
                    UndoLog& log) {
   tensor.check_range(offset, bytes.size());
@@ -200,17 +195,28 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
         merged[edges] = {chunk, {room, tensor.chunk_bytes(chunk)}, within, size};
         merge_chunk(tensor, merged[edges++], bytes.subspan(done, size));
       });
+  const unsigned threads = threads_for(state_, bytes.size());
+  const bool shared = threads > 1;
+  std::vector<ChunkCopy> copies;
+  if (shared) copies.reserve(bytes.size() / kChunkBytes + 1);
   log.begin(bytes, offset);
   edges = 0;
   each_chunk(offset, bytes.size(),
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
                log.touch(chunk);
-               if (is_whole(chunk, size)) {
-                 write_chunk(tensor, chunk, bytes.subspan(done, size));
-               } else {
+               const auto piece = bytes.subspan(done, size);
+               if (!is_whole(chunk, size)) {
                  write_merged(tensor, merged[edges++]);
+               } else if (shared) {
+                 copies.emplace_back(tensor, next_slot(tensor, chunk), chunk, piece);
+               } else {
+                 write_chunk(tensor, chunk, piece);
                }
              });
+  if (shared) run_all(state_, tensor, copies, threads);
+  for (const ChunkCopy& copy : copies) {
+    note_written(tensor, copy.chunk(), copy.slot(), copy.done(tensor));
+  }
   state_.counters.staged += bytes.size();
 }
 

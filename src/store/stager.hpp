@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 
+#include "store/chunk_copy.hpp"
 #include "store/chunk_io.hpp"
 #include "store/reader.hpp"
 #include "store/state.hpp"
@@ -54,9 +55,9 @@ class Stager {
   std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                           std::span<const std::byte> bytes);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
+  unsigned next_slot(const StoredTensor& tensor, std::uint64_t chunk);
   void note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
                     std::uint64_t checksum);
-  void note_ticket(const Ticket& ticket);
   bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
   void copy_forward(StoredTensor& tensor, std::uint64_t chunk);
 

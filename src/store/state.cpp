@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "store/chunk_copy.hpp"
 #include "store/load_root.hpp"
 #include "store/split.hpp"
 
@@ -27,6 +28,7 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
     : medium(std::move(on)),
       path(std::move(named)),
       verify(options.verify),
+      threads(threads_of(options)),
       promises(medium->promises()),
       opened(recover(*medium, purpose_of(options), options.verify, options.progress)),
       seeds(opened.shelf_id),

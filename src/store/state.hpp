@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -81,6 +82,7 @@ struct State {
   const std::string path;
   Health health{path};
   const Verify verify;
+  const unsigned threads;  // that copy one assignment at most
   const Promises promises;
   Recovered opened;  // its versions and homes have moved to the members below
   const format::Seeds seeds;
@@ -117,6 +119,7 @@ struct State {
 
   std::atomic<bool> looked = false;  // for a rival, since the last freeze
   std::atomic<std::uint64_t> last_ticket = 0;
+  std::function<void()> left_behind;  // for a mistake on purpose: a copy that nobody waited for
 
   struct Counters {
     std::atomic<std::uint64_t> commits = 0, staged = 0, forward = 0, metadata = 0, read = 0,

@@ -1,0 +1,73 @@
+#include "store/chunk_copy.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "base/side_by_side.hpp"
+
+namespace tensorshelf {
+
+void note_ticket(State& state, const Ticket& ticket) {
+  std::uint64_t seen = state.last_ticket.load(std::memory_order_relaxed);
+  while (seen < ticket.sequence &&
+         !state.last_ticket.compare_exchange_weak(seen, ticket.sequence)) {
+  }
+}
+
+ChunkCopy::ChunkCopy(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                     std::span<const std::byte> bytes)
+    : slot_(slot), chunk_(chunk), bytes_(bytes) {
+  tensor.clear_verified(slot, chunk);
+  if (tensor.whole()) tensor.label(slot, chunk) = 0;
+}
+
+void ChunkCopy::run(State& state, const StoredTensor& tensor) {
+  const Ticket ticket = state.medium->write(tensor.chunk_at(slot_, chunk_), bytes_,
+                                            state.seeds.chunk(tensor.layout.tensor_id, chunk_));
+  note_ticket(state, ticket);
+  checksum_ = ticket.checksum;
+}
+
+std::uint64_t ChunkCopy::done(StoredTensor& tensor) const {
+  tensor.set_verified(slot_, chunk_);
+  return checksum_;
+}
+
+// As if it were done, and then it is.
+std::function<void()> ChunkCopy::left_behind(State& state, const StoredTensor& tensor) {
+  checksum_ = hash_bytes(bytes_, state.seeds.chunk(tensor.layout.tensor_id, chunk_));
+  return [&medium = *state.medium, at = tensor.chunk_at(slot_, chunk_),
+          bytes = std::vector(bytes_.begin(), bytes_.end())] { medium.write(at, bytes, 0); };
+}
+
+void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copies,
+             unsigned threads) {
+  if (planted(Bug::copy_not_joined) && copies.size() > 1) {
+    state.left_behind = copies.back().left_behind(state, tensor);
+    copies = copies.first(copies.size() - 1);
+  }
+  auto copy = [&](std::size_t part) { copies[part].run(state, tensor); };
+  sharing.share(threads, copies.size(), PartJob(copy));
+}
+
+unsigned threads_of(const OpenOptions& options) {
+  if (options.threads == 0) return default_threads();
+  if (options.threads <= kMostThreads) return options.threads;
+  throw Error(Errc::bad_argument,
+              fmt::format("threads={} is out of range: {} at most copy one assignment",
+                          options.threads, kMostThreads),
+              fmt::format("use threads=1 to {}, or 0 for the default", kMostThreads));
+}
+
+unsigned threads_for(const State& state, std::uint64_t size_bytes) {
+  return static_cast<unsigned>(
+      std::clamp<std::uint64_t>(size_bytes / sharing.bytes_each, 1, state.threads));
+}
+
+}  // namespace tensorshelf
