@@ -26,7 +26,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"failure_forgotten", "I8", Bug::failure_forgotten},
       {"barrier_error_swallowed", "I8", Bug::barrier_error_swallowed},
       {"barrier_repeated", "I8", Bug::barrier_repeated},
-      {"copy_not_joined", "I1", Bug::copy_not_joined, {}, {}, "shared"},
+      {"copy_left_out", "-", Bug::copy_left_out, {}, {}, "shared"},
       {"helper_without_drain", "I7", Bug::none, {.worker_without_drain = true}, {}, "shared"},
       {"gate_opened_early", "I9", Bug::gate_opened_early, {}, "late-writer"},
       {"undone_chunk_kept", "I13", Bug::undone_chunk_kept, {}, {}, "undone"},

@@ -67,7 +67,7 @@ enum class Bug {
   undone_chunk_kept,        // I13: an assignment that is not done stays in the attempt
   spoiled_committed,        // I13: what an assignment that is not done overwrote is committed
   assignment_cut,           // I13: a commit comes between two writes of an assignment
-  copy_not_joined,          // I1: a version is sealed while a thread still copies into it
+  copy_left_out,            // of the chunks that threads share, one is copied by none
   gate_opened_early,        // I9: writers go on while the version is written
   lock_not_taken,           // I10
   child_unlocks,            // I10: a forked child drops its parent's lock

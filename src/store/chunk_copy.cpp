@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include <tensorshelf/error.hpp>
 
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "base/side_by_side.hpp"
 
@@ -39,19 +37,9 @@ std::uint64_t ChunkCopy::done(StoredTensor& tensor) const {
   return checksum_;
 }
 
-// As if it were done, and then it is.
-std::function<void()> ChunkCopy::left_behind(State& state, const StoredTensor& tensor) {
-  checksum_ = hash_bytes(bytes_, state.seeds.chunk(tensor.layout.tensor_id, chunk_));
-  return [&medium = *state.medium, at = tensor.chunk_at(slot_, chunk_),
-          bytes = std::vector(bytes_.begin(), bytes_.end())] { medium.write(at, bytes, 0); };
-}
-
 void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copies,
              unsigned threads) {
-  if (planted(Bug::copy_not_joined) && copies.size() > 1) {
-    state.left_behind = copies.back().left_behind(state, tensor);
-    copies = copies.first(copies.size() - 1);
-  }
+  if (planted(Bug::copy_left_out) && copies.size() > 1) copies = copies.first(copies.size() - 1);
   auto copy = [&](std::size_t part) { copies[part].run(state, tensor); };
   sharing.share(threads, copies.size(), PartJob(copy));
 }

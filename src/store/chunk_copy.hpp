@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include <tensorshelf/medium.hpp>
@@ -26,8 +25,6 @@ class ChunkCopy {
 
   unsigned slot() const { return slot_; }
   std::uint64_t chunk() const { return chunk_; }
-
-  std::function<void()> left_behind(State& state, const StoredTensor& tensor);  // a planted bug
 
  private:
   unsigned slot_;

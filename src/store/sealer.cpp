@@ -87,9 +87,6 @@ void Sealer::make_durable(const Flight& flight, std::uint64_t& metadata_bytes) {
   const std::uint64_t described = describe(*flight.version, press, metadata_bytes);
   state_.medium->wait({std::max(described, flight.last_ticket), 0});
   state_.medium->barrier();  // I1: all that the root names is durable before any word names it
-  if (planted(Bug::copy_not_joined) && state_.left_behind) {
-    std::exchange(state_.left_behind, nullptr)();
-  }
 }
 
 // Takes the version, so that nobody else keeps it.

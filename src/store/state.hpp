@@ -16,7 +16,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -119,7 +118,6 @@ struct State {
 
   std::atomic<bool> looked = false;  // for a rival, since the last freeze
   std::atomic<std::uint64_t> last_ticket = 0;
-  std::function<void()> left_behind;  // for a mistake on purpose: a copy that nobody waited for
 
   struct Counters {
     std::atomic<std::uint64_t> commits = 0, staged = 0, forward = 0, metadata = 0, read = 0,
