@@ -196,11 +196,8 @@ std::int64_t SimDrive::write_cached(std::uint64_t at, std::span<const std::byte>
   const std::lock_guard lock(mutex_);
   if (!faults_.caches) wrongs_.emplace_back("written through a cache that is not there");
   if (failure_told_) wrongs_.emplace_back("a write was made after a failure had been told");
-  for (const Begun& begun : in_flight_) {
-    const std::uint64_t end = begun.write.at + begun.bytes.size();
-    if (begun.write.at < at + bytes.size() && at < end) {
-      wrongs_.emplace_back("written through the cache over what is on its way");
-    }
+  if (!in_flight_.empty()) {
+    wrongs_.emplace_back("written through the cache beside what is on its way around it");
   }
   ++begun_count_;
   ++ended_count_;

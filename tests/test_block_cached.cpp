@@ -6,8 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include <tensorshelf/shelf.hpp>
 
@@ -30,6 +32,8 @@ struct Rig {
     BlockTuning tuning;
     tuning.io_uring = io_uring;
     tuning.direct = direct;
+    tuning.buffer_bytes = kMiB;
+    tap->caches = true;
     medium = make_block_medium(file, 0, tuning, tapped(tap));
     medium->reserve(kRoom);
     forget();
@@ -111,6 +115,7 @@ TEST_CASE("a commit of a small tensor costs the drive its two flushes, and nothi
   if (skipped()) return;
   const Folder folder;
   const auto tap = std::make_shared<Tap>();
+  tap->caches = true;
   auto medium = make_block_medium(folder.create(), 0, {}, tapped(tap));
   Shelf::format(*medium);
   Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update});
@@ -135,7 +140,7 @@ TEST_CASE("writes to one place land in their order, whichever way each goes") {
   for (std::uint64_t round = 0; round < 3; ++round) {
     CHECK_FALSE(rig.write(at, 256 * 1024, 10 + round));
     if (waited) rig.medium->wait(rig.last);
-    CHECK(rig.write(at + kPageBytes, 2 * kPageBytes, 20 + round));
+    CHECK(rig.write(at + kPageBytes, 2 * kPageBytes, 20 + round) == waited);  // else joined to it
     Bytes expected = pattern(256 * 1024, 10 + round);
     const Bytes small = pattern(2 * kPageBytes, 20 + round);
     std::copy(small.begin(), small.end(), expected.begin() + kPageBytes);
@@ -152,11 +157,66 @@ TEST_CASE("writes to one place land in their order, whichever way each goes") {
   CHECK((rig.there(at, 128 * 1024) == pattern(128 * 1024, 31)));
 }
 
+TEST_CASE("beside a write that is on its way around the cache none goes through it") {
+  if (skipped()) return;
+  Rig rig(GENERATE(true, false), GENERATE(true, false));
+  CHECK_FALSE(rig.write(0, kMiB, 1));  // a buffer, which leaves at once
+  CHECK(rig.tap->submitted.size() == 1);
+  CHECK_FALSE(rig.write(2 * kMiB, kPageBytes, 2));
+  rig.medium->store_word(3 * kMiB + 8, 7);
+  CHECK(rig.tap->cached.empty());
+  rig.medium->barrier();
+  CHECK(rig.tap->submitted.size() == 2);  // the word; what is not waited for need not
+  rig.medium->wait(rig.last);
+  CHECK(rig.write(2 * kMiB, kPageBytes, 3));
+  CHECK((rig.there(0, kMiB) == pattern(kMiB, 1)));
+  CHECK((rig.there(2 * kMiB, kPageBytes) == pattern(kPageBytes, 3)));
+  std::uint64_t word = 0;
+  rig.medium->read(3 * kMiB + 8, std::as_writable_bytes(std::span(&word, 1)));
+  CHECK(word == 7);
+}
+
+// What /proc/self shows are the descriptors of the process's first thread.
+TEST_CASE("a thread with descriptors of its own writes to no other's file") {
+  const Folder folder;
+  const auto victim = folder.file("victim");
+  const Bytes before = pattern(kMiB, 9);
+  const Bytes after = pattern(kPageBytes, 1);
+  Bytes there;
+  std::barrier meeting(2);
+  std::thread apart([&] {
+    ::unshare(CLONE_FILES);
+    meeting.arrive_and_wait();
+    meeting.arrive_and_wait();
+    const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("a.shelf")));
+    file->publish(false);
+    const auto medium = make_block_medium(file, 0, {});
+    medium->reserve(kMiB);
+    medium->write(0, after, 0);
+    medium->store_word(8192, 3);
+    medium->barrier();
+    there = read_back(*medium, 0, kPageBytes);
+  });
+  meeting.arrive_and_wait();
+  std::vector<int> descriptors;
+  for (int i = 0; i < 60; ++i) {
+    descriptors.push_back(::open(victim.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  }
+  const auto size = static_cast<ssize_t>(before.size());
+  CHECK(::pwrite(descriptors.back(), before.data(), before.size(), 0) == size);
+  meeting.arrive_and_wait();
+  apart.join();
+  for (const int descriptor : descriptors) ::close(descriptor);
+  CHECK((bytes_on_disk(victim) == before));
+  CHECK((there == after));
+}
+
 TEST_CASE("what follows a small write up to the next page is zeros, and no more of it") {
   if (skipped()) return;
   const std::uint64_t size_bytes = GENERATE(std::uint64_t{1}, 4095, 4096, 4097, 65535, 65536);
   Rig rig;
   CHECK_FALSE(rig.write(0, 128 * 1024, 1));
+  rig.medium->wait(rig.last);
   CHECK(rig.write(0, size_bytes, 2));
   Bytes expected = pattern(128 * 1024, 1);
   const Bytes small = pattern(size_bytes, 2);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path link_of(int fd) { return fmt::format("/proc/self/fd/{}", fd); }
+fs::path link_of(int fd) { return fmt::format("/proc/thread-self/fd/{}", fd); }
 
 }  // namespace
 

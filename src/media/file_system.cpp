@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // The id of the mount that the file was opened through; empty where the kernel does not say.
 std::string mount_id(int fd) {
-  std::ifstream facts(fmt::format("/proc/self/fdinfo/{}", fd));
+  std::ifstream facts(fmt::format("/proc/thread-self/fdinfo/{}", fd));
   for (std::string field; facts >> field;) {
     if (field == "mnt_id:" && facts >> field) return field;
   }

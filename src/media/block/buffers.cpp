@@ -55,6 +55,7 @@ StagingBuffers::StagingBuffers(BlockBackend& backend, const StagingShape& shape,
     buffers_[i].memory = shape.memory.data() + i * buffer_bytes_;
   }
   begun_.reserve(shape.buffers);
+  if (backend.caches()) cached_copy_ = std::make_unique<std::byte[]>(kMostCachedBytes);
 }
 
 StagingBuffers::~StagingBuffers() {
@@ -101,26 +102,27 @@ Ticket StagingBuffers::write(std::uint64_t at, std::span<const std::byte> bytes,
   return {sequence, checksum};
 }
 
-// Its bytes are copied first, for the checksum is of what is written, whoever changes the source.
-Ticket StagingBuffers::write_cached(std::uint64_t at, std::span<const std::byte> bytes,
-                                    std::uint64_t seed) {
-  TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kMostCachedBytes);
+// Under the lock, so that no write is begun meanwhile. The bytes are copied first, for the checksum
+// is of what is written, whoever changes the source.
+std::optional<Ticket> StagingBuffers::write_cached(std::uint64_t at,
+                                                   std::span<const std::byte> bytes,
+                                                   std::uint64_t seed) {
   const std::uint64_t size_bytes = round_up(bytes.size(), kPageBytes);
-  drain(at, size_bytes);  // earlier writes to the place land earlier
-  Ticket ticket;
-  {
-    const Lock lock(mutex_);
-    throw_failure();
-    ticket.sequence = sequence_;
-  }
-  thread_local const auto copy = std::make_unique<std::byte[]>(kMostCachedBytes);
-  ticket.checksum = copy_and_hash(copy.get(), bytes, seed, Stores::cached);
-  std::memset(copy.get() + bytes.size(), 0, size_bytes - bytes.size());
-  const std::int64_t result = backend_.write_cached(at, {copy.get(), size_bytes});
+  TENSORSHELF_ASSERT(at % kPageBytes == 0 && size_bytes <= kMostCachedBytes);
+  const Lock lock(mutex_);
+  throw_failure();
+  const bool held = std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer& buffer) {
+    return buffer.holds(at, at + size_bytes);
+  });
+  if (in_flight_ > 0 || held || bytes.empty()) return std::nullopt;
+  std::byte* const copy = cached_copy_.get();
+  const Ticket ticket{sequence_, copy_and_hash(copy, bytes, seed, Stores::cached)};
+  std::memset(copy + bytes.size(), 0, size_bytes - bytes.size());
+  const std::int64_t result = backend_.write_cached(at, {copy, size_bytes});
   if (result == static_cast<std::int64_t>(size_bytes)) return ticket;
-  const FailedTransfer failed{"write", at, size_bytes, result};
-  fail(failed);
-  throw transfer_error(path_, failed);
+  keep({"write", at, size_bytes, result});
+  throw_failure();
+  return std::nullopt;
 }
 
 void StagingBuffers::wait(std::uint64_t sequence) {

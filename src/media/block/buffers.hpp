@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -42,8 +43,12 @@ class StagingBuffers {
   StagingBuffers& operator=(const StagingBuffers&) = delete;
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed);
-  // At once, through the page cache: for few and small ones, of kMostCachedBytes at most.
-  Ticket write_cached(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed);
+  // At once, through the page cache: for few and small ones, of kMostCachedBytes at most. Nothing
+  // is written where another write is on its way to the device: the kernel would have to drop from
+  // its cache what that one wrote, may find it beside a page that this one made dirty, in one
+  // folio, and then fails the next flush.
+  std::optional<Ticket> write_cached(std::uint64_t at, std::span<const std::byte> bytes,
+                                     std::uint64_t seed);
   static constexpr std::uint64_t kMostCachedBytes = 64 * 1024;
   void wait(std::uint64_t sequence);
 
@@ -112,6 +117,7 @@ class StagingBuffers {
   std::uint64_t sequence_ = 0;
   unsigned open_ = 0;
   unsigned in_flight_ = 0;
+  std::unique_ptr<std::byte[]> cached_copy_;  // of what write_cached() writes
   bool huge_pages_ = false;
   bool reaping_ = false;  // one thread is in backend_.complete(), without the lock
   std::optional<FailedTransfer> failure_;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -48,10 +49,22 @@ class CachedBackend final : public BlockBackend {
 
 }  // namespace
 
-// By way of /proc: a name could lead to another file by now, and dup() shares O_DIRECT.
+// By way of /proc: a name could lead to another file by now, and dup() shares O_DIRECT. What /proc
+// is, nobody knows: so it is looked at whether the file is the same.
 std::unique_ptr<BlockBackend> make_cached_backend(std::unique_ptr<BlockBackend> inner, int fd) {
-  const int cached = ::open(fmt::format("/proc/self/fd/{}", fd).c_str(), O_RDWR | O_CLOEXEC);
+  const int cached = ::open(fmt::format("/proc/thread-self/fd/{}", fd).c_str(), O_RDWR | O_CLOEXEC);
   if (cached < 0) return inner;
+  struct stat first {};
+  struct stat second {};
+  const bool same = ::fstat(fd, &first) == 0 && ::fstat(cached, &second) == 0 &&
+                    first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+  if (!same) {
+    ::close(cached);
+    return inner;
+  }
+  // What a failed flush of an earlier writer left there is not what the drive has.
+  ::posix_fadvise(cached, 0, 0, POSIX_FADV_DONTNEED);
+  ::posix_fadvise(cached, 0, 0, POSIX_FADV_RANDOM);  // no page but those that are asked for
   return std::make_unique<CachedBackend>(std::move(inner), cached);
 }
 

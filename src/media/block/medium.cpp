@@ -77,7 +77,7 @@ class BlockMedium final : public Medium {
     word_pages_.follow(at, bytes);
     const bool small = bytes.size() <= StagingBuffers::kMostCachedBytes;
     if (small && backend_->caches() && cached_++ < kMostCached) {
-      return staging_->write_cached(at, bytes, seed);
+      if (const auto ticket = staging_->write_cached(at, bytes, seed)) return *ticket;
     }
     return staging_->write(at, bytes, seed);
   }
@@ -107,10 +107,7 @@ class BlockMedium final : public Medium {
     std::memcpy(page.data() + (at - page_at), &word, sizeof word);
     // One request of one page whose other bytes the medium already has: torn sectors do no harm,
     // and the word lies within one (I4).
-    if (backend_->caches()) {
-      staging_->write_cached(page_at, page, 0);
-      return;
-    }
+    if (backend_->caches() && staging_->write_cached(page_at, page, 0)) return;
     stored_.push_back(page_at);  // before: a word that nobody waits for would be no word
     staging_->write(page_at, page, 0);
   }
