@@ -115,8 +115,7 @@ struct IncarnationRecord {
 // (I14). The copies are written one behind the other, a barrier between them: one is always whole,
 // and the one with the higher counter counts.
 inline constexpr std::size_t kMaxIdBytes = 256;
-inline constexpr std::uint32_t kMarkFormat =
-    2;  // that which a mark is of, in every shelf until now
+inline constexpr std::uint32_t kMarkFormat = 2;  // of the mark itself, in shelves of either format
 struct PreparedMark {
   std::uint64_t counter;      // of marks, from 1
   std::uint64_t version;      // 0: nothing is prepared

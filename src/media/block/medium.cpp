@@ -272,7 +272,7 @@ class BlockMedium final : public Medium {
   PageMemory memory_;
   WordPages word_pages_;
   std::vector<std::uint64_t> stored_;  // pages with words that no barrier() has covered
-  std::atomic<unsigned> cached_ = 0;   // writes through the page cache since the last one
+  std::atomic<unsigned> cached_ = 0;   // small writes since the last barrier()
   std::uint64_t size_bytes_;
   std::uint64_t room_bytes_;  // from 0 to here every block is allocated; beyond there may be holes
   const ProbeCalls probe_;
