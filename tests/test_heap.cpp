@@ -181,12 +181,12 @@ TEST_CASE("slots that together are beyond all numbers take nothing") {
 TEST_CASE("a tensor without bytes takes no place, and sets none aside") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
   Heap heap(medium, Claimed(format::kHeapAt));
-  REQUIRE(heap.take_slots("a", 0, 3) == std::vector<std::uint64_t>(3));
+  using Slots = decltype(heap.take_slots("a", 0, 3));
+  REQUIRE((heap.take_slots("a", 0, 3) == Slots(3)));
   REQUIRE(heap.capacity_bytes() == format::kHeapAt);
   heap.take_slots("b", 100, 2);
   const std::uint64_t free = heap.free_bytes();
-  REQUIRE(heap.take_slots("c", 0, format::kMaxSlots) ==
-          std::vector<std::uint64_t>(format::kMaxSlots));
+  REQUIRE((heap.take_slots("c", 0, format::kMaxSlots) == Slots(format::kMaxSlots)));
   REQUIRE(heap.free_bytes() == free);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/small_vector.hpp"
 #include "catch.hpp"
 #include "format/format.hpp"
 #include "store/assignment.hpp"
@@ -46,6 +47,57 @@ TEST_CASE("where room was made nothing is moved, and making it one by one moves 
     list.push_back(i);
   }
   CHECK(moves <= 5);  // each time into twice as much
+}
+
+TEST_CASE("a small vector is a vector, on either side of what it holds itself") {
+  using Small = SmallVector<std::uint64_t, 4>;
+  std::mt19937 random(GENERATE(range(1u, 30u)));
+  std::vector<std::uint64_t> model;
+  Small small;
+  const auto check = [&](const Small& there) {
+    REQUIRE(there.size() == model.size());
+    CHECK(std::equal(there.begin(), there.end(), model.begin(), model.end()));
+  };
+  for (int step = 0; step < 60; ++step) {
+    switch (random() % 6) {
+      case 0:
+        model.resize(random() % 9);
+        small.resize(model.size());
+        break;
+      case 1:
+        for (auto& value : model) value = random();
+        small.assign(model.begin(), model.end());
+        break;
+      case 2:
+        if (!model.empty()) {
+          model.pop_back();
+          small.pop_back();
+        }
+        break;
+      case 3: {
+        Small moved = std::move(small);
+        CHECK(small.size() == 0);  // NOLINT(bugprone-use-after-move): that is asked
+        check(moved);
+        small = Small(3);
+        small = std::move(moved);
+        CHECK(moved.size() == 0);  // NOLINT(bugprone-use-after-move)
+        break;
+      }
+      case 4: {
+        const Small copied = small;
+        CHECK(copied == small);
+        small.push_back(7);
+        CHECK_FALSE(copied == small);
+        check(copied);
+        small = copied;
+        break;
+      }
+      default:
+        model.push_back(model.empty() ? step : model.front());
+        small.push_back(small.size() == 0 ? step : small[0]);
+    }
+    check(small);
+  }
 }
 
 TEST_CASE("a set of chunks has those that were put in and not taken out, wherever they lie") {

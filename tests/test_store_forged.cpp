@@ -115,6 +115,14 @@ TEST_CASE("records whose numbers are beyond reason are refused") {
   }
 }
 
+namespace {
+
+void set_shape(format::TensorLayout& layout, const std::vector<std::int64_t>& shape) {
+  layout.shape.assign(shape.begin(), shape.end());
+}
+
+}  // namespace
+
 TEST_CASE("a record that no writer would make is refused, though all of it is there") {
   struct Row {
     const char* what;
@@ -126,10 +134,10 @@ TEST_CASE("a record that no writer would make is refused, though all of it is th
       {"one slot less", kCounts, [](Layout& l) { l.slot_at.pop_back(); }},
       {"one slot more", kCounts, [](Layout& l) { l.slot_at.push_back(l.slot_at[0] + kMiB); }},
       {"one dimension too many", kCounts,
-       [](Layout& l) { l.shape.insert(l.shape.end(), kMaxDims, 1); }},
+       [](Layout& l) { set_shape(l, std::vector<std::int64_t>(kMaxDims + 1, 1)); }},
       {"a negative dimension", kNotTheBytes,
        [](Layout& l) {
-         l.shape = {-1, -5000};
+         set_shape(l, {-1, -5000});
        }},
       {"no such dtype", kNotTheBytes, [](Layout& l) { l.dtype = static_cast<DType>(200); }},
       {"no name", "the name of tensor 1 is empty", [](Layout& l) { l.name = ""; }},
@@ -284,7 +292,7 @@ TEST_CASE("a version that says something else of a tensor than the newest does i
       {"size", [](Layouts& l) { l[0].shape[0] = static_cast<std::int64_t>(--l[0].size_bytes); }},
       {"shape",
        [](Layouts& l) {
-         l[0].shape = {50, 100};
+         set_shape(l[0], {50, 100});
        }},
       {"slots", [](Layouts& l) { std::swap(l[0].slot_at[0], l[0].slot_at[1]); }},
       {"placement", [](Layouts& l) { l[0].placement = Placement::by_chunk; }},

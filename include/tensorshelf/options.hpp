@@ -31,6 +31,9 @@ struct BlockTuning {
   unsigned queue_depth = 16;                     // buffers, and writes in flight at most
   bool io_uring = true;                          // false: pwrite, as if io_uring were refused
   bool direct = true;                            // false: buffered, as if O_DIRECT were refused
+  // New room is written with zeros, so that no later flush converts an extent; false: its blocks
+  // are allocated, and each flush after a first write to some of them costs a journal commit more.
+  bool zero_room = true;
 };
 
 struct OpenOptions {

@@ -14,6 +14,7 @@
 
 #include <tensorshelf/tensor.hpp>
 
+#include "base/small_vector.hpp"
 #include "format/layout.hpp"
 
 namespace tensorshelf::format {
@@ -98,19 +99,21 @@ struct TensorLayout {
   std::uint64_t tensor_id = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t first_cell = 0;
-  std::vector<std::uint64_t> slot_at;  // K of them
+  SmallVector<std::uint64_t, 4> slot_at;  // K of them
   Placement placement = Placement::whole;
   DType dtype = DType::uint8;
   std::string name;
-  std::vector<std::int64_t> shape;
+  SmallVector<std::int64_t, 4> shape;
 
   std::uint64_t chunk_count() const { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
   std::uint64_t cell_count() const { return size_bytes == 0 ? 1 : chunk_count(); }
   Extent slot(unsigned index) const { return {slot_at[index], size_bytes}; }
 };
 
-// A page of the manifest, where the checksum that whoever names it states for it holds.
-std::optional<Page> verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds);
+// Whether the checksum holds that whoever names a page of the manifest states for it.
+bool verifies(const RawPage& raw, const PageRef& ref, const Seeds& seeds);
+// The same; where it does, the page is taken over.
+bool take_verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds, Page& page);
 
 Page empty_page(PageKind kind, std::uint32_t index, unsigned level = 0);
 PageHead page_head(const Page& page);

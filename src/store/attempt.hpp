@@ -32,8 +32,12 @@ struct Version {
   Tree tree;
   std::shared_ptr<const Names> names;
   std::uint64_t tensor_bytes = 0;
-  std::vector<Named> loaded = {};  // as their records lie, until the store owns their places
-  Claims claims = {};              // all that it names, as long
+  struct Loaded {  // one of those in `names`
+    StoredTensor* tensor;
+    Holding* holding;
+  };
+  std::vector<Loaded> loaded = {};  // as their records lie, until the store owns their places
+  Claims claims = {};               // all that it names, as long
 
   std::uint64_t number() const { return format::word_version(root.word); }
 };

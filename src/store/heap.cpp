@@ -124,9 +124,9 @@ std::optional<Error> full_in_flight() {
 
 }  // namespace
 
-std::vector<std::uint64_t> Heap::take_slots(std::string_view name, std::uint64_t size_bytes,
-                                            unsigned slot_count, std::uint64_t pages) {
-  std::vector<std::uint64_t> slots(slot_count);
+SmallVector<std::uint64_t, 4> Heap::take_slots(std::string_view name, std::uint64_t size_bytes,
+                                               unsigned slot_count, std::uint64_t pages) {
+  SmallVector<std::uint64_t, 4> slots(slot_count);
   if (size_bytes == 0) return slots;
   Lock lock(mutex_);
   const std::uint64_t size = round_up(size_bytes, kPageBytes);

@@ -16,6 +16,7 @@
 
 #include <tensorshelf/medium.hpp>
 
+#include "base/small_vector.hpp"
 #include "format/format.hpp"
 #include "store/claims.hpp"
 #include "store/fork_guard.hpp"
@@ -32,8 +33,8 @@ class Heap {
   // Extents for the slots of a tensor of `size_bytes`, growing the medium where needed, and then
   // for the pages too that are to be reserved after it: so that what is asked for is all that is
   // missing. Errc::full, naming `name` and what is missing, with nothing taken.
-  std::vector<std::uint64_t> take_slots(std::string_view name, std::uint64_t size_bytes,
-                                        unsigned slot_count, std::uint64_t pages = 0);
+  SmallVector<std::uint64_t, 4> take_slots(std::string_view name, std::uint64_t size_bytes,
+                                           unsigned slot_count, std::uint64_t pages = 0);
   void release(const Extent& extent) noexcept;
 
   // Cells of the manifest: its pages follow. Errc::full at the format's limit.

@@ -72,7 +72,7 @@ void check_ids(const std::vector<format::TensorLayout>& layouts, const Root& roo
     if (layout.tensor_id >= root.next_tensor_id) throw_impossible(layout.name);
     ids.emplace_back(layout.tensor_id, &layout);
   }
-  std::sort(ids.begin(), ids.end());
+  if (!std::is_sorted(ids.begin(), ids.end())) std::sort(ids.begin(), ids.end());
   const auto twice = std::adjacent_find(
       ids.begin(), ids.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
   if (twice != ids.end()) throw_impossible(twice[1].second->name);
@@ -89,12 +89,13 @@ void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
     const auto& layout = layouts[i];
     cells += layout.cell_count();
     version.tensor_bytes += layout.size_bytes;
-    const Named& tensor =
-        version.loaded.emplace_back(named(std::move(layouts[i]), leaves[i], known));
+    Named tensor = named(std::move(layouts[i]), leaves[i], known);
     check_records(version, *tensor.tensor);
-    const std::size_t before = names->size();
-    behind = std::next(names->emplace_hint(behind, tensor.tensor->layout.name, tensor));
-    if (names->size() == before) throw_impossible(tensor.tensor->layout.name);
+    version.loaded.push_back({tensor.tensor.get(), tensor.holding.get()});
+    const std::string_view name = tensor.tensor->layout.name;
+    const auto there = names->emplace_hint(behind, name, std::move(tensor));
+    if (names->size() != version.loaded.size()) throw_impossible(std::string(there->first));
+    behind = std::next(there);
   }
   // A record that no tensor owns would become the value of whatever tensor gets its cell.
   if (version.tree.used_cells() != cells) {
@@ -152,21 +153,18 @@ Claims claims_of(const Version& version, IsNew is_new) {
     if (!is_new(page.get())) return;
     for (const std::uint64_t at : page->ref.at) claims.pages.push_back({at, kPageBytes});
   });
-  std::vector<const Holding*> holdings;
-  holdings.reserve(version.loaded.size());
+  std::vector<std::vector<Extent>> slots(format::slot_count(version.root));
+  for (auto& list : slots) list.reserve(version.loaded.size());
   claims.cells.reserve(version.loaded.size());
-  for (const Named& tensor : version.loaded) {
-    if (!is_new(tensor.holding.get())) continue;
-    holdings.push_back(tensor.holding.get());
-    claims.cells.push_back(tensor.holding->cells());
-  }
-  const unsigned slots = format::slot_count(version.root);
-  claims.slots.reserve(holdings.size() * slots);
-  for (unsigned slot = 0; slot < slots; ++slot) {
-    for (const Holding* holding : holdings) {
-      if (const auto extent = holding->slot(slot)) claims.slots.push_back(*extent);
+  for (const auto& tensor : version.loaded) {
+    const Holding& holding = *tensor.holding;
+    if (!is_new(&holding)) continue;
+    claims.cells.push_back(holding.cells());
+    for (unsigned slot = 0; slot < slots.size(); ++slot) {
+      if (const auto extent = holding.slot(slot)) slots[slot].push_back(*extent);
     }
   }
+  for (const auto& list : slots) claims.slots.insert(claims.slots.end(), list.begin(), list.end());
   return claims;
 }
 
@@ -203,7 +201,7 @@ Claims ClaimList::add(const std::shared_ptr<const Version>& version) {
     return version->claims;
   }
   last_->tree.each_page([&](const PageNodePtr& page) { seen_.push_back(page.get()); });
-  for (const Named& tensor : last_->loaded) seen_.push_back(tensor.holding.get());
+  for (const auto& tensor : last_->loaded) seen_.push_back(tensor.holding);
   std::sort(seen_.begin(), seen_.end());
   last_ = version;
   return claims_of(*version, [&](const void* thing) {

@@ -101,7 +101,7 @@ TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   TensorInfo info;
   info.name = tensor.layout.name;
   info.dtype = tensor.layout.dtype;
-  info.shape = tensor.layout.shape;
+  info.shape.assign(tensor.layout.shape.begin(), tensor.layout.shape.end());
   info.size_bytes = tensor.layout.size_bytes;
   info.version = written_in(state_.version_of(which), tensor);
   if (which.kind() == Of::Kind::version || !state_.open) return info;

@@ -32,8 +32,9 @@ class Neighbours {
  private:
   void add(const std::shared_ptr<const Version>& version) {
     claimed_.add(list_.add(version));
-    for (const Named& named : version->loaded)
+    for (const auto& [name, named] : *version->names) {
       tensors_.emplace(named.tensor->layout.tensor_id, named);
+    }
   }
 
   Medium& medium_;

@@ -17,7 +17,8 @@ namespace {
 using format::PageRef;
 using format::RawPage;
 
-constexpr std::size_t kMaxRunPages = 256;  // 1 MiB
+// 1 MiB of each copy: what is read is checked while the caches have it.
+constexpr std::size_t kMaxRunPages = 256;
 
 }  // namespace
 
@@ -34,28 +35,24 @@ void PageReader::read_run(std::uint64_t at, std::span<RawPage> pages) {
   }
 }
 
-// The given copy of every page, in their order; one read for pages that lie side by side.
-std::vector<RawPage> PageReader::read_copy(const std::vector<PageNodePtr>& nodes, unsigned copy) {
+// One read for pages that lie side by side.
+void PageReader::read_copy(std::span<const PageNodePtr> nodes, unsigned copy, Copy& into) {
   const auto place = [&](std::size_t i) { return nodes[i]->ref.at[copy]; };
-  std::vector<std::size_t> order(nodes.size());
+  auto& order = into.order;
+  order.resize(nodes.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
-  std::vector<RawPage> pages(nodes.size());
-  std::vector<RawPage> run;
+  into.pages.resize(nodes.size());
+  into.position.resize(nodes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) into.position[order[i]] = i;
   for (std::size_t begin = 0; begin < order.size();) {
     const std::uint64_t at = place(order[begin]);
     std::size_t end = begin + 1;
-    while (end < order.size() && end - begin < kMaxRunPages &&
-           place(order[end]) == at + (end - begin) * kPageBytes) {
-      ++end;
-    }
-    run.resize(end - begin);
-    read_run(at, run);
-    for (std::size_t i = begin; i < end; ++i) pages[order[i]] = run[i - begin];
+    while (end < order.size() && place(order[end]) == at + (end - begin) * kPageBytes) ++end;
+    read_run(at, std::span(into.pages).subspan(begin, end - begin));
     begin = end;
   }
-  return pages;
 }
 
 void PageReader::check_places(const PageRef& ref) const {
@@ -87,25 +84,32 @@ std::vector<PageNodePtr> PageReader::read(const std::vector<PageRef>& refs) {
 }
 
 // All that verifies is kept before what does not is reported: the next look is the shorter for it.
-void PageReader::read_unknown(const std::vector<PageNodePtr>& nodes) {
-  const std::vector<RawPage> first = read_copy(nodes, 0);
-  const std::vector<RawPage> second = read_copy(nodes, 1);
+void PageReader::read_unknown(std::vector<PageNodePtr> nodes) {
+  const auto earlier = [](const auto& a, const auto& b) { return a->ref.at[0] < b->ref.at[0]; };
+  std::sort(nodes.begin(), nodes.end(), earlier);
   const PageRef* bad = nullptr;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const PageRef& ref = nodes[i]->ref;
-    const auto good_first = format::verified(first[i], ref, seeds_);
-    const auto good_second = format::verified(second[i], ref, seeds_);
-    if (!good_first && !good_second) {
-      if (bad == nullptr) bad = &ref;
-      continue;
+  Copy first, second;
+  for (std::size_t begin = 0; begin < nodes.size(); begin += kMaxRunPages) {
+    const auto some = std::span(nodes).subspan(begin, std::min(kMaxRunPages, nodes.size() - begin));
+    read_copy(some, 0, first);
+    read_copy(some, 1, second);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const PageRef& ref = some[i]->ref;
+      format::Page& image = some[i]->image;
+      const bool first_good = format::take_verified(first.of(i), ref, seeds_, image);
+      const bool second_good = first_good ? format::verifies(second.of(i), ref, seeds_)
+                                          : format::take_verified(second.of(i), ref, seeds_, image);
+      if (!first_good && !second_good) {
+        if (bad == nullptr) bad = &ref;
+        continue;
+      }
+      std::optional<unsigned> bad_copy;
+      if (!first_good || !second_good) {
+        bad_copy = first_good ? 1 : 0;
+        repairs_.push_back({ref.at[*bad_copy], some[i]});
+      }
+      known_.keep({some[i], bad_copy});
     }
-    nodes[i]->image = good_first ? *good_first : *good_second;
-    std::optional<unsigned> bad_copy;
-    if (!good_first || !good_second) {
-      bad_copy = good_first ? 1 : 0;
-      repairs_.push_back({ref.at[*bad_copy], nodes[i]});
-    }
-    known_.keep({nodes[i], bad_copy});
   }
   if (bad == nullptr) return;
   throw Error(Errc::corrupt,

@@ -57,8 +57,15 @@ class PageReader {
 
  private:
   void check_places(const format::PageRef& ref) const;
-  void read_unknown(const std::vector<PageNodePtr>& pages);
-  std::vector<format::RawPage> read_copy(const std::vector<PageNodePtr>& nodes, unsigned copy);
+  // One copy of some pages as it was read: in the order of its places.
+  struct Copy {
+    std::vector<std::size_t> order;
+    std::vector<format::RawPage> pages;
+    std::vector<std::size_t> position;  // of each page, among these
+    const format::RawPage& of(std::size_t page) const { return pages[position[page]]; }
+  };
+  void read_unknown(std::vector<PageNodePtr> nodes);
+  void read_copy(std::span<const PageNodePtr> nodes, unsigned copy, Copy& into);
   void read_run(std::uint64_t at, std::span<format::RawPage> pages);
 
   Medium& medium_;

@@ -14,7 +14,11 @@
 namespace tensorshelf {
 namespace {
 
-constexpr std::uint64_t kRoomBytes = 16 * kChunkBytes;
+// As long as a drive reads in several requests at once, and aligned, so that it reads straight
+// into it.
+struct alignas(kPageBytes) Room {
+  std::byte bytes[16 * kChunkBytes];
+};
 
 // Of a version that is held. Zeros stay zeros, without being written.
 void copy_tensor(Store& from, Store& to, const Holder& held, StoredTensor& tensor,
@@ -35,14 +39,14 @@ void copy_tensor(Store& from, Store& to, const Holder& held, StoredTensor& tenso
 std::optional<std::uint64_t> copy_all(Store& from, Store& to, std::optional<std::uint64_t> version,
                                       const Progress& progress) {
   const Holder held = from.hold(version);
-  const auto room = std::make_unique_for_overwrite<std::byte[]>(kRoomBytes);
+  const auto room = std::make_unique_for_overwrite<Room>();
   std::uint64_t done = 0;
   const auto note = [&](std::uint64_t size) {
     done += size;
     if (progress) progress(done, held.tensor_bytes());
   };
   for (const auto& [name, named] : held.names()) {
-    copy_tensor(from, to, held, *named.tensor, {room.get(), kRoomBytes}, note);
+    copy_tensor(from, to, held, *named.tensor, room->bytes, note);
   }
   return held.step();
 }
@@ -61,7 +65,8 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   OpenOptions chosen = options;
   chosen.mode = Mode::create;
-  chosen.while_waiting = {};  // it waits for nobody
+  chosen.while_waiting = {};       // it waits for nobody
+  chosen.block.zero_room = false;  // half of its slots may never be written to
   auto medium = make_medium(file, chosen);
   format_medium(*medium, chosen);
   const auto to = open_store(std::move(medium), chosen, path.string());

@@ -91,7 +91,7 @@ void State::own_places() {
     each->tree.each_page([&](const PageNodePtr& page) {
       if (!forgets) page->heap = heap;
     });
-    for (const Named& there : std::exchange(each->loaded, {})) {
+    for (const auto& there : std::exchange(each->loaded, {})) {
       if (!forgets) there.holding->adopt(heap);
       StoredTensor& tensor = *there.tensor;
       for (std::uint64_t chunk = 0; tensor.whole() && chunk < tensor.layout.chunk_count();

@@ -14,13 +14,15 @@ namespace tensorshelf {
 
 namespace {
 
-int fill(const Growth& growth, StagingBuffers& staging) {
+int fill(const Growth& growth, StagingBuffers& staging, bool with_zeros) {
   const int allocated = allocate(growth);
   if (allocated == EOPNOTSUPP || allocated == ENOSYS) {
     // Without it the zeros themselves allocate.
     if (const int failed = set_length(growth.fd, growth.to_bytes); failed != 0) return failed;
   } else if (allocated != 0) {
     return allocated;
+  } else if (!with_zeros) {
+    return 0;
   }
   return staging.write_zeros(growth.from_bytes, growth.to_bytes - growth.from_bytes);
 }
@@ -79,9 +81,10 @@ std::uint64_t bytes_to_fill(const Growth& room, const std::vector<Growth>& holes
 
 }  // namespace
 
-void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) {
+void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging,
+               bool with_zeros) {
   ask_for_room(growth);
-  const int failed = fill(growth, staging);
+  const int failed = fill(growth, staging, with_zeros);
   if (failed == 0) {
     try {
       return sync(growth, backend, staging);

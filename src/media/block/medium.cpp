@@ -53,6 +53,7 @@ class BlockMedium final : public Medium {
               const BlockTuning& tuning, const BlockSeam& seam)
       : file_(std::move(file)),
         max_size_bytes_(max_size_bytes),
+        zero_room_(tuning.zero_room),
         memory_(tuning.buffer_bytes * tuning.queue_depth),
         size_bytes_(whole_pages(file_->size_bytes())),
         room_bytes_(file_->writable() && file_->kind() == FileKind::regular ? 0 : kAllRoom),
@@ -148,7 +149,7 @@ class BlockMedium final : public Medium {
     }
     if (growth.to_bytes > growth.from_bytes) {
       try_direct_write(growth.from_bytes);
-      grow_file(growth, *backend_, *staging_);
+      grow_file(growth, *backend_, *staging_, zero_room_);
       room_bytes_ = size_bytes_ = growth.to_bytes;
     }
     return std::min(size_bytes_, room_bytes_);
@@ -269,6 +270,7 @@ class BlockMedium final : public Medium {
   const pid_t process_ = ::getpid();
   const std::shared_ptr<ShelfFile> file_;
   const std::uint64_t max_size_bytes_;
+  const bool zero_room_;
   PageMemory memory_;
   WordPages word_pages_;
   std::vector<std::uint64_t> stored_;  // pages with words that no barrier() has covered
