@@ -86,8 +86,7 @@ bool has_layout(const Py_buffer& view, const TensorInfo& info, std::string_view 
 // array of its own layout. False where it is something else, or an edit() is under way: nothing was
 // done, and Python code goes the long way. An edit is looked for within the assignment: one that
 // begins waits for its end.
-bool assign_array(TensorRef& tensor, py::handle array, Session& session, const py::dict& edits,
-                  std::string_view dtype) {
+bool assign_array(TensorRef& tensor, py::handle array, Session& session, std::string_view dtype) {
   Py_buffer view;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
     PyErr_Clear();
@@ -99,7 +98,7 @@ bool assign_array(TensorRef& tensor, py::handle array, Session& session, const p
   std::optional<Unlocked> unlocked(std::in_place);
   Assignment assignment = tensor.assign();
   unlocked.reset();
-  if (!edits.empty()) return false;
+  if (session.any_edits()) return false;
   session.note(info.name);
   unlocked.emplace();
   assignment.write(buffer.bytes(), 0);
@@ -279,7 +278,7 @@ void bind_tensor(py::module_& m) {
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer<TensorRef>>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
-      .def("_assign_array", &assign_array, py::arg("array"), py::arg("session"), py::arg("edits"),
+      .def("_assign_array", &assign_array, py::arg("array"), py::arg("session"),
            py::arg("dtype") = "")
       .def("_read_into", &read_into<TensorRef>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)

@@ -58,24 +58,21 @@ Commit snapshot(const Shelf& shelf, const py::bytes& path, OpenOptions options,
   return shelf.snapshot(native, options, version);
 }
 
-// An edit() that is under way in another thread finds out that its tensor has changed.
-void discard(Shelf& shelf, Session& session, py::dict& edits) {
+void discard(Shelf& shelf, Session& session) {
   {
     Unlocked unlocked;
     shelf.discard();
   }
   session.discarded();
-  edits.clear();
 }
 
-Commit rollback(Shelf& shelf, Session& session, py::dict& edits, std::uint64_t version) {
+Commit rollback(Shelf& shelf, Session& session, std::uint64_t version) {
   std::optional<Commit> commit;
   {
     Unlocked unlocked;
     commit = shelf.rollback(version);
   }
   session.rolled_back();
-  edits.clear();
   return *commit;
 }
 
@@ -100,18 +97,17 @@ py::object prepared(const Shelf& shelf) {
 }
 
 // Does not wait for a transaction of another thread, whose end may wait for the decision.
-std::optional<Commit> resolve(Shelf& shelf, Session& session, py::dict& edits, bool commit) {
+std::optional<Commit> resolve(Shelf& shelf, Session& session, bool commit) {
+  const Decision decision = commit ? Decision::commit : Decision::abandon;
   std::optional<Commit> made;
   bool found = false;
   {
     Unlocked unlocked;
     const auto waiting = shelf.prepared();
     found = waiting && waiting->found;
-    made = shelf.resolve(commit ? Decision::commit : Decision::abandon);
+    made = shelf.resolve(decision);
   }
-  if (commit && !found) return made;
-  session.rolled_back();  // what the tensors hold has changed
-  edits.clear();
+  session.resolved(decision, found);
   return made;
 }
 
@@ -120,11 +116,8 @@ std::optional<Commit> resolve(Shelf& shelf, Session& session, py::dict& edits, b
 // freeze on it is heard when that is done.
 class TransactionBlock {
  public:
-  TransactionBlock(Shelf& shelf, Session& session, py::dict edits, py::object before_commit)
-      : shelf_(shelf),
-        session_(session),
-        edits_(std::move(edits)),
-        before_commit_(std::move(before_commit)) {}
+  TransactionBlock(Shelf& shelf, Session& session, py::object before_commit)
+      : shelf_(shelf), session_(session), before_commit_(std::move(before_commit)) {}
 
   void enter() {
     std::optional<Transaction> begun;
@@ -153,7 +146,6 @@ class TransactionBlock {
     session_.end(std::move(transaction_));
     if (commit) return;
     session_.discarded();
-    edits_.clear();
     if (failure) std::rethrow_exception(failure);
   }
 
@@ -178,7 +170,6 @@ class TransactionBlock {
 
   Shelf& shelf_;
   Session& session_;
-  py::dict edits_;
   py::object before_commit_;
   bool mine_ = false;  // is under way
   std::shared_ptr<Transaction> transaction_;
@@ -193,8 +184,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
       .def("names", &RetainedVersion::names, py::call_guard<Unlocked>());
 
   py::class_<TransactionBlock>(m, "TransactionBlock")
-      .def(py::init<Shelf&, Session&, py::dict, py::object>(), py::kw_only(), py::arg("shelf"),
-           py::arg("session"), py::arg("edits"), py::arg("before_commit"), py::keep_alive<1, 2>(),
+      .def(py::init<Shelf&, Session&, py::object>(), py::kw_only(), py::arg("shelf"),
+           py::arg("session"), py::arg("before_commit"), py::keep_alive<1, 2>(),
            py::keep_alive<1, 3>())
       .def("__enter__",
            [](py::object self) {
@@ -208,15 +199,15 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
 
   shelf.def("prepare", &prepare, py::arg("session"), py::arg("step"), py::arg("id"))
       .def("prepared", &prepared)
-      .def("resolve", &resolve, py::arg("session"), py::arg("edits"), py::arg("commit"));
+      .def("resolve", &resolve, py::arg("session"), py::arg("commit"));
 
   shelf.def("versions", &versions)
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
       .def("diff", &diff, py::arg("before"), py::arg("after"))
       .def("snapshot", &snapshot, py::arg("path"), py::arg("options"), py::arg("version"),
            py::arg("progress"))
-      .def("rollback", &rollback, py::arg("session"), py::arg("edits"), py::arg("version"))
-      .def("discard", &discard, py::arg("session"), py::arg("edits"));
+      .def("rollback", &rollback, py::arg("session"), py::arg("version"))
+      .def("discard", &discard, py::arg("session"));
 }
 
 }  // namespace tensorshelf::python

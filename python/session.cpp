@@ -47,11 +47,18 @@ void Session::discarded() {
   }
   some_gone_ = false;
   persisted_ = ++assignments_;
+  edits_.clear();
 }
 
 void Session::rolled_back() {
   all_ = {++assignments_, std::this_thread::get_id(), false};
   persisted();
+  edits_.clear();
+}
+
+void Session::resolved(Decision decision, bool found) {
+  const bool shown_already = decision == Decision::commit && !found;
+  if (!shown_already) rolled_back();
 }
 
 void Session::end(std::shared_ptr<Transaction> transaction) {
@@ -65,6 +72,7 @@ void bind_session(py::module_& m) {
   py::class_<Session>(m, "Session")
       .def(py::init<>())
       .def_property_readonly("assignments", &Session::assignments)
+      .def_property_readonly("edits", &Session::edits)
       .def("assigned_since", &Session::assigned_since, py::arg("name"), py::arg("number"))
       .def("forget", &Session::forget, py::arg("name"));
 }

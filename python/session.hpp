@@ -1,6 +1,7 @@
 // What the Python face remembers of an open shelf: which thread assigned what last, so that a
-// handle can tell an assignment that came after it, and the transaction under way. It waits for
-// nothing and locks nothing: the GIL guards it, and what has to wait does so in the store.
+// handle can tell an assignment that came after it, the edits and the transaction under way. It
+// waits for nothing and locks nothing: the GIL guards it, and what has to wait does so in the
+// store.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,8 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+
+#include <pybind11/pybind11.h>
 
 #include <tensorshelf/shelf.hpp>
 
@@ -34,10 +37,16 @@ class Session {
   void forget(std::string_view name);  // of a tensor that is gone
 
   // What became of the assignments so far. Where values come back, that is an assignment of theirs
-  // by this thread.
+  // by this thread, and an edit() under way finds out that its tensor has changed.
   void persisted();
   void discarded();
   void rolled_back();
+  // An attempt that was prepared; `found` at opening: then the tensors do not show it yet.
+  void resolved(Decision decision, bool found);
+
+  // By the names of their tensors.
+  pybind11::dict edits() const { return edits_; }
+  bool any_edits() const { return !edits_.empty(); }
 
   // Kept here, so that a block that is dropped within it does not end it. end() discards what was
   // not committed; by then another thread may have begun the next.
@@ -58,6 +67,7 @@ class Session {
   };
 
   std::shared_ptr<Transaction> transaction_;
+  pybind11::dict edits_;
   std::uint64_t assignments_ = 0;
   std::uint64_t persisted_ = 0;  // of which these are in a version, or dropped
   Assigned all_;                 // a rollback

@@ -32,7 +32,7 @@ class Assignments:
     def __init__(self, shelf: _core.Shelf, *, writable: bool) -> None:
         self._shelf = shelf
         self.session = _core.Session()  # counts them
-        self.edits: dict[str, Edit] = {}  # by the names of their tensors
+        self.edits: dict[str, Edit] = self.session.edits  # by the names of their tensors
         self.writable = writable
 
     def refuse_read_only(self, name: str) -> None:

@@ -128,7 +128,7 @@ class Shelf(MutableMapping[str, Tensor]):
             return
         plain = ("", value) if type(value) is np.ndarray else _torch.memory_of(value)
         known = self._assignments
-        if plain is not None and ref._assign_array(plain[1], known.session, known.edits, plain[0]):
+        if plain is not None and ref._assign_array(plain[1], known.session, plain[0]):
             return
         known.refuse_read_only(name)
         tensor = self._handle(ref)
@@ -277,7 +277,7 @@ class Shelf(MutableMapping[str, Tensor]):
             raise BadArgument(f"{decision!r} is no decision", 'Use "commit" or "abandon".')
         known = self._assignments
         known.refuse_within_edit("resolve()")
-        made = self._core.resolve(known.session, known.edits, decision == "commit")
+        made = self._core.resolve(known.session, decision == "commit")
         return None if made is None else Commit(made)
 
     def transaction(self, step: int | None = None) -> Transaction:
@@ -301,7 +301,7 @@ class Shelf(MutableMapping[str, Tensor]):
         an error.
         """
         self._assignments.refuse_within_edit("discard()")
-        self._core.discard(self._assignments.session, self._assignments.edits)
+        self._core.discard(self._assignments.session)
 
     @property
     def versions(self) -> list[VersionInfo]:
@@ -360,7 +360,7 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         known = self._assignments
         known.refuse_within_edit("rollback()")
-        return Commit(self._core.rollback(known.session, known.edits, version_number(version)))
+        return Commit(self._core.rollback(known.session, version_number(version)))
 
     def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
         """Reads the durable version whole and checks every checksum; damage is told, not raised."""

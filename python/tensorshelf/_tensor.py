@@ -146,7 +146,7 @@ class Tensor(Readable, _core.TensorRef):
         """
         if type(value) is np.ndarray and (index is Ellipsis or self._is_all(index)):
             known = self._assignments
-            if self._ref._assign_array(value, known.session, known.edits):
+            if self._ref._assign_array(value, known.session):
                 _set(self, "_seen", known.session.assignments)
                 return
         self._assignments.refuse_read_only(self.name)

@@ -178,7 +178,6 @@ class Transaction(_core.TransactionBlock):
             self,
             shelf=shelf,
             session=assignments.session,
-            edits=assignments.edits,
             before_commit=before_commit,
         )
         self._step = step

@@ -55,9 +55,7 @@ def test_a_block_keeps_what_it_works_on(tmpfs: pathlib.Path) -> None:
 
     shelf, session = native(tmpfs / "other.shelf")
     kept = [weakref.ref(shelf), weakref.ref(session)]
-    transaction = _core.TransactionBlock(
-        shelf=shelf, session=session, edits={}, before_commit=lambda: None
-    )
+    transaction = _core.TransactionBlock(shelf=shelf, session=session, before_commit=lambda: None)
     del shelf, session
     assert still() == [True, True]
     with transaction:
@@ -307,7 +305,7 @@ def test_the_end_of_a_transaction_is_not_asked_for_where_it_failed(shelf: ts.She
             raise LookupError("not yet")
 
     block = _core.TransactionBlock(
-        shelf=shelf._core, session=known.session, edits=known.edits, before_commit=before_commit
+        shelf=shelf._core, session=known.session, before_commit=before_commit
     )
     with block:
         shelf.x = [1.0]

@@ -64,7 +64,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
     shelf.persist()
     reader = ts.open(place[0], "r", tier=place[1])
     core, known = shelf._core, shelf._assignments
-    session, edits = known.session, known.edits
+    session = known.session
     pending = core.persist_async(session, None)
     pending.wait()
     ref, old, value = shelf.x._ref, core.at(1), np.ones(3)
@@ -73,9 +73,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
     lost = reader._core  # which refuses, and makes nothing
     refused = reader.x._ref
     ended = _core.Assignment(ref, session, "x")
-    block = _core.TransactionBlock(
-        shelf=lost, session=session, edits=edits, before_commit=lambda: None
-    )
+    block = _core.TransactionBlock(shelf=lost, session=session, before_commit=lambda: None)
     path = str(place[0]).encode()
     options = new_options(None, place[1], None, None, None, None)
     return shelf, {
@@ -94,7 +92,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
         "persist_async": lambda: lost.persist_async(session, None),
         "prepare": lambda: lost.prepare(session, None, b""),
         "prepared": core.prepared,
-        "resolve": lambda: lost.resolve(session, edits, True),
+        "resolve": lambda: lost.resolve(session, True),
         "verify": lambda: core.verify(None),
         "info": core.info,
         "stats": core.stats,
@@ -106,8 +104,8 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
         "at": lambda: core.at(1),
         "diff": lambda: core.diff(1, 2),
         "snapshot": lambda: core.snapshot(path, options, None, None),
-        "rollback": lambda: lost.rollback(session, edits, 1),
-        "discard": lambda: lost.discard(session, edits),
+        "rollback": lambda: lost.rollback(session, 1),
+        "discard": lambda: lost.discard(session),
         "enter a transaction": block.__enter__,
         "info of a version": old.info,
         "find in a version": lambda: old.find("x"),

@@ -414,7 +414,7 @@ def test_only_arrays_of_the_very_layout_go_the_short_way(
     shelf: ts.Shelf, stored: str, value: np.ndarray, short: bool
 ) -> None:
     x = shelf.create("x", (2, 3), stored)
-    assert x._ref._assign_array(value, shelf._assignments.session, {}) is short
+    assert x._ref._assign_array(value, shelf._assignments.session) is short
     assert bool(x.numpy(copy=True).view(np.uint8).any()) is short
 
 
@@ -422,9 +422,7 @@ def test_the_short_way_stands_back_while_an_edit_is_under_way(shelf: ts.Shelf) -
     shelf.x = np.zeros(3)
     edit = shelf.x.edit()
     edit.__enter__()[0] = 1
-    assert not shelf.x._ref._assign_array(
-        np.ones(3), shelf._assignments.session, shelf._assignments.edits
-    )
+    assert not shelf.x._ref._assign_array(np.ones(3), shelf._assignments.session)
     shelf.x[...] = np.full(3, 7.0)
     with pytest.raises(ts.UnsupportedError, match="assigned during its edit"):
         edit.__exit__(None, None, None)
