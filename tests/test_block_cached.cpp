@@ -16,6 +16,7 @@
 #include "base/copy_hash.hpp"
 #include "block_fixture.hpp"
 #include "media/block/os.hpp"
+#include "own_mounts.hpp"
 #include "refused_call.hpp"
 #include "store_bench.hpp"
 
@@ -327,14 +328,9 @@ TEST_CASE("a medium that only reads has no descriptor to write through") {
 
 TEST_CASE("a file system that others may reach has no page cache to trust") {
   const Folder folder;
-  std::filesystem::create_directory(folder.file("there"));
   const std::string said = in_child([&]() -> std::string {
     const std::string there = folder.file("there").native();
-    if (::unshare(CLONE_NEWNS) != 0 ||
-        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", there.c_str(), "tmpfs", 0, "size=8m") != 0) {
-      return "no mount";
-    }
+    if (!mount_small(there, 8)) return "no mount";
     for (const char* name : {"/lower", "/upper", "/work", "/all"}) {
       std::filesystem::create_directory(there + name);
     }

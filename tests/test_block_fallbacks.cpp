@@ -1,9 +1,7 @@
 // Each fallback of the block medium, provoked by the real refusal where a child process can
 // provoke it (seccomp, limits, a full tmpfs), and what promises() then says.
 #include <linux/loop.h>
-#include <sched.h>
 #include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,6 +14,7 @@
 
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
+#include "own_mounts.hpp"
 #include "refused_call.hpp"
 
 using namespace tensorshelf;
@@ -322,13 +321,8 @@ TEST_CASE("the cap on a file's growth") {
 
 TEST_CASE("a full file system: Errc::full, the file as long as before") {
   const Folder folder;
-  std::filesystem::create_directory(folder.file("small"));
   const std::string said = in_child([&]() -> std::string {
-    if (::unshare(CLONE_NEWNS) != 0 ||
-        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", folder.file("small").c_str(), "tmpfs", 0, "size=8m") != 0) {
-      return "no mount";
-    }
+    if (!mount_small(folder.file("small"), 8)) return "no mount";
     const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("small/a.shelf")));
     file->publish(false);
     const auto medium = make_block_medium(file, 0, {});
@@ -422,13 +416,8 @@ TEST_CASE("a tensor of 2^62 bytes is full, and the shelf goes on") {
 
 TEST_CASE("of a file that somebody lengthened, only what becomes room gets blocks") {
   const Folder folder;
-  std::filesystem::create_directory(folder.file("small"));
   const std::string said = in_child([&]() -> std::string {
-    if (::unshare(CLONE_NEWNS) != 0 ||
-        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", folder.file("small").c_str(), "tmpfs", 0, "size=16m") != 0) {
-      return "no mount";
-    }
+    if (!mount_small(folder.file("small"), 16)) return "no mount";
     const auto path = folder.file("small/a.shelf");
     OpenOptions options;
     options.tier = Tier::block;
@@ -467,13 +456,8 @@ TEST_CASE("blocks that a lengthened file has already are not asked for again") {
   const bool has_blocks = GENERATE(true, false);
   CAPTURE(has_blocks);
   const Folder folder;
-  std::filesystem::create_directory(folder.file("small"));
   const std::string said = in_child([&]() -> std::string {
-    if (::unshare(CLONE_NEWNS) != 0 ||
-        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        ::mount("none", folder.file("small").c_str(), "tmpfs", 0, "size=16m") != 0) {
-      return "no mount";
-    }
+    if (!mount_small(folder.file("small"), 16)) return "no mount";
     const auto path = folder.file("small/a.shelf");
     Shelf::open(path, {.tier = Tier::block});
     // 4 MiB stay free; the tensor's two slots want 8 MiB of the 12 that lie past the shelf's end.
@@ -549,9 +533,8 @@ TEST_CASE("a file system mounted with nobarrier is not promised to survive a pow
     const auto runs = [](const std::string& command) {
       return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
     };
-    if (::unshare(CLONE_NEWNS) != 0 ||
-        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        !runs("truncate -s 16M " + image + " && mkfs.ext4 -q " + image) || !runs(mount)) {
+    if (!own_mounts() || !runs("truncate -s 16M " + image + " && mkfs.ext4 -q " + image) ||
+        !runs(mount)) {
       return "no mount";
     }
     const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("mount/a.shelf")));
