@@ -499,7 +499,7 @@ TEST_CASE("a random walk of all verbs agrees with a model") {
       medium->wait(last);
       sources.clear();
     };
-    for (int n = 0; n < 400; ++n) {
+    for (unsigned n = 0; n < testing::rounds(400); ++n) {
       const std::uint64_t pages = model.bytes.size() / kPageBytes;
       const std::uint64_t at = random() % pages * kPageBytes;
       INFO("operation " << n << " at " << at);

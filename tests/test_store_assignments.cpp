@@ -161,7 +161,7 @@ TEST_CASE("an assignment that is let go leaves the tensor as it was") {
   }
   const auto [offset, size] = GENERATE(table<std::uint64_t, std::size_t>(
       {{kMiB, kMiB}, {kMiB + 100, 50}, {kMiB, kMiB + 1000}, {2 * kMiB - 10, 20}}));
-  for (unsigned round = 0; round < 3; ++round) {
+  for (unsigned round = 0; round < (kSanitized ? 1 : 3); ++round) {
     assign_and_let_go(rig.w, pattern(size, 7 + round), offset);
     CHECK(rig.w.info().dirty == from);
     CHECK((value(rig.w) == expected));
