@@ -32,8 +32,8 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
-#include "base/shell_quoted.hpp"
 #include "media/file_lock.hpp"
+#include "media/path_errors.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -41,95 +41,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxAttempts = 100;  // each lost to another process that replaced the file meanwhile
-constexpr std::size_t kMaxFileName = 255;
-
-std::string message(int error) { return std::generic_category().message(error); }
-
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
-[[noreturn]] void throw_missing(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_symlink(fs::symlink_status(path, ignored))) {
-    throw Error(Errc::not_found,
-                fmt::format("{} is a symbolic link to {}, which does not exist", path.native(),
-                            fs::read_symlink(path, ignored).native()),
-                "correct the link, or create a shelf there with mode=\"a\"", ENOENT);
-  }
-  const fs::path parent = parent_of(path);
-  if (!fs::exists(parent, ignored)) {
-    throw Error(Errc::not_found,
-                fmt::format("no shelf at {}: the directory {} does not exist", path.native(),
-                            parent.native()),
-                fmt::format("make it first: `mkdir -p {}`", shell_quoted(parent.native())), ENOENT);
-  }
-  throw Error(Errc::not_found, fmt::format("no shelf at {}", path.native()),
-              "create one with mode=\"a\" or mode=\"x\"", ENOENT);
-}
-
-constexpr const char* kForReading = "opened for reading";
-constexpr const char* kForWriting = "opened for writing";
-
-// What to ask for, of whoever may give it.
-std::string permission_needed(const fs::path& path, const char* verb) {
-  const auto may = [](const fs::path& place, int what) {
-    return ::faccessat(AT_FDCWD, place.c_str(), what, AT_EACCESS) == 0;
-  };
-  fs::path outer;
-  for (fs::path place = parent_of(path); !may(place, X_OK); place = outer) {
-    outer = parent_of(place);
-    if (outer == place || may(outer, X_OK)) {
-      return fmt::format("get permission to enter {}", place.native());
-    }
-  }
-  if (verb == kForReading) return fmt::format("get permission to read {}", path.native());
-  if (verb != kForWriting) {
-    return fmt::format("get permission to write to {}", parent_of(path).native());
-  }
-  return may(path, R_OK) ? "get permission to write to it; mode=\"r\" needs to read it only"
-                         : "get permission to read it and to write to it";
-}
-
-// What went wrong on the way to a file, in the user's words. `verb`: "opened", "created", ...
-[[noreturn]] void throw_path_error(const fs::path& path, const char* verb, int error) {
-  const std::string& name = path.native();
-  switch (error) {
-    case ENOENT:
-      throw_missing(path);
-    case ENOTDIR:
-      throw Error(Errc::not_found,
-                  fmt::format("no shelf at {}: a part of it is no directory", name),
-                  "correct the path", error);
-    case EISDIR:
-      throw Error(Errc::not_a_shelf, fmt::format("{} is a directory", name),
-                  "name a file in it, such as run.shelf", error);
-    case ELOOP:
-      throw Error(Errc::not_a_shelf, fmt::format("{} is a symbolic link that loops", name),
-                  "correct the link", error);
-    case ENAMETOOLONG:
-      throw Error(Errc::bad_argument, fmt::format("the name {} is too long", name),
-                  fmt::format("use at most {} bytes between two slashes", kMaxFileName), error);
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      throw Error(Errc::read_only, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
-                  error == EROFS ? "use mode=\"r\", or mount the file system writable"
-                                 : permission_needed(path, verb),
-                  error);
-    case ENOSPC:
-    case EDQUOT:
-      throw Error(Errc::full, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
-                  "free some space there", error);
-    case EMFILE:
-    case ENFILE:
-      throw Error(Errc::io, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
-                  "close some files, or raise the limit (ulimit -n)", error);
-    default:
-      throw Error(Errc::io, fmt::format("{} cannot be {}: {}", name, verb, message(error)),
-                  "check the file system, and dmesg", error);
-  }
-}
 
 bool is_dax_device(const struct stat& node) {
   std::error_code error;
@@ -227,8 +138,10 @@ void remove_abandoned(const fs::path& target) {
 void sync_or_throw(int fd, const fs::path& path) {
   if (::fsync(fd) == 0) return;
   const int error = errno;
-  throw Error(Errc::io, fmt::format("{} cannot be synced: {}", path.native(), message(error)),
-              "check the device (dmesg), then create the shelf anew", error);
+  throw Error(
+      Errc::io,
+      fmt::format("{} cannot be synced: {}", path.native(), std::generic_category().message(error)),
+      "check the device (dmesg), then create the shelf anew", error);
 }
 
 void sync_directory(const fs::path& directory) {
@@ -239,7 +152,8 @@ void sync_directory(const fs::path& directory) {
   // EINVAL: a file system (some of FUSE's) whose directories have nothing to sync.
   if (error != 0 && error != EINVAL) {
     throw Error(Errc::io,
-                fmt::format("{} cannot be synced: {}", directory.native(), message(error)),
+                fmt::format("{} cannot be synced: {}", directory.native(),
+                            std::generic_category().message(error)),
                 "check the device (dmesg), then create the shelf anew", error);
   }
 }

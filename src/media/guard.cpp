@@ -180,7 +180,7 @@ std::uint64_t GuardedMedium::size() {
 }
 
 std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
-  // Also where there is so much: whether it is room, the medium knows.
+  // Asked also where the file is as long already: only the medium knows whether that is room.
   const std::uint64_t grown = state_->or_poison(
       "growth failed", [&] { return state_->inner->reserve(size_bytes); },
       Errc::full);  // a full medium lost nothing

@@ -1,5 +1,4 @@
-// Every medium there is, and how one is chosen. A new medium is one .cpp, one line here, one in
-// detect.cpp, one in CMake and one row in tests/test_media_contract.cpp.
+// Every medium there is, and how one is chosen. What a new one touches, CONTRIBUTING.md says.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ class GuardedMedium final : public Medium {
   Promises promises() const override;
 
   MediumCounters counters() const;
-  bool failed() const;  // poisoned: only read, view and promises still work
+  bool failed() const;  // poisoned: what only reads still works
 
  private:
   struct State;

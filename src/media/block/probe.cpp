@@ -158,7 +158,7 @@ ProbeCalls real_probe_calls() {
 // Errors that have nothing to do with O_DIRECT (a full disk, a failing drive) are not judged by
 // either: the first real read or write meets them and says so.
 std::string probe_direct(const ShelfFile& file, const ProbeCalls& calls) {
-  // On the very description that holds the shelf's lock: see block_uring.cpp.
+  // On the very description that holds the shelf's lock: see uring.cpp.
   if (const int result = calls.set_direct(file.fd(), true); result < 0) {
     return refusal("open", result);
   }

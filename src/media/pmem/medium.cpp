@@ -53,7 +53,7 @@ constexpr std::uint64_t kMostAddresses = 16 * kTebibyte;  // of 128 TiB that a p
 #if defined(__x86_64__)
 constexpr bool kStreamingLeavesCache = true;
 #else
-constexpr bool kStreamingLeavesCache = false;             // no such stores: what was written must be flushed
+constexpr bool kStreamingLeavesCache = false;             // no such stores: what was written is flushed
 #endif
 
 // A file cannot outgrow its file system, which may be enlarged meanwhile, though; a device is
@@ -298,7 +298,7 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   const std::uint64_t there = std::min(now, round_up(size_bytes, kPageBytes));
   if (gaps_ &&
       there > room_bytes_) {  // as far as it is asked for: a sparse file may go on for terabytes
-    fill_holes(*file_, there);
+    allocate_holes(*file_, there);
     room_bytes_ = there;
   }
   if (size_bytes <= view_.size_bytes()) return gaps_ ? room_bytes_ : view_.size_bytes();

@@ -117,7 +117,7 @@ bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t siz
          static_cast<std::uint64_t>(node.st_blocks) * 512 < size_bytes;
 }
 
-void fill_holes(const ShelfFile& file, std::uint64_t size_bytes) {
+void allocate_holes(const ShelfFile& file, std::uint64_t size_bytes) {
   struct stat node {};
   const bool known = ::fstat(file.fd(), &node) == 0;
   const std::uint64_t blocks = known ? static_cast<std::uint64_t>(node.st_blocks) * 512 : 0;

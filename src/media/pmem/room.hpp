@@ -26,7 +26,7 @@ bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t siz
 
 // Puts blocks behind every hole of the file's first size_bytes, keeping its bytes. Errc::full where
 // there are none.
-void fill_holes(const ShelfFile& file, std::uint64_t size_bytes);
+void allocate_holes(const ShelfFile& file, std::uint64_t size_bytes);
 
 // Puts blocks of its own behind the extent, keeping its bytes. Errc::io where there are none.
 void fill_gaps(const ShelfFile& file, const Extent& extent);
