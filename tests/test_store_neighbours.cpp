@@ -31,7 +31,9 @@ struct Manifest {
   }
   format::Page page_at(std::uint64_t at) const {
     Unread unread;
-    return {read_page(medium, at, unread).value()};
+    format::Page page;
+    page.bytes = read_page(medium, at, unread).value().bytes;
+    return page;
   }
   const format::PageRef& records() const { return root.pages[leaf]; }
   format::PageRef put(format::PageRef ref, const format::Page& page) const {

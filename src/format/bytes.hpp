@@ -19,7 +19,7 @@ T load(const RawPage& page, std::size_t offset = 0) {
 }
 
 template <typename T>
-void store(Page& page, const T& value, std::size_t offset = 0) {
+void store(RawPage& page, const T& value, std::size_t offset = 0) {
   static_assert(kStorable<T>);
   TENSORSHELF_ASSERT(offset + sizeof(T) <= sizeof(Page));
   std::memcpy(page.bytes.data() + offset, &value, sizeof(T));

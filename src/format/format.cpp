@@ -193,12 +193,17 @@ std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const Roo
 std::optional<Root> read_described(const RawPage& page, std::uint64_t version, const Seeds& seeds,
                                    const RootPlace& place) {
   const auto body = load<Root>(page);
-  Page flipped{page};
+  RawPage flipped = page;
   store(flipped, attempt_word(version, body.incarnation, body.sequence));
   return read_root(flipped, seeds, place);
 }
 
 std::uint64_t root_word(const RawPage& page) { return load<std::uint64_t>(page); }
+
+bool blank_but_for_its_word(const RawPage& page) {
+  return std::all_of(page.bytes.begin() + sizeof(Root::word), page.bytes.end(),
+                     [](std::byte b) { return b == std::byte{0}; });
+}
 
 void set_root_word(Page& page, std::uint64_t word) { store(page, word); }
 

@@ -88,6 +88,7 @@ std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const Roo
 std::optional<Root> read_described(const RawPage& page, std::uint64_t version, const Seeds& seeds,
                                    const RootPlace& place);
 std::uint64_t root_word(const RawPage& page);
+bool blank_but_for_its_word(const RawPage& page);
 
 Page as_page(const Root& root);
 void set_root_word(Page& page, std::uint64_t word);

@@ -45,6 +45,7 @@ inline constexpr std::uint64_t kPreparedAt = 0x02000;
 inline constexpr std::uint64_t kRootsAt = 0x10000;
 inline constexpr std::uint64_t kHeapAt = kCopies * kHeaderBytes;
 
+constexpr unsigned other_copy(unsigned copy) { return 1 - copy; }
 constexpr std::uint64_t superblock_at(unsigned copy) { return copy * kHeaderBytes; }
 constexpr std::uint64_t incarnation_at(unsigned copy) {
   return copy * kHeaderBytes + kIncarnationAt;
@@ -58,8 +59,12 @@ constexpr std::uint64_t root_at(unsigned home, unsigned copy) {
 struct alignas(64) RawPage {
   std::array<std::byte, kPageBytes> bytes;
 };
-// A page that was verified, or is being built. Only src/format looks inside of either.
-struct Page : RawPage {};
+// A page that was verified, or is being built from one, or from nothing: never bytes off a medium
+// of which nothing is known, for src/format alone looks inside and makes one of the other. (A tree
+// changes a copy of what was verified: what is built and what is verified are one type.)
+struct Page : RawPage {
+  Page() : RawPage{} {}
+};
 static_assert(sizeof(Page) == kPageBytes);
 
 using ShelfId = std::array<std::uint8_t, 16>;

@@ -21,7 +21,7 @@ struct Incarnations {
   unsigned older = 0;      // the copy that is to be written next
   Unread unread;
 
-  unsigned newer() const { return 1 - older; }
+  unsigned newer() const { return format::other_copy(older); }
   bool lost() const { return !found[0] && !found[1]; }
 };
 

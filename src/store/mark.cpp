@@ -66,7 +66,7 @@ PreparedMark settle_marks(Medium& medium, const format::Seeds& seeds, const Mark
     store_over_itself(medium, format::mark_at(newer), format::encode_mark(there, seeds, newer),
                       sizeof(PreparedMark));
     if (!planted(Bug::marks_settled_at_once)) medium.barrier();  // I12, I14: as in write_copy()
-    write_copy(medium, seeds, there, 1 - newer);
+    write_copy(medium, seeds, there, format::other_copy(newer));
   }
   if (there.version == 0 || counts || planted(Bug::stale_mark_kept)) return there;
   const PreparedMark empty = format::void_mark(there);

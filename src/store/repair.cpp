@@ -47,7 +47,8 @@ std::uint64_t repair_prepared(Medium& medium, const format::Seeds& seeds, const 
     if (scan.mark_means(home, copy) || planted(Bug::described_not_repaired)) continue;
     Root replica = root;
     format::seal_root(replica, seeds, copy);
-    replica.word = scan.words[home][1 - copy];  // where it is whole, under the old word
+    replica.word =
+        scan.words[home][format::other_copy(copy)];  // where it is whole, under the old word
     write_page(medium, format::root_at(home, copy), format::as_page(replica));
     ++repaired;
   }

@@ -154,9 +154,7 @@ RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_co
       if (!scan.roots[home][copy]) {
         scan.described[home][copy] = read_unflipped(*page, seeds, {home, copy, slot_count});
       }
-      scan.blank[home][copy] =
-          std::all_of(page->bytes.begin() + sizeof(Root::word), page->bytes.end(),
-                      [](std::byte b) { return b == std::byte{0}; });
+      scan.blank[home][copy] = format::blank_but_for_its_word(*page);
     }
   }
   scan.marks = read_marks(medium, seeds);

@@ -64,7 +64,7 @@ struct State {
     return retained.size() + going + in_flight.size() < opened.slot_count;
   }
 
-  // With the gate closed: pages that the heap must hold, see tensors.cpp.
+  // With the gate closed: pages that the heap must hold.
   std::uint64_t pages_for(const CellRun& cells) const;
   std::shared_ptr<Attempt> attempt_over(std::shared_ptr<const Version> over,
                                         std::uint64_t after) const;
