@@ -17,6 +17,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"free_space_forgets_root", "I3", Bug::free_space_forgets_root},
       {"leased_slot_written", "I3", Bug::leased_slot_written, {}, "lease-write"},
       {"leased_slot_reused", "I3", Bug::leased_slot_reused, {}, "lease-erase"},
+      {"read_holds_nothing", "I3", Bug::read_holds_nothing, {}, "erased-read"},
       {"word_not_covered", "I4", Bug::word_not_covered},
       {"torn_word", "I4", Bug::none, {.torn_word = true}},
       {"incarnation_not_bumped", "I5", Bug::incarnation_not_bumped},

@@ -166,6 +166,7 @@ Promises RecordingMedium::promises() const {
           .mapped = pmem,
           .needs_flush = pmem,
           .volatile_cache = !pmem,
+          .one_machine = !pmem,  // so that both ways to look for a rival are explored
           .atomic_bytes = pmem ? kWordBytes : kSectorBytes,
           .notes = {}};
 }

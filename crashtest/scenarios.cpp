@@ -45,7 +45,7 @@ Bytes value(std::uint64_t serial) {
 
 // Where a play steps in between the store and its medium.
 struct Hooks {
-  std::function<void()> barrier, write, reserve, look;  // look: a read, or a view
+  std::function<void()> barrier, write, reserve, look;  // look: a read, a view or a look
 };
 
 // Before what the hooks refer to goes.
@@ -76,6 +76,10 @@ class HookedMedium final : public testing::ForwardingMedium {
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     if (hooks_->look) hooks_->look();
     ForwardingMedium::read(at, bytes);
+  }
+  void look(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (hooks_->look) hooks_->look();
+    ForwardingMedium::look(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
     if (hooks_->look) hooks_->look();
@@ -149,6 +153,26 @@ std::string leased_slot_is_not_reused() {
   for (int i = 0; i < 6; ++i) stage.create(fmt::format("b{}", i)).write(value(10));
   stage.shelf->persist(3);
   return shows(lease, value(1)) ? "" : "another tensor came to lie where a lease looks";
+}
+
+// While it is read, versions go on, and the last one that has it goes.
+std::string erased_tensor_is_read_to_its_end() {
+  HookedPlay stage;
+  stage.shelf->erase("a");
+  bool begun = false;
+  const ResetHooks reset(*stage.hooks);
+  stage.hooks->look = [&] {
+    if (std::exchange(begun, true)) return;
+    Waiter other([&] {
+      stage.shelf->persist(2);
+      for (int i = 0; i < 6; ++i) stage.create(fmt::format("b{}", i)).write(value(10));
+      stage.shelf->persist(3);
+    });
+    other.join();
+  };
+  Bytes bytes(kSize);
+  stage.a->read_committed(bytes);
+  return begun && bytes == value(1) ? "" : "another tensor came to lie where one is being read";
 }
 
 // A writer that begins while the attempt is being frozen comes too late for it. (What was not
@@ -327,6 +351,7 @@ const std::vector<Scenario>& scenarios() {
     std::vector<Scenario> all = {
         {"lease-write", "I3", leased_slot_is_not_written},
         {"lease-erase", "I3", leased_slot_is_not_reused},
+        {"erased-read", "I3", erased_tensor_is_read_to_its_end},
         {"late-writer", "I9", snapshot_is_of_one_moment},
         {"interleaved", "I9", interleaved_writers},
         {"contending", "I9", contending_writers},

@@ -22,6 +22,7 @@ class ForwardingMedium : public Medium {
   void barrier() override { inner_->barrier(); }
   void store_word(std::uint64_t at, std::uint64_t word) override { inner_->store_word(at, word); }
   void read(std::uint64_t at, std::span<std::byte> bytes) override { inner_->read(at, bytes); }
+  void look(std::uint64_t at, std::span<std::byte> bytes) override { inner_->look(at, bytes); }
   std::span<const std::byte> view(const Extent& extent) override { return inner_->view(extent); }
   std::uint64_t size() override { return inner_->size(); }
   std::uint64_t reserve(std::uint64_t size_bytes) override { return inner_->reserve(size_bytes); }

@@ -3,7 +3,7 @@
 // crash simulator is one more medium that breaks all that is not promised.
 //
 // Three moments, never confused: write() returns and the source may change (staged), wait() returns
-// and the device has the bytes, barrier() returns and they are durable.
+// and the next barrier covers the bytes, barrier() returns and they are durable.
 #pragma once
 
 #include <cstddef>
@@ -31,19 +31,19 @@ struct Promises {
   std::vector<std::string> notes;         // each fallback taken, and what to change for more
 };
 
-// One write under way. `sequence` grows with every write to the medium, so waiting for a ticket
+// One write under way. `sequence` never falls from one write to the next, so waiting for a ticket
 // waits for all earlier ones too, of every thread.
 struct Ticket {
   std::uint64_t sequence = 0;
   std::uint64_t checksum = 0;  // XXH3-64 of the bytes as they were copied, with the caller's seed
 };
 
-// Thread-safety: write, wait, read and view may run in many threads at once, on bytes that do not
-// overlap; barrier and store_word belong to the one committing thread; size and reserve
-// exclude all of these but read and view, which go on beside them on what was there before.
+// Thread-safety: write, wait, read, look and view may run in many threads at once, on bytes that do
+// not overlap; barrier and store_word belong to the one committing thread; size and reserve exclude
+// all of these but read, look and view, which go on beside them on what was there before.
 // Errors: Errc::io, with the errno; of a write, Errc::corrupt where `bytes` lie in a damaged part
 // of the medium itself. After any other of a write, wait, barrier or store_word, the medium's guard
-// refuses every later one with Errc::failed (I8); read and view go on.
+// refuses every later one with Errc::failed (I8); what only reads goes on.
 class Medium {
  public:
   virtual ~Medium() = default;
@@ -55,8 +55,8 @@ class Medium {
   // other thread's fence would drain them (I7).
   virtual Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) = 0;
 
-  // Returns when the ticket's write, and all earlier ones, have reached the device, so that the
-  // next barrier() covers them. NOT durable.
+  // Returns when the next barrier() covers the ticket's write and all earlier ones: they have
+  // reached the device, or the kernel's cache of it. NOT durable.
   virtual void wait(const Ticket& ticket) = 0;
 
   // Every write that was waited for, and every word stored before, is durable when this returns.
