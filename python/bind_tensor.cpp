@@ -83,9 +83,8 @@ bool has_layout(const Py_buffer& view, const TensorInfo& info, std::string_view 
 }
 
 // The short way of an assignment, for what training does most: a whole tensor from a contiguous
-// array of its own layout. False where it is something else, or an edit() is under way: nothing was
-// done, and Python code goes the long way. An edit is looked for within the assignment: one that
-// begins waits for its end.
+// array of its own layout. False where it is something else, or the session will not have it:
+// nothing was done, and Python code goes the long way.
 bool assign_array(TensorRef& tensor, py::handle array, Session& session, std::string_view dtype) {
   Py_buffer view;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
@@ -94,16 +93,7 @@ bool assign_array(TensorRef& tensor, py::handle array, Session& session, std::st
   }
   const Buffer buffer(view);
   const TensorInfo info = info_of(tensor);
-  if (!has_layout(view, info, dtype)) return false;
-  std::optional<Unlocked> unlocked(std::in_place);
-  Assignment assignment = tensor.assign();
-  unlocked.reset();
-  if (session.any_edits()) return false;
-  session.note(info.name);
-  unlocked.emplace();
-  assignment.write(buffer.bytes(), 0);
-  assignment.done();
-  return true;
+  return has_layout(view, info, dtype) && session.assign_whole(tensor, info.name, buffer.bytes());
 }
 
 template <class Tensor>

@@ -1,5 +1,6 @@
 #include "session.hpp"
 
+#include <optional>
 #include <utility>
 
 #include "bindings.hpp"
@@ -59,6 +60,19 @@ void Session::rolled_back() {
 void Session::resolved(Decision decision, bool found) {
   const bool shown_already = decision == Decision::commit && !found;
   if (!shown_already) rolled_back();
+}
+
+bool Session::assign_whole(TensorRef& tensor, std::string_view name,
+                           std::span<const std::byte> bytes) {
+  std::optional<Unlocked> unlocked(std::in_place);
+  Assignment assignment = tensor.assign();
+  unlocked.reset();
+  if (!edits_.empty()) return false;
+  note(name);
+  unlocked.emplace();
+  assignment.write(bytes, 0);
+  assignment.done();
+  return true;
 }
 
 void Session::end(std::shared_ptr<Transaction> transaction) {

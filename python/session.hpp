@@ -1,13 +1,14 @@
 // What the Python face remembers of an open shelf: which thread assigned what last, so that a
 // handle can tell an assignment that came after it, the edits and the transaction under way. It
-// waits for nothing and locks nothing: the GIL guards it, and what has to wait does so in the
-// store.
+// locks nothing: the GIL guards it, and what has to wait does so in the store. What Python makes of
+// what the store did is decided here, and not in the bindings (bind_*.cpp), which convert.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -46,7 +47,10 @@ class Session {
 
   // By the names of their tensors.
   pybind11::dict edits() const { return edits_; }
-  bool any_edits() const { return !edits_.empty(); }
+
+  // Assigns all of the tensor and notes it. False where an edit() is under way, with nothing done;
+  // it is looked for within the assignment, for whose end one that begins waits.
+  bool assign_whole(TensorRef& tensor, std::string_view name, std::span<const std::byte> bytes);
 
   // Kept here, so that a block that is dropped within it does not end it. end() discards what was
   // not committed; by then another thread may have begun the next.
