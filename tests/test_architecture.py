@@ -47,7 +47,11 @@ WRITERS = {
     f"src/store/{name}.cpp" for name in "attempt format_shelf incarnation mark repair".split()
 }
 WRITERS |= {"src/store/page_io.cpp", "src/store/page_io.hpp"}  # the first two calls themselves
-PAGE_BYTES = re.compile(r"\.bytes(?:\.|\[)|&\w+\.bytes|memcpy\([^;]*\.bytes")
+PAGE_BYTES = re.compile(r"(?:\.|->)bytes(?:\.|\[)|&\w+(?:\.|->)bytes|memcpy\([^;]*\.bytes")
+# Who calls flip() beside whoever has it: the one place that knows the order.
+FLIPS = re.compile(r"\bflip\(")
+# Inner headers stand in quotes, so that the search for includes sees them.
+INNER = re.compile(r"#\s*include\s*<(?:base|format|media|store|feed|crashtest|tests)/")
 
 # Calls that make bytes durable or map a shelf: behind the seam, so in src/media alone.
 MEDIA_ONLY = re.compile(
@@ -115,13 +119,17 @@ def test_includes_point_one_way(layer: str) -> None:
             folder, _, rest = target.partition("/")
             if rest and folder not in MAY_INCLUDE[layer]:
                 wrong.append(f"{shown(path)} includes {target}")
+        wrong += lines_matching(INNER, path, code(path))
     assert wrong == []
 
 
-@pytest.mark.parametrize("kind", ["block", "pmem"])
+MEDIA = sorted(path.name for path in (ROOT / "src" / "media").iterdir() if path.is_dir())
+
+
+@pytest.mark.parametrize("kind", MEDIA)
 def test_media_do_not_know_each_other(kind: str) -> None:
-    other = {"block": "pmem", "pmem": "block"}[kind]
-    pattern = re.compile(rf"include\s*\"media/{other}/")
+    others = "|".join(other for other in MEDIA if other != kind)
+    pattern = re.compile(rf"include\s*\"media/(?:{others})/")
     assert [
         hit
         for path in cpp(f"src/media/{kind}")
@@ -165,6 +173,36 @@ def test_few_write_metadata_and_format_alone_looks_into_pages() -> None:
     assert any(PAGE_BYTES.search(code(path)) for path in cpp("src/format"))
 
 
+def test_the_order_of_a_flip_is_known_in_one_place() -> None:
+    calling = {shown(path) for path in cpp("src") if FLIPS.search(code(path))}
+    assert calling == {f"src/store/{name}" for name in ("attempt.cpp", "attempt.hpp", "sealer.cpp")}
+
+
+def test_every_barrier_of_the_store_cites_its_invariant() -> None:
+    silent = []
+    barriers = 0
+    for path in cpp("src/store"):
+        lines = path.read_text("utf-8").splitlines()
+        for number, line in enumerate(lines):
+            if not re.search(r"[.>]barrier\(\);", line):
+                continue
+            barriers += 1
+            if not re.search(r"\bI\d+\b", "\n".join(lines[max(0, number - 2) : number + 1])):
+                silent.append(f"{shown(path)}:{number + 1}: {line.strip()}")
+    assert silent == []
+    assert barriers > 5  # the search can hit
+
+
+def test_every_planted_bug_is_caught_somewhere() -> None:
+    listed = re.search(r"enum class Bug \{(.*?)\};", code(ROOT / "src/base/planted.hpp"), re.DOTALL)
+    assert listed
+    bugs = set(re.findall(r"\w+", listed[1])) - {"none"}
+    catching = [ROOT / "crashtest/bugs.cpp", ROOT / "tests/test_pmem_persist.cpp"]
+    caught = {bug for path in catching for bug in re.findall(r"Bug::(\w+)", code(path))}
+    assert bugs - caught == set()
+    assert len(bugs) > 100  # the search can hit
+
+
 def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
     layout = (ROOT / "src/format/layout.hpp").read_text("utf-8")
     design = (ROOT / "docs/design.md").read_text("utf-8")
@@ -199,6 +237,50 @@ def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
     }.items():
         assert f"sizeof({struct}) == kPageBytes" in layout
         assert re.search(rf"^\| {words} \| {page} ", design, re.MULTILINE), words
+    # The map in the header of layout.hpp, a third time.
+    for place in (constant("kIncarnationAt"), mark, constant("kRootsAt")):
+        assert f"+{place:#07x}" in layout
+    assert (
+        f"home h at +{constant('kRootsAt'):#x} + h * 4 KiB, h < {constant('kMaxSlots')}" in layout
+    )
+    assert f"//   {header:#07x}  header copy 1" in layout
+    assert f"//   {2 * header:#07x}  heap" in layout
+
+
+def fields_bytes(fields: str, sizes: dict[str, int]) -> int:
+    """What the fields of a row of the design's table come to."""
+    total = 0
+    for field in re.split(r"[,;] (?![^(]*\))", re.sub(r"state 8: .*", "state 8", fields)):
+        text = re.sub(r" \([^)]*\)", "", field).strip()
+        if named := re.fullmatch(r"(?:(\d+) )?(page ref|chunk record|page head)s?", text):
+            total += int(named[1] or 1) * sizes[named[2]]
+        elif text in ("incompat", "ro_compat", "compat features 8 each"):
+            total += 8
+        elif text == "page and chunk bytes 4 each":
+            total += 2 * 4
+        elif several := re.fullmatch(r"eight media of (\d+)", text):
+            total += 8 * int(several[1])
+        else:
+            total += int(re.search(r" (\d+)$", text)[1])  # type: ignore[index]
+    return total
+
+
+def test_the_fields_of_each_record_in_the_design_fill_it() -> None:
+    design = (ROOT / "docs/design.md").read_text("utf-8")
+    layout = (ROOT / "src/format/layout.hpp").read_text("utf-8")
+    table = design[design.index("| record | bytes | fields |") :].split("\n\n")[0]
+    rows = re.findall(r"^\| (\w[\w ]*) \| (\d+)(?: \+)? \| (.*) \|$", table, re.MULTILINE)
+    sizes = {words: int(size) for words, size, _ in rows}
+    assert len(sizes) == 10
+    for words, size, fields in rows:
+        fixed = fields.split("; K slots")[0]  # of a tensor's record
+        filled = fields_bytes(fixed, sizes)
+        # A page of many is filled to less than one more.
+        more = {"directory": "page ref", "cells page": "chunk record"}.get(words)
+        assert 0 <= int(size) - filled < (sizes[more] if more else 1), words
+    root_refs = re.search(r"kRootRefs = (\d+);", layout)
+    assert root_refs
+    assert f"{root_refs[1]} page refs" in design
 
 
 def imported(path: Path) -> set[str]:
@@ -237,6 +319,13 @@ def test_values_know_nothing_of_shelves() -> None:
             assert others <= allowed, name
 
 
+def test_bindings_leave_edits_to_the_session() -> None:
+    edits = re.compile(r"\bedits")
+    bindings = [path for path in cpp("python") if path.name.startswith("bind")]
+    assert [hit for path in bindings for hit in lines_matching(edits, path, code(path))] == []
+    assert any(edits.search(code(path)) for path in cpp("python"))  # the search can hit
+
+
 def test_cuda_is_included_in_one_file_alone() -> None:
     using = [shown(path) for path in cpp("src", "include", "python") if CUDA.search(code(path))]
     assert using == ["src/feed/cuda_copy.cpp"]
@@ -268,10 +357,50 @@ def test_rooms_are_small() -> None:
         shown(path): len(path.read_text("utf-8").splitlines())
         for path in cpp("src", "include", "python", "crashtest", "bench", "tests")
     }
+    lengths |= {
+        shown(path): len(path.read_text("utf-8").splitlines())
+        for path in tree("python/tensorshelf", suffixes={".py"})
+    }
     long = sorted(f"{name}: {count}" for name, count in lengths.items() if count > 400)
     assert statistics.median(lengths.values()) <= 120
     assert [name for name in lengths if name.startswith("src/store/") and lengths[name] > 300] == []
     assert len(long) <= max(2, len(lengths) // 20), long
+
+
+def function_lengths(path: Path) -> dict[str, int]:
+    """Of each function, from its first line to its last, but for the labels of a switch."""
+    found = {}
+    lines = code(path).splitlines()
+    opens = re.compile(
+        r"( *)(?!namespace|class|struct|enum|union|extern|template|if|for|while|else)"
+    )
+    for start, line in enumerate(lines):
+        match = opens.match(line)
+        if not (match and "(" in line) or line.strip().startswith(("}", "#", "return")):
+            continue
+        if " = " in line or "](" in line:  # a value, or a lambda
+            continue
+        indent = match[1]
+        if len(indent) > 2 or re.match(r" *(if|for|while|switch|do|else|try|catch)\b", line):
+            continue
+        head = start
+        while head < len(lines) and not re.search(r"[{};]\s*$", lines[head]):
+            head += 1
+        if head == len(lines) or not lines[head].rstrip().endswith("{"):
+            continue
+        end = next((n for n in range(head + 1, len(lines)) if lines[n] == f"{indent}}}"), None)
+        if end is not None:
+            labels = sum(bool(re.match(r" *(case .*|default):$", each)) for each in lines[head:end])
+            found[f"{shown(path)}:{start + 1}"] = end - start + 1 - labels
+    return found
+
+
+def test_functions_are_short() -> None:
+    lengths: dict[str, int] = {}
+    for path in cpp("src"):
+        lengths |= function_lengths(path)
+    assert {where: count for where, count in lengths.items() if count > 60} == {}
+    assert len(lengths) > 500  # the search can hit
 
 
 def private_methods(text: str) -> dict[str, int]:
