@@ -165,6 +165,15 @@ TEST_CASE("persist: a file that lost its name is said to be gone, and nothing el
     CHECK(shelf.info().version == 1);
     CHECK(shelf.verify().damage.empty());
   }
+  SECTION("moved, and deleted there") {
+    fs::rename(path, dir / "moved.shelf");
+    fs::remove(dir / "moved.shelf");
+    const auto error = error_of([&] { shelf.persist(2); });
+    REQUIRE(error);
+    CHECK(contains(error->what(), (dir / "moved.shelf").native() + " was deleted"));
+    CHECK(contains(error->remedy(), "discard()"));
+    CHECK(contains(error->remedy(), "moved.shelf.saved"));
+  }
   SECTION("another file renamed over it") {
     scratch::put(dir / "other", "x");
     fs::rename(dir / "other", path);

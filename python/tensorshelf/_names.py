@@ -68,7 +68,9 @@ def _names_text(names: list[str]) -> str:
 
 def reserved(name: str) -> NoReturn:
     """Raises for an attribute that a tensor may not have."""
-    raise BadName(
-        f"'{name}' is an attribute of the shelf itself, or starts with an underscore",
-        f"Name the tensor as an item: shelf[{name!r}].",
-    )
+    remedy = f"For a tensor of that name, shelf[{name!r}]."
+    if name.startswith("_"):
+        raise BadName(f"{name!r} starts with an underscore", remedy)
+    if name == "step":
+        remedy = f"persist(step=) sets it. {remedy}"
+    raise BadName(f"{name!r} is an attribute of the shelf itself", remedy)

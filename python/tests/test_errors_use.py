@@ -366,12 +366,14 @@ def test_more_dimensions_than_numpy_has(reopen: OpenShelf) -> None:
     assert x.item() == 5
 
 
-@pytest.mark.parametrize("name", ["persist", "items", "version", "closed", "_hidden", "__len__"])
+@pytest.mark.parametrize("name", ["persist", "items", "step", "closed", "_hidden", "__len__"])
 def test_reserved_attributes(shelf: ts.Shelf, name: str) -> None:
-    with pytest.raises(ValueError, match="attribute of the shelf") as caught:
+    said = "starts with an underscore" if name.startswith("_") else "attribute of the shelf"
+    with pytest.raises(ValueError, match=said) as caught:
         setattr(shelf, name, 1.0)
     error = check(caught, ts.BadName, "bad_name", ValueError)
     assert f"shelf['{name}']" in error.remedy
+    assert ("persist(step=)" in error.remedy) == (name == "step")
     with pytest.raises(ts.BadName):
         delattr(shelf, name)
     shelf[name] = 2.0

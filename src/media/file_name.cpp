@@ -47,20 +47,28 @@ void ShelfFile::check_name() const {
   if (held.st_nlink != 0 && !other) return;  // moved aside, and nothing in its place
 
   std::error_code ignored;
+  constexpr std::string_view kDeleted = " (deleted)";  // as the kernel says of a last name
   const std::string own = fs::read_symlink(link_of(fd_), ignored).native();
+  const bool deleted = own.ends_with(kDeleted);
+  const std::string last = deleted ? own.substr(0, own.size() - kDeleted.size()) : name_.native();
   const std::string what =
       other ? fmt::format("another file has taken the place of {}", name_.native())
-            : fmt::format("{} was deleted", name_.native());
+            : fmt::format("{} was deleted", last);
   const std::string rest = " while the shelf was open: opening it would not find this version";
-  if (held.st_nlink != 0 && !own.ends_with(" (deleted)")) {
-    throw Error(Errc::gone, fmt::format("{}{}; the shelf's own is {}", what, rest, own),
-                "move it back and persist() again, or copy the tensors into a new shelf", ENOENT);
+  if (held.st_nlink != 0 && !deleted) {
+    throw Error(
+        Errc::gone, fmt::format("{}{}; the shelf's own is {}", what, rest, own),
+        "move it back and persist() again; or discard(), and copy the tensors, which are then "
+        "those of its last version, into a new shelf",
+        ENOENT);
   }
-  throw Error(Errc::gone, what + rest,
-              fmt::format("before this one is closed, copy the tensors into a new shelf; the last "
-                          "version alone: `cp /proc/{}/fd/{} {}`",
-                          ::getpid(), fd_, shell_quoted(name_.native() + ".saved")),
-              ENOENT);
+  throw Error(
+      Errc::gone, what + rest,
+      fmt::format("before this one is closed, discard(), and copy the tensors, which are then "
+                  "those of its last version, into a new shelf; or "
+                  "`cp /proc/{}/fd/{} {}`",
+                  ::getpid(), fd_, shell_quoted(last + ".saved")),
+      ENOENT);
 }
 
 }  // namespace tensorshelf

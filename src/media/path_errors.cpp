@@ -40,7 +40,7 @@ std::string message(int error) { return std::generic_category().message(error); 
                 fmt::format("make it first: `mkdir -p {}`", shell_quoted(parent.native())), ENOENT);
   }
   throw Error(Errc::not_found, fmt::format("no shelf at {}", path.native()),
-              "create one with mode=\"a\" or mode=\"x\"", ENOENT);
+              "check the path, or create one with mode=\"a\" or mode=\"x\"", ENOENT);
 }
 
 // What to ask for, of whoever may give it.

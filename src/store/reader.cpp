@@ -86,7 +86,8 @@ void Reader::throw_if_overtaken(std::uint64_t version) {
   throw Error(
       Errc::stale,
       fmt::format("version {} of {} was overwritten by its writer meanwhile", version, state_.path),
-      "Open it again to read the newest version.");
+      "Open it again to read the newest version; where its writer is fast, keep= there leaves each "
+      "version readable for longer.");
 }
 
 void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
