@@ -2,7 +2,6 @@
 // flip in another; and what a kernel that takes only some of them leaves behind.
 #include <unistd.h>
 
-
 #include <tensorshelf/shelf.hpp>
 
 #include "block_fixture.hpp"
