@@ -9,6 +9,7 @@
 #include <barrier>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <mutex>
@@ -300,6 +301,26 @@ TEST_CASE("a write that fails in the midst of them: as before, or spoiled") {
     CHECK(code_of([&] { rig.shelf->persist(2); }) == Errc::failed);
     rig.check_reopened(first);
   }
+}
+
+TEST_CASE("of several threads' failures the one is told that the others followed from") {
+  const SharedFrom from(kMiB);
+  sharing.share = [](unsigned, std::size_t parts, PartJob job) {  // whose last is kept
+    std::exception_ptr last;
+    for (std::size_t part = 0; part < parts; ++part) {
+      try {
+        job(part);
+      } catch (...) {
+        last = std::current_exception();
+      }
+    }
+    if (last) std::rethrow_exception(last);
+  };
+  Rig rig(2);
+  rig.watch.fails_at = 1;
+  const auto second = pattern(kBytes, 2);
+  CHECK(code_of([&] { rig.w->write(second); }) == Errc::io);
+  CHECK(code_of([&] { rig.w->write(second); }) == Errc::failed);
 }
 
 TEST_CASE("so many threads cannot be asked for") {

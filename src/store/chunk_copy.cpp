@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
 
 #include <tensorshelf/error.hpp>
 
@@ -40,8 +42,19 @@ std::uint64_t ChunkCopy::done(StoredTensor& tensor) const {
 void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copies,
              unsigned threads) {
   if (planted(Bug::copy_left_out) && copies.size() > 1) copies = copies.first(copies.size() - 1);
-  auto copy = [&](std::size_t part) { copies[part].run(state, tensor); };
+  std::mutex mutex;
+  std::exception_ptr refused;  // after a failure: of one of these, which says more, or of another's
+  auto copy = [&](std::size_t part) {
+    try {
+      copies[part].run(state, tensor);
+    } catch (const Error& error) {
+      if (error.code() != Errc::failed) throw;
+      const std::lock_guard lock(mutex);
+      refused = std::current_exception();
+    }
+  };
   sharing.share(threads, copies.size(), PartJob(copy));
+  if (refused) std::rethrow_exception(refused);
 }
 
 unsigned threads_of(const OpenOptions& options) {
