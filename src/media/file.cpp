@@ -253,7 +253,7 @@ ShelfFile::~ShelfFile() {
 
 ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
   if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file or device");
-  const char* const verb = writable ? kForWriting : kForReading;
+  const std::string_view verb = writable ? kForWriting : kForReading;
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     struct stat named {};
     if (::stat(path.c_str(), &named) != 0) throw_path_error(path, verb, errno);

@@ -16,6 +16,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include <tensorshelf/error.hpp>
 
@@ -110,8 +111,12 @@ DeviceLock::DeviceLock(int fd, const std::filesystem::path& path) {
   if (::fstat(fd, &node) != 0) return;
   const auto folder = fmt::format("/sys/dev/char/{}:{}", major(node.st_rdev), minor(node.st_rdev));
   fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd_ < 0) return;
   struct stat common = {};
-  if (fd_ < 0 || ::fstat(fd_, &common) != 0) return;
+  if (::fstat(fd_, &common) != 0) {
+    ::close(std::exchange(fd_, -1));  // or held() would say that it is locked
+    return;
+  }
   try {
     if (!try_lock(fd_, path)) throw_busy(path, common);
   } catch (...) {

@@ -44,7 +44,7 @@ std::string message(int error) { return std::generic_category().message(error); 
 }
 
 // What to ask for, of whoever may give it.
-std::string permission_needed(const fs::path& path, const char* verb) {
+std::string permission_needed(const fs::path& path, std::string_view verb) {
   const auto may = [](const fs::path& place, int what) {
     return ::faccessat(AT_FDCWD, place.c_str(), what, AT_EACCESS) == 0;
   };
@@ -65,7 +65,7 @@ std::string permission_needed(const fs::path& path, const char* verb) {
 
 }  // namespace
 
-void throw_path_error(const fs::path& path, const char* verb, int error) {
+void throw_path_error(const fs::path& path, std::string_view verb, int error) {
   const std::string& name = path.native();
   switch (error) {
     case ENOENT:

@@ -4,16 +4,18 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <string_view>
 
 namespace tensorshelf {
 
 // What was to be done with the file: "cannot be created". These two ask for a permission of their
 // own.
-inline constexpr const char* kForReading = "opened for reading";
-inline constexpr const char* kForWriting = "opened for writing";
+inline constexpr std::string_view kForReading = "opened for reading";
+inline constexpr std::string_view kForWriting = "opened for writing";
 
 // `error` is an errno; whoever calls has not closed or removed anything yet.
-[[noreturn]] void throw_path_error(const std::filesystem::path& path, const char* verb, int error);
+[[noreturn]] void throw_path_error(const std::filesystem::path& path, std::string_view verb,
+                                   int error);
 
 inline constexpr std::size_t kMaxFileName = 255;
 

@@ -45,6 +45,10 @@ void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copi
   std::mutex mutex;
   std::exception_ptr refused;  // after a failure: of one of these, which says more, or of another's
   auto copy = [&](std::size_t part) {
+    {
+      const std::lock_guard lock(mutex);
+      if (refused) return;
+    }
     try {
       copies[part].run(state, tensor);
     } catch (const Error& error) {
