@@ -1,0 +1,63 @@
+"""What CONTRIBUTING.md says of commit messages, for those since it is checked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LAST_UNCHECKED = "5e8f79845"
+AREAS = "base format media store feed group python crashtest tests bench docs build".split()
+SUMMARY = re.compile(rf"(?:{'|'.join(AREAS)}): \S.*[^.\s]")
+
+
+def git(*arguments: str) -> str | None:
+    """What git says; nothing where there is no git, no history, or no such commit."""
+    if shutil.which("git") is None:
+        return None
+    here = ["git", "-c", "safe.directory=*", "-C", str(ROOT)]
+    done = subprocess.run([*here, *arguments], capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else None
+
+
+def faults_of(message: str) -> list[str]:
+    summary, _, rest = message.partition("\n")
+    body = rest.removeprefix("\n").strip()
+    faults = []
+    if not SUMMARY.fullmatch(summary):
+        faults.append("not `area: summary`, or another area, or a full stop at its end")
+    if len(summary) > 100:
+        faults.append("a summary beyond 100 columns")
+    if not body:
+        faults.append("no body that says why")
+    elif not rest.startswith("\n"):
+        faults.append("no blank line under the summary")
+    return faults
+
+
+@pytest.mark.parametrize(
+    ("message", "faults"),
+    [
+        ("store: wait for readers\n\nElse a slot was reused.", 0),
+        ("store: wait for readers", 1),
+        ("store: wait for readers\nElse a slot was reused.", 1),
+        ("threads: wait for readers\n\nElse a slot was reused.", 1),
+        ("Wait for readers.", 2),
+        ("store: " + "w" * 100, 2),
+    ],
+)
+def test_the_search_can_hit(message: str, faults: int) -> None:
+    assert len(faults_of(message)) == faults
+
+
+def test_each_commit_names_its_area_and_says_why() -> None:
+    if git("merge-base", "--is-ancestor", LAST_UNCHECKED, "HEAD") is None:
+        pytest.skip("no history of the project here")
+    messages = git("log", "--no-merges", "--format=%B%x00", f"{LAST_UNCHECKED}..HEAD")
+    assert messages is not None
+    wrong = [(m, faults_of(m.strip())) for m in messages.split("\0") if m.strip()]
+    assert [fault for fault in wrong if fault[1]] == []
