@@ -42,14 +42,12 @@ void heed_signals() {
 
 namespace {
 
-py::dict build_dict() {
-  const BuildInfo info = build_info();
-  py::dict d;
-  d["libpmem2"] = info.libpmem2;
-  d["liburing"] = info.liburing;
-  d["cuda"] = info.cuda;
-  d["lacks"] = info.lacks;
-  return d;
+py::list list_of_build_parts() {
+  py::list parts;
+  for (const BuildPart& part : build_parts()) {
+    parts.append(py::make_tuple(part.name, part.there, part.without));
+  }
+  return parts;
 }
 
 Shelf open_shelf(const py::bytes& path, Mode mode, OpenOptions options,
@@ -294,7 +292,7 @@ PYBIND11_MODULE(_core, m) {
   });
   m.attr("__version__") = TENSORSHELF_VERSION;
   m.attr("CHUNK_BYTES") = kChunkBytes;
-  m.def("build_info", &build_dict);
+  m.def("build_parts", &list_of_build_parts);
   bind_values(m);
   bind_session(m);
   bind_tensor(m);

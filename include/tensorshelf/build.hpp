@@ -6,13 +6,13 @@
 
 namespace tensorshelf {
 
-struct BuildInfo {
-  bool libpmem2 = false;
-  bool liburing = false;
-  bool cuda = false;
-  std::vector<std::string> lacks;  // a sentence for each that is missing: what works otherwise
+// A library that a build may do without.
+struct BuildPart {
+  std::string name;  // "libpmem2", "liburing", "cuda"
+  bool there = false;
+  std::string without;  // a sentence: what a build that lacks it does otherwise
 };
 
-BuildInfo build_info();
+std::vector<BuildPart> build_parts();
 
 }  // namespace tensorshelf

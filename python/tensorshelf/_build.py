@@ -1,5 +1,6 @@
 """What this build of tensorshelf was given, and what it lacks for want of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorshelf import _core
@@ -10,9 +11,9 @@ class Build:
     """``tensorshelf.build_info()``; printing it shows a table."""
 
     version: str
-    libpmem2: bool  # persistent memory, and files on tmpfs, are mapped
-    liburing: bool  # files and drives are written through io_uring
-    cuda: bool  # tensors on a GPU go straight into the shelf
+    # Whether each is there: libpmem2 maps persistent memory and files on tmpfs, liburing writes to
+    # files and drives, cuda brings tensors on a GPU straight into the shelf.
+    libraries: Mapping[str, bool]
     lacks: tuple[str, ...]  # a sentence for each that is missing: what works otherwise
 
     def cuda_devices(self) -> int:
@@ -22,19 +23,17 @@ class Build:
     def __str__(self) -> str:
         rows = [
             ("version", self.version),
-            ("libpmem2", _yes(self.libpmem2)),
-            ("liburing", _yes(self.liburing)),
-            ("cuda", _yes(self.cuda)),
+            *((name, "yes" if there else "no") for name, there in self.libraries.items()),
             *(("note", note) for note in self.lacks),
         ]
         return "\n".join(f"{label:<9} {text}" for label, text in rows)
 
 
-def _yes(has: bool) -> str:
-    return "yes" if has else "no"
-
-
 def build_info() -> Build:
     """The options that the native half was built with. Which medium a shelf has: shelf.info()."""
-    found = _core.build_info()
-    return Build(**{**found, "version": _core.__version__, "lacks": tuple(found["lacks"])})
+    parts = _core.build_parts()
+    return Build(
+        version=_core.__version__,
+        libraries={name: there for name, there, _ in parts},
+        lacks=tuple(without for _, there, without in parts if not there),
+    )

@@ -99,7 +99,7 @@ def test_a_repair_takes_the_medium_and_its_tuning(disk: pathlib.Path, tmpfs: pat
 def test_what_is_said_of_cuda() -> None:
     found = _core.cuda_support()
     assert sorted(found) == ["built", "devices", "lacks", "runtime_version"]
-    assert found["built"] is _core.build_info()["cuda"]
+    assert found["built"] is ts.build_info().libraries["cuda"]
     assert (found["runtime_version"] > 0) is found["built"]
     assert bool(found["lacks"]) is (found["devices"] == 0)
 
