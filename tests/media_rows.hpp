@@ -27,7 +27,8 @@ struct MediaRow {
   std::vector<std::string> omits;   // words that it must not have
   std::filesystem::path directory;  // for a file of each test's own
   std::filesystem::path device;     // or a device, which decides its size itself
-  std::function<std::unique_ptr<Medium>(std::shared_ptr<ShelfFile>, std::uint64_t max_size)> make;
+  std::function<std::unique_ptr<Medium>(std::shared_ptr<ShelfFile>, OpenOptions, std::string note)>
+      make;
 
   bool in_memory() const { return directory.empty() && device.empty(); }
   bool on_device() const { return !device.empty(); }
@@ -39,14 +40,11 @@ inline std::filesystem::path environment_path(const char* name) {
 }
 
 inline std::vector<MediaRow> media_rows() {
-  const auto pmem = [](std::shared_ptr<ShelfFile> file, std::uint64_t max_size) {
-    return make_pmem_medium(std::move(file), max_size);
-  };
   const auto block = [](bool io_uring, bool direct) {
-    return [=](std::shared_ptr<ShelfFile> file, std::uint64_t max_size) {
-      return make_block_medium(
-          std::move(file), max_size,
-          {.buffer_bytes = 1 << 20, .queue_depth = 4, .io_uring = io_uring, .direct = direct});
+    return [=](std::shared_ptr<ShelfFile> file, OpenOptions options, std::string note) {
+      options.block = {
+          .buffer_bytes = 1 << 20, .queue_depth = 4, .io_uring = io_uring, .direct = direct};
+      return make_block_medium(std::move(file), options, std::move(note));
     };
   };
   using enum Survives;
@@ -62,8 +60,8 @@ inline std::vector<MediaRow> media_rows() {
        {},
        {},
        {},
-       [](const std::shared_ptr<ShelfFile>&, std::uint64_t max_size) {
-         return make_memory_medium(0, max_size);
+       [](const std::shared_ptr<ShelfFile>&, const OpenOptions& options, const std::string&) {
+         return make_memory_medium(0, options.max_size_bytes);
        }},
       {"block file", "block", any_file, {}, {}, files, {}, block(true, true)},
       {"block file, pwrite", "block", any_file, {}, {"io_uring"}, files, {}, block(false, true)},
@@ -78,13 +76,16 @@ inline std::vector<MediaRow> media_rows() {
        block(false, false)},
   };
   if (pmem_supported() && std::filesystem::is_directory("/dev/shm")) {
-    rows.push_back({"pmem tmpfs", "pmem", {process_crash}, {"tmpfs"}, {}, "/dev/shm", {}, pmem});
+    rows.push_back(
+        {"pmem tmpfs", "pmem", {process_crash}, {"tmpfs"}, {}, "/dev/shm", {}, make_pmem_medium});
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_FSDAX"); !path.empty()) {
-    rows.push_back({"pmem FS-DAX", "pmem", {power_loss}, {"FS-DAX"}, {}, path, {}, pmem});
+    rows.push_back(
+        {"pmem FS-DAX", "pmem", {power_loss}, {"FS-DAX"}, {}, path, {}, make_pmem_medium});
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_DEVDAX"); !path.empty()) {
-    rows.push_back({"pmem DevDAX", "pmem", {power_loss}, {"DevDAX"}, {}, {}, path, pmem});
+    rows.push_back(
+        {"pmem DevDAX", "pmem", {power_loss}, {"DevDAX"}, {}, {}, path, make_pmem_medium});
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_BLOCK"); !path.empty()) {
     rows.push_back({"block device",
@@ -103,6 +104,7 @@ inline std::vector<MediaRow> media_rows() {
 class MediumUnderTest {
  public:
   static constexpr std::uint64_t kCapBytes = 6 * 1024 * 1024;
+  static constexpr const char* kNote = "chosen by a test";
 
   explicit MediumUnderTest(const MediaRow& row, std::uint64_t cap_bytes = kCapBytes)
       : row_(row), cap_bytes_(cap_bytes) {
@@ -130,7 +132,8 @@ class MediumUnderTest {
   // Closes the medium and its file, and opens them again.
   void reopen() {
     medium_.reset();
-    medium_ = std::make_unique<GuardedMedium>(row_.make(open_file(), cap_bytes_));
+    medium_ = std::make_unique<GuardedMedium>(
+        row_.make(open_file(), {.max_size_bytes = cap_bytes_}, kNote));
   }
 
  private:

@@ -34,7 +34,8 @@ TEST_CASE("10,000 consecutive pages become a few large device writes") {
   CAPTURE(io_uring);
   const Folder folder;
   const auto tap = std::make_shared<Tap>();
-  const auto medium = make_block_medium(folder.create(), 0, tuning_of(io_uring), tapped(tap));
+  const auto medium =
+      make_block_medium(folder.create(), {.block = tuning_of(io_uring)}, tapped(tap));
   constexpr std::uint64_t kPages = 10'000;
   medium->reserve(kPages * kPageBytes);
   tap->submitted.clear();
@@ -58,7 +59,7 @@ TEST_CASE("10,000 consecutive pages become a few large device writes") {
 TEST_CASE("streams that alternate are joined each for itself") {
   const Folder folder;
   const auto tap = std::make_shared<Tap>();
-  const auto medium = make_block_medium(folder.create(), 0, {}, tapped(tap));
+  const auto medium = make_block_medium(folder.create(), {}, tapped(tap));
   constexpr std::uint64_t kStreamBytes = 2 * MiB;
   medium->reserve(3 * kStreamBytes);
   tap->submitted.clear();
@@ -78,7 +79,7 @@ TEST_CASE("streams that alternate are joined each for itself") {
 
 TEST_CASE("writes of odd length are padded with zeros to the page") {
   const Folder folder;
-  const auto medium = make_block_medium(folder.create(), 0, {});
+  const auto medium = make_block_medium(folder.create(), {});
   const std::uint64_t size_bytes = GENERATE(std::uint64_t{1}, 8, 4095, 4096, 4097, MiB - 1, MiB);
   CAPTURE(size_bytes);
   const std::uint64_t pages_bytes = round_up(size_bytes, kPageBytes);
@@ -100,7 +101,7 @@ TEST_CASE("writes of odd length are padded with zeros to the page") {
 
 TEST_CASE("an empty write is a hash and nothing else") {
   const Folder folder;
-  const auto medium = make_block_medium(folder.create(), 0, {});
+  const auto medium = make_block_medium(folder.create(), {});
   medium->reserve(kPageBytes);
   const Ticket ticket = medium->write(0, {}, 5);
   medium->wait(ticket);
@@ -119,7 +120,7 @@ TEST_CASE("overlapping writes land in program order, whatever the device does") 
   tuning.buffer_bytes = MiB;
   const bool direct = GENERATE(true, false);
   tuning.direct = direct;
-  const auto medium = make_block_medium(folder.create(), 0, tuning, seam);
+  const auto medium = make_block_medium(folder.create(), {.block = tuning}, seam);
   constexpr std::uint64_t kRegionBytes = 3 * MiB;
   medium->reserve(kRegionBytes);
 
@@ -161,7 +162,7 @@ TEST_CASE("overlapping writes land in program order, whatever the device does") 
 TEST_CASE("a rewrite of bytes that an open buffer holds costs no device write") {
   const Folder folder;
   const auto tap = std::make_shared<Tap>();
-  const auto medium = make_block_medium(folder.create(), 0, {}, tapped(tap));
+  const auto medium = make_block_medium(folder.create(), {}, tapped(tap));
   medium->reserve(MiB);
   tap->submitted.clear();
   const Bytes bytes = pattern(64 * 1024, 5);
@@ -174,7 +175,7 @@ TEST_CASE("a rewrite of bytes that an open buffer holds costs no device write") 
 
 TEST_CASE("reads of any alignment see every write that returned") {
   const Folder folder;
-  const auto medium = make_block_medium(folder.create(), 0, {});
+  const auto medium = make_block_medium(folder.create(), {});
   constexpr std::uint64_t kSize = 5 * MiB;
   medium->reserve(kSize);
   const Bytes data = pattern(kSize, 6);
@@ -196,7 +197,7 @@ TEST_CASE("reads of any alignment see every write that returned") {
 
 TEST_CASE("a word is replaced and its page keeps all else") {
   const Folder folder;
-  const auto medium = make_block_medium(folder.create(), 0, {});
+  const auto medium = make_block_medium(folder.create(), {});
   medium->reserve(4 * kPageBytes);
   Bytes data = pattern(4 * kPageBytes, 8);
   medium->write(0, data, 0);  // not waited for: store_word must not overtake it
@@ -216,7 +217,7 @@ TEST_CASE("many threads write and read at once") {
   tuning.queue_depth = GENERATE(1u, 2u, 8u);
   CAPTURE(tuning.queue_depth);
   tuning.buffer_bytes = MiB;
-  const auto medium = make_block_medium(folder.create(), 0, tuning);
+  const auto medium = make_block_medium(folder.create(), {.block = tuning});
   constexpr unsigned kThreads = 6;
   constexpr std::uint64_t kEach = 3 * MiB;
   medium->reserve(kThreads * kEach);
@@ -255,7 +256,7 @@ TEST_CASE("many threads fill the same staging buffers at once") {
   BlockTuning tuning = tuning_of(io_uring);
   tuning.buffer_bytes = MiB;
   tuning.queue_depth = 4;
-  const auto medium = make_block_medium(folder.create(), 0, tuning);
+  const auto medium = make_block_medium(folder.create(), {.block = tuning});
   constexpr std::uint64_t kSize = 64 * MiB;
   constexpr std::uint64_t kPiece = 16 * 1024;
   medium->reserve(kSize);
@@ -279,7 +280,8 @@ TEST_CASE("many threads fill the same staging buffers at once") {
 
 TEST_CASE("a thread may exit while its writes are under way") {
   const Folder folder;
-  const auto medium = make_block_medium(folder.create(), 0, {.direct = GENERATE(true, false)});
+  const auto medium =
+      make_block_medium(folder.create(), {.block = {.direct = GENERATE(true, false)}});
   constexpr std::uint64_t kSize = 16 * MiB;
   medium->reserve(kSize);
   const Bytes data = pattern(kSize, 10);
@@ -297,7 +299,7 @@ TEST_CASE("new room reads as zero, is allocated, and holds unwritten extents whe
   const auto file = folder.create();
   const BlockTuning tuning{.direct = GENERATE(true, false), .zero_room = GENERATE(true, false)};
   CAPTURE(tuning.direct, tuning.zero_room);
-  const auto medium = make_block_medium(file, 0, tuning);
+  const auto medium = make_block_medium(file, {.block = tuning});
   REQUIRE(medium->size() == 0);
   REQUIRE(medium->reserve(1) == kPageBytes);
   const Bytes data = pattern(kPageBytes, 11);
@@ -335,7 +337,7 @@ TEST_CASE("new room reads as zero, whatever the buffers that write it held befor
   BlockTuning tuning = tuning_of(io_uring);
   tuning.buffer_bytes = MiB;
   tuning.queue_depth = 4;
-  const auto medium = make_block_medium(folder.create(), 0, tuning);
+  const auto medium = make_block_medium(folder.create(), {.block = tuning});
   constexpr std::uint64_t kSize = 16 * MiB;  // every buffer's turn comes
   medium->reserve(kSize);
   const Bytes data(MiB, std::byte{0xAA});
@@ -348,10 +350,10 @@ TEST_CASE("new room reads as zero, whatever the buffers that write it held befor
 
 TEST_CASE("a read-only medium reads, and sees the writer's growth") {
   const Folder folder;
-  const auto writer = make_block_medium(folder.create(), 0, {});
+  const auto writer = make_block_medium(folder.create(), {});
   writer->reserve(MiB);
   const auto reader =
-      make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false)), 0, {});
+      make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false)), {});
   REQUIRE(reader->size() == MiB);
   const Bytes data = pattern(MiB, 12);
   writer->reserve(2 * MiB);
@@ -370,14 +372,14 @@ TEST_CASE("opening changes no byte of a file that is there") {
   REQUIRE(::write(fd, data.data(), data.size()) == static_cast<ssize_t>(data.size()));
   ::close(fd);
   const auto medium =
-      make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true)), 0, {});
+      make_block_medium(std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true)), {});
   REQUIRE(medium->size() == size_bytes / kPageBytes * kPageBytes);
   REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
 TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
   const Folder folder;
-  auto medium = make_block_medium(folder.create(), 0, {});
+  auto medium = make_block_medium(folder.create(), {});
   medium->reserve(8 * MiB);
   const Bytes data = pattern(8 * MiB, 14);
   for (std::uint64_t at = 0; at < 8 * MiB; at += MiB) {
@@ -401,7 +403,7 @@ TEST_CASE("tuning that cannot work is refused") {
   const auto tuning = GENERATE(BlockTuning{.buffer_bytes = 0}, BlockTuning{.buffer_bytes = 4096},
                                BlockTuning{.buffer_bytes = MiB + 4096},
                                BlockTuning{.queue_depth = 0}, BlockTuning{.queue_depth = 5000});
-  REQUIRE(code_of([&] { make_block_medium(file, 0, tuning); }) == Errc::bad_argument);
+  REQUIRE(code_of([&] { make_block_medium(file, {.block = tuning}); }) == Errc::bad_argument);
 }
 
 TEST_CASE("growing a file as it was found fills what lay in it as holes") {
@@ -409,7 +411,7 @@ TEST_CASE("growing a file as it was found fills what lay in it as holes") {
   folder.create();
   std::filesystem::resize_file(folder.file(), 8 * MiB);
   const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true));
-  const auto medium = make_block_medium(file, 0, {});
+  const auto medium = make_block_medium(file, {});
   REQUIRE(medium->size() == 8 * MiB);
   medium->reserve(16 * MiB);
   struct stat node {};

@@ -20,7 +20,7 @@ struct Rig {
   explicit Rig(bool io_uring) {
     BlockTuning tuning;
     tuning.io_uring = io_uring;
-    medium = make_block_medium(folder.create(), 0, tuning, tapped(tap));
+    medium = make_block_medium(folder.create(), {.block = tuning}, tapped(tap));
     medium->reserve(64 * kPageBytes);
     *tap = Tap{};
   }
@@ -56,7 +56,7 @@ unsigned looks_of_a_commit(bool one_machine) {
     unsigned looks = 0;
   };
   const Folder folder;
-  auto medium = std::make_unique<Counting>(make_block_medium(folder.create(), 0, {}), one_machine);
+  auto medium = std::make_unique<Counting>(make_block_medium(folder.create(), {}), one_machine);
   unsigned& looks = medium->looks;
   Shelf::format(*medium);
   Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update});
@@ -140,7 +140,7 @@ TEST_CASE("a small commit is two submissions and two flushes") {
   const auto tap = std::make_shared<Tap>();
   BlockTuning tuning;
   tuning.io_uring = io_uring;
-  auto medium = make_block_medium(folder.create(), 0, tuning, tapped(tap));
+  auto medium = make_block_medium(folder.create(), {.block = tuning}, tapped(tap));
   Shelf::format(*medium);
   Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update});
   make(shelf, "w", 5000).write(pattern(5000, 1));
@@ -161,7 +161,7 @@ TEST_CASE("where the lock is sure, a rival is looked for before the flip alone")
 TEST_CASE("a file of this machine's own is told from what others may reach") {
   const auto of = [](const std::filesystem::path& parent) {
     const Folder folder(parent);
-    return make_block_medium(folder.create(), 0, {})->promises();
+    return make_block_medium(folder.create(), {})->promises();
   };
   CHECK(of("/dev/shm").one_machine);  // tmpfs
   const Promises here = of(std::filesystem::current_path());

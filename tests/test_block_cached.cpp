@@ -35,7 +35,7 @@ struct Rig {
     tuning.direct = direct;
     tuning.buffer_bytes = kMiB;
     tap->caches = true;
-    medium = make_block_medium(file, 0, tuning, tapped(tap));
+    medium = make_block_medium(file, {.block = tuning}, tapped(tap));
     medium->reserve(kRoom);
     forget();
   }
@@ -77,7 +77,7 @@ bool has_cache() {
     return inner;
   };
   const Folder folder;
-  const auto medium = make_block_medium(folder.create(), 0, {}, seam);
+  const auto medium = make_block_medium(folder.create(), {}, seam);
   REQUIRE(has == medium->promises().one_machine);
   return has;
 }
@@ -117,7 +117,7 @@ TEST_CASE("a commit of a small tensor costs the drive its two flushes, and nothi
   const Folder folder;
   const auto tap = std::make_shared<Tap>();
   tap->caches = true;
-  auto medium = make_block_medium(folder.create(), 0, {}, tapped(tap));
+  auto medium = make_block_medium(folder.create(), {}, tapped(tap));
   Shelf::format(*medium);
   Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update});
   make(shelf, "w", 5000).write(pattern(5000, 1));
@@ -191,7 +191,7 @@ TEST_CASE("a thread with descriptors of its own writes to no other's file") {
     meeting.arrive_and_wait();
     const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("a.shelf")));
     file->publish(false);
-    const auto medium = make_block_medium(file, 0, {});
+    const auto medium = make_block_medium(file, {});
     medium->reserve(kMiB);
     medium->write(0, after, 0);
     medium->store_word(8192, 3);
@@ -296,7 +296,7 @@ TEST_CASE("without a second descriptor all writes go around the page cache") {
   };
   const std::string said = in_child([&]() -> std::string {
     if (!refuse_call(SYS_openat, EACCES)) return "no seccomp";
-    const auto medium = make_block_medium(file, 0, {}, seam);
+    const auto medium = make_block_medium(file, {}, seam);
     if (has) return "it has a page cache";
     medium->reserve(kMiB);
     medium->wait(medium->write(0, pattern(kPageBytes, 1), 0));
@@ -313,7 +313,7 @@ TEST_CASE("without a second descriptor all writes go around the page cache") {
 
 TEST_CASE("a medium that only reads has no descriptor to write through") {
   const Folder folder;
-  make_block_medium(folder.create(), 0, {})->reserve(kMiB);
+  make_block_medium(folder.create(), {})->reserve(kMiB);
   bool has = true;
   BlockSeam seam;
   seam.wrap = [&](std::unique_ptr<BlockBackend> inner) {
@@ -321,7 +321,7 @@ TEST_CASE("a medium that only reads has no descriptor to write through") {
     return inner;
   };
   const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false));
-  const auto medium = make_block_medium(file, 0, {}, seam);
+  const auto medium = make_block_medium(file, {}, seam);
   CHECK_FALSE(has);
   CHECK((read_back(*medium, 0, kPageBytes) == Bytes(kPageBytes)));
 }
@@ -346,7 +346,7 @@ TEST_CASE("a file system that others may reach has no page cache to trust") {
       return inner;
     };
     const auto file = std::make_shared<ShelfFile>(ShelfFile::create(there + "/all/a.shelf"));
-    const auto medium = make_block_medium(file, 0, {}, seam);
+    const auto medium = make_block_medium(file, {}, seam);
     if (medium->promises().one_machine) return "it is this machine's alone";
     return has ? "it has a page cache" : "";
   });

@@ -125,7 +125,7 @@ class Program {
     tuning.queue_depth = static_cast<unsigned>(1 + below(6));
     tuning.io_uring = false;
     tuning.direct = false;
-    medium_ = make_block_medium(file_, 0, tuning, drive_->seam());
+    medium_ = make_block_medium(file_, {.block = tuning}, drive_->seam());
   }
 
   std::string run(unsigned operations) {
@@ -418,7 +418,7 @@ TEST_CASE("writers beside the committer: what each had waited for is behind the 
   tuning.buffer_bytes = MiB;
   tuning.queue_depth = 4;
   tuning.io_uring = tuning.direct = false;
-  const auto medium = make_block_medium(file, 0, tuning, drive.seam());
+  const auto medium = make_block_medium(file, {.block = tuning}, drive.seam());
   medium->reserve(kWriters * kPages * kPageBytes);
 
   std::mutex mutex;

@@ -45,7 +45,7 @@ std::string exercise(Medium& medium) {
 
 bool uring_works_here() {
   const Folder folder;
-  return make_block_medium(folder.create(), 0, {})->promises().detail.find("io_uring") !=
+  return make_block_medium(folder.create(), {})->promises().detail.find("io_uring") !=
          std::string::npos;
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("switching features off is obeyed and reported") {
   tuning.io_uring = io_uring;
   tuning.direct = direct;
   const auto file = folder.create();
-  const auto medium = make_block_medium(file, 0, tuning);
+  const auto medium = make_block_medium(file, {.block = tuning});
   REQUIRE(exercise(*medium) == "");
   REQUIRE(has_note(*medium, "io_uring switched off by option") == !io_uring);
   REQUIRE(has_note(*medium, "O_DIRECT switched off by option") == !direct);
@@ -96,7 +96,7 @@ TEST_CASE("io_uring refused by seccomp: pwrite, with cause and remedy") {
   const auto file = folder.create();
   const std::string said = in_child([&]() -> std::string {
     if (!refuse_call(c.call, c.error)) return "no seccomp";
-    const auto medium = make_block_medium(file, 0, {});
+    const auto medium = make_block_medium(file, {});
     if (!has_note(*medium, c.words)) return "no such note";
     if (medium->promises().detail.find("pwrite") == std::string::npos) return "not pwrite";
     return exercise(*medium);
@@ -117,7 +117,7 @@ TEST_CASE("registering refused: io_uring goes on without") {
   const auto file = folder.create();
   const std::string said = in_child([&]() -> std::string {
     if (!refuse_call(SYS_io_uring_register, ENOMEM)) return "no seccomp";
-    const auto medium = make_block_medium(file, 0, {});
+    const auto medium = make_block_medium(file, {});
     if (medium->promises().detail.find("io_uring") == std::string::npos) return "not io_uring";
     if (std::string wrong = exercise(*medium); !wrong.empty()) return wrong;
     return has_note(*medium, "buffers not registered (ENOMEM") ? "" : "no such note";
@@ -141,7 +141,7 @@ TEST_CASE("a low RLIMIT_MEMLOCK costs the registered buffers only") {
     if (::setrlimit(RLIMIT_MEMLOCK, &low) != 0) return "no limit";
     // Root may lock what it likes, so be nobody.
     if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) return "no setresuid";
-    const auto medium = make_block_medium(file, 0, {});
+    const auto medium = make_block_medium(file, {});
     if (std::string wrong = exercise(*medium); !wrong.empty()) return wrong;
     return has_note(*medium, "RLIMIT_MEMLOCK is 64 KiB") ? "" : "no such note";
   });
@@ -172,7 +172,7 @@ TEST_CASE("O_DIRECT refused at the flag, the read or the write: buffered, and sa
   seam.probe.write = [&](int fd, std::uint64_t at, std::span<const std::byte> bytes) {
     return refused_at == At::write ? std::int64_t{-error} : real.write(fd, at, bytes);
   };
-  const auto medium = make_block_medium(file, 0, {}, seam);
+  const auto medium = make_block_medium(file, {}, seam);
   REQUIRE((bytes_on_disk(folder.file()) == before));
   // That a write is refused shows with the first one, and not before.
   if (refused_at == At::write) REQUIRE(exercise(*medium) == "");
@@ -199,7 +199,7 @@ TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no 
     if (at < before.size()) CHECK(bytes_on_disk(folder.file()) == before);
     return real;
   };
-  const auto medium = make_block_medium(file, 0, {}, seam);
+  const auto medium = make_block_medium(file, {}, seam);
   REQUIRE((read_back(*medium, 0, before.size()) == before));
   REQUIRE(medium->size() == before.size());
   REQUIRE(places.empty());
@@ -258,12 +258,12 @@ TEST_CASE("a shelf says of itself what only its first write showed") {
   seam.probe.write = [](int, std::uint64_t, std::span<const std::byte>) {
     return std::int64_t{-EINVAL};
   };
-  auto medium = make_block_medium(folder.create(), 0, {}, seam);
+  auto medium = make_block_medium(folder.create(), {}, seam);
   Shelf::format(*medium);
   const std::string detail = Shelf::open(std::move(medium)).info().promises.detail;
   REQUIRE(detail.find("buffered") != std::string::npos);
   const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), true));
-  const Shelf again = Shelf::open(make_block_medium(file, 0, {}, seam));
+  const Shelf again = Shelf::open(make_block_medium(file, {}, seam));
   REQUIRE(again.info().promises.detail == detail);
 }
 
@@ -291,7 +291,7 @@ TEST_CASE("opening a file that is no shelf writes nothing to it") {
 
 TEST_CASE("through a read-only descriptor nothing is written, not even to probe") {
   const Folder folder;
-  make_block_medium(folder.create(), 0, {})->reserve(MiB);
+  make_block_medium(folder.create(), {})->reserve(MiB);
   BlockSeam seam;
   unsigned writes = 0;
   seam.probe.write = [&](int, std::uint64_t, std::span<const std::byte> bytes) {
@@ -299,14 +299,14 @@ TEST_CASE("through a read-only descriptor nothing is written, not even to probe"
     return static_cast<std::int64_t>(bytes.size());
   };
   const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false));
-  const auto medium = make_block_medium(file, 0, {}, seam);
+  const auto medium = make_block_medium(file, {}, seam);
   REQUIRE((read_back(*medium, 0, MiB) == Bytes(MiB)));
   REQUIRE(writes == 0);
 }
 
 TEST_CASE("the cap on a file's growth") {
   const Folder folder;
-  const auto medium = make_block_medium(folder.create(), 2 * MiB, {});
+  const auto medium = make_block_medium(folder.create(), {.max_size_bytes = 2 * MiB});
   REQUIRE(medium->reserve(2 * MiB) == 2 * MiB);
   try {
     medium->reserve(2 * MiB + 1);
@@ -325,7 +325,7 @@ TEST_CASE("a full file system: Errc::full, the file as long as before") {
     if (!mount_small(folder.file("small"), 8)) return "no mount";
     const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("small/a.shelf")));
     file->publish(false);
-    const auto medium = make_block_medium(file, 0, {});
+    const auto medium = make_block_medium(file, {});
     const Promises promises = medium->promises();
     if (promises.survives != Survives::process_crash) return "tmpfs survives " + promises.detail;
     if (promises.detail.find("tmpfs") == std::string::npos) return promises.detail;
@@ -358,12 +358,12 @@ TEST_CASE("a full file system: Errc::full, the file as long as before") {
 TEST_CASE("what cannot fit is refused before any of it is taken") {
   const Folder folder;
   const auto file = folder.create();
-  make_block_medium(file, 0, {})->reserve(MiB);
+  make_block_medium(file, {})->reserve(MiB);
   const std::uint64_t wanted = std::uint64_t{1} << GENERATE(50u, 62u, 63u);
   CAPTURE(wanted);
   const std::string said = in_child([&]() -> std::string {
     if (!refuse_call(SYS_fallocate, EIO) || !refuse_call(SYS_ftruncate, EIO)) return "no seccomp";
-    GuardedMedium medium(make_block_medium(file, 0, {}));
+    GuardedMedium medium(make_block_medium(file, {}));
     try {
       medium.reserve(wanted);
       return "grew without end";
@@ -389,7 +389,7 @@ TEST_CASE("of mapped memory, too, what cannot fit is refused before any of it is
   const Folder folder("/dev/shm");
   const auto space = std::filesystem::space("/dev/shm");
   const std::string said = in_child([&]() -> std::string {
-    GuardedMedium medium(make_pmem_medium(folder.create(), 0));
+    GuardedMedium medium(make_pmem_medium(folder.create(), {}));
     if (!refuse_call(SYS_fallocate, EIO)) return "no seccomp";
     const auto error = error_of([&] { medium.reserve(space.capacity + MiB); });
     if (!error || error->code() != Errc::full) return error ? error->what() : "it grew";
@@ -539,7 +539,7 @@ TEST_CASE("a file system mounted with nobarrier is not promised to survive a pow
     }
     const auto file = std::make_shared<ShelfFile>(ShelfFile::create(folder.file("mount/a.shelf")));
     file->publish(false);
-    const auto medium = make_block_medium(file, 0, {});
+    const auto medium = make_block_medium(file, {});
     const bool weak = mount.find("nobarrier") != std::string::npos;
     const Promises promises = medium->promises();
     if ((promises.survives == Survives::process_crash) != weak) return "another promise";
@@ -558,7 +558,7 @@ TEST_CASE("a raw block device: its size decides") {
   const Folder folder;
   constexpr std::uint64_t kDevice = 16 * MiB;
   const auto backing = folder.create("backing.img");
-  make_block_medium(backing, 0, {})->reserve(kDevice);
+  make_block_medium(backing, {})->reserve(kDevice);
   const int control = ::open("/dev/loop-control", O_RDWR | O_CLOEXEC);
   const int number = control < 0 ? -1 : ::ioctl(control, LOOP_CTL_GET_FREE);
   if (control >= 0) ::close(control);
@@ -575,7 +575,7 @@ TEST_CASE("a raw block device: its size decides") {
   {
     const auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
     REQUIRE(file->kind() == FileKind::block_device);
-    const auto medium = make_block_medium(file, 0, {});
+    const auto medium = make_block_medium(file, {});
     REQUIRE(medium->promises().detail.starts_with("block device"));
     REQUIRE(medium->size() == kDevice);
     REQUIRE(medium->reserve(kDevice) == kDevice);

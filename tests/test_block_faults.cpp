@@ -23,7 +23,7 @@ struct Rig {
     tuning.buffer_bytes = MiB;
     tuning.queue_depth = queue_depth;
     tuning.io_uring = io_uring;
-    medium = make_block_medium(folder.create(), 0, tuning, tapped(tap));
+    medium = make_block_medium(folder.create(), {.block = tuning}, tapped(tap));
     medium->reserve(kSize);
     *tap = Tap{};
   }
@@ -272,12 +272,12 @@ TEST_CASE("a backend that can no longer tell ends is an error, and nothing waits
   };
   const Folder folder;
   const auto file = folder.create();
-  make_block_medium(file, 0, {})->reserve(MiB);
+  make_block_medium(file, {})->reserve(MiB);
   BlockSeam seam;
   seam.wrap = [](std::unique_ptr<BlockBackend> inner) {
     return std::make_unique<BrokenBackend>(std::move(inner));
   };
-  const auto medium = make_block_medium(file, 0, {}, seam);
+  const auto medium = make_block_medium(file, {}, seam);
   if (GENERATE(false, true)) {  // while it grows, which loses nothing else
     REQUIRE(code_of([&] { medium->reserve(2 * MiB); }) == Errc::io);
   } else {

@@ -55,7 +55,7 @@ class Rig {
     tuning.queue_depth = static_cast<unsigned>(1 + below(5));
     tuning.io_uring = false;
     tuning.direct = false;
-    return make_block_medium(file_, 0, tuning, drive_->seam());
+    return make_block_medium(file_, {.block = tuning}, drive_->seam());
   }
 
   // Opens, works, and ends by a power loss (true), or as a process does that is killed.

@@ -52,7 +52,7 @@ std::uint64_t allocated_bytes(const fs::path& path) {
 TEST_CASE("a build without libpmem2 says so", "[pmem]") {
   if (pmem_supported()) return;
   const scratch::Directory dir(kTmpfs);
-  const auto error = error_of([&] { make_pmem_medium(open_file(dir / "s"), 0); });
+  const auto error = error_of([&] { make_pmem_medium(open_file(dir / "s"), {}); });
   REQUIRE(error);
   CHECK(error->code() == Errc::unsupported);
   CHECK(contains(error->remedy(), "libpmem2-dev"));
@@ -63,7 +63,7 @@ TEST_CASE("growth keeps addresses and data, reads as zero and has blocks", "[pme
     INFO(place);
     const scratch::Directory dir(place);
     const fs::path path = dir / "s";
-    const auto medium = make_pmem_medium(open_file(path), 0);
+    const auto medium = make_pmem_medium(open_file(path), {});
     CHECK(medium->size() == 0);
     REQUIRE(medium->reserve(1) >= kPageBytes);
     const std::span<const std::byte> first = medium->view({0, kPageBytes});
@@ -94,7 +94,7 @@ TEST_CASE("write: bytes and hash of any length, word for word", "[pmem]") {
   for (const std::string& place : mapped_places()) {
     INFO(place);
     const scratch::Directory dir(place);
-    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), {});
     medium->reserve(2 * kMebibyte);
     std::uint64_t last = 0;
     for (const std::size_t size : {0UL, 1UL, 7UL, 63UL, 64UL, 65UL, 240UL, 241UL, 4095UL, 4096UL,
@@ -118,7 +118,7 @@ TEST_CASE("store_word changes its eight bytes alone", "[pmem]") {
   for (const std::string& place : mapped_places()) {
     INFO(place);
     const scratch::Directory dir(place);
-    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), {});
     medium->reserve(kPageBytes);
     auto expected = pattern(kPageBytes, 3);
     medium->write(0, expected, 0);
@@ -136,7 +136,7 @@ TEST_CASE("a store through a view faults", "[pmem]") {
   for (const std::string& place : mapped_places()) {
     INFO(place);
     const scratch::Directory dir(place);
-    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), {});
     for (const std::uint64_t size : {2 * kMebibyte, 8 * kMebibyte}) {  // first and later segments
       const std::uint64_t end = medium->reserve(size);
       const std::span<const std::byte> view = medium->view({0, end});
@@ -158,7 +158,7 @@ TEST_CASE("what was written is there at the next open, also after SIGKILL", "[pm
     const auto data = pattern(kMebibyte, 5);
     scratch::put(dir / "s", "");
     const int status = scratch::in_child([&] {
-      const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+      const auto medium = make_pmem_medium(open_file(dir / "s"), {});
       medium->reserve(3 * kMebibyte);
       medium->write(kMebibyte, data, 0);
       medium->store_word(kPageBytes, 11);
@@ -167,7 +167,7 @@ TEST_CASE("what was written is there at the next open, also after SIGKILL", "[pm
     });
     REQUIRE(WIFSIGNALED(status));
     for (const bool writable : {false, true}) {
-      const auto medium = make_pmem_medium(open_file(dir / "s", writable), 0);
+      const auto medium = make_pmem_medium(open_file(dir / "s", writable), {});
       CHECK(medium->size() == 4 * kMebibyte);
       CHECK(same(medium->view({kMebibyte, kMebibyte}), data));
       CHECK(medium->view({kPageBytes, 1}).front() == std::byte{11});
@@ -179,7 +179,7 @@ TEST_CASE("threads write side by side", "[pmem]") {
   for (const std::string& place : mapped_places()) {
     INFO(place);
     const scratch::Directory dir(place);
-    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), {});
     constexpr unsigned kThreads = 4;
     constexpr std::uint64_t kEach = kMebibyte / 4;
     medium->reserve(kThreads * kEach);
@@ -202,9 +202,9 @@ TEST_CASE("a file open for reading", "[pmem]") {
   for (const std::string& place : mapped_places()) {
     INFO(place);
     const scratch::Directory dir(place);
-    const auto writer = make_pmem_medium(open_file(dir / "s"), 0);
+    const auto writer = make_pmem_medium(open_file(dir / "s"), {});
     writer->reserve(2 * kMebibyte);
-    const auto reader = make_pmem_medium(open_file(dir / "s", false), 0);
+    const auto reader = make_pmem_medium(open_file(dir / "s", false), {});
     const auto error = error_of([&] { reader->reserve(64 * kMebibyte); });
     REQUIRE(error);
     CHECK(error->code() == Errc::read_only);
@@ -224,7 +224,7 @@ TEST_CASE("the cap", "[pmem]") {
     INFO(place);
     const scratch::Directory dir(place);
     const std::uint64_t cap = 5 * kMebibyte + kPageBytes;
-    const auto medium = make_pmem_medium(open_file(dir / "s"), cap);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), {.max_size_bytes = cap});
     CHECK(medium->reserve(kMebibyte) == 2 * kMebibyte);
     const auto error = error_of([&] { medium->reserve(cap + 1); });
     REQUIRE(error);
@@ -247,7 +247,7 @@ TEST_CASE("a full file system: full, nothing lost, and room again later", "[pmem
   }
   const std::shared_ptr<void> unmount(
       nullptr, [&](void*) { ::umount2((dir / "small").c_str(), MNT_DETACH); });
-  const auto medium = make_pmem_medium(open_file(dir / "small/s"), 0);
+  const auto medium = make_pmem_medium(open_file(dir / "small/s"), {});
   const std::uint64_t size = medium->reserve(4 * kMebibyte);
   const auto data = pattern(kMebibyte, 2);
   medium->write(0, data, 0);
@@ -268,7 +268,7 @@ TEST_CASE("a full file system: full, nothing lost, and room again later", "[pmem
   SECTION("a file with holes gets its blocks before a store, or an error: never SIGBUS") {
     scratch::put(dir / "small/sparse", "");
     fs::resize_file(dir / "small/sparse", 8 * kMebibyte);
-    const auto sparse = make_pmem_medium(open_file(dir / "small/sparse"), 0);
+    const auto sparse = make_pmem_medium(open_file(dir / "small/sparse"), {});
     const auto chunk = pattern(kMebibyte, 4);
     std::uint64_t at = 0;
     const auto failed = error_of([&] {
@@ -287,7 +287,7 @@ TEST_CASE("files of odd sizes are mapped as far as they have whole pages", "[pme
     INFO(place);
     const scratch::Directory dir(place);
     scratch::put(dir / "s", std::string(kPageBytes + 100, 'x'));
-    const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+    const auto medium = make_pmem_medium(open_file(dir / "s"), {});
     CHECK(medium->size() == kPageBytes);
     CHECK(medium->view({0, 1}).front() == std::byte{'x'});
     const std::uint64_t grown = medium->reserve(kMebibyte);
@@ -309,7 +309,8 @@ TEST_CASE("many opens leak neither addresses nor descriptors", "[pmem]") {
       return std::pair(pages, scratch::entries("/proc/self/fd"));
     };
     const auto once = [&] {
-      make_pmem_medium(open_file(dir / "s"), cap)->reserve(cap != 0 ? cap : 8 * kMebibyte);
+      make_pmem_medium(open_file(dir / "s"), {.max_size_bytes = cap})
+          ->reserve(cap != 0 ? cap : 8 * kMebibyte);
     };
     once();
     const auto before = usage();
@@ -386,7 +387,7 @@ TEST_CASE("variables that weaken durability are named, and believed", "[pmem]") 
     CHECK(mentions(found.notes, row.name) == row.noted);
     if (!pmem_supported()) continue;
     const scratch::Directory dir(kTmpfs);
-    const auto promises = make_pmem_medium(open_file(dir / "s"), 0)->promises();
+    const auto promises = make_pmem_medium(open_file(dir / "s"), {})->promises();
     CHECK(mentions(promises.notes, row.name) == row.noted);
     CHECK(promises.survives == Survives::process_crash);
   }
@@ -564,7 +565,7 @@ TEST_CASE("opening and growing leave the working directory as it is, whoever loo
     openers.emplace_back([&, number] {
       const auto path = dir.path() / std::to_string(number);
       for (int round = 0; round < 200; ++round) {
-        make_pmem_medium(open_file(path), 0)->reserve((round + 1) * kPageBytes);
+        make_pmem_medium(open_file(path), {})->reserve((round + 1) * kPageBytes);
       }
       --at_work;
     });

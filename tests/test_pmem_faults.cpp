@@ -46,12 +46,12 @@ TEST_CASE("a file that someone cuts short: an error at each call", "[pmem]") {
     INFO(place);
     const scratch::Directory dir(place);
     const fs::path path = dir / "s";
-    const auto writer = make_pmem_medium(open_file(path), 0);
+    const auto writer = make_pmem_medium(open_file(path), {});
     REQUIRE(writer->reserve(kSize) == kSize);
     const auto data = pattern(kPageBytes, 1);
     writer->write(0, data, 0);
     writer->write(2 * kMebibyte, data, 0);
-    const auto reader = make_pmem_medium(open_file(path, false), 0);
+    const auto reader = make_pmem_medium(open_file(path, false), {});
     std::vector<std::byte> bytes(kPageBytes);
     reader->read(2 * kMebibyte, bytes);
     CHECK(same(bytes, data));
@@ -86,7 +86,7 @@ TEST_CASE("a file that someone cuts short: an error at each call", "[pmem]") {
 TEST_CASE("a write into what was cut off fails for good", "[pmem]") {
   if (!pmem_supported()) return;
   const scratch::Directory dir(kTmpfs);
-  GuardedMedium medium(make_pmem_medium(open_file(dir / "s"), 0));
+  GuardedMedium medium(make_pmem_medium(open_file(dir / "s"), {}));
   medium.reserve(kSize);
   fs::resize_file(dir / "s", kCutTo);
   const auto data = pattern(kPageBytes, 1);
@@ -138,7 +138,7 @@ TEST_CASE("a poisoned line: EIO for what holds it, and nothing else", "[pmem]") 
   if (!pmem_supported()) return;
   const scratch::Directory dir(kTmpfs);
   const fs::path path = dir / "s";
-  const auto medium = make_pmem_medium(open_file(path), 0);
+  const auto medium = make_pmem_medium(open_file(path), {});
   medium->reserve(kSize);
   const auto data = pattern(4 * kPageBytes, 1);
   medium->write(0, data, 0);

@@ -82,7 +82,7 @@ TEST_CASE("growth refused half-way: an error, nothing lost, and room again later
       INFO(place << ": " << row.what);
       const scratch::Directory dir(place);
       const fs::path path = dir / "s";
-      const auto medium = make_pmem_medium(open_file(path), 0);
+      const auto medium = make_pmem_medium(open_file(path), {});
       const std::uint64_t size = medium->reserve(2 * kMebibyte);
       const auto data = pattern(kMebibyte, 3);
       medium->write(kMebibyte, data, 0);
@@ -121,7 +121,7 @@ TEST_CASE("growth refused half-way: an error, nothing lost, and room again later
 TEST_CASE("only a full medium is no failure", "[pmem]") {
   if (!pmem_supported()) return;
   const scratch::Directory dir(kTmpfs);
-  GuardedMedium medium(make_pmem_medium(open_file(dir / "s"), 0));
+  GuardedMedium medium(make_pmem_medium(open_file(dir / "s"), {}));
   medium.reserve(2 * kMebibyte);
   refused_fallocate = {2, ENOSPC};
   CHECK(code_of([&] { medium.reserve(68 * kMebibyte); }) == Errc::full);
@@ -145,13 +145,13 @@ TEST_CASE("addresses that another thread takes in between: others, and none is l
     memory >> count;
     return count;
   };
-  make_pmem_medium(open_file(dir / "s"), 0)->reserve(2 * kMebibyte);
+  make_pmem_medium(open_file(dir / "s"), {})->reserve(2 * kMebibyte);
   for (const Row& row : rows) {
     INFO(row.what);
     const std::uint64_t before = pages();
     for (int round = 0; round < 50; ++round) {
       refused_addresses = {row.nth, row.nth == 1 ? ENOMEM : EEXIST};
-      const auto medium = make_pmem_medium(open_file(dir / "s"), 0);
+      const auto medium = make_pmem_medium(open_file(dir / "s"), {});
       const bool reached = refused_addresses.calls_left == 0;
       refused_addresses = {};
       REQUIRE(reached);

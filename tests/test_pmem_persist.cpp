@@ -73,7 +73,7 @@ struct Traced {
   explicit Traced(const Place& at, std::size_t watched = kWatched)
       : granularity((place = &at, "PMEM2_FORCE_GRANULARITY"), at.granularity),
         dir(kTmpfs),
-        medium(make_pmem_medium(open_file(dir / "s"), 0)) {
+        medium(make_pmem_medium(open_file(dir / "s"), {})) {
     medium->reserve(watched);
     medium->write(0, pattern(watched, 99), 0);
     tracer.emplace(work_mapping(dir / "s").first(watched), at.caches);
@@ -202,7 +202,7 @@ TEST_CASE("what outlives a power loss is promised where the platform protects it
     place = &at;
     const Variable granularity("PMEM2_FORCE_GRANULARITY", at.granularity);
     const scratch::Directory dir(kTmpfs);
-    const Promises found = make_pmem_medium(open_file(dir / "s"), 0)->promises();
+    const Promises found = make_pmem_medium(open_file(dir / "s"), {})->promises();
     place = &kAdr;
     return found;
   };

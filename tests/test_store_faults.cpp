@@ -80,7 +80,7 @@ struct Rig {
     tuning.buffer_bytes = kMiB;
     tuning.queue_depth = 4;
     tuning.io_uring = io_uring;
-    auto medium = make_block_medium(folder.create(), 0, tuning, tapped(tap));
+    auto medium = make_block_medium(folder.create(), {.block = tuning}, tapped(tap));
     Shelf::format(*medium);
     shelf.emplace(Shelf::open(std::move(medium), {.mode = Mode::update}));
     make(*shelf, "w", kSize).write(first);

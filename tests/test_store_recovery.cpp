@@ -617,7 +617,7 @@ struct DriveRig {
     seam.wrap = [this](std::unique_ptr<BlockBackend> inner) {
       return std::make_unique<DriveBackend>(std::move(inner), drive);
     };
-    return make_block_medium(std::move(file), 0, tuning, seam);
+    return make_block_medium(std::move(file), {.block = tuning}, seam);
   }
   void lose_power() {
     const auto size = std::filesystem::file_size(folder.file());

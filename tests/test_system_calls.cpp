@@ -128,7 +128,7 @@ TEST_CASE("a write that the system cuts short is carried on, and its end is told
   const Folder folder;
   CHECK(scratch::exited_well(scratch::in_child([&] {  // a limit is for the life of a process
     ::signal(SIGXFSZ, SIG_IGN);
-    const auto medium = make_block_medium(folder.create(), 0, {.io_uring = io_uring});
+    const auto medium = make_block_medium(folder.create(), {.block = {.io_uring = io_uring}});
     medium->reserve(4 * kMiB);
     const rlimit limit{2 * kMiB + kMiB / 2, 2 * kMiB + kMiB / 2};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return false;
@@ -203,7 +203,7 @@ TEST_CASE("growing goes on where signals interrupt it") {
   if (mapped && !pmem_supported()) return;
   const Folder folder(mapped ? fs::path("/dev/shm") : fs::current_path());
   const auto medium =
-      mapped ? make_pmem_medium(folder.create(), 0) : make_block_medium(folder.create(), 0, {});
+      mapped ? make_pmem_medium(folder.create(), {}) : make_block_medium(folder.create(), {});
   int interrupts = 3;
   on_fallocate = [&] { return interrupts > 0 ? (--interrupts, EINTR) : 0; };
   CHECK_NOTHROW(medium->reserve(8 * kMiB));
@@ -218,7 +218,7 @@ TEST_CASE("holes that are filled by rewriting them take no write under way with 
   fs::resize_file(folder.file(), 4 * kMiB);  // a hole, as `cp --sparse` leaves them
   const auto tap = std::make_shared<Tap>();
   const auto medium = make_block_medium(
-      file, 0, {.buffer_bytes = kMiB, .queue_depth = 4, .io_uring = false}, tapped(tap));
+      file, {.block = {.buffer_bytes = kMiB, .queue_depth = 4, .io_uring = false}}, tapped(tap));
   const Bytes data = pattern(kMiB, 1);
   const Ticket ticket = medium->write(0, data, 0);  // a full buffer: begun, and not performed yet
   tap->read_now = [&](std::uint64_t, std::int64_t real) {
@@ -267,7 +267,7 @@ TEST_CASE("a file system that tells no size is not taken for a full one") {
   CHECK_FALSE(exceeds_free_space(file->fd(), 1));
   CHECK_FALSE(exceeds_free_space(file->fd(), 1ULL << 60));
   {
-    const auto medium = mapped ? make_pmem_medium(file, 0) : make_block_medium(file, 0, {});
+    const auto medium = mapped ? make_pmem_medium(file, {}) : make_block_medium(file, {});
     std::uint64_t room = 0;
     CHECK_NOTHROW(room = medium->reserve(4 * kMiB));
     CHECK(room == 4 * kMiB);

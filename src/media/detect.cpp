@@ -16,9 +16,7 @@ std::unique_ptr<Medium> choose_for_file(std::shared_ptr<ShelfFile> file,
                                         const OpenOptions& options) {
   const FileSystem system = probe_file_system(file->fd());
   const bool mappable = system.dax || system.tmpfs;
-  if (mappable && pmem_supported()) {
-    return make_pmem_medium(std::move(file), options.max_size_bytes);
-  }
+  if (mappable && pmem_supported()) return make_pmem_medium(std::move(file), options);
   std::string note;
   if (mappable) {
     note = fmt::format(
@@ -26,7 +24,7 @@ std::unique_ptr<Medium> choose_for_file(std::shared_ptr<ShelfFile> file,
         "build again",
         system.name, system.dax ? ", DAX" : "");
   }
-  return make_block_medium(std::move(file), options.max_size_bytes, options.block, std::move(note));
+  return make_block_medium(std::move(file), options, std::move(note));
 }
 
 }  // namespace
@@ -35,7 +33,7 @@ std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenO
   const bool dax_device = file->kind() == FileKind::dax_device;
   switch (options.tier) {
     case Tier::pmem:
-      return make_pmem_medium(std::move(file), options.max_size_bytes);
+      return make_pmem_medium(std::move(file), options);
     case Tier::block:
       if (dax_device) {
         throw Error(
@@ -45,11 +43,11 @@ std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenO
       }
       break;
     case Tier::automatic:
-      if (dax_device) return make_pmem_medium(std::move(file), 0);
+      if (dax_device) return make_pmem_medium(std::move(file), options);
       if (file->kind() == FileKind::regular) return choose_for_file(std::move(file), options);
       break;
   }
-  return make_block_medium(std::move(file), options.max_size_bytes, options.block);
+  return make_block_medium(std::move(file), options);
 }
 
 }  // namespace tensorshelf

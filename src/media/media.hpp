@@ -51,18 +51,19 @@ class GuardedMedium final : public Medium {
 // Plain memory: survives nothing. Grows in place up to max_size_bytes of reserved addresses.
 std::unique_ptr<Medium> make_memory_medium(std::uint64_t size_bytes, std::uint64_t max_size_bytes);
 
+// The media on files and devices are made alike. `note`, where there is one, says how this one came
+// to be chosen, and is one of its promises' notes.
+
 // Mapped persistent memory through libpmem2: FS-DAX file, DevDAX device, or a file on tmpfs (which
 // survives a process crash only, and says so). Errc::not_dax for any other file.
 std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file,
-                                         std::uint64_t max_size_bytes);
+                                         const OpenOptions& options, std::string note = {});
 bool pmem_supported();  // in this build
 
 // A file on any file system or a raw block device, through io_uring and O_DIRECT, each falling
-// back where a probing write shows that it is refused. `note` says how it came to be chosen: one of
-// its promises' notes.
+// back where a probing write shows that it is refused.
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
-                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
-                                          std::string note = {});
+                                          const OpenOptions& options, std::string note = {});
 bool io_uring_supported();  // in this build
 
 // Chooses: DevDAX device, FS-DAX or tmpfs file -> pmem; everything else -> block. An explicit tier

@@ -292,19 +292,18 @@ class BlockMedium final : public Medium {
 }  // namespace
 
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
-                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
-                                          const BlockSeam& seam) {
-  check_tuning(tuning);
+                                          const OpenOptions& options, const BlockSeam& seam) {
+  check_tuning(options.block);
   TENSORSHELF_ASSERT(file->kind() != FileKind::dax_device);
-  return std::make_unique<BlockMedium>(std::move(file), max_size_bytes, tuning, seam);
+  return std::make_unique<BlockMedium>(std::move(file), options.max_size_bytes, options.block,
+                                       seam);
 }
 
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
-                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
-                                          std::string note) {
+                                          const OpenOptions& options, std::string note) {
   BlockSeam seam;
   seam.note = std::move(note);
-  return make_block_medium(std::move(file), max_size_bytes, tuning, seam);
+  return make_block_medium(std::move(file), options, seam);
 }
 
 }  // namespace tensorshelf

@@ -19,7 +19,6 @@ struct BlockSeam {
 };
 
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
-                                          std::uint64_t max_size_bytes, const BlockTuning& tuning,
-                                          const BlockSeam& seam);
+                                          const OpenOptions& options, const BlockSeam& seam);
 
 }  // namespace tensorshelf

@@ -9,7 +9,8 @@ namespace tensorshelf {
 
 bool pmem_supported() { return false; }
 
-std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file, std::uint64_t) {
+std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file, const OpenOptions&,
+                                         std::string) {
   throw Error(Errc::unsupported,
               fmt::format("{} cannot be mapped: this build of tensorshelf has no libpmem2",
                           file->path().native()),

@@ -70,7 +70,7 @@ AddressWish addresses_for(const FileSystem& system, std::uint64_t now, std::uint
 class PmemMedium final : public Medium {
  public:
   PmemMedium(std::shared_ptr<ShelfFile> file, std::uint64_t max_size_bytes, FileSystem system,
-             const AddressWish& wish)
+             const AddressWish& wish, std::string note)
       : file_(std::move(file)),
         max_size_bytes_(max_size_bytes),
         system_(std::move(system)),
@@ -78,6 +78,7 @@ class PmemMedium final : public Medium {
         environment_(pmem_environment(domain_)),
         alignment_(wish.alignment),
         view_(file_->path(), Access::read, wish) {
+    if (!note.empty()) environment_.notes.push_back(std::move(note));
     if (is_device() && file_->writable()) device_lock_.emplace(file_->fd(), file_->path());
     if (file_->writable()) work_.emplace(file_->path(), Access::write, wish);
     append(wish.least_bytes);
@@ -368,18 +369,19 @@ Promises PmemMedium::promises() const {
 bool pmem_supported() { return true; }
 
 std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file,
-                                         std::uint64_t max_size_bytes) {
+                                         const OpenOptions& options, std::string note) {
   if (file->kind() == FileKind::block_device) throw_not_dax(*file, "a block device");
   if (file->kind() == FileKind::dax_device) {
     const DaxGeometry device = dax_geometry(file->fd(), file->path());
     const AddressWish wish{device.size_bytes, device.size_bytes, device.alignment};
-    return std::make_unique<PmemMedium>(std::move(file), 0, FileSystem{}, wish);
+    return std::make_unique<PmemMedium>(std::move(file), 0, FileSystem{}, wish, std::move(note));
   }
   FileSystem system = probe_file_system(file->fd());
   if (!system.dax && !system.tmpfs) throw_not_dax(*file, system.name + " without DAX");
   const std::uint64_t now = file->size_bytes() / kPageBytes * kPageBytes;
-  const AddressWish wish = addresses_for(system, now, max_size_bytes);
-  return std::make_unique<PmemMedium>(std::move(file), max_size_bytes, std::move(system), wish);
+  const AddressWish wish = addresses_for(system, now, options.max_size_bytes);
+  return std::make_unique<PmemMedium>(std::move(file), options.max_size_bytes, std::move(system),
+                                      wish, std::move(note));
 }
 
 }  // namespace tensorshelf
