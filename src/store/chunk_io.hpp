@@ -10,6 +10,7 @@
 
 #include "format/format.hpp"
 #include "store/tensor.hpp"
+#include "store/untrusted.hpp"
 
 namespace tensorshelf {
 
@@ -29,16 +30,10 @@ bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor
 
 inline char slot_name(unsigned slot) { return static_cast<char>('A' + slot); }
 
-// `count` neighbouring chunks, unchecked: in place where the medium has them so, else read into
-// `scratch`, which is large enough for them. Throws what Medium::read() throws.
-std::span<const std::byte> fetch_chunks(Medium& medium, const StoredTensor& tensor, unsigned slot,
-                                        std::uint64_t chunk, std::uint64_t count,
-                                        std::span<std::byte> scratch);
-
-// Of bytes that may be mapped. Nothing, or false, where they are gone: the file was cut short by
-// someone else, or the memory is damaged. Medium::read() then says what it is.
-std::optional<std::uint64_t> hash_mapped(std::span<const std::byte> bytes, std::uint64_t seed);
-bool copy_mapped(std::span<std::byte> target, std::span<const std::byte> source);
+// A chunk in place where the medium has it so, else read into `scratch`. Throws what Medium::read()
+// throws.
+UntrustedBytes fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned slot,
+                           std::uint64_t chunk, std::span<std::byte> scratch);
 
 // A buffer of one chunk, of the calling thread.
 std::span<std::byte> chunk_scratch();

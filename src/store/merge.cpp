@@ -26,8 +26,8 @@ bool Stager::slot_has(StoredTensor& tensor, unsigned slot, const MergedChunk& me
   const auto& [chunk, whole, offset, size, in_slot] = merged;
   if (tensor.label(slot, chunk) != format::chunk_version(now)) return false;
   try {
-    const auto there = fetch_chunks(*state_.medium, tensor, slot, chunk, 1, whole);
-    if (there.data() != whole.data() && !copy_mapped(whole, there)) return false;
+    const auto there = fetch_chunk(*state_.medium, tensor, slot, chunk, whole);
+    if (!there.lie_in(whole) && !there.copy_into(whole)) return false;
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     return false;

@@ -119,17 +119,17 @@ void Reader::read_out(const StoredTensor& tensor, const Record& record, std::uin
 }
 
 // A chunk, unchecked: in place where it may be, else in `scratch`.
-std::span<const std::byte> Reader::fetch_chunk(const StoredTensor& tensor, const Record& record,
-                                               std::uint64_t chunk, std::span<std::byte> scratch) {
+UntrustedBytes Reader::fetch_chunk(const StoredTensor& tensor, const Record& record,
+                                   std::uint64_t chunk, std::span<std::byte> scratch) {
   const std::uint64_t size = tensor.chunk_bytes(chunk);
   if (no_one_else_writes()) {
     const auto bytes =
         state_.medium->view({tensor.chunk_at(format::chunk_slot(record), chunk), size});
-    if (!bytes.empty()) return bytes;
+    if (!bytes.empty()) return UntrustedBytes(bytes);
   }
   const auto copy = scratch.first(size);
   read_out(tensor, record, chunk, copy);
-  return copy;
+  return UntrustedBytes(copy);
 }
 
 // A part of a chunk, unchecked, from byte `within` of it. Mapped bytes that are gone are asked of
@@ -138,8 +138,7 @@ void Reader::copy_out(const StoredTensor& tensor, const Record& record, std::uin
                       std::span<std::byte> target, std::uint64_t within) {
   const auto whole = target.size() == tensor.chunk_bytes(chunk) ? target : chunk_scratch();
   const auto bytes = fetch_chunk(tensor, record, chunk, whole);
-  if (bytes.data() == target.data()) return;
-  if (copy_mapped(target, bytes.subspan(within, target.size()))) return;
+  if (bytes.lie_in(target) || bytes.part(within, target.size()).copy_into(target)) return;
   const auto room = planted(Bug::reread_over_another) ? chunk_scratch() : whole;
   const auto copy = room.first(bytes.size());
   read_out(tensor, record, chunk, copy);
@@ -148,20 +147,21 @@ void Reader::copy_out(const StoredTensor& tensor, const Record& record, std::uin
   }
 }
 
-std::span<const std::byte> Reader::checked_chunk(StoredTensor& tensor, const Record& record,
-                                                 std::uint64_t chunk,
-                                                 std::span<std::byte> scratch) {
+// In the slot it says, compared with the checksum in the record where that is asked for.
+UntrustedBytes Reader::compared_chunk(StoredTensor& tensor, const Record& record,
+                                      std::uint64_t chunk, std::span<std::byte> scratch) {
   auto bytes = fetch_chunk(tensor, record, chunk, scratch);
   const bool verified = tensor.verified(format::chunk_slot(record), chunk);
   if (no_one_else_writes() && state_.promises.mapped && verified) return bytes;
   if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
     return bytes;
   const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
-  auto hash = hash_mapped(bytes, seed);
+  auto hash = bytes.hash(seed);
   if (!hash) {
-    bytes = scratch.first(bytes.size());
-    read_out(tensor, record, chunk, scratch.first(bytes.size()));
-    hash = hash_bytes(bytes, seed);
+    const auto copy = scratch.first(bytes.size());
+    read_out(tensor, record, chunk, copy);
+    hash = hash_bytes(copy, seed);
+    bytes = UntrustedBytes(copy);
   }
   check_sum(tensor, record, chunk, *hash);
   return bytes;
@@ -241,9 +241,8 @@ std::uint64_t Reader::read_next(StoredTensor& tensor, std::span<std::byte> bytes
     return target.size();
   }
   const bool whole = target.size() == tensor.chunk_bytes(chunk);
-  const auto source = checked_chunk(tensor, now, chunk, whole ? target : chunk_scratch());
-  if (source.data() != target.data() &&
-      !copy_mapped(target, source.subspan(within, target.size()))) {
+  const auto source = compared_chunk(tensor, now, chunk, whole ? target : chunk_scratch());
+  if (!source.lie_in(target) && !source.part(within, target.size()).copy_into(target)) {
     copy_out(tensor, now, chunk, target, within);  // says why
   }
   return target.size();
@@ -284,7 +283,7 @@ Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
   }
   if (in_place) {
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      checked_chunk(*tensor, now[chunk], chunk, chunk_scratch());
+      compared_chunk(*tensor, now[chunk], chunk, chunk_scratch());
     }
     return Lease(state_.medium->view(tensor->layout.slot(slot)), true,
                  std::make_shared<Pin>(state_.medium, tensor, slot));

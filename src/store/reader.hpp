@@ -12,6 +12,7 @@
 #include <tensorshelf/report.hpp>
 
 #include "store/state.hpp"
+#include "store/untrusted.hpp"
 
 namespace tensorshelf {
 
@@ -34,9 +35,9 @@ class Reader {
               std::span<std::byte> room);
 
   // A chunk as the record says it lies, unchecked, for who holds the tensor's mutex: in place where
-  // it may be, else in `scratch`; or a part of it, from byte `within` on.
-  std::span<const std::byte> fetch_chunk(const StoredTensor& tensor, const Record& record,
-                                         std::uint64_t chunk, std::span<std::byte> scratch);
+  // it may be, else in `scratch`; or a part of it, from byte `within` on, copied.
+  UntrustedBytes fetch_chunk(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                             std::span<std::byte> scratch);
   void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target, std::uint64_t within);
   [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
@@ -55,8 +56,8 @@ class Reader {
                   Of which) const;
   void read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target);
-  std::span<const std::byte> checked_chunk(StoredTensor& tensor, const Record& record,
-                                           std::uint64_t chunk, std::span<std::byte> scratch);
+  UntrustedBytes compared_chunk(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                                std::span<std::byte> scratch);
   void check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                  std::uint64_t checksum);
   std::uint64_t run_length(const StoredTensor& tensor, std::uint64_t first, const Records& records,

@@ -238,7 +238,7 @@ void Stager::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
   const auto bytes = reader_.fetch_chunk(tensor, now, chunk, chunk_scratch());
   std::uint64_t checksum = 0;
   try {
-    checksum = put_chunk(tensor, tensor.working, chunk, bytes);
+    checksum = put_chunk(tensor, tensor.working, chunk, bytes.for_write());
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
     reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()));
