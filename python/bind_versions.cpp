@@ -1,13 +1,11 @@
 // The versions that stay, and what makes or drops one whole: at(), rollback(), discard() and
 // transactions. Who has to wait does so in the store.
-#include <exception>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <utility>
 
 #include "bindings.hpp"
 #include "session.hpp"
+#include "transaction_block.hpp"
 
 namespace py = pybind11;
 
@@ -111,70 +109,6 @@ std::optional<Commit> resolve(Shelf& shelf, Session& session, bool commit) {
   return made;
 }
 
-// What `with shelf.transaction():` holds. Entering and leaving are native calls, between whose
-// steps no Ctrl-C can come. One that is heard while its end waits for others discards it; from the
-// freeze on it is heard when that is done.
-class TransactionBlock {
- public:
-  TransactionBlock(Shelf& shelf, Session& session, py::object before_commit)
-      : shelf_(shelf), session_(session), before_commit_(std::move(before_commit)) {}
-
-  void enter() {
-    std::optional<Transaction> begun;
-    {
-      Unlocked unlocked;
-      begun.emplace(shelf_.transaction());
-    }
-    transaction_ = std::make_shared<Transaction>(std::move(*begun));
-    session_.begin(transaction_);
-    session_.persisted();  // there was nothing to persist
-    commit.reset();
-    mine_ = true;
-  }
-
-  void leave(const py::object& error) {
-    if (!std::exchange(mine_, false)) return;
-    std::exception_ptr failure;
-    if (error.is_none()) {
-      try {
-        call_python(before_commit_, py::tuple());
-      } catch (const std::exception&) {
-        failure = std::current_exception();
-      }
-    }
-    if (error.is_none() && !failure) failure = try_commit();
-    session_.end(std::move(transaction_));
-    if (commit) return;
-    session_.discarded();
-    if (failure) std::rethrow_exception(failure);
-  }
-
-  std::optional<std::uint64_t> step;
-  std::optional<Commit> commit;
-
- private:
-  std::exception_ptr try_commit() {
-    try {
-      std::optional<Commit> made;
-      {
-        Unlocked unlocked;
-        made = transaction_->commit(step);
-      }
-      commit = made;
-      session_.persisted();
-    } catch (const std::exception&) {
-      return std::current_exception();
-    }
-    return nullptr;
-  }
-
-  Shelf& shelf_;
-  Session& session_;
-  py::object before_commit_;
-  bool mine_ = false;  // is under way
-  std::shared_ptr<Transaction> transaction_;
-};
-
 }  // namespace
 
 void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
@@ -192,8 +126,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
              self.cast<TransactionBlock&>().enter();
              return self;
            })
-      .def("__exit__", [](TransactionBlock& block, const py::object& kind,
-                          const py::args&) { block.leave(kind); })
+      .def("__exit__", [](TransactionBlock& block, const py::object& error,
+                          const py::args&) { block.leave(!error.is_none()); })
       .def_readwrite("_step", &TransactionBlock::step)
       .def_readonly("_commit", &TransactionBlock::commit);
 

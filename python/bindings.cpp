@@ -196,15 +196,8 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
           "replace",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
              const std::vector<std::int64_t>& shape, py::handle value, Session& session) {
-            const DType element = dtype_of(dtype);
             const Buffer buffer(value, PyBUF_C_CONTIGUOUS);
-            {
-              Unlocked unlocked;
-              Assignment assignment = shelf.replace_with(name, element, shape);
-              assignment.write(buffer.bytes(), 0);
-              assignment.done();
-            }
-            session.note(name);
+            session.replace(shelf, name, dtype_of(dtype), shape, buffer.bytes());
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("value"), py::arg("session"))
       .def("erase", &Shelf::erase, py::arg("name"), py::call_guard<Unlocked>())

@@ -75,6 +75,17 @@ bool Session::assign_whole(TensorRef& tensor, std::string_view name,
   return true;
 }
 
+void Session::replace(Shelf& shelf, const std::string& name, DType dtype,
+                      std::span<const std::int64_t> shape, std::span<const std::byte> bytes) {
+  {
+    Unlocked unlocked;
+    Assignment assignment = shelf.replace_with(name, dtype, shape);
+    assignment.write(bytes, 0);
+    assignment.done();
+  }
+  note(name);
+}
+
 void Session::end(std::shared_ptr<Transaction> transaction) {
   if (transaction_ == transaction) transaction_.reset();
   if (!transaction) return;

@@ -52,6 +52,10 @@ class Session {
   // it is looked for within the assignment, for whose end one that begins waits.
   bool assign_whole(TensorRef& tensor, std::string_view name, std::span<const std::byte> bytes);
 
+  // Puts another tensor with that value in the place of what has the name, if anything has.
+  void replace(Shelf& shelf, const std::string& name, DType dtype,
+               std::span<const std::int64_t> shape, std::span<const std::byte> bytes);
+
   // Kept here, so that a block that is dropped within it does not end it. end() discards what was
   // not committed; by then another thread may have begun the next.
   void begin(std::shared_ptr<Transaction> transaction) { transaction_ = std::move(transaction); }
