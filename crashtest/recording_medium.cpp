@@ -121,6 +121,17 @@ void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
     throw Error(Errc::io, fmt::format("reading {} bytes at {:#x} failed", bytes.size(), at),
                 "Part of the simulated medium cannot be read.", EIO);
   }
+  copy_out(at, bytes);
+}
+
+void RecordingMedium::look(std::uint64_t at, std::span<std::byte> bytes) {
+  if (behaviour_.personality == Personality::pmem) return read(at, bytes);
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  copy_out(at, bytes);
+}
+
+void RecordingMedium::copy_out(std::uint64_t at, std::span<std::byte> bytes) {
   if (reads_) reads_->add(at, bytes.size());
   std::memcpy(bytes.data(), disk_.bytes().data() + at, bytes.size());
 }

@@ -28,6 +28,8 @@
 //   covers it, for the pages lie in the kernel; on pmem it lies in the caches of processors that
 //   nobody tells to flush it, so there too it is orphaned. Growth is never orphaned: file systems
 //   journal it.
+// - On block a look() is answered by a cache, which has what was visible last also where the page
+//   cannot be read any more, and heals nothing by it. On pmem there is none: it is a read.
 // - Not in this model: settled bytes that change. Damage of that kind is in faults.hpp.
 #pragma once
 
@@ -89,12 +91,14 @@ class RecordingMedium final : public Medium {
   void barrier() override;
   void store_word(std::uint64_t at, std::uint64_t word) override;
   void read(std::uint64_t at, std::span<std::byte> bytes) override;
+  void look(std::uint64_t at, std::span<std::byte> bytes) override;
   std::span<const std::byte> view(const Extent& extent) override;
   std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;
   Promises promises() const override;
 
  private:
+  void copy_out(std::uint64_t at, std::span<std::byte> bytes);  // the mutex is held
   void fail_if_told(const char* call, bool loses_all);
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
   unsigned this_thread();

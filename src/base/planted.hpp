@@ -108,6 +108,7 @@ enum class Bug {
   second_directory_lost,   // a change below the second directory is linked, and the page kept back
   leased_stage_written,    // I3: a write goes on in the slot whose staged value a lease shows
   leaves_flag_kept,        // a root says that it names leaves, and names directories
+  recovery_asks_cache,     // I12: what a cache shows stands for what the medium has
   page_not_repaired,       // a page with one bad copy stays so, until the other goes
   format_without_barrier,  // I1: the superblock of a new shelf may land before its root
   format_over_superblock,  // an old superblock stands while its roots are overwritten
