@@ -162,7 +162,8 @@ class Shelf(MutableMapping[str, Tensor]):
         """Assigns each item of a mapping or of pairs, as ``shelf[name] = value`` does.
 
         Values that cannot be stored at all raise LayoutError before any is assigned. Where one
-        does not fit its tensor, those before it stay assigned: nothing is durable yet.
+        does not fit its tensor, those before it stay assigned, as the error's note says: nothing is
+        durable yet.
         """
         if not isinstance(other, Mapping) and hasattr(other, "state_dict"):
             raise LayoutError(
@@ -175,8 +176,17 @@ class Shelf(MutableMapping[str, Tensor]):
         for name, value in items.items():
             if _torch.memory_of(value) is None:  # else it can be stored, whatever it holds
                 named_source(name, value)
-        for name, value in items.items():
-            self[name] = value
+        for done, (name, value) in enumerate(items.items()):
+            try:
+                self[name] = value
+            except ShelfError as error:
+                if done:
+                    error.add_note(
+                        f"update() had assigned {done} of {len(items)} before {name!r}: persist() "
+                        "would make them durable, discard() drops them, with all else since the "
+                        "last persist()."
+                    )
+                raise
 
     def setdefault(self, name: str, default: Any = None) -> Tensor:
         """The tensor of that name, created from ``default`` where there is none."""

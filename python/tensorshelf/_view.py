@@ -194,6 +194,9 @@ class Readable(NDArrayOperatorsMixin):
     def __int__(self) -> int:
         return int(self.item())
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.item(), digits)
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and not self.shape else format(str(self), spec)
 

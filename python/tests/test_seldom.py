@@ -167,3 +167,22 @@ mine.x = [1]
     )
     assert done.returncode == 0, done.stderr
     assert f"{tmpfs}/own: closed with assignments that were never persisted" in done.stderr
+
+
+def test_an_update_that_fails_says_what_it_had_assigned(shelf: ts.Shelf) -> None:
+    shelf["b"] = np.zeros(3)
+    with pytest.raises(ts.LayoutError) as caught:
+        shelf.update({"a": np.ones(2), "b": np.zeros((2, 2)), "c": np.ones(2)})
+    (note,) = caught.value.__notes__
+    assert note.startswith("update() had assigned 1 of 3 before 'b': ")
+    assert "a" in shelf
+    assert "c" not in shelf
+    with pytest.raises(ts.LayoutError) as first:
+        shelf.update({"b": np.zeros((2, 2)), "c": np.ones(2)})
+    assert not hasattr(first.value, "__notes__")
+
+
+def test_a_number_rounds(shelf: ts.Shelf) -> None:
+    shelf["loss"] = np.float64(2.718)
+    assert round(shelf["loss"], 1) == 2.7
+    assert round(shelf["loss"]) == 3
