@@ -179,3 +179,10 @@ def test_update_looks_at_what_it_gives_tensors_that_are_there(shelf: ts.Shelf) -
     with pytest.raises(ts.LayoutError, match="'b'"):
         shelf.update(a=np.ones(2), b=None)
     assert shelf.a.numpy().tolist() == [0, 0]
+
+
+def test_an_edit_that_turns_a_zero_negative_is_written(shelf: ts.Shelf) -> None:
+    shelf["x"] = np.zeros(4)
+    with shelf.x.edit() as values:
+        values[1] = -0.0
+    assert np.signbit(shelf.x.numpy()).tolist() == [False, True, False, False]
