@@ -431,6 +431,12 @@ def test_no_class_has_more_than_15_private_methods() -> None:
     assert found["Stager"] > 10  # the search can hit
 
 
+def test_contributing_tells_every_file_of_the_store() -> None:
+    rows = [line for line in (ROOT / "CONTRIBUTING.md").read_text().split("\n") if line[:2] == "| "]
+    told = {name for row in rows for name in re.findall(r"`(\w+)\.(?:\*|[ch]pp)`", row)}
+    assert {path.stem for path in (ROOT / "src/store").iterdir()} - told == set()
+
+
 def test_every_source_says_what_it_is() -> None:
     headers = {path.stem for path in tree(suffixes={".hpp"})}  # say it for their .cpp as well
     silent = [

@@ -8,7 +8,7 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
-#include "store/holder.hpp"
+#include "store/version_hold.hpp"
 
 namespace tensorshelf {
 
@@ -81,9 +81,9 @@ bool is_inside(const State& state) {
 }
 
 void refuse_inside(const State& state, const char* what) {
-  if (!is_inside(state) && !Holder::around(state)) return;
+  if (!is_inside(state) && !VersionHold::around(state)) return;
   const StoredAssignment* const inside = StoredAssignment::around(state);
-  std::string where = Holder::around(state) ? "a snapshot" : "a call that waits";
+  std::string where = VersionHold::around(state) ? "a snapshot" : "a call that waits";
   if (inside != nullptr) where = fmt::format("an assignment to '{}'", inside->tensor().layout.name);
   throw Error(Errc::unsupported, fmt::format("{} from inside {} of the same thread", what, where),
               "Let it end first. In a signal handler, set a flag, and do it in the main loop.");

@@ -44,7 +44,7 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
   state_.check_not_abandoned();
   check_version_left();
   check_nothing_spoiled();
-  look_for_rival();
+  look_again_for_rival();
   if (planted(Bug::gate_opened_early)) state_.gate->admit();
   // (Those that were erased since stay in the list: discard() has to know what they staged.)
   // Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged
@@ -84,7 +84,7 @@ Flight Freezer::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt
 
 void Freezer::check_may_commit() {
   check_version_left();
-  look_for_rival();
+  look_again_for_rival();
 }
 
 // I13. A medium that has failed takes nothing, and says why itself.
@@ -95,8 +95,8 @@ void Freezer::check_nothing_spoiled() const {
   }
 }
 
-// I10: before we write where his version may lie.
-void Freezer::look_for_rival() {
+// I10: before we write where his version may lie, however long ago the attempt's first look was.
+void Freezer::look_again_for_rival() {
   if (state_.promises.one_machine) return;
   try {
     check_no_rival(*state_.medium, state_.opened, state_.seeds);

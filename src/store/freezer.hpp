@@ -30,7 +30,7 @@ class Freezer {
  private:
   void check_version_left() const;
   void check_nothing_spoiled() const;
-  void look_for_rival();
+  void look_again_for_rival();
   void record_staged(const StoredTensor& tensor);
 
   State& state_;

@@ -50,8 +50,7 @@ Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::u
   const std::uint64_t count = size == 0 ? 0 : (offset + size - 1) / kChunkBytes - first + 1;
   Records records(first);
   if (count > 1) records.more_.resize(count - 1);
-  std::lock_guard lock(state_.structure);
-  state_.health.check_usable();
+  const auto lock = state_.lock_usable();
   const Version& version = state_.version_of(which);
   if (!with_staged && !has(version, tensor)) {
     tensor.check_there();

@@ -24,9 +24,9 @@ class Reader {
   Lease lease(const std::shared_ptr<StoredTensor>& tensor, Of which);
   VerifyReport verify(const Progress& progress);
 
-  // Some whole chunks of a version that is held (holder.hpp), from byte `offset` on, where one
-  // begins, in `room`, which has one chunk at least. Always checked, whatever the shelf was opened
-  // with. No bytes where they are zeros.
+  // Some whole chunks of a version that is held (version_hold.hpp), from byte `offset` on, where
+  // one begins, in `room`, which has one chunk at least. Always checked, whatever the shelf was
+  // opened with. No bytes where they are zeros.
   struct Piece {
     std::uint64_t size = 0;
     std::span<const std::byte> bytes = {};

@@ -21,7 +21,7 @@ struct alignas(kPageBytes) Room {
 };
 
 // Of a version that is held. Zeros stay zeros, without being written.
-void copy_tensor(Store& from, Store& to, const Holder& held, StoredTensor& tensor,
+void copy_tensor(Store& from, Store& to, const VersionHold& held, StoredTensor& tensor,
                  std::span<std::byte> room, const std::function<void(std::uint64_t)>& note) {
   const auto& layout = tensor.layout;
   const auto copy = to.tensors().create(layout.name, layout.dtype, layout.shape, false);
@@ -38,7 +38,7 @@ void copy_tensor(Store& from, Store& to, const Holder& held, StoredTensor& tenso
 // Returns its step.
 std::optional<std::uint64_t> copy_all(Store& from, Store& to, std::optional<std::uint64_t> version,
                                       const Progress& progress) {
-  const Holder held = from.hold(version);
+  const VersionHold held = from.hold(version);
   const auto room = std::make_unique_for_overwrite<Room>();
   std::uint64_t done = 0;
   const auto note = [&](std::uint64_t size) {

@@ -167,9 +167,34 @@ void Stager::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned sl
   if (tensor.whole()) tensor.label(slot, chunk) = version;
 }
 
-// At most the first and the last chunk are new in part. They are merged before anything is written,
-// so that one that is damaged, or no memory for it, leaves the tensor as it was. The others, where
-// they are many, are copied by several threads: a failure finds all of them touched.
+// What an assignment changes in part, with all of their bytes as they will be.
+struct Stager::Edges {
+  std::array<MergedChunk, 2> chunks;  // at most the first and the last
+  unsigned count = 0;
+  std::unique_ptr<std::byte[]> second;  // the bytes of the first are this thread's scratch
+};
+
+Stager::Edges Stager::merge_edges(StoredTensor& tensor, std::span<const std::byte> bytes,
+                                  std::uint64_t offset) {
+  Edges edges;
+  each_chunk(
+      offset, bytes.size(),
+      [&](std::uint64_t chunk, std::uint64_t within, std::uint64_t size, std::uint64_t done) {
+        const std::uint64_t whole = tensor.chunk_bytes(chunk);
+        if (size == whole) return;
+        if (edges.count == 1)
+          edges.second = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
+        std::byte* const room = edges.second ? edges.second.get() : chunk_scratch().data();
+        MergedChunk& merged = edges.chunks[edges.count++];
+        merged = {chunk, {room, whole}, within, size};
+        merge_chunk(tensor, merged, bytes.subspan(done, size));
+      });
+  return edges;
+}
+
+// What it changes in part is merged before anything is written, so that a chunk that is damaged, or
+// no memory for it, leaves the tensor as it was. The others, where they are many, are copied by
+// several threads: a failure finds all of them touched.
 void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset,
                    UndoLog& log) {
   tensor.check_range(offset, bytes.size());
@@ -180,33 +205,19 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
     state_.check_writable();
     lock.lock();
   }
-  std::array<MergedChunk, 2> merged;
-  std::unique_ptr<std::byte[]> second;
-  unsigned edges = 0;
-  const auto is_whole = [&](std::uint64_t chunk, std::uint64_t size) {
-    return size == tensor.chunk_bytes(chunk);
-  };
-  each_chunk(
-      offset, bytes.size(),
-      [&](std::uint64_t chunk, std::uint64_t within, std::uint64_t size, std::uint64_t done) {
-        if (is_whole(chunk, size)) return;
-        if (edges == 1) second = std::make_unique_for_overwrite<std::byte[]>(kChunkBytes);
-        std::byte* const room = edges == 0 ? chunk_scratch().data() : second.get();
-        merged[edges] = {chunk, {room, tensor.chunk_bytes(chunk)}, within, size};
-        merge_chunk(tensor, merged[edges++], bytes.subspan(done, size));
-      });
+  const Edges edges = merge_edges(tensor, bytes, offset);
   const unsigned threads = threads_for(state_, bytes.size());
   const bool shared = threads > 1;
   std::vector<ChunkCopy> copies;
   if (shared) copies.reserve(bytes.size() / kChunkBytes + 1);
   log.begin(bytes, offset);
-  edges = 0;
+  const MergedChunk* edge = edges.chunks.data();
   each_chunk(offset, bytes.size(),
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
                log.touch(chunk);
                const auto piece = bytes.subspan(done, size);
-               if (!is_whole(chunk, size)) {
-                 write_merged(tensor, merged[edges++]);
+               if (size != tensor.chunk_bytes(chunk)) {
+                 write_merged(tensor, *edge++);
                } else if (shared) {
                  copies.emplace_back(tensor, next_slot(tensor, chunk), chunk, piece);
                } else {

@@ -47,7 +47,10 @@ class Stager {
   void complete(StoredTensor& tensor);
 
  private:
+  struct Edges;
+
   // stager.cpp
+  Edges merge_edges(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset);
   std::optional<std::uint64_t> must_await(const StoredTensor& tensor, std::uint64_t offset,
                                           std::uint64_t size);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);

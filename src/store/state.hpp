@@ -56,7 +56,7 @@ struct State {
   const Names& names_now() const;
   const Version& version_of(Of which) const;  // Errc::stale where it is not retained
   bool undecided() const { return prepared && !prepared->decided; }
-  bool held_from(std::uint64_t number) const;  // that version, or one before it (holder.hpp)
+  bool held_from(std::uint64_t number) const;  // that version, or one before it (version_hold.hpp)
   // Whether another version may be made: there can be as many at once as the shelf has slots. With
   // none in flight or held, for which one could wait, there always can.
   bool has_room() const {
@@ -108,7 +108,7 @@ struct State {
   // needed, when it is dropped.
   std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
-  std::vector<std::uint64_t> held;                  // of these: see holder.hpp
+  std::vector<std::uint64_t> held;                  // of these: see version_hold.hpp
   std::uint64_t given_back = 0;                     // how often something was, or came to nothing
   std::size_t going = 0;                    // retained no more, and their places not yet given back
   std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
@@ -144,7 +144,7 @@ class Use {
 
 // Whether this thread is inside an assignment, or called by a wait of its own (assignment.cpp).
 bool is_inside(const State& state);
-// Errc::unsupported where it is, or where it holds a version (holder.hpp): it would wait for
+// Errc::unsupported where it is, or where it holds a version (version_hold.hpp): it would wait for
 // itself.
 void refuse_inside(const State& state, const char* what);
 

@@ -18,12 +18,12 @@
 #include "store/committer.hpp"
 #include "store/decisions.hpp"
 #include "store/freezer.hpp"
-#include "store/holder.hpp"
 #include "store/reader.hpp"
 #include "store/sealer.hpp"
 #include "store/stager.hpp"
 #include "store/state.hpp"
 #include "store/tensors.hpp"
+#include "store/version_hold.hpp"
 
 namespace tensorshelf {
 
@@ -54,7 +54,7 @@ class Store {
   std::shared_ptr<StoredTensor> find(std::string_view name, std::uint64_t version) const;
   std::vector<std::string> names(std::uint64_t version) const;
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;  // diff.cpp
-  Holder hold(std::optional<std::uint64_t> version) { return {state_, version}; }
+  VersionHold hold(std::optional<std::uint64_t> version) { return {state_, version}; }
   Commit rollback(std::uint64_t version);
   bool has_uncommitted() const;
   void discard();

@@ -18,8 +18,7 @@ VerifyReport Reader::verify(const Progress& progress) {
   std::uint64_t total = 0;
   {
     const Use use(state_);
-    std::lock_guard lock(state_.structure);
-    state_.health.check_usable();
+    const auto lock = state_.lock_usable();
     names = state_.retained.back()->names;
     total = state_.retained.back()->tensor_bytes;
     report.version = state_.version;

@@ -127,7 +127,7 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
 void Store::end_transaction() {
   const Turn::GiveBack at_exit(state_);
   state_.health.check_usable();
-  if (is_inside(state_) || Holder::around(state_)) {
+  if (is_inside(state_) || VersionHold::around(state_)) {
     return state_.health.fail("a transaction was let go within an assignment, or a wait");
   }
   const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
@@ -160,7 +160,7 @@ Commit Store::rollback(std::uint64_t number) {
     auto version = std::make_shared<Version>();
     version->root = freezer_.next_root({});
     {
-      // As a whole: one that is only held (holder.hpp) may go at any moment.
+      // As a whole: one that is only held (version_hold.hpp) may go at any moment.
       std::lock_guard lock(state_.structure);
       const Version& old = state_.version_of(Of::version(number));
       version->tree = old.tree.successor(state_.open->sequence);

@@ -1,4 +1,4 @@
-#include "store/holder.hpp"
+#include "store/version_hold.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,8 @@
 
 namespace tensorshelf {
 
-Holder::Holder(State& state, std::optional<std::uint64_t> version) : state_(state) {
-  std::lock_guard lock(state.structure);
-  state.health.check_usable();
+VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version) : state_(state) {
+  const auto lock = state.lock_usable();
   const Version& there = state.version_of(version ? Of::version(*version) : Of::committed());
   version_ = there.number();
   step_ = format::stated_step(there.root);
@@ -23,7 +22,7 @@ Holder::Holder(State& state, std::optional<std::uint64_t> version) : state_(stat
 
 // What only this one kept goes. It is counted until its places are given back, for else a commit
 // might look for them in vain.
-Holder::~Holder() {
+VersionHold::~VersionHold() {
   innermost_ = outer_;
   if (state_.health.in_child()) return;  // where a lock may be held for ever
   names_.reset();
@@ -50,8 +49,8 @@ Holder::~Holder() {
   state_.note_given_back();
 }
 
-bool Holder::around(const State& state) {
-  const Holder* inside = innermost_;
+bool VersionHold::around(const State& state) {
+  const VersionHold* inside = innermost_;
   while (inside != nullptr && &inside->state_ != &state) inside = inside->outer_;
   return inside != nullptr;
 }

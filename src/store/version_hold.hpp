@@ -12,13 +12,13 @@
 namespace tensorshelf {
 
 // For one thread, in which it ends.
-class Holder {
+class VersionHold {
  public:
   // The newest version where none is said. Errc::stale where it is not retained.
-  Holder(State& state, std::optional<std::uint64_t> version);
-  ~Holder();
-  Holder(const Holder&) = delete;
-  Holder& operator=(const Holder&) = delete;
+  VersionHold(State& state, std::optional<std::uint64_t> version);
+  ~VersionHold();
+  VersionHold(const VersionHold&) = delete;
+  VersionHold& operator=(const VersionHold&) = delete;
 
   std::uint64_t version() const { return version_; }
   std::optional<std::uint64_t> step() const { return step_; }
@@ -36,8 +36,8 @@ class Holder {
   std::uint64_t tensor_bytes_ = 0;
   std::shared_ptr<const Names> names_;
 
-  inline static constinit thread_local const Holder* innermost_ = nullptr;
-  const Holder* outer_ = nullptr;  // of the same thread
+  inline static constinit thread_local const VersionHold* innermost_ = nullptr;
+  const VersionHold* outer_ = nullptr;  // of the same thread
 };
 
 }  // namespace tensorshelf
