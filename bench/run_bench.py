@@ -1,7 +1,7 @@
 """Runs the benches and says how each figure stands to what it should reach.
 
-    .venv/bin/python bench/run_bench.py commit|open|versions|compare|all [--build DIR] [--dir DIR]
-        [--quick]
+    .venv/bin/python bench/run_bench.py commit|open|versions|compare|state|all
+        [--build DIR] [--dir DIR] [--quick]
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and the comparison also a picture beside it.
@@ -312,9 +312,8 @@ def write_json(name: str, body: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "what", choices=["commit", "open", "versions", "compare", "all"], nargs="?", default="all"
-    )
+    choices = ["commit", "open", "versions", "compare", "state", "all"]
+    parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--dir", type=Path, help="on a disk; default: out/bench of the repository")
@@ -338,6 +337,11 @@ def main() -> int:
 
             print("\ncompare: one durable, atomic save each, same paths\n", flush=True)
             write_json("compare", compare.run(settings.mapped, settings.block, args.quick))
+        if args.what in ("state", "all"):
+            import state
+
+            print("\nstate: of k-means, 303 kB in two arrays, saved cold\n", flush=True)
+            write_json("state", state.run(settings.mapped, settings.block, args.quick))
     return 0
 
 
