@@ -1,10 +1,12 @@
 """open(): from what a user writes to what the store takes."""
 
+import copyreg
 import errno
 import logging
 import os
 import stat
 import warnings
+from typing import Any
 
 from tensorshelf import _core, _exit, _opening
 from tensorshelf._opening import Opening
@@ -113,6 +115,17 @@ def open(
         logger.info("created %s", info.path)
     _warn_of_fallbacks(info.promises.notes)
     return shelf
+
+
+def reduced(shelf: Shelf) -> tuple[Any, ...]:
+    """Open for reading, a shelf is pickled as its path, and opens itself where it arrives.
+
+    It finds the newest version there is by then.
+    """
+    return reopened, (shelf._opening_for_another(),)
+
+
+copyreg.pickle(Shelf, reduced)
 
 
 def reopened(opening: Opening) -> Shelf:

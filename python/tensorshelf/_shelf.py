@@ -483,20 +483,15 @@ class Shelf(MutableMapping[str, Tensor]):
         with self._core.create_with(self._assignments.session, name, source.name, shape) as into:
             _write.write_straight(into, source)
 
-    def __reduce__(self) -> Any:
-        """Open for reading, a shelf is pickled as its path, and opens itself where it arrives.
-
-        It finds the newest version there is by then.
-        """
+    def _opening_for_another(self) -> Opening:
+        """How another process opens it too. Raises TypeError where it is open for writing."""
         self._core.version  # noqa: B018 - raises where it is closed, or the parent's
         if self._assignments.writable:
             raise TypeError(
                 f"{self._path} is open for writing, which one process at a time can do: it cannot "
                 'be pickled. Give workers the path, or a shelf opened with mode="r".'
             )
-        from tensorshelf._open import reopened
-
-        return reopened, (self._opening,)
+        return self._opening
 
 
 def _refuse_overtaken(value: Any) -> None:
