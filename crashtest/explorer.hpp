@@ -36,7 +36,7 @@ struct Settings {
   bool trash = false;
   MediumBugs bugs = {};
   std::uint64_t seed = 1;
-  std::size_t cap = 64;                    // images per crash point of the workload
+  std::size_t cap = 48;                    // images per crash point of the workload
   std::size_t deep_cap = 8;                // the same in recovery, and in work after it
   std::uint64_t recovery_one_in = 8;       // images whose recovery is crashed too; 0: none
   std::uint64_t work_one_in = 24;          // images that are worked on
@@ -45,7 +45,7 @@ struct Settings {
   std::uint64_t settled_fault_one_in = 2;  // and of those where nothing was unsettled
   std::uint64_t death_one_in = 6;          // events after which the process dies; all words
   std::uint64_t failure_one_in = 4;        // writes and waits that fail; all else does each
-  std::uint64_t readers = 48;              // opened beside the writer
+  std::uint64_t readers = 36;              // opened beside the writer
 };
 
 inline constexpr std::uint64_t kDiskBytes = 16 * 1024 * 1024;

@@ -236,10 +236,10 @@ def test_long_reads_over_chunks_of_either_slot(place: Place, reopen: OpenShelf) 
         len(value),
     ]
     for begin, end in itertools.combinations(ends, 2):
-        np.testing.assert_array_equal(shelf.x[begin:end], value[begin:end])
+        assert np.array_equal(shelf.x[begin:end], value[begin:end])  # which says less, far sooner
     shelf.persist()
     shelf = reopen(mode="r")
-    np.testing.assert_array_equal(shelf.x.numpy(copy=True), value)
+    assert np.array_equal(shelf.x.numpy(copy=True), value)
 
 
 def test_damage_within_a_long_read_is_found_and_named(place: Place, reopen: OpenShelf) -> None:
