@@ -82,6 +82,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"second_directory_lost", "-", Bug::second_directory_lost, {}, "directories"},
       {"leaves_flag_kept", "-", Bug::leaves_flag_kept, {}, "directories"},
       {"leased_stage_written", "I3", Bug::leased_stage_written},
+      {"unchanged_unverified", "-", Bug::unchanged_unverified, {}, "same-heals"},
+      {"unchanged_stage_kept", "I13", Bug::unchanged_stage_kept, {}, {}, "same"},
       {"recovery_asks_cache", "I12", Bug::recovery_asks_cache},
       {"page_not_repaired", "-", Bug::page_not_repaired},
       {"format_without_barrier", "I1", Bug::format_without_barrier, {}, "format"},

@@ -106,4 +106,55 @@ std::string rot_in_a_free_slot_is_not_built_on() {
   return {};
 }
 
+// A chunk that is kept, because it has these bytes already, is one that is known to be sound.
+std::string assigning_the_same_bytes_heals() {
+  for (const Placement placement : {Placement::whole, Placement::by_chunk}) {
+    const auto disk = std::make_shared<testing::CachedDisk>();
+    {
+      testing::CachedMedium medium(disk);
+      Shelf::format(medium);
+    }
+    Shelf shelf =
+        Shelf::open(std::make_unique<testing::CachedMedium>(disk),
+                    {.mode = Mode::update, .placement = placement, .keep_unchanged = true});
+    TensorRef a = shelf.create("a", DType::uint8, Shape{2 * kMiB});
+    const Bytes value = stamped(2 * kMiB, 1);
+    a.write(value);
+    shelf.persist(1);
+    const auto there =
+        std::search(disk->visible.begin(), disk->visible.end(), value.begin(), value.begin() + 100);
+    if (there == disk->visible.end()) return "what was committed is not there";
+    there[50] ^= std::byte{1};
+    if (shelf.verify().damage.size() != 1) return "rot is not found";
+    a.write(value);
+    shelf.persist(2);
+    if (!shelf.verify().damage.empty()) return "a damaged chunk was kept for its bytes' sake";
+    if (shelf.stats().bytes_unchanged != kMiB) return "the sound chunk was not kept";
+  }
+  return {};
+}
+
+std::string old_bytes_come_back_over_staged_ones() {
+  for (const Placement placement : {Placement::whole, Placement::by_chunk}) {
+    auto medium = std::make_unique<testing::FadingMedium>(64 * kMiB);
+    Shelf::format(*medium);
+    Shelf shelf = Shelf::open(
+        std::move(medium), {.mode = Mode::update, .placement = placement, .keep_unchanged = true});
+    TensorRef a = shelf.create("a", DType::uint8, Shape{2 * kMiB});
+    const Bytes value = stamped(2 * kMiB, 1);
+    a.write(value);
+    shelf.persist(1);
+    a.write(stamped(2 * kMiB, 2));
+    a.write(value);
+    Bytes found(value.size());
+    a.read(found);
+    if (found != value) return "another value is staged";
+    shelf.persist(2);
+    a.read_committed(found);
+    if (found != value) return "what was staged between was committed";
+    if (shelf.stats().bytes_unchanged == 0) return "nothing was kept";
+  }
+  return {};
+}
+
 }  // namespace tensorshelf::crash

@@ -80,8 +80,10 @@ std::string random_attempts(std::uint64_t seed) {
     switch (choice) {
       case 0:
       case 1:
-      case 2:
         say("assign " + name);
+        break;
+      case 2:
+        say((rng.one_in(2) ? "assign " : "same ") + name);
         break;
       case 3:
         if (size == 0) break;

@@ -110,7 +110,8 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
                    .keep = keep,
                    .in_flight = in_flight,
                    .placement = placement_,
-                   .threads = 2});
+                   .threads = 2,
+                   .keep_unchanged = true});
   working_ = recording_.history.back();
   changed_ = false;
   check("after opening");
@@ -144,10 +145,25 @@ void Runner::check(const char* when) const {
 
 void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t size,
                     bool in_thread) {
+  std::vector<std::byte> bytes(size);
+  stamp(bytes, name, ++serial_, offset);
+  put(name, offset, bytes, in_thread);
+}
+
+void Runner::assign_same(const std::string& name) {
+  const auto& before = recording_.history.back().tensors;
+  const auto was = before.find(name);
+  const std::size_t size = working_.tensors.at(name).size();
+  if (was == before.end() || was->second.size() != size) return assign(name, 0, size, false);
+  put(name, 0, was->second, false);
+}
+
+void Runner::put(const std::string& name, std::uint64_t offset, std::span<const std::byte> bytes,
+                 bool in_thread) {
   std::vector<std::byte>& tensor = working_.tensors.at(name);
-  const std::span<std::byte> range = std::span(tensor).subspan(offset, size);
+  const std::span<std::byte> range = std::span(tensor).subspan(offset, bytes.size());
   const std::vector<std::byte> before(range.begin(), range.end());
-  stamp(range, name, ++serial_, offset);
+  std::copy(bytes.begin(), bytes.end(), range.begin());
   try {
     beside([&] { write(name, range, offset, in_thread); });
     changed_ = true;
@@ -272,6 +288,8 @@ void Runner::apply(const Op& op) {
       return assign(op.name, 0, working_.tensors.at(op.name).size(), true);
     case Verb::part:
       return assign(op.name, op.first, op.second, false);
+    case Verb::same:
+      return assign_same(op.name);
     case Verb::undo:
       return undo(op);
     case Verb::persist:

@@ -94,6 +94,9 @@ class Runner {
   void apply_versions(const Op& op);
   void check(const char* when) const;
   void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
+  void assign_same(const std::string& name);
+  void put(const std::string& name, std::uint64_t offset, std::span<const std::byte> bytes,
+           bool in_thread);
   void write(const std::string& name, std::span<const std::byte> range, std::uint64_t offset,
              bool in_thread);
   void undo(const Op& op);

@@ -376,6 +376,8 @@ const std::vector<Scenario>& scenarios() {
         {"shared-page", "-", bad_copy_of_a_shared_page_is_mended},
         {"cells-behind", "-", pages_are_there_for_every_commit},
         {"free-slot-rots", "-", rot_in_a_free_slot_is_not_built_on},
+        {"same-heals", "-", assigning_the_same_bytes_heals},
+        {"same-again", "I13", old_bytes_come_back_over_staged_ones},
         {"copied-slots", "I3", version_stays_while_it_is_copied},
         {"copied-pages", "-", commits_wait_for_what_is_copied},
         {"lost-view", "-", lost_view_costs_no_other_chunk},

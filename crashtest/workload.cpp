@@ -37,7 +37,7 @@ constexpr std::array kGrammar = {
     Grammar{"forget", Verb::forget, false, 0},   Grammar{"rollback", Verb::rollback, false, 1},
     Grammar{"split", Verb::split, false, 2},     Grammar{"prepare", Verb::prepare, false, 0},
     Grammar{"resolve", Verb::resolve, false, 0}, Grammar{"abandon", Verb::abandon, false, 0},
-    Grammar{"format", Verb::format, false, 1},
+    Grammar{"format", Verb::format, false, 1},   Grammar{"same", Verb::same, true, 0},
 };
 
 Op parse_op(const std::string& text) {
@@ -175,6 +175,20 @@ const std::vector<Workload>& workloads() {
        "create a 64; create b 64; assign a; assign b; persist; assign a; lease a; hold a; hold b;"
        "erase a; erase b; persist; create c 64; assign c; create d 64; assign d; persist; assign c;"
        "persist; drop; create e 64; assign e; persist; assign e; persist"},
+      // What gets the bytes that it has keeps its slot.
+      {"same",
+       "shelf 0 1; placed chunk; create a 96; create b 48; assign a; assign b; persist; same a;"
+       "assign b; persist; assign a; same a; same b; persist; assign a; persist; same a; reopen;"
+       "same a; assign b; persist; same a; persist; assign a; persist"},
+      {"same-whole",
+       "shelf 1 1; placed whole; create a 1048640; assign a; persist; same a; persist; same a;"
+       "part a 1048600 8; persist; same a; persist; assign a; same a; persist; assign a; persist",
+       64},
+      {"same-flight",
+       "shelf 1 2; placed chunk; create a 64; create b 48; assign a; assign b; persist; assign a;"
+       "launch; same a; same b; launch; go 3; assign a; same a; undo b 0 48; same b; go 4; launch;"
+       "same a; discard; assign a; persist; rollback 1; same a; prepare; same b; resolve; same b;"
+       "persist"},
       // Attempts in flight, in each of their states.
       {"flight",
        "shelf 0 1; create a 64; create b 5000; assign a; launch; assign b; go 1; part b 8 16; go 2;"

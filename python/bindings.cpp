@@ -155,6 +155,7 @@ void bind_values(py::module_& m) {
       .def_readwrite("in_flight", &OpenOptions::in_flight)
       .def_readwrite("placement", &OpenOptions::placement)
       .def_readwrite("threads", &OpenOptions::threads)
+      .def_readwrite("keep_unchanged", &OpenOptions::keep_unchanged)
       .def_readwrite("salvage", &OpenOptions::salvage);
 
   py::class_<TensorInfo>(m, "TensorInfo")

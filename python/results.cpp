@@ -125,6 +125,7 @@ py::dict to_dict(const Stats& stats) {
   py::dict d;
   d["commits"] = stats.commits;
   d["bytes_staged"] = stats.bytes_staged;
+  d["bytes_unchanged"] = stats.bytes_unchanged;
   d["bytes_copied_forward"] = stats.bytes_copied_forward;
   d["metadata_bytes"] = stats.metadata_bytes;
   d["bytes_read"] = stats.bytes_read;

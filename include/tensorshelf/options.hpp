@@ -55,6 +55,12 @@ struct OpenOptions {
   // may use CPUs, but two at most, for more were not measured. The others end before the call does.
   // Not stored: of this opening alone, and of no effect on one for reading.
   unsigned threads = 0;
+  // A chunk that is assigned whole and has the bytes of the version under the open attempt already
+  // is hashed and not written: it keeps its slot, and the number of the version that wrote it. So
+  // frozen weights cost a pass over memory; what did change is hashed twice. Alike is what has the
+  // same XXH3-64, and only chunks count that were written, or compared with their checksum, since
+  // the shelf was opened: assigning the same bytes to a damaged chunk heals it. Not stored.
+  bool keep_unchanged = false;
   // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
   // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
   // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.

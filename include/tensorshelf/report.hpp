@@ -92,6 +92,7 @@ struct ShelfInfo {
 struct Stats {
   std::uint64_t commits = 0;
   std::uint64_t bytes_staged = 0;          // copied from callers
+  std::uint64_t bytes_unchanged = 0;       // assigned and not written: OpenOptions::keep_unchanged
   std::uint64_t bytes_copied_forward = 0;  // from the committed slot, for partial writes
   std::uint64_t metadata_bytes = 0;
   std::uint64_t bytes_read = 0;

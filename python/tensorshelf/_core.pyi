@@ -46,6 +46,7 @@ class OpenOptions:
     in_flight: int | None
     placement: Placement | None
     threads: int
+    keep_unchanged: bool
     salvage: bool
     def __init__(self) -> None: ...
 

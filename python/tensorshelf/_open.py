@@ -46,6 +46,7 @@ def open(
     in_flight: int | None = None,
     placement: str | None = None,
     threads: int | None = None,
+    keep_unchanged: bool = False,
     salvage: bool = False,
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
@@ -71,6 +72,11 @@ def open(
               each has 8 MiB at least, so below 16 MiB it is one. They end before the assignment
               does. Default: as many as the process may use CPUs, two at most (more were not
               measured). Of no effect with mode="r".
+    keep_unchanged
+              True: chunks of 1 MiB that are assigned the bytes which they have are hashed and not
+              written, so that frozen weights cost a pass over memory; what did change is hashed
+              twice. Holds for what is assigned without a conversion, whole chunks of it. Alike is
+              what has the same XXH3-64. ``stats()`` counts it: "bytes_unchanged".
     salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
               whose metadata is whole. What is damaged of it raises CorruptError when it is read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
@@ -78,8 +84,8 @@ def open(
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which, or that the shelf is new (logger "tensorshelf"; see also
     ``info().created``). Mode "w" destroys what was there at once,
-    before anything is persisted. What ``size`` and ``threads`` say holds for this opening; it is
-    not stored.
+    before anything is persisted. What ``size``, ``threads`` and ``keep_unchanged`` say holds for
+    this opening; it is not stored.
     A file of 0 bytes becomes a shelf by replacing it, logged as a warning: what another program
     that has it open still writes to it is lost.
     Where the medium does less than it could, a TierWarning says once what to change.
@@ -92,6 +98,7 @@ def open(
     options = new_options(size, tier, block, keep, in_flight, placement, threads)
     native_path = encoded_path(path)
     options.verify = native_verify
+    options.keep_unchanged = bool(keep_unchanged)
     options.salvage = bool(salvage)
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)

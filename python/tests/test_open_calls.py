@@ -28,6 +28,7 @@ PLAIN: dict[str, Any] = {
     "in_flight": None,
     "placement": None,
     "threads": 0,
+    "keep_unchanged": False,
     **BLOCK,
 }
 
@@ -75,6 +76,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"placement": "by_chunk"}, {"placement": _core.Placement.by_chunk}),
     ({"threads": None}, {}),
     ({"threads": 1}, {"threads": 1}),
+    ({"keep_unchanged": True}, {"keep_unchanged": True}),
     ({"threads": np.int8(64)}, {"threads": 64}),
     ({"block": ts.BlockOptions()}, {}),
     ({"block": ts.BlockOptions(buffer="3MiB")}, {"buffer_bytes": 3 << 20}),

@@ -497,3 +497,23 @@ def test_empty_parts(shelf: ts.Shelf, shape: tuple[int, ...]) -> None:
         shelf.x[index] = 0
         assert shelf.x[index].shape == part.shape
     shelf.persist()
+
+
+def test_what_has_its_bytes_already_is_not_written(reopen: OpenShelf) -> None:
+    chunk = 1 << 20
+    value = np.random.default_rng(5).integers(0, 256, 3 * chunk, np.uint8)
+    shelf = reopen(keep_unchanged=True, placement="by_chunk")
+    shelf.w = value
+    assert shelf.persist().nbytes == 3 * chunk
+    shelf.w = value
+    shelf.w[...] = value
+    assert shelf.persist().nbytes == 0
+    assert shelf.stats()["bytes_unchanged"] == 6 * chunk
+    value[chunk] += 1
+    shelf.w = value
+    assert shelf.persist().nbytes == chunk
+    assert np.array_equal(shelf.w.numpy(), value)
+    shelf = reopen(placement="by_chunk")
+    for _ in range(2):
+        shelf.w = value
+        assert shelf.persist().nbytes == 3 * chunk

@@ -105,14 +105,16 @@ enum class Bug {
   repair_reuses_incarnation,  // I10: a number that a lost copy held is given out again
   wipe_unrestored,            // I12: a home that was wiped may be so in a cache alone
   chunk_set_edge,             // beyond 64 chunks, a set that is cleared keeps its last word
-  second_directory_lost,   // a change below the second directory is linked, and the page kept back
-  leased_stage_written,    // I3: a write goes on in the slot whose staged value a lease shows
-  leaves_flag_kept,        // a root says that it names leaves, and names directories
-  recovery_asks_cache,     // I12: what a cache shows stands for what the medium has
-  page_not_repaired,       // a page with one bad copy stays so, until the other goes
-  format_without_barrier,  // I1: the superblock of a new shelf may land before its root
-  format_over_superblock,  // an old superblock stands while its roots are overwritten
-  held_version_dropped,    // I3: a version that is being copied out is given up by a commit
+  second_directory_lost,  // a change below the second directory is linked, and the page kept back
+  leased_stage_written,   // I3: a write goes on in the slot whose staged value a lease shows
+  leaves_flag_kept,       // a root says that it names leaves, and names directories
+  unchanged_unverified,   // a chunk that has rotted is kept, where the same bytes are assigned
+  unchanged_stage_kept,   // I13: what the attempt had of a chunk stays, where it gets its old bytes
+  recovery_asks_cache,    // I12: what a cache shows stands for what the medium has
+  page_not_repaired,      // a page with one bad copy stays so, until the other goes
+  format_without_barrier,    // I1: the superblock of a new shelf may land before its root
+  format_over_superblock,    // an old superblock stands while its roots are overwritten
+  held_version_dropped,      // I3: a version that is being copied out is given up by a commit
   held_version_not_counted,  // more versions are made than there are slots and pages for
   commits_overlap,           // I3: a commit does not wait for one that is under way
   unread_given_up,           // I11: a version that cannot be read for a moment is written over

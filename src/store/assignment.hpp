@@ -58,6 +58,10 @@ class StoredAssignment final : private UndoLog {
     first_ = std::min(first_, chunk);
     end_ = std::max(end_, chunk + 1);
   }
+  void keep(std::uint64_t size_bytes) override {
+    staged_bytes_ -= size_bytes;
+    state_.open->staged_bytes -= size_bytes;
+  }
   void forget_touched() noexcept;
   void undo() noexcept;
   void unlink() noexcept;

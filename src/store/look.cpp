@@ -55,6 +55,7 @@ Stats Store::stats() const {
   Stats stats;
   stats.commits = state_.counters.commits;
   stats.bytes_staged = state_.counters.staged;
+  stats.bytes_unchanged = state_.counters.unchanged;
   stats.bytes_copied_forward = state_.counters.forward;
   stats.metadata_bytes = state_.counters.metadata;
   stats.bytes_read = state_.counters.read;

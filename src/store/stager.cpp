@@ -206,6 +206,7 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
     lock.lock();
   }
   const Edges edges = merge_edges(tensor, bytes, offset);
+  const std::vector<char> unchanged = find_unchanged(tensor, bytes, offset);
   const unsigned threads = threads_for(state_, bytes.size());
   const bool shared = threads > 1;
   std::vector<ChunkCopy> copies;
@@ -216,7 +217,12 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
                log.touch(chunk);
                const auto piece = bytes.subspan(done, size);
-               if (size != tensor.chunk_bytes(chunk)) {
+               if (!unchanged.empty() && unchanged[chunk - offset / kChunkBytes] != 0) {
+                 // As if the attempt had never written it: what it had there is gone.
+                 if (!planted(Bug::unchanged_stage_kept)) tensor.written.erase(chunk);
+                 log.keep(size);
+                 state_.counters.unchanged += size;
+               } else if (size != tensor.chunk_bytes(chunk)) {
                  write_merged(tensor, *edge++);
                } else if (shared) {
                  copies.emplace_back(tensor, next_slot(tensor, chunk), chunk, piece);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "store/chunk_copy.hpp"
 #include "store/chunk_io.hpp"
@@ -24,7 +25,8 @@ class UndoLog {
  public:
   // Before anything is written, and the last that may throw; the tensor's mutex is held.
   virtual void begin(std::span<const std::byte> bytes, std::uint64_t offset) = 0;
-  virtual void touch(std::uint64_t chunk) = 0;  // before it is written
+  virtual void touch(std::uint64_t chunk) = 0;      // before it is written
+  virtual void keep(std::uint64_t size_bytes) = 0;  // so many of them are not written
 
  protected:
   ~UndoLog() = default;
@@ -63,6 +65,10 @@ class Stager {
                     std::uint64_t checksum);
   bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
   void copy_forward(StoredTensor& tensor, std::uint64_t chunk);
+
+  // unchanged.cpp
+  std::vector<char> find_unchanged(const StoredTensor& tensor, std::span<const std::byte> bytes,
+                                   std::uint64_t offset) const;
 
   // merge.cpp
   format::ChunkRecord present_record(const StoredTensor& tensor, std::uint64_t chunk) const;

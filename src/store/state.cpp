@@ -29,6 +29,7 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
       path(std::move(named)),
       verify(options.verify),
       threads(threads_of(options)),
+      keep_unchanged(options.keep_unchanged),
       promises(medium->promises()),
       opened(recover(*medium, purpose_of(options), options.verify, options.progress)),
       seeds(opened.shelf_id),

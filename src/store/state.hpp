@@ -82,6 +82,7 @@ struct State {
   Health health{path};
   const Verify verify;
   const unsigned threads;  // that copy one assignment at most
+  const bool keep_unchanged;
   const Promises promises;
   Recovered opened;  // its versions and homes have moved to the members below
   const format::Seeds seeds;
@@ -120,8 +121,8 @@ struct State {
   std::atomic<std::uint64_t> last_ticket = 0;
 
   struct Counters {
-    std::atomic<std::uint64_t> commits = 0, staged = 0, forward = 0, metadata = 0, read = 0,
-                               verified = 0, nanoseconds = 0;
+    std::atomic<std::uint64_t> commits = 0, staged = 0, unchanged = 0, forward = 0, metadata = 0,
+                               read = 0, verified = 0, nanoseconds = 0;
   } counters;
 
  private:
