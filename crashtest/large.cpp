@@ -274,7 +274,7 @@ std::string crash_in_format() {
 // The places of the two copies of each page: in the header by its map, in the heap by their
 // content.
 std::vector<std::array<std::uint64_t, 2>> copies(const Disk& disk) {
-  constexpr std::uint64_t header = 0x20000;
+  constexpr std::uint64_t header = format::kHeaderBytes;
   std::vector<std::array<std::uint64_t, 2>> pairs;
   std::map<std::string, std::uint64_t> seen;
   const std::string_view all(reinterpret_cast<const char*>(disk.bytes().data()), disk.size_bytes());

@@ -60,16 +60,15 @@ class HeldMedium final : public SharedMedium {
     SharedMedium::barrier();
   }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
-    if (at >= kHeapAt) doors_->read.pass();
+    if (at >= format::kHeapAt) doors_->read.pass();
     SharedMedium::read(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
-    if (extent.at >= kHeapAt) doors_->read.pass();
+    if (extent.at >= format::kHeapAt) doors_->read.pass();
     return SharedMedium::view(extent);
   }
 
  private:
-  static constexpr std::uint64_t kHeapAt = 0x40000;  // a commit reads the header alone
   std::shared_ptr<Doors> doors_;
 };
 

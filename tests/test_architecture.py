@@ -247,40 +247,67 @@ def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
     assert f"//   {2 * header:#07x}  heap" in layout
 
 
-def fields_bytes(fields: str, sizes: dict[str, int]) -> int:
-    """What the fields of a row of the design's table come to."""
-    total = 0
-    for field in re.split(r"[,;] (?![^(]*\))", re.sub(r"state 8: .*", "state 8", fields)):
-        text = re.sub(r" \([^)]*\)", "", field).strip()
-        if named := re.fullmatch(r"(?:(\d+) )?(page ref|chunk record|page head)s?", text):
-            total += int(named[1] or 1) * sizes[named[2]]
-        elif text in ("incompat", "ro_compat", "compat features 8 each"):
-            total += 8
-        elif text == "page and chunk bytes 4 each":
-            total += 2 * 4
-        elif several := re.fullmatch(r"eight media of (\d+)", text):
-            total += 8 * int(several[1])
-        else:
-            total += int(re.search(r" (\d+)$", text)[1])  # type: ignore[index]
-    return total
+RECORDS = {
+    "superblock": "Superblock",
+    "incarnation": "IncarnationRecord",
+    "mark": "PreparedMark",
+    "root": "Root",
+    "page ref": "PageRef",
+    "directory": "DirectoryPage",
+    "cells page": "CellsPage",
+    "page head": "PageHead",
+    "chunk record": "ChunkRecord",
+    "tensor record": "TensorRecord",
+}
+COUNTS = {"kCopies": 2, "kMaxIdBytes": 256, "kMaxMedia": 8, "kRootRefs": 165}
+COUNTS |= {"kDirectoryRefs": (4096 - 16) // 24, "kPageCells": (4096 - 16) // 16}
+SIZES = {"char": 1, "std::uint16_t": 2, "std::uint32_t": 4, "std::uint64_t": 8}
+SIZES |= {"ShelfId": 16, "PageKind": 4, "Placement": 2, "MediumRecord": 32}
+SIZES |= {"PageRef": 24, "PageHead": 16, "ChunkRecord": 16}
 
 
-def test_the_fields_of_each_record_in_the_design_fill_it() -> None:
+def members(struct: str, layout: str) -> list[tuple[str, int]]:
+    """Names and sizes of the fields of a struct of layout.hpp, in their order."""
+    body = re.search(rf"^struct {struct} {{\n(.*?)^}};", layout, re.MULTILINE | re.DOTALL)
+    assert body, struct
+    found = re.findall(r"^  ([\w:]+(?:<[^>]*>)?) (\w+);", body[1], re.MULTILINE)
+    sizes = []
+    for kind, name in found:
+        several = re.fullmatch(r"std::array<([\w:]+), (\w+)>", kind)
+        count = several[2] if several else "1"
+        times = int(count) if count.isdigit() else COUNTS[count]
+        sizes.append((name, times * SIZES[several[1] if several else kind]))
+    return sizes
+
+
+def test_the_fields_of_each_record_in_the_design_are_those_of_layout_hpp() -> None:
     design = (ROOT / "docs/design.md").read_text("utf-8")
     layout = (ROOT / "src/format/layout.hpp").read_text("utf-8")
     table = design[design.index("| record | bytes | fields |") :].split("\n\n")[0]
     rows = re.findall(r"^\| (\w[\w ]*) \| (\d+)(?: \+)? \| (.*) \|$", table, re.MULTILINE)
-    sizes = {words: int(size) for words, size, _ in rows}
-    assert len(sizes) == 10
-    for words, size, fields in rows:
-        fixed = fields.split("; K slots")[0]  # of a tensor's record
-        filled = fields_bytes(fixed, sizes)
-        # A page of many is filled to less than one more.
-        more = {"directory": "page ref", "cells page": "chunk record"}.get(words)
-        assert 0 <= int(size) - filled < (sizes[more] if more else 1), words
-    root_refs = re.search(r"kRootRefs = (\d+);", layout)
-    assert root_refs
-    assert f"{root_refs[1]} page refs" in design
+    assert [words for words, _, _ in rows] == list(RECORDS)
+    for words, size, text in rows:
+        fixed = re.sub(r" \([^)]*\)", "", text.split("; K slots")[0])
+        fields = [(name, int(bytes)) for name, bytes in re.findall(r"(\w+) (\d+)", fixed)]
+        assert fields == members(RECORDS[words], layout), words
+        assert sum(bytes for _, bytes in fields) == int(size), words
+    for name in ("kMaxIdBytes", "kRootRefs"):
+        assert re.search(rf"\b{name} = {COUNTS[name]};", layout), name
+    for name in ("kRootRefs", "kDirectoryRefs"):
+        assert f"({COUNTS[name]} page refs)" in table
+    assert f"({COUNTS['kPageCells']} chunk records)" in table
+
+
+def test_the_codes_of_element_types_stand_in_the_design() -> None:
+    design = (ROOT / "docs/design.md").read_text("utf-8")
+    header = (ROOT / "include/tensorshelf/tensor.hpp").read_text("utf-8")
+    body = re.search(r"enum class DType .*?{(.*?)};", header, re.DOTALL)
+    assert body
+    coded = [(int(c), n) for n, c in re.findall(r"(\w+) = (\d+),", body[1])]
+    told = re.search(r"^Element types: (.*?)\.$", design, re.MULTILINE | re.DOTALL)
+    assert told
+    words = [(int(c), n) for c, n in re.findall(r"(\d+)\s+(\w+)", told[1])]
+    assert words == [(code, "bool" if name == "boolean" else name) for code, name in coded]
 
 
 def imported(path: Path) -> set[str]:

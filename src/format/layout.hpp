@@ -272,4 +272,24 @@ static_assert(kStorable<SlotRecord> && sizeof(SlotRecord) == 16);
 static_assert(kStorable<TensorRecord> && sizeof(TensorRecord) == 40);
 static_assert(root_at(kMaxSlots - 1, 0) + kPageBytes <= kHeaderBytes);
 
+// What the public headers name, and what is stored too.
+static_assert(kPageBytes == 4096 && kChunkBytes == 1 << 20);
+static_assert(static_cast<int>(Placement::whole) == 1 &&
+              static_cast<int>(Placement::by_chunk) == 2);
+inline constexpr std::array kDTypesByCode = {  // from 1 on
+    DType::boolean,         DType::uint8,           DType::int8,
+    DType::uint16,          DType::int16,           DType::uint32,
+    DType::int32,           DType::uint64,          DType::int64,
+    DType::float16,         DType::bfloat16,        DType::float32,
+    DType::float64,         DType::complex32,       DType::complex64,
+    DType::complex128,      DType::float8_e4m3fn,   DType::float8_e5m2,
+    DType::float8_e4m3fnuz, DType::float8_e5m2fnuz, DType::float8_e8m0fnu};
+static_assert([] {
+  int code = 0;
+  for (const DType dtype : kDTypesByCode) {
+    if (static_cast<int>(dtype) != ++code) return false;
+  }
+  return true;
+}());
+
 }  // namespace tensorshelf::format
