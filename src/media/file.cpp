@@ -185,7 +185,8 @@ void take_over_permissions(const ShelfFile& file, const struct stat& old) {
       ::fchown(file.fd(), static_cast<uid_t>(-1), old.st_gid) != 0) {
     mode &= ~070U | (mode & 07U) << 3;
   }
-  ::fchmod(file.fd(), mode);
+  static_cast<void>(
+      ::fchmod(file.fd(), mode));  // else it keeps those of a new file, which are fewer
   sync_or_throw(file.fd(), file.path());
 }
 

@@ -19,8 +19,8 @@ struct Growth {
 };
 
 // fallocate() with these flags, also through signals; returns 0 or the errno.
-int allocate(const Growth& growth, int flags = 0);
-int set_length(int fd, std::uint64_t size_bytes);
+[[nodiscard]] int allocate(const Growth& growth, int flags = 0);
+[[nodiscard]] int set_length(int fd, std::uint64_t size_bytes);
 
 // Errc::full where the file system surely has no room, or no file can be that long. Asked before
 // anything is taken: what cannot fit would else fill the file system before it fails, and every

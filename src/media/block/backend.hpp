@@ -44,27 +44,29 @@ class BlockBackend {
 
   // Begins writes, in one call of the kernel where it can, and in any order. None was begun if this
   // throws.
-  virtual DeviceBegun submit(std::span<const DeviceWrite> writes) = 0;
+  [[nodiscard]] virtual DeviceBegun submit(std::span<const DeviceWrite> writes) = 0;
 
   // The end of one write that was begun. block: waits for it (there is one); else empty at once
   // where none has ended. Throws nothing.
   virtual std::optional<DeviceCompletion> complete(bool block) = 0;
 
-  virtual std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) = 0;
-  virtual std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) = 0;
+  [[nodiscard]] virtual std::int64_t write_now(std::uint64_t at,
+                                               std::span<const std::byte> bytes) = 0;
+  [[nodiscard]] virtual std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) = 0;
 
   // Through the kernel's page cache, where caches(): from and to it at once, and a write is on its
   // way to the device by sync() at the latest.
   virtual bool caches() const { return false; }
-  virtual std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes) {
+  [[nodiscard]] virtual std::int64_t write_cached(std::uint64_t at,
+                                                  std::span<const std::byte> bytes) {
     return write_now(at, bytes);
   }
-  virtual std::int64_t read_cached(std::uint64_t at, std::span<std::byte> bytes) {
+  [[nodiscard]] virtual std::int64_t read_cached(std::uint64_t at, std::span<std::byte> bytes) {
     return read_now(at, bytes);
   }
 
   // fdatasync: 0 or a negative errno. Never called again after it failed.
-  virtual int sync() = 0;
+  [[nodiscard]] virtual int sync() = 0;
 
   // Fallbacks taken since it was made, a sentence each. Not while submit() runs.
   virtual std::vector<std::string> notes() const { return {}; }

@@ -89,11 +89,12 @@ void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& stag
     try {
       return sync(growth, backend, staging);
     } catch (...) {
-      set_length(growth.fd, growth.from_bytes);
+      static_cast<void>(set_length(growth.fd, growth.from_bytes));  // as below
       throw;
     }
   }
-  set_length(growth.fd, growth.from_bytes);  // best effort: a longer file is only wasted room
+  // Best effort: a longer file is only wasted room.
+  static_cast<void>(set_length(growth.fd, growth.from_bytes));
   throw_failed(growth, failed);
 }
 

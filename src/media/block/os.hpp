@@ -12,9 +12,10 @@
 namespace tensorshelf {
 
 // One pwrite or pread, repeated only where a signal interrupted it before it began.
-std::int64_t pwrite_once(int fd, std::uint64_t at, std::span<const std::byte> bytes);
-std::int64_t pread_once(int fd, std::uint64_t at, std::span<std::byte> bytes);
-int sync_once(int fd);  // fdatasync, once: after a failure the kernel may have dropped the pages
+[[nodiscard]] std::int64_t pwrite_once(int fd, std::uint64_t at, std::span<const std::byte> bytes);
+[[nodiscard]] std::int64_t pread_once(int fd, std::uint64_t at, std::span<std::byte> bytes);
+// fdatasync, once: after a failure the kernel may have dropped the pages.
+[[nodiscard]] int sync_once(int fd);
 
 // Anonymous memory for O_DIRECT: aligned to 2 MiB so that it can be huge pages, zeroed, given by
 // the kernel as it is touched, and not inherited by forked children (whose copy-on-write would
