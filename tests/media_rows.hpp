@@ -21,7 +21,8 @@ namespace tensorshelf {
 
 struct MediaRow {
   std::string name;
-  std::string medium;               // what Promises::medium says
+  std::string medium;  // what Promises::medium says
+  bool mapped;
   std::vector<Survives> survives;   // any of these is right here
   std::vector<std::string> says;    // words that Promises::detail must have
   std::vector<std::string> omits;   // words that it must not have
@@ -55,6 +56,7 @@ inline std::vector<MediaRow> media_rows() {
   std::vector<MediaRow> rows = {
       {"memory",
        "memory",
+       true,
        {nothing},
        {},
        {},
@@ -63,11 +65,28 @@ inline std::vector<MediaRow> media_rows() {
        [](const std::shared_ptr<ShelfFile>&, const OpenOptions& options, const std::string&) {
          return make_memory_medium(0, options.max_size_bytes);
        }},
-      {"block file", "block", any_file, {}, {}, files, {}, block(true, true)},
-      {"block file, pwrite", "block", any_file, {}, {"io_uring"}, files, {}, block(false, true)},
-      {"block file, buffered", "block", any_file, {}, {"O_DIRECT"}, files, {}, block(true, false)},
+      {"block file", "block", false, any_file, {}, {}, files, {}, block(true, true)},
+      {"block file, pwrite",
+       "block",
+       false,
+       any_file,
+       {},
+       {"io_uring"},
+       files,
+       {},
+       block(false, true)},
+      {"block file, buffered",
+       "block",
+       false,
+       any_file,
+       {},
+       {"O_DIRECT"},
+       files,
+       {},
+       block(true, false)},
       {"block file, pwrite, buffered",
        "block",
+       false,
        any_file,
        {},
        {"io_uring", "O_DIRECT"},
@@ -76,20 +95,28 @@ inline std::vector<MediaRow> media_rows() {
        block(false, false)},
   };
   if (pmem_supported() && std::filesystem::is_directory("/dev/shm")) {
-    rows.push_back(
-        {"pmem tmpfs", "pmem", {process_crash}, {"tmpfs"}, {}, "/dev/shm", {}, make_pmem_medium});
+    rows.push_back({"pmem tmpfs",
+                    "pmem",
+                    true,
+                    {process_crash},
+                    {"tmpfs"},
+                    {},
+                    "/dev/shm",
+                    {},
+                    make_pmem_medium});
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_FSDAX"); !path.empty()) {
     rows.push_back(
-        {"pmem FS-DAX", "pmem", {power_loss}, {"FS-DAX"}, {}, path, {}, make_pmem_medium});
+        {"pmem FS-DAX", "pmem", true, {power_loss}, {"FS-DAX"}, {}, path, {}, make_pmem_medium});
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_DEVDAX"); !path.empty()) {
     rows.push_back(
-        {"pmem DevDAX", "pmem", {power_loss}, {"DevDAX"}, {}, {}, path, make_pmem_medium});
+        {"pmem DevDAX", "pmem", true, {power_loss}, {"DevDAX"}, {}, {}, path, make_pmem_medium});
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_BLOCK"); !path.empty()) {
     rows.push_back({"block device",
                     "block",
+                    false,
                     {power_loss},
                     {"io_uring", "O_DIRECT"},
                     {},

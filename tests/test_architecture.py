@@ -138,6 +138,26 @@ def test_media_do_not_know_each_other(kind: str) -> None:
     assert cpp(f"src/media/{kind}")
 
 
+def test_few_places_name_a_medium() -> None:
+    """Beside its own folder: those that CONTRIBUTING.md gives for a new one."""
+    names = r"pmem|block|memory"
+    named = re.compile(rf"\bTier(?:::|\.)(?:{names})\b|make_(?:{names})_medium|medium [=!]= \"")
+    own = re.compile(rf"src/media/(?:{names})/")
+    told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    places = set()
+    for path in [*cpp("src", "python", "include"), *tree("python/tensorshelf", suffixes={".py"})]:
+        text = code(path) if path.suffix != ".py" else path.read_text("utf-8")
+        if named.search(text) and not own.match(shown(path)):
+            places.add(shown(path))
+    assert places == {
+        "src/media/media.hpp",
+        "src/media/detect.cpp",
+        "python/bindings.cpp",
+        "python/tensorshelf/_options.py",
+    }
+    assert all(f"`{place}`" in told for place in places)
+
+
 def test_public_headers_include_only_each_other_and_the_standard_library() -> None:
     headers = cpp("include")
     assert headers

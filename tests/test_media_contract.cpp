@@ -57,7 +57,7 @@ TEST_CASE("promises are those of the place") {
     INFO(promises.medium << ": " << promises.detail);
     REQUIRE(promises.medium == row.medium);
     REQUIRE(std::count(row.survives.begin(), row.survives.end(), promises.survives) == 1);
-    REQUIRE(promises.mapped == (row.medium != "block"));
+    REQUIRE(promises.mapped == row.mapped);
     REQUIRE(promises.atomic_bytes >= 8);
     REQUIRE_FALSE(promises.detail.empty());
     for (const std::string& word : row.says) {

@@ -101,7 +101,7 @@ def _waiting(info: Info) -> list[tuple[str, str]]:
 
 
 def _survives(promises: Promises) -> str:
-    if promises.medium == "block" and promises.survives == "power loss":
+    if promises.volatile_cache and promises.survives == "power loss":
         return "power loss, if the drive honours flushes"
     return promises.survives
 

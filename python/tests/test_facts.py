@@ -67,13 +67,13 @@ def test_a_report_of_damage_is_false() -> None:
 
 def test_what_survives_is_a_drives_word_on_drives_alone(shelf: ts.Shelf) -> None:
     info = shelf.info()
-    for medium, survives, text in [
-        ("block", "power loss", "power loss, if the drive honours flushes"),
-        ("pmem", "power loss", "power loss"),
-        ("block", "process crash", "process crash"),
-        ("memory", "nothing", "nothing"),
+    for cache, survives, text in [
+        (True, "power loss", "power loss, if the drive honours flushes"),
+        (False, "power loss", "power loss"),
+        (True, "process crash", "process crash"),
+        (False, "nothing", "nothing"),
     ]:
-        promises = dataclasses.replace(info.promises, medium=medium, survives=survives)
+        promises = dataclasses.replace(info.promises, volatile_cache=cache, survives=survives)
         lines = str(dataclasses.replace(info, promises=promises)).split("\n")
         assert f"survives  {text}" in lines
 

@@ -19,7 +19,7 @@ PROMISES = {
     "survives": "power loss",
     "mapped": True,
     "needs_flush": False,
-    "volatile_cache": True,
+    "volatile_cache": False,
     "one_machine": True,
     "atomic_bytes": 8,
     "notes": ["of the medium"],
