@@ -26,6 +26,11 @@ class Playback {
       if (next_ < log_.events.size()) play_one();
     }
   }
+  // Where a read of that size is torn, what lies behind comes later: mostly nowhere.
+  std::uint64_t torn_at(std::uint64_t size_bytes) {
+    if (pace_ == 0 || size_bytes <= kWordBytes || !rng_.one_in(4)) return size_bytes;
+    return kWordBytes * (1 + rng_.below((size_bytes - 1) / kWordBytes));
+  }
   void set_pace(std::uint64_t events) { pace_ = events; }
   std::size_t last() const { return next_ - 1; }
   std::uint64_t words() const { return words_; }  // stored so far: flips, and openings
@@ -45,7 +50,7 @@ class Playback {
   std::uint64_t words_ = 0;
 };
 
-// A reader's medium, on which time passes.
+// A reader's medium, on which time passes, between reads and within them.
 class PassingMedium final : public testing::ForwardingMedium {
  public:
   PassingMedium(std::shared_ptr<Medium> medium, Playback& playback, std::uint64_t& reads)
@@ -54,7 +59,11 @@ class PassingMedium final : public testing::ForwardingMedium {
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     playback_.go_on();
     ++reads_;
-    ForwardingMedium::read(at, bytes);
+    const std::uint64_t first = playback_.torn_at(bytes.size());
+    ForwardingMedium::read(at, bytes.first(first));
+    if (first == bytes.size()) return;
+    playback_.go_on();
+    ForwardingMedium::read(at + first, bytes.subspan(first));
   }
   std::span<const std::byte> view(const Extent& extent) override {
     playback_.go_on();

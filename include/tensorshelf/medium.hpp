@@ -41,6 +41,8 @@ struct Ticket {
 // Thread-safety: write, wait, read, look and view may run in many threads at once, on bytes that do
 // not overlap; barrier and store_word belong to the one committing thread; size and reserve exclude
 // all of these but read, look and view, which go on beside them on what was there before.
+// Another process may read what this one writes at that moment, and gets old and new bytes, mixed
+// at any multiple of 8: whoever reads so checks what came.
 // Errors: Errc::io, with the errno; of a write, Errc::corrupt where `bytes` lie in a damaged part
 // of the medium itself. After any other of a write, wait, barrier or store_word, the medium's guard
 // refuses every later one with Errc::failed (I8); what only reads goes on.
@@ -69,8 +71,8 @@ class Medium {
   // Fills `bytes` from `at`, any alignment. Sees every write that returned before.
   virtual void read(std::uint64_t at, std::span<std::byte> bytes) = 0;
 
-  // The same, where nothing is asked but whether another writer has changed them: from wherever it
-  // costs least. (A read tells what the device has, also where a cache would hide damage.)
+  // The same for bytes that only another writer could have changed: a cache may answer, which costs
+  // less, and hides that the device has lost them. A read tells what the device has.
   virtual void look(std::uint64_t at, std::span<std::byte> bytes) { read(at, bytes); }
 
   // The bytes in place, or empty where the medium is not mapped or cannot show these in place (then
@@ -84,6 +86,8 @@ class Medium {
 
   // Makes room for at least `size_bytes`, which is not 0, and returns how far there is room now.
   // New room reads as zero and its blocks are allocated, so that later writes convert no extent.
+  // That there is so much is durable after the next barrier() at the latest; a power loss before
+  // leaves the room there was, or more.
   // Throws Errc::full, with nothing lost or taken, where the cap, the device or the file system
   // ends. Never shrinks.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
