@@ -217,7 +217,8 @@ def test_every_planted_bug_is_caught_somewhere() -> None:
     listed = re.search(r"enum class Bug \{(.*?)\};", code(ROOT / "src/base/planted.hpp"), re.DOTALL)
     assert listed
     bugs = set(re.findall(r"\w+", listed[1])) - {"none"}
-    catching = [ROOT / "crashtest/bugs.cpp", ROOT / "tests/test_pmem_persist.cpp"]
+    catching = [ROOT / "crashtest/bugs.cpp"]
+    catching += [ROOT / f"tests/{name}.cpp" for name in ("test_pmem_persist", "test_block_drive")]
     caught = {bug for path in catching for bug in re.findall(r"Bug::(\w+)", code(path))}
     assert bugs - caught == set()
     assert len(bugs) > 100  # the search can hit

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/planted.hpp"
 #include "block_fixture.hpp"
 #include "refused_call.hpp"
 #include "sim_drive.hpp"
@@ -322,6 +323,40 @@ std::uint64_t fresh_seed() { return std::random_device{}() % 1'000'000'000; }
 
 }  // namespace
 
+#ifdef TENSORSHELF_PLANTED_BUGS
+
+// Built with them, over the medium as it is otherwise.
+TEST_CASE("each planted bug of the block medium is found") {
+  const Alarm alarm;
+  const Folder folder(memory_folder());
+  const std::uint64_t first = fresh_seed();
+  CAPTURE(first);
+  const auto fault = [&](std::uint64_t seed) {
+    DriveFaults faults;
+    faults.caches = seed % 2 == 0;
+    faults.short_percent = seed % 3 == 0 ? 30 : 0;
+    if (seed % 5 == 0) faults.fail_sync = 1 + seed % 7;
+    return Program(folder, seed, faults).run(200);
+  };
+  for (const auto& [bug, name] :
+       {std::pair{Bug::none, "none"}, std::pair{Bug::flush_left_out, "flush_left_out"},
+        std::pair{Bug::words_not_drained, "words_not_drained"},
+        std::pair{Bug::word_page_not_followed, "word_page_not_followed"},
+        std::pair{Bug::flush_repeated, "flush_repeated"},
+        std::pair{Bug::held_page_overtaken, "held_page_overtaken"},
+        std::pair{Bug::cut_write_left, "cut_write_left"}}) {
+    INFO(name);
+    std::string wrong;
+    planted_bug = bug;
+    const unsigned programs = bug == Bug::none ? 40 : 400;
+    for (unsigned n = 0; n < programs && wrong.empty(); ++n) wrong = fault(first + n);
+    planted_bug = Bug::none;
+    CHECK(wrong.empty() == (bug == Bug::none));
+  }
+}
+
+#else
+
 TEST_CASE("any order of ends: what is waited for has landed, behind a barrier it is durable") {
   const Alarm alarm;
   const Folder folder(memory_folder());
@@ -462,3 +497,5 @@ TEST_CASE("writers beside the committer: what each had waited for is behind the 
   REQUIRE(wrong == "");
   REQUIRE(drive.wrongs().empty());
 }
+
+#endif

@@ -127,6 +127,14 @@ enum class Bug {
   word_not_flushed,     // I2
   word_flushed_beside,  // I2: the flush is one line off
   word_in_halves,       // I4
+
+  // Of the block medium, below the explorer: tests/test_block_drive.cpp runs these.
+  flush_left_out,          // I2: a barrier waits for its words, and flushes nothing
+  words_not_drained,       // I2: a barrier flushes while a word is on its way to the device
+  word_page_not_followed,  // a word brings back what its page held before a later write
+  flush_repeated,          // I8: one that failed is tried again, and then succeeds
+  held_page_overtaken,     // what goes by the cache lands before an older write of the same place
+  cut_write_left,          // the rest of a write that was cut short is never written
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS

@@ -9,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
+#include "base/planted.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -114,7 +115,8 @@ std::optional<Ticket> StagingBuffers::write_cached(std::uint64_t at,
   const bool held = std::any_of(buffers_.begin(), buffers_.end(), [&](const Buffer& buffer) {
     return buffer.holds(at, at + size_bytes);
   });
-  if (in_flight_ > 0 || held || bytes.empty()) return std::nullopt;
+  const bool in_order = !held || planted(Bug::held_page_overtaken);
+  if (in_flight_ > 0 || !in_order || bytes.empty()) return std::nullopt;
   std::byte* const copy = cached_copy_.get();
   const Ticket ticket{sequence_, copy_and_hash(copy, bytes, seed, Stores::cached)};
   std::memset(copy + bytes.size(), 0, size_bytes - bytes.size());
@@ -311,7 +313,8 @@ void StagingBuffers::complete(const DeviceCompletion& completion) noexcept {
   TENSORSHELF_ASSERT(buffer.state == State::in_flight);
   --in_flight_;
   const std::uint64_t remaining_bytes = buffer.used_bytes - buffer.on_device_bytes;
-  if (completion.result == static_cast<std::int64_t>(remaining_bytes)) return release(buffer);
+  const bool whole = completion.result == static_cast<std::int64_t>(remaining_bytes);
+  if (whole || (completion.result > 0 && planted(Bug::cut_write_left))) return release(buffer);
 
   const bool moved = completion.result > 0;
   if ((moved || nothing_was_tried(completion.result)) && ++buffer.tries <= kMaxTries) {

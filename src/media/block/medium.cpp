@@ -16,6 +16,7 @@
 #include <mutex>
 
 #include "base/check.hpp"
+#include "base/planted.hpp"
 #include "base/size_text.hpp"
 #include "media/block/buffers.hpp"
 #include "media/block/cached.hpp"
@@ -75,7 +76,7 @@ class BlockMedium final : public Medium {
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     try_direct_write(at);
-    word_pages_.follow(at, bytes);
+    if (!planted(Bug::word_page_not_followed)) word_pages_.follow(at, bytes);
     const bool small = bytes.size() <= StagingBuffers::kMostCachedBytes;
     if (small && backend_->caches() && cached_++ < kMostCached) {
       if (const auto ticket = staging_->write_cached(at, bytes, seed)) return *ticket;
@@ -86,10 +87,12 @@ class BlockMedium final : public Medium {
   void wait(const Ticket& ticket) override { staging_->wait(ticket.sequence); }
 
   void barrier() override {
-    staging_->drain_pages(stored_);  // all words at once, and no other writer's bytes
+    // All words at once, and no other writer's bytes.
+    if (!planted(Bug::words_not_drained)) staging_->drain_pages(stored_);
     stored_.clear();
     staging_->check();
-    const int result = backend_->sync();
+    int result = planted(Bug::flush_left_out) ? 0 : backend_->sync();
+    if (result < 0 && planted(Bug::flush_repeated)) result = backend_->sync();
     if (result < 0) fail({"barrier (fdatasync)", 0, 0, result});
     cached_ = 0;
   }
