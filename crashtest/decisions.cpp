@@ -102,7 +102,7 @@ void Runner::resolve() {
   mark(recording_.log, Mark::began, index);
   const Model model = recording_.prepared[*prepared_];
   recording_.history.push_back(model);
-  const auto commit = shelf_->resolve(Decision::commit);
+  const auto commit = shelf_->resolve(Decision::commit).commit;
   mark(recording_.log, Mark::acked, index);
   mark(recording_.log, Mark::decided, *prepared_);
   acked_ = index;

@@ -97,16 +97,13 @@ py::object prepared(const Shelf& shelf) {
 // Does not wait for a transaction of another thread, whose end may wait for the decision.
 std::optional<Commit> resolve(Shelf& shelf, Session& session, bool commit) {
   const Decision decision = commit ? Decision::commit : Decision::abandon;
-  std::optional<Commit> made;
-  bool found = false;
+  Resolved resolved;
   {
     Unlocked unlocked;
-    const auto waiting = shelf.prepared();
-    found = waiting && waiting->found;
-    made = shelf.resolve(decision);
+    resolved = shelf.resolve(decision);
   }
-  session.resolved(decision, found);
-  return made;
+  session.resolved(decision, resolved.found);
+  return resolved.commit;
 }
 
 }  // namespace

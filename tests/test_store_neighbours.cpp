@@ -80,7 +80,7 @@ TEST_CASE("a retained version that cannot be loaded takes no place from a prepar
   CHECK(shelf.version() == 2);
   CHECK(shelf.info().recovery.dropped == std::vector<std::uint64_t>{1});
   REQUIRE(shelf.prepared());
-  CHECK(shelf.resolve(Decision::commit)->version == 3);
+  CHECK(shelf.resolve(Decision::commit).commit->version == 3);
   CHECK((value(shelf.find("new").value()) == pattern(5000, 3)));
   CHECK((value(shelf.find("w").value()) == pattern(5000, 2)));
 }

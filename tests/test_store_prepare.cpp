@@ -39,7 +39,8 @@ TEST_CASE("what is prepared becomes a version when it is committed, and not befo
     CHECK_FALSE(reader.info().recovery.interrupted);
     CHECK_FALSE(reader.info().recovery.degraded);
   }
-  const auto commit = shelf.resolve(Decision::commit);
+  const auto [found, commit] = shelf.resolve(Decision::commit);
+  CHECK_FALSE(found);
   REQUIRE(commit);
   CHECK(commit->version == 2);
   CHECK(commit->step == 20);
@@ -68,7 +69,9 @@ TEST_CASE("what is abandoned was never there") {
     begun.change();
     const TensorRef made = shelf.find("made").value();
     shelf.prepare(20, "x");
-    CHECK_FALSE(shelf.resolve(Decision::abandon));
+    const auto [found, commit] = shelf.resolve(Decision::abandon);
+    CHECK_FALSE(found);
+    CHECK_FALSE(commit);
     begun.check_first(shelf);
     CHECK_FALSE(shelf.prepared());
     CHECK(code_of([&] { value(made); }) == Errc::unknown_name);
@@ -242,7 +245,7 @@ TEST_CASE("preparing waits for what is on its way, and others wait for it") {
   persisting.join();
   writing.join();
   CHECK(shelf.prepared()->version == 3);
-  CHECK(shelf.resolve(Decision::commit)->version == 3);
+  CHECK(shelf.resolve(Decision::commit).commit->version == 3);
   CHECK((value(begun.w, true) == pattern(kBegunBytes, 3)));
 }
 
@@ -284,7 +287,7 @@ TEST_CASE("one who decides while it is being committed finds nothing to decide")
   begun.w.write(pattern(kBegunBytes, 2));
   shelf.prepare(20);
   begun.kept.doors->barrier.shut();
-  Waiter committing([&] { CHECK(shelf.resolve(Decision::commit)->version == 2); });
+  Waiter committing([&] { CHECK(shelf.resolve(Decision::commit).commit->version == 2); });
   begun.kept.doors->barrier.await_someone();
   Waiter late(
       [&] { CHECK(code_of([&] { shelf.resolve(Decision::abandon); }) == Errc::bad_argument); });
@@ -320,7 +323,7 @@ TEST_CASE("what opening found is verified beside those who read") {
     CHECK((bytes == pattern(100, 1)));
   });
   while (!read) std::this_thread::yield();
-  CHECK(begun.shelf.resolve(Decision::commit)->version == 3);
+  CHECK(begun.shelf.resolve(Decision::commit).commit->version == 3);
   enough = true;
   reader.join();
 }

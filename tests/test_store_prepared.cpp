@@ -61,7 +61,7 @@ TEST_CASE("opening finds what is prepared, and refuses changes until it is decid
   }
   if (commit) {
     TensorRef old = shelf.find("old").value();
-    CHECK(shelf.resolve(Decision::commit)->version == 2);
+    CHECK(shelf.resolve(Decision::commit).commit->version == 2);
     begun.check_second(shelf);
     CHECK(code_of([&] { old.write(pattern(8, 1)); }) == Errc::unknown_name);
     CHECK((value(begun.w) == Begun::changed()));  // handles stay with their tensors
@@ -142,7 +142,9 @@ TEST_CASE("one damaged copy of the mark, or of the home, loses no prepared attem
   shelf = begun.kept.open();
   REQUIRE(shelf.prepared());
   CHECK(shelf.prepared()->id == "g");
-  CHECK(shelf.resolve(Decision::commit)->version == 2);
+  const auto [found, commit] = shelf.resolve(Decision::commit);
+  CHECK(found);
+  CHECK(commit->version == 2);
   begun.check_second(shelf);
   shelf.close();
   begun.check_second(begun.kept.open());
@@ -190,7 +192,7 @@ TEST_CASE("a mark is no other attempt's, and not of a version that is there") {
     CHECK_FALSE(begun.kept.open(Mode::read).prepared());
   }
   SECTION("abandoned, and another attempt in its home") {
-    begun.shelf.resolve(Decision::abandon);
+    CHECK_FALSE(begun.shelf.resolve(Decision::abandon).found);
     begun.w.write(pattern(kBegunBytes, 3));
     begun.shelf.prepare(20, "other");
     put_back();
@@ -273,7 +275,7 @@ TEST_CASE("what cannot be read for a moment is not to be abandoned for it") {
   }
   disk->unreadable.clear();
   Shelf shelf = open();
-  CHECK(shelf.resolve(Decision::commit)->version == 2);
+  CHECK(shelf.resolve(Decision::commit).commit->version == 2);
   CHECK((value(shelf.find("w").value()) == pattern(5000, 2)));
 }
 

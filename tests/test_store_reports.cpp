@@ -55,7 +55,7 @@ TEST_CASE("every commit tells what it wrote, and stats() adds it up") {
   w.write(pattern(30, 4));
   { w.assign().write(pattern(2000, 5), kMiB); }  // let go: copied, and of no version
   shelf.prepare(0);
-  check(shelf.resolve(Decision::commit).value(), 0, 30, 2030);
+  check(shelf.resolve(Decision::commit).commit.value(), 0, 30, 2030);
   check(shelf.rollback(3), 7, 0, 0);
   Transaction transaction = shelf.transaction();
   w.write(pattern(10, 6));
@@ -213,6 +213,6 @@ TEST_CASE("a bad copy of a page that only what is prepared names is mended, and 
     CHECK((after == before));
   }
   Shelf shelf = kept.open();
-  REQUIRE(shelf.resolve(Decision::commit)->version == 2);
+  REQUIRE(shelf.resolve(Decision::commit).commit->version == 2);
   CHECK((value(*shelf.find("name-to-find")) == pattern(kSomeBytes, 1)));
 }

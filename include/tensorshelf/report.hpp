@@ -43,6 +43,12 @@ struct Commit {
   double seconds = 0;                // inside persist(); staging before it is not counted
 };
 
+// What became of a prepared attempt.
+struct Resolved {
+  bool found = false;                 // it was found by opening the shelf: Prepared::found
+  std::optional<Commit> commit = {};  // none where it was abandoned
+};
+
 struct Damage {
   std::string tensor;
   std::uint64_t version = 0;  // that last wrote it

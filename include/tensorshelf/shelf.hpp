@@ -103,7 +103,7 @@ class Shelf {
   // assignment of its own. Errc::bad_argument where nothing is prepared; committing, Errc::gone as
   // persist(). One that was found by opening the shelf is read and checked before it is committed:
   // where it is damaged, Errc::corrupt, and it can be abandoned.
-  std::optional<Commit> resolve(Decision decision);
+  Resolved resolve(Decision decision);
 
   // Drops all that was assigned, created and erased since the last commit (also one that is on its
   // way). Waits for assignments under way. Leases keep what they show; handles of tensors that were

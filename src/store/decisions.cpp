@@ -98,7 +98,7 @@ void Decisions::check_found(const PreparedAttempt& found) const {
               damage->os_error);
 }
 
-Commit Decisions::commit() {
+Resolved Decisions::commit() {
   state_.check_may_write();  // in a child neither the lock nor the gate would ever open
   refuse_inside(state_, "resolve() was called");
   const QueueScope one(deciding_, *state_.room, state_.patience);
@@ -112,7 +112,7 @@ Commit Decisions::commit() {
     metadata_bytes = state_.prepared->metadata_bytes;
     flight = decide_to_commit();
   }
-  return sealer_.finish(flight, metadata_bytes, begin);  // writers go on
+  return {false, sealer_.finish(flight, metadata_bytes, begin)};  // writers go on
 }
 
 Flight Decisions::decide_to_commit() {
@@ -125,7 +125,7 @@ Flight Decisions::decide_to_commit() {
 }
 
 // The gate is closed to the end: the open attempt is over the version before.
-Commit Decisions::commit_found() {
+Resolved Decisions::commit_found() {
   const auto begin = std::chrono::steady_clock::now();
   const unsigned stored_keep = state_.retained.back()->root.keep;
   check_found(*state_.prepared);
@@ -144,7 +144,7 @@ Commit Decisions::commit_found() {
   }
   settle_names(*before, *state_.open->names);
   state_.found_prepared = false;
-  return commit;
+  return {true, commit};
 }
 
 // Version numbers come again: no slot may pass for what an attempt beyond `version` wrote.
@@ -158,12 +158,13 @@ void Decisions::clear_labels_beyond(std::uint64_t version, const Names& names) n
   }
 }
 
-void Decisions::abandon() {
+Resolved Decisions::abandon() {
   state_.check_may_write();  // in a child neither the lock nor the gate would ever open
   refuse_inside(state_, "resolve() was called");
   const QueueScope one(deciding_, *state_.room, state_.patience);
   const ClosedGate closed(*state_.gate, state_.patience);  // assignments end first
   check_prepared();
+  const bool found = state_.prepared->info.found;
   const std::shared_ptr<Version> newest = state_.retained.back();
   auto next = state_.attempt_over(newest, state_.open->sequence);
   if (!state_.open->dirty.empty() || state_.open->names_changed)
@@ -193,6 +194,7 @@ void Decisions::abandon() {
   clear_labels_beyond(newest->number(), *newest->names);
   settle_names(*dropped->names, *newest->names);
   state_.found_prepared = false;
+  return {found, std::nullopt};
 }
 
 }  // namespace tensorshelf

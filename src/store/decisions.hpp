@@ -30,15 +30,15 @@ class Decisions {
 
   Prepared prepare(std::optional<std::uint64_t> step, std::string_view id);
   std::optional<Prepared> prepared() const;
-  Commit commit();
-  void abandon();
+  Resolved commit();
+  Resolved abandon();
 
  private:
   void check_marks_left() const;
   void check_prepared();
   void check_found(const PreparedAttempt& found) const;
   Flight decide_to_commit();
-  Commit commit_found();
+  Resolved commit_found();
   void clear_labels_beyond(std::uint64_t version, const Names& names) noexcept;
 
   State& state_;

@@ -116,13 +116,10 @@ Prepared Shelf::prepare(std::optional<std::uint64_t> step, std::string_view id) 
 
 std::optional<Prepared> Shelf::prepared() const { return store_->decisions().prepared(); }
 
-std::optional<Commit> Shelf::resolve(Decision decision) {
-  if (decision == Decision::commit) {
-    check_name(file_);
-    return store_->decisions().commit();
-  }
-  store_->decisions().abandon();
-  return std::nullopt;
+Resolved Shelf::resolve(Decision decision) {
+  if (decision == Decision::abandon) return store_->decisions().abandon();
+  check_name(file_);
+  return store_->decisions().commit();
 }
 
 void Shelf::discard() { store_->discard(); }
