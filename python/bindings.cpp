@@ -196,6 +196,7 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def(
           "replace",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
+      .def("unheard_failure", &Shelf::unheard_failure, py::call_guard<Unlocked>())
              const std::vector<std::int64_t>& shape, py::handle value, Session& session) {
             const Buffer buffer(value, PyBUF_C_CONTIGUOUS);
             session.replace(shelf, name, dtype_of(dtype), shape, buffer.bytes());

@@ -262,6 +262,7 @@ TEST_CASE("a commit that fails in the background is told by the next call, once"
   const auto commit = rig.shelf->persist_async(2);
   commit.wait();
   REQUIRE((value(*rig.shelf, "w", true) == rig.first));  // reading goes on, and is not told
+  for (int asked = 0; asked < 2; ++asked) REQUIRE_FALSE(rig.shelf->unheard_failure().empty());
   SECTION("assigning") {
     REQUIRE(code_of([&] { w.write(rig.second); }) == Errc::io);
     REQUIRE(code_of([&] { w.write(rig.second); }) == Errc::failed);
@@ -287,6 +288,7 @@ TEST_CASE("a commit that fails in the background is told by the next call, once"
   SECTION("closing") {
     REQUIRE(code_of([&] { rig.shelf->close(); }) == Errc::io);
     REQUIRE(rig.shelf->closed());
+    REQUIRE(rig.shelf->unheard_failure().empty());
     rig.shelf->close();
     *rig.tap = Tap{};
     return;

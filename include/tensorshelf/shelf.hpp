@@ -153,6 +153,9 @@ class Shelf {
   // Whether closing would drop something: assigned, created or erased, and in no version, nor in
   // one on its way. Waits for assignments under way.
   bool has_uncommitted() const;
+  // Why a commit in the background failed, where no call has thrown it yet; else nothing. Throws
+  // nothing itself: for whoever lets a shelf go that nobody closed.
+  std::string unheard_failure() const;
   void close();  // waits for a commit in flight, throws what it threw; closing twice is allowed
   bool closed() const;
 

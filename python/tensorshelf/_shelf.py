@@ -430,7 +430,14 @@ class Shelf(MutableMapping[str, Tensor]):
         """The native half lets the file go; what that drops is told here, as close() tells it."""
         # One that failed to open has no parts yet; what is wrong now, others were told.
         with contextlib.suppress(AttributeError, ShelfError):
+            self._tell_of_failure()
             self._warn_of_dropped("let go, not closed,")
+
+    def _tell_of_failure(self) -> None:
+        if self.closed or self._pid != os.getpid():
+            return
+        if failure := self._core.unheard_failure():
+            logger.error("%s: let go after a commit in the background: %s", self._path, failure)
 
     def __enter__(self) -> "Shelf":
         self._core.version  # noqa: B018 - raises where it is closed

@@ -221,6 +221,29 @@ def test_a_shelf_that_nobody_refers_to_tells_what_it_drops(
         assert "let go, not closed" in caplog.text or not told
 
 
+def test_a_failed_commit_that_nobody_heard_of_is_told(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failed:
+        closed = False
+
+        def unheard_failure(self) -> str:
+            return "the flush failed"
+
+        def has_uncommitted(self) -> bool:
+            return False
+
+    core, shelf._core = shelf._core, Failed()  # type: ignore[assignment]
+    caplog.clear()
+    shelf.__del__()
+    Failed.closed = True
+    shelf.__del__()
+    shelf._core = core
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert "the flush failed" in record.getMessage()
+
+
 def test_a_shelf_that_failed_to_open_is_let_go_quietly() -> None:
     ts.Shelf.__new__(ts.Shelf).__del__()
 

@@ -55,4 +55,16 @@ void Health::check_background() {
   }
 }
 
+std::string Health::unheard() const {
+  const std::lock_guard lock(mutex_);
+  if (!background_error_) return {};
+  try {
+    std::rethrow_exception(background_error_);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
 }  // namespace tensorshelf

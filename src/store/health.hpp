@@ -29,6 +29,7 @@ class Health {
 
   void keep_background(std::exception_ptr error) noexcept;  // the first tells why
   void check_background();                                  // throws it, once
+  std::string unheard() const;                              // its text, where nobody was told yet
 
  private:
   const std::string& path_;

@@ -163,6 +163,7 @@ std::optional<std::uint64_t> Shelf::step() const { return store_->step(); }
 std::uint64_t Shelf::free_bytes() const { return store_->free_bytes(); }
 Stats Shelf::stats() const { return store_->stats(); }
 bool Shelf::has_uncommitted() const { return store_->has_uncommitted(); }
+std::string Shelf::unheard_failure() const { return store_->unheard_failure(); }
 void Shelf::close() { store_->close(); }
 bool Shelf::closed() const { return store_->closed(); }
 

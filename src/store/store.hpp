@@ -57,6 +57,7 @@ class Store {
   VersionHold hold(std::optional<std::uint64_t> version) { return {state_, version}; }
   Commit rollback(std::uint64_t version);
   bool has_uncommitted() const;
+  std::string unheard_failure() const { return state_.health.unheard(); }
   void discard();
   void begin_transaction();
   // `ended`: whether the transaction is over, also where it throws.
