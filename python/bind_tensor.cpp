@@ -198,19 +198,6 @@ int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease lea
   return 0;
 }
 
-// torch.asarray() and torch.frombuffer() ask for bare bytes, take them for float32, and give the
-// buffer back at once, to read it when the memory is another's. Their own error hides ours, so the
-// remedy is a warning, too.
-int refuse_bare(const std::string& name) {
-  PyErr_Clear();  // torch asks twice, and leaves the first error standing
-  const std::string text = "'" + name +
-                           "' has an element type and a shape, which this call would drop: give it "
-                           "memoryview(handle), .numpy() or .torch()";
-  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) PyErr_Clear();
-  PyErr_SetString(PyExc_BufferError, text.c_str());
-  return -1;
-}
-
 // A copy: a view of the slot would pin it, and is had by asking for one, with numpy(copy=False).
 template <class Tensor>
 int tensor_getbuffer(PyObject* self, Py_buffer* view, int flags) {
@@ -219,7 +206,10 @@ int tensor_getbuffer(PyObject* self, Py_buffer* view, int flags) {
     const Tensor tensor = py::handle(self).cast<const Tensor&>();
     const TensorInfo info = info_of(tensor);
     const bool writable = (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE;  // refused further on
-    if ((flags & PyBUF_FORMAT) == 0 && !writable) return refuse_bare(info.name);
+    if ((flags & PyBUF_FORMAT) == 0 && !writable) {
+      set_bare_buffer_error(info.name);
+      return -1;
+    }
     const char* format = native_format(info.dtype);
     if (!format) {
       PyErr_Format(PyExc_BufferError, "'%s' is %s, which the buffer protocol cannot name",

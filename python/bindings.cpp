@@ -3,42 +3,17 @@
 // settled in python/tensorshelf; what a shelf does is settled in the store.
 #include "bindings.hpp"
 
-#include <pthread.h>
-
-#include <chrono>
 #include <future>
-#include <new>
 #include <utility>
 
 #include <tensorshelf/build.hpp>
 
+#include "pending_commit.hpp"
 #include "session.hpp"
 
 namespace py = pybind11;
 
 namespace tensorshelf::python {
-
-// A Python callable as a Progress. Ctrl-C and the callable's own errors stop the work by the way.
-Progress progress_of(const py::object& callable) {
-  if (callable.is_none()) return {};
-  const py::handle borrowed = callable;  // the caller's frame holds it for as long as this is used
-  return [borrowed](std::uint64_t done, std::uint64_t total) {
-    const Locked locked;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    call_python(borrowed, py::make_tuple(done, total));
-  };
-}
-
-// Ctrl-C, within a wait of the store. Where the interpreter ends, who is waited for may be a thread
-// that takes no step any more.
-void heed_signals() {
-  if (interpreter_is_ending()) {
-    throw Error(Errc::unsupported, "the interpreter ends, and another thread is in the way",
-                "Join the threads that use the shelf, and close it, before the program ends.");
-  }
-  const Locked locked;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
 
 namespace {
 
@@ -74,49 +49,6 @@ py::dict repair_shelf(const py::bytes& path, Tier tier, const BlockTuning& block
   }
   return to_dict(report);
 }
-
-unsigned forks = 0;
-
-// How often this process is the child of a fork, counted as it happens.
-unsigned forks_so_far() {
-  static const int counting = ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  if (counting != 0) throw std::bad_alloc();
-  return forks;
-}
-
-class PendingCommit {
- public:
-  explicit PendingCommit(std::shared_future<Commit> future)
-      : future_(std::move(future)), forks_(forks_so_far()) {}
-
-  bool done() const {
-    refuse_in_child();
-    return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  }
-
-  // Wakes now and then so that Ctrl-C is heard.
-  Commit wait() const {
-    refuse_in_child();
-    while (true) {
-      {
-        Unlocked unlocked;
-        if (future_.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready) break;
-      }
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    }
-    return future_.get();
-  }
-
- private:
-  void refuse_in_child() const {  // where the thread that commits is not, and nothing ever ends
-    if (forks_so_far() == forks_) return;
-    throw Error(Errc::forked, "the commit was begun by the parent of this process",
-                "Wait for it there.");
-  }
-
-  std::shared_future<Commit> future_;
-  unsigned forks_;
-};
 
 void bind_values(py::module_& m) {
   py::enum_<Mode>(m, "Mode")
@@ -196,7 +128,6 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def(
           "replace",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
-      .def("unheard_failure", &Shelf::unheard_failure, py::call_guard<Unlocked>())
              const std::vector<std::int64_t>& shape, py::handle value, Session& session) {
             const Buffer buffer(value, PyBUF_C_CONTIGUOUS);
             session.replace(shelf, name, dtype_of(dtype), shape, buffer.bytes());
@@ -265,6 +196,7 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def_property_readonly("free_bytes",
                              py::cpp_function(&Shelf::free_bytes, py::call_guard<Unlocked>()))
       .def("has_uncommitted", &Shelf::has_uncommitted, py::call_guard<Unlocked>())
+      .def("unheard_failure", &Shelf::unheard_failure, py::call_guard<Unlocked>())
       .def("close", &Shelf::close, py::call_guard<Unlocked>())
       .def_property_readonly("closed", &Shelf::closed);
   return cls;

@@ -33,7 +33,11 @@ pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 pybind11::dict to_dict(const RepairReport& report);
 
-// bindings.cpp. Calls a function of (done, total), unless it is None, and hears Ctrl-C; the
+// Sets the error, and warns of it, for who asks for bytes alone: type and shape would be lost.
+// torch asks twice, and leaves the first error standing.
+void set_bare_buffer_error(const std::string& name);
+
+// progress.cpp. Calls a function of (done, total), unless it is None, and hears Ctrl-C; the
 // caller's frame holds it. The other hears Ctrl-C alone. Without the GIL.
 Progress progress_of(const pybind11::object& callable);
 void heed_signals();

@@ -44,4 +44,16 @@ void set_current_error() noexcept {
   }
 }
 
+// torch.asarray() and torch.frombuffer() ask for bare bytes, take them for float32, and give the
+// buffer back at once, to read it when the memory is another's. Their own error hides ours, so the
+// remedy is a warning, too.
+void set_bare_buffer_error(const std::string& name) {
+  PyErr_Clear();
+  const std::string text = "'" + name +
+                           "' has an element type and a shape, which this call would drop: give it "
+                           "memoryview(handle), .numpy() or .torch()";
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) != 0) PyErr_Clear();
+  PyErr_SetString(PyExc_BufferError, text.c_str());
+}
+
 }  // namespace tensorshelf::python

@@ -365,11 +365,12 @@ def test_values_know_nothing_of_shelves() -> None:
             assert others <= allowed, name
 
 
-def test_bindings_leave_edits_to_the_session() -> None:
-    edits = re.compile(r"\bedits")
+def test_bindings_decide_nothing() -> None:
+    """Neither what becomes of edits, nor which error or warning there is."""
+    decisions = re.compile(r"\bedits|(?<!\w)Error\(|PyErr_WarnEx")
     bindings = [path for path in cpp("python") if path.name.startswith("bind")]
-    assert [hit for path in bindings for hit in lines_matching(edits, path, code(path))] == []
-    assert any(edits.search(code(path)) for path in cpp("python"))  # the search can hit
+    assert [hit for path in bindings for hit in lines_matching(decisions, path, code(path))] == []
+    assert any(decisions.search(code(path)) for path in cpp("python"))  # the search can hit
 
 
 def test_cuda_is_included_in_one_file_alone() -> None:
