@@ -32,11 +32,7 @@ void bind_cuda(py::module_& m) {
   m.def("copy_from_device", &copy_to, py::arg("target"), py::kw_only(), py::arg("address"),
         py::arg("stream"), py::arg("device"));
   m.def("cuda_support", [] {
-    CudaSupport support;
-    {
-      Unlocked unlocked;
-      support = cuda_support();
-    }
+    const auto support = without_gil([&] { return cuda_support(); });
     py::dict d;
     d["built"] = support.built;
     d["runtime_version"] = support.runtime_version;

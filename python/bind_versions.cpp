@@ -13,31 +13,18 @@ namespace tensorshelf::python {
 namespace {
 
 py::list versions(const Shelf& shelf) {
-  std::vector<VersionInfo> all;
-  {
-    Unlocked unlocked;
-    all = shelf.versions();
-  }
+  const auto all = without_gil([&] { return shelf.versions(); });
   py::list infos;
   for (const VersionInfo& info : all) infos.append(to_dict(info));
   return infos;
 }
 
 py::dict version_info(const RetainedVersion& version) {
-  VersionInfo info;
-  {
-    Unlocked unlocked;
-    info = version.info();
-  }
-  return to_dict(info);
+  return to_dict(without_gil([&] { return version.info(); }));
 }
 
 py::dict diff(const Shelf& shelf, std::uint64_t from, std::uint64_t to) {
-  VersionDiff found;
-  {
-    Unlocked unlocked;
-    found = shelf.diff(from, to);
-  }
+  const auto found = without_gil([&] { return shelf.diff(from, to); });
   py::dict changed;
   for (const auto& [tensor, chunks] : found.changed) changed[py::str(tensor)] = chunks;
   py::dict d;
@@ -65,43 +52,26 @@ void discard(Shelf& shelf, Session& session) {
 }
 
 Commit rollback(Shelf& shelf, Session& session, std::uint64_t version) {
-  std::optional<Commit> commit;
-  {
-    Unlocked unlocked;
-    commit = shelf.rollback(version);
-  }
+  const auto commit = without_gil([&] { return shelf.rollback(version); });
   session.rolled_back();
-  return *commit;
+  return commit;
 }
 
 py::object prepare(Shelf& shelf, Session& session, std::optional<std::uint64_t> step,
                    const std::string& id) {
-  std::optional<Prepared> made;
-  {
-    Unlocked unlocked;
-    made = shelf.prepare(step, id);
-  }
+  const std::optional made = without_gil([&] { return shelf.prepare(step, id); });
   session.persisted();
   return to_object(made);
 }
 
 py::object prepared(const Shelf& shelf) {
-  std::optional<Prepared> found;
-  {
-    Unlocked unlocked;
-    found = shelf.prepared();
-  }
-  return to_object(found);
+  return to_object(without_gil([&] { return shelf.prepared(); }));
 }
 
 // Does not wait for a transaction of another thread, whose end may wait for the decision.
 std::optional<Commit> resolve(Shelf& shelf, Session& session, bool commit) {
   const Decision decision = commit ? Decision::commit : Decision::abandon;
-  Resolved resolved;
-  {
-    Unlocked unlocked;
-    resolved = shelf.resolve(decision);
-  }
+  const auto resolved = without_gil([&] { return shelf.resolve(decision); });
   session.resolved(decision, resolved.found);
   return resolved.commit;
 }

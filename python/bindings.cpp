@@ -42,12 +42,7 @@ py::dict repair_shelf(const py::bytes& path, Tier tier, const BlockTuning& block
   options.block = block;
   options.progress = progress_of(progress);
   const std::filesystem::path native(static_cast<std::string>(path));
-  RepairReport report;
-  {
-    Unlocked unlocked;
-    report = repair(native, options);
-  }
-  return to_dict(report);
+  return to_dict(without_gil([&] { return repair(native, options); }));
 }
 
 void bind_values(py::module_& m) {
@@ -139,23 +134,15 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def(
           "persist",
           [](Shelf& shelf, Session& session, std::optional<std::uint64_t> step) {
-            std::optional<Commit> commit;
-            {
-              Unlocked unlocked;
-              commit = shelf.persist(step);
-            }
+            const auto commit = without_gil([&] { return shelf.persist(step); });
             session.persisted();
-            return *commit;
+            return commit;
           },
           py::arg("session"), py::arg("step"))
       .def(
           "persist_async",
           [](Shelf& shelf, Session& session, std::optional<std::uint64_t> step) {
-            std::shared_future<Commit> commit;
-            {
-              Unlocked unlocked;
-              commit = shelf.persist_async(step);
-            }
+            auto commit = without_gil([&] { return shelf.persist_async(step); });
             session.persisted();
             return PendingCommit(std::move(commit));
           },
@@ -163,33 +150,14 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def(
           "verify",
           [](const Shelf& shelf, const py::object& progress) {
-            VerifyReport report;
-            {
-              const Progress call = progress_of(progress);
-              Unlocked unlocked;
-              report = shelf.verify(call);
-            }
-            return to_dict(report);
+            const Progress call = progress_of(progress);
+            return to_dict(without_gil([&] { return shelf.verify(call); }));
           },
           py::arg("progress"))
       .def("info",
-           [](const Shelf& shelf) {
-             ShelfInfo info;
-             {
-               Unlocked unlocked;
-               info = shelf.info();
-             }
-             return to_dict(info);
-           })
+           [](const Shelf& shelf) { return to_dict(without_gil([&] { return shelf.info(); })); })
       .def("stats",
-           [](const Shelf& shelf) {
-             Stats stats;
-             {
-               Unlocked unlocked;
-               stats = shelf.stats();
-             }
-             return to_dict(stats);
-           })
+           [](const Shelf& shelf) { return to_dict(without_gil([&] { return shelf.stats(); })); })
       .def_property_readonly("version",
                              py::cpp_function(&Shelf::version, py::call_guard<Unlocked>()))
       .def_property_readonly("step", py::cpp_function(&Shelf::step, py::call_guard<Unlocked>()))

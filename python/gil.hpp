@@ -64,6 +64,13 @@ class Unlocked {
   PyThreadState* thread_;
 };
 
+// What the call returns.
+template <class Call>
+auto without_gil(Call call) {
+  const Unlocked unlocked;
+  return call();
+}
+
 // With the GIL for its lifetime, in a thread that gave it up.
 class Locked {
  public:

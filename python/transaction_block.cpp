@@ -7,12 +7,7 @@ namespace py = pybind11;
 namespace tensorshelf::python {
 
 void TransactionBlock::enter() {
-  std::optional<Transaction> begun;
-  {
-    Unlocked unlocked;
-    begun.emplace(shelf_.transaction());
-  }
-  transaction_ = std::make_shared<Transaction>(std::move(*begun));
+  transaction_ = std::make_shared<Transaction>(without_gil([&] { return shelf_.transaction(); }));
   session_.begin(transaction_);
   session_.persisted();  // there was nothing to persist
   commit.reset();
@@ -35,12 +30,7 @@ void TransactionBlock::leave(bool raised) {
 
 void TransactionBlock::try_commit() {
   call_python(before_commit_, py::tuple());
-  std::optional<Commit> made;
-  {
-    Unlocked unlocked;
-    made = transaction_->commit(step);
-  }
-  commit = made;
+  commit = without_gil([&] { return transaction_->commit(step); });
   session_.persisted();
 }
 
