@@ -79,12 +79,12 @@ class Shelf {
   // another took its place) it commits nothing and throws Errc::gone: opening the path would not
   // find the version. What was assigned can still be read, and copied into a new shelf.
   Commit persist(std::optional<std::uint64_t> step = {});
-  // The same in the background: returns when the next version is closed to further writes. Those go
-  // on into the one after it, and wait only where the slot that they need belongs to a version on
-  // its way. With `in_flight` of these on their way it waits for the first. What is found before
-  // the version is closed (damage, where a tensor is placed whole) is thrown at once, and nothing
-  // is lost; a later failure by the future, and besides by the next call that changes the shelf or
-  // closes it.
+  // The same in the background: returns when the next version takes no further writes.
+  // - Writes go on into the version after it. A write waits only where it needs a slot of a version
+  //   that is on its way; this call waits where `in_flight` of them are.
+  // - What it finds before it returns (damage, where a tensor is placed whole) it throws, and
+  //   nothing is lost. A later failure is told twice: by the future, and by the next call that
+  //   changes or closes the shelf.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
 
   // The first half of a commit, for those that must agree with others before they commit: returns
