@@ -204,9 +204,9 @@ bool has_superblock(const Disk& disk) {
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
     const std::uint64_t at = format::superblock_at(copy);
     if (at + kPageBytes > disk.size_bytes()) continue;
-    format::Page page;
+    format::RawPage page;
     std::memcpy(page.bytes.data(), disk.bytes().data() + at, kPageBytes);
-    if (format::read_superblock(page, copy).state == format::SuperblockState::good) return true;
+    if (format::read_superblock(page, copy).superblock) return true;
   }
   return false;
 }

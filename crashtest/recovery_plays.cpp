@@ -6,6 +6,7 @@
 #include <tensorshelf/repair.hpp>
 
 #include "cached_play.hpp"
+#include "tests/raw_pages.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -19,11 +20,8 @@ CachedPlay without_manifest() {
     CachedPlay::commit(shelf, 2);
     shelf.find("a")->write(value(3));
   }
-  format::Page root;
-  std::copy_n(play.disk->visible.begin() + static_cast<std::ptrdiff_t>(format::root_at(0, 0)),
-              kPageBytes, root.bytes.begin());
-  format::Root second;
-  std::memcpy(&second, root.bytes.data(), sizeof second);
+  CachedMedium medium(play.disk);
+  const auto second = format::load<format::Root>(raw_at(medium, format::root_at(0, 0)));
   for (const std::uint64_t at : second.pages[0].at) play.disk->unreadable[at] = EIO;
   return play;
 }
@@ -177,18 +175,14 @@ std::string bad_copy_of_a_shared_page_is_mended() {
     Shelf shelf = play.open();
     CachedPlay::commit(shelf, 2);
   }
-  const auto page_at = [&](std::uint64_t at) {
-    format::Page page;
-    CachedMedium(play.disk).read(at, page.bytes);
-    return page;
-  };
-  format::Root second;
-  std::memcpy(&second, page_at(format::root_at(0, 0)).bytes.data(), sizeof second);
+  CachedMedium medium(play.disk);
+  const auto second = format::load<format::Root>(raw_at(medium, format::root_at(0, 0)));
   format::PageRef shared = {};
   for (unsigned leaf = 0; leaf < second.leaf_count; ++leaf) {
     const format::PageRef& ref = second.pages[leaf];
-    if (format::page_head(page_at(ref.at[0])).kind == format::PageKind::records) shared = ref;
-    if (format::page_head(page_at(ref.at[0])).kind != format::PageKind::cells) continue;
+    if (format::page_head(page_at(medium, ref.at[0])).kind == format::PageKind::records)
+      shared = ref;
+    if (format::page_head(page_at(medium, ref.at[0])).kind != format::PageKind::cells) continue;
     for (const std::uint64_t at : ref.at) spoil(*play.disk, at);
   }
   spoil(*play.disk, shared.at[0]);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/copy_hash.hpp"
+#include "format/bytes.hpp"
 #include "format/format.hpp"
 
 namespace tensorshelf::crash {
@@ -17,6 +18,7 @@ namespace {
 using format::kCopies;
 using format::Page;
 using format::PageRef;
+using format::RawPage;
 using format::Root;
 
 class Walk {
@@ -33,7 +35,7 @@ class Walk {
   }
 
  private:
-  bool load(std::uint64_t at, Page& page) {
+  bool load(std::uint64_t at, RawPage& page) {
     if (at > disk_.size() || disk_.size() - at < kPageBytes) return false;
     std::memcpy(page.bytes.data(), disk_.data() + at, kPageBytes);
     return true;
@@ -50,13 +52,13 @@ class Walk {
   void superblocks() {
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       const std::uint64_t at = format::superblock_at(copy);
-      Page page;
+      RawPage page;
       if (!load(at, page)) return;
       const auto read = format::read_superblock(page, copy);
-      const bool good = read.state == format::SuperblockState::good;
+      const bool good = read.superblock.has_value();
       if (good && !seeds_) {
-        seeds_.emplace(read.superblock.shelf_id);
-        slots_ = read.superblock.slot_count;
+        seeds_.emplace(read.superblock->shelf_id);
+        slots_ = read.superblock->slot_count;
       }
       note(good, "superblock", at, format::superblock_at(0));
     }
@@ -65,7 +67,7 @@ class Walk {
   void incarnations() {
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       const std::uint64_t at = format::incarnation_at(copy);
-      Page page;
+      RawPage page;
       const bool good = load(at, page) && format::read_incarnation(page, *seeds_, copy);
       note(good, "incarnation", at, format::incarnation_at(0));
     }
@@ -74,7 +76,7 @@ class Walk {
   void marks() {
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       const std::uint64_t at = format::mark_at(copy);
-      Page page;
+      RawPage page;
       const auto mark = load(at, page) ? format::read_mark(page, *seeds_, copy) : std::nullopt;
       note(mark.has_value(), "mark", at, format::mark_at(0));
       if (mark && (!mark_ || mark->counter > mark_->counter)) mark_ = mark;
@@ -85,7 +87,7 @@ class Walk {
   std::optional<Root> described(std::uint64_t newest, unsigned copy) {
     if (!mark_ || mark_->version != newest + 1) return std::nullopt;
     const unsigned home = format::home_of(mark_->version, slots_);
-    Page page;
+    RawPage page;
     if (!load(format::root_at(home, copy), page)) return std::nullopt;
     const format::RootPlace place{home, copy, slots_};
     if (format::read_root(page, *seeds_, place)) return std::nullopt;  // flipped
@@ -99,7 +101,7 @@ class Walk {
   // Whether a home that waits for its next version says so: by an attempt at that, or by nothing at
   // all, under the word of the version before it there.
   bool waits(std::uint64_t newest, unsigned home, unsigned copy) {
-    Page page;
+    RawPage page;
     if (!load(format::root_at(home, copy), page)) return false;
     std::uint64_t version = newest + 1;
     while (format::home_of(version, slots_) != home) ++version;
@@ -118,7 +120,7 @@ class Walk {
     std::optional<Root> newest;
     for (unsigned home = 0; home < slots_; ++home) {
       for (unsigned copy = 0; copy < kCopies; ++copy) {
-        Page page;
+        RawPage page;
         if (!load(format::root_at(home, copy), page)) continue;
         const auto root = found[home][copy] =
             format::read_root(page, *seeds_, {home, copy, slots_});
@@ -176,10 +178,10 @@ class Walk {
   bool load_page(const PageRef& ref, Page& good) {
     bool any = false;
     for (const std::uint64_t at : ref.at) {
-      Page page;
+      RawPage page;
       const bool whole =
           load(at, page) && hash_bytes(page.bytes, seeds_->page(ref.at[0])) == ref.checksum;
-      if (whole && !any) good = page;
+      if (whole && !any) within(good) = page.bytes;
       any = any || whole;
       if (seen_.insert({at, ref.checksum}).second) note(whole, "manifest page", at, ref.at[0]);
     }

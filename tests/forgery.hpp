@@ -8,6 +8,7 @@
 
 #include "base/copy_hash.hpp"
 #include "format/format.hpp"
+#include "raw_pages.hpp"
 #include "store/root_scan.hpp"
 #include "store_bench.hpp"
 
@@ -19,14 +20,6 @@ using format::PageRef;
 using format::Root;
 
 inline constexpr unsigned kSlots = 2;  // K of a shelf that keeps no version
-
-// What only src/format does of what it verified.
-inline Page page_at(Medium& medium, std::uint64_t at) {
-  Unread unread;
-  Page page;
-  page.bytes = read_page(medium, at, unread).value().bytes;
-  return page;
-}
 
 // A shelf at version 2, with two tensors, whose metadata can be rewritten.
 struct Forgery {
@@ -46,10 +39,12 @@ struct Forgery {
     shelf.persist(2);
     shelf.find("a")->write(pattern(5000, 4));  // and dropped: version 1 is not whole any more
     shelf.close();
-    const auto head = format::read_superblock(page_at(*bench.medium, 0), 0);
-    seeds = format::Seeds(head.superblock.shelf_id);
+    seeds = format::Seeds(superblock().shelf_id);
   }
 
+  format::Superblock superblock() const {
+    return format::read_superblock(raw_at(*bench.medium, 0), 0).superblock.value();
+  }
   Root root() const { return scan_roots(*bench.medium, seeds, slots).candidates().front(); }
 
   // As its writer would have sealed it, in the home of its version.
@@ -68,7 +63,7 @@ struct Forgery {
   }
   template <typename Edit>
   void edit_superblock(Edit edit) const {
-    auto forged = format::read_superblock(page_at(*bench.medium, 0), 0).superblock;
+    auto forged = superblock();
     edit(forged);
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       write_page(*bench.medium, format::superblock_at(copy),
@@ -95,7 +90,7 @@ struct Forgery {
 
   PageRef put_page(PageRef ref, const Page& page) const {
     for (std::uint64_t at : ref.at) write_page(*bench.medium, at, page);
-    ref.checksum = hash_bytes(page.bytes, seeds.page(ref.at[0]));
+    ref.checksum = hash_bytes(page.bytes(), seeds.page(ref.at[0]));
     return ref;
   }
   template <typename Edit>
@@ -131,7 +126,7 @@ struct Forgery {
   void edit_record(Edit edit) const {  // of the first tensor
     edit_leaf(format::PageKind::records, [&](Page& page) {
       format::TensorRecord record;
-      std::byte* const at = page.bytes.data() + sizeof(format::PageHead);
+      std::byte* const at = within(page).data() + sizeof(format::PageHead);
       std::memcpy(&record, at, sizeof record);
       edit(record, at + sizeof record);
       std::memcpy(at, &record, sizeof record);

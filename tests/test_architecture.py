@@ -191,6 +191,8 @@ def test_few_write_metadata_and_format_alone_looks_into_pages() -> None:
     ]
     assert looking == []
     assert any(PAGE_BYTES.search(code(path)) for path in cpp("src/format"))
+    inside = {shown(path) for path in cpp("src") if '"format/bytes.hpp"' in path.read_text("utf-8")}
+    assert inside == {"src/format/format.cpp", "src/format/pages.cpp"}
 
 
 def test_the_order_of_a_flip_is_known_in_one_place() -> None:

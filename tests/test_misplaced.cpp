@@ -121,12 +121,12 @@ TEST_CASE("header pages verify in their own place, and in their own shelf, alone
   const format::Seeds others(shelf_id(2));
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     CAPTURE(copy);
-    const Page superblock =
-        format::encode_superblock(format::new_superblock(shelf_id(1), kSlots), copy);
+    const auto superblock =
+        raw(format::encode_superblock(format::new_superblock(shelf_id(1), kSlots), copy));
     CHECK(format::read_superblock(superblock, copy).state == format::SuperblockState::good);
     CHECK(format::read_superblock(superblock, 1 - copy).state == format::SuperblockState::damaged);
 
-    const Page incarnation = format::encode_incarnation(7, seeds, copy);
+    const auto incarnation = raw(format::encode_incarnation(7, seeds, copy));
     CHECK(format::read_incarnation(incarnation, seeds, copy) == 7U);
     CHECK_FALSE(format::read_incarnation(incarnation, seeds, 1 - copy));
     CHECK_FALSE(format::read_incarnation(incarnation, others, copy));
@@ -138,7 +138,7 @@ TEST_CASE("header pages verify in their own place, and in their own shelf, alone
     root.word = format::attempt_word(4, root.incarnation, root.sequence);
     root.capacity_bytes = format::kHeapAt;
     format::seal_root(root, seeds, copy);
-    const Page page = format::as_page(root);
+    const auto page = raw(format::as_page(root));
     CHECK(format::read_root(page, seeds, {0, copy, kSlots}));
     CHECK_FALSE(format::read_root(page, seeds, {0, 1 - copy, kSlots}));
     CHECK_FALSE(format::read_root(page, seeds, {1, copy, kSlots}));

@@ -10,14 +10,13 @@
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
+using format::RawPage;
 using format::root_at;
 
 namespace {
 
 void fill(Medium& medium, std::uint64_t at, std::byte with) {
-  Page page;
-  page.bytes.fill(with);
-  write_page(medium, at, page);
+  write_raw(medium, at, page_of(with));
 }
 
 std::shared_ptr<CachedDisk> disk_of(unsigned keep) {
@@ -43,29 +42,29 @@ TEST_CASE("whatever lies in both copies of the newest home, that a version is lo
     if (harm == Harm::unused && newest < slots) continue;  // a home that was never used, or wiped
     CAPTURE(static_cast<int>(harm), keep, newest);
     const Kept kept({keep, 1, true, Placement::whole});
-    std::array<Page, kCopies> older;  // as it lay there before
+    std::array<RawPage, kCopies> older;  // as it lay there before
     {
       Shelf shelf = kept.open();
       for (unsigned version = 1; version <= newest; ++version) {
         for (unsigned copy = 0; copy < kCopies; ++copy) {
-          older[copy] = page_at(*kept.medium, root_at(version % slots, copy));
+          older[copy] = raw_at(*kept.medium, root_at(version % slots, copy));
         }
         commit(shelf, version);
       }
     }
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       const std::uint64_t at = root_at(newest % slots, copy);
-      Page page = page_at(*kept.medium, at);
+      RawPage page = raw_at(*kept.medium, at);
       if (harm == Harm::ones) page.bytes.fill(std::byte{0xFF});
       if (harm == Harm::garbage) page.bytes.fill(std::byte{0x5A});
-      if (harm == Harm::zeros || harm == Harm::unused) page = Page{};
+      if (harm == Harm::zeros || harm == Harm::unused) page = page_of({});
       if (harm == Harm::one_old_word) page.bytes[100] ^= std::byte{1};
       const std::uint64_t word = harm == Harm::unused ? format::kUnusedHomeWord
                                  : harm == Harm::one_old_word && copy == 1
                                      ? format::root_word(older[copy])
                                      : 0;
       if (harm >= Harm::no_word) std::memcpy(page.bytes.data(), &word, sizeof word);
-      write_page(*kept.medium, at, page);
+      write_raw(*kept.medium, at, page);
     }
     // One word of a home that was never used explains it.
     const bool explained = harm == Harm::one_old_word && newest < slots;

@@ -191,7 +191,7 @@ TEST_CASE("a page of records that ends where it cannot is refused") {
     auto there = format::page_head(page);
     REQUIRE(there.used_bytes == head + 2 * record);
     there.used_bytes = row.ends;  // all else of it is as it was
-    put(page.bytes.data(), there);
+    format::store(page, there);
   });
   check_refused(forgery, row.says);
 }
@@ -205,7 +205,7 @@ TEST_CASE("a directory that says it is another is refused") {
   forgery.edit_directory([&](Page& page) {
     auto head = format::page_head(page);
     edit(head);
-    put(page.bytes.data(), head);
+    format::store(page, head);
   });
   check_refused(forgery, "a directory of the manifest is another one");
 }
@@ -272,7 +272,7 @@ TEST_CASE("a page that says it is another of its kind is refused") {
   const auto renumber = [&](Page& page) {
     auto head = format::page_head(page);
     head.index = row.says;
-    put(page.bytes.data(), head);
+    format::store(page, head);
   };
   forgery.edit_leaf(row.kind, renumber, row.page);
   REQUIRE(forgery.error_of_opening(Mode::read) == Errc::corrupt);

@@ -3,6 +3,7 @@
 
 #include "cached_disk.hpp"
 #include "format/format.hpp"
+#include "raw_pages.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;
@@ -204,17 +205,12 @@ namespace {
 // The roots that were ever written, by their homes; both copies of each are one.
 std::vector<format::Root> roots_of(const Bench& bench, unsigned slots) {
   std::vector<format::Root> roots;
-  const auto page_at = [&](std::uint64_t at) {
-    format::RawPage page;
-    bench.medium->read(at, page.bytes);
-    return page;
-  };
-  const auto head = format::read_superblock(page_at(0), 0);
+  const auto head = format::read_superblock(raw_at(*bench.medium, 0), 0);
   for (unsigned home = 0; home < slots; ++home) {
     for (unsigned copy = 0; copy < kCopies; ++copy) {
-      const auto page = page_at(format::root_at(home, copy));
+      const auto page = raw_at(*bench.medium, format::root_at(home, copy));
       if (format::root_word(page) == format::kUnusedHomeWord) continue;
-      const format::Seeds seeds(head.superblock.shelf_id);
+      const format::Seeds seeds(head.superblock.value().shelf_id);
       roots.push_back(format::read_root(page, seeds, {home, copy, slots}).value());
     }
   }
@@ -223,8 +219,7 @@ std::vector<format::Root> roots_of(const Bench& bench, unsigned slots) {
 }
 
 bool names_leaves(const Bench& bench, const format::Root& root) {
-  format::Page page;
-  bench.medium->read(root.pages[0].at[0], page.bytes);
+  const format::Page page = page_at(*bench.medium, root.pages[0].at[0]);
   return format::page_head(page).kind != format::PageKind::directory;
 }
 
@@ -242,9 +237,8 @@ TEST_CASE("a shelf keeps the format with which it was made, whatever is done wit
       if (root.leaf_count > 0) CHECK(names_leaves(bench, root) == in_root);
     }
     for (unsigned copy = 0; copy < kCopies; ++copy) {
-      format::RawPage page;
-      bench.medium->read(format::superblock_at(copy), page.bytes);
-      CHECK(format::read_superblock(page, copy).superblock.format_version == number);
+      const auto page = raw_at(*bench.medium, format::superblock_at(copy));
+      CHECK(format::read_superblock(page, copy).superblock->format_version == number);
     }
   };
   check();

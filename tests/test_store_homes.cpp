@@ -19,9 +19,7 @@ namespace {
 constexpr Shape kShape{.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole};
 
 void put_garbage(Medium& medium, std::uint64_t at) {
-  format::Page garbage;
-  garbage.bytes.fill(std::byte{0x5A});
-  write_page(medium, at, garbage);
+  write_raw(medium, at, page_of(std::byte{0x5A}));
 }
 
 void check_interrupted(const Shelf& shelf, unsigned version) {
@@ -48,16 +46,16 @@ std::unique_ptr<Kept> committed(unsigned versions) {
 
 // Commits version 5, and is killed when the first 64 bytes of its root are there, in one copy.
 void die_describing(const Kept& kept) {
-  const auto first = page_at(*kept.medium, root_at(5 % 3, 0));
-  const auto second = page_at(*kept.medium, root_at(5 % 3, 1));
+  const auto first = raw_at(*kept.medium, root_at(5 % 3, 0));
+  const auto second = raw_at(*kept.medium, root_at(5 % 3, 1));
   Shelf shelf = kept.open();
   shelf.find("w")->write(pattern(5000, 5));
   crash_before_flip(kept, shelf);
-  format::Page torn = page_at(*kept.medium, root_at(5 % 3, 0));
+  format::RawPage torn = raw_at(*kept.medium, root_at(5 % 3, 0));
   std::copy(first.bytes.begin() + 64, first.bytes.end(), torn.bytes.begin() + 64);
   REQUIRE(torn.bytes != first.bytes);
-  write_page(*kept.medium, root_at(5 % 3, 0), torn);
-  write_page(*kept.medium, root_at(5 % 3, 1), second);
+  write_raw(*kept.medium, root_at(5 % 3, 0), torn);
+  write_raw(*kept.medium, root_at(5 % 3, 1), second);
 }
 
 }  // namespace
@@ -69,9 +67,9 @@ TEST_CASE("an attempt of whose root one copy alone was written is told as an int
   commit(shelf, 1);
   commit(shelf, 2);
   const std::uint64_t other = format::root_at(3 % 2, 1 - written);
-  const format::Page before = page_at(*kept.medium, other);
+  const format::RawPage before = raw_at(*kept.medium, other);
   crash_before_flip(kept, shelf);
-  write_page(*kept.medium, other, before);
+  write_raw(*kept.medium, other, before);
   check_interrupted(kept.open(), 2);
 }
 
@@ -94,7 +92,7 @@ TEST_CASE("an attempt over a home that was mended is not taken for a lost versio
     commit(shelf, 1);
     commit(shelf, 2);
   }
-  write_page(*kept.medium, format::root_at(1, mended), {});  // of version 1, which stays
+  write_raw(*kept.medium, format::root_at(1, mended), {});  // of version 1, which stays
   Shelf shelf = kept.open();
   CHECK(shelf.info().recovery.repaired_copies == 1);
   commit(shelf, 3);
@@ -188,10 +186,10 @@ TEST_CASE("damage to one copy of the next home, before an attempt and after it, 
   const auto home = [&](unsigned copy) {
     return format::root_at(format::home_of(slots + 1, slots), copy);
   };
-  format::Page page = page_at(*kept.medium, home(first));
+  format::RawPage page = raw_at(*kept.medium, home(first));
   std::fill_n(page.bytes.begin(), no_word ? sizeof(Root::word) : std::size_t{kPageBytes},
               std::byte{0});
-  write_page(*kept.medium, home(first), page);
+  write_raw(*kept.medium, home(first), page);
   Shelf shelf = kept.open();
   shelf.find("w")->write(pattern(5000, slots + 1));
   if (prepared) {
@@ -231,12 +229,12 @@ TEST_CASE("a home of which both words are damaged is written under one that is k
 TEST_CASE("a copy that holds a root older than the last one is wiped while its home waits") {
   const unsigned stale = GENERATE(0U, 1U);
   const auto kept = committed(3);
-  const format::Page first = page_at(*kept->medium, root_at(4 % 3, stale));
+  const format::RawPage first = raw_at(*kept->medium, root_at(4 % 3, stale));
   {
     Shelf shelf = kept->open();
     for (unsigned version = 4; version <= 6; ++version) commit(shelf, version);
   }
-  write_page(*kept->medium, root_at(4 % 3, stale), first);
+  write_raw(*kept->medium, root_at(4 % 3, stale), first);
   Shelf shelf = kept->open();
   check_both(shelf, 6);
   shelf.find("w")->write(pattern(5000, 7));
@@ -256,9 +254,9 @@ TEST_CASE("a copy that holds a root older than the last one is wiped while its h
   }
   SECTION("and a crash that tears the other copy raises no doubt") {
     crash_before_flip(*kept, shelf);
-    format::Page torn = page_at(*kept->medium, root_at(7 % 3, 1 - stale));
+    format::RawPage torn = raw_at(*kept->medium, root_at(7 % 3, 1 - stale));
     std::fill_n(torn.bytes.begin() + 600, 8, std::byte{1});
-    write_page(*kept->medium, root_at(7 % 3, 1 - stale), torn);
+    write_raw(*kept->medium, root_at(7 % 3, 1 - stale), torn);
     shelf = kept->open();
     check_both(shelf, 6);
   }
@@ -282,9 +280,9 @@ TEST_CASE("an open for writing gives no version up for a chunk that cannot be re
                                  newest.begin() + kPageBytes);
   const auto chunk_at = static_cast<std::uint64_t>(chunk - disk->visible.begin());
   REQUIRE(chunk_at < disk->visible.size());
-  format::Page torn = page_at(medium, root_at(6 % 3, 0));
+  format::RawPage torn = raw_at(medium, root_at(6 % 3, 0));
   std::fill(torn.bytes.begin() + 512, torn.bytes.end(), std::byte{0x11});
-  write_page(medium, root_at(6 % 3, 0), torn);
+  write_raw(medium, root_at(6 % 3, 0), torn);
   put_garbage(medium, root_at(6 % 3, 1));
   medium.barrier();
 

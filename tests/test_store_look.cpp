@@ -80,7 +80,7 @@ TEST_CASE("verify() of a reader that was overtaken is stale, and no damage") {
 
 TEST_CASE("info() tells what there is, uncommitted tensors of a writer with it") {
   const Forgery forgery;
-  const auto head = format::read_superblock(page_at(*forgery.bench.medium, 0), 0).superblock;
+  const auto head = forgery.superblock();
   std::string id;
   for (const std::uint8_t byte : head.shelf_id) id += fmt::format("{:02x}", byte);
   Shelf shelf = forgery.bench.open();

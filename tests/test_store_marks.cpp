@@ -153,14 +153,14 @@ TEST_CASE("a mark that its writer is writing is no damage to a reader") {
   const unsigned torn = GENERATE(0U, 1U);
   Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
   Medium& medium = *begun.kept.medium;
-  const format::Page before = page_at(medium, format::mark_at(1));
+  const format::RawPage before = raw_at(medium, format::mark_at(1));
   begun.w.write(pattern(8, 2));
   begun.shelf.prepare(20);
-  format::Page half = before;
-  const format::Page after = page_at(medium, format::mark_at(torn));
+  format::RawPage half = before;
+  const format::RawPage after = raw_at(medium, format::mark_at(torn));
   std::copy_n(after.bytes.begin(), 64, half.bytes.begin());
-  if (torn == 0) write_page(medium, format::mark_at(1), before);
-  write_page(medium, format::mark_at(torn), half);
+  if (torn == 0) write_raw(medium, format::mark_at(1), before);
+  write_raw(medium, format::mark_at(torn), half);
   const Shelf reader = begun.kept.open(Mode::read);
   begun.check_first(reader);
   CHECK(reader.prepared().has_value() == (torn == 1));
@@ -261,9 +261,8 @@ TEST_CASE("the last mark of a prepared attempt is refused in time, and the shelf
 TEST_CASE("a mark that could not be ended is none") {
   const Forgery forgery;
   forgery.bench.open().prepare({}, "g");
-  auto mark =
-      format::read_mark(page_at(*forgery.bench.medium, format::mark_at(0)), forgery.seeds, 0)
-          .value();
+  auto mark = format::read_mark(raw_at(*forgery.bench.medium, format::mark_at(0)), forgery.seeds, 0)
+                  .value();
   mark.counter = format::kMaxCounter;
   forgery.set_mark(mark);
   REQUIRE(forgery.error_of_opening(Mode::update) == Errc::corrupt);

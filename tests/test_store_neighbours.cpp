@@ -4,7 +4,7 @@
 #include "base/copy_hash.hpp"
 #include "format/format.hpp"
 #include "kept_versions.hpp"
-#include "store/page_io.hpp"
+#include "raw_pages.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -21,24 +21,20 @@ struct Manifest {
 
   Manifest(Medium& there, std::uint64_t version, unsigned homes)
       : medium(there),
-        seeds(format::read_superblock(page_at(0), 0).superblock.shelf_id),
-        root(format::read_described(page_at(format::root_at(format::home_of(version, homes), 0)),
-                                    version, seeds, {format::home_of(version, homes), 0, homes})
+        seeds(format::read_superblock(raw_at(there, 0), 0).superblock.value().shelf_id),
+        root(format::read_described(
+                 raw_at(there, format::root_at(format::home_of(version, homes), 0)), version, seeds,
+                 {format::home_of(version, homes), 0, homes})
                  .value()) {
     while (format::page_head(page_at(records().at[0])).kind != format::PageKind::records) ++leaf;
     std::string reason;
     REQUIRE(format::read_records(page_at(records().at[0]), homes, layouts, reason));
   }
-  format::Page page_at(std::uint64_t at) const {
-    Unread unread;
-    format::Page page;
-    page.bytes = read_page(medium, at, unread).value().bytes;
-    return page;
-  }
+  format::Page page_at(std::uint64_t at) const { return testing::page_at(medium, at); }
   const format::PageRef& records() const { return root.pages[leaf]; }
   format::PageRef put(format::PageRef ref, const format::Page& page) const {
     for (const std::uint64_t at : ref.at) write_page(medium, at, page);
-    ref.checksum = hash_bytes(page.bytes, seeds.page(ref.at[0]));
+    ref.checksum = hash_bytes(page.bytes(), seeds.page(ref.at[0]));
     return ref;
   }
   // With what the layouts say by now, as its writer would have sealed it.

@@ -6,7 +6,7 @@
 
 #include "begun_shelf.hpp"
 #include "cached_disk.hpp"
-#include "format/format.hpp"
+#include "raw_pages.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -91,10 +91,7 @@ TEST_CASE("a prepared attempt whose data is damaged is not committed, and can be
   begun.shelf.close();
   Medium& medium = *begun.kept.medium;
   if (manifest) {
-    format::Page page;
-    medium.read(format::root_at(2 % 3, 0), page.bytes);
-    format::Root root;
-    std::memcpy(&root, page.bytes.data(), sizeof root);
+    const auto root = format::load<format::Root>(raw_at(medium, format::root_at(2 % 3, 0)));
     for (const std::uint64_t at : root.pages[0].at) damage(medium, at);
   } else {
     damage(medium, find_page(medium, pattern(kPageBytes, 2)));
@@ -209,14 +206,8 @@ TEST_CASE("a mark is no other attempt's, and not of a version that is there") {
   begun.shelf.close();
   CHECK_FALSE(begun.kept.open().prepared());
   // And one that means nothing is void from the next opening for writing on.
-  format::Page page;
-  medium.read(format::mark_at(0), page.bytes);
-  const std::uint64_t version_in_mark = [&] {
-    format::PreparedMark there;
-    std::memcpy(&there, page.bytes.data(), sizeof there);
-    return there.version;
-  }();
-  CHECK(version_in_mark == 0);
+  const auto left = format::load<format::PreparedMark>(raw_at(medium, format::mark_at(0)));
+  CHECK(left.version == 0);
 }
 
 TEST_CASE("what a prepared attempt copied forward is looked at before it is committed") {

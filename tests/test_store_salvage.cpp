@@ -10,6 +10,7 @@
 
 #include "cached_disk.hpp"
 #include "format/format.hpp"
+#include "raw_pages.hpp"
 #include "store/root_scan.hpp"
 #include "store_bench.hpp"
 
@@ -42,8 +43,7 @@ struct Broken {
   Broken(const Broken& other) : Broken(other, std::make_shared<CachedDisk>(*other.disk)) {}
   explicit Broken(Harm harm, bool unreadable = false) {
     write_versions();
-    const auto head = format::read_superblock(page_at(0), 0);
-    seeds = format::Seeds(head.superblock.shelf_id);
+    seeds = format::Seeds(superblock().shelf_id);
     if (harm == Harm::incarnation || harm == Harm::both) {
       for (unsigned copy = 0; copy < kCopies; ++copy) spoil(format::incarnation_at(copy));
     }
@@ -70,10 +70,11 @@ struct Broken {
   }
   RepairReport mend() const { return repair(medium()); }
   Page page_at(std::uint64_t at) const {
-    Page page;
-    std::copy_n(disk->visible.begin() + static_cast<std::ptrdiff_t>(at), kPageBytes,
-                page.bytes.begin());
-    return page;
+    CachedMedium there(disk);
+    return testing::page_at(there, at);
+  }
+  format::Superblock superblock() const {
+    return format::read_superblock(raw(page_at(0)), 0).superblock.value();
   }
 
   // Every tensor has the value of that version or says that it is damaged; and which do.
@@ -305,7 +306,7 @@ TEST_CASE("repair makes a shelf writable, and says what it gave up") {
 
 TEST_CASE("repair of a shelf that this release may only read is refused, and writes nothing") {
   const Broken broken(any_harm());
-  auto superblock = format::read_superblock(broken.page_at(0), 0).superblock;
+  auto superblock = broken.superblock();
   superblock.ro_compat_features = 1;
   CachedMedium medium(broken.disk);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
@@ -358,10 +359,9 @@ TEST_CASE("repair of version 1 and of version 0") {
     write_page(*bench.medium, round_up(there - all.begin(), kPageBytes), Page{});
   }
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    Page garbage;
-    garbage.bytes.fill(std::byte{0x5A});
-    write_page(*bench.medium, format::incarnation_at(copy), garbage);
-    write_page(*bench.medium, format::root_at(committed ? 0 : 1, copy), garbage);
+    const auto garbage = page_of(std::byte{0x5A});
+    write_raw(*bench.medium, format::incarnation_at(copy), garbage);
+    write_raw(*bench.medium, format::root_at(committed ? 0 : 1, copy), garbage);
   }
   REQUIRE(code_of([&] { bench.open(); }) == Errc::corrupt);
   REQUIRE(repair(std::make_unique<SharedMedium>(bench.medium)).repaired);

@@ -193,10 +193,8 @@ TEST_CASE("a damaged copy of any version that stays is written anew, and nothing
   for (const unsigned home : {0U, 1U, 2U}) {  // of versions 4, 5 and 6: K is 4
     for (const unsigned copy : {0U, 1U, 0U}) {
       CAPTURE(home, copy);
-      format::Page garbage;
-      const auto bytes = pattern(kPageBytes, home);
-      std::copy(bytes.begin(), bytes.end(), garbage.bytes.begin());
-      write_page(*kept.medium, format::root_at(home, copy), garbage);
+      const auto garbage = pattern(kPageBytes, home);
+      kept.medium->wait(kept.medium->write(format::root_at(home, copy), garbage, 0));
       check(kept.open(Mode::read));
       const Shelf healed = kept.open();
       CHECK(healed.info().recovery.repaired_copies == 1);

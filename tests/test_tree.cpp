@@ -4,6 +4,7 @@
 
 #include "base/copy_hash.hpp"
 #include "denied_memory.hpp"
+#include "raw_pages.hpp"
 #include "store/attempt.hpp"
 #include "store/load_root.hpp"
 #include "store_bench.hpp"
@@ -49,7 +50,7 @@ struct Directories final : Medium {
   std::uint64_t size_bytes = 1 << 30;
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     format::Page page;
-    std::copy(bytes.begin(), bytes.end(), page.bytes.begin());
+    std::copy(bytes.begin(), bytes.end(), within(page).begin());
     places[at] = format::page_head(page);
     if (format::page_head(page).kind == format::PageKind::directory) pages[at] = page;
     return {places.size(), hash_bytes(bytes, seed)};
@@ -64,7 +65,7 @@ struct Directories final : Medium {
       const format::Page page = directory == pages.end()
                                     ? format::empty_page(head.kind, head.index, head.level)
                                     : directory->second;
-      std::copy(page.bytes.begin(), page.bytes.end(), bytes.begin() + done);
+      std::copy(page.bytes().begin(), page.bytes().end(), bytes.begin() + done);
     }
   }
   std::span<const std::byte> view(const Extent&) override { return {}; }

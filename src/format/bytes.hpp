@@ -3,26 +3,39 @@
 
 #include <cstddef>
 #include <cstring>
+#include <span>
 
 #include "base/check.hpp"
 #include "format/layout.hpp"
 
 namespace tensorshelf::format {
 
+inline Page::Bytes& within(Page& page) { return page.bytes_; }
+
 template <typename T>
-T load(const RawPage& page, std::size_t offset = 0) {
+T load(std::span<const std::byte, kPageBytes> bytes, std::size_t offset = 0) {
   static_assert(kStorable<T>);
-  TENSORSHELF_ASSERT(offset + sizeof(T) <= sizeof(Page));
+  TENSORSHELF_ASSERT(offset + sizeof(T) <= kPageBytes);
   T value;
-  std::memcpy(&value, page.bytes.data() + offset, sizeof(T));
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
   return value;
 }
 
 template <typename T>
-void store(RawPage& page, const T& value, std::size_t offset = 0) {
+T load(const RawPage& page, std::size_t offset = 0) {
+  return load<T>(page.bytes, offset);
+}
+
+template <typename T>
+T load(const Page& page, std::size_t offset = 0) {
+  return load<T>(page.bytes(), offset);
+}
+
+template <typename T>
+void store(Page& page, const T& value, std::size_t offset = 0) {
   static_assert(kStorable<T>);
-  TENSORSHELF_ASSERT(offset + sizeof(T) <= sizeof(Page));
-  std::memcpy(page.bytes.data() + offset, &value, sizeof(T));
+  TENSORSHELF_ASSERT(offset + sizeof(T) <= kPageBytes);
+  std::memcpy(within(page).data() + offset, &value, sizeof(T));
 }
 
 }  // namespace tensorshelf::format

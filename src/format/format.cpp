@@ -16,8 +16,8 @@ namespace {
 constexpr std::uint64_t kSpread1 = 0x9E3779B185EBCA87ULL;
 constexpr std::uint64_t kSpread2 = 0xC2B2AE3D27D4EB4FULL;
 
-std::uint64_t superblock_checksum(const RawPage& page, unsigned copy) {
-  return hash_bytes(std::span(page.bytes).first(offsetof(Superblock, checksum)),
+std::uint64_t superblock_checksum(const Superblock& superblock, unsigned copy) {
+  return hash_bytes(std::as_bytes(std::span(&superblock, 1)).first(offsetof(Superblock, checksum)),
                     superblock_at(copy));
 }
 
@@ -51,9 +51,8 @@ Superblock new_superblock(const ShelfId& id, unsigned slot_count) {
 }
 
 Page encode_superblock(Superblock superblock, unsigned copy) {
-  Page page{};
-  store(page, superblock);
-  superblock.checksum = superblock_checksum(page, copy);
+  superblock.checksum = superblock_checksum(superblock, copy);
+  Page page;
   store(page, superblock);
   return page;
 }
@@ -61,26 +60,29 @@ Page encode_superblock(Superblock superblock, unsigned copy) {
 SuperblockRead read_superblock(const RawPage& page, unsigned copy) {
   const auto superblock = load<Superblock>(page);
   if (superblock.magic != kMagic) {
-    for (std::byte b : page.bytes) {
-      if (b != std::byte{0}) return {SuperblockState::foreign, superblock};
-    }
-    return {SuperblockState::zero, superblock};
+    const bool zero = std::all_of(page.bytes.begin(), page.bytes.end(),
+                                  [](std::byte b) { return b == std::byte{0}; });
+    return {zero ? SuperblockState::zero : SuperblockState::foreign};
   }
-  const bool intact = superblock.checksum == superblock_checksum(page, copy);
+  const bool intact = superblock.checksum == superblock_checksum(superblock, copy);
   // A later format may keep its checksum elsewhere, so its version is believed without one.
-  if (superblock.format_version > kFormatVersion) return {SuperblockState::newer, superblock};
-  if (!intact) return {SuperblockState::damaged, superblock};
-  if (superblock.format_version < kOldestFormat) return {SuperblockState::older, superblock};
+  if (superblock.format_version > kFormatVersion) {
+    return {.state = SuperblockState::newer, .stated = superblock};
+  }
+  if (!intact) return {SuperblockState::damaged};
+  if (superblock.format_version < kOldestFormat) {
+    return {.state = SuperblockState::older, .stated = superblock};
+  }
   if (superblock.incompat_features != 0 || superblock.slot_count < kMinSlots ||
       superblock.slot_count > kMaxSlots || superblock.medium_count != 1 ||
       superblock.page_bytes != kPageBytes || superblock.chunk_bytes != kChunkBytes) {
-    return {SuperblockState::newer, superblock};
+    return {.state = SuperblockState::newer, .stated = superblock};
   }
   return {SuperblockState::good, superblock};
 }
 
 Page encode_incarnation(std::uint64_t incarnation, const Seeds& seeds, unsigned copy) {
-  Page page{};
+  Page page;
   store(page, IncarnationRecord{incarnation, hash_bytes(std::as_bytes(std::span(&incarnation, 1)),
                                                         seeds.page(incarnation_at(copy)))});
   return page;
@@ -140,7 +142,7 @@ bool marks_left(const PreparedMark& last) { return last.counter + 2 <= kMaxCount
 
 Page encode_mark(PreparedMark mark, const Seeds& seeds, unsigned copy) {
   mark.checksum = mark_checksum(mark, seeds, copy);
-  Page page{};
+  Page page;
   store(page, mark);
   return page;
 }
@@ -167,8 +169,9 @@ void seal_root(Root& root, const Seeds& seeds, unsigned copy) {
   root.checksum = root_checksum(root, seeds.page(root_at(home_of(root), copy)));
 }
 
-std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const RootPlace& place) {
-  const auto root = load<Root>(page);
+namespace {
+
+std::optional<Root> checked(const Root& root, const Seeds& seeds, const RootPlace& place) {
   if (root.word == 0) return std::nullopt;
   if (root.checksum != root_checksum(root, seeds.page(root_at(place.home, place.copy))) &&
       !planted(Bug::root_checksum_ignored)) {
@@ -190,12 +193,17 @@ std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const Roo
   return root;
 }
 
+}  // namespace
+
+std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const RootPlace& place) {
+  return checked(load<Root>(page), seeds, place);
+}
+
 std::optional<Root> read_described(const RawPage& page, std::uint64_t version, const Seeds& seeds,
                                    const RootPlace& place) {
-  const auto body = load<Root>(page);
-  RawPage flipped = page;
-  store(flipped, attempt_word(version, body.incarnation, body.sequence));
-  return read_root(flipped, seeds, place);
+  auto root = load<Root>(page);
+  root.word = attempt_word(version, root.incarnation, root.sequence);
+  return checked(root, seeds, place);
 }
 
 std::uint64_t root_word(const RawPage& page) { return load<std::uint64_t>(page); }

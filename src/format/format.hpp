@@ -34,8 +34,9 @@ Superblock new_superblock(const ShelfId& id, unsigned slot_count);
 Page encode_superblock(Superblock superblock, unsigned copy);
 enum class SuperblockState { good, damaged, newer, older, foreign, zero };
 struct SuperblockRead {
-  SuperblockState state;
-  Superblock superblock;  // meaningful when good; format_version also when newer or older
+  SuperblockState state = SuperblockState::zero;
+  std::optional<Superblock> superblock = {};  // where it is good
+  Superblock stated = {};                     // newer or older: what to say of it, and no more
 };
 SuperblockRead read_superblock(const RawPage& page, unsigned copy);
 

@@ -19,6 +19,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include <tensorshelf/extent.hpp>
@@ -60,12 +61,21 @@ struct alignas(64) RawPage {
   std::array<std::byte, kPageBytes> bytes;
 };
 // A page that was verified, or is being built from one, or from nothing: never bytes off a medium
-// of which nothing is known, for src/format alone looks inside and makes one of the other. (A tree
-// changes a copy of what was verified: what is built and what is verified are one type.)
-struct Page : RawPage {
-  Page() : RawPage{} {}
+// of which nothing is known. src/format alone sees within, and take_verified() alone makes one of
+// the other. (A tree changes a copy of what was verified: what is built and what is verified are
+// one type.)
+class alignas(64) Page {
+ public:
+  std::span<const std::byte, kPageBytes> bytes() const { return bytes_; }  // to be written
+
+ private:
+  using Bytes = std::array<std::byte, kPageBytes>;
+  friend Bytes& within(Page& page);  // format/bytes.hpp
+
+  Bytes bytes_ = {};
 };
 static_assert(sizeof(Page) == kPageBytes);
+static_assert(!std::is_constructible_v<Page, RawPage> && !std::is_convertible_v<Page&, RawPage&>);
 
 using ShelfId = std::array<std::uint8_t, 16>;
 

@@ -11,7 +11,7 @@
 namespace tensorshelf::format {
 
 Page empty_page(PageKind kind, std::uint32_t index, unsigned level) {
-  Page page{};
+  Page page;
   const bool records = kind == PageKind::records;
   store(page, PageHead{kind, index,
                        records ? static_cast<std::uint32_t>(sizeof(PageHead))
@@ -27,7 +27,7 @@ bool verifies(const RawPage& raw, const PageRef& ref, const Seeds& seeds) {
 
 bool take_verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds, Page& page) {
   const bool good = verifies(raw, ref, seeds);
-  if (good) page.bytes = raw.bytes;
+  if (good) within(page) = raw.bytes;
   return good;
 }
 
@@ -75,8 +75,9 @@ bool append_record(Page& page, const TensorLayout& layout) {
     store(page, dim, offset);
     offset += sizeof(dim);
   }
-  std::memset(page.bytes.data() + offset, 0, round_up(layout.name.size(), 8));
-  std::memcpy(page.bytes.data() + offset, layout.name.data(), layout.name.size());
+  std::byte* const name = within(page).data() + offset;
+  std::memset(name, 0, round_up(layout.name.size(), 8));
+  std::memcpy(name, layout.name.data(), layout.name.size());
   head.used_bytes += record.record_bytes;
   store(page, head);
   return true;
@@ -88,7 +89,7 @@ void remove_record(Page& page, std::uint64_t tensor_id) {
     const auto record = load<TensorRecord>(page, offset);
     if (record.tensor_id == tensor_id) {
       const std::size_t next = offset + record.record_bytes;
-      std::byte* base = page.bytes.data();
+      std::byte* const base = within(page).data();
       std::memmove(base + offset, base + next, head.used_bytes - next);
       head.used_bytes -= record.record_bytes;
       std::memset(base + head.used_bytes, 0, record.record_bytes);
@@ -145,7 +146,8 @@ bool read_record(const Page& page, std::size_t& offset, std::size_t end, unsigne
     dim = load<std::int64_t>(page, offset);
     offset += sizeof(dim);
   }
-  layout.name.assign(reinterpret_cast<const char*>(page.bytes.data()) + offset, record.name_bytes);
+  layout.name.assign(reinterpret_cast<const char*>(page.bytes().data()) + offset,
+                     record.name_bytes);
   if (auto problem = name_problem(layout.name)) {
     reason = fmt::format("the name of tensor {} {}", record.tensor_id, *problem);
     return false;

@@ -104,7 +104,7 @@ class Writer {
   }
 
   std::uint64_t write(std::uint64_t at, const format::Page& page, std::uint64_t seed) {
-    const Ticket ticket = press_.medium.write(at, page.bytes, seed);
+    const Ticket ticket = press_.medium.write(at, page.bytes(), seed);
     last_ticket_ = std::max(last_ticket_, ticket.sequence);
     bytes_ += kPageBytes;
     return ticket.checksum;

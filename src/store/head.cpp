@@ -25,8 +25,8 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
         Errc::newer_format,
         fmt::format("the shelf is of format {} with features {:#x} and K = {}; this release "
                     "reads formats {} to {} with K = {} to {}",
-                    read.superblock.format_version, read.superblock.incompat_features,
-                    read.superblock.slot_count, format::kOldestFormat, format::kFormatVersion,
+                    read.stated.format_version, read.stated.incompat_features,
+                    read.stated.slot_count, format::kOldestFormat, format::kFormatVersion,
                     format::kMinSlots, format::kMaxSlots),
         "Open it with the tensorshelf release that wrote it, or a later one.");
   }
@@ -36,7 +36,7 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
         Errc::unsupported,
         fmt::format("the shelf is of format {}, which was never released; this release "
                     "reads formats {} to {}",
-                    read.superblock.format_version, format::kOldestFormat, format::kFormatVersion),
+                    read.stated.format_version, format::kOldestFormat, format::kFormatVersion),
         "Copy its tensors into a new shelf with the build that wrote it.");
   }
   for (const auto& read : reads) {
@@ -61,18 +61,17 @@ ShelfHead read_head(Medium& medium) {
   ShelfHead head;
   SuperblockReads reads = {};
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    reads[copy].state = format::SuperblockState::zero;
     if (format::superblock_at(copy) + kPageBytes > size) continue;
     const auto page = read_page(medium, format::superblock_at(copy), head.unread);
-    reads[copy].state = format::SuperblockState::damaged;
-    if (page) reads[copy] = format::read_superblock(*page, copy);
+    reads[copy] = page ? format::read_superblock(*page, copy)
+                       : format::SuperblockRead{format::SuperblockState::damaged};
   }
   const format::Superblock* good = nullptr;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    if (reads[copy].state != format::SuperblockState::good) {
+    if (!reads[copy].superblock) {
       head.bad_copies.push_back(copy);
     } else if (good == nullptr) {
-      good = &reads[copy].superblock;
+      good = &*reads[copy].superblock;
     }
   }
   if (good == nullptr) throw_no_superblock(reads, size, head.unread);

@@ -43,7 +43,7 @@ std::optional<RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unrea
 }
 
 void write_page(Medium& medium, std::uint64_t at, const Page& page) {
-  medium.wait(medium.write(at, page.bytes, 0));
+  medium.wait(medium.write(at, page.bytes(), 0));
 }
 
 void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,

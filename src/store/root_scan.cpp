@@ -1,6 +1,7 @@
 #include "store/root_scan.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/planted.hpp"
@@ -44,8 +45,8 @@ bool RootScan::holds(std::uint64_t version) const {
 
 bool RootScan::wiped(std::uint64_t version, unsigned copy) const {
   const unsigned home = format::home_of(version, slot_count);
-  return blank[home][copy] &&
-         words[home][copy] == format::root_word(wiped_home(version, slot_count));
+  return blank[home][copy] && words[home][copy] == format::word_at(wiped_home(version, slot_count),
+                                                                   offsetof(Root, word));
 }
 
 bool RootScan::clears(std::uint64_t version, unsigned copy) const {
