@@ -24,7 +24,7 @@ def git(*arguments: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def faults_of(message: str) -> list[str]:
+def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
     summary, _, rest = message.partition("\n")
     body = rest.removeprefix("\n").strip()
     faults = []
@@ -38,6 +38,9 @@ def faults_of(message: str) -> list[str]:
         faults.append("no body that says why")
     elif not rest.startswith("\n"):
         faults.append("no blank line under the summary")
+    beside = summary.startswith(("tests:", "bench:"))
+    if beside and any(file.startswith(("src/", "include/")) for file in files):
+        faults.append("the library is changed by a commit that names none of its layers")
     return faults
 
 
@@ -57,13 +60,32 @@ def test_the_search_can_hit(message: str, faults: int) -> None:
     assert len(faults_of(message)) == faults
 
 
-def test_each_commit_names_its_area_and_says_why() -> None:
+def test_tests_do_not_change_the_library() -> None:
+    good = "tests: wait for readers\n\nElse a slot was reused."
+    assert faults_of(good, ("tests/test_store.cpp",)) == []
+    assert len(faults_of(good, ("tests/test_store.cpp", "src/store/store.cpp"))) == 1
+    assert faults_of(good.replace("tests", "store"), ("src/store/store.cpp",)) == []
+
+
+def checked_commits() -> list[str]:
     if git("merge-base", "--is-ancestor", LAST_UNCHECKED, "HEAD") is None:
         pytest.skip("no history of the project here")
-    messages = git("log", "--no-merges", "--format=%B%x00", f"{LAST_UNCHECKED}..HEAD")
-    assert messages is not None
-    wrong = [(m, faults_of(m.strip())) for m in messages.split("\0") if m.strip()]
-    assert [fault for fault in wrong if fault[1]] == []
+    commits = git("rev-list", "--no-merges", f"{LAST_UNCHECKED}..HEAD")
+    assert commits is not None
+    return commits.split()
+
+
+def faults_of_commit(commit: str) -> list[str]:
+    message = git("log", "-1", "--format=%B", commit)
+    files = git("diff-tree", "--no-commit-id", "--name-only", "-r", commit)
+    assert message is not None
+    assert files is not None
+    return faults_of(message.strip(), tuple(files.split()))
+
+
+def test_each_commit_names_its_area_and_says_why() -> None:
+    faults = {commit: faults_of_commit(commit) for commit in checked_commits()}
+    assert {commit: wrong for commit, wrong in faults.items() if wrong} == {}
 
 
 def missing_in(commit: str) -> list[str]:
@@ -86,9 +108,5 @@ def missing_in(commit: str) -> list[str]:
 
 
 def test_each_commit_has_what_it_names() -> None:
-    if git("merge-base", "--is-ancestor", LAST_UNCHECKED, "HEAD") is None:
-        pytest.skip("no history of the project here")
-    commits = git("rev-list", "--no-merges", f"{LAST_UNCHECKED}..HEAD")
-    assert commits is not None
-    lacking = {commit: missing_in(commit) for commit in commits.split()[:50]}
+    lacking = {commit: missing_in(commit) for commit in checked_commits()[:50]}
     assert {commit: names for commit, names in lacking.items() if names} == {}
