@@ -81,7 +81,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"chunk_set_edge", "-", Bug::chunk_set_edge, {}, "chunk-sets"},
       {"second_directory_lost", "-", Bug::second_directory_lost, {}, "directories"},
       {"leaves_flag_kept", "-", Bug::leaves_flag_kept, {}, "directories"},
-      {"leased_stage_written", "I3", Bug::leased_stage_written},
+      {"leased_stage_written", "I3", Bug::leased_stage_written, {}, {}, "leases"},
       {"unchanged_unverified", "-", Bug::unchanged_unverified, {}, "same-heals"},
       {"unchanged_stage_kept", "I13", Bug::unchanged_stage_kept, {}, {}, "same"},
       {"recovery_asks_cache", "I12", Bug::recovery_asks_cache},
