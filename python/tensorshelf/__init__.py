@@ -29,6 +29,7 @@ from tensorshelf._open import open
 from tensorshelf._options import BlockOptions
 from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
+from tensorshelf._state.load import LoadReport
 from tensorshelf._tensor import Tensor
 from tensorshelf._versions import RetainedTensor, RetainedVersion, Transaction
 from tensorshelf._view import Committed
@@ -41,6 +42,7 @@ __all__ = [
     "Committed",
     "Damage",
     "Info",
+    "LoadReport",
     "Prepared",
     "Promises",
     "Recovery",

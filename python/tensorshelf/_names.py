@@ -10,7 +10,7 @@ from tensorshelf.errors import BadName, UnknownAttribute, UnknownName
 _LOOKED_THROUGH = 2000  # names compared for a suggestion
 _SHOWN = 5  # names in the text of an error
 _SHOWN_CHARACTERS = 200
-_PERSISTING = ("save", "commit", "flush", "sync", "checkpoint", "dump", "write")  # of others
+_PERSISTING = ("commit", "flush", "sync", "checkpoint", "dump", "write")  # of others
 
 
 def checked(name: object) -> str:

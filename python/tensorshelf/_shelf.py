@@ -7,7 +7,7 @@ import logging
 import operator
 import os
 import types
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +32,9 @@ from tensorshelf._numbers import LARGEST, id_bytes, step_number, version_number
 from tensorshelf._opening import Opening
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
+from tensorshelf._state import load as _load
+from tensorshelf._state import save as _save
+from tensorshelf._state.load import LoadReport
 from tensorshelf._tensor import Tensor
 from tensorshelf._values import _dtypes, _torch, _write
 from tensorshelf._values._dtypes import Array
@@ -257,6 +260,87 @@ class Shelf(MutableMapping[str, Tensor]):
         self._assignments.refuse_within_edit("persist()")
         persist = self._core.persist if wait else self._core.persist_async
         return Commit(persist(self._assignments.session, number))
+
+    def save(
+        self,
+        state: Any,
+        *,
+        step: int | None = None,
+        wait: bool = True,
+        default: Callable[[Any], Any] | None = None,
+    ) -> Commit:
+        """Stores any state of a run and persists it, as one version.
+
+            shelf.save({"model": model, "optimizer": optimizer, "epoch": 3}, step=100)
+
+        ``state`` is a dict, or a list, tuple or single value, of: None, bool, int, float, complex,
+        str, bytes; NumPy arrays and scalars; torch tensors, dtypes, sizes and devices; models,
+        optimizers, generators and whatever has ``state_dict()``; and more of such containers, sets
+        and Counters too. Nothing is pickled. Tensors lie in the shelf by their paths
+        (``model.layers.0.weight``), tied ones once; all else is one more tensor, ``__state__``.
+        Parameters go by the names that they have without DistributedDataParallel and compile, and
+        what an optimizer keeps of them too, where the model is in the state.
+
+        ``default`` is called for what cannot be stored, as in json, and gives what to store in its
+        place. ``step`` and ``wait`` are as for ``persist()``. What the last state had and this one
+        has not is deleted; other tensors of the shelf stay.
+
+        Raises NotStorable, with the path of what cannot be stored, before anything is assigned.
+        Where saving fails later, what it had assigned is discarded.
+        """
+        return _save.save(
+            self,
+            state,
+            step=step,
+            wait=wait,
+            default=default,
+            uncommitted=self._core.has_uncommitted(),
+        )
+
+    def load(
+        self,
+        keys: str | Iterable[str] | None = None,
+        *,
+        rename: Mapping[str, str] | Callable[[str], str] | None = None,
+        progress: Report | bool | None = None,
+    ) -> Any:
+        """The state that ``save()`` stored, in memory of its own; every checksum is checked.
+
+        Objects come back as their states: ``model.load_state_dict(shelf.load("model")["model"])``.
+        Tied tensors are one again, and keys have their types.
+
+        keys      parts to load, by their dotted paths, with * and ?: "model", "model.layers.0.*"
+        rename    {"old.path": "new.path"}, for what lies below them too, or a function of a path
+        progress  True for a bar, or a function of (done, total) in bytes
+
+        Raises UnknownName where there is no state, or no such key.
+        """
+        with reporter(progress, "loading") as report:
+            return _load.load(self, keys, rename, report)
+
+    def load_into(
+        self,
+        state: Any,
+        *,
+        strict: bool = True,
+        rename: Mapping[str, str] | Callable[[str], str] | None = None,
+        progress: Report | bool | None = None,
+    ) -> LoadReport:
+        """Loads what ``save()`` stored into a state of the same form, in place.
+
+            shelf.load_into({"model": model, "optimizer": optimizer, "epoch": 0})
+
+        Tensors and arrays are filled, models, optimizers, generators and whatever has
+        ``load_state_dict()`` are given theirs, other values of dicts and lists are replaced. What
+        the two have not in common raises KeyMismatch, with nothing changed; ``strict=False`` loads
+        the rest. Shapes must be the same (LayoutError). Where a checksum fails (CorruptError), some
+        tensors hold new values and others old ones. ``rename`` and ``progress`` are as for
+        ``load()``; names are those of the saved state.
+        """
+        with reporter(progress, "loading") as report:
+            return _load.load_into(
+                self, state, step=self.step, strict=strict, rename=rename, report=report
+            )
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
         """The first half of ``persist``, for those that must agree with others before they commit.

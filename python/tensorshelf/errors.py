@@ -18,11 +18,13 @@ __all__ = [
     "ForkedError",
     "FormatTooNew",
     "IoError",
+    "KeyMismatch",
     "LayoutError",
     "LeasedError",
     "NameTaken",
     "NotAShelf",
     "NotDaxError",
+    "NotStorable",
     "ReadOnlyError",
     "ShelfBusy",
     "ShelfError",
@@ -267,6 +269,21 @@ class ShelfFailed(ShelfError, RuntimeError):
     """An earlier write or barrier failed: close and reopen; the committed version is intact."""
 
     code = "shelf_failed"
+
+
+class NotStorable(ShelfError, TypeError):
+    """``save``: a part of the state is nothing that can be stored without pickle."""
+
+    code = "not_storable"
+
+
+class KeyMismatch(ShelfError, KeyError):
+    """``load_into``: the state has other keys than the one that was saved."""
+
+    code = "key_mismatch"
+
+    missing_keys: tuple[str, ...] = ()  # in the state that was given alone
+    unexpected_keys: tuple[str, ...] = ()  # in the saved one alone
 
 
 class TierWarning(UserWarning):

@@ -271,6 +271,8 @@ ERRORS: dict[str, tuple[str, tuple[type, ...], int]] = {
     "StaleError": ("version_overwritten", (RuntimeError,), 0),
     "IoError": ("io_error", (OSError,), errno.EIO),
     "ShelfFailed": ("shelf_failed", (RuntimeError,), 0),
+    "NotStorable": ("not_storable", (TypeError,), 0),
+    "KeyMismatch": ("key_mismatch", (KeyError,), 0),
 }
 
 

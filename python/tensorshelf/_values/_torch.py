@@ -151,7 +151,7 @@ def _host_bytes(tensor: "torch.Tensor") -> Array:
     return flat
 
 
-def _torch_dtype(name: str) -> "torch.dtype":
+def dtype_of(name: str) -> "torch.dtype":
     import torch
 
     found = getattr(torch, name, None)
@@ -172,7 +172,7 @@ def new_tensor(name: str, shape: tuple[int, ...], fill: Callable[[Array], None])
     _require()
     import torch
 
-    dtype = _torch_dtype(name)
+    dtype = dtype_of(name)
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     count = int(np.prod(shape, dtype=np.int64)) * _dtypes.carrier(name).itemsize
@@ -194,7 +194,7 @@ def over_bytes(name: str, shape: tuple[int, ...], lend: Callable[[], Array]) -> 
     _require()
     import torch
 
-    dtype = _torch_dtype(name)
+    dtype = dtype_of(name)
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
     with _quiet():

@@ -1,0 +1,137 @@
+"""A state to its tree and its tensors. Nothing is written: what cannot be stored is told first."""
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tensorshelf._state import objects, plain
+from tensorshelf._state.paths import Path, shown
+from tensorshelf._state.plain import Node, NoPlainValue
+from tensorshelf._state.tensors import Tensors, is_tensor
+from tensorshelf.errors import LayoutError, NotStorable
+
+Default = Callable[[Any], Any]
+
+DEEPEST = 200  # containers within each other
+
+_SEQUENCES: dict[type, str] = {list: "list", tuple: "tuple"}
+_SETS: dict[type, str] = {set: "set", frozenset: "frozenset"}
+_MAPPINGS: dict[type, str] = {dict: "dict", Counter: "Counter"}
+
+
+class Flat(NamedTuple):
+    """What is to be stored of a state."""
+
+    tree: Node
+    tensors: dict[str, Any]  # by the names that they get
+
+
+def flatten(state: Any, default: Default | None = None) -> Flat:
+    """Raises NotStorable, with the path of what cannot be stored.
+
+    ``default`` is called for that, as in json, and gives what is to be stored in its place.
+    """
+    walk = _Walk(default, objects.parameter_names(state))
+    tree = walk.node(state, None, 0)
+    return Flat(tree, walk.tensors.placed())
+
+
+class _Walk:
+    def __init__(self, default: Default | None, names: dict[int, str]) -> None:
+        self.tensors = Tensors()
+        self._default = default
+        self._names = names
+        self._above: set[int] = set()
+
+    def node(self, value: Any, path: Path | None, depth: int) -> Node:
+        if depth > DEEPEST:
+            raise NotStorable(
+                f"{shown(path)[:200]}...: more than {DEEPEST} containers within each other",
+                "Store it less deeply.",
+            )
+        try:
+            return plain.node_of(value)
+        except NoPlainValue:
+            pass
+        except LayoutError as error:
+            raise NotStorable(f"{shown(path)}: {error.what}", error.remedy) from error
+        if is_tensor(value):
+            return self._tensor(value, path, depth)
+        if id(value) in self._above:
+            raise NotStorable(f"{shown(path)} contains itself", "Break the circle.")
+        self._above.add(id(value))
+        try:
+            return self._compound(value, path, depth)
+        finally:
+            self._above.remove(id(value))
+
+    def _tensor(self, value: Any, path: Path | None, depth: int) -> Node:
+        try:
+            return self.tensors.add(value, path)
+        except LayoutError as error:
+            if self._default is not None:
+                return self._replaced(value, path, depth)
+            raise NotStorable(f"{shown(path)}: {error.what}", error.remedy) from error
+
+    def _compound(self, value: Any, path: Path | None, depth: int) -> Node:
+        kind = type(value)
+        if kind in _SEQUENCES:
+            return [_SEQUENCES[kind], *self._items(value, path, depth)]
+        if kind in _MAPPINGS:
+            return [_MAPPINGS[kind], *self._pairs(value, path, depth)]
+        if kind is OrderedDict:
+            metadata = self.node(getattr(value, "_metadata", None), path, depth + 1)
+            return ["OrderedDict", metadata, *self._pairs(value, path, depth)]
+        if kind in _SETS:
+            return [_SETS[kind], *(self._key(item, path) for item in value)]
+        if objects.is_module(value):
+            return self.node(objects.module_state(value), path, depth)
+        if objects.is_optimizer(value):
+            return self._optimizer(value, path, depth)
+        has_state = objects.kind_of(value)
+        if has_state is not None:
+            return self.node(has_state.get(value), path, depth + 1)
+        return self._replaced(value, path, depth)
+
+    def _items(self, values: Any, path: Path | None, depth: int) -> list[Node]:
+        return [self.node(item, Path(path, i), depth + 1) for i, item in enumerate(values)]
+
+    def _pairs(self, values: Any, path: Path | None, depth: int) -> list[Node]:
+        nodes = []
+        for key, value in values.items():
+            nodes += [self._key(key, path), self.node(value, Path(path, key), depth + 1)]
+        return nodes
+
+    def _key(self, key: Any, path: Path | None) -> Node:
+        """Of a dictionary, with its type; or an item of a set."""
+        try:
+            if type(key) is tuple:
+                return ["tuple", *(self._key(item, path) for item in key)]
+            return plain.node_of(key)
+        except NoPlainValue:
+            raise NotStorable(
+                f"{shown(path)} has the key {key!r}, a {type(key).__name__}",
+                "Use text, numbers or tuples of them.",
+            ) from None
+
+    def _optimizer(self, optimizer: Any, path: Path | None, depth: int) -> Node:
+        packed = optimizer.state_dict()
+        names = objects.names_of(optimizer, self._names)
+        if names is None:
+            return self.node(packed, path, depth + 1)
+        return ["by_name", self.node(objects.by_name(packed, names), path, depth + 1)]
+
+    def _replaced(self, value: Any, path: Path | None, depth: int) -> Node:
+        if self._default is None:
+            kind = type(value)
+            raise NotStorable(
+                f"{shown(path)}: a {kind.__module__}.{kind.__qualname__} cannot be stored",
+                "Leave it out, store what it is made of, or give default=, a function that "
+                "returns that.",
+            )
+        instead = self._default(value)
+        if instead is value:
+            raise NotStorable(
+                f"{shown(path)}: default= gave it back as it was", "Return what can be stored."
+            )
+        return self.node(instead, path, depth + 1)

@@ -1,0 +1,334 @@
+"""shelf.load() and shelf.load_into(): a saved state as values, or into what is there."""
+
+import fnmatch
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorshelf._progress import Report
+from tensorshelf._state import objects, plain, record
+from tensorshelf._state.paths import Path, dotted, shown
+from tensorshelf._state.plain import Node
+from tensorshelf._state.reader import Reader
+from tensorshelf._state.record import Reads
+from tensorshelf._state.tensors import is_tensor, overlaps_itself
+from tensorshelf._values import _dtypes
+from tensorshelf.errors import BadArgument, KeyMismatch, LayoutError, UnknownName
+
+Rename = Mapping[str, str] | Callable[[str], str]
+
+_SHOWN = 5  # keys in the text of an error
+_OTHER = "Give the state that was saved. Nothing was loaded."
+_SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
+_MAPPINGS: dict[str, type] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
+_WITHIN = {*_MAPPINGS, "list", "tuple", "by_name"}  # what has parts with paths
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What load_into() did."""
+
+    step: int | None  # of the version that was loaded
+    missing_keys: tuple[str, ...]  # in the state that was given, and not in the saved one
+    unexpected_keys: tuple[str, ...]  # in the saved one alone
+
+
+def pairs(node: Node) -> Iterator[tuple[Node, Node]]:
+    """Keys and values of a mapping's node."""
+    first = 2 if node[0] == "OrderedDict" else 1
+    return zip(node[first::2], node[first + 1 :: 2], strict=True)
+
+
+def is_mapping(node: Node) -> bool:
+    return isinstance(node, list) and node[0] in _MAPPINGS
+
+
+def key_of(node: Node) -> Any:
+    return value_of(node, None)
+
+
+def value_of(node: Node, reader: Reader | None) -> Any:
+    """What a node stands for; a key or an item of a set has no tensors, and needs no reader."""
+    if not isinstance(node, list):
+        return node
+    kind = node[0]
+    if kind in ("tensor", "tie"):
+        assert reader is not None
+        return reader.tensor(node)
+    if kind in _SEQUENCES:
+        return _SEQUENCES[kind](value_of(part, reader) for part in node[1:])
+    if kind in _MAPPINGS:
+        made = _MAPPINGS[kind]()
+        for key, part in pairs(node):
+            made[key_of(key)] = value_of(part, reader)
+        if kind == "OrderedDict" and node[1] is not None:
+            made._metadata = value_of(node[1], reader)
+        return made
+    if kind == "by_name":
+        return objects.by_number(value_of(node[1], reader))
+    return plain.value_of(node)
+
+
+# ---- load
+
+
+def load(
+    shelf: Reads, keys: str | Iterable[str] | None, rename: Rename | None, report: Report | None
+) -> Any:
+    """See Shelf.load."""
+    tree = record.get(shelf).tree
+    reader = Reader(shelf, tree)
+    if keys is not None:
+        tree = _chosen(tree, [keys] if isinstance(keys, str) else list(keys))
+    if rename is not None:
+        tree = renamed(tree, rename)
+    state = value_of(tree, reader)
+    reader.read_all(report)
+    return state
+
+
+def _chosen(tree: Node, keys: list[str]) -> Node:
+    """The tree without the parts that no key names. Raises UnknownName for a key of nothing."""
+    used: set[str] = set()
+    chosen = _choose(tree, None, keys, used)
+    unused = [key for key in keys if key not in used]
+    if unused:
+        there = ", ".join(repr(key_of(key)) for key, _ in pairs(tree)) if is_mapping(tree) else ""
+        raise UnknownName(
+            f"the saved state has nothing of the key {unused[0]!r}",
+            f"Its outermost keys: {there}." if there else "Leave keys out.",
+        )
+    return chosen
+
+
+def _choose(node: Node, path: Path | None, keys: list[str], used: set[str]) -> Node | None:
+    named = [key for key in keys if path is not None and fnmatch.fnmatchcase(dotted(path), key)]
+    if named:
+        used.update(named)
+        return node
+    if not is_mapping(node):
+        return None
+    head = node[:2] if node[0] == "OrderedDict" else node[:1]
+    kept = []
+    for key, part in pairs(node):
+        chosen = _choose(part, Path(path, key_of(key)), keys, used)
+        if chosen is not None:
+            kept += [key, chosen]
+    return [*head, *kept] if kept or path is None else None
+
+
+def renamed(tree: Node, rename: Rename) -> Node:
+    """The tree with other keys. Raises BadArgument where a part would come to lie elsewhere."""
+    new_name = rename if callable(rename) else lambda name: _by_prefix(rename, name)
+    return _rename(tree, "", "", new_name)
+
+
+def _rename(node: Node, old: str, new: str, new_name: Callable[[str], str]) -> Node:
+    if not isinstance(node, list) or node[0] not in _WITHIN:
+        return node
+    if node[0] == "by_name":
+        return ["by_name", _rename(node[1], old, new, new_name)]
+    if not is_mapping(node):
+        parts = enumerate(node[1:])
+        return [node[0], *(_rename(p, f"{old}{i}.", f"{new}{i}.", new_name) for i, p in parts)]
+    made = node[:2] if node[0] == "OrderedDict" else node[:1]
+    for key, part in pairs(node):
+        if not isinstance(key, str):
+            made += [key, _rename(part, f"{old}{key_of(key)}.", f"{new}{key_of(key)}.", new_name)]
+            continue
+        whole = new_name(old + key)
+        if not whole.startswith(new) or whole == new:
+            raise BadArgument(
+                f"rename= makes {whole!r} of {old + key!r}, and what it is in becomes {new[:-1]!r}",
+                "Rename what it is in, too, or the last part of the key alone.",
+            )
+        made += [whole.removeprefix(new), _rename(part, f"{old}{key}.", f"{whole}.", new_name)]
+    return made
+
+
+def _by_prefix(names: Mapping[str, str], name: str) -> str:
+    """The longest of the names that is it, or leads to it."""
+    for end in (len(name), *(i for i in range(len(name) - 1, 0, -1) if name[i] == ".")):
+        if name[:end] in names:
+            return names[name[:end]] + name[end:]
+    return name
+
+
+# ---- load_into
+
+
+def load_into(
+    shelf: Reads,
+    state: Any,
+    *,
+    step: int | None,
+    strict: bool,
+    rename: Rename | None,
+    report: Report | None,
+) -> LoadReport:
+    """See Shelf.load_into. All is compared before anything is changed."""
+    tree = record.get(shelf).tree
+    fill = _Fill(Reader(shelf, tree), objects.parameter_names(state))
+    fill.root(state, tree if rename is None else renamed(tree, rename))
+    found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
+    if strict and (fill.missing or fill.unexpected):
+        raise _mismatch(found)
+    fill.reader.read_all(report)
+    for action in fill.actions:
+        action()
+    return found
+
+
+def _mismatch(report: LoadReport) -> KeyMismatch:
+    parts = []
+    for word, keys in (("missing", report.missing_keys), ("unexpected", report.unexpected_keys)):
+        if keys:
+            more = ", ..." if len(keys) > _SHOWN else ""
+            shown_keys = ", ".join(map(repr, keys[:_SHOWN]))
+            parts.append(f"{len(keys)} {word} ({shown_keys}{more})")
+    error = KeyMismatch(
+        f"the state has other keys than the saved one: {', '.join(parts)}; nothing was loaded",
+        "Give the state that was saved; strict=False loads what both have; rename= maps old names.",
+    )
+    error.missing_keys, error.unexpected_keys = report.missing_keys, report.unexpected_keys
+    return error
+
+
+class _Fill:
+    """Walks a state beside a tree, and notes what is to be done."""
+
+    def __init__(self, reader: Reader, names: Mapping[int, str]) -> None:
+        self.reader = reader
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self.actions: list[Callable[[], object]] = []
+        self._names = names
+
+    def root(self, state: Any, tree: Node) -> None:
+        if not self._fill(state, tree, None):
+            raise BadArgument(
+                f"load_into() fills what can be changed, not a {type(state).__name__}",
+                "Give it a dict, a model or a tensor, or use load().",
+            )
+
+    def _fill(self, target: Any, node: Node, path: Path | None) -> bool:
+        """False where the target is a value that cannot be changed in place."""
+        if is_tensor(target):
+            self._tensor(target, node, path)
+        elif objects.is_module(target):
+            self._module(target, node, path)
+        elif objects.is_optimizer(target):
+            self._optimizer(target, node, path)
+        elif isinstance(target, dict):
+            self._mapping(target, node, path)
+        elif isinstance(target, list):
+            self._list(target, node, path)
+        else:
+            kind = objects.kind_of(target)
+            if kind is None:
+                return False
+            value = value_of(node, self.reader)
+            self.actions.append(lambda: kind.set(target, value))
+        return True
+
+    def _tensor(self, target: Any, node: Node, path: Path | None) -> None:
+        self._same_shape(target, node, path)
+        if isinstance(target, np.ndarray):
+            if not target.flags.writeable:
+                raise LayoutError(f"{shown(path)} is read-only", "Give one that can be written.")
+        elif overlaps_itself(target):
+            raise LayoutError(
+                f"{shown(path)} shows one element several times, as expand() does", "Clone it."
+            )
+        self.reader.into(node, target)
+
+    def _same_shape(self, target: Any, node: Node, path: Path | None) -> None:
+        if not isinstance(node, list) or node[0] not in ("tensor", "tie"):
+            raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
+        about = self.reader.about(node)
+        if tuple(target.shape) != about.shape:
+            name = str(target.dtype).removeprefix("torch.")
+            raise LayoutError(
+                f"{shown(path)} is {_dtypes.layout_text(name, tuple(target.shape))}, and "
+                f"{about.layout} was saved",
+                "Give a state of the same shapes, or leave this key out. Nothing was loaded.",
+            )
+
+    def _mapping(self, target: dict[Any, Any], node: Node, path: Path | None) -> None:
+        saved = self._saved(node, path)
+        for key in target:
+            if key not in saved:
+                self.missing.append(dotted(Path(path, key)))
+        for key, part in saved.items():
+            if key not in target:
+                self.unexpected.append(dotted(Path(path, key)))
+            else:
+                self._item(target, key, part, Path(path, key))
+
+    def _list(self, target: list[Any], node: Node, path: Path | None) -> None:
+        if not isinstance(node, list) or node[0] != "list":
+            raise LayoutError(f"{shown(path)} is a list, and none was saved there", _OTHER)
+        parts: Sequence[Node] = node[1:]
+        for index in range(len(parts), len(target)):
+            self.missing.append(dotted(Path(path, index)))
+        for index, part in enumerate(parts):
+            if index >= len(target):
+                self.unexpected.append(dotted(Path(path, index)))
+            else:
+                self._item(target, index, part, Path(path, index))
+
+    def _item(self, holder: Any, key: Any, node: Node, path: Path) -> None:
+        if not self._fill(holder[key], node, path):
+            value = value_of(node, self.reader)
+            self.actions.append(lambda: holder.__setitem__(key, value))
+
+    def _module(self, module: Any, node: Node, path: Path | None) -> None:
+        saved = self._saved(node, path)
+        own = objects.module_state(module)
+        if not own.keys() & saved.keys():  # one that was saved as its state_dict(), wrapped
+            stripped = {objects.unwrapped(key): key for key in saved if isinstance(key, str)}
+            if own.keys() & stripped.keys():
+                saved = {key: saved[old] for key, old in stripped.items()}
+        missing = [dotted(Path(path, key)) for key in own if key not in saved]
+        self.missing += missing
+        self.unexpected += [dotted(Path(path, key)) for key in saved if key not in own]
+        both = [key for key in own if key in saved]
+        for key in both:
+            if is_tensor(own[key]):
+                self._same_shape(own[key], saved[key], Path(path, key))
+        if not missing and objects.takes_copies(module):
+            for key in both:
+                self.reader.into(saved[key], own[key])
+            return
+        values: OrderedDict[str, Any] = OrderedDict(
+            (key, value_of(saved[key], self.reader)) for key in both
+        )
+        if node[0] == "OrderedDict" and node[1] is not None:
+            values._metadata = value_of(node[1], self.reader)  # type: ignore[attr-defined]
+        self.actions.append(
+            lambda: module.load_state_dict(objects.raw_state(module, values), strict=False)
+        )
+
+    def _optimizer(self, optimizer: Any, node: Node, path: Path | None) -> None:
+        if not isinstance(node, list) or node[0] != "by_name":
+            value = value_of(node, self.reader)
+            self.actions.append(lambda: optimizer.load_state_dict(value))
+            return
+        named = value_of(node[1], self.reader)
+        names = objects.names_of(optimizer, self._names)
+        if names is not None:
+            saved = {name for group in named["param_groups"] for name in group["params"]}
+            own = {name for group in names for name in group}
+            self.missing += [dotted(Path(path, name)) for name in sorted(own - saved)]
+            self.unexpected += [dotted(Path(path, name)) for name in sorted(saved - own)]
+        value = objects.by_number(named, names)
+        self.actions.append(lambda: optimizer.load_state_dict(value))
+
+    def _saved(self, node: Node, path: Path | None) -> dict[Any, Node]:
+        """A mapping's parts by their keys."""
+        if not is_mapping(node):
+            raise LayoutError(f"{shown(path)} has keys, and none were saved there", _OTHER)
+        return {key_of(key): part for key, part in pairs(node)}

@@ -1,0 +1,211 @@
+"""Objects that have a state: how it is had, and how it is given back.
+
+A model's parameters go by canonical names: what wraps it (DistributedDataParallel, compile) leaves
+no trace in them. What an optimizer keeps of a parameter goes by the parameter's name where the
+model is in the state too, so that a run may resume with its parameters in another order.
+"""
+
+import random
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorshelf._state.paths import Path, dotted
+from tensorshelf.errors import LayoutError
+
+_WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+_WRAPPERS = {"DataParallel", "DistributedDataParallel", "DeepSpeedEngine"}  # hold it as `module`
+
+
+def _torch() -> Any:
+    return sys.modules.get("torch")
+
+
+def is_module(value: object) -> bool:
+    torch = _torch()
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def is_optimizer(value: object) -> bool:
+    torch = _torch()
+    return torch is not None and isinstance(value, torch.optim.Optimizer)
+
+
+class Kind(NamedTuple):
+    """How the state of such objects is had and set."""
+
+    get: Callable[[Any], Any]
+    set: Callable[[Any, Any], object]
+
+
+def _set_bit_generator(generator: Any, state: Any) -> None:
+    generator.bit_generator.state = state
+
+
+_NUMPY_GENERATOR = Kind(lambda g: g.bit_generator.state, _set_bit_generator)
+_RANDOM_STATE = Kind(lambda g: g.get_state(legacy=False), lambda g, s: g.set_state(s))
+_PYTHON_RANDOM = Kind(lambda g: g.getstate(), lambda g, s: g.setstate(s))
+_TORCH_GENERATOR = Kind(lambda g: g.get_state(), lambda g, s: g.set_state(s))
+_STATE_DICT = Kind(lambda x: x.state_dict(), lambda x, s: x.load_state_dict(s))
+
+
+def kind_of(value: object) -> Kind | None:
+    """None for what has no state of its own. Models and optimizers are more than a kind."""
+    if isinstance(value, np.random.Generator):
+        return _NUMPY_GENERATOR
+    if isinstance(value, np.random.RandomState):
+        return _RANDOM_STATE
+    if isinstance(value, random.Random):
+        return None if isinstance(value, random.SystemRandom) else _PYTHON_RANDOM
+    torch = _torch()
+    if torch is not None and isinstance(value, torch.Generator):
+        return _TORCH_GENERATOR
+    if isinstance(value, type) or not callable(getattr(value, "state_dict", None)):
+        return None
+    return _STATE_DICT
+
+
+# ---- models
+
+
+def canonical(module: Any, key: str) -> str:
+    """A key of a module's state_dict() without the names of what wraps it."""
+    kept = []
+    here: Any = module
+    for part in key.split("."):
+        wrapped = part in _WRAPPED or (
+            part == "module" and any(kind.__name__ in _WRAPPERS for kind in type(here).__mro__)
+        )
+        if not wrapped:
+            kept.append(part)
+        here = getattr(here, "_modules", {}).get(part)
+    return ".".join(kept)
+
+
+def unwrapped(key: str) -> str:
+    """A key of somebody's state_dict() without what may be the names of a wrapper."""
+    return key.removeprefix("module.").removeprefix("_orig_mod.")
+
+
+def _renamed(mapping: Mapping[str, Any], rename: Callable[[str], str]) -> "OrderedDict[str, Any]":
+    renamed = OrderedDict((rename(key), value) for key, value in mapping.items())
+    if len(renamed) < len(mapping):
+        raise LayoutError(
+            "two keys of its state_dict() are one without what wraps it", "Save the state_dict()."
+        )
+    return renamed
+
+
+def module_state(module: Any) -> "OrderedDict[str, Any]":
+    """state_dict() by canonical names, with its metadata."""
+    raw = module.state_dict()
+    state = _renamed(raw, lambda key: canonical(module, key))
+    metadata = getattr(raw, "_metadata", None)
+    if metadata is not None:
+        named = {canonical(module, prefix): versions for prefix, versions in metadata.items()}
+        state._metadata = named  # type: ignore[attr-defined]
+    return state
+
+
+def raw_state(module: Any, state: Mapping[str, Any]) -> "OrderedDict[str, Any]":
+    """The reverse, for load_state_dict() of a module that may be wrapped otherwise."""
+    raw = {canonical(module, key): key for key in module.state_dict()}
+    wrapped = {canonical(module, name): name for name, _ in module.named_modules()}
+    named = OrderedDict((raw.get(key, key), value) for key, value in state.items())
+    metadata = getattr(state, "_metadata", None)
+    if metadata is not None:
+        versions = {wrapped.get(prefix, prefix): known for prefix, known in metadata.items()}
+        named._metadata = versions  # type: ignore[attr-defined]
+    return named
+
+
+def takes_copies(module: Any) -> bool:
+    """Whether load_state_dict() would do nothing but copy each tensor that has its key."""
+    torch = _torch()
+    plain = {torch.nn.Module._load_from_state_dict, torch.nn.BatchNorm2d._load_from_state_dict}
+    for part in module.modules():
+        kind = type(part)
+        own = (
+            kind._load_from_state_dict not in plain
+            or kind.load_state_dict is not torch.nn.Module.load_state_dict
+            or kind.set_extra_state is not torch.nn.Module.set_extra_state
+            or part._load_state_dict_pre_hooks
+            or part._load_state_dict_post_hooks
+        )
+        if own:
+            return False
+    return True
+
+
+def parameter_names(state: Any) -> dict[int, str]:
+    """By id: the names of the parameters of all models in a state."""
+    names: dict[int, str] = {}
+    for path, module in _modules(state, None, set()):
+        prefix = dotted(path)
+        for key, parameter in module.named_parameters(remove_duplicate=False):
+            name = canonical(module, key)
+            names.setdefault(id(parameter), f"{prefix}.{name}" if prefix else name)
+    return names
+
+
+def _modules(value: Any, path: Path | None, above: set[int]) -> Iterator[tuple[Path | None, Any]]:
+    if is_module(value):
+        yield path, value
+        return
+    if not isinstance(value, (dict, list, tuple)) or id(value) in above:
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield from _modules(item, Path(path, key), above | {id(value)})
+
+
+# ---- optimizers
+
+
+def names_of(optimizer: Any, names: Mapping[int, str]) -> list[list[str]] | None:
+    """Of the parameters of each of its groups; None where one has none."""
+    groups = [[names.get(id(p), "") for p in group["params"]] for group in optimizer.param_groups]
+    flat = [name for group in groups for name in group]
+    return groups if all(flat) and len(set(flat)) == len(flat) else None
+
+
+def by_name(packed: Mapping[str, Any], names: list[list[str]]) -> dict[str, Any]:
+    """An optimizer's state_dict() with names in place of numbers.
+
+    state_dict() numbers the parameters of one group after the other.
+    """
+    flat = [name for group in names for name in group]
+    state = {flat[k] if isinstance(k, int) else k: v for k, v in packed["state"].items()}
+    groups = zip(packed["param_groups"], names, strict=True)
+    return {
+        **packed,
+        "state": state,
+        "param_groups": [{**group, "params": some} for group, some in groups],
+    }
+
+
+def by_number(named: Mapping[str, Any], names: list[list[str]] | None = None) -> dict[str, Any]:
+    """The reverse, for an optimizer with these groups of parameters; left out, with those saved.
+
+    A group has the options of the saved one that held its first parameter.
+    """
+    saved = {name: group for group in named["param_groups"] for name in group["params"]}
+    if names is None:
+        names = [group["params"] for group in named["param_groups"]]
+    flat = [name for group in names for name in group]
+    numbers = {name: number for number, name in enumerate(flat)}
+    groups = []
+    for place, some in enumerate(names):
+        options = saved.get(some[0]) if some else None
+        if options is None:
+            options = named["param_groups"][min(place, len(named["param_groups"]) - 1)]
+        groups.append({**options, "params": [numbers[name] for name in some]})
+    state = {
+        numbers.get(key, key): value
+        for key, value in named["state"].items()
+        if key in numbers or key not in saved
+    }
+    return {**named, "state": state, "param_groups": groups}

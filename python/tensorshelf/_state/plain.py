@@ -1,0 +1,121 @@
+"""Leaves of a state that are no tensors, as nodes of its tree, and back.
+
+A node is None, a bool, a number, text or bytes, which stand for themselves, or a list: a tag, and
+what the tag takes. The tags are stored: never rename one.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorshelf._values import _dtypes
+from tensorshelf.errors import CorruptError, LayoutError
+
+Node = Any
+
+_THEMSELVES = {type(None), bool, float, str, bytes}
+
+
+class NoPlainValue(Exception):
+    """The value is another kind of leaf, or none at all."""
+
+
+def node_of(value: object) -> Node:
+    """Raises NoPlainValue for what is a container, a tensor or an object."""
+    kind = type(value)
+    if kind in _THEMSELVES:
+        return value
+    if kind is int:
+        return _whole_number(value)
+    maker = _NODES.get(kind)
+    if maker is not None:
+        return maker(value)
+    if isinstance(value, np.generic):
+        return ["number", _dtype_text(value.dtype), value.tobytes()]
+    if isinstance(value, np.dtype):
+        return ["np.dtype", _dtype_text(value)]
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        if kind is torch.dtype:
+            return ["torch.dtype", str(value).removeprefix("torch.")]
+        if kind is torch.Size:
+            return ["torch.Size", *map(int, value)]  # type: ignore[call-overload]
+        if kind is torch.device:
+            return ["torch.device", str(value)]
+    raise NoPlainValue
+
+
+def _whole_number(value: Any) -> Node:
+    if -(2**63) <= value < 2**64:
+        return value
+    return ["int", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)]
+
+
+_NODES: dict[type, Callable[[Any], Node]] = {
+    complex: lambda value: ["complex", value.real, value.imag],
+    bytearray: lambda value: ["bytearray", bytes(value)],
+    range: lambda value: ["range", *map(_whole_number, (value.start, value.stop, value.step))],
+}
+
+
+def _dtype_text(dtype: "_dtypes.DType") -> str:
+    """One that NumPy reads again; of ml_dtypes' types, their name."""
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+        raise LayoutError(f"the NumPy type {dtype} is no plain one", "Store its fields.")
+    return dtype.name if dtype.name in _dtypes.carried_names() else dtype.str
+
+
+def dtype_from(text: str) -> "_dtypes.DType":
+    """The NumPy type that is stored so."""
+    return _dtypes.needed(text) if text in _dtypes.carried_names() else np.dtype(text)
+
+
+def value_of(node: Node) -> Any:
+    """The leaf that a node stands for."""
+    if not isinstance(node, list):
+        return node
+    maker = _VALUES.get(node[0])
+    if maker is None:
+        raise CorruptError(
+            f"the saved state holds a {node[0]!r}, which this release does not know",
+            "Load it with the tensorshelf release that saved it, or a later one.",
+        )
+    return maker(*node[1:])
+
+
+def _torch(name: str) -> Callable[..., Any]:
+    def make(*parts: Any) -> Any:
+        import torch
+
+        return getattr(torch, parts[0]) if name == "dtype" else getattr(torch, name)(*parts)
+
+    return make
+
+
+def _size(*lengths: int) -> Any:
+    import torch
+
+    return torch.Size(lengths)
+
+
+def _number(dtype: str, data: bytes) -> Any:
+    return np.frombuffer(data, dtype_from(dtype))[0]
+
+
+def _int(node: "int | Sequence[Any]") -> int:
+    return node if isinstance(node, int) else int.from_bytes(node[1], "little", signed=True)
+
+
+_VALUES: dict[str, Callable[..., Any]] = {
+    "int": lambda data: int.from_bytes(data, "little", signed=True),
+    "complex": complex,
+    "bytearray": bytearray,
+    "range": lambda *parts: range(*map(_int, parts)),
+    "number": _number,
+    "np.dtype": dtype_from,
+    "torch.dtype": _torch("dtype"),
+    "torch.Size": _size,
+    "torch.device": _torch("device"),
+}

@@ -1,0 +1,188 @@
+"""The tensors of a saved state: first all that are wanted, then all are read, several at once."""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorshelf._progress import Report
+from tensorshelf._state import tensors
+from tensorshelf._state.plain import Node, dtype_from
+from tensorshelf._state.record import Reads
+from tensorshelf._values import _torch
+from tensorshelf._values._dtypes import Array
+from tensorshelf.errors import CorruptError
+
+_MOST_THREADS = 4
+_BATCH_BYTES = 4 << 20  # that one thread takes at once: small ones together
+
+
+class Job(NamedTuple):
+    """A tensor of the shelf to be read into memory, flat uint8."""
+
+    handle: Any
+    into: Array
+
+    def run(self) -> int:
+        """Reads and checks, for the most part without the GIL. Returns how many bytes."""
+        self.handle._read(self.into, 0)
+        return self.into.nbytes
+
+
+def _batches(jobs: list[Job]) -> Iterator[list[Job]]:
+    some: list[Job] = []
+    held = 0
+    for job in jobs:
+        some.append(job)
+        held += job.into.nbytes
+        if held >= _BATCH_BYTES:
+            yield some
+            some, held = [], 0
+    if some:
+        yield some
+
+
+def _run(jobs: list[Job]) -> int:
+    return sum(job.run() for job in jobs)
+
+
+def all_tensors(node: Node) -> Iterator[Node]:
+    """The nodes of a tree's tensors, in their order; ties are none of them."""
+    if not isinstance(node, list):
+        return
+    if node[0] == "tensor":
+        yield node
+        return
+    for part in node[1:]:
+        yield from all_tensors(part)
+
+
+class Reader:
+    """Of one tree. Memory is there at once; what it holds, when ``read_all`` has returned."""
+
+    def __init__(self, shelf: Reads, tree: Node) -> None:
+        self._shelf = shelf
+        self._nodes = list(all_tensors(tree))
+        self._numbers = {id(node): number for number, node in enumerate(self._nodes)}
+        self._made: dict[int, Any] = {}
+        self._memories: dict[str, Any] = {}
+        self._jobs: list[Job] = []
+        self._then: list[Callable[[], object]] = []
+
+    def about(self, node: Node) -> tensors.Tensor:
+        """What the tree says of a tensor."""
+        return tensors.Tensor.of(self._nodes[self._number(node)])
+
+    def tensor(self, node: Node) -> Any:
+        """The tensor, in memory of its own; one and the same for ties."""
+        number = self._number(node)
+        if number not in self._made:
+            self._made[number] = self._new(tensors.Tensor.of(self._nodes[number]))
+        return self._made[number]
+
+    def into(self, node: Node, target: Any) -> None:
+        """The tensor into one that is there, of the same shape."""
+        tensor = self.about(node)
+        memory = _plain_memory(target, tensor)
+        if memory is not None and isinstance(tensor.place, str):
+            self._jobs.append(self._job(tensor.place, memory))
+            return
+        source = self.tensor(node)
+        self._then.append(lambda: _copy(source, target))
+
+    def read_all(self, report: Report | None = None) -> None:
+        """Raises CorruptError where a checksum fails; then some of the memory holds nothing yet."""
+        jobs, self._jobs = self._jobs, []
+        batches = list(_batches(jobs))
+        done, total = 0, sum(job.into.nbytes for job in jobs)
+        threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), len(batches))
+        if threads < 2:
+            for batch in batches:
+                done += _run(batch)
+                _tell(report, done, total)
+        else:
+            with ThreadPoolExecutor(threads, "tensorshelf-load") as pool:
+                waiting = {pool.submit(_run, batch) for batch in batches}
+                try:
+                    while waiting:
+                        ended, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+                        done += sum(each.result() for each in ended)
+                        _tell(report, done, total)
+                finally:
+                    for each in waiting:
+                        each.cancel()
+        for step in self._then:
+            step()
+
+    def _number(self, node: Node) -> int:
+        return int(node[1]) if node[0] == "tie" else self._numbers[id(node)]
+
+    def _job(self, name: str, into: Array) -> Job:
+        if name not in self._shelf:
+            raise _changed(name, "is not in the shelf any more")
+        handle = self._shelf[name]
+        if handle.nbytes != into.nbytes:
+            raise _changed(name, f"has {handle.nbytes} bytes there, and had {into.nbytes}")
+        return Job(handle, into)
+
+    def _new(self, tensor: tensors.Tensor) -> Any:
+        place = tensor.place
+        if isinstance(place, list):
+            return self._part(tensor, *place)
+        if isinstance(place, bytes):
+            return tensors.new(tensor, lambda into: _put(into, place))
+        if tensor.strides is not None:  # copied once more when it is read
+            return tensors.new(tensor, lambda into: _ignore(self._job(place, into).run()))
+        return tensors.new(tensor, lambda into: self._jobs.append(self._job(place, into)))
+
+    def _part(self, tensor: tensors.Tensor, name: str, offset: int) -> Any:
+        if name not in self._memories:
+            if name not in self._shelf:
+                raise _changed(name, "is not in the shelf any more")
+            whole = tensors.Tensor("torch", "uint8", self._shelf[name].shape, name, None)
+            self._memories[name] = self._new(whole)
+        return tensors.part_of(self._memories[name], tensor, offset)
+
+
+def _plain_memory(target: Any, tensor: tensors.Tensor) -> Array | None:
+    """The bytes of a target in C order and of the tensor's element type, else None."""
+    if isinstance(target, np.ndarray):
+        alike = target.dtype == dtype_from(tensor.element) and target.flags.c_contiguous
+        return target.reshape(-1).view(np.uint8) if alike and target.size else None
+    if str(target.dtype).removeprefix("torch.") != tensor.element or not target.is_contiguous():
+        return None
+    memory = _torch.memory_of(target)
+    if memory is None or not memory[1].size:
+        return None
+    return memory[1].reshape(-1).view(np.uint8)
+
+
+def _copy(source: Any, target: Any) -> None:
+    if isinstance(target, np.ndarray):
+        np.copyto(target, source if isinstance(source, np.ndarray) else source.numpy())
+        return
+    import torch
+
+    with torch.no_grad():
+        target.copy_(source if isinstance(source, torch.Tensor) else torch.from_numpy(source))
+
+
+def _put(into: Array, data: bytes) -> None:
+    into[:] = np.frombuffer(data, np.uint8)
+
+
+def _ignore(_: object) -> None: ...
+
+
+def _tell(report: Report | None, done: int, total: int) -> None:
+    if report is not None and total:
+        report(done, total)
+
+
+def _changed(name: str, what: str) -> CorruptError:
+    return CorruptError(
+        f"{name!r}, a part of the saved state, {what}",
+        "Something else changed it. Save the state again, or roll back to a version that has it.",
+    )

@@ -1,0 +1,105 @@
+"""shelf.save(): a state becomes the newest version, whole."""
+
+import contextlib
+from typing import Any, Protocol
+
+import numpy as np
+
+from tensorshelf._commit import Commit
+from tensorshelf._state import paths, record
+from tensorshelf._state.flatten import Default, flatten
+from tensorshelf._state.record import Record
+from tensorshelf._values import _dtypes, _torch
+from tensorshelf._values._sources import source_of
+from tensorshelf.errors import LayoutError, ShelfError
+
+
+class Shelf(Protocol):
+    """What saving asks of a shelf."""
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def __getitem__(self, name: str) -> Any: ...
+
+    def __setitem__(self, name: str, value: Any) -> None: ...
+
+    def __delitem__(self, name: str) -> None: ...
+
+    def replace(self, name: str, value: Any) -> Any: ...
+
+    def persist(self, step: int | None = None, *, wait: bool = True) -> Commit: ...
+
+    def discard(self) -> None: ...
+
+
+def save(
+    shelf: Shelf,
+    state: Any,
+    *,
+    step: int | None,
+    wait: bool,
+    default: Default | None,
+    uncommitted: bool,
+) -> Commit:
+    """See Shelf.save. ``uncommitted``: whether something else was assigned since the last version.
+
+    Everything is looked at before anything is assigned: what cannot be stored, and what would need
+    another layout than a tensor of somebody else has.
+    """
+    flat = flatten(state, default)
+    before = record.find(shelf)
+    owned = set() if before is None else set(before.owned)
+    other = [name for name, value in flat.tensors.items() if not _fits(shelf, name, value)]
+    for name in other:
+        if name not in owned:
+            raise _taken(shelf, name)
+    tree = record.encoded(Record(flat.tree, sorted(flat.tensors)))
+    try:
+        for name in owned - flat.tensors.keys():
+            if name in shelf:
+                del shelf[name]
+        for name, value in flat.tensors.items():
+            if name in other:
+                shelf.replace(name, value)
+            else:
+                shelf[name] = value
+        if paths.RECORD in shelf and not _fits(shelf, paths.RECORD, tree):
+            shelf.replace(paths.RECORD, tree)
+        else:
+            shelf[paths.RECORD] = tree
+        return shelf.persist(step, wait=wait)
+    except BaseException as error:
+        if not uncommitted:
+            with contextlib.suppress(ShelfError):
+                shelf.discard()  # else the next version would have half of this state
+        elif isinstance(error, ShelfError):
+            error.add_note(
+                "save() had assigned a part of the state. Something else was assigned before it, "
+                "so all of it is kept: discard() drops both, and persist() would commit them."
+            )
+        raise
+
+
+def _fits(shelf: Shelf, name: str, value: Any) -> bool:
+    """Whether the value can be assigned: the tensor is not there, or has its layout."""
+    if name not in shelf:
+        return True
+    handle = shelf[name]
+    return bool((handle.dtype_name, handle.shape) == _layout(value))
+
+
+def _layout(value: Any) -> tuple[str, tuple[int, ...]]:
+    if isinstance(value, np.ndarray) or _torch.is_tensor(value):
+        return _dtypes.name_of(value.dtype), tuple(value.shape)
+    source = source_of(value)
+    return source.name, source.shape
+
+
+def _taken(shelf: Shelf, name: str) -> LayoutError:
+    handle = shelf[name]
+    there = _dtypes.layout_text(handle.dtype_name, handle.shape)
+    return LayoutError(
+        f"{name!r} is {there} in the shelf, no part of a saved state, and of another layout than "
+        "the state has there",
+        f"Delete or rename it first: del shelf[{name!r}]. Nothing was assigned.",
+    )
