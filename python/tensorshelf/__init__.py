@@ -12,6 +12,10 @@ from, or the one in flight, whole. Importing this module needs NumPy only.
 """
 
 from tensorshelf import errors
+from tensorshelf._auto.autosave import Autosave
+from tensorshelf._auto.batches import Batches
+from tensorshelf._auto.plan import Plan, plan
+from tensorshelf._auto.rng import RNG
 from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
@@ -36,6 +40,9 @@ from tensorshelf._view import Committed
 from tensorshelf.errors import *  # noqa: F403 - all of them, by their own list
 
 __all__ = [
+    "RNG",
+    "Autosave",
+    "Batches",
     "BlockOptions",
     "Build",
     "Commit",
@@ -43,6 +50,7 @@ __all__ = [
     "Damage",
     "Info",
     "LoadReport",
+    "Plan",
     "Prepared",
     "Promises",
     "Recovery",
@@ -59,6 +67,7 @@ __all__ = [
     "build_info",
     "errors",
     "open",
+    "plan",
     "repair",
 ]
 __all__ += errors.__all__

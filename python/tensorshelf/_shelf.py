@@ -6,6 +6,7 @@ import itertools
 import logging
 import operator
 import os
+import signal
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Literal
@@ -14,6 +15,7 @@ import numpy as np
 
 from tensorshelf import _display, _exit, _names
 from tensorshelf._assignments import Assignments
+from tensorshelf._auto.autosave import Autosave
 from tensorshelf._commit import Commit
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._core import TensorRef
@@ -341,6 +343,44 @@ class Shelf(MutableMapping[str, Tensor]):
             return _load.load_into(
                 self, state, step=self.step, strict=strict, rename=rename, report=report
             )
+
+    def autosave(
+        self,
+        *,
+        every: int | Literal["auto"] = 1,
+        mtbi: float | None = None,
+        on_busy: Literal["wait", "skip"] = "wait",
+        on_error: Literal["raise", "warn"] = "raise",
+        signals: Iterable[int] = (signal.SIGTERM,),
+        deadline: float = 10.0,
+        **state: Any,
+    ) -> Autosave:
+        """Saves a run as it goes, and resumes it.
+
+            auto = shelf.autosave(model=model, optimizer=optimizer, rng=ts.RNG())
+            for step in range(auto.resume(), steps):
+                ...
+                auto.step(step + 1)
+
+        state     as for ``save()``, by name: models, optimizers, schedulers, generators, ...
+        every     steps between two saves; "auto" chooses by what they cost and ``mtbi``, the mean
+                  time between interruptions in seconds (``ts.plan`` is the formula)
+        on_busy   "skip" leaves a save out while the one before is on its way, and counts it in
+                  ``auto.skipped``; "wait" waits, with ``in_flight`` of them on their way
+        on_error  "warn" logs what failed, and the run goes on unsaved
+        signals   which wait for what is on its way, ``deadline`` seconds at most, before they do
+                  what they did; from the main thread alone
+        """
+        return Autosave(
+            self,
+            state,
+            every=every,
+            mtbi=mtbi,
+            on_busy=on_busy,
+            on_error=on_error,
+            signals=signals,
+            deadline=deadline,
+        )
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
         """The first half of ``persist``, for those that must agree with others before they commit.

@@ -1,0 +1,280 @@
+"""shelf.autosave(): the state of a run, saved every so many steps, and resumed."""
+
+import logging
+import time
+from collections.abc import Iterable
+from statistics import median
+from types import TracebackType
+from typing import Any, Literal, Protocol
+
+from tensorshelf._auto.batches import Batches
+from tensorshelf._auto.plan import Plan, plan
+from tensorshelf._auto.signals import Signals
+from tensorshelf._commit import Commit
+from tensorshelf._info import VersionInfo
+from tensorshelf._numbers import step_number
+from tensorshelf._state.load import LoadReport
+from tensorshelf._state.paths import RECORD
+from tensorshelf.errors import BadArgument, ShelfError, UnknownName
+
+logger = logging.getLogger("tensorshelf")
+
+_OWN = "autosave"  # the key of what autosave itself saves
+_MEASURED = 20  # of the last saves and steps
+_NAP_SECONDS = 0.005
+
+
+class Saves(Protocol):
+    """What autosave asks of a shelf."""
+
+    @property
+    def step(self) -> int | None: ...
+
+    @property
+    def versions(self) -> list[VersionInfo]: ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def save(self, state: Any, *, step: int | None = None, wait: bool = True) -> Commit: ...
+
+    def load_into(self, state: Any, *, strict: bool = True) -> LoadReport: ...
+
+    def rollback(self, version: int) -> Commit: ...
+
+
+class _Loaders:
+    """The loaders that ``batches()`` made, whether before or after resuming."""
+
+    def __init__(self) -> None:
+        self.made: list[Batches] = []
+        self._saved: list[dict[str, Any]] = []
+
+    def add(self, loader: Iterable[Any]) -> Batches:
+        batches = Batches(loader)
+        if len(self.made) < len(self._saved):
+            batches.load_state_dict(self._saved[len(self.made)])
+        self.made.append(batches)
+        return batches
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": [batches.state_dict() for batches in self.made]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._saved = state["batches"]
+        for batches, saved in zip(self.made, self._saved, strict=False):
+            batches.load_state_dict(saved)
+
+
+class _Measured:
+    """Of the last steps and saves, in seconds; medians, for one slow step says nothing."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.stalls: list[float] = []
+        self.saves: list[float] = []
+        self.load = 0.0
+        self._last: float | None = None
+
+    def begin_step(self) -> None:
+        now = time.perf_counter()
+        if self._last is not None:
+            self.steps = [*self.steps[-_MEASURED:], now - self._last]
+
+    def end_step(self) -> None:
+        self._last = time.perf_counter()
+
+    def saved(self, stall: float) -> None:
+        self.stalls = [*self.stalls[-_MEASURED:], stall]
+
+    def durable(self, seconds: float) -> None:
+        self.saves = [*self.saves[-_MEASURED:], seconds]
+
+    def plan(self, mtbi: float) -> Plan | None:
+        if not (self.steps and self.stalls and self.saves):
+            return None
+        return plan(
+            mtbi=mtbi,
+            step_seconds=median(self.steps),
+            stall_seconds=median(self.stalls),
+            save_seconds=median(self.saves),
+            load_seconds=self.load,
+        )
+
+
+class Autosave:
+    """Saves a state every so many steps, in the background; ``shelf.autosave(...)`` gives one.
+
+    ``step()`` returns when everything is copied: the trainer may change it at once. The version
+    becomes durable while it goes on. For one thread.
+    """
+
+    def __init__(
+        self,
+        shelf: Saves,
+        state: dict[str, Any],
+        *,
+        every: int | Literal["auto"],
+        mtbi: float | None,
+        on_busy: Literal["wait", "skip"],
+        on_error: Literal["raise", "warn"],
+        signals: Iterable[int],
+        deadline: float,
+    ) -> None:
+        if _OWN in state:
+            raise BadArgument(f"{_OWN}= is a key of autosave itself", "Use another.")
+        if every != "auto" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
+        if every == "auto" and mtbi is None:
+            raise BadArgument(
+                'every="auto" needs the mean time between interruptions',
+                "Give mtbi=, in seconds: 86400 where the job dies once a day.",
+            )
+        if on_busy not in ("wait", "skip"):
+            raise BadArgument(f"on_busy={on_busy!r} is unknown", 'Use "wait" or "skip".')
+        if on_error not in ("raise", "warn"):
+            raise BadArgument(f"on_error={on_error!r} is unknown", 'Use "raise" or "warn".')
+        self.every = 1 if every == "auto" else every
+        self.skipped = 0  # saves that on_busy="skip" left out
+        self._mtbi = mtbi if every == "auto" else None
+        self._shelf = shelf
+        self._loaders = _Loaders()
+        self._state = {**state, _OWN: self._loaders}
+        self._on_busy, self._on_error = on_busy, on_error
+        self._measured = _Measured()
+        self._flight: Commit | None = None
+        self._told: set[str] = set()
+        self._deadline = deadline
+        self._signals = Signals(signals, self._land)
+
+    def batches(self, loader: Iterable[Any]) -> Batches:
+        """The loader, to be iterated in its place: it resumes in the middle of an epoch.
+
+        For several, call it in the same order in each run.
+        """
+        return self._loaders.add(loader)
+
+    def resume(self, *, strict: bool = True) -> int:
+        """Loads what was saved last, into the objects given; returns its step, or 0 for a new run.
+
+        Raises as ``load_into()`` does. Call it before iterating over loaders.
+        """
+        if RECORD not in self._shelf:
+            return 0
+        begin = time.perf_counter()
+        report = self._shelf.load_into(self._state, strict=strict)
+        self._measured.load = time.perf_counter() - begin
+        return report.step or 0
+
+    def step(self, n: int) -> Commit | None:
+        """Saves, where it is time to; ``n`` is the number of steps that are done.
+
+        Raises what a save in the background failed with since. Returns the version that is on its
+        way, or None.
+        """
+        number = step_number(n)
+        assert number is not None
+        self._measured.begin_step()
+        try:
+            return self._save(number) if self._is_due(number) else None
+        except ShelfError as error:
+            self._tell(error)
+            return None
+        finally:
+            self._measured.end_step()
+
+    def wait(self) -> None:
+        """Until what was saved is durable. Raises what made it fail."""
+        flight, self._flight = self._flight, None
+        if flight is None:
+            return
+        try:
+            flight.wait()
+        except ShelfError as error:
+            self._tell(error)
+
+    def rollback(self, step: int, *, skip_batches: int = 0) -> int:
+        """Goes back within the running job to what was saved at that step, and returns it.
+
+        For a loss that went astray: the objects are as they were then, and the loaders leave out
+        so many batches behind that point. Needs a shelf opened with ``keep=``. Raises UnknownName
+        where no version of that step is kept.
+        """
+        if skip_batches < 0:
+            raise BadArgument(f"skip_batches={skip_batches!r} is below 0", "Use 0 or more.")
+        self.wait()
+        kept = {version.step: version.version for version in self._shelf.versions}
+        if step not in kept:
+            there = ", ".join(str(known) for known in kept if known is not None)
+            raise UnknownName(
+                f"no version of step {step} is kept",
+                f"There are {there}. Open the shelf with a larger keep= to go back further."
+                if there
+                else "Nothing was saved with a step.",
+            )
+        if kept[step] != self._shelf.versions[-1].version:
+            self._shelf.rollback(kept[step])
+        self._shelf.load_into(self._state)
+        for batches in self._loaders.made:
+            batches.skip(skip_batches)
+        return step
+
+    def close(self) -> None:
+        """Waits for what is on its way, and gives the signals back."""
+        try:
+            self.wait()
+        finally:
+            self._signals.restore()
+
+    def __enter__(self) -> "Autosave":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _is_due(self, number: int) -> bool:
+        if number % self.every != 0:
+            return False
+        if self._flight is None or self._on_busy == "wait" or self._flight.done():
+            return True
+        self.skipped += 1
+        return False
+
+    def _save(self, number: int) -> Commit:
+        if self._flight is not None and self._flight.done():
+            flight, self._flight = self._flight, None
+            self._measured.durable(median(self._measured.stalls) + flight.seconds)
+            self._choose_interval()
+        begin = time.perf_counter()
+        self._flight = self._shelf.save(self._state, step=number, wait=False)
+        self._measured.saved(time.perf_counter() - begin)
+        return self._flight
+
+    def _choose_interval(self) -> None:
+        chosen = None if self._mtbi is None else self._measured.plan(self._mtbi)
+        if chosen is not None and chosen.every != self.every:
+            logger.info("autosave: %s", chosen)
+            self.every = chosen.every
+
+    def _tell(self, error: ShelfError) -> None:
+        self._flight = None
+        if self._on_error == "raise":
+            raise error
+        if str(error) not in self._told:  # once each: a medium that failed fails at every step
+            self._told.add(str(error))
+            logger.warning("autosave: nothing was saved: %s", error)
+
+    def _land(self, signal: int) -> None:
+        """Before a signal does what it does."""
+        flight = self._flight
+        if flight is None:
+            return
+        end = time.monotonic() + self._deadline
+        while not flight.done() and time.monotonic() < end:
+            time.sleep(_NAP_SECONDS)
+        landed = "is durable" if flight.done() else "may be lost: the version before stands"
+        logger.warning("signal %d: what was being saved %s", signal, landed)

@@ -1,0 +1,82 @@
+"""A loader that resumes in the middle of an epoch, with the batches that would have come."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tensorshelf._auto.rng import RNG
+
+logger = logging.getLogger("tensorshelf")
+
+
+class Batches:
+    """Iterates over a loader, and knows how many batches it has given; ``auto.batches(loader)``.
+
+    Each iteration is an epoch. The generators are noted before it begins, for a loader shuffles by
+    them; and batches are counted as they are given, not as workers fetch them. After resuming, the
+    first iteration begins with those generators, draws and drops what was given already, and goes
+    on with the generators as they were saved. A loader with a ``state_dict()`` (torchdata's
+    StatefulDataLoader) resumes by that.
+    """
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self._loader = loader
+        self._own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+        self._rng = RNG()
+        self._before: dict[str, Any] | None = None  # the generators when this epoch began
+        self._resumed = False
+        self.given = 0  # batches of this epoch
+        self.epoch = 0  # the number of this one, or of the first; from 0
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._resumed:
+            iterator = self._again()
+        else:
+            self.epoch += self._before is not None
+            self.given = 0
+            self._before = self._rng.state_dict()
+            iterator = iter(self._loader)
+        for batch in iterator:
+            self.given += 1
+            yield batch
+
+    def _again(self) -> Iterator[Any]:
+        """The loader's iterator, behind the batches that were given."""
+        self._resumed = False
+        if self._own:
+            return iter(self._loader)
+        begin = time.monotonic()
+        assert self._before is not None
+        now = self._rng.state_dict()
+        self._rng.load_state_dict(self._before)
+        iterator = iter(self._loader)
+        for _ in range(self.given):
+            if next(iterator, None) is None:
+                break
+        self._rng.load_state_dict(now)
+        taken = time.monotonic() - begin
+        logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
+        return iterator
+
+    def skip(self, batches: int) -> None:
+        """Drops so many more when the epoch is resumed."""
+        self.given += batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where it is."""
+        state = {"given": self.given, "epoch": self.epoch, "before": self._before}
+        if self._own:
+            state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next iteration goes on from there."""
+        self.given, self.epoch = state["given"], state["epoch"]
+        self._before = state["before"]
+        self._resumed = self._before is not None
+        if self._own and "loader" in state:
+            self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
