@@ -333,8 +333,9 @@ class Shelf(MutableMapping[str, Tensor]):
             shelf.load_into({"model": model, "optimizer": optimizer, "epoch": 0})
 
         Tensors and arrays are filled, models, optimizers, generators and whatever has
-        ``load_state_dict()`` are given theirs, other values of dicts and lists are replaced. What
-        the two have not in common raises KeyMismatch, with nothing changed; ``strict=False`` loads
+        ``load_state_dict()`` are given theirs, other values of dicts and lists are replaced; an
+        empty dict, and a list of other values alone, get all that was saved. What the two have not
+        in common raises KeyMismatch, with nothing changed; ``strict=False`` loads
         the rest. Shapes must be the same (LayoutError). Where a checksum fails (CorruptError), some
         tensors hold new values and others old ones. ``rename`` and ``progress`` are as for
         ``load()``; names are those of the saved state.

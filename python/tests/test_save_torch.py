@@ -372,11 +372,11 @@ def test_tensors_are_filled_where_they_are(shelf: ts.Shelf) -> None:
 
 def test_keys_that_differ_change_nothing(shelf: ts.Shelf) -> None:
     model = small()
-    shelf.save({"model": model, "old": 1, "list": [1, 2]}, step=4)
+    shelf.save({"model": model, "old": 1, "list": [[1], 2]}, step=4)
     other = nn.Sequential(
         nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1, bias=False)
     )
-    target = {"model": other, "new": [], **{f"k{i}": i for i in range(7)}, "list": [0]}
+    target = {"model": other, "new": [], **{f"k{i}": i for i in range(7)}, "list": [[0]]}
     before = values(other)
     with pytest.raises(ts.KeyMismatch) as error:
         shelf.load_into(target)
@@ -387,12 +387,12 @@ def test_keys_that_differ_change_nothing(shelf: ts.Shelf) -> None:
     assert error.value.code == "key_mismatch"
     assert isinstance(error.value, KeyError)
     assert alike(values(other), before)
-    assert target["list"] == [0]
+    assert target["list"] == [[0]]
     report = shelf.load_into(target, strict=False)
     assert set(report.unexpected_keys) == {"model.3.bias", "old", "list.1"}
     assert report.step == 4
     assert torch.equal(other[0].weight, model[0].weight)
-    assert target["list"] == [1]
+    assert target["list"] == [[1]]
 
 
 @pytest.mark.parametrize(
@@ -546,3 +546,23 @@ def test_what_is_stored_of_torch_keeps_its_form(shelf: ts.Shelf) -> None:
     model = small()
     shelf.save({"m": model, "o": torch.optim.SGD(model.parameters(), 0.1)})
     assert record.get(shelf).tree[4][0] == "by_name"
+
+
+def test_what_grew_is_taken_whole(shelf: ts.Shelf) -> None:
+    saved = {"losses": [1.5, 2.5, 3.5], "best": {"step": 3}, "both": [torch.ones(2), 1]}
+    shelf.save(saved)
+    losses, best = [0.0], {}  # type: ignore[var-annotated]
+    target = {"losses": losses, "best": best, "both": [torch.zeros(2), 0]}
+    shelf.load_into(target)
+    assert losses == [1.5, 2.5, 3.5]
+    assert best == {"step": 3}
+    assert target["losses"] is losses
+    assert target["both"][1] == 1
+    longer = {"losses": list(range(9)), "best": {"step": 0}, "both": [torch.zeros(2), 0, 5]}
+    with pytest.raises(ts.KeyMismatch) as error:
+        shelf.load_into(longer)
+    assert error.value.missing_keys == ("both.2",)
+    assert len(longer["losses"]) == 9
+    everything: dict[str, Any] = {}
+    shelf.load_into(everything)
+    assert everything["losses"] == saved["losses"]

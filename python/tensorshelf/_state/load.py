@@ -197,6 +197,12 @@ def _mismatch(report: LoadReport) -> KeyMismatch:
     return error
 
 
+def _can_be_filled(target: Any) -> bool:
+    """Whether it stays the object that it is, with what was saved in it."""
+    kinds = (dict, list)
+    return is_tensor(target) or isinstance(target, kinds) or objects.has_state(target)
+
+
 class _Fill:
     """Walks a state beside a tree, and notes what is to be done."""
 
@@ -259,6 +265,10 @@ class _Fill:
 
     def _mapping(self, target: dict[Any, Any], node: Node, path: Path | None) -> None:
         saved = self._saved(node, path)
+        if not target:
+            values = value_of(node, self.reader)
+            self.actions.append(lambda: target.update(values))
+            return
         for key in target:
             if key not in saved:
                 self.missing.append(dotted(Path(path, key)))
@@ -272,6 +282,10 @@ class _Fill:
         if not isinstance(node, list) or node[0] != "list":
             raise LayoutError(f"{shown(path)} is a list, and none was saved there", _OTHER)
         parts: Sequence[Node] = node[1:]
+        if not any(map(_can_be_filled, target)):
+            values = value_of(node, self.reader)
+            self.actions.append(lambda: target.__setitem__(slice(None), values))
+            return
         for index in range(len(parts), len(target)):
             self.missing.append(dotted(Path(path, index)))
         for index, part in enumerate(parts):

@@ -68,6 +68,11 @@ def kind_of(value: object) -> Kind | None:
     return _STATE_DICT
 
 
+def has_state(value: object) -> bool:
+    """True for models, optimizers, generators and what has state_dict()."""
+    return is_module(value) or is_optimizer(value) or kind_of(value) is not None
+
+
 # ---- models
 
 

@@ -227,6 +227,9 @@ def _value(value: Any) -> Any:
 def _bytes_of(value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         return value.tobytes()
+    plain = _torch.memory_of(value)
+    if plain is not None:
+        return plain[1].tobytes()
     source: Source = source_of(value)
     return b"".join(part.tobytes() for part in source.contiguous_bytes())
 
