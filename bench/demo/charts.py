@@ -78,6 +78,27 @@ def convergence(history: NDArray[Any], outcome: Outcome, what: str, file: Path) 
     return _save(figure, file)
 
 
+def losses(values: Sequence[float], kills: Sequence[int], file: Path) -> Path:
+    """Draw the losses of a run that was killed, and a line for each kill."""
+    figure, axis = plt.subplots(figsize=(9.6, 2.9))
+    for kill in kills:
+        axis.axvline(kill, color=KILL, alpha=0.75, linewidth=1.0)
+    axis.plot(np.arange(1, len(values) + 1), values, color=SHELF, linewidth=1.8)
+    axis.set_xlabel("step")
+    axis.set_title("loss, nats per byte", pad=22)
+    axis.set_ylim(bottom=0)
+    axis.grid(axis="y", color=GRID)
+    axis.set_axisbelow(True)
+    axis.margins(x=0.01)
+    handles = [
+        Line2D([], [], color=SHELF, linewidth=1.8, label="losses read from the shelf"),
+        Line2D([], [], color=KILL, label="SIGKILL"),
+    ]
+    _legend(axis, handles)
+    figure.tight_layout()
+    return _save(figure, file)
+
+
 def added_time(
     seconds: Mapping[str, Mapping[str, float]], colours: Mapping[str, str], file: Path
 ) -> Path:

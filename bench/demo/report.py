@@ -37,6 +37,8 @@ def write(results: Results, out: Path) -> Path:
             models=[_model(results, name, out) for name in MODELS if name in results.final],
             times_picture=_times(results, out),
             times=_time_rows(results),
+            language=results.language,
+            losses=_losses(results, out),
             not_power_loss=NOT_POWER_LOSS,
             machine=f"{platform.machine()}, Linux {platform.release()}, Python "
             f"{platform.python_version()}, NumPy {np.__version__}",
@@ -81,6 +83,13 @@ def _kill_row(outcome: Outcome) -> dict[str, object]:
         "restarts": outcome.failures,
         "identical": outcome.identical,
     }
+
+
+def _losses(results: Results, out: Path) -> Path | None:
+    language = results.language
+    if language is None or not language.losses:
+        return None
+    return charts.losses(language.losses, language.kills, out / "transformer-losses.png")
 
 
 def _times(results: Results, out: Path) -> Path:

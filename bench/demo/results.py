@@ -3,12 +3,16 @@
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from killing import Outcome
 from medium import MediumFacts
 from models import MODELS
 from stores import STORES, Saved
 from trainer import Job, Measured
+
+if TYPE_CHECKING:
+    from language import Language
 
 ENOUGH_KILLS = 20
 WARM_UP = 3  # saves that create files and are not counted as the cost of an iteration
@@ -23,6 +27,7 @@ class Results:
     outcomes: list[Outcome] = field(default_factory=list)
     final: dict[str, Saved] = field(default_factory=dict)  # read from the killed shelf, by model
     left_out: list[Job] = field(default_factory=list)  # for want of time
+    language: "Language | None" = None  # without torch
     seconds: float = 0.0
 
     def of(self, model: str) -> list[Outcome]:
@@ -68,5 +73,7 @@ class Results:
         ]
         if self.shelf_kills < ENOUGH_KILLS:
             bad.append(f"only {self.shelf_kills} kills hit the shelf, {ENOUGH_KILLS} are needed")
+        if self.language is not None:
+            bad += [f"the transformer: {failure}" for failure in self.language.failures]
         missing = [name for name in MODELS if name not in self.final]
         return bad + [f"{name}: the shelf is empty at the end" for name in missing]

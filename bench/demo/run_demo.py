@@ -1,4 +1,4 @@
-"""Train, kill -9, resume: the shelf beside pickle, np.save and np.memmap, in about a minute.
+"""Train, kill -9, resume: the shelf beside pickle, np.save and np.memmap, in about three minutes.
 
     .venv/bin/python bench/demo/run_demo.py [--seed N] [--kills N] [--dir PATH] [--out PATH]
 
@@ -7,6 +7,7 @@ flight, whole, and every final state is bit-identical to that of an uninterrupte
 """
 
 import argparse
+import importlib.util
 import math
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import sys
 import time
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import medium
 import terminal
@@ -26,6 +28,9 @@ from models import MODELS
 from results import ENOUGH_KILLS, Results
 from stores import STORES, ShelfStore
 from trainer import Job, Measured, measure
+
+if TYPE_CHECKING:
+    from language import Language
 
 HERE = Path(__file__).resolve().parent
 RIVALS_UNTIL_S = 125  # on a slow machine the rivals are killed less often than the shelf
@@ -77,6 +82,8 @@ def _run(options: argparse.Namespace, place: Path) -> Results:
             results.left_out.append(job)
             continue
         results.outcomes.append(_kill(context, results, job, options.kills, until))
+    if importlib.util.find_spec("torch") is not None:
+        results.language = _train_transformer(context, place / "language", options.seed)
     for outcome in results.shelf:
         saved = ShelfStore(outcome.job.path).load()
         if saved is not None:
@@ -93,7 +100,10 @@ def _fork_server() -> ForkServerContext:
         os.environ[name] = "1"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["trainer", "results", "terminal", "medium"])
+    preload = ["trainer", "results", "terminal", "medium"]
+    if importlib.util.find_spec("torch") is not None:
+        preload.append("transformer")
+    context.set_forkserver_preload(preload)
     return context
 
 
@@ -133,6 +143,18 @@ def _kill(
     return outcome
 
 
+def _train_transformer(context: ForkServerContext, place: Path, seed: int) -> "Language":
+    import language
+
+    terminal.say("3  A transformer on the standard library's source, autosaved at every step")
+    found = language.run(context, place, seed, terminal.progress)
+    terminal.progress_done(
+        f"transformer: {len(found.kills)} kills, resumed each time; "
+        f"{'DIFFERS' if found.failures else 'losses and weights bit-identical'}"
+    )
+    return found
+
+
 def _conclude(results: Results, out: Path) -> int:
     import report  # brings matplotlib, which the trainers need not load
 
@@ -149,8 +171,9 @@ def _conclude(results: Results, out: Path) -> int:
         terminal.say(f"FAILED  {failure}", style="red")
     if failures:
         return 1
+    kills = results.shelf_kills + (len(results.language.kills) if results.language else 0)
     terminal.say(
-        f"PASSED  {results.shelf_kills} kills of the shelf, each left the last acknowledged "
+        f"PASSED  {kills} kills of the shelf, each left the last acknowledged "
         "iteration or the one in flight, whole; final states bit-identical",
         style="green",
     )

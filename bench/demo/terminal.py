@@ -2,13 +2,16 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from judge import Verdict
 from killing import Outcome
 from models import MODELS
 from results import Results
 from stores import STORES
+
+if TYPE_CHECKING:
+    from language import Language
 
 try:
     from rich.box import SIMPLE_HEAD
@@ -76,6 +79,20 @@ def tables(results: Results) -> None:
     ]
     _table("Time that saving adds to an iteration, median", headings, rows)
     say(LEGEND, style="dim")
+    if results.language is not None:
+        _language(results.language)
+
+
+def _language(language: "Language") -> None:
+    say(
+        f"\nA transformer in torch, {language.state_bytes / 1e6:.1f} MB of model and optimizer, "
+        f"autosaved at each of {len(language.losses)} steps: a step computes for "
+        f"{_ms(language.compute)}, saving adds {_ms(language.save)}. {len(language.kills)} kills; "
+        f"loss {language.losses[0]:.2f} to {language.losses[-1]:.2f} nats a byte, every one and "
+        "the final weights as those of the uninterrupted run, bit for bit."
+        if language.losses and not language.failures
+        else "\nA transformer in torch: FAILED"
+    )
 
 
 def _kill_row(outcome: Outcome) -> list[str]:
