@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tensorshelf import _display, _exit, _names
+from tensorshelf import _display, _exit, _metrics, _names
 from tensorshelf._assignments import Assignments
 from tensorshelf._auto.autosave import Autosave
 from tensorshelf._commit import Commit
@@ -532,6 +532,15 @@ class Shelf(MutableMapping[str, Tensor]):
     def stats(self) -> dict[str, int | float]:
         """Counters since this shelf was opened: commits, bytes staged, barriers, seconds, ..."""
         return self._core.stats()
+
+    def metrics(self) -> str:
+        """``stats()``, version, step and room in the text format that Prometheus reads.
+
+        Serve it as ``text/plain; version=0.0.4``, or write it where node_exporter's textfile
+        collector looks.
+        """
+        gauges = {"version": self.version, "step": self.step, "free_bytes": self.free}
+        return _metrics.text(self._path, self.stats(), gauges)
 
     def close(self) -> None:
         """Waits for a commit in flight, raises what it raised, and lets the file go.
