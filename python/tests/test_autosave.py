@@ -297,8 +297,11 @@ def test_torch_loaders_resume(reopen: OpenShelf) -> None:
     torch = pytest.importorskip("torch")
     data = torch.utils.data.TensorDataset(torch.arange(12))
 
-    def some(shelf: ts.Shelf, count: int, workers: int) -> list[list[int]]:
-        loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True, num_workers=workers)
+    def some(shelf: ts.Shelf, count: int, workers: int, seed: int | None) -> list[list[int]]:
+        own = None if seed is None else torch.Generator().manual_seed(seed)
+        loader = torch.utils.data.DataLoader(
+            data, batch_size=2, shuffle=True, num_workers=workers, generator=own
+        )
         with shelf.autosave(rng=ts.RNG()) as auto:
             step = auto.resume()
             batches = auto.batches(loader)
@@ -311,15 +314,15 @@ def test_torch_loaders_resume(reopen: OpenShelf) -> None:
                     break
         return seen
 
-    for workers in (0, 1):
+    for workers, own in ((0, False), (1, False), (0, True)):
         torch.manual_seed(3)
-        whole = some(reopen(mode="w"), 6, workers)
+        whole = some(reopen(mode="w"), 6, workers, 5 if own else None)
         torch.manual_seed(3)
-        seen = some(reopen(mode="w"), 2, workers)
+        seen = some(reopen(mode="w"), 2, workers, 5 if own else None)
         torch.manual_seed(77)
-        seen += some(reopen(), 1, workers)
+        seen += some(reopen(), 1, workers, 6 if own else None)
         torch.manual_seed(78)
-        seen += some(reopen(), 9, workers)
+        seen += some(reopen(), 9, workers, 7 if own else None)
         assert seen == whole
 
 

@@ -195,9 +195,9 @@ class Autosave:
     def rollback(self, step: int, *, skip_batches: int = 0) -> int:
         """Goes back within the running job to what was saved at that step, and returns it.
 
-        For a loss that went astray: the objects are as they were then, and the loaders leave out
-        so many batches behind that point. Needs a shelf opened with ``keep=``. Raises UnknownName
-        where no version of that step is kept.
+        For a loss that went astray: the objects are as they were then, and the loaders, iterated
+        over anew, leave out so many batches behind that point. Needs a shelf opened with
+        ``keep=``. Raises UnknownName where no version of that step is kept.
         """
         if skip_batches < 0:
             raise BadArgument(f"skip_batches={skip_batches!r} is below 0", "Use 0 or more.")

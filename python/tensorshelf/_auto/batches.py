@@ -14,10 +14,11 @@ class Batches:
     """Iterates over a loader, and knows how many batches it has given; ``auto.batches(loader)``.
 
     Each iteration is an epoch. The generators are noted before it begins, for a loader shuffles by
-    them; and batches are counted as they are given, not as workers fetch them. After resuming, the
-    first iteration begins with those generators, draws and drops what was given already, and goes
-    on with the generators as they were saved. A loader with a ``state_dict()`` (torchdata's
-    StatefulDataLoader) resumes by that.
+    them: the global ones, and those that it or its samplers have as ``generator``. Batches are
+    counted as they are given, not as workers fetch them. After resuming, the first iteration begins
+    with those generators, draws and drops what was given already, and goes on with the global
+    generators as they are. A loader with a ``state_dict()`` (torchdata's StatefulDataLoader)
+    resumes by that.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
@@ -38,7 +39,8 @@ class Batches:
         else:
             self.epoch += self._before is not None
             self.given = 0
-            self._before = self._rng.state_dict()
+            own = [generator.get_state() for generator in _generators(self._loader)]
+            self._before = {"global": self._rng.state_dict(), "own": own}
             iterator = iter(self._loader)
         for batch in iterator:
             self.given += 1
@@ -52,11 +54,12 @@ class Batches:
         begin = time.monotonic()
         assert self._before is not None
         now = self._rng.state_dict()
-        self._rng.load_state_dict(self._before)
+        self._rng.load_state_dict(self._before["global"])
+        for generator, state in zip(_generators(self._loader), self._before["own"], strict=False):
+            generator.set_state(state)
         iterator = iter(self._loader)
-        for _ in range(self.given):
-            if next(iterator, None) is None:
-                break
+        for _ in zip(range(self.given), iterator, strict=False):
+            pass
         self._rng.load_state_dict(now)
         taken = time.monotonic() - begin
         logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
@@ -80,3 +83,16 @@ class Batches:
         self._resumed = self._before is not None
         if self._own and "loader" in state:
             self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
+
+
+def _generators(loader: Any) -> list[Any]:
+    """Those that a loader of torch and its samplers were given."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    holders = (loader, getattr(loader, "sampler", None), batch_sampler)
+    inner = getattr(batch_sampler, "sampler", None)
+    found: list[Any] = []
+    for holder in (*holders, inner):
+        generator = getattr(holder, "generator", None)
+        if hasattr(generator, "get_state") and all(generator is not known for known in found):
+            found.append(generator)
+    return found
