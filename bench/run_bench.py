@@ -1,6 +1,6 @@
 """Runs the benches and says how each figure stands to what it should reach.
 
-    .venv/bin/python bench/run_bench.py commit|open|versions|compare|state|all
+    .venv/bin/python bench/run_bench.py commit|open|versions|compare|state|saves|all
         [--build DIR] [--dir DIR] [--quick]
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
@@ -312,7 +312,7 @@ def write_json(name: str, body: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ["commit", "open", "versions", "compare", "state", "all"]
+    choices = ["commit", "open", "versions", "compare", "state", "saves", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -342,6 +342,11 @@ def main() -> int:
 
             print("\nstate: of k-means, 303 kB in two arrays, saved cold\n", flush=True)
             write_json("state", state.run(settings.mapped, settings.block, args.quick))
+        if args.what in ("saves", "all"):
+            import saves
+
+            print("\nsaves: of a torch model with its optimizer, saved cold\n", flush=True)
+            write_json("saves", saves.run(settings.mapped, settings.block, args.quick))
     return 0
 
 
