@@ -403,6 +403,19 @@ def test_a_deadline_ends_the_wait(shelf: ts.Shelf, caplog: pytest.LogCaptureFixt
     auto._land(15)
     assert "is durable" in caplog.text
 
+    class Failed(Slow):
+        def done(self) -> bool:
+            return True
+
+        def wait(self) -> "Slow":
+            raise ts.IoError("the flush failed", "look at the drive")
+
+    caplog.clear()
+    auto._flight = Failed()  # type: ignore[assignment]
+    auto._land(15)
+    assert "failed, and the version before stands: the flush failed" in caplog.text
+    assert "is durable" not in caplog.text
+
 
 def test_signals_are_given_back(shelf: ts.Shelf) -> None:
     def mine(number: int, frame: Any) -> None: ...

@@ -276,5 +276,11 @@ class Autosave:
         end = time.monotonic() + self._deadline
         while not flight.done() and time.monotonic() < end:
             time.sleep(_NAP_SECONDS)
-        landed = "is durable" if flight.done() else "may be lost: the version before stands"
+        landed = "may be lost: the version before stands"
+        if flight.done():
+            try:
+                flight.wait()
+                landed = "is durable"
+            except ShelfError as error:
+                landed = f"failed, and the version before stands: {error}"
         logger.warning("signal %d: what was being saved %s", signal, landed)
