@@ -17,8 +17,8 @@ from tensorshelf import _display, _exit, _metrics, _names
 from tensorshelf._assignments import Assignments
 from tensorshelf._auto.autosave import Autosave
 from tensorshelf._commit import Commit
+from tensorshelf._core import PendingCommit, TensorRef
 from tensorshelf._core import Shelf as NativeShelf
-from tensorshelf._core import TensorRef
 from tensorshelf._info import (
     Info,
     Prepared,
@@ -64,6 +64,7 @@ class Shelf(MutableMapping[str, Tensor]):
         "__weakref__",
         "_assignments",
         "_core",
+        "_flight",
         "_opening",
         "_path",
         "_pid",
@@ -71,6 +72,7 @@ class Shelf(MutableMapping[str, Tensor]):
 
     _assignments: Assignments
     _core: NativeShelf
+    _flight: PendingCommit | None  # the last in the background
     _opening: Opening
     _path: str
     _pid: int
@@ -78,6 +80,7 @@ class Shelf(MutableMapping[str, Tensor]):
     def __init__(self, core: NativeShelf, opening: Opening) -> None:
         self._core = core
         self._opening = opening
+        self._flight = None
         self._pid = os.getpid()
         info = self.info()
         self._assignments = Assignments(core, writable=info.writable)
@@ -260,8 +263,10 @@ class Shelf(MutableMapping[str, Tensor]):
         """
         number = None if step is None else step_number(step)
         self._assignments.refuse_within_edit("persist()")
-        persist = self._core.persist if wait else self._core.persist_async
-        return Commit(persist(self._assignments.session, number))
+        if wait:
+            return Commit(self._core.persist(self._assignments.session, number))
+        self._flight = self._core.persist_async(self._assignments.session, number)
+        return Commit(self._flight)
 
     def save(
         self,
@@ -564,8 +569,15 @@ class Shelf(MutableMapping[str, Tensor]):
         """The native half lets the file go; what that drops is told here, as close() tells it."""
         # One that failed to open has no parts yet; what is wrong now, others were told.
         with contextlib.suppress(AttributeError, ShelfError):
+            self._await_flight()
             self._tell_of_failure()
             self._warn_of_dropped("let go, not closed,")
+
+    def _await_flight(self) -> None:
+        """What it fails with is asked for next: who waited for it may have been told."""
+        if self._flight is not None and self._pid == os.getpid():
+            with contextlib.suppress(ShelfError):
+                self._flight.wait()
 
     def _tell_of_failure(self) -> None:
         if self.closed or self._pid != os.getpid():

@@ -224,11 +224,19 @@ def test_a_shelf_that_nobody_refers_to_tells_what_it_drops(
 def test_a_failed_commit_that_nobody_heard_of_is_told(
     shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:
+    class Flight:
+        """One that fails when it is waited for."""
+
+        def wait(self) -> None:
+            Failed.failure = "the flush failed"
+            raise ts.IoError("the flush failed")
+
     class Failed:
         closed = False
+        failure = ""
 
         def unheard_failure(self) -> str:
-            return "the flush failed"
+            return self.failure
 
         def has_uncommitted(self) -> bool:
             return False
@@ -236,6 +244,10 @@ def test_a_failed_commit_that_nobody_heard_of_is_told(
     core, shelf._core = shelf._core, Failed()  # type: ignore[assignment]
     caplog.clear()
     shelf.__del__()
+    assert not caplog.records
+    shelf._flight = Flight()  # type: ignore[assignment]
+    shelf.__del__()
+    shelf._flight = None
     Failed.closed = True
     shelf.__del__()
     shelf._core = core
