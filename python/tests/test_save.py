@@ -419,3 +419,14 @@ def test_a_state_that_was_saved_by_the_first_release_is_read(shelf: ts.Shelf) ->
     assert shelf["__state__"].numpy().tobytes().rstrip(b"\0").hex() == KEPT_BYTES
     shelf.replace("__state__", np.frombuffer(bytes.fromhex(KEPT_BYTES), np.uint8))
     assert same(shelf.load(), KEPT)
+
+
+def test_a_discard_that_fails_is_told(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ts.ShelfFailed("an earlier write failed", "reopen")
+
+    monkeypatch.setattr(type(shelf), "persist", fail)
+    monkeypatch.setattr(type(shelf), "discard", fail)
+    with pytest.raises(ts.ShelfFailed) as error:
+        shelf.save({"a": np.zeros(2)})
+    assert "stays assigned, for discarding it failed" in "".join(error.value.__notes__)

@@ -1,6 +1,5 @@
 """shelf.save(): a state becomes the newest version, whole."""
 
-import contextlib
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,14 +69,21 @@ def save(
         return shelf.persist(step, wait=wait)
     except BaseException as error:
         if not uncommitted:
-            with contextlib.suppress(ShelfError):
-                shelf.discard()  # else the next version would have half of this state
+            _discard(shelf, error)
         elif isinstance(error, ShelfError):
             error.add_note(
                 "save() had assigned a part of the state. Something else was assigned before it, "
                 "so all of it is kept: discard() drops both, and persist() would commit them."
             )
         raise
+
+
+def _discard(shelf: Shelf, error: BaseException) -> None:
+    """Else the next version would have half of a state."""
+    try:
+        shelf.discard()
+    except ShelfError as second:
+        error.add_note(f"A part of the state stays assigned, for discarding it failed: {second}")
 
 
 def _fits(shelf: Shelf, name: str, value: Any) -> bool:
