@@ -173,13 +173,9 @@ SharedLease take_copy(const Tensor& tensor, const TensorInfo& info) {
 // or memoryview made of it lives.
 int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease leased,
                  const char* format) {
-  if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) {
-    PyErr_SetString(PyExc_BufferError, "a shelf's bytes are read-only; write through the tensor");
-    return -1;
-  }
+  if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) return refuse_buffer(BufferRefused::writable);
   if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !leased->is_in_both_orders()) {
-    PyErr_SetString(PyExc_BufferError, "a shelf's bytes lie in C order, and not in Fortran's");
-    return -1;
+    return refuse_buffer(BufferRefused::fortran_order);
   }
   static const std::byte nowhere{};
   const auto bytes = leased->bytes;
@@ -211,11 +207,7 @@ int tensor_getbuffer(PyObject* self, Py_buffer* view, int flags) {
       return -1;
     }
     const char* format = native_format(info.dtype);
-    if (!format) {
-      PyErr_Format(PyExc_BufferError, "'%s' is %s, which the buffer protocol cannot name",
-                   info.name.c_str(), std::string(dtype_name(info.dtype)).c_str());
-      return -1;
-    }
+    if (!format) return refuse_buffer(BufferRefused::no_such_type, &info);
     return export_lease(self, view, flags, take_copy(tensor, info), format);
   } catch (...) {
     set_current_error();

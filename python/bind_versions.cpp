@@ -36,8 +36,7 @@ py::dict diff(const Shelf& shelf, std::uint64_t from, std::uint64_t to) {
 
 Commit snapshot(const Shelf& shelf, const py::bytes& path, OpenOptions options,
                 std::optional<std::uint64_t> version, const py::object& progress) {
-  options.progress = progress_of(progress);
-  if (!options.progress) options.progress = [](std::uint64_t, std::uint64_t) { heed_signals(); };
+  options.progress = progress_or_signals(progress);
   const std::filesystem::path native(static_cast<std::string>(path));
   Unlocked unlocked;
   return shelf.snapshot(native, options, version);

@@ -33,6 +33,10 @@ pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 pybind11::dict to_dict(const RepairReport& report);
 
+// Sets the error of a buffer that cannot be exported; returns -1.
+enum class BufferRefused { writable, fortran_order, no_such_type };
+int refuse_buffer(BufferRefused why, const TensorInfo* info = nullptr);
+
 // Sets the error, and warns of it, for who asks for bytes alone: type and shape would be lost.
 // torch asks twice, and leaves the first error standing.
 void set_bare_buffer_error(const std::string& name);
@@ -40,6 +44,7 @@ void set_bare_buffer_error(const std::string& name);
 // progress.cpp. Calls a function of (done, total), unless it is None, and hears Ctrl-C; the
 // caller's frame holds it. The other hears Ctrl-C alone. Without the GIL.
 Progress progress_of(const pybind11::object& callable);
+Progress progress_or_signals(const pybind11::object& callable);  // None: it hears Ctrl-C alone
 void heed_signals();
 
 inline DType dtype_of(std::string_view name) {

@@ -39,9 +39,27 @@ void set_current_error() noexcept {
     set_python_error(error);
   } catch (py::error_already_set& error) {
     error.restore();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_BufferError, error.what());
   }
+}
+
+int refuse_buffer(BufferRefused why, const TensorInfo* info) {
+  switch (why) {
+    case BufferRefused::writable:
+      PyErr_SetString(PyExc_BufferError, "a shelf's bytes are read-only; write through the tensor");
+      break;
+    case BufferRefused::fortran_order:
+      PyErr_SetString(PyExc_BufferError, "a shelf's bytes lie in C order, and not in Fortran's");
+      break;
+    case BufferRefused::no_such_type:
+      PyErr_Format(PyExc_BufferError, "'%s' is %s, which the buffer protocol cannot name",
+                   info->name.c_str(), std::string(dtype_name(info->dtype)).c_str());
+      break;
+  }
+  return -1;
 }
 
 // torch.asarray() and torch.frombuffer() ask for bare bytes, take them for float32, and give the

@@ -16,6 +16,11 @@ Progress progress_of(const py::object& callable) {
   };
 }
 
+Progress progress_or_signals(const py::object& callable) {
+  if (!callable.is_none()) return progress_of(callable);
+  return [](std::uint64_t, std::uint64_t) { heed_signals(); };
+}
+
 // Ctrl-C, within a wait of the store. Where the interpreter ends, who is waited for may be a thread
 // that takes no step any more.
 void heed_signals() {

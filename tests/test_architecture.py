@@ -369,7 +369,7 @@ def test_values_know_nothing_of_shelves() -> None:
 
 def test_bindings_decide_nothing() -> None:
     """Neither what becomes of edits, nor which error or warning there is."""
-    decisions = re.compile(r"\bedits|(?<!\w)Error\(|PyErr_WarnEx")
+    decisions = re.compile(r"\bedits|(?<!\w)Error\(|PyErr_(?:WarnEx|SetString|Format)")
     bindings = [path for path in cpp("python") if path.name.startswith("bind")]
     assert [hit for path in bindings for hit in lines_matching(decisions, path, code(path))] == []
     assert any(decisions.search(code(path)) for path in cpp("python"))  # the search can hit
