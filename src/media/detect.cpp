@@ -9,6 +9,8 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/check.hpp"
+
 #include "media/file_system.hpp"
 #include "media/media.hpp"
 
@@ -71,6 +73,7 @@ std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenO
         "leave the tier automatic, or use tier=\"pmem\"");
   }
   const auto* const asked = std::ranges::find(kKinds, options.tier, &Kind::tier);
+  TENSORSHELF_ASSERT(asked != kKinds.end());  // each tier but the automatic one has a kind
   return asked->make(std::move(file), options, {});
 }
 
