@@ -81,6 +81,12 @@ class Stage:
         )
         return done.returncode == 0
 
+    def quiet(self, *words: str) -> bool:
+        """The same, with a long line of files cut short."""
+        print("$", " ".join(words[:5]), "..." if len(words) > 5 else "", flush=True)
+        done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
+
     def build(self, preset: str) -> bool:
         """Configures and builds one preset; False, and counted, where that fails."""
         good = self.command("cmake", "--preset", preset, "--log-level=NOTICE") and self.command(
@@ -136,6 +142,27 @@ def python(stage: Stage, full: bool) -> None:
     stage.pytest("-n", JOBS, "python/tests", "tests", "--ignore=tests/test_wheel.py")
 
 
+def lint(stage: Stage, full: bool) -> None:
+    """What takes seconds of `./run lint`."""
+    folders = [ROOT / name for name in "src include python tests crashtest bench".split()]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.[ch]pp"))]
+    cpp = [str(path.relative_to(ROOT)) for path in files]
+    for tool, *words in (
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        ("mypy", "--strict", "python/tensorshelf"),
+        ("clang-format", "--dry-run", "-Werror", *cpp),
+    ):
+        beside = Path(sys.executable).parent / tool
+        found = str(beside) if beside.exists() else shutil.which(tool)
+        if found is None:
+            stage.outcome.skips.append(f"{tool}: not installed")
+            continue
+        good = stage.quiet(found, *words)
+        stage.outcome.passed += good
+        stage.outcome.failed += not good
+
+
 def asan(stage: Stage, full: bool) -> None:
     options = {
         "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
@@ -185,6 +212,7 @@ def wheel(stage: Stage, full: bool) -> None:
 STAGES: dict[str, tuple[str, Callable[[Stage, bool], None]]] = {
     "release": ("C++ tests as released, the guest and an installed package among them", release),
     "python": ("Python tests, README listings, architecture rules", python),
+    "lint": ("formats and types; ./run lint does more", lint),
     "asan": ("C++ tests and crash explorer under AddressSanitizer + UBSan", asan),
     "tsan": ("threaded C++ tests under ThreadSanitizer", tsan),
     "crashtest": ("crash explorer on the released build", crashtest),
