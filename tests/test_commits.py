@@ -12,6 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 LAST_UNCHECKED = "a59758c53"
 AREAS = "base format media store feed group python crashtest tests bench docs build".split()
+# An article, a question word, a gerund, a call, a name: no imperative begins so.
+NOT_A_VERB = re.compile(
+    r"an?|the|what|which|who|how|where|that|no|bugs|raw|[A-Z]\w*|\w+ing|\w*[().,_]\S*",
+)
+LIBRARY = ("src/", "include/", "python/tensorshelf/")
 SUMMARY = re.compile(rf"(?:{'|'.join(AREAS)}): \S.*[^.\s]")
 
 
@@ -38,8 +43,11 @@ def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
         faults.append("no body that says why")
     elif not rest.startswith("\n"):
         faults.append("no blank line under the summary")
+    first = summary.partition(": ")[2].partition(" ")[0]
+    if NOT_A_VERB.fullmatch(first):
+        faults.append("it does not begin with what the commit does: add, keep, refuse, ...")
     beside = summary.startswith(("tests:", "bench:"))
-    if beside and any(file.startswith(("src/", "include/")) for file in files):
+    if beside and any(file.startswith(LIBRARY) for file in files):
         faults.append("the library is changed by a commit that names none of its layers")
     return faults
 
@@ -54,6 +62,9 @@ def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
         ("Wait for readers.", 2),
         ("store: " + "w" * 100, 2),
         ("store: wait for readers; drop a page\n\nElse a slot was reused.", 1),
+        ("store: a reader waits\n\nElse a slot was reused.", 1),
+        ("store: resolve() tells more\n\nElse a slot was reused.", 1),
+        ("store: waiting for readers\n\nElse a slot was reused.", 1),
     ],
 )
 def test_the_search_can_hit(message: str, faults: int) -> None:
