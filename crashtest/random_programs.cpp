@@ -74,7 +74,7 @@ std::string random_attempts(std::uint64_t seed) {
   const std::uint64_t length = 12 + rng.below(10);
   for (std::uint64_t i = 0; i < length; ++i) {
     const auto& [name, size] = *std::next(alive.begin(), rng.below(alive.size()));
-    const std::uint64_t choice = rng.below(15);
+    const std::uint64_t choice = rng.below(17);
     // What was created behind an attempt may go with it: what is named here is to be there.
     if (prepared && (choice == 4 || choice == 9 || choice == 10)) continue;
     switch (choice) {
@@ -127,6 +127,16 @@ std::string random_attempts(std::uint64_t seed) {
           say("prepare");
         }
         prepared = !prepared;
+        break;
+      case 13:
+      case 14:
+        if (prepared) break;
+        if (rng.one_in(3)) {
+          say(rng.one_in(2) ? "tear" : "fall");
+        } else {
+          say(rng.one_in(2) ? "feed" : "fly");
+          ++since;
+        }
         break;
       default:
         say("persist");

@@ -99,19 +99,20 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
   land_all();
   leases_.clear();
   transaction_.reset();
+  pipeline_.reset();
   if (shelf_) {
     shelf_.reset();
     recording_.log.events.push_back(DeathEvent{});
   }
   lead_ = std::make_shared<Lead>();
-  shelf_ =
-      Shelf::open(led(std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_), lead_),
-                  {.mode = Mode::update,
-                   .keep = keep,
-                   .in_flight = in_flight,
-                   .placement = placement_,
-                   .threads = 2,
-                   .keep_unchanged = true});
+  watch_ = std::make_shared<FeedWatch>();
+  auto medium = std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_);
+  shelf_ = Shelf::open(watched(led(std::move(medium), lead_), watch_), {.mode = Mode::update,
+                                                                        .keep = keep,
+                                                                        .in_flight = in_flight,
+                                                                        .placement = placement_,
+                                                                        .threads = 2,
+                                                                        .keep_unchanged = true});
   working_ = recording_.history.back();
   changed_ = false;
   check("after opening");
@@ -343,6 +344,11 @@ void Runner::apply(const Op& op) {
       return lease(op.name, true);
     case Verb::drop:
       return leases_.clear();
+    case Verb::feed:
+    case Verb::fly:
+    case Verb::tear:
+    case Verb::fall:
+      return feed(op);
     default:
       return apply_versions(op);
   }
@@ -377,6 +383,7 @@ bool Runner::run_failing(std::vector<Op> ops) {
       }
       let_all_fail();
       transaction_.reset();
+      pipeline_.reset();
       if (shelf_) check_failed_shelf();
       shelf_.reset();
       return true;
@@ -421,6 +428,7 @@ void Runner::check_failed_shelf() {
 Recording Runner::finish() {
   leases_.clear();
   transaction_.reset();
+  pipeline_.reset();
   if (shelf_) shelf_->close();
   shelf_.reset();
   return std::move(recording_);

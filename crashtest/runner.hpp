@@ -12,10 +12,12 @@
 #include <string>
 #include <vector>
 
+#include <tensorshelf/pipeline.hpp>
 #include <tensorshelf/shelf.hpp>
 
 #include "dealt.hpp"
 #include "disk.hpp"
+#include "feed_watch.hpp"
 #include "lead.hpp"
 #include "model.hpp"
 #include "recording_medium.hpp"
@@ -126,6 +128,15 @@ class Runner {
   void roll_back(std::uint64_t versions);
   void discard();
 
+  // Saves by a pipeline (runner_feed.cpp).
+  struct Feeding;
+  void feed(const Op& op);
+  void feed_to_the_end();
+  void feed_into_flight();
+  void feed_in_vain(Verb how);
+  SaveTicket save(Feeding& feeding, std::optional<std::uint64_t> step);
+  void await_launch(const SaveTicket& ticket);
+
   struct Leased {
     std::string name;
     Lease lease;
@@ -143,12 +154,15 @@ class Runner {
   const DealtCopies dealt_;
   std::shared_ptr<Lead> lead_;
   std::optional<Shelf> shelf_;
+  std::optional<Pipeline> pipeline_;
+  std::shared_ptr<FeedWatch> watch_;  // of its copies
   std::optional<Transaction> transaction_;
   std::vector<Leased> leases_;
   bool changed_ = false;  // something is assigned, created or erased, and not committed
   struct Flight {
     std::size_t index;  // in the history
-    std::shared_future<Commit> commit;
+    std::function<bool()> ended;
+    std::function<Commit()> commit;  // waits
   };
   std::deque<Flight> flights_;
   std::optional<std::size_t> prepared_;  // and not decided

@@ -57,8 +57,11 @@ void Runner::launch() {
   const Model next = next_version(true);
   mark(recording_.log, Mark::began, index);
   recording_.history.push_back(next);
-  Flight flight{index, shelf_->persist_async(next.step)};
-  flights_.push_back(std::move(flight));
+  const std::shared_future<Commit> commit = shelf_->persist_async(next.step);
+  const auto ended = [commit] {
+    return commit.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  flights_.push_back({index, ended, [commit] { return commit.get(); }});
   working_ = next;
   changed_ = false;
   if (flights_.size() == 1) go_to(Phase::frozen);
@@ -67,10 +70,7 @@ void Runner::launch() {
 // Returns when it waits there, or has failed.
 void Runner::go_to(Phase phase) {
   lead_->let_go_to(phase);
-  const auto ended = [this] {
-    return flights_.front().commit.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  };
-  while (!lead_->waits() && !ended()) std::this_thread::yield();
+  while (!lead_->waits() && !flights_.front().ended()) std::this_thread::yield();
   if (!lead_->waits()) land();
 }
 
@@ -79,7 +79,7 @@ void Runner::land(const std::function<void()>& settle) {
   const Flight flight = flights_.front();
   flights_.pop_front();
   lead_->let_go_to(Phase::landed);
-  const Commit commit = flight.commit.get();
+  const Commit commit = flight.commit();
   const Model& model = recording_.history[flight.index];
   if (commit.version != model.version || commit.step != model.step) {
     throw std::runtime_error(fmt::format("version {} landed as {}", model.version, commit.version));
@@ -105,7 +105,7 @@ void Runner::let_all_fail() {
   for (; !flights_.empty(); flights_.pop_front(), may_land = false) {
     const std::size_t index = flights_.front().index;
     try {
-      flights_.front().commit.get();
+      flights_.front().commit();
     } catch (const Error& error) {
       if (error.code() == Errc::failed || error.code() == Errc::io) continue;
       throw;

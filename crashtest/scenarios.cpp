@@ -17,6 +17,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "feed_plays.hpp"
 #include "interleaved.hpp"
 #include "large.hpp"
 #include "memory_plays.hpp"
@@ -352,6 +353,13 @@ const std::vector<Scenario>& scenarios() {
         {"lease-write", "I3", leased_slot_is_not_written},
         {"lease-erase", "I3", leased_slot_is_not_reused},
         {"erased-read", "I3", erased_tensor_is_read_to_its_end},
+        {"fed-eager", "I9", eager_sources_are_copied_first},
+        {"fed-staged", "I9", sources_stay_until_staged},
+        {"fed-torn", "I9", late_change_is_noticed},
+        {"fed-beside", "I13", nobody_commits_half_a_save},
+        {"fed-unheard", "-", failed_save_is_told},
+        {"fed-drained", "-", closing_drains},
+        {"fed-durable", "I2", durable_is_behind_the_barrier},
         {"late-writer", "I9", snapshot_is_of_one_moment},
         {"interleaved", "I9", interleaved_writers},
         {"contending", "I9", contending_writers},

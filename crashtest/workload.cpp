@@ -38,6 +38,8 @@ constexpr std::array kGrammar = {
     Grammar{"split", Verb::split, false, 2},     Grammar{"prepare", Verb::prepare, false, 0},
     Grammar{"resolve", Verb::resolve, false, 0}, Grammar{"abandon", Verb::abandon, false, 0},
     Grammar{"format", Verb::format, false, 1},   Grammar{"same", Verb::same, true, 0},
+    Grammar{"feed", Verb::feed, false, 0},       Grammar{"fly", Verb::fly, false, 0},
+    Grammar{"tear", Verb::tear, false, 0},       Grammar{"fall", Verb::fall, false, 0},
 };
 
 Op parse_op(const std::string& text) {
@@ -189,6 +191,17 @@ const std::vector<Workload>& workloads() {
        "launch; same a; same b; launch; go 3; assign a; same a; undo b 0 48; same b; go 4; launch;"
        "same a; discard; assign a; persist; rollback 1; same a; prepare; same b; resolve; same b;"
        "persist"},
+      // What a pipeline saves.
+      {"feed",
+       "shelf 0 1; create a 64; create b 48; create c 5000; feed; feed; part a 8 8; tear; feed;"
+       "assign b; fall; reopen; assign c; feed; persist; tear; fall; feed"},
+      {"feed-whole",
+       "shelf 1 1; placed whole; create a 1048640; create b 40; assign a; persist; feed; tear;"
+       "part a 1048600 8; persist; fall; feed",
+       64},
+      {"feed-flight",
+       "shelf 1 2; create a 64; create b 48; fly; go 1; fly; tear; go 2; fall; go 3; fly; go 4;"
+       "assign a; fly; land; erase b; feed; fly; reopen; tear; feed"},
       // Attempts in flight, in each of their states.
       {"flight",
        "shelf 0 1; create a 64; create b 5000; assign a; launch; assign b; go 1; part b 8 16; go 2;"

@@ -26,6 +26,11 @@
 //   rollback N           to the version N before the newest
 //   split KEEP IN_FLIGHT reopen with another split of the same slots
 //
+//   feed                 all tensors by a pipeline, every other one lazily, until it is durable
+//   fly                  the same in flight, as launch
+//   tear                 the same, of which the last changes while it is copied: nothing is saved
+//   fall                 the same, of which the last cannot be copied: nothing is saved
+//
 //   prepare              the first half of a commit   resolve / abandon   its decision
 //
 // Behind what is prepared, commits are refused, and assignments that need one of its slots; after a
@@ -81,7 +86,11 @@ enum class Verb {
   split,
   prepare,
   resolve,
-  abandon
+  abandon,
+  feed,
+  fly,
+  tear,
+  fall
 };
 
 std::string long_name(std::uint64_t number, std::uint64_t length);  // of a tensor made by `named`

@@ -40,6 +40,7 @@ MAY_INCLUDE = {
 # The public face: what opens a shelf, and its handles. Below them each takes the header it needs.
 FACE = re.compile(r"#\s*include\s*<tensorshelf/(?:shelf|handles|repair)\.hpp>")
 ABOVE_THE_FACE = {f"src/store/{name}.cpp" for name in ("shelf", "handles", "repair_shelf")}
+ABOVE_THE_FACE |= {"src/feed/access.hpp"}  # of the pipeline, which is given a shelf
 
 # Who writes metadata, and with which calls.
 WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word)\(")

@@ -23,6 +23,7 @@ class Store;
 struct StoredTensor;
 struct NewTensor;
 class StoredAssignment;
+struct FeedAccess;  // of the pipeline
 
 // A tensor as a retained version has it.
 class RetainedTensor {
@@ -137,6 +138,7 @@ class TensorRef {
 
  private:
   friend class Shelf;
+  friend struct FeedAccess;
   TensorRef(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
       : store_(std::move(store)), tensor_(std::move(tensor)) {}
   std::shared_ptr<Store> store_;

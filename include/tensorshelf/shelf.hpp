@@ -160,6 +160,7 @@ class Shelf {
   bool closed() const;
 
  private:
+  friend struct FeedAccess;
   explicit Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file = {},
                  bool created = false);
   std::shared_ptr<Store> store_;

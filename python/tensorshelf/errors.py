@@ -36,6 +36,7 @@ __all__ = [
     "SpoiledError",
     "StaleError",
     "TierWarning",
+    "TornSave",
     "TransactionError",
     "TruncatedError",
     "UncommittedError",
@@ -250,6 +251,12 @@ class SpoiledError(ShelfError, RuntimeError):
     """An assignment failed half-way over one not persisted yet: assign it whole, or discard."""
 
     code = "tensor_spoiled"
+
+
+class TornSave(ShelfError, RuntimeError):
+    """A tensor changed while a save copied it: nothing was saved, the version before stands."""
+
+    code = "torn_save"
 
 
 class StaleError(ShelfError, RuntimeError):

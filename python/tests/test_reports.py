@@ -268,6 +268,7 @@ ERRORS: dict[str, tuple[str, tuple[type, ...], int]] = {
     "AbandonedError": ("abandoned", (RuntimeError,), 0),
     "TransactionError": ("in_transaction", (RuntimeError,), 0),
     "SpoiledError": ("tensor_spoiled", (RuntimeError,), 0),
+    "TornSave": ("torn_save", (RuntimeError,), 0),
     "StaleError": ("version_overwritten", (RuntimeError,), 0),
     "IoError": ("io_error", (OSError,), errno.EIO),
     "ShelfFailed": ("shelf_failed", (RuntimeError,), 0),

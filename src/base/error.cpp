@@ -87,6 +87,8 @@ std::string_view code_name(Errc code) noexcept {
       return "not_dax";
     case Errc::unsupported:
       return "unsupported";
+    case Errc::torn:
+      return "torn_save";
     case Errc::spoiled:
       return "tensor_spoiled";
     case Errc::gone:

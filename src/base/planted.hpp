@@ -120,6 +120,21 @@ enum class Bug {
   unread_given_up,           // I11: a version that cannot be read for a moment is written over
   reader_always_stale,       // a reader beside a writer that rests hears that it was overtaken
 
+  // Of the pipeline.
+  feed_source_left_out,      // the last of the lazy sources is not copied
+  feed_eager_lazily,         // I9: eager sources are copied when the trainer goes on already
+  feed_staged_early,         // I9: the trainer goes on before all is copied
+  feed_torn_committed,       // I9: a source that changed while it was copied is committed
+  feed_probe_left_out,       // I9: what changed before anything was copied is not noticed
+  feed_chunks_not_compared,  // I9: what changed in part is not noticed
+  feed_part_kept,            // I13: what a save that failed had copied is in the next version
+  feed_part_committed,       // I13: what was copied before a failure is committed
+  feed_turn_given_up,        // I13: a commit of somebody else's takes half of a save
+  feed_failure_forgotten,    // a save that failed is told nobody
+  feed_step_left_out,        // the version has the step of the one before
+  feed_not_drained,          // closing drops what was begun
+  feed_durable_early,        // I2: a save is durable when it is launched
+
   // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
   write_not_drained,    // I7: streaming stores are on their way when write() returns
   write_kept_in_cache,  // I1: small writes are not flushed where they must be

@@ -1,8 +1,6 @@
 #include "base/side_by_side.hpp"
 
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +8,8 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+
+#include "base/signals_blocked.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -39,25 +39,6 @@ class Round {
   std::atomic<std::size_t> next_ = 0;
   std::mutex mutex_;
   std::exception_ptr failure_;  // the first
-};
-
-// A thread begins with the mask of the one that started it: so there is no moment without.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t others;
-    ::sigfillset(&others);
-    for (const int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
-      ::sigdelset(&others, fault);
-    }
-    ::pthread_sigmask(SIG_BLOCK, &others, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
 };
 
 class Helpers {

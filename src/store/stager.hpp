@@ -47,6 +47,8 @@ class Stager {
   // Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
   // assigned since another slot was current.
   void complete(StoredTensor& tensor);
+  // Whether the open attempt has these bytes as that chunk. Takes the tensor's mutex itself.
+  bool has(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes) const;
 
  private:
   struct Edges;

@@ -54,11 +54,17 @@ Commit Store::persist(std::optional<std::uint64_t> step) {
   return commit;
 }
 
-// All that needs memory comes before the attempt is frozen: one that nobody seals would keep all
-// that follow it from their turn.
 std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> step) {
   state_.check_writable();
   refuse_inside("persist_async() was called");
+  const Turn turn(state_);
+  return launch_behind_turn(step);
+}
+
+// All that needs memory comes before the attempt is frozen: one that nobody seals would keep all
+// that follow it from their turn. Who has the turn posts, so that they come to the committing
+// thread in their order.
+std::shared_future<Commit> Store::launch_behind_turn(std::optional<std::uint64_t> step) {
   const auto flight = std::make_shared<Flight>();
   const auto task = std::make_shared<std::packaged_task<Commit()>>([this, flight] {
     try {
@@ -70,7 +76,6 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
   });
   auto future = task->get_future().share();
   auto work = Committer::prepare([task] { (*task)(); });
-  const Turn turn(state_);  // so that they come to the committing thread in their order
   const ClosedGate closed = freezer_.close_gate();
   if (!committer_) committer_ = std::make_unique<Committer>();
   *flight = freezer_.freeze_behind_gate(step);

@@ -64,6 +64,15 @@ class Store {
   Commit commit_transaction(std::optional<std::uint64_t> step, bool& ended);
   void end_transaction();  // and discards
 
+  // A save of the pipeline's: as a transaction, but with all that was assigned before, and for
+  // whichever thread ends it, which end_transaction() does where it comes to nothing.
+  void begin_save();
+  std::shared_future<Commit> launch_save(std::optional<std::uint64_t> step, bool& ended);
+  // Whether the open attempt has these bytes as that chunk; the turn is ours.
+  bool has_staged(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes) {
+    return stager_.has(tensor, chunk, bytes);
+  }
+
   // look.cpp
   std::shared_ptr<StoredTensor> find(std::string_view name) const;
   std::vector<std::string> names() const;
@@ -78,6 +87,7 @@ class Store {
   bool closed() const { return state_.health.closed(); }
 
  private:
+  std::shared_future<Commit> launch_behind_turn(std::optional<std::uint64_t> step);
   // The gate is closed for both.
   void check_nothing_uncommitted(const char* what) const;
   void drop_open_attempt(std::shared_ptr<Attempt> next) noexcept;

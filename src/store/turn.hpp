@@ -24,11 +24,9 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // Beyond this scope, until give_back().
-  void keep() {
-    state_->transacting = std::this_thread::get_id();
-    state_ = nullptr;
-  }
+  // Beyond this scope, until give_back(): for this thread, or for whichever gives it back.
+  void keep() { keep_for(std::this_thread::get_id()); }
+  void keep_for_any() { keep_for(std::thread::id()); }
   static void give_back(State& state) {
     if (state.health.in_child()) return;  // where nobody waits
     state.transacting = std::thread::id();
@@ -46,6 +44,11 @@ class Turn {
   };
 
  private:
+  void keep_for(std::thread::id thread) {
+    state_->transacting = thread;
+    state_ = nullptr;
+  }
+
   State* state_;
 };
 

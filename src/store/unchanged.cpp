@@ -1,4 +1,4 @@
-// Chunks that are assigned the bytes which they have.
+// Chunks that are assigned the bytes which they have, or had when they were copied.
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "base/side_by_side.hpp"
@@ -32,6 +32,19 @@ std::vector<char> Stager::find_unchanged(const StoredTensor& tensor,
   };
   sharing.share(threads_for(state_, bytes.size()), unchanged.size(), PartJob(compare));
   return unchanged;
+}
+
+bool Stager::has(StoredTensor& tensor, std::uint64_t chunk,
+                 std::span<const std::byte> bytes) const {
+  ChunkRecord now;
+  {
+    const std::lock_guard lock(tensor.mutex);
+    tensor.check_there();
+    const bool written = tensor.attempt == state_.open->sequence && tensor.written.contains(chunk);
+    now = written ? tensor.staged[chunk] : state_.open->base->tree.record(tensor.cell(chunk));
+  }
+  const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+  return format::chunk_kind(now) == ChunkKind::stored && hash_bytes(bytes, seed) == now.checksum;
 }
 
 }  // namespace tensorshelf

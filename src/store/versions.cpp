@@ -121,6 +121,25 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
   return sealer_.seal(std::move(flight));
 }
 
+// The gate stays open: others assign on, and the base of the open attempt changes in turn only.
+void Store::begin_save() {
+  state_.check_writable();
+  refuse_inside("a save was begun");
+  Turn turn(state_);
+  state_.check_writable();
+  state_.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
+  if (!planted(Bug::feed_turn_given_up)) turn.keep_for_any();
+}
+
+std::shared_future<Commit> Store::launch_save(std::optional<std::uint64_t> step, bool& ended) {
+  state_.check_writable();
+  auto future = launch_behind_turn(step);
+  ended = true;
+  state_.spare.reset();
+  Turn::give_back(state_);
+  return future;
+}
+
 // Also after a failure, which is for the next call to tell. One that goes within an assignment of
 // its own thread, within a snapshot, or what a wait calls, which nobody can refuse, cannot be
 // dropped: then nothing more is committed.
@@ -132,6 +151,7 @@ void Store::end_transaction() {
   }
   const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
   state_.health.check_usable();
+  if (planted(Bug::feed_part_kept)) return;
   drop_open_attempt(std::exchange(state_.spare, nullptr));
 }
 

@@ -1,0 +1,131 @@
+#include "feed_plays.hpp"
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "tests/asleep.hpp"
+#include "tests/fed_shelf.hpp"
+#include "tests/held_medium.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+using testing::Door;
+using testing::Fed;
+
+// A save of step 2, whose lazy copies wait at the door.
+struct Held {
+  Door door;
+  Fed fed;
+  Pipeline pipeline = Pipeline(fed.shelf);
+  SaveTicket ticket = begin();
+
+  Held() { door.await_someone(); }
+  ~Held() { door.open(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  SaveTicket begin() {
+    door.shut();
+    const auto me = std::this_thread::get_id();
+    fed.hook->before_write = [this, me] {
+      if (std::this_thread::get_id() != me) door.pass();
+    };
+    fed.train(2);
+    return pipeline.save(fed.plan(), 2).value();
+  }
+  std::string finish() {
+    door.open();
+    ticket.wait_durable();
+    const std::string wrong = fed.committed_difference(2);
+    return wrong.empty() ? "" : "the version has another value of " + wrong;
+  }
+};
+
+}  // namespace
+
+std::string eager_sources_are_copied_first() {
+  Held held;
+  held.fed.change(0, 3);
+  return held.finish();
+}
+
+std::string sources_stay_until_staged() {
+  Held held;
+  if (held.ticket.staged()) return "staged, and not yet copied";
+  return held.finish();
+}
+
+std::string late_change_is_noticed() {
+  Fed fed;
+  Pipeline pipeline(fed.shelf, {.check_one_in = 1});
+  std::atomic<unsigned> writes = 0;
+  // The first of the lazy sources lies in four chunks, and after it comes the other.
+  fed.hook->before_write = [&] {
+    if (++writes == 4 + 5) fed.sources[1][kChunkBytes + 777] ^= std::byte{1};
+  };
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  try {
+    ticket.wait_durable();
+  } catch (const Error& error) {
+    return error.code() == Errc::torn ? "" : error.what();
+  }
+  return "a source changed between two copies, and is committed";
+}
+
+std::string nobody_commits_half_a_save() {
+  Held held;
+  std::optional<Commit> other;
+  testing::Waiter committer([&] { other = held.fed.shelf.persist(3); });
+  const bool waits = committer.waits();
+  held.door.open();
+  committer.join();
+  if (!waits || other.value().version != 3) return "a commit took half of a save";
+  return held.finish();
+}
+
+std::string failed_save_is_told() {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  const auto ticket = pipeline.save(plan, 2).value();
+  while (!ticket.staged()) std::this_thread::yield();
+  try {
+    pipeline.close();
+  } catch (const Error&) {
+    return "";
+  }
+  return "a save failed, and nobody was told";
+}
+
+std::string closing_drains() {
+  Fed fed;
+  std::optional<Pipeline> pipeline(std::in_place, fed.shelf);
+  fed.train(2);
+  const auto ticket = pipeline->save(fed.plan(), 2).value();
+  pipeline->close();
+  pipeline.reset();
+  if (!ticket.wait_durable_for(std::chrono::seconds(10))) return "closing dropped a save";
+  return fed.committed_difference(2).empty() ? "" : "closing cut a save short";
+}
+
+std::string durable_is_behind_the_barrier() {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  Door door;
+  door.shut();
+  fed.hook->before_barrier = [&] { door.pass(); };
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  door.await_someone();
+  while (ticket.times().launched == SaveTimes::Time()) std::this_thread::yield();
+  const bool durable = ticket.durable();
+  door.open();
+  ticket.wait_durable();
+  while (fed.shelf.version() != 2) std::this_thread::yield();
+  return durable ? "durable, and no barrier has returned" : "";
+}
+
+}  // namespace tensorshelf::crash

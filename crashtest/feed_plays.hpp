@@ -1,0 +1,17 @@
+// Plays of a pipeline beside its trainer: who is where when the other goes on is arranged by doors
+// in the medium. Each returns what is wrong, or nothing.
+#pragma once
+
+#include <string>
+
+namespace tensorshelf::crash {
+
+std::string eager_sources_are_copied_first();
+std::string sources_stay_until_staged();
+std::string late_change_is_noticed();
+std::string nobody_commits_half_a_save();
+std::string failed_save_is_told();
+std::string closing_drains();
+std::string durable_is_behind_the_barrier();
+
+}  // namespace tensorshelf::crash

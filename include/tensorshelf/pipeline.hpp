@@ -1,0 +1,149 @@
+// Saves while the trainer goes on: the values of many tensors become one version, copied by threads
+// of the pipeline's own.
+//
+//     Pipeline pipeline(shelf);
+//     const auto plan = std::make_shared<const SavePlan>(std::move(sources));   // once
+//     for (...) {
+//       forward(); backward();
+//       if (ticket) ticket->wait_staged();        // the gate: from here on the weights may change
+//       optimizer_step();
+//       ticket = pipeline.save(plan, step);       // returns when the eager sources are copied
+//     }
+//
+// Two waits, and no third: when a ticket is staged its sources may change; when it is durable a
+// crash gives this version or a later one.
+//
+// One moment (I9): an eager source is copied before save() returns, a lazy one afterwards, while
+// nobody may change it. One that changed all the same abandons the save, by its name
+// (Errc::torn), and the shelf stays at the version before. It is found by hashes: of one cache line
+// of each lazy source, taken within save(), and of every n-th chunk against what was copied. So a
+// change of all of a tensor, such as an optimizer's, does not pass; one of a few elements may,
+// where check_one_in is above 1. Device memory is not compared: its copies follow `stream` in
+// order.
+//
+// A save is like a transaction: what is assigned otherwise before it is staged is in its version,
+// or discarded with it. Commits of others wait until it is on its way; what the trainer calls
+// meanwhile may wait for that, so it must not be inside an assignment.
+// Thread-safety: any thread may call anything; saves come one after the other.
+// Errors: save() throws what makes it impossible, and what a save before it failed with that nobody
+// has heard; close() throws the latter too. The medium's own failures the shelf tells as well.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include <tensorshelf/cuda.hpp>
+#include <tensorshelf/handles.hpp>
+#include <tensorshelf/report.hpp>
+#include <tensorshelf/shelf.hpp>
+
+namespace tensorshelf {
+
+// The value of one tensor, all its bytes. The memory is the caller's, and must stay until the save
+// is staged, or has failed.
+struct Source {
+  TensorRef target;
+  std::variant<std::span<const std::byte>, DeviceBytes> bytes;
+  bool lazy = false;  // nobody changes it before the gate
+};
+
+// Which tensors are saved from where: checked once, used for many saves. Errc::layout for a source
+// of another size than its tensor has, Errc::bad_argument for two of one tensor, or none at all.
+class SavePlan {
+ public:
+  explicit SavePlan(std::vector<Source> sources);
+
+  const std::vector<Source>& sources() const { return sources_; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  std::vector<Source> sources_;  // the eager ones first; else in the order given
+  std::uint64_t size_bytes_ = 0;
+};
+
+enum class OnBusy {
+  wait,  // until the save before is on its way
+  skip,  // and count it
+};
+
+struct PipelineOptions {
+  unsigned workers = 1;  // that copy lazy sources, each one at a time; large ones are copied by
+                         // as many threads besides as OpenOptions::threads says
+  OnBusy on_busy = OnBusy::wait;
+  std::uint64_t check_one_in = 16;     // of the chunks that were copied; 1: all, 0: none
+  std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit
+  std::vector<int> cpus = {};          // that the pipeline's threads keep to; empty: all
+  int nice = 0;                        // of its threads, 0 to 19
+};
+
+// When things happened, by std::chrono::steady_clock; the epoch where they have not.
+struct SaveTimes {
+  using Time = std::chrono::steady_clock::time_point;
+  Time began = {};     // save() was called
+  Time released = {};  // it returned: eager sources are copied
+  Time copied = {};    // all sources are
+  Time staged = {};    // and compared
+  Time launched = {};  // the version takes no more; on its way to the medium
+};
+
+struct Save;
+
+// One save on its way. Copyable; outlives the pipeline.
+class SaveTicket {
+ public:
+  bool staged() const;   // or failed
+  bool durable() const;  // or failed
+  // Throw what the save failed with. Errc::unsupported within an assignment to the shelf, by the
+  // same thread, which the save waits for.
+  void wait_staged() const;
+  Commit wait_durable() const;
+  // The same for so long at most; false where it is not yet.
+  bool wait_staged_for(std::chrono::nanoseconds time) const;
+  bool wait_durable_for(std::chrono::nanoseconds time) const;
+  SaveTimes times() const;
+
+ private:
+  friend class Pipeline;
+  explicit SaveTicket(std::shared_ptr<Save> save) : save_(std::move(save)) {}
+  std::shared_ptr<Save> save_;
+};
+
+struct PipelineStats {
+  std::uint64_t saves = 0;    // begun
+  std::uint64_t skipped = 0;  // OnBusy::skip
+  std::uint64_t torn = 0;
+};
+
+// Destroying it waits for what is being staged, and drops what that failed with: close() tells.
+// A forked child may only destroy it.
+class Pipeline {
+ public:
+  // Errc::bad_argument for options that cannot be. The shelf may be moved from: the pipeline stays
+  // with what it was.
+  explicit Pipeline(Shelf& shelf, const PipelineOptions& options = {});
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Nothing where it was skipped. What it throws leaves no save behind, and discards what was
+  // copied. Errc::bad_argument for tensors of another shelf.
+  std::optional<SaveTicket> save(std::shared_ptr<const SavePlan> plan,
+                                 std::optional<std::uint64_t> step = {});
+
+  PipelineStats stats() const;
+  // Returns when what was begun is on its way to the medium, or has failed; then save() throws
+  // Errc::closed. Before Shelf::close(), which lets nothing more be staged.
+  void close();
+
+ private:
+  class Conductor;
+  std::unique_ptr<Conductor> conductor_;
+};
+
+}  // namespace tensorshelf

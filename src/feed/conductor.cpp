@@ -1,0 +1,250 @@
+#include "feed/conductor.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/check.hpp"
+#include "base/planted.hpp"
+#include "base/side_by_side.hpp"
+#include "base/signals_blocked.hpp"
+#include "feed/access.hpp"
+#include "store/open_path.hpp"
+
+namespace tensorshelf {
+namespace {
+
+constexpr std::uint64_t kPacedBytes = 4 * kChunkBytes;  // between two looks at the clock
+
+// Keeps copies to a rate.
+class Pace {
+ public:
+  Pace(Save& save, std::uint64_t bytes_per_second)
+      : save_(save), rate_(bytes_per_second), begin_(Save::Clock::now()) {}
+
+  bool limited() const { return rate_ != 0; }
+  void copied(std::uint64_t bytes) {
+    const double all = static_cast<double>(done_ += bytes);
+    const std::chrono::duration<double> due(all / static_cast<double>(rate_));
+    save_.rest_until(begin_ + std::chrono::duration_cast<Save::Clock::duration>(due));
+  }
+
+ private:
+  Save& save_;
+  const std::uint64_t rate_;
+  const Save::Clock::time_point begin_;
+  std::atomic<std::uint64_t> done_ = 0;
+};
+
+void copy(const Source& source) {
+  TensorRef target = source.target;
+  if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) {
+    return write_from_device(target, *device);
+  }
+  target.write(std::get<std::span<const std::byte>>(source.bytes));
+}
+
+void copy_at_pace(const Source& source, Pace& pace) {
+  const auto* bytes = std::get_if<std::span<const std::byte>>(&source.bytes);
+  if (bytes == nullptr || !pace.limited()) return copy(source);
+  TensorRef target = source.target;
+  Assignment assignment = target.assign();
+  for (std::uint64_t at = 0; at < bytes->size(); at += kPacedBytes) {
+    const auto piece = bytes->subspan(at, std::min(kPacedBytes, bytes->size() - at));
+    assignment.write(piece, at);
+    pace.copied(piece.size());
+  }
+  assignment.done();
+}
+
+void check_options(const PipelineOptions& options) {
+  if (options.workers < 1 || options.workers > kMostThreads) {
+    throw Error(
+        Errc::bad_argument,
+        fmt::format("workers={} is out of range: {} at most copy", options.workers, kMostThreads),
+        fmt::format("use workers=1 to {}", kMostThreads));
+  }
+  if (options.nice < 0 || options.nice > 19) {
+    throw Error(Errc::bad_argument, fmt::format("nice={} is out of range", options.nice),
+                "use 0 to 19, which gives way to all others");
+  }
+  cpu_set_t mine;
+  const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
+  for (const int cpu : options.cpus) {
+    if (cpu >= 0 && cpu < CPU_SETSIZE && (!known || CPU_ISSET(cpu, &mine))) continue;
+    throw Error(Errc::bad_argument, fmt::format("cpu {} is none that this process may use", cpu),
+                "taskset -p PID, and /proc/PID/status, list those");
+  }
+}
+
+}  // namespace
+
+Pipeline::Conductor::Conductor(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file,
+                               const PipelineOptions& options)
+    : store_(std::move(store)), file_(std::move(file)), options_(options) {
+  check_options(options);
+  const SignalsBlocked blocked;  // they are for the trainer
+  thread_ = std::thread([this] { run(); });
+}
+
+Pipeline::Conductor::~Conductor() { close(); }
+
+void Pipeline::Conductor::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    if (newest_) newest_->hurry();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+PipelineStats Pipeline::Conductor::stats() const {
+  return {.saves = saves_, .skipped = skipped_, .torn = torn_};
+}
+
+void Pipeline::Conductor::check_heard() {
+  std::shared_ptr<Save> newest;
+  {
+    const std::lock_guard lock(mutex_);
+    newest = newest_;
+  }
+  if (newest && !planted(Bug::feed_failure_forgotten)) newest->check_heard();
+}
+
+// ---- the trainer's part -------------------------------------------------------------------------
+
+void Pipeline::Conductor::check_may_begin(const SavePlan& plan) const {
+  for (const Source& source : plan.sources()) {
+    if (FeedAccess::store(source.target) == store_) continue;
+    throw Error(Errc::bad_argument, "the plan has a tensor of another shelf",
+                "Make a plan, and a Pipeline, for each shelf.");
+  }
+  const std::lock_guard lock(mutex_);
+  if (!closed_) return;
+  throw Error(Errc::closed, "the pipeline is closed", "Make another one for the shelf.");
+}
+
+bool Pipeline::Conductor::busy() const {
+  const std::lock_guard lock(mutex_);
+  return staging_;
+}
+
+std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan> plan,
+                                                 std::optional<std::uint64_t> step) {
+  store_->refuse_inside("a save was begun");
+  check_step(step);
+  check_may_begin(*plan);
+  check_heard();
+  if (options_.on_busy == OnBusy::skip && busy()) {
+    ++skipped_;
+    return nullptr;
+  }
+  check_name(file_);
+  store_->begin_save();
+  std::shared_ptr<Save> save;
+  try {
+    save = std::make_shared<Save>(store_, std::move(plan), step, saves_);
+    if (!planted(Bug::feed_eager_lazily)) {
+      for (const Source& source : save->eager) copy(source);
+    }
+  } catch (...) {
+    store_->end_transaction();
+    throw;
+  }
+  ++saves_;
+  save->released();
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(next_ == nullptr);  // else two have the turn
+  next_ = newest_ = save;
+  staging_ = true;
+  changed_.notify_all();
+  return save;
+}
+
+// ---- the thread's part --------------------------------------------------------------------------
+
+void Pipeline::Conductor::keep_to_itself() const {
+  if (options_.nice > 0) {
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), options_.nice);
+  }
+  if (options_.cpus.empty()) return;
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (const int cpu : options_.cpus) CPU_SET(cpu, &cpus);
+  ::sched_setaffinity(0, sizeof cpus, &cpus);  // of this thread, and of those that it starts
+}
+
+void Pipeline::Conductor::run() {
+  keep_to_itself();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return closed_ || next_; });
+    if (!next_ || (closed_ && planted(Bug::feed_not_drained))) return;
+    const auto save = std::exchange(next_, nullptr);
+    lock.unlock();
+    conduct(*save);
+    lock.lock();
+    staging_ = next_ != nullptr;
+  }
+}
+
+void Pipeline::Conductor::copy_lazy(Save& save) {
+  if (planted(Bug::feed_eager_lazily)) {
+    for (const Source& source : save.eager) copy(source);
+  }
+  auto sources = save.lazy;
+  if (planted(Bug::feed_source_left_out) && sources.size() > 1) {
+    sources = sources.first(sources.size() - 1);
+  }
+  Pace pace(save, options_.bytes_per_second);
+  auto one = [&](std::size_t part) {
+    try {
+      copy_at_pace(sources[part], pace);
+    } catch (...) {
+      if (!planted(Bug::feed_part_committed)) throw;
+    }
+  };
+  side_by_side(options_.workers, sources.size(), PartJob(one));
+  save.copied();
+}
+
+void Pipeline::Conductor::compare(Save& save) {
+  const Source* changed = save.moment.changed(*store_, options_.check_one_in);
+  if (changed == nullptr || planted(Bug::feed_torn_committed)) return;
+  ++torn_;
+  throw Error(Errc::torn,
+              fmt::format("'{}' changed while it was copied: the save{} was abandoned",
+                          FeedAccess::tensor(changed->target)->layout.name,
+                          save.step ? fmt::format(" of step {}", *save.step) : ""),
+              "Wait until a save is staged before anything changes its lazy sources; what changes "
+              "earlier belongs to the eager ones, or wait right behind save().");
+}
+
+void Pipeline::Conductor::conduct(Save& save) {
+  bool ended = false;
+  try {
+    if (planted(Bug::feed_staged_early)) save.staged();
+    copy_lazy(save);
+    compare(save);
+    save.staged();
+    check_name(file_);
+    const auto step = planted(Bug::feed_step_left_out) ? std::nullopt : save.step;
+    save.launched(store_->launch_save(step, ended));
+  } catch (...) {
+    const auto why = std::current_exception();
+    try {
+      if (!ended) store_->end_transaction();
+    } catch (...) {  // closed meanwhile: then nothing of it is committed
+    }
+    save.fail(why);
+  }
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,35 @@
+// Whether lazy sources are, when they have been copied, as they were when the save began (I9). A
+// hash of one cache line of each is taken at the begin: what changes all of a source before a byte
+// of it is copied shows there. What changes later shows where a chunk is hashed once more, and
+// compared with the hash that was made as it was copied. Which line and which chunks goes round
+// from save to save. Bytes of devices are not looked at.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <tensorshelf/pipeline.hpp>
+
+#include "store/store.hpp"
+
+namespace tensorshelf {
+
+class Moment {
+ public:
+  // `round` counts saves. The sources must outlive it.
+  Moment(std::span<const Source> lazy, std::uint64_t round);
+
+  // The first that has changed, when all are copied. One of so many chunks is compared; 0: none.
+  const Source* changed(Store& store, std::uint64_t one_in) const;
+
+ private:
+  std::uint64_t probe(std::size_t source) const;
+
+  std::span<const Source> lazy_;
+  std::uint64_t round_;
+  std::vector<std::uint64_t> probes_;
+};
+
+}  // namespace tensorshelf

@@ -1,0 +1,89 @@
+// The public classes of pipeline.hpp, over the conductor and its saves.
+#include <tensorshelf/pipeline.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "feed/access.hpp"
+#include "feed/conductor.hpp"
+#include "feed/save.hpp"
+
+namespace tensorshelf {
+namespace {
+
+std::uint64_t size_of(const Source& source) {
+  if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) return device->size_bytes;
+  return std::get<std::span<const std::byte>>(source.bytes).size();
+}
+
+}  // namespace
+
+SavePlan::SavePlan(std::vector<Source> sources) : sources_(std::move(sources)) {
+  if (sources_.empty()) {
+    throw Error(Errc::bad_argument, "a plan of no tensors", "persist() commits without any.");
+  }
+  std::unordered_set<const StoredTensor*> seen;
+  for (const Source& source : sources_) {
+    const auto& tensor = FeedAccess::tensor(source.target);
+    const auto& layout = tensor->layout;
+    const std::uint64_t size = size_of(source);
+    if (size != layout.size_bytes) {
+      throw Error(Errc::layout,
+                  fmt::format("a source of {} bytes for '{}', which has {}", size, layout.name,
+                              layout.size_bytes),
+                  "Give all bytes of the tensor, or replace() it first.");
+    }
+    if (!seen.insert(tensor.get()).second) {
+      throw Error(Errc::bad_argument, fmt::format("two sources of '{}' in one plan", layout.name),
+                  "Give each tensor one.");
+    }
+    size_bytes_ += size;
+  }
+  std::stable_partition(sources_.begin(), sources_.end(), [](const Source& s) { return !s.lazy; });
+}
+
+bool SaveTicket::staged() const { return save_->has_staged(); }
+bool SaveTicket::durable() const { return save_->has_landed(); }
+void SaveTicket::wait_staged() const { save_->wait_staged({}); }
+Commit SaveTicket::wait_durable() const { return save_->wait_durable({}).value(); }
+bool SaveTicket::wait_staged_for(std::chrono::nanoseconds time) const {
+  return save_->wait_staged(Save::Clock::now() + time);
+}
+bool SaveTicket::wait_durable_for(std::chrono::nanoseconds time) const {
+  return save_->wait_durable(Save::Clock::now() + time).has_value();
+}
+SaveTimes SaveTicket::times() const { return save_->times(); }
+
+Pipeline::Pipeline(Shelf& shelf, const PipelineOptions& options)
+    : conductor_(std::make_unique<Conductor>(FeedAccess::store(shelf), FeedAccess::file(shelf),
+                                             options)) {}
+
+// In a forked child, whose thread stayed in the parent, there is nobody to join, or to wake.
+Pipeline::~Pipeline() {
+  if (conductor_->in_child()) static_cast<void>(conductor_.release());
+}
+
+std::optional<SaveTicket> Pipeline::save(std::shared_ptr<const SavePlan> plan,
+                                         std::optional<std::uint64_t> step) {
+  auto save = conductor_->begin(std::move(plan), step);
+  if (!save) return std::nullopt;
+  return SaveTicket(std::move(save));
+}
+
+PipelineStats Pipeline::stats() const { return conductor_->stats(); }
+
+void Pipeline::close() {
+  if (conductor_->in_child()) {
+    throw Error(Errc::forked, "the pipeline belongs to the parent of this process",
+                "Open the shelf here, or close it there.");
+  }
+  conductor_->close();
+  conductor_->check_heard();
+}
+
+}  // namespace tensorshelf

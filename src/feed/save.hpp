@@ -1,0 +1,69 @@
+// One save, from its begin to its version: what its ticket asks and its pipeline tells. Any thread
+// may call anything.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include <tensorshelf/pipeline.hpp>
+
+#include "feed/moment.hpp"
+#include "store/fork_guard.hpp"
+#include "store/store.hpp"
+
+namespace tensorshelf {
+
+struct Save {
+  using Clock = std::chrono::steady_clock;
+
+  Save(std::shared_ptr<Store> on, std::shared_ptr<const SavePlan> what,
+       std::optional<std::uint64_t> at, std::uint64_t round);
+
+  // Of the pipeline, in this order; fail() in place of any.
+  void released();
+  void copied();
+  void staged();
+  void launched(std::shared_future<Commit> on_its_way);
+  void fail(std::exception_ptr why) noexcept;
+  // Returns at that time, or as soon as somebody waits.
+  void rest_until(Clock::time_point due);
+  void hurry();  // from here on nobody rests
+
+  // Of the ticket.
+  bool has_staged() const;
+  bool has_landed() const;
+  bool wait_staged(std::optional<Clock::time_point> until);
+  std::optional<Commit> wait_durable(std::optional<Clock::time_point> until);
+  SaveTimes times() const;
+
+  void check_heard();  // throws what nobody has heard, once
+
+  const std::shared_ptr<Store> store;
+  const std::shared_ptr<const SavePlan> plan;
+  const std::optional<std::uint64_t> step;
+  const std::span<const Source> eager;  // of the plan
+  const std::span<const Source> lazy;
+  const Moment moment;
+
+ private:
+  enum class Stage { copying, staged, launched, failed };
+  bool wait(Stage reached, std::optional<Clock::time_point> until);
+  void refuse_in_child() const;
+
+  const ForkGuard fork_guard_;
+  mutable std::mutex mutex_;  // of all below
+  std::condition_variable changed_;
+  Stage stage_ = Stage::copying;
+  SaveTimes times_;
+  unsigned waiting_ = 0;
+  std::exception_ptr error_;
+  bool heard_ = false;
+  std::shared_future<Commit> commit_;
+};
+
+}  // namespace tensorshelf

@@ -1,0 +1,445 @@
+// Saves that are copied while the trainer goes on: one version each, of one moment, or none.
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include <tensorshelf/pipeline.hpp>
+
+#include "asleep.hpp"
+#include "catch.hpp"
+#include "fed_shelf.hpp"
+#include "held_medium.hpp"
+#include "thrown.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+// Another thread than that of the test is kept before it writes.
+void hold_copies(Fed& fed, Door& door) {
+  const auto me = std::this_thread::get_id();
+  door.shut();
+  fed.hook->before_write = [&door, me] {
+    if (std::this_thread::get_id() != me) door.pass();
+  };
+}
+
+// Before the copying thread's write number `at`, from 0.
+void before_copy(Fed& fed, unsigned at, std::function<void()> act) {
+  const auto me = std::this_thread::get_id();
+  fed.hook->before_write = [=, count = std::make_shared<unsigned>(0)] {
+    if (std::this_thread::get_id() != me && (*count)++ == at) act();
+  };
+}
+
+}  // namespace
+
+TEST_CASE("eager and lazy sources become one version, with its step") {
+  Fed fed(GENERATE(true, false));
+  Pipeline pipeline(fed.shelf, {.workers = GENERATE(1U, 4U)});
+  const auto plan = fed.plan();
+  CHECK(plan->size_bytes() == 3 * kFedBytes);
+  for (std::uint64_t step = 2; step < 8; ++step) {
+    fed.train(step);
+    const auto ticket = pipeline.save(plan, step).value();
+    ticket.wait_staged();
+    CHECK(ticket.staged());
+    const Commit commit = ticket.wait_durable();
+    CHECK(ticket.durable());
+    CHECK(commit.version == step);
+    CHECK(commit.step == step);
+    CHECK(commit.data_bytes == 3 * kFedBytes);
+    CHECK(fed.committed_difference(step) == "");
+  }
+  pipeline.close();
+  CHECK(pipeline.stats().saves == 6);
+  fed.reopen();
+  CHECK(fed.committed_difference(7) == "");
+}
+
+TEST_CASE("an eager source may change when save() returns, a lazy one when it is staged") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  Door door;
+  hold_copies(fed, door);
+  fed.train(2);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  door.await_someone();
+  CHECK_FALSE(ticket.staged());
+  CHECK_FALSE(ticket.durable());
+  CHECK_FALSE(ticket.wait_staged_for(std::chrono::nanoseconds(1)));
+  CHECK_FALSE(ticket.wait_durable_for(std::chrono::nanoseconds(1)));
+  fed.change(0, 99);
+  door.open();
+  ticket.wait_staged();
+  fed.train(3);
+  ticket.wait_durable();
+  CHECK(fed.committed_difference(2) == "");
+}
+
+TEST_CASE("a ticket is durable behind the barrier, and not before") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  Door door;
+  door.shut();
+  fed.hook->before_barrier = [&] { door.pass(); };
+  fed.train(2);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  ticket.wait_staged();
+  door.await_someone();
+  while (ticket.times().launched == SaveTimes::Time()) std::this_thread::yield();
+  CHECK_FALSE(ticket.durable());
+  CHECK_FALSE(ticket.wait_durable_for(std::chrono::nanoseconds(1)));
+  CHECK(fed.shelf.version() == 1);
+  door.open();
+  CHECK(ticket.wait_durable().version == 2);
+  CHECK(fed.shelf.version() == 2);
+}
+
+TEST_CASE("the commit of somebody else takes no part of a save") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  Door door;
+  hold_copies(fed, door);
+  fed.train(2);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  door.await_someone();
+  std::optional<Commit> other;
+  Waiter committer([&] { other = fed.shelf.persist(77); });
+  CHECK(committer.waits());
+  door.open();
+  committer.join();
+  CHECK(ticket.wait_durable().version == 2);
+  CHECK(other.value().version == 3);
+  CHECK(fed.committed_difference(2) == "");
+}
+
+TEST_CASE("what was assigned before a save is in its version") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const std::array<std::int64_t, 1> shape = {10};
+  TensorRef own = fed.shelf.create("own", DType::uint8, shape);
+  own.write(pattern(10, 5));
+  pipeline.save(fed.plan(), 2).value().wait_durable();
+  Bytes found(10);
+  own.read_committed(found);
+  CHECK((found == pattern(10, 5)));
+}
+
+TEST_CASE("saves go one after the other, or are skipped and counted") {
+  Fed fed;
+  Door door;
+  const bool skip = GENERATE(true, false);
+  Pipeline pipeline(fed.shelf, {.on_busy = skip ? OnBusy::skip : OnBusy::wait});
+  const auto plan = fed.plan();
+  hold_copies(fed, door);
+  fed.train(2);
+  const auto first = pipeline.save(plan, 2).value();
+  door.await_someone();
+  if (skip) {
+    CHECK_FALSE(pipeline.save(plan, 3));
+    CHECK(pipeline.stats().skipped == 1);
+    door.open();
+    first.wait_durable();
+    while (!pipeline.save(plan, 4)) std::this_thread::yield();  // its thread may be on its way back
+  } else {
+    std::optional<SaveTicket> second;
+    Waiter saver([&] { second = pipeline.save(plan, 3); });
+    CHECK(saver.waits());
+    door.open();
+    saver.join();
+    CHECK(second.value().wait_durable().version == 3);
+    CHECK(pipeline.stats().skipped == 0);
+  }
+}
+
+// ---- torn ---------------------------------------------------------------------------------------
+
+TEST_CASE("a source that changed before it was copied abandons the save") {
+  Fed fed(GENERATE(true, false));
+  Pipeline pipeline(fed.shelf, {.check_one_in = GENERATE(0ULL, 16ULL)});
+  const auto plan = fed.plan();
+  fed.train(2);
+  // All of "second" while "first" is not yet copied.
+  before_copy(fed, 0, [&] { fed.change(2, 3); });
+  const auto ticket = pipeline.save(plan, 2).value();
+  const auto error = error_of([&] { ticket.wait_staged(); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::torn);
+  CHECK(contains(error->what(), "'second'"));
+  CHECK(contains(error->what(), "step 2"));
+  CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::torn);
+  CHECK(pipeline.stats().torn == 1);
+  CHECK(fed.shelf.version() == 1);
+  CHECK_FALSE(fed.shelf.has_uncommitted());
+  CHECK(fed.committed_difference(1) == "");
+  fed.hook->before_write = {};
+  fed.train(4);
+  CHECK(pipeline.save(plan, 4).value().wait_durable().version == 2);
+  CHECK(fed.committed_difference(4) == "");
+}
+
+TEST_CASE("a source that changed behind its copy abandons the save, where it is compared") {
+  Fed fed(GENERATE(true, false));
+  const std::uint64_t one_in = GENERATE(1ULL, 0ULL);
+  Pipeline pipeline(fed.shelf, {.check_one_in = one_in});
+  fed.train(2);
+  const std::uint64_t at = GENERATE(0ULL, kChunkBytes - 1, 2 * kChunkBytes, kFedBytes - 1);
+  // One byte of "first" while "second" is copied: its four writes come fifth. A probe may lie
+  // there.
+  before_copy(fed, 5, [&] { fed.sources[1][at] ^= std::byte{1}; });
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  if (one_in == 1) {
+    const auto error = error_of([&] { ticket.wait_durable(); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::torn);
+    CHECK(contains(error->what(), "'first'"));
+    CHECK(fed.committed_difference(1) == "");
+  } else {
+    try {
+      ticket.wait_durable();
+      CHECK(fed.committed_difference(2) == "");  // what was copied is of one moment all the same
+    } catch (const Error& error) {
+      CHECK(error.code() == Errc::torn);
+    }
+  }
+}
+
+TEST_CASE("which chunks are compared goes round, so that each has its turn") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf, {.check_one_in = 8});  // of the 8 there are
+  const auto plan = fed.plan();
+  unsigned found = 0;
+  for (std::uint64_t round = 0; round < 8; ++round) {
+    fed.train(round + 2);
+    // A line that no probe looks at twice: 8 of 49,000 are looked at.
+    before_copy(fed, 5, [&] { fed.sources[1][kChunkBytes + 777] ^= std::byte{1}; });
+    try {
+      pipeline.save(plan, round).value().wait_durable();
+    } catch (const Error& error) {
+      CHECK(error.code() == Errc::torn);
+      ++found;
+    }
+  }
+  CHECK(found == 1);
+}
+
+// ---- failures -----------------------------------------------------------------------------------
+
+TEST_CASE("a save that fails leaves nothing behind, and is told once") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  fed.train(2);
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  const bool waited = GENERATE(true, false);
+  const auto ticket = pipeline.save(plan, 2).value();
+  while (!ticket.staged()) std::this_thread::yield();
+  if (waited) {
+    const auto error = error_of([&] { ticket.wait_staged(); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::unknown_name);
+    pipeline.close();
+  } else {
+    SECTION("by the next save") {
+      CHECK(code_of([&] { pipeline.save(plan, 3); }) == Errc::unknown_name);
+      pipeline.close();
+    }
+    SECTION("by close()") {
+      CHECK(code_of([&] { pipeline.close(); }) == Errc::unknown_name);
+      pipeline.close();
+    }
+  }
+  CHECK_FALSE(fed.shelf.has_uncommitted());
+  CHECK(fed.shelf.version() == 2);
+  Bytes first(kFedBytes);
+  fed.tensor(1).read(first);
+  CHECK((first == pattern(kFedBytes, 1)));
+}
+
+TEST_CASE("an eager source that cannot be copied is told at once, and the shelf goes on") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  fed.shelf.erase("eager");
+  CHECK(code_of([&] { pipeline.save(plan, 2); }) == Errc::unknown_name);
+  // What was changed before is discarded with it.
+  CHECK_FALSE(fed.shelf.has_uncommitted());
+  CHECK(fed.shelf.persist(2).version == 2);
+  CHECK(fed.committed_difference(1) == "");
+}
+
+TEST_CASE("a medium that fails under a save fails the shelf") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  fed.train(2);
+  before_copy(fed, 2, [] { throw Error(Errc::io, "a write failed", "reopen", EIO); });
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  CHECK(code_of([&] { ticket.wait_staged(); }) == Errc::io);
+  CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::io);
+  CHECK(code_of([&] { fed.shelf.persist(); }) == Errc::failed);
+  CHECK(fed.committed_difference(1) == "");
+  fed.hook->before_write = {};
+  fed.reopen();
+  CHECK(fed.committed_difference(1) == "");
+}
+
+TEST_CASE("a source on a device is refused where there is none") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  std::vector<Source> sources;
+  sources.push_back({fed.tensor(1), DeviceBytes{.data = &fed, .size_bytes = kFedBytes}, true});
+  const auto plan = std::make_shared<const SavePlan>(std::move(sources));
+  const Errc expected = cuda_support().devices > 0 ? Errc::bad_argument : Errc::unsupported;
+  CHECK(code_of([&] { pipeline.save(plan, 2).value().wait_staged(); }) == expected);
+  CHECK_FALSE(fed.shelf.has_uncommitted());
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+TEST_CASE("closing brings what was begun to the medium") {
+  Fed fed;
+  std::optional<Pipeline> pipeline(std::in_place, fed.shelf);
+  Door door;
+  hold_copies(fed, door);
+  fed.train(2);
+  const auto ticket = pipeline->save(fed.plan(), 2).value();
+  door.await_someone();
+  const bool destroyed = GENERATE(true, false);
+  Waiter closer([&] { destroyed ? pipeline.reset() : pipeline->close(); });
+  CHECK(closer.waits());
+  door.open();
+  closer.join();
+  CHECK(ticket.wait_durable_for(std::chrono::seconds(60)));
+  if (!destroyed) {
+    CHECK(code_of([&] { pipeline->save(fed.plan(), 3); }) == Errc::closed);
+    pipeline->close();
+  }
+  fed.reopen();
+  CHECK(fed.committed_difference(2) == "");
+}
+
+TEST_CASE("nobody who waits for a save, or for the end, is kept by a limit of its rate") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf, {.bytes_per_second = 1});  // two months
+  fed.train(2);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  if (GENERATE(true, false)) ticket.wait_staged();
+  pipeline.close();
+  ticket.wait_durable();
+  CHECK(fed.committed_difference(2) == "");
+}
+
+TEST_CASE("what happens when is told") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  ticket.wait_durable();
+  const SaveTimes times = ticket.times();
+  CHECK(SaveTimes::Time() < times.began);
+  CHECK(times.began <= times.released);
+  CHECK(times.released <= times.copied);
+  CHECK(times.copied <= times.staged);
+  CHECK(times.staged <= times.launched);
+}
+
+TEST_CASE("the pipeline's thread gives way, keeps to its CPUs, and hears no signal") {
+  Fed fed;
+  cpu_set_t mine;
+  REQUIRE(::sched_getaffinity(0, sizeof mine, &mine) == 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &mine)) --last;
+  Pipeline pipeline(fed.shelf, {.cpus = {last}, .nice = 7});
+  std::atomic<int> nice = 0;
+  std::atomic<int> cpus = 0;
+  std::atomic<bool> deaf = false;
+  before_copy(fed, 0, [&] {
+    nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()));
+    cpu_set_t its;
+    ::sched_getaffinity(0, sizeof its, &its);
+    cpus = CPU_ISSET(last, &its) ? CPU_COUNT(&its) : 0;
+    sigset_t blocked;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    deaf = ::sigismember(&blocked, SIGINT) == 1 && ::sigismember(&blocked, SIGTERM) == 1;
+  });
+  pipeline.save(fed.plan(), 2).value().wait_durable();
+  CHECK(nice == 7);
+  CHECK(cpus == 1);
+  CHECK(deaf);
+}
+
+// ---- what cannot be -----------------------------------------------------------------------------
+
+TEST_CASE("a plan that cannot be is refused") {
+  Fed fed;
+  CHECK(code_of([] { SavePlan plan({}); }) == Errc::bad_argument);
+  std::vector<Source> sources;
+  sources.push_back({fed.tensor(1), std::span(fed.sources[1]).first(10), true});
+  CHECK(code_of([&] { SavePlan plan(sources); }) == Errc::layout);
+  sources[0].bytes = std::span<const std::byte>(fed.sources[1]);
+  sources.push_back(sources[0]);
+  CHECK(code_of([&] { SavePlan plan(sources); }) == Errc::bad_argument);
+  Fed other;
+  Pipeline pipeline(other.shelf);
+  CHECK(code_of([&] { pipeline.save(fed.plan(), 2); }) == Errc::bad_argument);
+}
+
+TEST_CASE("options that cannot be are refused") {
+  Fed fed;
+  const auto refused = [&](const PipelineOptions& options) {
+    return code_of([&] { Pipeline pipeline(fed.shelf, options); }) == Errc::bad_argument;
+  };
+  CHECK(refused({.workers = 0}));
+  CHECK(refused({.workers = 65}));
+  CHECK(refused({.nice = -1}));
+  CHECK(refused({.nice = 20}));
+  CHECK(refused({.cpus = {-1}}));
+  CHECK(refused({.cpus = {0, CPU_SETSIZE}}));
+  Pipeline pipeline(fed.shelf);
+  CHECK(code_of([&] { pipeline.save(fed.plan(), ~0ULL); }) == Errc::bad_argument);
+}
+
+TEST_CASE("what would wait for itself is refused") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  {
+    TensorRef tensor = fed.tensor(2);
+    Assignment assignment = tensor.assign();
+    CHECK(code_of([&] { pipeline.save(plan, 2); }) == Errc::unsupported);
+  }
+  {
+    Transaction transaction = fed.shelf.transaction();
+    CHECK(code_of([&] { pipeline.save(plan, 2); }) == Errc::transaction);
+  }
+  Door door;
+  hold_copies(fed, door);
+  const auto ticket = pipeline.save(plan, 2).value();
+  door.await_someone();
+  {
+    TensorRef tensor = fed.tensor(2);
+    Assignment assignment = tensor.assign();
+    CHECK(code_of([&] { ticket.wait_staged(); }) == Errc::unsupported);
+    CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::unsupported);
+  }
+  door.open();
+  ticket.wait_durable();
+}
+
+TEST_CASE("a shelf that is closed under its pipeline commits no half") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  fed.shelf.close();
+  CHECK(code_of([&] { pipeline.save(plan, 2); }) == Errc::closed);
+  pipeline.close();
+  fed.shelf = fed.open();
+  CHECK(fed.committed_difference(1) == "");
+}
