@@ -264,6 +264,27 @@ TEST_CASE("a save that fails leaves nothing behind, and is told once") {
   CHECK((first == pattern(kFedBytes, 1)));
 }
 
+TEST_CASE("a save that fails while the next one waits for it is told by that one") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  Door door;
+  hold_copies(fed, door);
+  fed.train(2);
+  const auto ticket = pipeline.save(plan, 2).value();
+  door.await_someone();
+  fed.change(2, 5);  // "second", before it is copied
+  std::optional<Error> error;
+  Waiter saver([&] { error = error_of([&] { pipeline.save(plan, 3); }); });
+  CHECK(saver.waits());
+  door.open();
+  saver.join();
+  REQUIRE(error);
+  CHECK(error->code() == Errc::torn);
+  CHECK_FALSE(fed.shelf.has_uncommitted());
+  CHECK(pipeline.save(plan, 4).value().wait_durable().version == 2);
+}
+
 TEST_CASE("an eager source that cannot be copied is told at once, and the shelf goes on") {
   Fed fed;
   Pipeline pipeline(fed.shelf);
@@ -331,7 +352,9 @@ TEST_CASE("nobody who waits for a save, or for the end, is kept by a limit of it
   Pipeline pipeline(fed.shelf, {.bytes_per_second = 1});  // two months
   fed.train(2);
   const auto ticket = pipeline.save(fed.plan(), 2).value();
-  if (GENERATE(true, false)) ticket.wait_staged();
+  const std::string who = GENERATE("gate", "save", "end");
+  if (who == "gate") ticket.wait_staged();
+  if (who == "save") pipeline.save(fed.plan(), 3);
   pipeline.close();
   ticket.wait_durable();
   CHECK(fed.committed_difference(2) == "");

@@ -121,7 +121,7 @@ struct PipelineStats {
 };
 
 // Destroying it waits for what is being staged, and drops what that failed with: close() tells.
-// A forked child may only destroy it.
+// A forked child may only close or destroy it, which does nothing.
 class Pipeline {
  public:
   // Errc::bad_argument for options that cannot be. The shelf may be moved from: the pipeline stays

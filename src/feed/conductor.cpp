@@ -131,6 +131,11 @@ void Pipeline::Conductor::check_may_begin(const SavePlan& plan) const {
   throw Error(Errc::closed, "the pipeline is closed", "Make another one for the shelf.");
 }
 
+void Pipeline::Conductor::hurry() {
+  const std::lock_guard lock(mutex_);
+  if (newest_) newest_->hurry();
+}
+
 bool Pipeline::Conductor::busy() const {
   const std::lock_guard lock(mutex_);
   return staging_;
@@ -146,10 +151,12 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
     ++skipped_;
     return nullptr;
   }
+  hurry();  // what we wait for
   check_name(file_);
   store_->begin_save();
   std::shared_ptr<Save> save;
   try {
+    check_heard();  // of one that we waited for
     save = std::make_shared<Save>(store_, std::move(plan), step, saves_);
     if (!planted(Bug::feed_eager_lazily)) {
       for (const Source& source : save->eager) copy(source);

@@ -39,6 +39,7 @@ class Pipeline::Conductor {
  private:
   void check_may_begin(const SavePlan& plan) const;
   bool busy() const;
+  void hurry();
   void keep_to_itself() const;
   void run();
   void conduct(Save& save);
