@@ -4,7 +4,7 @@ A version of the past is a mapping of names to read-only tensors. It holds nothi
 on, and when the version is retained no more, reading it raises StaleError.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from tensorshelf import _core, _display, _names
@@ -12,6 +12,8 @@ from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit
 from tensorshelf._info import VersionInfo, version_from
 from tensorshelf._numbers import step_number
+from tensorshelf._progress import Report, reporter
+from tensorshelf._state import load as _load
 from tensorshelf._values import _dtypes
 from tensorshelf._view import Readable, _set
 from tensorshelf.errors import ReadOnlyError, ShelfError
@@ -88,6 +90,17 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
     def step(self) -> int | None:
         """The step that it was persisted with."""
         return self.info().step
+
+    def load(
+        self,
+        keys: str | Iterable[str] | None = None,
+        *,
+        rename: Mapping[str, str] | Callable[[str], str] | None = None,
+        progress: Report | bool | None = None,
+    ) -> Any:
+        """The state that was saved in this version, as ``shelf.load()`` gives the newest."""
+        with reporter(progress, "loading") as report:
+            return _load.load(self, keys, rename, report)
 
     def __getitem__(self, name: str) -> RetainedTensor:
         """The handle of a tensor. Raises UnknownName, a KeyError, with the nearest name."""

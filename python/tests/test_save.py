@@ -430,3 +430,32 @@ def test_a_discard_that_fails_is_told(shelf: ts.Shelf, monkeypatch: pytest.Monke
     with pytest.raises(ts.ShelfFailed) as error:
         shelf.save({"a": np.zeros(2)})
     assert "stays assigned, for discarding it failed" in "".join(error.value.__notes__)
+
+
+def test_arrays_that_would_cut_short(shelf: ts.Shelf) -> None:
+    shelf.save({"a": np.arange(3), "b": np.arange(3.5), "c": np.ones(2, np.int8)})
+    target = {"a": np.zeros(3, int), "b": np.zeros(4, np.int32), "c": np.zeros(2, np.int8)}
+    with pytest.raises(ts.LayoutError, match=r"state\['b'\] is int32, and float64 was saved"):
+        shelf.load_into(target)
+    assert not target["a"].any()
+    wide = {"a": np.zeros(3), "b": np.zeros(4, np.float32), "c": np.zeros(2)}
+    shelf.load_into(wide)
+    assert wide["a"].tolist() == [0, 1, 2]
+
+
+def test_an_older_version_is_loaded(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=2)
+    for n in (1, 2, 3):
+        shelf.save({"n": n, "a": np.full(4, n)}, step=n)
+    for n in (1, 2, 3):
+        old = shelf.at(n).load()
+        assert (old["n"], old["a"].tolist()) == (n, [n] * 4)
+    assert shelf.at(2).load("n", rename={"n": "m"}) == {"m": 2}
+
+
+def test_lists_that_are_too_deep(shelf: ts.Shelf) -> None:
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    with pytest.raises(ts.NotStorable, match="more than 200 containers"):
+        shelf.save(deep)

@@ -5,14 +5,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tensorshelf._state import objects, plain
-from tensorshelf._state.paths import Path, shown
+from tensorshelf._state.paths import DEEPEST, Path, shown
 from tensorshelf._state.plain import Node, NoPlainValue
 from tensorshelf._state.tensors import Tensors, is_tensor
 from tensorshelf.errors import LayoutError, NotStorable
 
 Default = Callable[[Any], Any]
-
-DEEPEST = 200  # containers within each other
 
 _SEQUENCES: dict[type, str] = {list: "list", tuple: "tuple"}
 _SETS: dict[type, str] = {set: "set", frozenset: "frozenset"}

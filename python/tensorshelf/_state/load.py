@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorshelf._progress import Report
-from tensorshelf._state import objects, plain, record
+from tensorshelf._state import objects, plain, record, tensors
 from tensorshelf._state.paths import Path, dotted, shown
 from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader
@@ -184,11 +184,14 @@ def load_into(
 
 def _mismatch(report: LoadReport) -> KeyMismatch:
     parts = []
-    for word, keys in (("missing", report.missing_keys), ("unexpected", report.unexpected_keys)):
+    for what, keys in (
+        ("given and not saved", report.missing_keys),
+        ("saved and not given", report.unexpected_keys),
+    ):
         if keys:
             more = ", ..." if len(keys) > _SHOWN else ""
             shown_keys = ", ".join(map(repr, keys[:_SHOWN]))
-            parts.append(f"{len(keys)} {word} ({shown_keys}{more})")
+            parts.append(f"{len(keys)} {what} ({shown_keys}{more})")
     error = KeyMismatch(
         f"the state has other keys than the saved one: {', '.join(parts)}; nothing was loaded",
         "Give the state that was saved; strict=False loads what both have; rename= maps old names.",
@@ -255,6 +258,12 @@ class _Fill:
         if not isinstance(node, list) or node[0] not in ("tensor", "tie"):
             raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
         about = self.reader.about(node)
+        if isinstance(target, np.ndarray) and not tensors.may_be_cast(about.element, target.dtype):
+            raise LayoutError(
+                f"{shown(path)} is {target.dtype}, and {about.element} was saved, which it would "
+                "cut short",
+                "Give an array of a dtype that holds it. Nothing was loaded.",
+            )
         if tuple(target.shape) != about.shape:
             name = str(target.dtype).removeprefix("torch.")
             raise LayoutError(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorshelf._state.paths import Path, dotted
+from tensorshelf._state.paths import DEEPEST, Path, dotted
 from tensorshelf.errors import LayoutError
 
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -148,7 +148,7 @@ def takes_copies(module: Any) -> bool:
 def parameter_names(state: Any) -> dict[int, str]:
     """By id: the names of the parameters of all models in a state."""
     names: dict[int, str] = {}
-    for path, module in _modules(state, None, set()):
+    for path, module in _parts(state, is_module):
         prefix = dotted(path)
         for key, parameter in module.named_parameters(remove_duplicate=False):
             name = canonical(module, key)
@@ -156,15 +156,31 @@ def parameter_names(state: Any) -> dict[int, str]:
     return names
 
 
-def _modules(value: Any, path: Path | None, above: set[int]) -> Iterator[tuple[Path | None, Any]]:
-    if is_module(value):
+def modules(state: Any) -> Iterator[Any]:
+    """All models in a state."""
+    return (module for _, module in _parts(state, is_module))
+
+
+def optimizers(state: Any) -> Iterator[Any]:
+    """All optimizers in a state."""
+    return (optimizer for _, optimizer in _parts(state, is_optimizer))
+
+
+def _parts(
+    value: Any,
+    wanted: Callable[[object], bool],
+    path: Path | None = None,
+    above: frozenset[int] = frozenset(),
+) -> Iterator[tuple[Path | None, Any]]:
+    """Of containers within each other, what is wanted of what is in them."""
+    if wanted(value):
         yield path, value
         return
-    if not isinstance(value, (dict, list, tuple)) or id(value) in above:
+    if not isinstance(value, (dict, list, tuple)) or id(value) in above or len(above) > DEEPEST:
         return
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
-        yield from _modules(item, Path(path, key), above | {id(value)})
+        yield from _parts(item, wanted, Path(path, key), above | {id(value)})
 
 
 # ---- optimizers

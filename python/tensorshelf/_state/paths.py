@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tensorshelf import _names
 from tensorshelf.errors import BadName
 
+DEEPEST = 200  # containers within each other
 LONGEST = 900  # bytes of a name; the store allows 1024
 RECORD = "__state__"  # the tensor that holds the tree
 

@@ -71,7 +71,7 @@ class Tensors:
                 offset = _begin(leaf.value) - memory.begin
                 leaf.node[:] = _node(leaf, [homes[id(memory)], offset])
             elif leaf.value.ndim == 0:
-                leaf.node[:] = _node(leaf, _bytes_of(leaf.value))
+                leaf.node[:] = _node(leaf, bytes_of(leaf.value))
             else:
                 name = names.name(leaf.path)
                 values[name] = _value(leaf.value)
@@ -224,7 +224,8 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _bytes_of(value: Any) -> bytes:
+def bytes_of(value: Any) -> bytes:
+    """In C order, on the host."""
     if isinstance(value, np.ndarray):
         return value.tobytes()
     plain = _torch.memory_of(value)
@@ -251,6 +252,14 @@ class Tensor(NamedTuple):
     @property
     def layout(self) -> str:
         return _dtypes.layout_text(self.element, self.shape)
+
+
+def may_be_cast(element: str, dtype: "np.dtype[Any]") -> bool:
+    """Whether an array of that dtype takes such elements, as NumPy's assignments do."""
+    try:
+        return bool(np.can_cast(dtype_from(element), dtype, "same_kind"))
+    except (LayoutError, TypeError):  # of torch alone: converting tells
+        return True
 
 
 def new(tensor: Tensor, fill: Callable[[Array], None]) -> Any:
