@@ -24,6 +24,7 @@ Progress progress_or_signals(const py::object& callable) {
 // Ctrl-C, within a wait of the store. Where the interpreter ends, who is waited for may be a thread
 // that takes no step any more.
 void heed_signals() {
+  if (PyGILState_GetThisThreadState() == nullptr) return;  // a thread of the shelf's own
   if (interpreter_is_ending()) {
     throw Error(Errc::unsupported, "the interpreter ends, and another thread is in the way",
                 "Join the threads that use the shelf, and close it, before the program ends.");

@@ -57,6 +57,11 @@ void Session::rolled_back() {
   edits_.clear();
 }
 
+void Session::saved() {
+  all_ = {++assignments_, std::this_thread::get_id(), false};
+  persisted();
+}
+
 void Session::resolved(Decision decision, bool found) {
   const bool shown_already = decision == Decision::commit && !found;
   if (!shown_already) rolled_back();

@@ -42,6 +42,7 @@ class Session {
   void persisted();
   void discarded();
   void rolled_back();
+  void saved();  // by a pipeline, which assigns what it is given
   // An attempt that was prepared; `found` at opening: then the tensors do not show it yet.
   void resolved(Decision decision, bool found);
 

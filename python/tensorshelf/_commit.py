@@ -1,18 +1,31 @@
 """What persist() returns: one version of the whole shelf, durable or on its way."""
 
-from tensorshelf._core import CommitResult, PendingCommit
+from tensorshelf._core import CommitResult, PendingCommit, PendingSave
 
 
 class Commit:
     """One committed version. With ``persist(wait=False)`` it may still be on its way to the medium.
 
     ``done()`` asks, ``wait()`` blocks; every other attribute waits first. A failed commit raises
-    from each of them, and from the shelf's next call besides.
+    from each of them, and from the shelf's next call besides. One of ``autosave()`` may not even be
+    staged: until it is, nothing may change the model's parameters and what optimizers keep.
     """
 
-    def __init__(self, result: CommitResult | PendingCommit) -> None:
-        self._pending = result if isinstance(result, PendingCommit) else None
-        self._result = None if isinstance(result, PendingCommit) else result
+    def __init__(self, result: CommitResult | PendingCommit | PendingSave) -> None:
+        pending = result if isinstance(result, (PendingCommit, PendingSave)) else None
+        self._pending: PendingCommit | PendingSave | None = pending
+        self._result = None if isinstance(result, (PendingCommit, PendingSave)) else result
+        self._save = result if isinstance(result, PendingSave) else None
+
+    def staged(self) -> bool:
+        """True when everything is copied, and may change, or when it has failed."""
+        return self._save is None or self._save.staged()
+
+    def wait_staged(self) -> "Commit":
+        """Blocks until everything is copied; raises what made it fail."""
+        if self._save is not None:
+            self._save.wait_staged()
+        return self
 
     def done(self) -> bool:
         """True when the version is durable, or has failed."""
@@ -47,6 +60,15 @@ class Commit:
     def seconds(self) -> float:
         """Time inside persist(); the assignments before it are not counted."""
         return self._get().seconds
+
+    @property
+    def times(self) -> dict[str, float]:
+        """When a save of ``autosave()`` got how far, by ``time.monotonic()``; else empty.
+
+        ``began``; ``released``: the trainer went on; ``copied``; ``staged``: and compared;
+        ``launched``: on its way to the medium, where it was durable ``seconds`` later.
+        """
+        return {} if self._save is None else self._save.times()
 
     def _get(self) -> CommitResult:
         if self._result is None:

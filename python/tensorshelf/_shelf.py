@@ -16,6 +16,7 @@ import numpy as np
 from tensorshelf import _display, _exit, _metrics, _names
 from tensorshelf._assignments import Assignments
 from tensorshelf._auto.autosave import Autosave
+from tensorshelf._auto.feed import Feed
 from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, TensorRef
 from tensorshelf._core import Shelf as NativeShelf
@@ -64,6 +65,7 @@ class Shelf(MutableMapping[str, Tensor]):
         "__weakref__",
         "_assignments",
         "_core",
+        "_feed",
         "_flight",
         "_opening",
         "_path",
@@ -72,6 +74,7 @@ class Shelf(MutableMapping[str, Tensor]):
 
     _assignments: Assignments
     _core: NativeShelf
+    _feed: Feed | None  # of autosave()
     _flight: PendingCommit | None  # the last in the background
     _opening: Opening
     _path: str
@@ -80,6 +83,7 @@ class Shelf(MutableMapping[str, Tensor]):
     def __init__(self, core: NativeShelf, opening: Opening) -> None:
         self._core = core
         self._opening = opening
+        self._feed = None
         self._flight = None
         self._pid = os.getpid()
         info = self.info()
@@ -359,6 +363,8 @@ class Shelf(MutableMapping[str, Tensor]):
         on_error: Literal["raise", "warn"] = "raise",
         signals: Iterable[int] = (signal.SIGTERM,),
         deadline: float = 10.0,
+        overlap: bool = True,
+        pipeline: Mapping[str, Any] | None = None,
         **state: Any,
     ) -> Autosave:
         """Saves a run as it goes, and resumes it.
@@ -376,6 +382,10 @@ class Shelf(MutableMapping[str, Tensor]):
         on_error  "warn" logs what failed, and the run goes on unsaved
         signals   which wait for what is on its way, ``deadline`` seconds at most, before they do
                   what they did; from the main thread alone
+        overlap   False: ``step()`` returns when everything is copied, whatever changes it next
+        pipeline  options of the thread that copies: ``nice`` (0 to 19), ``cpus`` that it keeps to,
+                  ``workers``, ``bytes_per_second`` while nobody waits, and ``check_one_in``: so
+                  many chunks are copied for one that is compared once more (1 for all)
         """
         return Autosave(
             self,
@@ -386,6 +396,8 @@ class Shelf(MutableMapping[str, Tensor]):
             on_error=on_error,
             signals=signals,
             deadline=deadline,
+            overlap=overlap,
+            pipeline=pipeline or {},
         )
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
@@ -554,8 +566,12 @@ class Shelf(MutableMapping[str, Tensor]):
         where an exception leaves a ``with`` block, or where nobody refers to an open shelf any
         more. Arrays that were lent stay readable. Closing twice is allowed.
         """
-        self._warn_of_dropped("closed")
-        self._core.close()
+        try:
+            if self._feed is not None:
+                self._feed.close()
+        finally:
+            self._warn_of_dropped("closed")
+            self._core.close()
 
     def _warn_of_dropped(self, how: str) -> None:
         if not self.closed and self._pid == os.getpid() and self._core.has_uncommitted():
@@ -569,9 +585,17 @@ class Shelf(MutableMapping[str, Tensor]):
         """The native half lets the file go; what that drops is told here, as close() tells it."""
         # One that failed to open has no parts yet; what is wrong now, others were told.
         with contextlib.suppress(AttributeError, ShelfError):
+            self._end_feed()
             self._await_flight()
             self._tell_of_failure()
             self._warn_of_dropped("let go, not closed,")
+
+    def _end_feed(self) -> None:
+        try:
+            if self._feed is not None:
+                self._feed.close()
+        except ShelfError as error:
+            logger.error("%s was let go, and nothing was saved: %s", self._path, error)
 
     def _await_flight(self) -> None:
         """What it fails with is asked for next: who waited for it may have been told."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from conftest import OpenShelf
 from support import Place
 
 import tensorshelf as ts
-from tensorshelf._auto import autosave, signals
+from tensorshelf._auto import autosave, feed, signals
 
 pytest.importorskip("msgpack")
 
@@ -98,20 +98,25 @@ class Slow:
         self.landed.wait()
         return self
 
+    def staged(self) -> bool:
+        return True
+
     seconds = 0.0
+    times: ClassVar[dict[str, float]] = {}
 
 
 def test_busy_is_skipped_and_counted(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
-    monkeypatch.setattr(type(shelf), "save", lambda self, state, step, wait: slow)
-    auto = shelf.autosave(on_busy="skip", x=1)
+    monkeypatch.setattr(feed.Feed, "save", lambda self, shelf, state, step: slow)
+    auto = shelf.autosave(on_busy="skip", x=[1])
     assert auto.step(1) is not None
     assert [auto.step(n) for n in (2, 3)] == [None, None]
     assert auto.skipped == 2
     slow.landed.set()
     assert auto.step(4) is not None
     assert auto.skipped == 2
-    waits = shelf.autosave(x=1)
+    auto._flight = None
+    waits = shelf.autosave(x=[1])
     slow.landed.clear()
     assert waits.step(1) is not None
     assert waits.step(2) is not None  # which waits in save() itself
@@ -128,19 +133,20 @@ def test_what_failed_in_the_background_is_told(
     class Failed(Slow):
         wait = fail
 
-    auto = shelf.autosave(x=1)
-    quiet = shelf.autosave(on_error="warn", x=1)
+    def call(auto: autosave.Autosave) -> Any:
+        if where == "step":
+            return auto.step(1)
+        auto._flight = Failed()  # type: ignore[assignment]
+        return getattr(auto, where)()
+
     if where == "step":
         monkeypatch.setattr(type(shelf), "save", fail)
-        calls = [lambda: auto.step(1), lambda: quiet.step(1)]
-    else:
-        auto._flight = quiet._flight = Failed()  # type: ignore[assignment]
-        calls = [getattr(auto, where), getattr(quiet, where)]
     with pytest.raises(ts.IoError, match="the flush failed"):
-        calls[0]()
+        call(shelf.autosave(x=[1]))
     caplog.clear()
-    calls[1]()
-    calls[1]()
+    quiet = shelf.autosave(on_error="warn", x=[1])
+    call(quiet)
+    call(quiet)
     assert caplog.text.count("nothing was saved: the flush failed") == 1
 
 
@@ -165,7 +171,7 @@ def test_what_cannot_be_stored_is_told_at_the_first_step(shelf: ts.Shelf) -> Non
 )
 def test_options_that_are_none(shelf: ts.Shelf, options: Any, text: str) -> None:
     with pytest.raises(ts.BadArgument, match=text) as error:
-        shelf.autosave(x=1, **options)
+        shelf.autosave(x=[1], **options)
     assert error.value.remedy
 
 
@@ -393,7 +399,7 @@ def test_a_signal_lets_what_is_in_flight_land(
 
 
 def test_a_deadline_ends_the_wait(shelf: ts.Shelf, caplog: pytest.LogCaptureFixture) -> None:
-    auto = shelf.autosave(deadline=0.01, x=1)
+    auto = shelf.autosave(deadline=0.01, x=[1])
     auto._land(15)  # with nothing on its way
     assert caplog.text == ""
     auto._flight = Slow()  # type: ignore[assignment]
@@ -423,11 +429,11 @@ def test_signals_are_given_back(shelf: ts.Shelf) -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, mine)
-        auto = shelf.autosave(x=1)
+        auto = shelf.autosave(x=[1])
         assert signal.getsignal(signal.SIGTERM) != mine
         auto.close()
         assert signal.getsignal(signal.SIGTERM) is mine
-        auto = shelf.autosave(x=1)
+        auto = shelf.autosave(x=[1])
         signal.signal(signal.SIGTERM, before)  # taken by another since
         auto.close()
         assert signal.getsignal(signal.SIGTERM) is before
@@ -485,7 +491,7 @@ def test_auto_chooses_by_what_it_measured(
         return commit
 
     monkeypatch.setattr(type(shelf), "save", save)
-    auto = shelf.autosave(every="auto", mtbi=3600.0, x=1)
+    auto = shelf.autosave(every="auto", mtbi=3600.0, x=[1])
     assert auto.every == 1
     for step in range(1, 4):
         now[0] += 1.5

@@ -2,12 +2,14 @@
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from tensorshelf._auto.batches import Batches
+from tensorshelf._auto.feed import Feed, Shelf
+from tensorshelf._auto.gates import Gates
 from tensorshelf._auto.plan import Plan, plan
 from tensorshelf._auto.signals import Signals
 from tensorshelf._commit import Commit
@@ -15,7 +17,7 @@ from tensorshelf._info import VersionInfo
 from tensorshelf._numbers import step_number
 from tensorshelf._state.load import LoadReport
 from tensorshelf._state.paths import RECORD
-from tensorshelf.errors import BadArgument, ShelfError, UnknownName
+from tensorshelf.errors import BadArgument, ShelfError, UnknownName, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -24,8 +26,10 @@ _MEASURED = 20  # of the last saves and steps
 _NAP_SECONDS = 0.005
 
 
-class Saves(Protocol):
+class Saves(Shelf, Protocol):
     """What autosave asks of a shelf."""
+
+    _feed: Feed | None
 
     @property
     def step(self) -> int | None: ...
@@ -34,8 +38,6 @@ class Saves(Protocol):
     def versions(self) -> list[VersionInfo]: ...
 
     def __contains__(self, name: object) -> bool: ...
-
-    def save(self, state: Any, *, step: int | None = None, wait: bool = True) -> Commit: ...
 
     def load_into(self, state: Any, *, strict: bool = True) -> LoadReport: ...
 
@@ -50,6 +52,9 @@ class _Loaders:
         self._saved: list[dict[str, Any]] = []
 
     def add(self, loader: Iterable[Any]) -> Batches:
+        for known in self.made:
+            if known.loader is loader:
+                return known
         batches = Batches(loader)
         if len(self.made) < len(self._saved):
             batches.load_state_dict(self._saved[len(self.made)])
@@ -104,8 +109,10 @@ class _Measured:
 class Autosave:
     """Saves a state every so many steps, in the background; ``shelf.autosave(...)`` gives one.
 
-    ``step()`` returns when everything is copied: the trainer may change it at once. The version
-    becomes durable while it goes on. For one thread.
+    ``step()`` returns when all that may change before an optimizer's next step is copied. What
+    optimizers step and keep is copied by the pipeline's thread during the next forward and
+    backward, and each optimizer's ``step()`` waits for that. The version becomes durable meanwhile.
+    For one thread; one for each shelf, for a shelf holds one state.
     """
 
     def __init__(
@@ -119,9 +126,10 @@ class Autosave:
         on_error: Literal["raise", "warn"],
         signals: Iterable[int],
         deadline: float,
+        overlap: bool,
+        pipeline: Mapping[str, Any],
     ) -> None:
-        if _OWN in state:
-            raise BadArgument(f"{_OWN}= is a key of autosave itself", "Use another.")
+        _check(state)
         if every != "auto" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
         if every == "auto" and mtbi is None:
@@ -142,6 +150,13 @@ class Autosave:
         self._on_busy, self._on_error = on_busy, on_error
         self._measured = _Measured()
         self._flight: Commit | None = None
+        self._failure: ShelfError | None = None  # that the gate met
+        self._resumed = False
+        self._feed = Feed(shelf, pipeline, overlap=overlap)
+        before, shelf._feed = shelf._feed, self._feed
+        if before is not None:
+            before.close()
+        self._gates = Gates(state, self.gate) if overlap else None
         self._told: set[str] = set()
         self._deadline = deadline
         self._signals = Signals(signals, self._land)
@@ -149,7 +164,8 @@ class Autosave:
     def batches(self, loader: Iterable[Any]) -> Batches:
         """The loader, to be iterated in its place: it resumes in the middle of an epoch.
 
-        For several, call it in the same order in each run.
+        The same loader gives the same again, so that it may be called for each epoch. For several
+        loaders, call it in the same order in each run.
         """
         return self._loaders.add(loader)
 
@@ -158,6 +174,7 @@ class Autosave:
 
         Raises as ``load_into()`` does. Call it before iterating over loaders.
         """
+        self._resumed = True
         if RECORD not in self._shelf:
             return 0
         begin = time.perf_counter()
@@ -169,12 +186,15 @@ class Autosave:
         """Saves, where it is time to; ``n`` is the number of steps that are done.
 
         Raises what a save in the background failed with since. Returns the version that is on its
-        way, or None.
+        way, or None. Raises UnsupportedError where the shelf holds a run that was not resumed, or
+        another ``autosave()`` took the place of this one.
         """
         number = step_number(n)
         assert number is not None
+        self._check_turn()
         self._measured.begin_step()
         try:
+            self._check_gate()
             return self._save(number) if self._is_due(number) else None
         except ShelfError as error:
             self._tell(error)
@@ -182,13 +202,30 @@ class Autosave:
         finally:
             self._measured.end_step()
 
+    def gate(self) -> None:
+        """Waits until what was saved may change. Optimizers call it before they step.
+
+        Where something else changes parameters, or an optimizer runs no hooks, call it yourself.
+        What a save failed with, the next ``step()`` raises.
+        """
+        flight = self._flight
+        if flight is None or flight.staged():
+            return
+        try:
+            flight.wait_staged()
+        except ShelfError as error:
+            self._failure = error
+
     def wait(self) -> None:
         """Until what was saved is durable. Raises what made it fail."""
         flight, self._flight = self._flight, None
-        if flight is None:
-            return
+        failure, self._failure = self._failure, None
         try:
-            flight.wait()
+            if failure is not None:
+                raise failure
+            if flight is not None:
+                flight.wait()
+                self._feed.note(None)
         except ShelfError as error:
             self._tell(error)
 
@@ -224,6 +261,13 @@ class Autosave:
             self.wait()
         finally:
             self._signals.restore()
+            if self._gates is not None:
+                self._gates.remove()
+            self._feed.close()
+
+    def __repr__(self) -> str:
+        keys = ", ".join(key for key in self._state if key != _OWN)
+        return f"<Autosave of {keys}, every {self.every}{' (closed)' if self._feed.closed else ''}>"
 
     def __enter__(self) -> "Autosave":
         return self
@@ -244,13 +288,33 @@ class Autosave:
         self.skipped += 1
         return False
 
+    def _check_turn(self) -> None:
+        if self._feed.closed:
+            raise UnsupportedError(
+                "this autosave is closed: it was, or its shelf, or another took its place",
+                "A shelf holds one state: give one autosave() all that belongs to the run.",
+            )
+        if not self._resumed and RECORD in self._shelf:
+            step = "" if self._shelf.step is None else f", at step {self._shelf.step}"
+            raise UnsupportedError(
+                f"the shelf holds a run{step}, and step() would save over it",
+                'Call resume() first; to begin anew, open the shelf with mode="w".',
+            )
+        self._resumed = True
+
+    def _check_gate(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
     def _save(self, number: int) -> Commit:
         if self._flight is not None and self._flight.done():
             flight, self._flight = self._flight, None
-            self._measured.durable(median(self._measured.stalls) + flight.seconds)
+            self._measured.durable(median(self._measured.stalls) + _seconds(flight))
+            self._feed.note(None)
             self._choose_interval()
         begin = time.perf_counter()
-        self._flight = self._shelf.save(self._state, step=number, wait=False)
+        self._flight = self._feed.save(self._shelf, self._state, number)
         self._measured.saved(time.perf_counter() - begin)
         return self._flight
 
@@ -262,6 +326,7 @@ class Autosave:
 
     def _tell(self, error: ShelfError) -> None:
         self._flight = None
+        self._feed.note(error)
         if self._on_error == "raise":
             raise error
         if str(error) not in self._told:  # once each: a medium that failed fails at every step
@@ -284,3 +349,23 @@ class Autosave:
             except ShelfError as error:
                 landed = f"failed, and the version before stands: {error}"
         logger.warning("signal %d: what was being saved %s", signal, landed)
+
+
+def _check(state: Mapping[str, Any]) -> None:
+    """Raises BadArgument for what could not be resumed."""
+    if _OWN in state:
+        raise BadArgument(f"{_OWN}= is a key of autosave itself", "Use another.")
+    for key, value in state.items():
+        if isinstance(value, (bool, int, float, complex, str, bytes, tuple)):
+            raise BadArgument(
+                f"{key}={value!r} is a value and no object: it would be saved as it is now at "
+                "every step, and resume() could not change it",
+                f"Put what changes into a dictionary, such as {key}={{...}}; where it is an option "
+                "of autosave(), see its spelling.",
+            )
+
+
+def _seconds(flight: Commit) -> float:
+    """From the first copy to a durable version, but for what the trainer waited."""
+    times = flight.times
+    return flight.seconds + (times["launched"] - times["released"] if times else 0.0)

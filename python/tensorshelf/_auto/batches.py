@@ -22,7 +22,7 @@ class Batches:
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
+        self.loader = loader
         self._own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
@@ -31,7 +31,7 @@ class Batches:
         self.epoch = 0  # the number of this one, or of the first; from 0
 
     def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]
+        return len(self.loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Any]:
         if self._resumed:
@@ -39,9 +39,9 @@ class Batches:
         else:
             self.epoch += self._before is not None
             self.given = 0
-            own = [generator.get_state() for generator in _generators(self._loader)]
+            own = [generator.get_state() for generator in _generators(self.loader)]
             self._before = {"global": self._rng.state_dict(), "own": own}
-            iterator = iter(self._loader)
+            iterator = iter(self.loader)
         for batch in iterator:
             self.given += 1
             yield batch
@@ -50,14 +50,14 @@ class Batches:
         """The loader's iterator, behind the batches that were given."""
         self._resumed = False
         if self._own:
-            return iter(self._loader)
+            return iter(self.loader)
         begin = time.monotonic()
         assert self._before is not None
         now = self._rng.state_dict()
         self._rng.load_state_dict(self._before["global"])
-        for generator, state in zip(_generators(self._loader), self._before["own"], strict=False):
+        for generator, state in zip(_generators(self.loader), self._before["own"], strict=False):
             generator.set_state(state)
-        iterator = iter(self._loader)
+        iterator = iter(self.loader)
         for _ in zip(range(self.given), iterator, strict=False):
             pass
         self._rng.load_state_dict(now)
@@ -73,7 +73,7 @@ class Batches:
         """Where it is."""
         state = {"given": self.given, "epoch": self.epoch, "before": self._before}
         if self._own:
-            state["loader"] = self._loader.state_dict()  # type: ignore[attr-defined]
+            state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Batches:
         self._before = state["before"]
         self._resumed = self._before is not None
         if self._own and "loader" in state:
-            self._loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
+            self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
 
 
 def _generators(loader: Any) -> list[Any]:

@@ -45,15 +45,74 @@ def _msgpack() -> Any:
     return msgpack
 
 
+def _packer() -> Any:
+    return _msgpack().Packer(use_bin_type=True, unicode_errors="surrogatepass")
+
+
 def encoded(record: Record) -> Array:
     """As it lies in the shelf."""
-    content = {"format": FORMAT, "owned": record.owned, "tree": record.tree}
-    data = _msgpack().packb(content, use_bin_type=True, unicode_errors="surrogatepass")
+    data = _packer().pack({"format": FORMAT, "owned": record.owned, "tree": record.tree})
     needed = _LENGTH_BYTES + len(data)
     room = np.zeros(max(_LEAST_BYTES, 1 << (needed - 1).bit_length()), np.uint8)
+    put(room, data)
+    return room
+
+
+def put(room: Array, data: bytes) -> bool:
+    """Over the record that lies there; False, and nothing done, where it has not the room."""
+    needed = _LENGTH_BYTES + len(data)
+    if needed > room.nbytes:
+        return False
     room[:_LENGTH_BYTES] = np.frombuffer(len(data).to_bytes(_LENGTH_BYTES, "little"), np.uint8)
     room[_LENGTH_BYTES:needed] = np.frombuffer(data, np.uint8)
-    return room
+    room[needed:] = 0
+    return True
+
+
+class Writer:
+    """A tree, encoded from its root on, with holes for what changes."""
+
+    def __init__(self) -> None:
+        self._packer = _packer()
+        self._parts: list[list[bytes]] = [[]]
+
+    def node(self, node: Node) -> None:
+        """One that stays, with all that is in it."""
+        self._parts[-1].append(self._packer.pack(node))
+
+    def head(self, node: Node, count: int) -> None:
+        """The first so many items of a node; the others follow."""
+        self._parts[-1].append(self._packer.pack_array_header(len(node)))
+        for item in node[:count]:
+            self.node(item)
+
+    def hole(self) -> None:
+        """One that is filled in each time."""
+        self._parts.append([])
+
+    def parts(self) -> list[bytes]:
+        """What is between the holes; there is one part more than there are holes."""
+        return [b"".join(part) for part in self._parts]
+
+
+class Parts:
+    """A record of which the leaves alone change."""
+
+    def __init__(self, tree: list[bytes], owned: list[str]) -> None:
+        packer = _packer()
+        begin = [packer.pack_map_header(3), packer.pack("format"), packer.pack(FORMAT)]
+        begin += [packer.pack("owned"), packer.pack(owned), packer.pack("tree"), tree[0]]
+        self._begin = b"".join(begin)
+        self._between = tree[1:]
+        self._packer = packer
+
+    def encoded(self, leaves: list[Node]) -> bytes:
+        """The same bytes as of the whole record."""
+        pack = self._packer.pack
+        pieces = [self._begin]
+        for leaf, between in zip(leaves, self._between, strict=True):
+            pieces += (pack(leaf), between)
+        return b"".join(pieces)
 
 
 def find(shelf: Reads) -> Record | None:

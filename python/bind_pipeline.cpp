@@ -1,0 +1,103 @@
+// Saves by a pipeline. Addresses come from Python as numbers; who gives them keeps their memory
+// until the save is staged.
+#include <chrono>
+#include <utility>
+
+#include "bindings.hpp"
+#include "save_ticket.hpp"
+#include "session.hpp"
+
+namespace py = pybind11;
+
+namespace tensorshelf::python {
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenSignals(50);
+
+template <class Wait>
+void wait_and_hear(Wait wait) {
+  while (!without_gil([&] { return wait(kBetweenSignals); })) {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+// (tensor, address, size in bytes, whether it is lazy)
+using SourceTuple = std::tuple<TensorRef, std::uintptr_t, std::uint64_t, bool>;
+
+std::shared_ptr<SavePlan> plan_of(std::vector<SourceTuple> tuples) {
+  std::vector<Source> sources;
+  sources.reserve(tuples.size());
+  for (auto& [target, address, size, lazy] : tuples) {
+    const std::span bytes(reinterpret_cast<const std::byte*>(address), size);
+    sources.push_back({std::move(target), bytes, lazy});
+  }
+  return std::make_shared<SavePlan>(std::move(sources));
+}
+
+std::optional<SavePending> save(Pipeline& pipeline, Session& session,
+                                const std::shared_ptr<SavePlan>& plan,
+                                std::optional<std::uint64_t> step) {
+  auto ticket = without_gil([&] { return pipeline.save(plan, step); });
+  if (!ticket) return std::nullopt;
+  session.saved();
+  return SavePending(std::move(*ticket));
+}
+
+PipelineOptions options_of(unsigned workers, std::uint64_t check_one_in,
+                           std::uint64_t bytes_per_second, std::vector<int> cpus, int nice) {
+  return {.workers = workers,
+          .check_one_in = check_one_in,
+          .bytes_per_second = bytes_per_second,
+          .cpus = std::move(cpus),
+          .nice = nice};
+}
+
+}  // namespace
+
+void SavePending::wait_staged() const {
+  wait_and_hear([this](auto time) { return ticket_.wait_staged_for(time); });
+}
+
+Commit SavePending::wait() const {
+  wait_and_hear([this](auto time) { return ticket_.wait_durable_for(time); });
+  return ticket_.wait_durable();
+}
+
+py::dict SavePending::times() const {
+  const SaveTimes times = ticket_.times();
+  py::dict named;
+  for (const auto& [name, time] :
+       {std::pair("began", times.began), std::pair("released", times.released),
+        std::pair("copied", times.copied), std::pair("staged", times.staged),
+        std::pair("launched", times.launched)}) {
+    if (time == SaveTimes::Time()) continue;
+    named[name] = std::chrono::duration<double>(time.time_since_epoch()).count();
+  }
+  return named;
+}
+
+void bind_pipeline(py::module_& m) {
+  py::class_<SavePlan, std::shared_ptr<SavePlan>>(m, "SavePlan")
+      .def(py::init(&plan_of), py::arg("sources"))
+      .def_property_readonly("nbytes", &SavePlan::size_bytes);
+
+  py::class_<SavePending>(m, "PendingSave")
+      .def("staged", &SavePending::staged)
+      .def("done", &SavePending::done)
+      .def("wait_staged", &SavePending::wait_staged)
+      .def("wait", &SavePending::wait)
+      .def("times", &SavePending::times);
+
+  py::class_<Pipeline>(m, "Pipeline")
+      .def(py::init([](Shelf& shelf, unsigned workers, std::uint64_t check_one_in,
+                       std::uint64_t bytes_per_second, std::vector<int> cpus, int nice) {
+             return std::make_unique<Pipeline>(
+                 shelf, options_of(workers, check_one_in, bytes_per_second, std::move(cpus), nice));
+           }),
+           py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
+           py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"))
+      .def("save", &save, py::arg("session"), py::arg("plan"), py::arg("step"))
+      .def("close", &Pipeline::close, py::call_guard<Unlocked>());
+}
+
+}  // namespace tensorshelf::python

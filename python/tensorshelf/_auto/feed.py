@@ -1,0 +1,203 @@
+"""A state that is saved again and again, copied by threads of the pipeline's own."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tensorshelf import _core
+from tensorshelf._assignments import Assignments
+from tensorshelf._commit import Commit
+from tensorshelf._state import objects, paths, record
+from tensorshelf._state.again import Again, Changed
+from tensorshelf._state.flatten import flatten
+from tensorshelf._values import _torch
+from tensorshelf._values._dtypes import Array
+from tensorshelf.errors import BadArgument, TornSave
+
+logger = logging.getLogger("tensorshelf")
+
+_TORN_BEFORE_GIVING_UP = 2  # saves in a row
+
+_DEFAULTS: dict[str, Any] = {
+    "workers": 1,
+    "check_one_in": 16,
+    "bytes_per_second": 0,
+    "cpus": (),
+    "nice": 0,
+}
+
+
+class Shelf(Protocol):
+    """What feeding asks of a shelf."""
+
+    _assignments: Assignments
+    _core: _core.Shelf
+
+    def __getitem__(self, name: str) -> Any: ...
+
+    def save(self, state: Any, *, step: int | None = None, wait: bool = True) -> Commit: ...
+
+
+class _Plan(NamedTuple):
+    """A state of one form, and where its tensors lie."""
+
+    again: Again
+    sources: _core.SavePlan
+    room: Array  # that the record is saved from
+    fresh: list[Callable[[], object]]  # bring copies up to date of what lies in no order
+    moving: list[Array]  # copies of what lies elsewhere each time
+    keeps: list[Any]  # what the sources lie in
+
+    def prepare(self, state: Any) -> None:
+        """All that is no tensor of the shelf is as the state is now. Raises Changed."""
+        found = self.again.look(state)
+        if not record.put(self.room, self.again.encoded(found.leaves)):
+            raise Changed
+        for copy, value in zip(self.moving, found.moving, strict=True):
+            copy[...] = _array(value)
+        for bring_up_to_date in self.fresh:
+            bring_up_to_date()
+
+
+class Feed:
+    """The pipeline of one shelf, and the plan of the state that it saves. For one thread."""
+
+    def __init__(self, shelf: Shelf, options: Mapping[str, Any], *, overlap: bool) -> None:
+        unknown = options.keys() - _DEFAULTS.keys()
+        if unknown:
+            raise BadArgument(
+                f"the pipeline has no option {min(unknown)!r}", f"It has {', '.join(_DEFAULTS)}."
+            )
+        chosen = {**_DEFAULTS, **options}
+        chosen["cpus"] = list(chosen["cpus"])
+        self._pipeline = _core.Pipeline(shelf._core, **chosen)
+        self._plan: _Plan | None = None
+        self._staging: _Plan | None = None  # its memory stays until the next save is begun
+        self._plain = False  # the state cannot be looked at again: it is saved as save() does
+        self._torn = 0  # in a row
+        self.overlap = overlap
+        self.closed = False
+
+    def save(self, shelf: Shelf, state: Any, step: int) -> Commit:
+        """The version on its way."""
+        plan = self._plan
+        if plan is not None:
+            try:
+                plan.prepare(state)
+            except Changed:
+                plan = None
+        if plan is None:
+            return self._begin_anew(shelf, state, step)
+        shelf._assignments.refuse_within_edit("a save")
+        pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
+        assert pending is not None  # it skips none
+        self._staging = plan
+        return Commit(pending)
+
+    def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
+        """Everything is copied before this returns; the plan is for the next."""
+        self._plan = None
+        commit = shelf.save(state, step=step, wait=False)
+        if not self._plain:
+            try:
+                self._plan = _planned(shelf, state, overlap=self.overlap)
+            except Changed:
+                logger.info(
+                    "the state is copied before step() returns: it has tensors that a "
+                    "pipeline cannot copy by itself"
+                )
+                self._plain = True
+        return commit
+
+    def note(self, error: Exception | None) -> None:
+        """What became of a save: where tensors change too early again and again, it is told."""
+        torn = isinstance(error, TornSave)
+        self._torn = self._torn + 1 if torn else 0
+        if error is not None and not torn:
+            self._plan = None  # tensors of it may be gone
+        if self._torn < _TORN_BEFORE_GIVING_UP or not self.overlap:
+            return
+        self.overlap = False
+        self._plan = None
+        logger.warning(
+            "autosave: %d saves in a row were abandoned, for tensors changed while they were "
+            "copied (%s). From here on step() copies everything before it returns; "
+            "autosave(overlap=False) says so from the start.",
+            self._torn,
+            error,
+        )
+
+    def close(self) -> None:
+        """Brings what was begun to the medium. Raises what failed that nobody has heard."""
+        self.closed = True
+        self._pipeline.close()
+
+
+def _planned(shelf: Shelf, state: Any, *, overlap: bool) -> _Plan:
+    """Of a state that has just been saved. Raises Changed where it cannot be."""
+    flat = flatten(state)
+    again = Again(state, flat)
+    gated = _gated(state) if overlap else frozenset()
+    sources: list[tuple[_core.TensorRef, int, int, bool]] = []
+    fresh: list[Callable[[], object]] = []
+    keeps: list[Any] = []
+    moving = dict.fromkeys(again.moving)
+    for name, value in flat.tensors.items():
+        memory = _memory(value)
+        if name in moving:
+            memory = moving[name] = np.empty(value.shape, _array(value).dtype)
+        lazy = memory is not None and memory.ctypes.data in gated
+        if memory is None:
+            memory, copy = _copied(value)
+            fresh.append(copy)
+        keeps += (value, memory)
+        sources.append((shelf[name]._ref, memory.ctypes.data, memory.nbytes, lazy))
+    room = np.array(shelf[paths.RECORD].numpy())
+    sources.append((shelf[paths.RECORD]._ref, room.ctypes.data, room.nbytes, False))
+    copies = [copy for copy in moving.values() if copy is not None]
+    return _Plan(again, _core.SavePlan(sources), room, fresh, copies, keeps)
+
+
+def _gated(state: Any) -> frozenset[int]:
+    """Where what lies that nothing changes before an optimizer steps: what optimizers step and
+    keep, and the parameters of all models, for averages of them are taken behind it.
+    """
+    optimizers = list(objects.optimizers(state))
+    if not optimizers:
+        return frozenset()
+    tensors = [p for module in objects.modules(state) for p in module.parameters()]
+    for optimizer in optimizers:
+        tensors += [p for group in optimizer.param_groups for p in group["params"]]
+        for kept in optimizer.state.values():
+            tensors += [t for t in kept.values() if _torch.is_tensor(t)]
+    return frozenset(t.data_ptr() for t in tensors if t.numel())
+
+
+def _array(value: Any) -> Array:
+    """A plain CPU tensor, or an array, as NumPy has it, in place. Raises Changed."""
+    plain = ("", value) if isinstance(value, np.ndarray) else _torch.memory_of(value)
+    if plain is None:
+        raise Changed
+    return plain[1]
+
+
+def _memory(value: Any) -> Array | None:
+    """The value's own, where it lies in order."""
+    array = _array(value)
+    return array if array.flags.c_contiguous else None
+
+
+def _copied(value: Any) -> tuple[Array, Callable[[], object]]:
+    """Memory for the value in order, and what brings it up to date. Raises Changed."""
+    if isinstance(value, np.ndarray):
+        array = np.empty(value.shape, value.dtype)
+        return array, lambda: np.copyto(array, value)
+    import torch
+
+    copy = torch.empty(value.shape, dtype=value.dtype)
+    memory = _memory(copy)
+    if memory is None:
+        raise Changed
+    return memory, lambda: copy.copy_(value)

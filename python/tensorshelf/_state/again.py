@@ -1,0 +1,273 @@
+"""A state that was flattened once, looked at again.
+
+From one step to the next a run's state keeps its form: the same keys, and tensors in the same
+memory. So its tree is encoded once, with holes for the leaves that are no tensors of the shelf, and
+its tensors are not looked at but for where they lie. What an object gives as its state may lie
+elsewhere each time (a generator's): that is found by its place in the tree, and copied. Whatever is
+not as it was raises Changed, and the state is flattened anew: nothing of the old form is ever
+stored for a new one.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorshelf._state import objects, plain, record, tensors
+from tensorshelf._state.flatten import Flat
+from tensorshelf._state.plain import Node, NoPlainValue
+from tensorshelf._values import _torch
+
+
+class Changed(Exception):
+    """The state has another form than it had."""
+
+
+class Found(NamedTuple):
+    """What is not where it was, in the order of the state."""
+
+    leaves: list[Node]
+    moving: list[Any]  # tensors that objects gave as their states
+
+
+Look = Callable[[Any, Found], None]  # at a value; appends what is found in it
+
+
+class Again:
+    """What was flattened to ``flat``. Raises Changed where it cannot be looked at like that."""
+
+    moving: list[str]  # names of the tensors that may lie elsewhere
+
+    def __init__(self, state: Any, flat: Flat) -> None:
+        maker = _Maker(objects.parameter_names(state))
+        self._look = maker.look(state, flat.tree)
+        self._record = record.Parts(maker.parts(), sorted(flat.tensors))
+        self.moving = maker.moving
+
+    def look(self, state: Any) -> Found:
+        """At the state as it is now. Raises Changed."""
+        found = Found([], [])
+        self._look(state, found)
+        return found
+
+    def encoded(self, leaves: list[Node]) -> bytes:
+        """The record with these leaves."""
+        return self._record.encoded(leaves)
+
+
+def _is(value: Any, kind: type) -> None:
+    if type(value) is not kind:
+        raise Changed
+
+
+class _Maker:
+    """Walks a state beside its tree: gives the looks, and keeps what is encoded once."""
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+        self._writer = record.Writer()
+        self._given = False  # within what an object gave
+        self.moving: list[str] = []
+
+    def parts(self) -> list[bytes]:
+        return self._writer.parts()
+
+    def look(self, value: Any, node: Node) -> Look:
+        try:
+            plain.node_of(value)
+        except NoPlainValue:
+            pass
+        else:
+            self._writer.hole()
+            return _leaf
+        if tensors.is_tensor(value):
+            return self._tensor(value, node)
+        kind = type(value)
+        if kind in (list, tuple):
+            return self._sequence(value, node)
+        if kind in (set, frozenset):
+            self._writer.node(node)
+            return _constant(value.copy(), kind)
+        if isinstance(value, dict):
+            return self._mapping(value, node)
+        return self._object(value, node)
+
+    def _tensor(self, value: Any, node: Node) -> Look:
+        if node[0] == "tensor" and isinstance(node[4], bytes):
+            self._writer.hole()
+            return _scalar(value, node)
+        self._writer.node(node)
+        if not self._given:
+            return _same_memory(value)
+        if node[0] != "tensor" or not isinstance(node[4], str):
+            raise Changed  # it shares memory with another
+        self.moving.append(node[4])
+        return _same_layout(value)
+
+    def _sequence(self, value: Any, node: Node) -> Look:
+        self._writer.head(node, 1)
+        looks = [self.look(item, part) for item, part in zip(value, node[1:], strict=True)]
+        kind, length = type(value), len(looks)
+
+        def look(value: Any, found: Found) -> None:
+            _is(value, kind)
+            if len(value) != length:
+                raise Changed
+            for item, each in zip(value, looks, strict=True):
+                each(item, found)
+
+        return look
+
+    def _mapping(self, value: dict[Any, Any], node: Node) -> Look:
+        ordered = node[0] == "OrderedDict"
+        metadata = getattr(value, "_metadata", None)
+        first = 2 if ordered else 1
+        self._writer.head(node, first)
+        looks = []
+        for key, part, item in zip(
+            node[first::2], node[first + 1 :: 2], value.values(), strict=True
+        ):
+            self._writer.node(key)
+            looks.append(self.look(item, part))
+        kind, keys = type(value), list(value)
+
+        def look(value: Any, found: Found) -> None:
+            if type(value) is not kind or list(value) != keys:
+                raise Changed
+            if ordered and getattr(value, "_metadata", None) != metadata:
+                raise Changed
+            for item, each in zip(value.values(), looks, strict=True):
+                each(item, found)
+
+        return look
+
+    def _object(self, value: Any, node: Node) -> Look:
+        if objects.is_module(value):
+            return self._held(value, node, objects.module_state)
+        if objects.is_optimizer(value):
+            return self._optimizer(value, node)
+        kind = objects.kind_of(value)
+        if kind is None:
+            raise Changed  # default= made something of it
+        before, self._given = self._given, True
+        try:
+            return self._held(value, node, kind.get)
+        finally:
+            self._given = before
+
+    def _held(self, value: Any, node: Node, get: Callable[[Any], Any]) -> Look:
+        inner = self.look(get(value), node)
+
+        def look(now: Any, found: Found) -> None:
+            if now is not value:
+                raise Changed
+            inner(get(now), found)
+
+        return look
+
+    def _optimizer(self, optimizer: Any, node: Node) -> Look:
+        names = objects.names_of(optimizer, self._names)
+        parameters = _parameters(optimizer)
+        packed = optimizer.state_dict()
+        if names is None:
+            inner = self.look(packed, node)
+        else:
+            self._writer.head(node, 1)
+            inner = self.look(objects.by_name(packed, names), node[1])
+
+        def look(now: Any, found: Found) -> None:
+            if now is not optimizer or _parameters(optimizer) != parameters:
+                raise Changed
+            packed = optimizer.state_dict()
+            inner(packed if names is None else objects.by_name(packed, names), found)
+
+        return look
+
+
+def _parameters(optimizer: Any) -> list[list[int]]:
+    return [[id(p) for p in group["params"]] for group in optimizer.param_groups]
+
+
+def _leaf(value: Any, found: Found) -> None:
+    try:
+        found.leaves.append(plain.node_of(value))
+    except NoPlainValue:
+        raise Changed from None
+
+
+def _constant(known: Any, kind: type) -> Look:
+    def look(value: Any, found: Found) -> None:
+        if type(value) is not kind or value != known:
+            raise Changed
+
+    return look
+
+
+def _scalar(value: Any, node: Node) -> Look:
+    """A tensor without dimensions: its bytes are a leaf."""
+    kind, dtype = type(value), value.dtype
+    head = node[:4]
+    memory = None if isinstance(value, np.ndarray) else _torch.memory_of(value)
+    short = memory is not None and memory[0] == "" and not value.requires_grad
+
+    def look(value: Any, found: Found) -> None:
+        if type(value) is not kind or value.dtype != dtype or value.ndim != 0:
+            raise Changed
+        data = value.numpy().tobytes() if short else tensors.bytes_of(value)
+        found.leaves.append([*head, data, None])
+
+    return look
+
+
+def _same_layout(value: Any) -> Look:
+    kind, shape, dtype = type(value), value.shape, value.dtype
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "SUMmV":
+            raise Changed  # they are stored as other types
+    elif _torch.memory_of(value) is None:
+        raise Changed
+
+    def look(value: Any, found: Found) -> None:
+        if type(value) is not kind or value.shape != shape or value.dtype != dtype:
+            raise Changed
+        found.moving.append(value)
+
+    return look
+
+
+def _same_memory(value: Any) -> Look:
+    """A tensor of the shelf: what it is saved from is where it was, and looks alike."""
+    kind, shape, dtype = type(value), value.shape, value.dtype
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "SUMmV" and not value.flags.c_contiguous:
+            raise Changed  # its bytes are a copy
+        address, strides = value.ctypes.data, value.strides
+
+        def look_at_array(value: Any, found: Found) -> None:
+            if (
+                type(value) is not kind
+                or value.ctypes.data != address
+                or value.shape != shape
+                or value.dtype != dtype
+                or value.strides != strides
+            ):
+                raise Changed
+
+        return look_at_array
+    if value.is_conj() or value.is_neg() or value.device.type != "cpu":
+        raise Changed
+    pointer, stride = value.data_ptr(), value.stride()
+
+    def look(value: Any, found: Found) -> None:
+        if (
+            type(value) is not kind
+            or value.data_ptr() != pointer
+            or value.shape != shape
+            or value.dtype is not dtype
+            or value.stride() != stride
+            or value.is_conj()
+            or value.is_neg()
+        ):
+            raise Changed
+
+    return look

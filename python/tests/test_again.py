@@ -1,0 +1,150 @@
+"""A state looked at again: the same bytes as if it were flattened anew, or Changed."""
+
+import random
+from collections import Counter, OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorshelf as ts
+from tensorshelf._state import record
+from tensorshelf._state.again import Again, Changed
+from tensorshelf._state.flatten import flatten
+
+pytest.importorskip("msgpack")
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+
+def whole(state: Any) -> bytes:
+    """The record of a state that is flattened now."""
+    flat = flatten(state)
+    room = record.encoded(record.Record(flat.tree, sorted(flat.tensors)))
+    return room[8 : 8 + int.from_bytes(room[:8].tobytes(), "little")].tobytes()
+
+
+def trained() -> dict[str, Any]:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    model.tied = model[0].weight
+    optimizer = torch.optim.AdamW(model.parameters())
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=100)
+    state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "rng": ts.RNG()}
+    train(state)
+    return state
+
+
+def train(state: dict[str, Any]) -> None:
+    state["model"](torch.randn(16, 4)).square().mean().backward()
+    state["optimizer"].step()
+    state["scheduler"].step()
+    state["optimizer"].zero_grad()
+    random.random()
+
+
+class Averaged:
+    """Gives tensors of its own memory, which moves."""
+
+    def __init__(self) -> None:
+        self.mean = torch.zeros(5)
+        self.n = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean.clone(), "n": self.n}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.mean, self.n = state["mean"], state["n"]
+
+
+STATES: list[Any] = [
+    {"n": 3, "lr": 0.5, "text": "x" * 300, "none": None, "b": b"\0", "big": 1 << 90},
+    {1: [np.arange(4), (2, "a")], "o": OrderedDict(a=1, b=np.float32(2)), "c": Counter("aab")},
+    {"set": {1, 2}, "f": frozenset("ab"), "z": complex(1, 2), "r": range(3), "s": torch.Size([2])},
+    {"t": torch.arange(6.0).reshape(2, 3).T, "scalar": torch.tensor(2.0)},
+    {"half": torch.ones(3).half()},
+    {"bf": torch.ones(3, dtype=torch.bfloat16), "b0": torch.tensor(1.0, dtype=torch.bfloat16)},
+    {"fortran": np.asfortranarray(np.ones((2, 3))), "e": np.empty(0)},
+    {"text": np.array(["ab", "c"])},
+    [np.random.default_rng(1), random.Random(2), torch.Generator(), Averaged()],
+    {"empty": {}, "list": [], "deep": [[[{"a": [1]}]]]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", STATES, ids=range(len(STATES)))
+def test_the_same_bytes(state: Any) -> None:
+    again = Again(state, flatten(state))
+    for _ in range(2):
+        assert again.encoded(again.look(state).leaves) == whole(state)
+
+
+def test_leaves_as_they_are_now() -> None:
+    state = trained()
+    again = Again(state, flatten(state))
+    for _ in range(3):
+        train(state)
+        assert again.encoded(again.look(state).leaves) == whole(state)
+    assert len(again.moving) == len(again.look(state).moving) == 3  # of the generators
+
+
+def test_other_values_of_plain_leaves() -> None:
+    state: dict[str, Any] = {"n": 1, "list": [1, None], "key": {"a": 0.5}}
+    again = Again(state, flatten(state))
+    state.update(n="text", list=[2, 1 << 80])
+    state["key"]["a"] = np.float32(3)
+    assert again.encoded(again.look(state).leaves) == whole(state)
+
+
+def grow(state: Any) -> None:
+    extra = nn.Parameter(torch.ones(2))
+    state["model"].extra = extra
+    state["optimizer"].add_param_group({"params": [extra]})
+
+
+CHANGES: dict[str, Any] = {
+    "a key more": lambda s: s.update(new=1),
+    "a key less": lambda s: s.pop("n"),
+    "other keys": lambda s: s.update(m=s.pop("n")),
+    "another order": lambda s: s.update(n=s.pop("n")),
+    "a leaf that is a container": lambda s: s.update(n=[1]),
+    "a leaf that is a tensor": lambda s: s.update(n=np.ones(3)),
+    "a longer list": lambda s: s["list"].append(1),
+    "another tensor": lambda s: s.update(t=s["t"].clone()),
+    "a view": lambda s: s.update(t=s["t"][:4]),
+    "another shape": lambda s: s.update(t=s["t"].reshape(2, 4)),
+    "another element type": lambda s: s.update(t=s["t"].view(torch.int32)),
+    "another memory": lambda s: s["t"].set_(torch.ones(8)),
+    "other strides": lambda s: s.update(t=torch.as_strided(s["t"], (8,), (0,))),
+    "another array": lambda s: s.update(a=s["a"].copy()),
+    "an array of another type": lambda s: s.update(a=s["a"].view(np.int64)),
+    "a tensor that was a scalar": lambda s: s.update(scalar=torch.ones(2)),
+    "another set": lambda s: s["set"].add(3),
+    "another model": lambda s: s.update(model=nn.Linear(4, 4)),
+    "a model with another layer": lambda s: s["model"].append(nn.Linear(1, 1)),
+    "another optimizer": lambda s: s.update(optimizer=torch.optim.SGD(s["model"].parameters())),
+    "a parameter more": grow,
+    "parameters in another order": lambda s: s["optimizer"].param_groups[0]["params"].reverse(),
+    "a state of an optimizer less": lambda s: s["optimizer"].state.popitem(),
+    "an object gives another shape": lambda s: setattr(s["average"], "mean", torch.ones(2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_changed_is_told(change: Any) -> None:
+    state = trained()
+    state |= {"n": 1, "list": [1], "t": torch.arange(8.0), "a": np.ones(4), "set": {1, 2}}
+    state |= {"scalar": torch.tensor(1), "average": Averaged()}
+    again = Again(state, flatten(state))
+    again.look(state)
+    change(state)
+    with pytest.raises(Changed):
+        again.look(state)
+
+
+def test_what_cannot_be_looked_at_again() -> None:
+    for state in (
+        {"x": torch.ones(2, dtype=torch.complex64).conj()},
+        {"x": np.array(["a", "b", "c", "d"])[::2]},
+        {"x": type("Own", (), {"state_dict": lambda self: {"t": np.array(["a"])}})()},
+    ):
+        with pytest.raises(Changed):
+            Again(state, flatten(state))

@@ -1,0 +1,360 @@
+"""Saves that are copied while a trainer goes on: each is of one moment, whatever trains."""
+
+import copy
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from conftest import OpenShelf
+
+import tensorshelf as ts
+
+pytest.importorskip("msgpack")
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+# Copies rest behind the first tensor until somebody waits: what changes meanwhile changes in time.
+RESTING = {"bytes_per_second": 1, "check_one_in": 1}
+
+
+def net() -> Any:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Dropout(0.3), nn.Linear(32, 1))
+
+
+def alike(one: Any, other: Any) -> bool:
+    if torch.is_tensor(one):
+        return bool(torch.equal(one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other)
+
+
+def snapshot(state: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy({key: value.state_dict() for key, value in state.items()})
+
+
+def saved(shelf: ts.Shelf, state: dict[str, Any]) -> dict[str, Any]:
+    """What was saved, in new objects' forms."""
+    loaded = shelf.load()
+    return {key: loaded[key] for key in state}
+
+
+def plain(loss: Any, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    loss().backward()
+    optimizer.step()
+
+
+def closure(loss: Any, optimizer: Any) -> None:
+    def again() -> Any:
+        optimizer.zero_grad()
+        value = loss()
+        value.backward()
+        return value
+
+    optimizer.step(again)
+
+
+def accumulated(loss: Any, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    for _ in range(3):
+        loss().backward()
+    optimizer.step()
+
+
+OPTIMIZERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "SGD": (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), plain),
+    "AdamW": (lambda p: torch.optim.AdamW(p, 0.1), plain),
+    "AdamW, foreach": (lambda p: torch.optim.AdamW(p, 0.1, foreach=True), plain),
+    "AdamW, fused": (lambda p: torch.optim.AdamW(p, 0.1, fused=True), plain),
+    "Adam, accumulated": (lambda p: torch.optim.Adam(p, 0.1), accumulated),
+    "Adagrad": (lambda p: torch.optim.Adagrad(p, 0.1), plain),
+    "RMSprop": (lambda p: torch.optim.RMSprop(p, 0.01), plain),
+    "LBFGS": (lambda p: torch.optim.LBFGS(p, 0.1, max_iter=3), closure),
+}
+
+
+@pytest.mark.parametrize("resting", [False, True])
+@pytest.mark.parametrize(("make", "train"), OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_each_save_is_of_its_step(shelf: ts.Shelf, make: Any, train: Any, resting: bool) -> None:
+    model = net()
+    optimizer = make(model.parameters())
+    state = {"model": model, "optimizer": optimizer}
+    auto = shelf.autosave(**state, pipeline=RESTING if resting else None)
+    auto.resume()
+    before: dict[str, Any] | None = None
+    lazily = 0
+    for step in range(1, 9):
+        if before is not None:
+            model(torch.randn(16, 8))  # changes what batch norm keeps, while copies are under way
+        train(lambda: model(torch.randn(16, 8)).square().mean(), optimizer)
+        if before is not None:
+            # The optimizer stepped behind the gate: what is saved is from before it.
+            auto.wait()
+            assert shelf.step == step - 1
+            loaded = saved(shelf, state)
+            assert alike(dict(loaded["model"]), dict(before["model"]))
+            assert alike(loaded["optimizer"], before["optimizer"])
+        commit = auto.step(step)
+        assert commit is not None
+        lazily += bool(commit.times)
+        before = snapshot(state)
+    auto.close()
+    assert lazily >= 5 or train is closure  # LBFGS keeps new tensors each time
+
+
+def test_averages_behind_the_step_and_several_optimizers(shelf: ts.Shelf) -> None:
+    one, two = net(), net()
+    average = torch.optim.swa_utils.AveragedModel(one)
+    state = {
+        "one": one,
+        "two": two,
+        "average": average,
+        "first": torch.optim.AdamW(one.parameters(), 0.1),
+        "second": torch.optim.SGD(two.parameters(), 0.1, momentum=0.9),
+    }
+    auto = shelf.autosave(**state, pipeline=RESTING)
+    before: dict[str, Any] = {}
+    for step in range(1, 6):
+        for model, optimizer in ((one, state["first"]), (two, state["second"])):
+            plain(lambda model=model: model(torch.randn(4, 8)).square().mean(), optimizer)
+        average.update_parameters(one)
+        if step > 1:
+            auto.wait()
+            assert alike(dict(saved(shelf, state)["average"]), dict(before["average"]))
+            assert alike(dict(saved(shelf, state)["two"]), dict(before["two"]))
+        auto.step(step)
+        before = snapshot(state)
+    auto.wait()
+    assert alike(dict(saved(shelf, state)["average"]), dict(before["average"]))
+    auto.close()
+
+
+def test_a_step_that_a_scaler_skips(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    auto = shelf.autosave(model=model, optimizer=optimizer, scaler=scaler)
+    for step in range(1, 6):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 8)).square().mean() * (float("inf") if step == 3 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        auto.step(step)
+    auto.close()
+    assert shelf.step == 5
+    assert shelf.load()["scaler"] == scaler.state_dict()
+
+
+def test_groups_that_are_added_later(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model[0].parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer)
+    for step in range(1, 7):
+        if step == 4:
+            optimizer.add_param_group({"params": list(model[3].parameters()), "lr": 0.5})
+        plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+        auto.step(step)
+    auto.close()
+    other = net()
+    again = torch.optim.AdamW(
+        [{"params": other[0].parameters()}, {"params": other[3].parameters(), "lr": 0.5}]
+    )
+    shelf.load_into({"model": other, "optimizer": again}, strict=False)
+    assert alike(again.state_dict(), optimizer.state_dict())
+
+
+# ---- torn
+
+
+def by_data(p: Any) -> None:
+    p.data.add_(1)
+
+
+def by_numpy(p: Any) -> None:
+    p.detach().numpy()[...] += 1
+
+
+def by_no_grad(p: Any) -> None:
+    with torch.no_grad():
+        p.add_(1)
+
+
+def by_inference(p: Any) -> None:
+    with torch.inference_mode():
+        p.detach().add_(1)
+
+
+def by_storage(p: Any) -> None:
+    p.untyped_storage().copy_(torch.rand(p.numel()).untyped_storage())
+
+
+def by_fused_step(p: Any) -> None:
+    """As a fused optimizer without hooks would: the version counter stays."""
+    with torch.no_grad():
+        grads, average, squares = torch.ones_like(p), torch.zeros_like(p), torch.zeros_like(p)
+        torch._fused_adamw_(
+            [p], [grads], [average], [squares], [], [torch.tensor(1.0)],
+            lr=0.1, beta1=0.9, beta2=0.999, weight_decay=0.0, eps=1e-8, amsgrad=False,
+            maximize=False,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change", [by_data, by_numpy, by_no_grad, by_inference, by_storage, by_fused_step]
+)
+def test_what_changes_before_the_gate_is_not_saved(
+    shelf: ts.Shelf, change: Callable[[Any], None]
+) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline=RESTING)
+    plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+    auto.step(1)  # the first copies everything
+    auto.step(2)
+    auto.wait()
+    kept = saved(shelf, {"model": model})
+    for step in (3, 5):
+        auto.step(step)
+        for p in model.parameters():
+            change(p)
+        with pytest.raises(ts.TornSave, match=r"'model\.[0-9.a-z]+' changed while it was copied"):
+            auto.wait()
+        assert shelf.step == step - 1
+        if step == 3:
+            assert alike(dict(saved(shelf, kept)["model"]), dict(kept["model"]))
+        auto.step(step + 1)  # anew
+        auto.wait()
+        assert shelf.step == step + 1
+        assert alike(dict(saved(shelf, kept)["model"]), dict(model.state_dict()))
+    assert auto._feed.overlap  # not two in a row
+
+
+def test_two_torn_in_a_row_end_the_overlap(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(
+        model=model, optimizer=optimizer, on_error="warn", pipeline=RESTING, every=1
+    )
+    for step in range(1, 12):
+        auto.step(step)
+        for p in model.parameters():
+            by_data(p)
+    auto.close()
+    assert "2 saves in a row were abandoned" in caplog.text
+    assert "autosave(overlap=False)" in caplog.text
+    assert shelf.step == 11
+    # From there on each save is of its moment.
+    commit = auto._flight
+    assert commit is None
+
+
+def test_without_overlap_everything_may_change_at_once(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = {"model": model, "optimizer": optimizer}
+    auto = shelf.autosave(**state, overlap=False, pipeline=RESTING)
+    for step in range(1, 6):
+        commit = auto.step(step)
+        assert commit is not None
+        before = snapshot(state)
+        for p in model.parameters():
+            by_data(p)
+        commit.wait()
+        assert alike(dict(saved(shelf, state)["model"]), dict(before["model"]))
+    assert commit.times
+    auto.close()
+
+
+def test_a_gate_by_hand(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline=RESTING)
+    for step in range(1, 6):
+        auto.gate()
+        for p in model.parameters():
+            by_data(p)
+        commit = auto.step(step)
+    auto.gate()
+    assert commit is not None
+    assert commit.staged()
+    assert commit.wait_staged() is commit
+    auto.close()
+    assert shelf.step == 5
+
+
+# ---- whose turn it is
+
+
+def test_a_shelf_has_one(shelf: ts.Shelf) -> None:
+    first = shelf.autosave(x=[1])
+    first.step(1)
+    first.wait()
+    second = shelf.autosave(y=[2])
+    with pytest.raises(ts.UnsupportedError, match="another took its place"):
+        first.step(2)
+    with pytest.raises(ts.UnsupportedError, match=r"holds a run, at step 1.*resume\(\) first"):
+        second.step(2)
+    assert shelf.load() == {"x": [1], "autosave": {"batches": []}}
+    second.close()
+    assert repr(second) == "<Autosave of y, every 1 (closed)>"
+
+
+@pytest.mark.parametrize("value", [3, 1.5, "text", b"", (1, 2), True, 1j])
+def test_values_that_could_not_change(shelf: ts.Shelf, value: Any) -> None:
+    with pytest.raises(ts.BadArgument, match=r"epoch=.* is a value and no object"):
+        shelf.autosave(epoch=value)
+
+
+def test_options_of_the_pipeline(shelf: ts.Shelf) -> None:
+    with pytest.raises(ts.BadArgument, match="no option 'niceness'"):
+        shelf.autosave(x=[1], pipeline={"niceness": 3})
+    with pytest.raises(ts.BadArgument, match="nice=20"):
+        shelf.autosave(x=[1], pipeline={"nice": 20})
+    shelf.autosave(x=[1], pipeline={"nice": 10, "workers": 2, "cpus": (0,)}).close()
+
+
+def test_epochs_with_draws_between_them_resume(reopen: OpenShelf) -> None:
+    """``batches()`` is called for each epoch, and something else draws between two."""
+
+    def run(shelf: ts.Shelf, stop: int) -> list[Any]:
+        loader = torch.utils.data.DataLoader(range(12), batch_size=3, shuffle=True)
+        seen: list[Any] = []
+        progress = {"epoch": 0}
+        auto = shelf.autosave(progress=progress, rng=ts.RNG())
+        step = auto.resume()
+        while progress["epoch"] < 4:
+            for batch in auto.batches(loader):
+                step += 1
+                seen.append((step, batch.tolist(), random.random(), float(torch.rand(1))))
+                auto.step(step)
+                if step == stop:
+                    auto.close()
+                    return seen
+            torch.rand(3)
+            progress["epoch"] += 1
+        auto.close()
+        assert sum(name.startswith("autosave.batches.") for name in shelf) == 3
+        return seen
+
+    torch.manual_seed(5)
+    random.seed(5)
+    expected = run(reopen(mode="w"), 99)
+    assert len(expected) == 16
+    torch.manual_seed(5)
+    random.seed(5)
+    shelf = reopen(mode="w")
+    seen = []
+    for stop in (2, 7, 9, 10, 15, 99):
+        seen += run(shelf, stop)
+        torch.manual_seed(stop)
+        random.seed(stop)
+        shelf = reopen()
+    assert seen == expected
