@@ -322,6 +322,47 @@ def test_the_fields_of_each_record_in_the_design_are_those_of_layout_hpp() -> No
     assert f"({COUNTS['kPageCells']} chunk records)" in table
 
 
+def test_the_codes_and_bits_of_the_design_are_those_of_layout_hpp() -> None:
+    design = (ROOT / "docs/design.md").read_text("utf-8")
+    layout = (ROOT / "src/format/layout.hpp").read_text("utf-8")
+    public = (ROOT / "include/tensorshelf/tensor.hpp").read_text("utf-8")
+
+    def codes(name: str, text: str, *, but: str = "") -> str:
+        body = re.search(rf"enum class {name} [^{{]*{{(.*?)}};", text, re.DOTALL)
+        assert body, name
+        found = re.findall(
+            r"^\s*(\w+) = (\d+)|(?<=, )(\w+) = (\d+)", body[1].lstrip(), re.MULTILINE
+        )
+        pairs = [(a or c, b or d) for a, b, c, d in found]
+        return ", ".join(f"{code} {word.replace('_', ' ')}" for word, code in pairs if word != but)
+
+    def constant(name: str) -> int:
+        found = re.search(rf"\b{name} = (\d+);", layout)
+        assert found, name
+        return int(found[1])
+
+    assert f"kind ({codes('PageKind', layout)}) 4" in design
+    assert f"kind in 48-55: {codes('ChunkKind', layout)}) 8" in design
+    assert f"placement ({codes('Placement', public)}) 2" in design
+    version = constant("kVersionBits")
+    assert f"state (version in bits 0-{version - 1}, slot in {version}-{version + 7}," in design
+    assert f"low {version} bits and, above, {64 - version} bits of a hash" in design
+    assert f"low {64 - version} bits of XXH3-64(incarnation, sequence; seed 0)" in design
+    newest, oldest = constant("kFormatVersion"), constant("kOldestFormat")
+    assert f"format_version ({newest}, or {oldest}) 4" in design
+    assert f"format_version ({constant('kMarkFormat')}) 4" in design
+    assert f"flags ({constant('kLeavesInRoot')}: they are of leaves) 8" in design
+    for record, words in (("MediumRecord", "media (eight of: "), ("SlotRecord", "slots of 16 (")):
+        told = re.search(re.escape(words) + r"([^)]*)\)", design)
+        assert told, record
+        sizes = [int(size) for size in re.findall(r"\w+ (\d+)", told[1])]
+        assert sizes == [size for _, size in members(record, layout)], record
+    for name in ("kSpread1", "kSpread2"):
+        value = re.search(rf"{name} = (0x\w+);", layout)
+        assert value
+        assert value[1] in design
+
+
 def test_the_codes_of_element_types_stand_in_the_design() -> None:
     design = (ROOT / "docs/design.md").read_text("utf-8")
     header = (ROOT / "include/tensorshelf/tensor.hpp").read_text("utf-8")

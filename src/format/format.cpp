@@ -11,11 +11,6 @@
 namespace tensorshelf::format {
 namespace {
 
-// Odd constants of XXH64 (Yann Collet, xxHash specification, "XXH64 algorithm"): they spread
-// positions over the seed; the hash does the mixing.
-constexpr std::uint64_t kSpread1 = 0x9E3779B185EBCA87ULL;
-constexpr std::uint64_t kSpread2 = 0xC2B2AE3D27D4EB4FULL;
-
 std::uint64_t superblock_checksum(const Superblock& superblock, unsigned copy) {
   return hash_bytes(std::as_bytes(std::span(&superblock, 1)).first(offsetof(Superblock, checksum)),
                     superblock_at(copy));
@@ -31,10 +26,10 @@ std::uint64_t root_checksum(Root root, std::uint64_t seed) {
 
 Seeds::Seeds(const ShelfId& id) : shelf_(hash_bytes(std::as_bytes(std::span(id)), 0)) {}
 
-std::uint64_t Seeds::page(std::uint64_t at) const { return shelf_ ^ (at * kSpread1); }
+std::uint64_t Seeds::page(std::uint64_t at) const { return page_seed(shelf_, at); }
 
 std::uint64_t Seeds::chunk(std::uint64_t tensor_id, std::uint64_t chunk_index) const {
-  return shelf_ + (tensor_id * kSpread1 ^ (chunk_index + 1) * kSpread2);
+  return chunk_seed(shelf_, tensor_id, chunk_index);
 }
 
 Superblock new_superblock(const ShelfId& id, unsigned slot_count) {

@@ -98,6 +98,27 @@ inline constexpr std::uint64_t kMaxCounter = 1ULL << 62;
 // In homes that were never used, so that they can be told from homes that were wiped.
 inline constexpr std::uint64_t kUnusedHomeWord = tagged_word(kMaxVersion, 0);
 
+// Checksums are XXH3-64, seeded with where they belong, so that a block that went astray does not
+// pass for what should lie there. The shelf's seed is XXH3-64 of its id, with seed 0. The odd
+// constants are those of XXH64 (Yann Collet, xxHash specification, "XXH64 algorithm"): they spread
+// positions over the seed; the hash does the mixing.
+//
+//   superblock   all before its checksum, seeded with its place
+//   incarnation  all before its checksum, seeded with page_seed() of its place; marks alike
+//   root         the whole page, with 0 as its checksum, seeded with page_seed() of its place
+//   page         the whole page, seeded with page_seed() of the place of its first copy
+//   chunk        its bytes, seeded with chunk_seed()
+//   tag          incarnation and sequence of the attempt, 16 bytes, with seed 0: its low 24 bits
+inline constexpr std::uint64_t kSpread1 = 0x9E3779B185EBCA87;
+inline constexpr std::uint64_t kSpread2 = 0xC2B2AE3D27D4EB4F;
+constexpr std::uint64_t page_seed(std::uint64_t shelf_seed, std::uint64_t at) {
+  return shelf_seed ^ (at * kSpread1);
+}
+constexpr std::uint64_t chunk_seed(std::uint64_t shelf_seed, std::uint64_t tensor_id,
+                                   std::uint64_t chunk_index) {
+  return shelf_seed + (tensor_id * kSpread1 ^ (chunk_index + 1) * kSpread2);
+}
+
 struct MediumRecord {
   ShelfId medium_id;
   std::uint64_t size_bytes;
@@ -280,6 +301,11 @@ static_assert(kStorable<DirectoryPage> && sizeof(DirectoryPage) == kPageBytes);
 static_assert(kStorable<CellsPage> && sizeof(CellsPage) == kPageBytes);
 static_assert(kStorable<SlotRecord> && sizeof(SlotRecord) == 16);
 static_assert(kStorable<TensorRecord> && sizeof(TensorRecord) == 40);
+static_assert(kMaxDims == 64 && kMaxNameBytes == 1024, "a record of such a tensor is valid");
+static_assert(sizeof(TensorRecord) + kMaxSlots * sizeof(SlotRecord) + kMaxDims * 8 +
+                      kMaxNameBytes <=
+                  kPageBytes - sizeof(PageHead),
+              "the largest record has room in an empty page");
 static_assert(root_at(kMaxSlots - 1, 0) + kPageBytes <= kHeaderBytes);
 
 // What the public headers name, and what is stored too.

@@ -31,6 +31,7 @@ std::size_t utf8_length(std::string_view text) {
 
 std::optional<std::string> name_problem(std::string_view name) {
   if (name.empty()) return "is empty";
+  static_assert(kMaxNameBytes == 1024);
   if (name.size() > kMaxNameBytes) return "is longer than 1024 bytes";
   while (!name.empty()) {
     if (name.front() == '\0') return "contains a NUL";

@@ -233,7 +233,7 @@ std::uint32_t Tree::add_tensor(const format::TensorLayout& layout) {
   }
   const std::uint32_t number = add_leaf(PageKind::records, &Leaves::records);
   const bool fits = format::append_record(change_leaf(number).image, layout);
-  TENSORSHELF_ASSERT(fits);  // kMaxDims and kMaxNameBytes are chosen so
+  TENSORSHELF_ASSERT(fits);  // layout.hpp asserts that the largest does
   return number;
 }
 
