@@ -112,14 +112,16 @@ enum class Bug {
   unchanged_stage_kept,   // I13: what the attempt had of a chunk stays, where it gets its old bytes
   recovery_asks_cache,    // I12: what a cache shows stands for what the medium has
   page_not_repaired,      // a page with one bad copy stays so, until the other goes
-  format_without_barrier,    // I1: the superblock of a new shelf may land before its root
-  format_over_superblock,    // an old superblock stands while its roots are overwritten
+  format_without_barrier,    // I15: the superblock of a new shelf may land before its root
+  format_over_superblock,    // I15: an old superblock stands while its roots are overwritten
   held_version_dropped,      // I3: a version that is being copied out is given up by a commit
   held_version_not_counted,  // more versions are made than there are slots and pages for
   commits_overlap,           // I3: a commit does not wait for one that is under way
   unread_given_up,           // I11: a version that cannot be read for a moment is written over
   reader_always_stale,       // a reader beside a writer that rests hears that it was overtaken
 
+  blank_unsettled,  // I15: an old superblock may be there while its roots are overwritten
+  mark_unsettled,   // I14: a mark is told of before its second copy is durable
   // Of the pipeline.
   feed_source_left_out,      // the last of the lazy sources is not copied
   feed_eager_lazily,         // I9: eager sources are copied when the trainer goes on already

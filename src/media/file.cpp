@@ -136,7 +136,7 @@ void remove_abandoned(const fs::path& target) {
 }
 
 void sync_or_throw(int fd, const fs::path& path) {
-  if (::fsync(fd) == 0) return;
+  if (::fsync(fd) == 0) return;  // I2: behind the name there is never less than version 0
   const int error = errno;
   throw Error(
       Errc::io,
@@ -147,7 +147,7 @@ void sync_or_throw(int fd, const fs::path& path) {
 void sync_directory(const fs::path& directory) {
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) throw_path_error(directory, "opened to sync it", errno);
-  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  const int error = ::fsync(fd) == 0 ? 0 : errno;  // I2: the name that is told of stays
   ::close(fd);
   // EINVAL: a file system (some of FUSE's) whose directories have nothing to sync.
   if (error != 0 && error != EINVAL) {

@@ -20,7 +20,8 @@ void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
   for (unsigned copy = 0; copy < kCopies && !planted(Bug::format_over_superblock); ++copy) {
     write_page(medium, format::superblock_at(copy), blank);
   }
-  medium.barrier();  // I1: what is no shelf any more is durable before its roots go
+  // I15: what was a shelf here is surely none any more, before what it names goes.
+  if (!planted(Bug::blank_unsettled)) medium.barrier();
   TENSORSHELF_ASSERT(in_flight >= 1 && 1 + keep + in_flight <= format::kMaxSlots);
   format::ShelfId id;
   const auto got = ::getrandom(id.data(), id.size(), 0);
@@ -49,13 +50,13 @@ void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
     format::seal_root(root, seeds, copy);
     write_page(medium, format::root_at(0, copy), format::as_page(root));
   }
-  // I1, for version 0: the superblocks are what makes it true.
+  // I15: they vouch for version 0.
   if (!planted(Bug::format_without_barrier)) medium.barrier();
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     write_page(medium, format::superblock_at(copy),
                format::encode_superblock(format::new_superblock(id, 1 + keep + in_flight), copy));
   }
-  medium.barrier();  // I2
+  medium.barrier();  // I2: version 0 is acknowledged
 }
 
 }  // namespace tensorshelf

@@ -23,8 +23,8 @@ void write_incarnation(Medium& medium, const format::Seeds& seeds, unsigned copy
                        std::uint64_t incarnation) {
   write_page(medium, format::incarnation_at(copy),
              format::encode_incarnation(incarnation, seeds, copy));
-  // I10: no one can take our number for theirs. Also: the repairs are durable, and never are both
-  // copies under way together.
+  // I10: no one can take our number for theirs. I12: what recovery accepted, and stored anew, is
+  // durable with it. And never are both copies under way together.
   if (!planted(Bug::incarnation_not_durable)) medium.barrier();
 }
 

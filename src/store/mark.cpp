@@ -18,7 +18,10 @@ void write_copy(Medium& medium, const format::Seeds& seeds, const PreparedMark& 
                 unsigned copy) {
   write_page(medium, format::mark_at(copy), format::encode_mark(mark, seeds, copy));
   if (copy == 0 && planted(Bug::marks_at_once)) return;
-  medium.barrier();  // I14: before the other copy is under way, so that one is always whole
+  if (copy == 1 && planted(Bug::mark_unsettled)) return;
+  // I14: behind the first, before the other is under way, so that one is always whole; behind the
+  // second, before anybody is told of it, or the slots of what it made void are written (I3).
+  medium.barrier();
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
   };
   if (standing.degraded && newest > standing.root().floor && !planted(Bug::older_than_lost_kept)) {
     wipe_both(newest - 1 + scan.slot_count);
-    medium.barrier();  // I11: before the doubt is wiped
+    medium.barrier();  // I11: what is older is given up before the doubt is wiped
   }
   if (planted(give_up ? Bug::repair_keeps_home : Bug::home_not_wiped)) return standing.degraded;
   std::vector<std::uint64_t> lost = scan.lost_beyond(newest);
@@ -131,7 +131,8 @@ bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
       wiped = true;
     }
   }
-  if (wiped) medium.barrier();  // I2, for the repair: what was reported stays so
+  // I11: what was not accepted cannot come back once somebody assigns.
+  if (wiped) medium.barrier();
   return wiped || standing.degraded;
 }
 

@@ -91,6 +91,7 @@ class BlockMedium final : public Medium {
     if (!planted(Bug::words_not_drained)) staging_->drain_pages(stored_);
     stored_.clear();
     staging_->check();
+    // I1, I2: of whichever the store makes this one.
     int result = planted(Bug::flush_left_out) ? 0 : backend_->sync();
     if (result < 0 && planted(Bug::flush_repeated)) result = backend_->sync();
     if (result < 0) fail({"barrier (fdatasync)", 0, 0, result});

@@ -30,6 +30,7 @@ std::int64_t pread_once(int fd, std::uint64_t at, std::span<std::byte> bytes) {
   }
 }
 
+// I8: never again after it failed.
 int sync_once(int fd) { return ::fdatasync(fd) == 0 ? 0 : -errno; }
 
 namespace {

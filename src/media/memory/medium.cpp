@@ -50,7 +50,7 @@ class MemoryMedium final : public Medium {
 
   void wait(const Ticket&) override {}  // write() has taken the bytes
 
-  void barrier() override { drain_stores(); }
+  void barrier() override { drain_stores(); }  // I7: that of the committing thread
 
   void store_word(std::uint64_t at, std::uint64_t word) override {
     auto* target = reinterpret_cast<std::uint64_t*>(base_ + at);

@@ -113,7 +113,7 @@ class PmemMedium final : public Medium {
   // words are flushed as they are stored, and MAP_SYNC has made the blocks behind every mapped page
   // durable before the page could be written, so there is no file system metadata to sync.
   void barrier() override {
-    if (!planted(Bug::barrier_not_drained)) drain_stores();
+    if (!planted(Bug::barrier_not_drained)) drain_stores();  // I1, I2
   }
 
   void store_word(std::uint64_t at, std::uint64_t word) override {
@@ -128,7 +128,7 @@ class PmemMedium final : public Medium {
     if (!touch_mapped(std::as_bytes(std::span(target, 1)), store)) {
       throw_gone("unwritable", {at, sizeof word}, Errc::io);
     }
-    drain_stores();
+    drain_stores();  // I7, as in write()
   }
 
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
