@@ -27,9 +27,21 @@ class Playback {
     }
   }
   // Where a read of that size is torn, what lies behind comes later: mostly nowhere.
-  std::uint64_t torn_at(std::uint64_t size_bytes) {
-    if (pace_ == 0 || size_bytes <= kWordBytes || !rng_.one_in(4)) return size_bytes;
-    return kWordBytes * (1 + rng_.below((size_bytes - 1) / kWordBytes));
+  bool tears(std::uint64_t size_bytes) {
+    return pace_ != 0 && size_bytes > kWordBytes && rng_.one_in(4);
+  }
+  // Takes the later bytes for some of the words: from one on, or here and there.
+  void mix(std::span<std::byte> bytes, std::span<const std::byte> later) {
+    const std::uint64_t words = (bytes.size() - 1) / kWordBytes;
+    const std::uint64_t from = 1 + rng_.below(words);
+    const bool everywhere = rng_.one_in(2);
+    for (std::uint64_t word = 0; word <= words; ++word) {
+      if (everywhere ? rng_.one_in(2) : word < from) continue;
+      const std::uint64_t at = word * kWordBytes;
+      const std::uint64_t size = std::min<std::uint64_t>(kWordBytes, bytes.size() - at);
+      std::copy_n(later.begin() + static_cast<std::ptrdiff_t>(at), size,
+                  bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    }
   }
   void set_pace(std::uint64_t events) { pace_ = events; }
   std::size_t last() const { return next_ - 1; }
@@ -59,11 +71,12 @@ class PassingMedium final : public testing::ForwardingMedium {
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     playback_.go_on();
     ++reads_;
-    const std::uint64_t first = playback_.torn_at(bytes.size());
-    ForwardingMedium::read(at, bytes.first(first));
-    if (first == bytes.size()) return;
+    ForwardingMedium::read(at, bytes);
+    if (!playback_.tears(bytes.size())) return;
+    std::vector<std::byte> later(bytes.size());
     playback_.go_on();
-    ForwardingMedium::read(at + first, bytes.subspan(first));
+    ForwardingMedium::read(at, later);
+    playback_.mix(bytes, later);
   }
   std::span<const std::byte> view(const Extent& extent) override {
     playback_.go_on();

@@ -48,10 +48,26 @@ Stretch RecordingMedium::keep(std::uint64_t at, std::span<const std::byte> conte
   return stretch;
 }
 
-void RecordingMedium::fail_if_told(const char* call, bool loses_all) {
+void RecordingMedium::fail_if_told(const char* call, bool loses_all,
+                                   const std::function<void()>& in_part) {
   if (log_.events.size() != behaviour_.fails_at) return;
   log_.events.push_back(FailureEvent{.call = call, .orphans = loses_all});
+  if (in_part && behaviour_.fails_at % 3 != 0) in_part();
   throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
+}
+
+// What a call that failed has done all the same: visible, and settled by nobody.
+void RecordingMedium::write_in_part(std::uint64_t at, std::span<const std::byte> bytes) {
+  const std::uint64_t unit =
+      behaviour_.personality == Personality::pmem ? kWordBytes : kSectorBytes;
+  const std::uint64_t part =
+      std::min<std::uint64_t>(round_up(bytes.size() / 2, unit), bytes.size());
+  if (part == 0) return;
+  sequence_ = log_.events.size() + 1;
+  const Stretch stretch = keep(at, bytes.first(part));
+  log_.events.push_back(WriteEvent{
+      .stored = stretch, .ticket = sequence_, .thread = this_thread(), .drained = false});
+  disk_.write(at, log_.content(stretch));
 }
 
 Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
@@ -59,7 +75,7 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kChunkBytes);
   TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
-  fail_if_told("write", false);
+  fail_if_told("write", false, [&] { write_in_part(at, bytes); });
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
   Stretch stretch = keep(at, bytes);
   if (behaviour_.personality == Personality::block) {
@@ -92,24 +108,27 @@ void RecordingMedium::barrier() {
 void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kWordBytes == 0 && at + kWordBytes <= disk_.size_bytes());
-  fail_if_told("word", false);
-  std::array<std::byte, kWordBytes> bytes;
-  std::memcpy(bytes.data(), &word, sizeof word);
-  disk_.write(at, bytes);
-  const auto record = [&](std::uint64_t place, std::span<const std::byte> content) {
-    log_.events.push_back(WordEvent{.stored = keep(place, content), .thread = this_thread()});
+  const auto store = [&] {
+    std::array<std::byte, kWordBytes> bytes;
+    std::memcpy(bytes.data(), &word, sizeof word);
+    disk_.write(at, bytes);
+    const auto record = [&](std::uint64_t place, std::span<const std::byte> content) {
+      log_.events.push_back(WordEvent{.stored = keep(place, content), .thread = this_thread()});
+    };
+    if (behaviour_.bugs.torn_word) {
+      constexpr std::size_t half = kWordBytes / 2;
+      record(at, std::span(bytes).first(half));
+      record(at + half, std::span(bytes).last(half));
+    } else if (behaviour_.personality == Personality::pmem) {
+      record(at, bytes);
+    } else {
+      const std::uint64_t page = at / kPageBytes * kPageBytes;
+      record(page, disk_.bytes().subspan(page, kPageBytes));
+      if (behaviour_.faults) behaviour_.faults->heal(page, kPageBytes);
+    }
   };
-  if (behaviour_.bugs.torn_word) {
-    constexpr std::size_t half = kWordBytes / 2;
-    record(at, std::span(bytes).first(half));
-    record(at + half, std::span(bytes).last(half));
-  } else if (behaviour_.personality == Personality::pmem) {
-    record(at, bytes);
-  } else {
-    const std::uint64_t page = at / kPageBytes * kPageBytes;
-    record(page, disk_.bytes().subspan(page, kPageBytes));
-    if (behaviour_.faults) behaviour_.faults->heal(page, kPageBytes);
-  }
+  fail_if_told("word", false, store);
+  store();
 }
 
 void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {

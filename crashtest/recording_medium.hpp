@@ -17,13 +17,15 @@
 //   a store_word(), for the design counts on rewriting bytes with themselves being harmless.
 // - Bytes between the end of a write() and the next page boundary are undefined: on block they are
 //   filled with garbage, on pmem they are left alone.
-// - reserve() is settled by the next barrier(); until then the size is the old or the new one.
+// - reserve() is settled by the next barrier(); until then the size is the old or the new one, or
+//   one in between.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
-// - Visible is not settled. Calls fail where they are told to. A write, word or growth that fails
-//   did not happen. After a wait or barrier that fails, all unsettled bytes are orphans: every
-//   process sees them, the medium may have them or not, and no later barrier covers them, only
-//   writing them anew does. (So a kernel marks the pages clean that it could not write.)
+// - Visible is not settled. Calls fail where they are told to. A growth that fails did not happen;
+//   of a write or a word that fails a part may have, and nothing settles that. After a wait or
+//   barrier that fails, all unsettled bytes are orphans: every process sees them, the medium may
+//   have them or not, and no later barrier covers them, only writing them anew does. (So a kernel
+//   marks the pages clean that it could not write.)
 // - A process that dies leaves all that it wrote visible. On block the next process's barrier
 //   covers it, for the pages lie in the kernel; on pmem it lies in the caches of processors that
 //   nobody tells to flush it, so there too it is orphaned. Growth is never orphaned: file systems
@@ -35,6 +37,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <span>
@@ -99,7 +102,8 @@ class RecordingMedium final : public Medium {
 
  private:
   void copy_out(std::uint64_t at, std::span<std::byte> bytes);  // the mutex is held
-  void fail_if_told(const char* call, bool loses_all);
+  void fail_if_told(const char* call, bool loses_all, const std::function<void()>& in_part = {});
+  void write_in_part(std::uint64_t at, std::span<const std::byte> bytes);
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
   unsigned this_thread();
 

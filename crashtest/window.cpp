@@ -81,6 +81,15 @@ bool Window::settled_has(const Unit& unit) const {
                      unit.size_bytes) == 0;
 }
 
+// To half-way, or to its end.
+void Window::add_growth(std::uint64_t size_bytes, std::uint32_t number) {
+  std::uint64_t before = disk_.size_bytes();
+  for (const Unit& unit : units_) before = std::max(before, unit.is_size ? unit.at : 0);
+  const std::uint64_t half = (before + size_bytes) / 2 / kPageBytes * kPageBytes;
+  if (half > before) units_.push_back({.at = half, .event = number, .is_size = true});
+  units_.push_back({.at = size_bytes, .event = number, .is_size = true});
+}
+
 void Window::add(const Stretch& stored, std::uint32_t index) {
   const std::uint64_t step = unit_bytes(personality_, stored.size_bytes);
   std::vector<Unit> added;
@@ -148,7 +157,7 @@ void Window::take(std::size_t index) {
   if (const auto* write = std::get_if<WriteEvent>(&event)) {
     issued_ = std::max(issued_, write->ticket);
   } else if (const auto* growth = std::get_if<GrowthEvent>(&event)) {
-    units_.push_back({.at = growth->size_bytes, .event = number, .is_size = true});
+    add_growth(growth->size_bytes, number);
   } else if (const auto* wait = std::get_if<WaitEvent>(&event)) {
     waited_ = std::max(waited_, wait->ticket);
   } else if (const auto* barrier = std::get_if<BarrierEvent>(&event)) {

@@ -48,6 +48,7 @@ class Window {
 
  private:
   void add(const Stretch& stored, std::uint32_t index);
+  void add_growth(std::uint64_t size_bytes, std::uint32_t index);
   void settle(const BarrierEvent& barrier);
   bool covers(const BarrierEvent& barrier, const Unit& unit) const;
   void orphan_all();
