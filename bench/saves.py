@@ -3,13 +3,16 @@
 A stack of linear layers and its AdamW, after a step, in five sizes of state. Each save comes after
 an iteration has swept through memory, so that caches are cold, and in rotation with the others;
 medians. "stall" is the time until the trainer may change the state again; of a save that waits it
-is the time until the state is durable, as far as the medium makes anything durable. torch.save is
+is the time until the state is durable, as far as the medium makes anything durable. autosave() has
+a state and a shelf of its own, of which nobody loads: its step() is measured, and what its gate has
+to wait for right behind it; between the two a trainer computes. torch.save is
 made atomic and durable as in compare.py, and measured as it is mostly written, too. Loading fills
 tensors that are there, from the page cache where the store uses that.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 import warnings
@@ -78,8 +81,27 @@ def measure(directory: Path, tier: str, width: int, rounds: int) -> dict[str, fl
     swept = np.zeros(SWEPT_BYTES // 8)
     seconds: dict[str, list[float]] = {}
     file, path = directory / "state.pt", directory / "saves.shelf"
-    with ts.open(path, mode="w", tier=tier, in_flight=2) as shelf:
+    auto_path = directory / "autosaves.shelf"
+    own = state_of(width)
+    own["progress"] = {"epoch": own.pop("epoch")}
+    waits: list[float] = []
+    with (
+        ts.open(path, mode="w", tier=tier, in_flight=2) as shelf,
+        ts.open(auto_path, mode="w", tier=tier, in_flight=2) as auto_shelf,
+        auto_shelf.autosave(**own) as auto,
+    ):
+
+        def behind(_: object) -> None:
+            begin = time.perf_counter()
+            auto.gate()
+            waits.append(time.perf_counter() - begin)
+            auto.wait()
+
+        step = itertools.count(1)
         chosen = calls(shelf, file, state)
+        chosen["autosave, step()"] = (lambda: auto.step(next(step)), behind)
+        auto.step(next(step))  # the first of a form copies everything
+        auto.wait()
         for number in range(-1, rounds):
             for name, (call, then) in chosen.items():
                 with torch.no_grad():
@@ -93,8 +115,9 @@ def measure(directory: Path, tier: str, width: int, rounds: int) -> dict[str, fl
                     then(result)
                 if number >= 0:
                     seconds.setdefault(name, []).append(elapsed)
-    file.unlink()
-    path.unlink()
+    for left in (file, path, auto_path):
+        left.unlink()
+    seconds["autosave, gate at once"] = waits
     found = {name: statistics.median(samples) for name, samples in seconds.items()}
     return {"bytes": float(size_of(state)), **found}
 
