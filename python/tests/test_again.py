@@ -89,8 +89,8 @@ def test_leaves_as_they_are_now() -> None:
 def test_other_values_of_plain_leaves() -> None:
     state: dict[str, Any] = {"n": 1, "list": [1, None], "key": {"a": 0.5}}
     again = Again(state, flatten(state))
-    state.update(n="text", list=[2, 1 << 80])
-    state["key"]["a"] = np.float32(3)
+    state.update(n=["text", (1, None)], list=[2, 1 << 80, [], {}])
+    state["key"] |= {"a": np.float32(3), 5: {"losses": [0.5] * 1000}}
     assert again.encoded(again.look(state).leaves) == whole(state)
 
 
@@ -105,9 +105,10 @@ CHANGES: dict[str, Any] = {
     "a key less": lambda s: s.pop("n"),
     "other keys": lambda s: s.update(m=s.pop("n")),
     "another order": lambda s: s.update(n=s.pop("n")),
-    "a leaf that is a container": lambda s: s.update(n=[1]),
+    "a leaf that is a set": lambda s: s.update(n={1}),
     "a leaf that is a tensor": lambda s: s.update(n=np.ones(3)),
-    "a longer list": lambda s: s["list"].append(1),
+    "a list with a tensor": lambda s: s["list"].append(torch.ones(1)),
+    "a list with an object": lambda s: s["list"].append(s["optimizer"]),
     "another tensor": lambda s: s.update(t=s["t"].clone()),
     "a view": lambda s: s.update(t=s["t"][:4]),
     "another shape": lambda s: s.update(t=s["t"].reshape(2, 4)),

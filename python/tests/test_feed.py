@@ -358,3 +358,21 @@ def test_epochs_with_draws_between_them_resume(reopen: OpenShelf) -> None:
         random.seed(stop)
         shelf = reopen()
     assert seen == expected
+
+
+def test_what_is_plain_may_grow(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    record: dict[str, Any] = {"losses": []}
+    auto = shelf.autosave(model=model, optimizer=optimizer, record=record)
+    lazily = 0
+    for step in range(1, 700):  # beyond the room that the record had
+        if step < 5 or step > 690:
+            plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+        record["losses"].append(1.0 / step)
+        commit = auto.step(step)
+        assert commit is not None
+        lazily += bool(commit.times)
+    auto.close()
+    assert shelf.load("record") == {"record": record}
+    assert 690 < lazily < 698

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorshelf._state import objects, plain, record, tensors
+from tensorshelf._state import objects, paths, plain, record, tensors
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.plain import Node, NoPlainValue
 from tensorshelf._values import _torch
+from tensorshelf.errors import LayoutError
 
 
 class Changed(Exception):
@@ -73,11 +74,7 @@ class _Maker:
         return self._writer.parts()
 
     def look(self, value: Any, node: Node) -> Look:
-        try:
-            plain.node_of(value)
-        except NoPlainValue:
-            pass
-        else:
+        if _is_plain(value):
             self._writer.hole()
             return _leaf
         if tensors.is_tensor(value):
@@ -189,10 +186,38 @@ def _parameters(optimizer: Any) -> list[list[int]]:
 
 
 def _leaf(value: Any, found: Found) -> None:
+    found.leaves.append(_plain_node(value, 0))
+
+
+def _is_plain(value: Any) -> bool:
     try:
-        found.leaves.append(plain.node_of(value))
-    except NoPlainValue:
-        raise Changed from None
+        _plain_node(value, 0)
+    except Changed:
+        return False
+    return True
+
+
+def _plain_node(value: Any, depth: int) -> Node:
+    """Of plain values and lists, tuples and dicts of them, as flatten() has it: a list of losses
+    may grow. Raises Changed.
+    """
+    try:
+        return plain.node_of(value)
+    except (NoPlainValue, LayoutError):
+        pass
+    kind = type(value)
+    if depth > paths.DEEPEST:
+        raise Changed
+    if kind in (list, tuple):
+        return [kind.__name__, *(_plain_node(item, depth + 1) for item in value)]
+    if kind is not dict:
+        raise Changed
+    node = ["dict"]
+    for key, item in value.items():
+        if type(key) is tuple:
+            raise Changed
+        node += (_plain_node(key, depth + 1), _plain_node(item, depth + 1))
+    return node
 
 
 def _constant(known: Any, kind: type) -> Look:
