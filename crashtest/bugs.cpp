@@ -121,6 +121,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"feed_turn_given_up", "I13", Bug::feed_turn_given_up, {}, "fed-beside"},
       {"feed_failure_forgotten", "-", Bug::feed_failure_forgotten, {}, "fed-unheard"},
       {"feed_step_left_out", "-", Bug::feed_step_left_out, {}, {}, "feed"},
+      {"feed_closed_late", "-", Bug::feed_closed_late, {}, "fed-closed"},
       {"feed_not_drained", "-", Bug::feed_not_drained, {}, "fed-drained"},
       {"feed_durable_early", "I2", Bug::feed_durable_early, {}, "fed-durable"},
       {"tag_by_incarnation", "I5", Bug::tag_by_incarnation, {}, {}, "prepare-again"},

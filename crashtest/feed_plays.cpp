@@ -112,6 +112,26 @@ std::string closing_drains() {
   return fed.committed_difference(2).empty() ? "" : "closing cut a save short";
 }
 
+// One that waited for its turn while the pipeline was closed.
+std::string save_beside_closing_is_refused() {
+  Held held;
+  bool refused = false;
+  testing::Waiter saver([&] {
+    try {
+      held.pipeline.save(held.fed.plan(), 3);
+    } catch (const Error& error) {
+      refused = error.code() == Errc::closed;
+    }
+  });
+  if (!saver.waits()) return "two saves are under way at once";
+  testing::Waiter closer([&] { held.pipeline.close(); });
+  if (!closer.waits()) return "closing waits for no save";
+  held.door.open();
+  closer.join();
+  saver.join();
+  return refused ? held.finish() : "a save was accepted by nobody";
+}
+
 std::string durable_is_behind_the_barrier() {
   Fed fed;
   Pipeline pipeline(fed.shelf);

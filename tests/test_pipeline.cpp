@@ -347,6 +347,30 @@ TEST_CASE("closing brings what was begun to the medium") {
   CHECK(fed.committed_difference(2) == "");
 }
 
+TEST_CASE("a save that waited while the pipeline was closed is refused, and keeps nobody") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  Door door;
+  hold_copies(fed, door);
+  fed.train(2);
+  const auto ticket = pipeline.save(plan, 2).value();
+  door.await_someone();
+  std::optional<Error> error;
+  Waiter saver([&] { error = error_of([&] { pipeline.save(plan, 3); }); });
+  CHECK(saver.waits());
+  Waiter closer([&] { pipeline.close(); });
+  CHECK(closer.waits());
+  door.open();
+  closer.join();
+  saver.join();
+  REQUIRE(error);
+  CHECK(error->code() == Errc::closed);
+  CHECK(ticket.wait_durable().version == 2);
+  CHECK_FALSE(fed.shelf.has_uncommitted());
+  CHECK(fed.shelf.persist(3).version == 3);
+}
+
 TEST_CASE("nobody who waits for a save, or for the end, is kept by a limit of its rate") {
   Fed fed;
   Pipeline pipeline(fed.shelf, {.bytes_per_second = 1});  // two months

@@ -127,6 +127,10 @@ void Pipeline::Conductor::check_may_begin(const SavePlan& plan) const {
                 "Make a plan, and a Pipeline, for each shelf.");
   }
   const std::lock_guard lock(mutex_);
+  check_open();
+}
+
+void Pipeline::Conductor::check_open() const {
   if (!closed_) return;
   throw Error(Errc::closed, "the pipeline is closed", "Make another one for the shelf.");
 }
@@ -161,18 +165,24 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
     if (!planted(Bug::feed_eager_lazily)) {
       for (const Source& source : save->eager) copy(source);
     }
+    hand_over(save);
   } catch (...) {
     store_->end_transaction();
     throw;
   }
+  return save;
+}
+
+// From here on the thread has it. One that ended meanwhile would keep the turn for good.
+void Pipeline::Conductor::hand_over(const std::shared_ptr<Save>& save) {
+  const std::lock_guard lock(mutex_);
+  if (!planted(Bug::feed_closed_late)) check_open();
+  TENSORSHELF_ASSERT(next_ == nullptr);  // else two have the turn
   ++saves_;
   save->released();
-  const std::lock_guard lock(mutex_);
-  TENSORSHELF_ASSERT(next_ == nullptr);  // else two have the turn
   next_ = newest_ = save;
   staging_ = true;
   changed_.notify_all();
-  return save;
 }
 
 // ---- the thread's part --------------------------------------------------------------------------

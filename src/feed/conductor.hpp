@@ -38,6 +38,8 @@ class Pipeline::Conductor {
 
  private:
   void check_may_begin(const SavePlan& plan) const;
+  void check_open() const;  // the mutex is held
+  void hand_over(const std::shared_ptr<Save>& save);
   bool busy() const;
   void hurry();
   void keep_to_itself() const;
