@@ -83,6 +83,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"leaves_flag_kept", "-", Bug::leaves_flag_kept, {}, "directories"},
       {"leased_stage_written", "I3", Bug::leased_stage_written, {}, {}, "leases"},
       {"unchanged_unverified", "-", Bug::unchanged_unverified, {}, "same-heals"},
+      {"unchanged_label_kept", "I3", Bug::unchanged_label_kept, {}, "same-discarded"},
       {"unchanged_stage_kept", "I13", Bug::unchanged_stage_kept, {}, {}, "same"},
       {"recovery_asks_cache", "I12", Bug::recovery_asks_cache},
       {"page_not_repaired", "-", Bug::page_not_repaired},

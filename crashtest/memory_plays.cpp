@@ -157,4 +157,36 @@ std::string old_bytes_come_back_over_staged_ones() {
   return {};
 }
 
+// Three slots, of which leases hold two: the third is written, overwritten by old bytes, discarded,
+// and taken again by an attempt of the number that was discarded.
+std::string discarded_label_is_no_versions() {
+  auto medium = std::make_unique<testing::FadingMedium>(64 * kMiB);
+  Shelf::format(*medium, {.in_flight = 2});
+  Shelf shelf =
+      Shelf::open(std::move(medium),
+                  {.mode = Mode::update, .placement = Placement::whole, .keep_unchanged = true});
+  TensorRef a = shelf.create("a", DType::uint8, Shape{2 * kMiB});
+  const auto commit_of = [&](std::uint64_t step) {
+    a.write(stamped(2 * kMiB, step));
+    shelf.persist(step);
+  };
+  commit_of(1);
+  std::optional<Lease> first = a.lease();
+  commit_of(2);
+  const Lease second = a.lease();
+  a.write(stamped(2 * kMiB, 77));
+  a.write(stamped(2 * kMiB, 2));
+  shelf.discard();
+  first.reset();
+  commit_of(3);
+  Bytes expected = stamped(2 * kMiB, 3);
+  const Bytes part = stamped(100, 4);
+  std::copy(part.begin(), part.end(), expected.begin() + kMiB);
+  a.write(part, kMiB);
+  shelf.persist(4);
+  Bytes found(expected.size());
+  a.read_committed(found);
+  return found == expected ? "" : "a version has bytes that were discarded";
+}
+
 }  // namespace tensorshelf::crash

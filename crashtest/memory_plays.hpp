@@ -11,5 +11,6 @@ std::string lost_view_costs_no_other_chunk();
 std::string rot_in_a_free_slot_is_not_built_on();
 std::string assigning_the_same_bytes_heals();
 std::string old_bytes_come_back_over_staged_ones();
+std::string discarded_label_is_no_versions();
 
 }  // namespace tensorshelf::crash

@@ -190,3 +190,38 @@ TEST_CASE("what is not asked for is not done") {
   }
   CHECK(shelf.stats().bytes_unchanged == 0);
 }
+
+TEST_CASE("what a chunk had before it got its old bytes is no version's, once discarded") {
+  // Three slots, of which leases hold two: so the third is the one that is written, and left.
+  const std::uint64_t size = 2 * kChunkBytes;
+  const auto medium = std::shared_ptr<Medium>(make_memory_medium(0, 64 * kMiB));
+  Shelf::format(*medium, {.in_flight = 2});
+  OpenOptions options{.mode = Mode::update, .placement = Placement::whole};
+  options.keep_unchanged = true;
+  Shelf shelf = Shelf::open(std::make_unique<SharedMedium>(medium), options);
+  TensorRef w = make(shelf, "w", static_cast<std::int64_t>(size));
+  const auto commit_of = [&](std::uint64_t seed) {
+    w.write(pattern(size, seed));
+    shelf.persist(seed);
+  };
+  commit_of(1);
+  std::optional<Lease> first = w.lease();
+  commit_of(2);
+  std::optional<Lease> second = w.lease();
+  w.write(pattern(size, 77));
+  w.write(pattern(size, 2));
+  shelf.discard();
+  first.reset();
+  commit_of(3);
+  Bytes expected = pattern(size, 3);
+  const Bytes part = pattern(100, 4);
+  w.write(part, kChunkBytes);
+  std::copy(part.begin(), part.end(), expected.begin() + kChunkBytes);
+  shelf.persist(4);
+  CHECK((value(w) == expected));
+  CHECK(shelf.verify().damage.empty());
+  second.reset();
+  shelf.close();
+  shelf = Shelf::open(std::make_unique<SharedMedium>(medium), {.mode = Mode::read});
+  CHECK((value(shelf.find("w").value()) == expected));
+}

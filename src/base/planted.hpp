@@ -109,6 +109,8 @@ enum class Bug {
   leased_stage_written,   // I3: a write goes on in the slot whose staged value a lease shows
   leaves_flag_kept,       // a root says that it names leaves, and names directories
   unchanged_unverified,   // a chunk that has rotted is kept, where the same bytes are assigned
+  unchanged_label_kept,   // I3: what a chunk had before it got its old bytes passes for the next
+                          // one's
   unchanged_stage_kept,   // I13: what the attempt had of a chunk stays, where it gets its old bytes
   recovery_asks_cache,    // I12: what a cache shows stands for what the medium has
   page_not_repaired,      // a page with one bad copy stays so, until the other goes

@@ -48,6 +48,15 @@ void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
               "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
 }
 
+// As if the attempt had never written it: what it had there is gone, and is no version's (I3).
+void forget_written(StoredTensor& tensor, std::uint64_t chunk) {
+  if (!tensor.written.contains(chunk)) return;
+  tensor.written.erase(chunk);
+  if (tensor.whole() && !planted(Bug::unchanged_label_kept)) {
+    tensor.label(tensor.working, chunk) = 0;
+  }
+}
+
 }  // namespace
 
 // Where the next value of the chunk may go; nothing where every slot is named. The gate is open
@@ -218,8 +227,7 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
                log.touch(chunk);
                const auto piece = bytes.subspan(done, size);
                if (!unchanged.empty() && unchanged[chunk - offset / kChunkBytes] != 0) {
-                 // As if the attempt had never written it: what it had there is gone.
-                 if (!planted(Bug::unchanged_stage_kept)) tensor.written.erase(chunk);
+                 if (!planted(Bug::unchanged_stage_kept)) forget_written(tensor, chunk);
                  log.keep(size);
                  state_.counters.unchanged += size;
                } else if (size != tensor.chunk_bytes(chunk)) {
