@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "feed/access.hpp"
+#include "store/untrusted.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -32,7 +32,7 @@ std::uint64_t Moment::probe(std::size_t source) const {
   const std::uint64_t lines = (bytes->size() + kLineBytes - 1) / kLineBytes;
   const std::uint64_t begin = mixed(round_ + source) % lines * kLineBytes;
   const std::uint64_t size = std::min(kLineBytes, bytes->size() - begin);
-  return hash_bytes(bytes->subspan(begin, size), source);
+  return UntrustedBytes(bytes->subspan(begin, size)).hash(source).value_or(0);
 }
 
 const Source* Moment::changed(Store& store, std::uint64_t one_in) const {

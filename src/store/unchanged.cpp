@@ -1,8 +1,8 @@
 // Chunks that are assigned the bytes which they have, or had when they were copied.
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "base/side_by_side.hpp"
 #include "store/stager.hpp"
+#include "store/untrusted.hpp"
 
 namespace tensorshelf {
 
@@ -27,7 +27,8 @@ std::vector<char> Stager::find_unchanged(const StoredTensor& tensor,
     const bool sound = tensor.verified(format::chunk_slot(now), chunk);
     if (!sound && !planted(Bug::unchanged_unverified)) return;
     const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
-    const std::uint64_t hash = hash_bytes(bytes.subspan(begin - offset, size), seed);
+    // The caller's memory may be a view of a file that was cut short: copying it then says so.
+    const auto hash = UntrustedBytes(bytes.subspan(begin - offset, size)).hash(seed);
     unchanged[part] = hash == now.checksum ? 1 : 0;
   };
   sharing.share(threads_for(state_, bytes.size()), unchanged.size(), PartJob(compare));
@@ -44,7 +45,8 @@ bool Stager::has(StoredTensor& tensor, std::uint64_t chunk,
     now = written ? tensor.staged[chunk] : state_.open->base->tree.record(tensor.cell(chunk));
   }
   const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
-  return format::chunk_kind(now) == ChunkKind::stored && hash_bytes(bytes, seed) == now.checksum;
+  return format::chunk_kind(now) == ChunkKind::stored &&
+         UntrustedBytes(bytes).hash(seed) == now.checksum;
 }
 
 }  // namespace tensorshelf
