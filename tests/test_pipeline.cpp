@@ -480,6 +480,33 @@ TEST_CASE("what would wait for itself is refused") {
   ticket.wait_durable();
 }
 
+TEST_CASE("a save that fails beside abandoning what is prepared leaves a shelf that goes on") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  fed.tensor(1).write(pattern(kFedBytes, 7));
+  fed.shelf.prepare(7);
+  Door door;
+  door.shut();
+  fed.hook->before_barrier = [&] { door.pass(); };
+  Waiter resolver([&] { fed.shelf.resolve(Decision::abandon); });
+  door.await_someone();  // the mark is being made void, behind the closed gate
+  std::optional<Error> error;
+  std::vector<Source> sources;
+  sources.push_back({fed.tensor(0), DeviceBytes{.data = &fed, .size_bytes = kFedBytes}, false});
+  const auto bad = std::make_shared<const SavePlan>(std::move(sources));
+  Waiter saver([&] { error = error_of([&] { pipeline.save(bad, 2); }); });
+  CHECK(saver.waits());
+  door.open();
+  resolver.join();
+  saver.join();
+  CHECK(error);
+  CHECK(fed.committed_difference(1) == "");
+  fed.train(3);
+  CHECK(pipeline.save(plan, 3).value().wait_durable().version == 2);
+  CHECK(fed.committed_difference(3) == "");
+}
+
 TEST_CASE("a shelf that is closed under its pipeline commits no half") {
   Fed fed;
   Pipeline pipeline(fed.shelf);

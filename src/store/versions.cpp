@@ -1,8 +1,10 @@
 // Versions beside the newest, and attempts that come to nothing: reading, going back, discarding.
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
+#include "base/check.hpp"
 #include "base/planted.hpp"
 #include "store/store.hpp"
 #include "store/turn.hpp"
@@ -73,6 +75,7 @@ void Store::check_nothing_uncommitted(const char* what) const {
 
 // The gate is closed. What it staged lies in slots that nothing else names.
 void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
+  TENSORSHELF_ASSERT(next != nullptr);
   for (const auto& tensor : state_.open->dirty) {
     std::lock_guard lock(tensor->mutex);
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
@@ -121,11 +124,13 @@ Commit Store::commit_transaction(std::optional<std::uint64_t> step, bool& ended)
   return sealer_.seal(std::move(flight));
 }
 
-// The gate stays open: others assign on, and the base of the open attempt changes in turn only.
+// The gate is closed for a moment, as for a transaction: who abandons what is prepared takes no
+// turn, and puts another attempt, with another spare one, in the place of the open one.
 void Store::begin_save() {
   state_.check_writable();
   refuse_inside("a save was begun");
   Turn turn(state_);
+  const ClosedGate closed(*state_.gate, state_.patience);
   state_.check_writable();
   state_.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
   if (!planted(Bug::feed_turn_given_up)) turn.keep_for_any();
