@@ -170,14 +170,14 @@ std::optional<DeviceCompletion> SimDrive::complete(bool block) {
   return DeviceCompletion{write.buffer, static_cast<std::int64_t>(size_bytes)};
 }
 
-// How much of the write goes through. Of one page, part of it only now and then: a drive that never
-// gets through a page is an error.
+// How much of the write goes through. Less than a page only now and then: a drive that does not get
+// through one in some tries is an error.
 std::uint64_t SimDrive::ending(const DeviceWrite& write) {
   const std::uint64_t size_bytes = write.bytes.size();
   if (!chance(faults_.short_percent)) return size_bytes;
   const std::uint64_t sectors = size_bytes / kSectorBytes;
-  if (size_bytes == kPageBytes && chance(70)) return size_bytes;
-  return (1 + random_() % (sectors - 1)) * kSectorBytes;
+  const std::uint64_t cut = (1 + random_() % (sectors - 1)) * kSectorBytes;
+  return cut < kPageBytes && chance(90) ? kPageBytes : cut;
 }
 
 std::int64_t SimDrive::write_now(std::uint64_t at, std::span<const std::byte> bytes) {

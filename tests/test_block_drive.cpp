@@ -319,7 +319,11 @@ std::filesystem::path memory_folder() {
   return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::current_path();
 }
 
-std::uint64_t fresh_seed() { return std::random_device{}() % 1'000'000'000; }
+// TENSORSHELF_SEED repeats a run.
+std::uint64_t fresh_seed() {
+  const char* const given = std::getenv("TENSORSHELF_SEED");
+  return given != nullptr ? std::stoull(given) : std::random_device{}() % 1'000'000'000;
+}
 
 }  // namespace
 
