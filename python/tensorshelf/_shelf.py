@@ -18,7 +18,7 @@ from tensorshelf._assignments import Assignments
 from tensorshelf._auto.autosave import Autosave
 from tensorshelf._auto.feed import Feed
 from tensorshelf._commit import Commit
-from tensorshelf._core import PendingCommit, TensorRef
+from tensorshelf._core import PendingCommit, PendingSave, TensorRef
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._info import (
     Info,
@@ -75,7 +75,7 @@ class Shelf(MutableMapping[str, Tensor]):
     _assignments: Assignments
     _core: NativeShelf
     _feed: Feed | None  # of autosave()
-    _flight: PendingCommit | None  # the last in the background
+    _flight: PendingCommit | PendingSave | None  # the last in the background
     _opening: Opening
     _path: str
     _pid: int

@@ -376,3 +376,24 @@ def test_what_is_plain_may_grow(shelf: ts.Shelf) -> None:
     auto.close()
     assert shelf.load("record") == {"record": record}
     assert 690 < lazily < 698
+
+
+def test_a_shelf_that_is_let_go_waits_for_its_save(shelf: ts.Shelf) -> None:
+    class Failing:
+        waited = False
+
+        def wait(self) -> None:
+            Failing.waited = True
+            raise ts.IoError("the flush failed", "look at the drive")
+
+    model = net()
+    auto = shelf.autosave(model=model, optimizer=torch.optim.AdamW(model.parameters()))
+    for step in range(1, 4):
+        commit = auto.step(step)
+        assert commit is not None
+        commit.wait()
+    assert shelf._flight is commit._save  # so that letting go waits for it, and then asks
+    auto.close()
+    shelf._flight = Failing()  # type: ignore[assignment]
+    shelf._await_flight()
+    assert Failing.waited

@@ -9,6 +9,7 @@ import numpy as np
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit
+from tensorshelf._core import PendingCommit, PendingSave
 from tensorshelf._state import objects, paths, record
 from tensorshelf._state.again import Again, Changed
 from tensorshelf._state.flatten import flatten
@@ -34,6 +35,7 @@ class Shelf(Protocol):
 
     _assignments: Assignments
     _core: _core.Shelf
+    _flight: PendingCommit | PendingSave | None
 
     def __getitem__(self, name: str) -> Any: ...
 
@@ -94,6 +96,7 @@ class Feed:
         pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
         assert pending is not None  # it skips none
         self._staging = plan
+        shelf._flight = pending  # for who lets the shelf go, and nobody asks
         return Commit(pending)
 
     def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
