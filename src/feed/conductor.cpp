@@ -255,12 +255,12 @@ void Pipeline::Conductor::conduct(Save& save) {
     const auto step = planted(Bug::feed_step_left_out) ? std::nullopt : save.step;
     save.launched(store_->launch_save(step, ended));
   } catch (...) {
-    const auto why = std::current_exception();
+    save.blame(std::current_exception());  // before the turn is free: who takes it is to hear of it
     try {
       if (!ended) store_->end_transaction();
     } catch (...) {  // closed meanwhile: then nothing of it is committed
     }
-    save.fail(why);
+    save.failed();
   }
 }
 

@@ -57,9 +57,13 @@ void Save::launched(std::shared_future<Commit> on_its_way) {
   changed_.notify_all();
 }
 
-void Save::fail(std::exception_ptr why) noexcept {
+void Save::blame(std::exception_ptr why) noexcept {
   const std::lock_guard lock(mutex_);
   error_ = std::move(why);
+}
+
+void Save::failed() noexcept {
+  const std::lock_guard lock(mutex_);
   stage_ = Stage::failed;
   changed_.notify_all();
 }
@@ -77,7 +81,7 @@ void Save::hurry() {
 
 void Save::check_heard() {
   const std::lock_guard lock(mutex_);
-  if (stage_ == Stage::failed && !std::exchange(heard_, true)) std::rethrow_exception(error_);
+  if (error_ && !std::exchange(heard_, true)) std::rethrow_exception(error_);
 }
 
 // ---- of the ticket ------------------------------------------------------------------------------

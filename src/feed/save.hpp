@@ -24,12 +24,14 @@ struct Save {
   Save(std::shared_ptr<Store> on, std::shared_ptr<const SavePlan> what,
        std::optional<std::uint64_t> at, std::uint64_t round);
 
-  // Of the pipeline, in this order; fail() in place of any.
+  // Of the pipeline, in this order; in place of any blame(), and failed() when nothing of it is
+  // left.
   void released();
   void copied();
   void staged();
   void launched(std::shared_future<Commit> on_its_way);
-  void fail(std::exception_ptr why) noexcept;
+  void blame(std::exception_ptr why) noexcept;
+  void failed() noexcept;
   // Returns at that time, or as soon as somebody waits.
   void rest_until(Clock::time_point due);
   void hurry();  // from here on nobody rests
