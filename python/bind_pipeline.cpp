@@ -44,12 +44,14 @@ std::optional<SavePending> save(Pipeline& pipeline, Session& session,
 }
 
 PipelineOptions options_of(unsigned workers, std::uint64_t check_one_in,
-                           std::uint64_t bytes_per_second, std::vector<int> cpus, int nice) {
+                           std::uint64_t bytes_per_second, std::vector<int> cpus, int nice,
+                           bool trace) {
   return {.workers = workers,
           .check_one_in = check_one_in,
           .bytes_per_second = bytes_per_second,
           .cpus = std::move(cpus),
-          .nice = nice};
+          .nice = nice,
+          .trace = trace};
 }
 
 }  // namespace
@@ -63,17 +65,15 @@ Commit SavePending::wait() const {
   return ticket_.wait_durable();
 }
 
-py::dict SavePending::times() const {
-  const SaveTimes times = ticket_.times();
-  py::dict named;
-  for (const auto& [name, time] :
-       {std::pair("began", times.began), std::pair("released", times.released),
-        std::pair("copied", times.copied), std::pair("staged", times.staged),
-        std::pair("launched", times.launched)}) {
-    if (time == SaveTimes::Time()) continue;
-    named[name] = std::chrono::duration<double>(time.time_since_epoch()).count();
+py::dict SavePending::times() const { return to_dict(ticket_.times()); }
+
+py::list SavePending::copies() const {
+  py::list all;
+  for (const CopyTimes& each : ticket_.copies()) {
+    all.append(
+        py::make_tuple(each.source, each.thread, seconds_of(each.began), seconds_of(each.ended)));
   }
-  return named;
+  return all;
 }
 
 void bind_pipeline(py::module_& m) {
@@ -86,16 +86,19 @@ void bind_pipeline(py::module_& m) {
       .def("done", &SavePending::done)
       .def("wait_staged", &SavePending::wait_staged)
       .def("wait", &SavePending::wait)
-      .def("times", &SavePending::times);
+      .def("times", &SavePending::times)
+      .def("copies", &SavePending::copies);
 
   py::class_<Pipeline>(m, "Pipeline")
-      .def(py::init([](Shelf& shelf, unsigned workers, std::uint64_t check_one_in,
-                       std::uint64_t bytes_per_second, std::vector<int> cpus, int nice) {
-             return std::make_unique<Pipeline>(
-                 shelf, options_of(workers, check_one_in, bytes_per_second, std::move(cpus), nice));
-           }),
-           py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
-           py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"))
+      .def(
+          py::init([](Shelf& shelf, unsigned workers, std::uint64_t check_one_in,
+                      std::uint64_t bytes_per_second, std::vector<int> cpus, int nice, bool trace) {
+            return std::make_unique<Pipeline>(
+                shelf,
+                options_of(workers, check_one_in, bytes_per_second, std::move(cpus), nice, trace));
+          }),
+          py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
+          py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"), py::arg("trace"))
       .def("save", &save, py::arg("session"), py::arg("plan"), py::arg("step"))
       .def("close", &Pipeline::close, py::call_guard<Unlocked>());
 }

@@ -100,7 +100,8 @@ void bind_values(py::module_& m) {
       .def_readonly("step", &Commit::step)
       .def_readonly("data_bytes", &Commit::data_bytes)
       .def_readonly("metadata_bytes", &Commit::metadata_bytes)
-      .def_readonly("seconds", &Commit::seconds);
+      .def_readonly("seconds", &Commit::seconds)
+      .def_property_readonly("times", [](const Commit& commit) { return to_dict(commit.times); });
 
   py::class_<PendingCommit>(m, "PendingCommit")
       .def("done", &PendingCommit::done)

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include <tensorshelf/cuda.hpp>
+#include <tensorshelf/pipeline.hpp>
 #include <tensorshelf/repair.hpp>
 #include <tensorshelf/shelf.hpp>
 
@@ -32,6 +33,9 @@ pybind11::object to_object(const std::optional<Prepared>& prepared);  // a dict,
 pybind11::dict to_dict(const Stats& stats);
 pybind11::dict to_dict(const VerifyReport& report);
 pybind11::dict to_dict(const RepairReport& report);
+pybind11::dict to_dict(const CommitTimes& times);
+pybind11::dict to_dict(const SaveTimes& times);
+double seconds_of(CommitTimes::Time time);  // of time.monotonic()
 
 // Sets the error of a buffer that cannot be exported; returns -1.
 enum class BufferRefused { writable, fortran_order, no_such_type };

@@ -31,6 +31,15 @@ py::dict to_dict(const Promises& promises) {
   return d;
 }
 
+// Those that came, by name.
+py::dict named(std::initializer_list<std::pair<const char*, CommitTimes::Time>> times) {
+  py::dict d;
+  for (const auto& [name, time] : times) {
+    if (time != CommitTimes::Time()) d[name] = seconds_of(time);
+  }
+  return d;
+}
+
 // As os.fsdecode() gives it: a path is bytes, and not always UTF-8.
 py::str path_text(const std::string& path) {
   PyObject* decoded =
@@ -156,6 +165,26 @@ py::dict to_dict(const RepairReport& report) {
   d["damage"] = to_list(report.damage);
   d["notes"] = report.notes;
   return d;
+}
+
+double seconds_of(CommitTimes::Time time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+py::dict to_dict(const CommitTimes& times) {
+  return named({{"sealing", times.sealing},
+                {"written", times.written},
+                {"ordered", times.ordered},
+                {"flipped", times.flipped},
+                {"durable", times.durable}});
+}
+
+py::dict to_dict(const SaveTimes& times) {
+  return named({{"began", times.began},
+                {"released", times.released},
+                {"copied", times.copied},
+                {"staged", times.staged},
+                {"launched", times.launched}});
 }
 
 }  // namespace tensorshelf::python

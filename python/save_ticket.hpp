@@ -21,7 +21,8 @@ class SavePending {
   bool done() const { return ticket_.durable(); }
   void wait_staged() const;
   Commit wait() const;
-  pybind11::dict times() const;  // by name, in seconds of time.monotonic(); those that came
+  pybind11::dict times() const;   // by name, in seconds of time.monotonic(); those that came
+  pybind11::list copies() const;  // (number of the source, thread, begin, end) each
 
  private:
   SaveTicket ticket_;

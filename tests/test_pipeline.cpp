@@ -83,6 +83,32 @@ TEST_CASE("eager and lazy sources become one version, with its step") {
   CHECK(fed.committed_difference(7) == "");
 }
 
+TEST_CASE("a save says when each of its sources was copied, where that is asked for") {
+  Fed fed;
+  const bool trace = GENERATE(true, false);
+  Pipeline pipeline(fed.shelf, {.trace = trace});
+  fed.train(2);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  const CommitTimes sealed = ticket.wait_durable().times;
+  const SaveTimes times = ticket.times();
+  const std::vector<CopyTimes> copies = ticket.copies();
+  REQUIRE(copies.size() == (trace ? 3 : 0));
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    CAPTURE(i);
+    CHECK(copies[i].source == i);  // one worker, and the eager one before
+    CHECK((copies[i].thread == ::gettid()) == (i == 0));
+    CHECK((i == 0 ? times.began : times.released) <= copies[i].began);
+    CHECK(copies[i].began < copies[i].ended);
+    CHECK(copies[i].ended <= (i == 0 ? times.released : times.copied));
+  }
+  CHECK(times.copied <= times.staged);
+  CHECK(times.staged <= sealed.sealing);
+  CHECK(sealed.sealing <= sealed.written);
+  CHECK(sealed.written <= sealed.ordered);
+  CHECK(sealed.ordered <= sealed.flipped);
+  CHECK(sealed.flipped <= sealed.durable);
+}
+
 TEST_CASE("an eager source may change when save() returns, a lazy one when it is staged") {
   Fed fed;
   Pipeline pipeline(fed.shelf);

@@ -80,6 +80,7 @@ struct PipelineOptions {
   std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit
   std::vector<int> cpus = {};          // that the pipeline's threads keep to; empty: all
   int nice = 0;                        // of its threads, 0 to 19
+  bool trace = false;                  // keep when each source was copied: SaveTicket::copies()
 };
 
 // When things happened, by std::chrono::steady_clock; the epoch where they have not.
@@ -90,6 +91,14 @@ struct SaveTimes {
   Time copied = {};    // all sources are
   Time staged = {};    // and compared
   Time launched = {};  // the version takes no more; on its way to the medium
+};
+
+// When one source was copied, and by which thread (its number in the kernel's count).
+struct CopyTimes {
+  std::size_t source = 0;  // in the plan
+  int thread = 0;
+  SaveTimes::Time began = {};
+  SaveTimes::Time ended = {};
 };
 
 struct Save;
@@ -107,6 +116,7 @@ class SaveTicket {
   bool wait_staged_for(std::chrono::nanoseconds time) const;
   bool wait_durable_for(std::chrono::nanoseconds time) const;
   SaveTimes times() const;
+  std::vector<CopyTimes> copies() const;  // in the order in which they ended; see trace
 
  private:
   friend class Pipeline;

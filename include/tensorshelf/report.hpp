@@ -1,6 +1,7 @@
 // What a shelf tells of itself, as values: what a commit made, what opening found, what there is.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,12 +36,24 @@ struct Recovery {
   std::vector<std::string> notes;      // a sentence each, for a log
 };
 
+// When a commit got how far, by std::chrono::steady_clock; the epoch where it did not pass there. A
+// failed commit has no times: it throws.
+struct CommitTimes {
+  using Time = std::chrono::steady_clock::time_point;
+  Time sealing = {};  // its turn came, behind the versions before it
+  Time written = {};  // the medium has all its bytes, and may still hold them in a volatile cache
+  Time ordered = {};  // they are durable (I1)
+  Time flipped = {};  // the version word is stored
+  Time durable = {};  // and durable (I2)
+};
+
 struct Commit {
   std::uint64_t version = 0;
   std::optional<std::uint64_t> step;
   std::uint64_t data_bytes = 0;      // tensor bytes staged for this version
   std::uint64_t metadata_bytes = 0;  // manifest pages and roots
   double seconds = 0;                // inside persist(); staging before it is not counted
+  CommitTimes times = {};
 };
 
 // What became of a prepared attempt.

@@ -1,6 +1,9 @@
 """What persist() returns: one version of the whole shelf, durable or on its way."""
 
+import contextlib
+
 from tensorshelf._core import CommitResult, PendingCommit, PendingSave
+from tensorshelf.errors import ShelfError
 
 
 class Commit:
@@ -63,12 +66,22 @@ class Commit:
 
     @property
     def times(self) -> dict[str, float]:
-        """When a save of ``autosave()`` got how far, by ``time.monotonic()``; else empty.
+        """When it got how far, by ``time.monotonic()``; what it has not passed is not there.
 
-        ``began``; ``released``: the trainer went on; ``copied``; ``staged``: and compared;
-        ``launched``: on its way to the medium, where it was durable ``seconds`` later.
+        A save of ``autosave()``: ``began``; ``released``: the trainer went on; ``copied``;
+        ``staged``: and compared; ``launched``: on its way. Any commit: ``sealing``: its turn came;
+        ``written``; ``ordered``: what it refers to is durable; ``flipped``; ``durable``.
         """
-        return {} if self._save is None else self._save.times()
+        times = {} if self._save is None else self._save.times()
+        if self.done():
+            with contextlib.suppress(ShelfError):
+                times |= self._get().times
+        return times
+
+    @property
+    def copies(self) -> list[tuple[int, int, float, float]]:
+        """Of a save of a pipeline with ``trace``: source, thread, begin and end of each copy."""
+        return [] if self._save is None else self._save.copies()
 
     def _get(self) -> CommitResult:
         if self._result is None:

@@ -63,6 +63,17 @@ void copy_at_pace(const Source& source, Pace& pace) {
   assignment.done();
 }
 
+// And notes when, where that is asked for.
+void copy_and_note(const Source& source, Save& save, Pace& pace, bool trace) {
+  if (!trace) return copy_at_pace(source, pace);
+  CopyTimes times{.source = static_cast<std::size_t>(&source - save.plan->sources().data()),
+                  .thread = ::gettid(),
+                  .began = Save::Clock::now()};
+  copy_at_pace(source, pace);
+  times.ended = Save::Clock::now();
+  save.copied(times);
+}
+
 void check_options(const PipelineOptions& options) {
   if (options.workers < 1 || options.workers > kMostThreads) {
     throw Error(
@@ -163,7 +174,9 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
     check_heard();  // of one that we waited for
     save = std::make_shared<Save>(store_, std::move(plan), step, saves_);
     if (!planted(Bug::feed_eager_lazily)) {
-      for (const Source& source : save->eager) copy(source);
+      Pace unpaced(*save, 0);
+      for (const Source& source : save->eager)
+        copy_and_note(source, *save, unpaced, options_.trace);
     }
     hand_over(save);
   } catch (...) {
@@ -223,7 +236,7 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
   Pace pace(save, options_.bytes_per_second);
   auto one = [&](std::size_t part) {
     try {
-      copy_at_pace(sources[part], pace);
+      copy_and_note(sources[part], save, pace, options_.trace);
     } catch (...) {
       if (!planted(Bug::feed_part_committed)) throw;
     }

@@ -58,6 +58,7 @@ bool SaveTicket::wait_durable_for(std::chrono::nanoseconds time) const {
   return save_->wait_durable(Save::Clock::now() + time).has_value();
 }
 SaveTimes SaveTicket::times() const { return save_->times(); }
+std::vector<CopyTimes> SaveTicket::copies() const { return save_->copies(); }
 
 Pipeline::Pipeline(Shelf& shelf, const PipelineOptions& options)
     : conductor_(std::make_unique<Conductor>(FeedAccess::store(shelf), FeedAccess::file(shelf),

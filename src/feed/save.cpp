@@ -37,6 +37,11 @@ void Save::released() {
   times_.released = Clock::now();
 }
 
+void Save::copied(const CopyTimes& times) {
+  const std::lock_guard lock(mutex_);
+  copies_.push_back(times);
+}
+
 void Save::copied() {
   const std::lock_guard lock(mutex_);
   times_.copied = Clock::now();
@@ -144,6 +149,11 @@ std::optional<Commit> Save::wait_durable(std::optional<Clock::time_point> until)
 SaveTimes Save::times() const {
   const std::lock_guard lock(mutex_);
   return times_;
+}
+
+std::vector<CopyTimes> Save::copies() const {
+  const std::lock_guard lock(mutex_);
+  return copies_;
 }
 
 }  // namespace tensorshelf

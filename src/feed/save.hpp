@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include <tensorshelf/pipeline.hpp>
 
@@ -27,7 +28,8 @@ struct Save {
   // Of the pipeline, in this order; in place of any blame(), and failed() when nothing of it is
   // left.
   void released();
-  void copied();
+  void copied(const CopyTimes& times);  // one source
+  void copied();                        // all
   void staged();
   void launched(std::shared_future<Commit> on_its_way);
   void blame(std::exception_ptr why) noexcept;
@@ -42,6 +44,7 @@ struct Save {
   bool wait_staged(std::optional<Clock::time_point> until);
   std::optional<Commit> wait_durable(std::optional<Clock::time_point> until);
   SaveTimes times() const;
+  std::vector<CopyTimes> copies() const;
 
   void check_heard();  // throws what nobody has heard, once
 
@@ -62,6 +65,7 @@ struct Save {
   std::condition_variable changed_;
   Stage stage_ = Stage::copying;
   SaveTimes times_;
+  std::vector<CopyTimes> copies_;
   unsigned waiting_ = 0;
   std::exception_ptr error_;
   bool heard_ = false;

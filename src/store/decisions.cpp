@@ -49,7 +49,9 @@ Prepared Decisions::prepare(std::optional<std::uint64_t> step, std::string_view 
                    format::encode_mark(mark, state_.seeds, copy));
       }
     }
-    sealer_.make_durable(flight, made.metadata_bytes);
+    Commit sealed;
+    sealer_.make_durable(flight, sealed);
+    made.metadata_bytes = sealed.metadata_bytes;
     // I10: the mark has one place for all.
     check_no_rival(*state_.medium, state_.opened, state_.seeds);
     if (!planted(Bug::mark_before_barrier)) write_mark(*state_.medium, state_.seeds, mark);
@@ -102,17 +104,18 @@ Resolved Decisions::commit() {
   state_.check_may_write();  // in a child neither the lock nor the gate would ever open
   refuse_inside(state_, "resolve() was called");
   const QueueScope one(deciding_, *state_.room, state_.patience);
-  const auto begin = std::chrono::steady_clock::now();
+  Commit commit;
+  commit.times.sealing = std::chrono::steady_clock::now();
   Flight flight;
-  std::uint64_t metadata_bytes = 0;
   {
     const ClosedGate closed(*state_.gate, state_.patience);  // the medium does not grow now
     check_prepared();
     if (state_.prepared->info.found) return commit_found();
-    metadata_bytes = state_.prepared->metadata_bytes;
+    commit.metadata_bytes = state_.prepared->metadata_bytes;
     flight = decide_to_commit();
   }
-  return {false, sealer_.finish(flight, metadata_bytes, begin)};  // writers go on
+  sealer_.finish(flight, commit);  // writers go on
+  return {false, commit};
 }
 
 Flight Decisions::decide_to_commit() {
@@ -126,12 +129,13 @@ Flight Decisions::decide_to_commit() {
 
 // The gate is closed to the end: the open attempt is over the version before.
 Resolved Decisions::commit_found() {
-  const auto begin = std::chrono::steady_clock::now();
+  Commit commit;
+  commit.times.sealing = std::chrono::steady_clock::now();
   const unsigned stored_keep = state_.retained.back()->root.keep;
   check_found(*state_.prepared);
   auto next = state_.attempt_over(state_.prepared->version, state_.open->sequence);
   Flight flight = decide_to_commit();
-  const Commit commit = sealer_.finish(flight, 0, begin);
+  sealer_.finish(flight, commit);
   const auto before = state_.open->names;
   {
     std::lock_guard lock(state_.structure);

@@ -22,13 +22,19 @@
 #include "base/planted.hpp"
 
 namespace tensorshelf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
 
 Commit Sealer::seal(Flight flight) {
   await_turn(flight);
-  const auto begin = std::chrono::steady_clock::now();
-  std::uint64_t metadata_bytes = 0;
-  or_fail(flight, [&] { make_durable(flight, metadata_bytes); });
-  return finish(flight, metadata_bytes, begin);
+  Commit commit;
+  commit.times.sealing = Clock::now();
+  or_fail(flight, [&] { make_durable(flight, commit); });
+  finish(flight, commit);
+  return commit;
 }
 
 // Called where something is caught. Also where only memory ran out: the medium may be ahead of us.
@@ -44,28 +50,26 @@ void Sealer::fail_flight(const Flight& flight) noexcept {
 }
 
 // Of an attempt that is durable.
-Commit Sealer::finish(Flight& flight, std::uint64_t metadata_bytes,
-                      std::chrono::steady_clock::time_point begin) {
-  Commit commit;
+void Sealer::finish(Flight& flight, Commit& commit) {
   commit.version = flight.version->number();
   commit.data_bytes = flight.data_bytes;
-  commit.metadata_bytes = metadata_bytes;
   commit.step = format::stated_step(flight.version->root);
   or_fail(flight, [&] {
     std::vector<std::shared_ptr<Version>> gone;
     gone.reserve(format::kMaxSlots);  // before the flip: what comes after it needs no memory
     check_no_rival(*state_.medium, state_.opened, state_.seeds);  // I10: and as late as can be
     flip(*flight.version, {*state_.medium, state_.seeds, state_.heap, state_.homes});
+    commit.times.flipped = Clock::now();
     state_.medium->barrier();  // I2: acknowledged implies durable
+    commit.times.durable = Clock::now();
     publish(flight.version, gone);
   });
-  const auto elapsed = std::chrono::steady_clock::now() - begin;
+  const auto elapsed = Clock::now() - commit.times.sealing;
   ++state_.counters.commits;
   state_.counters.metadata += commit.metadata_bytes;
   state_.counters.nanoseconds += static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
   commit.seconds = std::chrono::duration<double>(elapsed).count();
-  return commit;
 }
 
 // One by one, in order; after a failure none.
@@ -82,11 +86,13 @@ void Sealer::await_turn(const Flight& flight) {
   state_.throw_failed();
 }
 
-void Sealer::make_durable(const Flight& flight, std::uint64_t& metadata_bytes) {
+void Sealer::make_durable(const Flight& flight, Commit& commit) {
   const Press press{*state_.medium, state_.seeds, state_.heap, state_.homes};
-  const std::uint64_t described = describe(*flight.version, press, metadata_bytes);
+  const std::uint64_t described = describe(*flight.version, press, commit.metadata_bytes);
   state_.medium->wait({std::max(described, flight.last_ticket), 0});
+  commit.times.written = Clock::now();
   state_.medium->barrier();  // I1: all that the root names is durable before any word names it
+  commit.times.ordered = Clock::now();
 }
 
 // Takes the version, so that nobody else keeps it.

@@ -2,7 +2,6 @@
 // order.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -22,9 +21,8 @@ class Sealer {
   // The same in steps, for one that is prepared. Attempts go one by one, in order; after a failure
   // none does.
   void await_turn(const Flight& flight);
-  void make_durable(const Flight& flight, std::uint64_t& metadata_bytes);
-  Commit finish(Flight& flight, std::uint64_t metadata_bytes,
-                std::chrono::steady_clock::time_point begin);
+  void make_durable(const Flight& flight, Commit& commit);
+  void finish(Flight& flight, Commit& commit);  // which has begun: it receives what it became
 
   // Where the call throws, the flight and the store have failed. Needs no memory: a flight is
   // always dropped.
