@@ -1,19 +1,22 @@
 """shelf.autosave(): the state of a run, saved every so many steps, and resumed."""
 
 import logging
+import os
 import time
 from collections.abc import Iterable, Mapping
-from statistics import median
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
-from tensorshelf._auto.batches import Batches
+from tensorshelf._auto.batches import Batches, Loaders
 from tensorshelf._auto.feed import Feed, Shelf
 from tensorshelf._auto.gates import Gates
-from tensorshelf._auto.plan import Plan, plan
+from tensorshelf._auto.measured import costs
+from tensorshelf._auto.report import write_report
 from tensorshelf._auto.signals import Signals
+from tensorshelf._auto.start import Start
+from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
-from tensorshelf._info import VersionInfo
+from tensorshelf._info import Info, VersionInfo
 from tensorshelf._numbers import step_number
 from tensorshelf._state.load import LoadReport
 from tensorshelf._state.paths import RECORD
@@ -22,7 +25,7 @@ from tensorshelf.errors import BadArgument, ShelfError, UnknownName, Unsupported
 logger = logging.getLogger("tensorshelf")
 
 _OWN = "autosave"  # the key of what autosave itself saves
-_MEASURED = 20  # of the last saves and steps
+_ENOUGH = 5  # saves and steps, to say whether saves are hidden
 _NAP_SECONDS = 0.005
 
 
@@ -37,73 +40,13 @@ class Saves(Shelf, Protocol):
     @property
     def versions(self) -> list[VersionInfo]: ...
 
+    def info(self) -> Info: ...
+
     def __contains__(self, name: object) -> bool: ...
 
     def load_into(self, state: Any, *, strict: bool = True) -> LoadReport: ...
 
     def rollback(self, version: int) -> Commit: ...
-
-
-class _Loaders:
-    """The loaders that ``batches()`` made, whether before or after resuming."""
-
-    def __init__(self) -> None:
-        self.made: list[Batches] = []
-        self._saved: list[dict[str, Any]] = []
-
-    def add(self, loader: Iterable[Any]) -> Batches:
-        for known in self.made:
-            if known.loader is loader:
-                return known
-        batches = Batches(loader)
-        if len(self.made) < len(self._saved):
-            batches.load_state_dict(self._saved[len(self.made)])
-        self.made.append(batches)
-        return batches
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"batches": [batches.state_dict() for batches in self.made]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._saved = state["batches"]
-        for batches, saved in zip(self.made, self._saved, strict=False):
-            batches.load_state_dict(saved)
-
-
-class _Measured:
-    """Of the last steps and saves, in seconds; medians, for one slow step says nothing."""
-
-    def __init__(self) -> None:
-        self.steps: list[float] = []
-        self.stalls: list[float] = []
-        self.saves: list[float] = []
-        self.load = 0.0
-        self._last: float | None = None
-
-    def begin_step(self) -> None:
-        now = time.perf_counter()
-        if self._last is not None:
-            self.steps = [*self.steps[-_MEASURED:], now - self._last]
-
-    def end_step(self) -> None:
-        self._last = time.perf_counter()
-
-    def saved(self, stall: float) -> None:
-        self.stalls = [*self.stalls[-_MEASURED:], stall]
-
-    def durable(self, seconds: float) -> None:
-        self.saves = [*self.saves[-_MEASURED:], seconds]
-
-    def plan(self, mtbi: float) -> Plan | None:
-        if not (self.steps and self.stalls and self.saves):
-            return None
-        return plan(
-            mtbi=mtbi,
-            step_seconds=median(self.steps),
-            stall_seconds=median(self.stalls),
-            save_seconds=median(self.saves),
-            load_seconds=self.load,
-        )
 
 
 class Autosave:
@@ -145,10 +88,13 @@ class Autosave:
         self.skipped = 0  # saves that on_busy="skip" left out
         self._mtbi = mtbi if every == "auto" else None
         self._shelf = shelf
-        self._loaders = _Loaders()
+        self._loaders = Loaders()
         self._state = {**state, _OWN: self._loaders}
         self._on_busy, self._on_error = on_busy, on_error
-        self._measured = _Measured()
+        self._timeline = Timeline()
+        self._load_seconds = 0.0
+        self._judged = False  # whether saves are hidden
+        self._began: Start | None = None
         self._flight: Commit | None = None
         self._failure: ShelfError | None = None  # that the gate met
         self._resumed = False
@@ -177,9 +123,9 @@ class Autosave:
         self._resumed = True
         if RECORD not in self._shelf:
             return 0
-        begin = time.perf_counter()
+        begin = time.monotonic()
         report = self._shelf.load_into(self._state, strict=strict)
-        self._measured.load = time.perf_counter() - begin
+        self._load_seconds = time.monotonic() - begin
         return report.step or 0
 
     def step(self, n: int) -> Commit | None:
@@ -192,15 +138,16 @@ class Autosave:
         number = step_number(n)
         assert number is not None
         self._check_turn()
-        self._measured.begin_step()
+        begin = time.monotonic()
+        saved = None
         try:
             self._check_gate()
-            return self._save(number) if self._is_due(number) else None
+            saved = self._save(number) if self._is_due(number) else None
         except ShelfError as error:
             self._tell(error)
-            return None
         finally:
-            self._measured.end_step()
+            self._timeline.stepped(number, begin, time.monotonic(), saved=saved is not None)
+        return saved
 
     def gate(self) -> None:
         """Waits until what was saved may change. Optimizers call it before they step.
@@ -211,10 +158,13 @@ class Autosave:
         flight = self._flight
         if flight is None or flight.staged():
             return
+        begin = time.monotonic()
         try:
             flight.wait_staged()
         except ShelfError as error:
             self._failure = error
+        finally:
+            self._timeline.waited(begin, time.monotonic())
 
     def wait(self) -> None:
         """Until what was saved is durable. Raises what made it fail."""
@@ -254,6 +204,26 @@ class Autosave:
         for batches in self._loaders.made:
             batches.skip(skip_batches)
         return step
+
+    @property
+    def start(self) -> Start | None:
+        """What is saved, how, and into which room; None before the first save."""
+        return self._began
+
+    def write_trace(self, path: str | os.PathLike[str]) -> None:
+        """What the trainer and the saves did when, of the last 1,000 steps and saves.
+
+        A Chrome trace: open it with Perfetto (ui.perfetto.dev). With ``pipeline={"trace": True}``
+        the copy of each tensor is in it.
+        """
+        self._timeline.write(path)
+
+    def report(self, path: str | os.PathLike[str]) -> None:
+        """One HTML file with pictures: where the time of the last steps and saves went.
+
+        Needs matplotlib. Raises UnsupportedError without it, or before a save is durable.
+        """
+        write_report(path, self._timeline, self._began, self._shelf.info(), self.skipped)
 
     def close(self) -> None:
         """Waits for what is on its way, and gives the signals back."""
@@ -309,20 +279,28 @@ class Autosave:
 
     def _save(self, number: int) -> Commit:
         if self._flight is not None and self._flight.done():
-            flight, self._flight = self._flight, None
-            self._measured.durable(median(self._measured.stalls) + _seconds(flight))
+            self._flight = None
             self._feed.note(None)
-            self._choose_interval()
-        begin = time.perf_counter()
+        self._choose_interval()
         self._flight = self._feed.save(self._shelf, self._state, number)
-        self._measured.saved(time.perf_counter() - begin)
+        self._timeline.saved(number, self._flight, self._feed.saved_names)
+        if self._began is None and self._feed.sources is not None:
+            self._began = Start.of(self._shelf.info(), self._feed.sources)
+            logger.info("autosave: %s", self._began)
         return self._flight
 
     def _choose_interval(self) -> None:
-        chosen = None if self._mtbi is None else self._measured.plan(self._mtbi)
-        if chosen is not None and chosen.every != self.every:
-            logger.info("autosave: %s", chosen)
-            self.every = chosen.every
+        if self._mtbi is not None:
+            measured = costs(self._timeline)
+            chosen = None if measured is None else measured.plan(self._mtbi, self._load_seconds)
+            if chosen is not None and chosen.every != self.every:
+                logger.info("autosave: %s", chosen)
+                self.every = chosen.every
+        elif not self._judged:
+            measured = costs(self._timeline, at_least=_ENOUGH)
+            self._judged = measured is not None
+            if measured is not None and not measured.is_hidden(self.every):
+                logger.warning("autosave: %s", measured.told(self.every))
 
     def _tell(self, error: ShelfError) -> None:
         self._flight = None
@@ -363,9 +341,3 @@ def _check(state: Mapping[str, Any]) -> None:
                 f"Put what changes into a dictionary, such as {key}={{...}}; where it is an option "
                 "of autosave(), see its spelling.",
             )
-
-
-def _seconds(flight: Commit) -> float:
-    """From the first copy to a durable version, but for what the trainer waited."""
-    times = flight.times
-    return flight.seconds + (times["launched"] - times["released"] if times else 0.0)

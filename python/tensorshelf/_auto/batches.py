@@ -96,3 +96,29 @@ def _generators(loader: Any) -> list[Any]:
         if hasattr(generator, "get_state") and all(generator is not known for known in found):
             found.append(generator)
     return found
+
+
+class Loaders:
+    """The loaders that ``batches()`` made, whether before or after resuming."""
+
+    def __init__(self) -> None:
+        self.made: list[Batches] = []
+        self._saved: list[dict[str, Any]] = []
+
+    def add(self, loader: Iterable[Any]) -> Batches:
+        for known in self.made:
+            if known.loader is loader:
+                return known
+        batches = Batches(loader)
+        if len(self.made) < len(self._saved):
+            batches.load_state_dict(self._saved[len(self.made)])
+        self.made.append(batches)
+        return batches
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": [batches.state_dict() for batches in self.made]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._saved = state["batches"]
+        for batches, saved in zip(self.made, self._saved, strict=False):
+            batches.load_state_dict(saved)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
+from tensorshelf._auto.start import Sources
 from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, PendingSave
 from tensorshelf._state import objects, paths, record
@@ -27,6 +28,7 @@ _DEFAULTS: dict[str, Any] = {
     "bytes_per_second": 0,
     "cpus": (),
     "nice": 0,
+    "trace": False,
 }
 
 
@@ -47,6 +49,7 @@ class _Plan(NamedTuple):
 
     again: Again
     sources: _core.SavePlan
+    about: Sources
     room: Array  # that the record is saved from
     fresh: list[Callable[[], object]]  # bring copies up to date of what lies in no order
     moving: list[Array]  # copies of what lies elsewhere each time
@@ -79,6 +82,7 @@ class Feed:
         self._staging: _Plan | None = None  # its memory stays until the next save is begun
         self._plain = False  # the state cannot be looked at again: it is saved as save() does
         self._torn = 0  # in a row
+        self.saved_names: tuple[str, ...] = ()  # of the last save's sources; none of a first one's
         self.overlap = overlap
         self.closed = False
 
@@ -96,12 +100,13 @@ class Feed:
         pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
         assert pending is not None  # it skips none
         self._staging = plan
+        self.saved_names = plan.about.eager + plan.about.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
         return Commit(pending)
 
     def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
-        self._plan = None
+        self._plan, self.saved_names = None, ()
         commit = shelf.save(state, step=step, wait=False)
         if not self._plain:
             try:
@@ -113,6 +118,11 @@ class Feed:
                 )
                 self._plain = True
         return commit
+
+    @property
+    def sources(self) -> Sources | None:
+        """Of the saves to come, where they can be planned."""
+        return None if self._plan is None else self._plan.about
 
     def note(self, error: Exception | None) -> None:
         """What became of a save: where tensors change too early again and again, it is told."""
@@ -144,6 +154,7 @@ def _planned(shelf: Shelf, state: Any, *, overlap: bool) -> _Plan:
     again = Again(state, flat)
     gated = _gated(state) if overlap else frozenset()
     sources: list[tuple[_core.TensorRef, int, int, bool]] = []
+    names: list[str] = []
     fresh: list[Callable[[], object]] = []
     keeps: list[Any] = []
     moving = dict.fromkeys(again.moving)
@@ -157,10 +168,25 @@ def _planned(shelf: Shelf, state: Any, *, overlap: bool) -> _Plan:
             fresh.append(copy)
         keeps += (value, memory)
         sources.append((shelf[name]._ref, memory.ctypes.data, memory.nbytes, lazy))
+        names.append(name)
     room = np.array(shelf[paths.RECORD].numpy())
     sources.append((shelf[paths.RECORD]._ref, room.ctypes.data, room.nbytes, False))
+    names.append(paths.RECORD)
     copies = [copy for copy in moving.values() if copy is not None]
-    return _Plan(again, _core.SavePlan(sources), room, fresh, copies, keeps)
+    plan = _core.SavePlan(sources)
+    return _Plan(again, plan, _about(names, sources), room, fresh, copies, keeps)
+
+
+def _about(names: list[str], sources: list[tuple[_core.TensorRef, int, int, bool]]) -> Sources:
+    """In the order of the plan: the eager ones first."""
+    parts = []
+    for wanted in (False, True):
+        of = [
+            (name, each[2]) for name, each in zip(names, sources, strict=True) if each[3] is wanted
+        ]
+        parts.append((tuple(name for name, _ in of), sum(size for _, size in of)))
+    (eager, eager_nbytes), (lazy, lazy_nbytes) = parts
+    return Sources(eager, lazy, eager_nbytes, lazy_nbytes)
 
 
 def _gated(state: Any) -> frozenset[int]:

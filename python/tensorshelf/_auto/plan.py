@@ -6,11 +6,16 @@ that was not durable yet. It is least at I = sqrt(2 * O * M), and no interval ca
 first-order formula of J. W. Young, "A first order approximation to the optimum checkpoint
 interval", Communications of the ACM 17 (1974), with the terms for asynchronous saves that the
 PyTorch Distributed Checkpoint team measures by.
+
+A save is hidden where the medium takes it while the trainer computes: B >= S / (T_F + T_B),
+equation 1 of FastPersist (Wang et al., 2024), with S bytes a save, and the times of forward and
+backward.
 """
 
 import math
 from dataclasses import dataclass
 
+from tensorshelf._size import format_size
 from tensorshelf.errors import BadArgument
 
 
@@ -21,12 +26,20 @@ class Plan:
     interval_seconds: float  # between two saves
     every: int  # steps
     badput: float  # the part of the time that is lost, 0 to 1
+    needed_bytes_per_second: float | None = None  # for saves to be hidden, where nbytes was given
+    hidden: bool | None = None  # whether they are, where bytes_per_second was given, too
 
     def __str__(self) -> str:
-        return (
+        text = (
             f"save every {self.every} steps ({self.interval_seconds:.3g} s): "
             f"{100 * self.badput:.2g} % of the time is lost"
         )
+        if self.needed_bytes_per_second is None:
+            return text
+        needed = f"{format_size(round(self.needed_bytes_per_second))}/s"
+        if self.hidden is None:
+            return f"{text}; saves are hidden from {needed} on"
+        return f"{text}; saves {'are' if self.hidden else 'are not'} hidden, which takes {needed}"
 
 
 def plan(
@@ -37,6 +50,9 @@ def plan(
     save_seconds: float,
     load_seconds: float = 0.0,
     every: int | None = None,
+    nbytes: int | None = None,
+    bytes_per_second: float | None = None,
+    forward_backward_seconds: float | None = None,
 ) -> Plan:
     """The interval at which least time is lost, or what ``every`` so many steps loses.
 
@@ -45,11 +61,25 @@ def plan(
     stall_seconds  for which a save holds the trainer up
     save_seconds   until it is durable
     load_seconds   to resume
+    nbytes         of a save; with the two below says whether the medium hides it
+    bytes_per_second          that the medium takes, made durable
+    forward_backward_seconds  of a step, in which copies may run; all of it where not given
     """
-    given = {"mtbi": mtbi, "step_seconds": step_seconds}
+    given: dict[str, float] = {"mtbi": mtbi, "step_seconds": step_seconds}
+    if forward_backward_seconds is not None:
+        given["forward_backward_seconds"] = forward_backward_seconds
     for name, value in given.items():
         if not value > 0:
             raise BadArgument(f"{name}={value!r} is no time", "Give seconds above 0.")
+    for name, size in {"nbytes": nbytes, "bytes_per_second": bytes_per_second}.items():
+        if size is not None and not size > 0:
+            raise BadArgument(f"{name}={size!r} is nothing", "Give bytes above 0.")
+    if forward_backward_seconds is not None and forward_backward_seconds > step_seconds:
+        raise BadArgument(
+            f"forward_backward_seconds={forward_backward_seconds!r} is more than "
+            f"step_seconds={step_seconds!r}",
+            "They are a part of a step.",
+        )
     rest = {"stall_seconds": stall_seconds, "save_seconds": save_seconds}
     for name, value in {**rest, "load_seconds": load_seconds}.items():
         if not value >= 0:
@@ -61,4 +91,9 @@ def plan(
         raise BadArgument(f"every={every!r} is no number of steps", "Use 1 or more.")
     interval = every * step_seconds
     lost = load_seconds + mtbi / interval * stall_seconds + interval / 2 + save_seconds
-    return Plan(interval, every, min(1.0, lost / mtbi))
+    needed = hidden = None
+    if nbytes is not None:
+        optimizer = step_seconds - (forward_backward_seconds or step_seconds)
+        needed = nbytes / (interval - optimizer)
+        hidden = None if bytes_per_second is None else bytes_per_second >= needed
+    return Plan(interval, every, min(1.0, lost / mtbi), needed, hidden)

@@ -1,0 +1,135 @@
+"""What the trainer and the saves did when: for Perfetto, and for a report."""
+
+import contextlib
+import json
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tensorshelf._commit import Commit
+from tensorshelf.errors import ShelfError
+
+_MOST = 1000  # steps and saves that are kept
+_MICRO = 1e6
+
+# A lane of the trace each, from the top; below them the threads that copied.
+_LANES = ("trainer", "pipeline", "commit")
+_TRAINER, _PIPELINE, _COMMIT = range(1, 4)
+
+# (name, lane, from, to) of a save's times
+_PHASES = (
+    ("copy", _PIPELINE, "released", "copied"),
+    ("compare", _PIPELINE, "copied", "staged"),
+    ("wait for the save before", _PIPELINE, "staged", "launched"),
+    ("write", _COMMIT, "sealing", "written"),
+    ("barrier", _COMMIT, "written", "ordered"),
+    ("flip", _COMMIT, "ordered", "flipped"),
+    ("barrier of the flip", _COMMIT, "flipped", "durable"),
+)
+
+
+class Span(NamedTuple):
+    """Something that lasted, in seconds of ``time.monotonic()``."""
+
+    name: str
+    lane: int
+    began: float
+    ended: float
+    step: int | None = None
+
+
+class Save(NamedTuple):
+    """A save that is durable, or has failed: then the times behind its failure lack."""
+
+    step: int
+    nbytes: int
+    times: dict[str, float]
+    copies: list[tuple[str, int, float, float]]  # tensor, thread, begin, end
+
+    @property
+    def seconds(self) -> float | None:
+        """From when the trainer went on until it was durable."""
+        if "durable" not in self.times:
+            return None
+        return self.times["durable"] - self.times.get("released", self.times["sealing"])
+
+
+class Timeline:
+    """Of the last steps and saves. Keeps no save alive but those on their way. For one thread."""
+
+    def __init__(self) -> None:
+        self.computed: deque[Span] = deque(maxlen=_MOST)  # between two calls of step()
+        self.stalled: deque[Span] = deque(maxlen=_MOST)  # within a step() that saved
+        self.gated: deque[Span] = deque(maxlen=_MOST)
+        self.worked: deque[float] = deque(maxlen=_MOST)  # computed, in seconds without the gates
+        self._saves: deque[Save] = deque(maxlen=_MOST)
+        self._flying: deque[tuple[int, Commit, Sequence[str]]] = deque()
+        self._last: float | None = None
+        self._gate_seconds = 0.0  # since then
+
+    def stepped(self, step: int, began: float, ended: float, *, saved: bool) -> None:
+        if self._last is not None:
+            self.computed.append(Span("compute", _TRAINER, self._last, began, step))
+            self.worked.append(began - self._last - self._gate_seconds)
+        if saved:
+            self.stalled.append(Span("step()", _TRAINER, began, ended, step))
+        self._last, self._gate_seconds = ended, 0.0
+        self._land()
+
+    def waited(self, began: float, ended: float) -> None:
+        self.gated.append(Span("gate", _TRAINER, began, ended))
+        self._gate_seconds += ended - began
+
+    def saved(self, step: int, commit: Commit, names: Sequence[str]) -> None:
+        """A save that was begun, of sources of these names."""
+        self._flying.append((step, commit, names))
+
+    @property
+    def saves(self) -> list[Save]:
+        """Those that have ended."""
+        self._land()
+        return list(self._saves)
+
+    def _land(self) -> None:
+        while self._flying and self._flying[0][1].done():
+            step, commit, names = self._flying.popleft()
+            copies = [(names[at], who, begin, end) for at, who, begin, end in commit.copies]
+            nbytes = 0
+            with contextlib.suppress(ShelfError):
+                nbytes = commit.nbytes
+            self._saves.append(Save(step, nbytes, commit.times, copies))
+
+    def spans(self) -> Iterator[Span]:
+        """All there is but for the copies of single tensors."""
+        yield from self.computed
+        yield from self.stalled
+        yield from self.gated
+        for save in self.saves:
+            for name, lane, began, ended in _PHASES:
+                if began in save.times and ended in save.times:
+                    yield Span(name, lane, save.times[began], save.times[ended], save.step)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """As a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+        events = [_thread(lane, name) for lane, name in enumerate(_LANES, 1)]
+        copying = sorted({thread for save in self._saves for _, thread, _, _ in save.copies})
+        events += [_thread(thread, f"copies, thread {thread}") for thread in copying]
+        for name, lane, began, ended, step in self.spans():
+            events.append(_event(name, lane, began, ended, {} if step is None else {"step": step}))
+        for save in self._saves:
+            for name, thread, began, ended in save.copies:
+                events.append(_event(name, thread, began, ended, {"step": save.step}))
+        trace = {"traceEvents": events, "displayTimeUnit": "ms"}
+        Path(path).write_text(json.dumps(trace, allow_nan=False), "utf-8")
+
+
+def _thread(lane: int, name: str) -> dict[str, Any]:
+    about = {"ph": "M", "pid": os.getpid(), "tid": lane, "name": "thread_name"}
+    return {**about, "args": {"name": name}}
+
+
+def _event(name: str, lane: int, began: float, ended: float, args: dict[str, Any]) -> Any:
+    at = {"ph": "X", "pid": os.getpid(), "tid": lane, "ts": began * _MICRO}
+    return {**at, "dur": (ended - began) * _MICRO, "name": name, "args": args}
