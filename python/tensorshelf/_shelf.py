@@ -364,6 +364,7 @@ class Shelf(MutableMapping[str, Tensor]):
         signals: Iterable[int] = (signal.SIGTERM,),
         deadline: float = 10.0,
         overlap: bool = True,
+        grads: bool | None = None,
         pipeline: Mapping[str, Any] | None = None,
         **state: Any,
     ) -> Autosave:
@@ -383,6 +384,8 @@ class Shelf(MutableMapping[str, Tensor]):
         signals   which wait for what is on its way, ``deadline`` seconds at most, before they do
                   what they did; from the main thread alone
         overlap   False: ``step()`` returns when everything is copied, whatever changes it next
+        grads     True saves gradients, too, so that a run resumes while they are being added up;
+                  None refuses to save there, False leaves them out
         pipeline  options of the thread that copies: ``nice`` (0 to 19), ``cpus`` that it keeps to,
                   ``workers``, ``bytes_per_second`` while nobody waits, and ``check_one_in``: so
                   many chunks are copied for one that is compared once more (1 for all)
@@ -397,6 +400,7 @@ class Shelf(MutableMapping[str, Tensor]):
             signals=signals,
             deadline=deadline,
             overlap=overlap,
+            grads=grads,
             pipeline=pipeline or {},
         )
 

@@ -10,6 +10,12 @@ from typing import Any, Literal, Protocol
 from tensorshelf._auto.batches import Batches, Loaders
 from tensorshelf._auto.feed import Feed, Shelf
 from tensorshelf._auto.gates import Gates
+from tensorshelf._auto.gradients import (
+    Accumulation,
+    Gradients,
+    in_the_middle,
+    refuse_in_backward,
+)
 from tensorshelf._auto.measured import costs
 from tensorshelf._auto.report import write_report
 from tensorshelf._auto.signals import Signals
@@ -24,7 +30,8 @@ from tensorshelf.errors import BadArgument, ShelfError, UnknownName, Unsupported
 
 logger = logging.getLogger("tensorshelf")
 
-_OWN = "autosave"  # the key of what autosave itself saves
+_OWN = "autosave"  # the keys of what autosave itself saves
+_GRADIENTS = "gradients"
 _ENOUGH = 5  # saves and steps, to say whether saves are hidden
 _NAP_SECONDS = 0.005
 
@@ -70,9 +77,12 @@ class Autosave:
         signals: Iterable[int],
         deadline: float,
         overlap: bool,
+        grads: bool | None,
         pipeline: Mapping[str, Any],
     ) -> None:
         _check(state)
+        if overlap:
+            refuse_in_backward(state)
         if every != "auto" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
         if every == "auto" and mtbi is None:
@@ -90,6 +100,9 @@ class Autosave:
         self._shelf = shelf
         self._loaders = Loaders()
         self._state = {**state, _OWN: self._loaders}
+        if grads:
+            self._state[_GRADIENTS] = Gradients(state)
+        self._accumulation = Accumulation(state) if grads is None else None
         self._on_busy, self._on_error = on_busy, on_error
         self._timeline = Timeline()
         self._load_seconds = 0.0
@@ -102,7 +115,7 @@ class Autosave:
         before, shelf._feed = shelf._feed, self._feed
         if before is not None:
             before.close()
-        self._gates = Gates(state, self.gate) if overlap else None
+        self._gates = Gates(state, self._before_optimizer)
         self._told: set[str] = set()
         self._deadline = deadline
         self._signals = Signals(signals, self._land)
@@ -132,17 +145,21 @@ class Autosave:
         """Saves, where it is time to; ``n`` is the number of steps that are done.
 
         Raises what a save in the background failed with since. Returns the version that is on its
-        way, or None. Raises UnsupportedError where the shelf holds a run that was not resumed, or
-        another ``autosave()`` took the place of this one.
+        way, or None. Raises UnsupportedError where the shelf holds a run that was not resumed,
+        another ``autosave()`` took the place of this one, or gradients are being added up.
         """
         number = step_number(n)
         assert number is not None
         self._check_turn()
         begin = time.monotonic()
+        in_middle = self._accumulation is not None and self._accumulation.begin()
         saved = None
         try:
             self._check_gate()
-            saved = self._save(number) if self._is_due(number) else None
+            if self._is_due(number):
+                if in_middle:
+                    raise in_the_middle(number)
+                saved = self._save(number)
         except ShelfError as error:
             self._tell(error)
         finally:
@@ -231,12 +248,11 @@ class Autosave:
             self.wait()
         finally:
             self._signals.restore()
-            if self._gates is not None:
-                self._gates.remove()
+            self._gates.remove()
             self._feed.close()
 
     def __repr__(self) -> str:
-        keys = ", ".join(key for key in self._state if key != _OWN)
+        keys = ", ".join(key for key in self._state if key not in (_OWN, _GRADIENTS))
         return f"<Autosave of {keys}, every {self.every}{' (closed)' if self._feed.closed else ''}>"
 
     def __enter__(self) -> "Autosave":
@@ -271,6 +287,12 @@ class Autosave:
                 'Call resume() first; to begin anew, open the shelf with mode="w".',
             )
         self._resumed = True
+
+    def _before_optimizer(self) -> None:
+        if self._accumulation is not None:
+            self._accumulation.optimizer_steps()
+        if self._feed.overlap:
+            self.gate()
 
     def _check_gate(self) -> None:
         failure, self._failure = self._failure, None
@@ -331,8 +353,9 @@ class Autosave:
 
 def _check(state: Mapping[str, Any]) -> None:
     """Raises BadArgument for what could not be resumed."""
-    if _OWN in state:
-        raise BadArgument(f"{_OWN}= is a key of autosave itself", "Use another.")
+    for own in (_OWN, _GRADIENTS):
+        if own in state:
+            raise BadArgument(f"{own}= is a key of autosave itself", "Use another.")
     for key, value in state.items():
         if isinstance(value, (bool, int, float, complex, str, bytes, tuple)):
             raise BadArgument(

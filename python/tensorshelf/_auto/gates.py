@@ -1,4 +1,4 @@
-"""Before an optimizer steps, what is being saved is copied."""
+"""Before an optimizer steps, something is done: what is being saved is copied first."""
 
 import weakref
 from collections.abc import Callable

@@ -34,6 +34,11 @@ def is_optimizer(value: object) -> bool:
     return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
+def _is_scaler(value: object) -> bool:
+    torch = _torch()
+    return torch is not None and isinstance(value, torch.amp.GradScaler)
+
+
 class Kind(NamedTuple):
     """How the state of such objects is had and set."""
 
@@ -164,6 +169,11 @@ def modules(state: Any) -> Iterator[Any]:
 def optimizers(state: Any) -> Iterator[Any]:
     """All optimizers in a state."""
     return (optimizer for _, optimizer in _parts(state, is_optimizer))
+
+
+def has_scaler(state: Any) -> bool:
+    """Whether a GradScaler is in a state."""
+    return any(True for _ in _parts(state, _is_scaler))
 
 
 def _parts(

@@ -1,0 +1,82 @@
+"""Gradients that several backwards add up: saved, or refused in the middle."""
+
+from typing import Any
+
+from tensorshelf._state import objects
+from tensorshelf.errors import UnsupportedError
+
+
+class Gradients:
+    """Those of all models of a state, by the parameters' names, as a state of their own."""
+
+    def __init__(self, state: Any) -> None:
+        names = objects.parameter_names(state)
+        found = [p for module in objects.modules(state) for p in module.parameters()]
+        self._parameters = {names[id(parameter)]: parameter for parameter in found}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, parameter in self._parameters.items():
+            grad = state.get(name)
+            parameter.grad = None if grad is None else grad.to(parameter.device)
+
+
+class Accumulation:
+    """Tells whether a step() comes in the middle of adding up. For one thread.
+
+    Where an optimizer has stepped since the call before, it does not. Else gradients that changed
+    since then have not been used. One of few parameters is looked at: a backward reaches most.
+    """
+
+    def __init__(self, state: Any) -> None:
+        self._stepped = False
+        self._sample = [
+            group["params"][at]
+            for optimizer in objects.optimizers(state)
+            for group in optimizer.param_groups
+            for at in {0, len(group["params"]) - 1}
+            if group["params"]
+        ]
+        # A GradScaler leaves steps out, and nobody hears of it.
+        self._known = not objects.has_scaler(state)
+        self._before = self._seen()
+
+    def optimizer_steps(self) -> None:
+        self._stepped = True
+
+    def begin(self) -> bool:
+        """Whether this call of step() comes in the middle."""
+        stepped, self._stepped = self._stepped, False
+        before, self._before = self._before, self._seen()
+        if stepped or not self._known:
+            return False
+        seen = zip(self._before, before, strict=True)
+        return any(now is not None and now != was for now, was in seen)
+
+    def _seen(self) -> list[tuple[int, int] | None]:
+        grads = (parameter.grad for parameter in self._sample)
+        return [None if grad is None else (grad.data_ptr(), grad._version) for grad in grads]
+
+
+def in_the_middle(number: int) -> UnsupportedError:
+    """The error of a save there."""
+    return UnsupportedError(
+        f"step {number} is in the middle of adding up gradients, which would not be saved: a run "
+        "that resumes there would lose them",
+        "Call step() behind the optimizer's step; autosave(grads=True) saves gradients, too; "
+        "grads=False where what was added up is dropped.",
+    )
+
+
+def refuse_in_backward(state: Any) -> None:
+    """Raises UnsupportedError where a parameter may be stepped before the backward has ended."""
+    for module in objects.modules(state):
+        for name, parameter in module.named_parameters():
+            if getattr(parameter, "_post_accumulate_grad_hooks", None):
+                raise UnsupportedError(
+                    f"{name} has a hook that runs within backward, as optimizers in backward do: "
+                    "what it changes may not be copied yet",
+                    "Use autosave(overlap=False): step() returns when everything is copied.",
+                )
