@@ -566,3 +566,96 @@ def test_what_grew_is_taken_whole(shelf: ts.Shelf) -> None:
     everything: dict[str, Any] = {}
     shelf.load_into(everything)
     assert everything["losses"] == saved["losses"]
+
+
+# ---- optimizers are loaded in place
+
+
+def stepped(make: Any, seed: int) -> tuple[Any, Any]:
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(40, 8), torch.nn.Linear(8, 2))
+    optimizer = make(model.parameters())
+    for _ in range(2):
+        model(torch.randn(4, 40)).square().mean().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+def same(one: Any, other: Any) -> bool:
+    if torch.is_tensor(one):
+        return bool(torch.equal(one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def kept(optimizer: Any) -> dict[tuple[int, str], Any]:
+    return {
+        (number, key): value
+        for number, state in enumerate(optimizer.state.values())
+        for key, value in state.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.AdamW(p, 0.1),
+        lambda p: torch.optim.AdamW(p, 0.1, amsgrad=True),
+        lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+        lambda p: torch.optim.RMSprop(p, 0.1, momentum=0.9, centered=True),
+        lambda p: torch.optim.Adagrad(p, 0.1),
+        lambda p: torch.optim.NAdam(p, 0.1),
+    ],
+)
+def test_what_an_optimizer_keeps_is_read_where_it_lies(shelf: ts.Shelf, make: Any) -> None:
+    model, optimizer = stepped(make, 1)
+    shelf.save({"model": model, "optimizer": optimizer})
+    expected = copy.deepcopy(optimizer.state_dict())
+    other, target = stepped(make, 2)
+    before = kept(target)
+    shelf.load_into({"model": other, "optimizer": target})
+    assert same(target.state_dict(), expected)
+    for place, value in kept(target).items():
+        if torch.is_tensor(value) and value.ndim:
+            assert value is before[place]
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_is_not_the_optimizers_own_is_not_written(shelf: ts.Shelf) -> None:
+    model, optimizer = stepped(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), 1)
+    shelf.save({"model": model, "optimizer": optimizer})
+    expected = copy.deepcopy(optimizer.state_dict())
+    other, target = stepped(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), 2)
+    states = list(target.state.values())
+    shared = torch.zeros(8)  # of two parameters
+    states[1]["momentum_buffer"] = shared
+    states[3]["momentum_buffer"] = shared[3:5]
+    states[0]["momentum_buffer"] = torch.zeros(40, 8).T  # in another order
+    states[2]["momentum_buffer"] = torch.zeros(1)  # of another shape
+    shelf.load_into({"model": other, "optimizer": target})
+    assert same(target.state_dict(), expected)
+
+    class Own(torch.optim.SGD):  # somebody else's, who may keep what is not its own
+        pass
+
+    other, target = stepped(lambda p: Own(p, 0.1, momentum=0.9), 3)
+    before = copy.deepcopy(target.state_dict())
+    lent = kept(target)
+    shelf.load_into({"model": other, "optimizer": target})
+    assert same(target.state_dict(), expected)
+    for number, state in before["state"].items():
+        assert torch.equal(lent[number, "momentum_buffer"], state["momentum_buffer"])
+
+
+def test_a_load_that_is_refused_leaves_an_optimizer_as_it_was(shelf: ts.Shelf) -> None:
+    model, optimizer = stepped(lambda p: torch.optim.AdamW(p, 0.1), 1)
+    shelf.save({"model": model, "optimizer": optimizer})
+    other, target = stepped(lambda p: torch.optim.AdamW(p, 0.1), 2)
+    before = copy.deepcopy(target.state_dict())
+    with pytest.raises(ts.KeyMismatch):
+        shelf.load_into({"optimizer": target, "model": other, "more": {"a": 1}})
+    assert same(target.state_dict(), before)

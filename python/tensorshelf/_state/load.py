@@ -340,8 +340,10 @@ class _Fill:
             value = value_of(node, self.reader)
             self.actions.append(lambda: optimizer.load_state_dict(value))
             return
-        named = value_of(node[1], self.reader)
         names = objects.names_of(optimizer, self._names)
+        if names is not None:
+            self._adopt(optimizer, node[1], names)
+        named = value_of(node[1], self.reader)
         if names is not None:
             saved = {name for group in named["param_groups"] for name in group["params"]}
             own = {name for group in names for name in group}
@@ -349,6 +351,25 @@ class _Fill:
             self.unexpected += [dotted(Path(path, name)) for name in sorted(saved - own)]
         value = objects.by_number(named, names)
         self.actions.append(lambda: optimizer.load_state_dict(value))
+
+    def _adopt(self, optimizer: Any, node: Node, names: list[list[str]]) -> None:
+        """What torch's own optimizers keep already is read in place: new memory costs more than
+        reading does. Others may keep what belongs to somebody else.
+        """
+        if not type(optimizer).__module__.startswith("torch.optim."):
+            return
+        parameters = {
+            name: parameter
+            for group, some in zip(optimizer.param_groups, names, strict=True)
+            for parameter, name in zip(group["params"], some, strict=True)
+        }
+        state = {key_of(key): part for key, part in pairs(node)}["state"]
+        for name, kept in pairs(state):
+            own = optimizer.state.get(parameters.get(key_of(name)), {})
+            for key, part in pairs(kept) if is_mapping(kept) else ():
+                target = own.get(key_of(key))
+                if is_tensor(target) and isinstance(part, list) and part[0] == "tensor":
+                    self.reader.adopt(part, target)
 
     def _saved(self, node: Node, path: Path | None) -> dict[Any, Node]:
         """A mapping's parts by their keys."""

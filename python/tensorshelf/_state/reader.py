@@ -67,6 +67,7 @@ class Reader:
         self._nodes = list(all_tensors(tree))
         self._numbers = {id(node): number for number, node in enumerate(self._nodes)}
         self._made: dict[int, Any] = {}
+        self._adopted: set[int] = set()  # storages
         self._memories: dict[str, Any] = {}
         self._jobs: list[Job] = []
         self._then: list[Callable[[], object]] = []
@@ -91,6 +92,21 @@ class Reader:
             return
         source = self.tensor(node)
         self._then.append(lambda: _copy(source, target))
+
+    def adopt(self, node: Node, target: Any) -> None:
+        """From here on the tensor is that one of torch's, where it is alike and has a storage that
+        no other adopted one has.
+        """
+        number = self._number(node)
+        tensor = tensors.Tensor.of(self._nodes[number])
+        memory = _plain_memory(target, tensor)
+        if memory is None or not isinstance(tensor.place, str) or number in self._made:
+            return
+        storage = target.untyped_storage().data_ptr()
+        if tuple(target.shape) == tensor.shape and storage not in self._adopted:
+            self._adopted.add(storage)
+            self._made[number] = target
+            self._jobs.append(self._job(tensor.place, memory))
 
     def read_all(self, report: Report | None = None) -> None:
         """Raises CorruptError where a checksum fails; then some of the memory holds nothing yet."""
