@@ -1,6 +1,6 @@
 """Runs the benches and says how each figure stands to what it should reach.
 
-    .venv/bin/python bench/run_bench.py commit|open|versions|compare|state|saves|all
+    .venv/bin/python bench/run_bench.py commit|open|versions|compare|state|saves|feed|all
         [--build DIR] [--dir DIR] [--quick]
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
@@ -20,6 +20,8 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from fio import fio_seconds
 
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 1 << 30
@@ -99,18 +101,6 @@ def full_mapped(settings: Settings) -> Iterator[Row]:
                 "of raw non-temporal copy",
                 f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}",
             )
-
-
-def fio_seconds(path: Path, size: int) -> float:
-    """One pass over the file as the shelf writes: io_uring, O_DIRECT, one fdatasync at the end."""
-    command = ["fio", "--name=limit", f"--filename={path}", f"--size={size}", "--rw=write"]
-    command += ["--ioengine=io_uring", "--direct=1", "--bs=2M", "--iodepth=16", "--fixedbufs=1"]
-    command += ["--registerfiles=1", "--end_fsync=1", "--overwrite=1", "--output-format=json"]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    job = json.loads(done.stdout)["jobs"][0]
-    # The run time excludes the fsync, which fio reports beside it.
-    sync = job.get("sync", {}).get("lat_ns", {})
-    return float(job["write"]["runtime"]) / 1e3 + sync.get("mean", 0) * sync.get("N", 0) / 1e9
 
 
 def full_block(settings: Settings) -> Row:
@@ -312,7 +302,7 @@ def write_json(name: str, body: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ["commit", "open", "versions", "compare", "state", "saves", "all"]
+    choices = ["commit", "open", "versions", "compare", "state", "saves", "feed", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -347,6 +337,11 @@ def main() -> int:
 
             print("\nsaves: of a torch model with its optimizer, saved cold\n", flush=True)
             write_json("saves", saves.run(settings.mapped, settings.block, args.quick))
+        if args.what in ("feed", "all"):
+            import feed
+
+            print("\nfeed: beside what else saves and loads a run\n", flush=True)
+            write_json("feed", feed.run(settings.mapped, settings.block, args.quick))
     return 0
 
 

@@ -1,0 +1,361 @@
+"""The feed beside what else saves a run: whole saves, saves behind a trainer's back, and loading.
+
+Each part measures ours and the others in rotation within one run, on the same path; medians. All
+are made durable (fsync of files and folders), and once not. One state is a dictionary of float32
+tensors in memory. The limits are fio (io_uring, O_DIRECT) on a drive and a plain copy by NumPy on a
+mapped medium.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import os
+import statistics
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import baselines
+import numpy as np
+import safetensors.torch
+import torch
+from fio import fio_seconds
+
+import tensorshelf as ts
+
+TENSORS = 16
+
+
+def state_of(nbytes: int) -> baselines.State:
+    each = nbytes // TENSORS // 4
+    return {f"w{i}": torch.full((each,), float(i)) for i in range(TENSORS)}
+
+
+def change(state: baselines.State) -> None:
+    for tensor in state.values():
+        tensor.add_(1)
+
+
+def timed(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def medians(samples: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(each) for name, each in samples.items()}
+
+
+# ---- whole saves
+
+
+def copy_seconds(state: baselines.State, target: list[np.ndarray]) -> float:
+    return timed(
+        lambda: [np.copyto(into, t.numpy()) for into, t in zip(target, state.values(), strict=True)]
+    )
+
+
+def whole(folder: Path, tier: str, nbytes: int, rounds: int, durable: bool) -> dict[str, float]:
+    """Seconds of a save, from the call until the state is as safe as the store makes it."""
+    state = state_of(nbytes)
+    saves = baselines.synchronous(folder, durable=durable)
+    room = [np.ones_like(tensor.numpy()) for tensor in state.values()] if tier == "pmem" else []
+    samples: dict[str, list[float]] = {}
+    step = itertools.count(1)
+    with (
+        ts.open(folder / "whole.shelf", mode="w", tier=tier) as shelf,
+        ts.open(folder / "autosave.shelf", mode="w", tier=tier) as streamed_into,
+        streamed_into.autosave(state=state, overlap=False) as auto,
+    ):
+
+        def streamed() -> None:
+            auto.step(next(step))
+            auto.wait()
+
+        saves |= {"shelf.save": lambda state: shelf.save(state), "autosave": lambda _: streamed()}
+        if tier == "pmem":
+            saves["limit"] = lambda state: copy_seconds(state, room)
+        streamed()
+        for number, (name, save) in itertools.product(range(-1, rounds), saves.items()):
+            change(state)
+            seconds = timed(lambda save=save: save(state))  # type: ignore[misc]
+            if number >= 0:
+                samples.setdefault(name, []).append(seconds)
+        if tier == "block":
+            target = folder / "fio"
+            samples["limit"] = [fio_seconds(target, nbytes) for _ in range(rounds + 1)][1:]
+    return medians(samples)
+
+
+# ---- behind a trainer's back
+
+
+class Loop:
+    """A trainer in pure Python, in a thread: how fast it goes, and how long it stands still."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.longest = 0.0
+        self._over = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        last = time.perf_counter()
+        while not self._over:
+            sum(range(50))
+            now = time.perf_counter()
+            self.longest = max(self.longest, now - last)
+            last = now
+            self.turns += 1
+
+    def watched(self, call: Callable[[], object]) -> tuple[float, float]:
+        """Turns a second while it is called, and the longest pause."""
+        self.longest, before = 0.0, self.turns
+        seconds = timed(call)
+        return (self.turns - before) / seconds, self.longest
+
+    def end(self) -> None:
+        self._over = True
+        self._thread.join()
+
+
+def behind(folder: Path, tier: str, nbytes: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Of each: what the call blocks, until saved, the loop's rate over before, its longest pause.
+
+    Before and during are taken one behind the other: what else runs on this machine drifts.
+    """
+    state = state_of(nbytes)
+    found: dict[str, dict[str, list[float]]] = {}
+    step = itertools.count(2)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(baselines.process_group())
+        shelf = stack.enter_context(
+            ts.open(folder / "behind.shelf", mode="w", tier=tier, in_flight=2)
+        )
+        model, optimizer = holder_of(state)
+        auto = stack.enter_context(shelf.autosave(model=model, optimizer=optimizer))
+        for _ in range(3):
+            auto.step(next(step))
+        auto.wait()
+
+        class Ours:
+            def __init__(self, commit: ts.Commit) -> None:
+                self.result = commit.wait
+
+        calls: dict[str, Callable[[Any], Any]] = {
+            "autosave": lambda _: Ours(auto.step(next(step))),  # type: ignore[arg-type]
+            **baselines.background(folder),
+        }
+        for number, (name, call) in itertools.product(range(-1, rounds), calls.items()):
+            auto.gate()
+            change(state)
+            gc.collect()
+            loop = Loop()
+            stack.callback(loop.end)
+            quiet, still = loop.watched(lambda: time.sleep(1.0))
+            blocked: list[float] = []
+
+            def save(call: Any = call, blocked: list[float] = blocked) -> None:
+                begin = time.perf_counter()
+                future = call(state)
+                blocked.append(time.perf_counter() - begin)
+                future.result()
+
+            begin = time.perf_counter()
+            rate, longest = loop.watched(save)
+            took = time.perf_counter() - begin
+            loop.end()
+            if number < 0:
+                continue
+            of = found.setdefault(name, {})
+            for key, value in (
+                ("blocks", blocked[0]),
+                ("saved after", took),
+                ("rate", rate / quiet),
+                ("pause", longest),
+                ("pause before", still),
+            ):
+                of.setdefault(key, []).append(value)
+    return {name: medians(of) for name, of in found.items()}
+
+
+def holder_of(state: baselines.State) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """A model of these tensors, and an optimizer that keeps nothing."""
+    model = torch.nn.ParameterDict({k: torch.nn.Parameter(v, False) for k, v in state.items()})
+    return model, torch.optim.SGD(model.parameters(), 0.1)
+
+
+# ---- steps
+
+
+@contextlib.contextmanager
+def on_core(core: int) -> Iterator[None]:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def steps(folder: Path, tier: str, width: int, batch: int, rounds: int) -> dict[str, float]:
+    """The median step with a save each, over that of the same training without, in blocks of ten.
+
+    The trainer keeps to one core, the pipeline to the other.
+    """
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(4)))
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    data = torch.randn(batch, width)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+
+    own = cores[-1:] if len(cores) > 1 else []
+    number = itertools.count(1)
+    saved: list[float] = []
+    plain: list[float] = []
+    with (
+        ts.open(folder / "steps.shelf", mode="w", tier=tier, in_flight=2) as shelf,
+        shelf.autosave(
+            model=model, optimizer=optimizer, rng=ts.RNG(), pipeline={"cpus": own}
+        ) as auto,
+        on_core(cores[0]),
+    ):
+        for _ in range(5):
+            train()
+            auto.step(next(number))
+        for _ in range(rounds):
+            auto.wait()
+            train()  # whose caches the wait left
+            plain += [timed(train) for _ in range(10)]
+
+            def both() -> None:
+                train()
+                auto.step(next(number))
+
+            both()
+            saved += [timed(both) for _ in range(10)]
+        assert auto.start is not None
+        nbytes = auto.start.sources.lazy_nbytes + auto.start.sources.eager_nbytes
+        seconds = statistics.median(s.seconds for s in auto._timeline.saves if s.seconds)
+    with_saves, without = statistics.median(saved), statistics.median(plain)
+    return {
+        "bytes": float(nbytes),
+        "step": without,
+        "step with a save": with_saves,
+        "ratio": with_saves / without,
+        "save": seconds,
+    }
+
+
+# ---- loading
+
+
+def forget(path: Path) -> None:
+    """What the page cache has of a file."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def loading(folder: Path, tier: str, nbytes: int, rounds: int, cold: bool) -> dict[str, float]:
+    """Seconds to fill tensors that are there; ours verifies what it reads, the others do not."""
+    state, target = state_of(nbytes), state_of(nbytes)
+    pt, tensors, npy = folder / "load.pt", folder / "load.safetensors", folder / "load.npy"
+    torch.save(state, pt)
+    safetensors.torch.save_file(state, tensors)
+    for name, tensor in state.items():
+        np.save(npy.with_suffix(f".{name}.npy"), tensor.numpy())
+
+    def fill(source: Any) -> None:
+        for name, tensor in target.items():
+            tensor.copy_(source[name])
+
+    def from_safetensors() -> None:
+        with safetensors.safe_open(tensors, "pt") as file:
+            for name, tensor in target.items():
+                tensor.copy_(file.get_tensor(name))
+
+    def from_npy() -> None:
+        for name, tensor in target.items():
+            file = npy.with_suffix(f".{name}.npy")
+            tensor.copy_(torch.from_numpy(np.load(file, mmap_mode="r")))
+
+    room = [tensor.numpy() for tensor in target.values()]
+    samples: dict[str, list[float]] = {}
+    with ts.open(folder / "load.shelf", mode="w", tier=tier) as shelf:
+        shelf.save(state)
+        calls: dict[str, Callable[[], object]] = {
+            "load_into": lambda: shelf.load_into(target),
+            "torch.load(mmap)": lambda: fill(torch.load(pt, mmap=True, weights_only=True)),
+            "safetensors": from_safetensors,
+            "np.load": from_npy,
+            "copy of memory": lambda: copy_seconds(state, room),
+        }
+        for number, (name, call) in itertools.product(range(-1, rounds), calls.items()):
+            if cold:
+                for path in folder.glob("load.*"):
+                    forget(path)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # np.load's memory is read-only
+                seconds = timed(call)
+            if number >= 0:
+                samples.setdefault(name, []).append(seconds)
+    for path in folder.glob("load.*"):
+        path.unlink()
+    return medians(samples)
+
+
+# ---- all
+
+
+def rates(title: str, seconds: dict[str, float], nbytes: int) -> None:
+    limit = seconds.get("limit") or seconds.get("copy of memory")
+    for name, each in sorted(seconds.items(), key=lambda item: item[1]):
+        over = f"  {limit / each:5.2f} of the limit" if limit else ""
+        print(f"  {title}  {name:<26} {nbytes / each / 1e9:6.2f} GB/s{over}", flush=True)
+
+
+def run(mapped: Path, block: Path, quick: bool) -> dict[str, Any]:
+    warnings.simplefilter("ignore", ts.TierWarning)  # the titles name the media
+    torch.set_num_threads(2)
+    gib = 1 << 26 if quick else 1 << 30
+    rounds = 2 if quick else 5
+    results: dict[str, Any] = {}
+    for title, parent, tier in (("mapped", mapped, "pmem"), ("block", block, "block")):
+        folder = parent / f"tensorshelf-bench-{os.getpid()}"
+        folder.mkdir()
+        try:
+            for durable in (True, False):
+                name = f"{title}, save of {gib >> 20} MiB{'' if durable else ', nothing synced'}"
+                results[name] = whole(folder, tier, gib, rounds, durable)
+                rates(name, results[name], gib)
+            name = f"{title}, behind a trainer, {gib >> 20} MiB"
+            results[name] = behind(folder, tier, gib, rounds)
+            for who, of in results[name].items():
+                cells = ", ".join(f"{key} {value:.4g}" for key, value in of.items())
+                print(f"  {name}  {who:<30} {cells}", flush=True)
+            for cold in (False, True) if tier == "block" else (False,):
+                size = 2 * gib
+                name = f"{title}, load of {size >> 20} MiB{', cold' if cold else ''}"
+                results[name] = loading(folder, tier, size, rounds, cold)
+                rates(name, results[name], size)
+            for width, batch in ((256, 512), (512, 1024)):
+                name = f"{title}, steps of {width} x {batch}"
+                results[name] = steps(folder, tier, width, batch, 3 if quick else 15)
+                cells = ", ".join(f"{key} {value:.4g}" for key, value in results[name].items())
+                print(f"  {name}  {cells}", flush=True)
+        finally:
+            baselines.shutil.rmtree(folder)
+    return results
