@@ -115,9 +115,13 @@ class _Maker:
 
         return look
 
-    def _mapping(self, value: dict[Any, Any], node: Node) -> Look:
+    def _mapping(
+        self, value: dict[Any, Any], node: Node, like: dict[Any, Any] | None = None
+    ) -> Look:
+        """``like`` is what is looked at in place of the value, with other keys in its order."""
+        like = value if like is None else like
         ordered = node[0] == "OrderedDict"
-        metadata = getattr(value, "_metadata", None)
+        metadata = getattr(like, "_metadata", None)
         first = 2 if ordered else 1
         self._writer.head(node, first)
         looks = []
@@ -126,7 +130,7 @@ class _Maker:
         ):
             self._writer.node(key)
             looks.append(self.look(item, part))
-        kind, keys = type(value), list(value)
+        kind, keys = type(like), list(like)
 
         def look(value: Any, found: Found) -> None:
             if type(value) is not kind or list(value) != keys:
@@ -140,7 +144,7 @@ class _Maker:
 
     def _object(self, value: Any, node: Node) -> Look:
         if objects.is_module(value):
-            return self._held(value, node, objects.module_state)
+            return self._module(value, node)
         if objects.is_optimizer(value):
             return self._optimizer(value, node)
         kind = objects.kind_of(value)
@@ -159,6 +163,21 @@ class _Maker:
             if now is not value:
                 raise Changed
             inner(get(now), found)
+
+        return look
+
+    def _module(self, module: Any, node: Node) -> Look:
+        """Its names are made canonical once."""
+        state = objects.module_state(module)
+        raw = module.state_dict()
+        if len(raw) != len(state):
+            raise Changed
+        inner = self._mapping(state, node, raw)
+
+        def look(now: Any, found: Found) -> None:
+            if now is not module:
+                raise Changed
+            inner(now.state_dict(), found)
 
         return look
 
