@@ -2,8 +2,8 @@
 
 Each part measures ours and the others in rotation within one run, on the same path; medians. All
 are made durable (fsync of files and folders), and once not. One state is a dictionary of float32
-tensors in memory. The limits are fio (io_uring, O_DIRECT) on a drive and a plain copy by NumPy on a
-mapped medium.
+tensors in memory. The limits are fio (io_uring, O_DIRECT) on a drive and a plain copy by NumPy, of
+one thread, on a mapped medium.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import logging
 import os
 import statistics
+import tempfile
 import threading
 import time
 import warnings
@@ -106,6 +108,7 @@ class Loop:
         self._thread.start()
 
     def _run(self) -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of this thread
         last = time.perf_counter()
         while not self._over:
             sum(range(50))
@@ -125,6 +128,13 @@ class Loop:
         self._thread.join()
 
 
+class Ours:
+    """A commit, as a future."""
+
+    def __init__(self, commit: ts.Commit) -> None:
+        self.result = commit.wait
+
+
 def behind(folder: Path, tier: str, nbytes: int, rounds: int) -> dict[str, dict[str, float]]:
     """Of each: what the call blocks, until saved, the loop's rate over before, its longest pause.
 
@@ -135,25 +145,22 @@ def behind(folder: Path, tier: str, nbytes: int, rounds: int) -> dict[str, dict[
     step = itertools.count(2)
     with contextlib.ExitStack() as stack:
         stack.enter_context(baselines.process_group())
-        shelf = stack.enter_context(
-            ts.open(folder / "behind.shelf", mode="w", tier=tier, in_flight=2)
-        )
         model, optimizer = holder_of(state)
-        auto = stack.enter_context(shelf.autosave(model=model, optimizer=optimizer))
-        for _ in range(3):
-            auto.step(next(step))
-        auto.wait()
-
-        class Ours:
-            def __init__(self, commit: ts.Commit) -> None:
-                self.result = commit.wait
-
-        calls: dict[str, Callable[[Any], Any]] = {
-            "autosave": lambda _: Ours(auto.step(next(step))),  # type: ignore[arg-type]
-            **baselines.background(folder),
-        }
+        calls: dict[str, Callable[[Any], Any]] = {}
+        autos = []
+        other = max(os.sched_getaffinity(0))  # than the loop's
+        for name, options in (("autosave", {}), ("autosave, cpus=", {"cpus": [other]})):
+            shelf = stack.enter_context(ts.open(folder / f"{name}.shelf", mode="w", tier=tier))
+            auto = shelf.autosave(model=model, optimizer=optimizer, pipeline=options)
+            autos.append(stack.enter_context(auto))
+            for _ in range(3):
+                auto.step(next(step))
+            auto.wait()
+            calls[name] = lambda _, auto=auto: Ours(auto.step(next(step)))
+        calls |= baselines.background(folder)
         for number, (name, call) in itertools.product(range(-1, rounds), calls.items()):
-            auto.gate()
+            for auto in autos:
+                auto.wait()
             change(state)
             gc.collect()
             loop = Loop()
@@ -307,11 +314,12 @@ def loading(folder: Path, tier: str, nbytes: int, rounds: int, cold: bool) -> di
             if cold:
                 for path in folder.glob("load.*"):
                     forget(path)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # np.load's memory is read-only
-                seconds = timed(call)
+            seconds = timed(call)
             if number >= 0:
                 samples.setdefault(name, []).append(seconds)
+    if tier == "block":
+        reads = [fio_seconds(npy, nbytes, "read") for _ in range(rounds)]
+        samples["limit"] = reads
     for path in folder.glob("load.*"):
         path.unlink()
     return medians(samples)
@@ -329,33 +337,35 @@ def rates(title: str, seconds: dict[str, float], nbytes: int) -> None:
 
 def run(mapped: Path, block: Path, quick: bool) -> dict[str, Any]:
     warnings.simplefilter("ignore", ts.TierWarning)  # the titles name the media
+    warnings.simplefilter("ignore", UserWarning)  # of DCP: one process, and saved over
+    logging.getLogger("tensorshelf").setLevel(logging.ERROR)
     torch.set_num_threads(2)
     gib = 1 << 26 if quick else 1 << 30
-    rounds = 2 if quick else 5
+    rounds = 2 if quick else 3
     results: dict[str, Any] = {}
     for title, parent, tier in (("mapped", mapped, "pmem"), ("block", block, "block")):
-        folder = parent / f"tensorshelf-bench-{os.getpid()}"
-        folder.mkdir()
-        try:
-            for durable in (True, False):
-                name = f"{title}, save of {gib >> 20} MiB{'' if durable else ', nothing synced'}"
-                results[name] = whole(folder, tier, gib, rounds, durable)
-                rates(name, results[name], gib)
-            name = f"{title}, behind a trainer, {gib >> 20} MiB"
-            results[name] = behind(folder, tier, gib, rounds)
-            for who, of in results[name].items():
-                cells = ", ".join(f"{key} {value:.4g}" for key, value in of.items())
-                print(f"  {name}  {who:<30} {cells}", flush=True)
-            for cold in (False, True) if tier == "block" else (False,):
-                size = 2 * gib
-                name = f"{title}, load of {size >> 20} MiB{', cold' if cold else ''}"
-                results[name] = loading(folder, tier, size, rounds, cold)
-                rates(name, results[name], size)
-            for width, batch in ((256, 512), (512, 1024)):
-                name = f"{title}, steps of {width} x {batch}"
-                results[name] = steps(folder, tier, width, batch, 3 if quick else 15)
-                cells = ", ".join(f"{key} {value:.4g}" for key, value in results[name].items())
-                print(f"  {name}  {cells}", flush=True)
-        finally:
-            baselines.shutil.rmtree(folder)
+
+        def measured(measure: Callable[..., Any], *args: Any, parent: Path = parent) -> Any:
+            with tempfile.TemporaryDirectory(dir=parent) as folder:  # empty: room is scarce
+                return measure(Path(folder), *args)
+
+        for durable in (True, False):
+            name = f"{title}, save of {gib >> 20} MiB{'' if durable else ', nothing synced'}"
+            results[name] = measured(whole, tier, gib, rounds, durable)
+            rates(name, results[name], gib)
+        name = f"{title}, behind a trainer, {gib >> 20} MiB"
+        results[name] = measured(behind, tier, gib, rounds)
+        for who, of in results[name].items():
+            cells = ", ".join(f"{key} {value:.4g}" for key, value in of.items())
+            print(f"  {name}  {who:<30} {cells}", flush=True)
+        for cold in (False, True) if tier == "block" else (False,):
+            size = 2 * gib
+            name = f"{title}, load of {size >> 20} MiB{', cold' if cold else ''}"
+            results[name] = measured(loading, tier, size, rounds, cold)
+            rates(name, results[name], size)
+        for width, batch in ((256, 512), (512, 1024)):
+            name = f"{title}, steps of {width} x {batch}"
+            results[name] = measured(steps, tier, width, batch, 3 if quick else 15)
+            cells = ", ".join(f"{key} {value:.4g}" for key, value in results[name].items())
+            print(f"  {name}  {cells}", flush=True)
     return results

@@ -5,13 +5,13 @@ import subprocess
 from pathlib import Path
 
 
-def fio_seconds(path: Path, size: int) -> float:
-    """One pass over the file as the shelf writes: io_uring, O_DIRECT, one fdatasync at the end."""
-    command = ["fio", "--name=limit", f"--filename={path}", f"--size={size}", "--rw=write"]
+def fio_seconds(path: Path, size: int, way: str = "write") -> float:
+    """One pass over the file as the shelf goes: io_uring, O_DIRECT, one fdatasync at the end."""
+    command = ["fio", "--name=limit", f"--filename={path}", f"--size={size}", f"--rw={way}"]
     command += ["--ioengine=io_uring", "--direct=1", "--bs=2M", "--iodepth=16", "--fixedbufs=1"]
     command += ["--registerfiles=1", "--end_fsync=1", "--overwrite=1", "--output-format=json"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     job = json.loads(done.stdout)["jobs"][0]
     # The run time excludes the fsync, which fio reports beside it.
     sync = job.get("sync", {}).get("lat_ns", {})
-    return float(job["write"]["runtime"]) / 1e3 + sync.get("mean", 0) * sync.get("N", 0) / 1e9
+    return float(job[way]["runtime"]) / 1e3 + sync.get("mean", 0) * sync.get("N", 0) / 1e9
