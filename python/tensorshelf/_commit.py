@@ -73,7 +73,8 @@ class Commit:
         ``written``; ``ordered``: what it refers to is durable; ``flipped``; ``durable``.
         """
         times = {} if self._save is None else self._save.times()
-        if self.done():
+        # A save that failed before it was launched is told to the first who hears of it: not here.
+        if self.done() and (self._save is None or "launched" in times):
             with contextlib.suppress(ShelfError):
                 times |= self._get().times
         return times

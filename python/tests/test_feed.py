@@ -235,6 +235,35 @@ def test_what_changes_before_the_gate_is_not_saved(
     assert auto._feed.overlap  # not two in a row
 
 
+@pytest.mark.parametrize("looked", [False, True])
+def test_what_failed_before_anybody_waited_is_told_by_the_next_step(
+    shelf: ts.Shelf, looked: bool
+) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline={"check_one_in": 1})
+    for step in range(1, 4):
+        plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+        auto.step(step)
+    auto.wait()
+    for parameter in model.parameters():
+        parameter.data.add_(1)
+    del shelf[next(name for name in shelf if name.endswith("3.weight"))]
+    shelf.persist()
+    commit = auto.step(4)  # it fails behind the step, in the pipeline's thread
+    assert commit is not None
+    while not commit.done():
+        pass
+    if looked:
+        assert "launched" not in commit.times
+        assert auto._timeline.saves[-1].seconds is None
+    with pytest.raises(ts.UnknownName):
+        auto.step(5)
+    auto.step(6)
+    auto.close()
+    assert shelf.step == 6
+
+
 def test_two_torn_in_a_row_end_the_overlap(
     shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
 ) -> None:

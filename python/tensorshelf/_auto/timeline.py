@@ -1,6 +1,5 @@
 """What the trainer and the saves did when: for Perfetto, and for a report."""
 
-import contextlib
 import json
 import os
 from collections import deque
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensorshelf._commit import Commit
-from tensorshelf.errors import ShelfError
 
 _MOST = 1000  # steps and saves that are kept
 _MICRO = 1e6
@@ -96,10 +94,9 @@ class Timeline:
         while self._flying and self._flying[0][1].done():
             step, commit, names = self._flying.popleft()
             copies = [(names[at], who, begin, end) for at, who, begin, end in commit.copies]
-            nbytes = 0
-            with contextlib.suppress(ShelfError):
-                nbytes = commit.nbytes
-            self._saves.append(Save(step, nbytes, commit.times, copies))
+            times = commit.times
+            nbytes = commit.nbytes if "durable" in times else 0  # nobody has heard of it else
+            self._saves.append(Save(step, nbytes, times, copies))
 
     def spans(self) -> Iterator[Span]:
         """All there is but for the copies of single tensors."""
