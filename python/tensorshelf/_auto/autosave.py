@@ -152,14 +152,14 @@ class Autosave:
         assert number is not None
         self._check_turn()
         begin = time.monotonic()
-        in_middle = self._accumulation is not None and self._accumulation.begin()
+        due = self._is_due(number)
+        if self._accumulation is not None and self._accumulation.begin() and due:
+            self._leave_out(number)
+            due = False
         saved = None
         try:
             self._check_gate()
-            if self._is_due(number):
-                if in_middle:
-                    raise in_the_middle(number)
-                saved = self._save(number)
+            saved = self._save(number) if due else None
         except ShelfError as error:
             self._tell(error)
         finally:
@@ -273,6 +273,15 @@ class Autosave:
             return True
         self.skipped += 1
         return False
+
+    def _leave_out(self, number: int) -> None:
+        """A save in the middle of adding up gradients; what is on its way goes on."""
+        error = in_the_middle(number)
+        if self._on_error == "raise":
+            raise error
+        if _GRADIENTS not in self._told:
+            self._told.add(_GRADIENTS)
+            logger.warning("autosave: not saved: %s", error)
 
     def _check_turn(self) -> None:
         if self._feed.closed:
