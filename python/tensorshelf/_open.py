@@ -157,7 +157,7 @@ def _is_empty_file(path: bytes) -> bool:
 
 
 def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
-    """The error for a path that this process holds: by an open Shelf, or by views of a closed one.
+    """The error for a path that this process holds: by an open Shelf, or what is left of one.
 
     The native half cannot tell which; here all open shelves are known.
     """
@@ -172,9 +172,10 @@ def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
             )
             return ShelfBusy(what, 'Use that one, close it, or use mode="r".', errno.EDEADLK)
     return ShelfBusy(
-        f"{os.fsdecode(path)} was closed here, but a view of one of its tensors is alive and keeps "
-        "the file locked: it came from numpy(copy=False) or torch(copy=False)",
-        'Delete the view (del array), or take numpy(); mode="r" needs no lock.',
+        f"{os.fsdecode(path)} was closed here, but a view of one of its tensors, from "
+        "numpy(copy=False) or torch(copy=False), or a process that was forked meanwhile, such as a "
+        "loader's worker, is alive and keeps the file locked",
+        'Delete the view (del array), or take numpy(); end the workers; mode="r" needs no lock.',
         errno.EDEADLK,
     )
 

@@ -120,13 +120,17 @@ class Autosave:
         self._deadline = deadline
         self._signals = Signals(signals, self._land)
 
-    def batches(self, loader: Iterable[Any]) -> Batches:
+    def batches(self, loader: Iterable[Any], *, by_sampler: bool = False) -> Batches:
         """The loader, to be iterated in its place: it resumes in the middle of an epoch.
 
         The same loader gives the same again, so that it may be called for each epoch. For several
         loaders, call it in the same order in each run.
+
+        What an epoch had given is drawn and dropped when it is resumed. ``by_sampler=True`` draws
+        it from the sampler alone and loads nothing: for a torch DataLoader whose dataset and
+        workers draw no random numbers of their own, which would be others then.
         """
-        return self._loaders.add(loader)
+        return self._loaders.add(loader, by_sampler=by_sampler)
 
     def resume(self, *, strict: bool = True) -> int:
         """Loads what was saved last, into the objects given; returns its step, or 0 for a new run.

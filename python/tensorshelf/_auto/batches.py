@@ -1,11 +1,14 @@
 """A loader that resumes in the middle of an epoch, with the batches that would have come."""
 
+import copy
 import logging
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensorshelf._auto.rng import RNG
+from tensorshelf.errors import BadArgument
 
 logger = logging.getLogger("tensorshelf")
 
@@ -19,10 +22,19 @@ class Batches:
     with those generators, draws and drops what was given already, and goes on with the global
     generators as they are. A loader with a ``state_dict()`` (torchdata's StatefulDataLoader)
     resumes by that.
+
+    ``by_sampler``: what was given is drawn from the sampler of a torch DataLoader, and not loaded.
     """
 
-    def __init__(self, loader: Iterable[Any]) -> None:
+    def __init__(self, loader: Iterable[Any], *, by_sampler: bool = False) -> None:
+        if by_sampler and _index_sampler(loader) is None:
+            raise BadArgument(
+                f"by_sampler=True is for a torch DataLoader of a map-style dataset, and this is a "
+                f"{type(loader).__name__} without a sampler of indices",
+                "Leave it out: then batches are drawn again, and dropped.",
+            )
         self.loader = loader
+        self._by_sampler = by_sampler
         self._own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
@@ -57,9 +69,12 @@ class Batches:
         self._rng.load_state_dict(self._before["global"])
         for generator, state in zip(_generators(self.loader), self._before["own"], strict=False):
             generator.set_state(state)
-        iterator = iter(self.loader)
-        for _ in zip(range(self.given), iterator, strict=False):
-            pass
+        if self._by_sampler:
+            iterator = _behind(self.loader, self.given)
+        else:
+            iterator = iter(self.loader)
+            for _ in zip(range(self.given), iterator, strict=False):
+                pass
         self._rng.load_state_dict(now)
         taken = time.monotonic() - begin
         logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
@@ -85,6 +100,57 @@ class Batches:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
 
 
+class _Behind:
+    """The indices of a sampler behind the first so many; those are drawn by ``advance()``, or when
+    the next is asked for: a loader draws a seed in between.
+    """
+
+    def __init__(self, sampler: Iterable[Any], given: int) -> None:
+        self._sampler, self._given = sampler, given
+        self._indices: Iterator[Any] = iter(())
+
+    def __iter__(self) -> Iterator[Any]:
+        self._indices = iter(self._sampler)
+        return self
+
+    def __next__(self) -> Any:
+        self.advance()
+        return next(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]
+
+    def advance(self) -> None:
+        given, self._given = self._given, 0
+        for _ in zip(range(given), self._indices, strict=False):
+            pass
+
+
+def _index_sampler(loader: Any) -> str | None:
+    """The attribute of a DataLoader that gives it the indices of each batch, where it has any."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(loader, torch.utils.data.DataLoader):
+        return None
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return None
+    return "sampler" if loader.batch_sampler is None else "batch_sampler"
+
+
+def _behind(loader: Any, given: int) -> Iterator[Any]:
+    """A loader's iterator behind its first batches, with the random numbers it would have drawn."""
+    name = _index_sampler(loader)
+    assert name is not None
+    rest = copy.copy(loader)
+    behind = _Behind(getattr(loader, name), given)
+    object.__setattr__(rest, name, behind)  # a DataLoader refuses, for those who would change it
+    object.__setattr__(rest, "_iterator", None)  # of persistent workers
+    iterator: Iterator[Any] = iter(rest)
+    behind.advance()
+    if loader.persistent_workers and loader.num_workers > 0:
+        loader._iterator = iterator  # for the next epoch, which draws no seed then
+    return iterator
+
+
 def _generators(loader: Any) -> list[Any]:
     """Those that a loader of torch and its samplers were given."""
     batch_sampler = getattr(loader, "batch_sampler", None)
@@ -105,11 +171,11 @@ class Loaders:
         self.made: list[Batches] = []
         self._saved: list[dict[str, Any]] = []
 
-    def add(self, loader: Iterable[Any]) -> Batches:
+    def add(self, loader: Iterable[Any], *, by_sampler: bool) -> Batches:
         for known in self.made:
             if known.loader is loader:
                 return known
-        batches = Batches(loader)
+        batches = Batches(loader, by_sampler=by_sampler)
         if len(self.made) < len(self._saved):
             batches.load_state_dict(self._saved[len(self.made)])
         self.made.append(batches)
