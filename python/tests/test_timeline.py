@@ -15,7 +15,7 @@ from conftest import OpenShelf
 
 import tensorshelf as ts
 from tensorshelf._auto.measured import Costs, costs
-from tensorshelf._auto.timeline import Timeline
+from tensorshelf._auto.timeline import Save, Timeline
 
 pytest.importorskip("msgpack")
 
@@ -80,6 +80,15 @@ def test_a_trace_has_what_happened_in_lanes(reopen: OpenShelf, tmp_path: pathlib
         )
         assert all(one[1] <= two[0] + 0.01 for one, two in itertools.pairwise(ends))
     auto.close()
+
+
+def test_spans_of_a_lane_follow_each_other() -> None:
+    timeline = Timeline()
+    first = {"released": 1.0, "copied": 2.0, "staged": 3.0, "launched": 4.5}
+    second = {"released": 4.0, "copied": 4.25, "staged": 5.0, "launched": 6.0}
+    timeline._saves += [Save(1, 0, first, []), Save(2, 0, second, [])]
+    spans = [(span.began, span.ended) for span in timeline.spans()]
+    assert spans == [(1.0, 2.0), (2.0, 3.0), (3.0, 4.5), (4.5, 4.5), (4.5, 5.0), (5.0, 6.0)]
 
 
 def test_copies_are_in_it_where_they_were_asked_for(

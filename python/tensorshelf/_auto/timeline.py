@@ -103,10 +103,13 @@ class Timeline:
         yield from self.computed
         yield from self.stalled
         yield from self.gated
+        ends: dict[int, float] = {}  # a save may begin before the one before has noted its end
         for save in self.saves:
-            for name, lane, began, ended in _PHASES:
-                if began in save.times and ended in save.times:
-                    yield Span(name, lane, save.times[began], save.times[ended], save.step)
+            for name, lane, begin, end in _PHASES:
+                if begin in save.times and end in save.times:
+                    began = max(save.times[begin], ends.get(lane, 0.0))
+                    ended = ends[lane] = max(save.times[end], began)
+                    yield Span(name, lane, began, ended, save.step)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """As a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
