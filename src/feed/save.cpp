@@ -85,7 +85,9 @@ void Save::hurry() {
 }
 
 void Save::check_heard() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  // Who hears of a failure finds nothing of it left.
+  changed_.wait(lock, [this] { return !error_ || stage_ == Stage::failed; });
   if (error_ && !std::exchange(heard_, true)) std::rethrow_exception(error_);
 }
 
