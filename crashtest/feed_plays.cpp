@@ -102,14 +102,19 @@ std::string failed_save_is_told() {
 }
 
 std::string closing_drains() {
-  Fed fed;
-  std::optional<Pipeline> pipeline(std::in_place, fed.shelf);
-  fed.train(2);
-  const auto ticket = pipeline->save(fed.plan(), 2).value();
-  pipeline->close();
-  pipeline.reset();
-  if (!ticket.wait_durable_for(std::chrono::seconds(10))) return "closing dropped a save";
-  return fed.committed_difference(2).empty() ? "" : "closing cut a save short";
+  Held held;
+  std::string failed;
+  testing::Waiter closer([&] {
+    try {
+      held.pipeline.close();
+    } catch (const Error& error) {
+      failed = error.what();
+    }
+  });
+  if (!closer.waits()) return "closing waits for no save";
+  held.door.open();
+  closer.join();
+  return failed.empty() ? held.finish() : failed;
 }
 
 // One that waited for its turn while the pipeline was closed.

@@ -216,7 +216,7 @@ void Pipeline::Conductor::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return closed_ || next_; });
-    if (!next_ || (closed_ && planted(Bug::feed_not_drained))) return;
+    if (!next_) return;
     const auto save = std::exchange(next_, nullptr);
     lock.unlock();
     conduct(*save);
@@ -262,6 +262,10 @@ void Pipeline::Conductor::conduct(Save& save) {
   try {
     if (planted(Bug::feed_staged_early)) save.staged();
     copy_lazy(save);
+    if (planted(Bug::feed_not_drained)) {
+      const std::lock_guard lock(mutex_);
+      check_open();
+    }
     compare(save);
     save.staged();
     check_name(file_);
