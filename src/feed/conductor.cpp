@@ -249,12 +249,13 @@ void Pipeline::Conductor::compare(Save& save) {
   const Source* changed = save.moment.changed(*store_, options_.check_one_in);
   if (changed == nullptr || planted(Bug::feed_torn_committed)) return;
   ++torn_;
-  throw Error(Errc::torn,
-              fmt::format("'{}' changed while it was copied: the save{} was abandoned",
-                          FeedAccess::tensor(changed->target)->layout.name,
-                          save.step ? fmt::format(" of step {}", *save.step) : ""),
-              "Wait until a save is staged before anything changes its lazy sources; what changes "
-              "earlier belongs to the eager ones, or wait right behind save().");
+  throw Error(
+      Errc::torn,
+      fmt::format("'{}' changed while it was copied: the save{} was abandoned",
+                  FeedAccess::tensor(changed->target)->layout.name,
+                  save.step ? fmt::format(" of step {}", *save.step) : ""),
+      "Change it when the save is staged (wait_staged(); of an autosave auto.gate()), or have "
+      "it copied before the save returns (an eager source; autosave(overlap=False)).");
 }
 
 void Pipeline::Conductor::conduct(Save& save) {
