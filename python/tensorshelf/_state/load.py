@@ -38,8 +38,13 @@ class LoadReport:
 
 def pairs(node: Node) -> Iterator[tuple[Node, Node]]:
     """Keys and values of a mapping's node."""
-    first = 2 if node[0] == "OrderedDict" else 1
+    first = len(_head(node))
     return zip(node[first::2], node[first + 1 :: 2], strict=True)
+
+
+def _head(node: Node) -> list[Node]:
+    """What of a mapping's node comes before its keys."""
+    return list(node[:2] if node[0] == "OrderedDict" else node[:1])
 
 
 def is_mapping(node: Node) -> bool:
@@ -111,13 +116,12 @@ def _choose(node: Node, path: Path | None, keys: list[str], used: set[str]) -> N
         return node
     if not is_mapping(node):
         return None
-    head = node[:2] if node[0] == "OrderedDict" else node[:1]
     kept = []
     for key, part in pairs(node):
         chosen = _choose(part, Path(path, key_of(key)), keys, used)
         if chosen is not None:
             kept += [key, chosen]
-    return [*head, *kept] if kept or path is None else None
+    return [*_head(node), *kept] if kept or path is None else None
 
 
 def renamed(tree: Node, rename: Rename) -> Node:
@@ -130,11 +134,11 @@ def _rename(node: Node, old: str, new: str, new_name: Callable[[str], str]) -> N
     if not isinstance(node, list) or node[0] not in _WITHIN:
         return node
     if node[0] == "by_name":
-        return ["by_name", _rename(node[1], old, new, new_name)]
+        return ["by_name", _rename_parameters(node[1], new_name)]
     if not is_mapping(node):
         parts = enumerate(node[1:])
         return [node[0], *(_rename(p, f"{old}{i}.", f"{new}{i}.", new_name) for i, p in parts)]
-    made = node[:2] if node[0] == "OrderedDict" else node[:1]
+    made = _head(node)
     for key, part in pairs(node):
         if not isinstance(key, str):
             made += [key, _rename(part, f"{old}{key_of(key)}.", f"{new}{key_of(key)}.", new_name)]
@@ -146,6 +150,34 @@ def _rename(node: Node, old: str, new: str, new_name: Callable[[str], str]) -> N
                 "Rename what it is in, too, or the last part of the key alone.",
             )
         made += [whole.removeprefix(new), _rename(part, f"{old}{key}.", f"{whole}.", new_name)]
+    return made
+
+
+def _rename_parameters(optimizer: Node, new_name: Callable[[str], str]) -> Node:
+    """What an optimizer keeps goes by its parameters' paths, which are those in their model."""
+
+    def states(node: Node) -> Node:
+        made = _head(node)
+        for name, part in pairs(node):
+            own = isinstance(name, str)  # others are none of a parameter
+            made += [new_name(name) if own else name, part]
+        return made
+
+    def names(node: Node) -> Node:
+        return [node[0], *(new_name(name) for name in node[1:])]
+
+    def groups(node: Node) -> Node:
+        return [node[0], *(_changed(group, {"params": names}) for group in node[1:])]
+
+    return _changed(optimizer, {"state": states, "param_groups": groups})
+
+
+def _changed(node: Node, changes: Mapping[str, Callable[[Node], Node]]) -> Node:
+    """A mapping's node with other parts under these keys."""
+    made = _head(node)
+    for key, part in pairs(node):
+        change = changes.get(key) if isinstance(key, str) else None
+        made += [key, part if change is None else change(part)]
     return made
 
 
