@@ -34,6 +34,8 @@ def test_a_run_is_loaded_under_other_names(reopen: OpenShelf) -> None:
     other, its = trained("AdamW")
     its.state.clear()
     shelf = reopen()
+    with pytest.raises(ts.BadArgument, match=r"makes 'one' of 'model\.\w+' and of 'model"):
+        shelf.load("optimizer", rename=lambda name: name if name[0] == "o" else "one")
     parts = {"net": other, "optimizer": its}
     shelf.load_into(parts, rename={"model": "net"}, strict=False)
     assert torch.equal(other.weight, model.weight)

@@ -319,6 +319,9 @@ def test_parts_are_renamed(shelf: ts.Shelf) -> None:
     assert list(shelf.load(rename=str.upper)) == ["MODEL", "L"]
     with pytest.raises(ts.BadArgument, match=r"makes 'x' of 'model\.ab'"):
         shelf.load(rename={"model.ab": "x"})
+    with pytest.raises(ts.BadArgument, match=r"makes 'model' of 'model' and of 'l'") as error:
+        shelf.load(rename={"l": "model"})
+    assert "keys=" in error.value.remedy
 
 
 def test_progress_is_told(shelf: ts.Shelf) -> None:

@@ -139,11 +139,12 @@ def _rename(node: Node, old: str, new: str, new_name: Callable[[str], str]) -> N
         parts = enumerate(node[1:])
         return [node[0], *(_rename(p, f"{old}{i}.", f"{new}{i}.", new_name) for i, p in parts)]
     made = _head(node)
+    before: dict[str, str] = {}  # the paths that they had, by those that they get
     for key, part in pairs(node):
         if not isinstance(key, str):
             made += [key, _rename(part, f"{old}{key_of(key)}.", f"{new}{key_of(key)}.", new_name)]
             continue
-        whole = new_name(old + key)
+        whole = _renamed_once(old + key, new_name, before)
         if not whole.startswith(new) or whole == new:
             raise BadArgument(
                 f"rename= makes {whole!r} of {old + key!r}, and what it is in becomes {new[:-1]!r}",
@@ -153,18 +154,30 @@ def _rename(node: Node, old: str, new: str, new_name: Callable[[str], str]) -> N
     return made
 
 
+def _renamed_once(name: str, new_name: Callable[[str], str], before: dict[str, str]) -> str:
+    made = new_name(name)
+    other = before.setdefault(made, name)
+    if other != name:
+        raise BadArgument(
+            f"rename= makes {made!r} of {other!r} and of {name!r}",
+            "Give each a name of its own; keys= loads one of them alone.",
+        )
+    return made
+
+
 def _rename_parameters(optimizer: Node, new_name: Callable[[str], str]) -> Node:
     """What an optimizer keeps goes by its parameters' paths, which are those in their model."""
+    before: dict[str, str] = {}
 
     def states(node: Node) -> Node:
         made = _head(node)
         for name, part in pairs(node):
             own = isinstance(name, str)  # others are none of a parameter
-            made += [new_name(name) if own else name, part]
+            made += [_renamed_once(name, new_name, before) if own else name, part]
         return made
 
     def names(node: Node) -> Node:
-        return [node[0], *(new_name(name) for name in node[1:])]
+        return [node[0], *(_renamed_once(name, new_name, before) for name in node[1:])]
 
     def groups(node: Node) -> Node:
         return [node[0], *(_changed(group, {"params": names}) for group in node[1:])]
