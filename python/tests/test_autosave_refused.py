@@ -1,5 +1,6 @@
-"""What autosave saved, loaded under other names."""
+"""What is refused of what autosave saved, or loaded as the same under other names."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,6 +25,41 @@ def trained(kind: str) -> tuple[Any, Any]:
 
 def with_model(shelf: ts.Shelf, model: Any, optimizer: Any) -> ts.Autosave:
     return shelf.autosave(model=model, optimizer=optimizer)
+
+
+def alone(shelf: ts.Shelf, model: Any, optimizer: Any) -> ts.Autosave:
+    """Without its model its parameters go by their numbers."""
+    return shelf.autosave(optimizer=optimizer)
+
+
+@pytest.mark.parametrize("how", [with_model, alone])
+@pytest.mark.parametrize("kinds", [("AdamW", "SGD"), ("SGD", "AdamW"), ("RMSprop", "Adagrad")])
+def test_another_kind_of_optimizer_is_refused(
+    reopen: OpenShelf, how: Callable[..., ts.Autosave], kinds: tuple[str, str]
+) -> None:
+    saved, other = kinds
+    with how(reopen(mode="w"), *trained(saved)) as auto:
+        auto.step(1)
+    model, optimizer = trained(other)
+    before = model.weight.detach().clone()
+    with (
+        pytest.raises(ts.LayoutError, match=f"optimizer.* is {other}, with") as error,
+        how(reopen(), model, optimizer) as auto,
+    ):
+        auto.resume()
+    assert "Nothing was loaded" in error.value.remedy
+    assert (model.weight == before).all()
+    with how(reopen(), *trained(saved)) as auto:
+        assert auto.resume() == 1
+
+
+def test_what_a_version_of_torch_adds_is_no_other_kind(reopen: OpenShelf) -> None:
+    model, optimizer = trained("AdamW")
+    del optimizer.param_groups[0]["differentiable"]  # as one that did not know it yet
+    with with_model(reopen(mode="w"), model, optimizer) as auto:
+        auto.step(1)
+    with with_model(reopen(), *trained("AdamW")) as auto:
+        assert auto.resume() == 1
 
 
 def test_a_run_is_loaded_under_other_names(reopen: OpenShelf) -> None:

@@ -383,12 +383,14 @@ class _Fill:
     def _optimizer(self, optimizer: Any, node: Node, path: Path | None) -> None:
         if not isinstance(node, list) or node[0] != "by_name":
             value = value_of(node, self.reader)
+            _same_options(optimizer, value, path)
             self.actions.append(lambda: optimizer.load_state_dict(value))
             return
         names = objects.names_of(optimizer, self._names)
         if names is not None:
             self._adopt(optimizer, node[1], names)
         named = value_of(node[1], self.reader)
+        _same_options(optimizer, named, path)
         if names is not None:
             saved = {name for group in named["param_groups"] for name in group["params"]}
             own = {name for group in names for name in group}
@@ -421,3 +423,21 @@ class _Fill:
         if not is_mapping(node):
             raise LayoutError(f"{shown(path)} has keys, and none were saved there", _OTHER)
         return {key_of(key): part for key, part in pairs(node)}
+
+
+def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
+    """Raises LayoutError where what was saved is of another kind of optimizer, by what its groups
+    have. Versions of torch add options, or take some away: both at once is none of these.
+    """
+    if not isinstance(saved, Mapping) or not saved.get("param_groups"):
+        return
+    there = saved["param_groups"][0].keys()
+    lacking = sorted(optimizer.defaults.keys() - there)
+    other = sorted(there - optimizer.param_groups[0].keys())
+    if lacking and other:
+        raise LayoutError(
+            f"{shown(path)} is {type(optimizer).__name__}, with {', '.join(lacking[:_SHOWN])}; one "
+            f"with {', '.join(other[:_SHOWN])} was saved",
+            "Give an optimizer of the kind that was saved, or leave this key out. "
+            "Nothing was loaded.",
+        )
