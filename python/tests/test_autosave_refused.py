@@ -1,4 +1,4 @@
-"""What is refused of what autosave saved, or loaded as the same under other names."""
+"""What autosave refuses, or takes as the same run under other names."""
 
 from collections.abc import Callable
 from typing import Any
@@ -62,7 +62,7 @@ def test_what_a_version_of_torch_adds_is_no_other_kind(reopen: OpenShelf) -> Non
         assert auto.resume() == 1
 
 
-def test_a_run_is_loaded_under_other_names(reopen: OpenShelf) -> None:
+def test_a_run_resumes_under_other_names(reopen: OpenShelf) -> None:
     torch = pytest.importorskip("torch")
     model, optimizer = trained("AdamW")
     with with_model(reopen(mode="w"), model, optimizer) as auto:
@@ -70,10 +70,12 @@ def test_a_run_is_loaded_under_other_names(reopen: OpenShelf) -> None:
     other, its = trained("AdamW")
     its.state.clear()
     shelf = reopen()
-    with pytest.raises(ts.BadArgument, match=r"makes 'one' of 'model\.\w+' and of 'model"):
-        shelf.load("optimizer", rename=lambda name: name if name[0] == "o" else "one")
-    parts = {"net": other, "optimizer": its}
-    shelf.load_into(parts, rename={"model": "net"}, strict=False)
+    with shelf.autosave(net=other, optimizer=its) as auto:
+        with pytest.raises(ts.KeyMismatch):
+            auto.resume()
+        with pytest.raises(ts.BadArgument, match=r"makes 'one' of 'model\.\w+' and of 'model"):
+            shelf.load("optimizer", rename=lambda name: name if name[0] == "o" else "one")
+        assert auto.resume(rename={"model": "net"}) == 5
     assert torch.equal(other.weight, model.weight)
     for parameter, its_own in zip(other.parameters(), model.parameters(), strict=True):
         kept = its.state[parameter]

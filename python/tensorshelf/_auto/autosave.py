@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
@@ -51,7 +51,13 @@ class Saves(Shelf, Protocol):
 
     def __contains__(self, name: object) -> bool: ...
 
-    def load_into(self, state: Any, *, strict: bool = True) -> LoadReport: ...
+    def load_into(
+        self,
+        state: Any,
+        *,
+        strict: bool = True,
+        rename: Mapping[str, str] | Callable[[str], str] | None = None,
+    ) -> LoadReport: ...
 
     def rollback(self, version: int) -> Commit: ...
 
@@ -132,16 +138,22 @@ class Autosave:
         """
         return self._loaders.add(loader, by_sampler=by_sampler)
 
-    def resume(self, *, strict: bool = True) -> int:
+    def resume(
+        self,
+        *,
+        strict: bool = True,
+        rename: Mapping[str, str] | Callable[[str], str] | None = None,
+    ) -> int:
         """Loads what was saved last, into the objects given; returns its step, or 0 for a new run.
 
-        Raises as ``load_into()`` does. Call it before iterating over loaders.
+        ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. Call it
+        before iterating over loaders.
         """
         self._resumed = True
         if RECORD not in self._shelf:
             return 0
         begin = time.monotonic()
-        report = self._shelf.load_into(self._state, strict=strict)
+        report = self._shelf.load_into(self._state, strict=strict, rename=rename)
         self._load_seconds = time.monotonic() - begin
         return report.step or 0
 
