@@ -3,12 +3,37 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import OpenShelf
 
 import tensorshelf as ts
 
 pytest.importorskip("msgpack")
+
+
+# ---- what is given
+
+
+class NoState:
+    """Nothing of it could be resumed."""
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ({"x": NoState}, "x= is the class NoState, which has no state"),
+        ({"x": dict}, "x= is the class dict"),
+        ({"x": NoState()}, "x= is a NoState, which has no state that could be resumed"),
+        ({"x": {1, 2}}, "x= is a set, which has no state"),
+        ({"x": print}, "x= is a builtin_function_or_method, which has no state"),
+    ],
+)
+def test_what_has_no_state_is_refused_at_once(shelf: ts.Shelf, state: Any, text: str) -> None:
+    with pytest.raises(ts.BadArgument, match=text) as error:
+        shelf.autosave(**state)
+    assert error.value.remedy
+    shelf.autosave(x=None, y={}, z=[], a=np.zeros(2), rng=ts.RNG()).step(1)
 
 
 # ---- objects

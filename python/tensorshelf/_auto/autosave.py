@@ -24,7 +24,7 @@ from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
 from tensorshelf._info import Info, VersionInfo
 from tensorshelf._numbers import step_number
-from tensorshelf._state.load import LoadReport
+from tensorshelf._state.load import LoadReport, can_be_filled
 from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import BadArgument, ShelfError, UnknownName, UnsupportedError
 
@@ -388,4 +388,15 @@ def _check(state: Mapping[str, Any]) -> None:
                 "every step, and resume() could not change it",
                 f"Put what changes into a dictionary, such as {key}={{...}}; where it is an option "
                 "of autosave(), see its spelling.",
+            )
+        if isinstance(value, type):
+            raise BadArgument(
+                f"{key}= is the class {value.__name__}, which has no state",
+                f"Give an object of it: {key}={value.__name__}(...).",
+            )
+        if value is not None and not can_be_filled(value):
+            raise BadArgument(
+                f"{key}= is a {type(value).__name__}, which has no state that could be resumed",
+                "Give a model, an optimizer, a tensor, a dict or list, or what has state_dict() "
+                "and load_state_dict().",
             )

@@ -245,7 +245,7 @@ def _mismatch(report: LoadReport) -> KeyMismatch:
     return error
 
 
-def _can_be_filled(target: Any) -> bool:
+def can_be_filled(target: Any) -> bool:
     """Whether it stays the object that it is, with what was saved in it."""
     kinds = (dict, list)
     return is_tensor(target) or isinstance(target, kinds) or objects.has_state(target)
@@ -336,7 +336,7 @@ class _Fill:
         if not isinstance(node, list) or node[0] != "list":
             raise LayoutError(f"{shown(path)} is a list, and none was saved there", _OTHER)
         parts: Sequence[Node] = node[1:]
-        if not any(map(_can_be_filled, target)):
+        if not any(map(can_be_filled, target)):
             values = value_of(node, self.reader)
             self.actions.append(lambda: target.__setitem__(slice(None), values))
             return
