@@ -36,6 +36,17 @@ def test_what_has_no_state_is_refused_at_once(shelf: ts.Shelf, state: Any, text:
     shelf.autosave(x=None, y={}, z=[], a=np.zeros(2), rng=ts.RNG()).step(1)
 
 
+def test_nothing_at_all_is_refused_at_the_first_step(shelf: ts.Shelf) -> None:
+    auto = shelf.autosave()
+    with pytest.raises(ts.BadArgument, match="given nothing to save") as error:
+        auto.step(1)
+    assert "autosave(model=model" in error.value.remedy
+    assert list(auto.batches([1, 2])) == [1, 2]
+    auto.step(2)  # of a loader alone
+    auto.wait()
+    assert shelf.step == 2
+
+
 # ---- objects
 
 

@@ -312,6 +312,11 @@ class Autosave:
                 'Call resume() first; to begin anew, open the shelf with mode="w".',
             )
         self._resumed = True
+        if self._state.keys() == {_OWN} and not self._loaders.made:
+            raise BadArgument(
+                "autosave() was given nothing to save",
+                "Give it what the run consists of: autosave(model=model, optimizer=optimizer).",
+            )
 
     def _before_optimizer(self) -> None:
         if self._accumulation is not None:
