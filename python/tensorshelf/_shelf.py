@@ -393,6 +393,7 @@ class Shelf(MutableMapping[str, Tensor]):
         Returns at once and saves nothing yet. Raises BadArgument for what has no state that could
         be resumed, and UnsupportedError for optimizers that step within backward.
         """
+        self._core.version  # noqa: B018 - raises where it is closed
         return Autosave(
             self,
             state,

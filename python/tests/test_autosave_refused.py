@@ -47,6 +47,12 @@ def test_nothing_at_all_is_refused_at_the_first_step(shelf: ts.Shelf) -> None:
     assert shelf.step == 2
 
 
+def test_a_closed_shelf_is_told_at_once(shelf: ts.Shelf) -> None:
+    shelf.close()
+    with pytest.raises(ts.ClosedError):
+        shelf.autosave(x=[1])
+
+
 # ---- objects
 
 
