@@ -53,6 +53,53 @@ def test_a_closed_shelf_is_told_at_once(shelf: ts.Shelf) -> None:
         shelf.autosave(x=[1])
 
 
+# ---- loaders
+
+
+def given(shelf: ts.Shelf, loader: Any, count: int) -> list[int]:
+    """What a run is given of it, which is then saved."""
+    with shelf.autosave() as auto:
+        auto.resume()
+        iterator = iter(auto.batches(loader))
+        seen = [next(iterator) for _ in range(count)]
+        auto.step((shelf.step or 0) + 1)
+    return seen
+
+
+def test_a_loader_of_another_length_is_refused_within_an_epoch(reopen: OpenShelf) -> None:
+    given(reopen(mode="w"), range(10), 4)
+    with pytest.raises(ts.LayoutError, match=r"gives 8 batches an epoch.* at 4 of 10") as error:
+        given(reopen(), range(8), 1)
+    assert "Resume with the loader that was saved" in error.value.remedy
+    assert given(reopen(), range(10), 2) == [4, 5]
+
+
+def test_a_loader_of_another_length_begins_the_next_epoch(reopen: OpenShelf) -> None:
+    shelf = reopen(mode="w")
+    with shelf.autosave() as auto:
+        iterator = iter(auto.batches(range(10)))
+        for _ in range(10):
+            next(iterator)  # the last one, too: the loop is left before its end
+        auto.step(10)
+    with reopen().autosave() as auto:
+        auto.resume()
+        batches = auto.batches(range(8))
+        assert list(batches) == []  # the rest of the epoch
+        assert list(batches) == list(range(8))
+
+
+def test_a_loader_without_a_length_is_taken_as_it_is(reopen: OpenShelf) -> None:
+    class Stream:
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def __iter__(self) -> Any:
+            return iter(range(self.count))
+
+    given(reopen(mode="w"), Stream(10), 4)
+    assert given(reopen(), Stream(8), 2) == [4, 5]
+
+
 # ---- objects
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensorshelf._auto.rng import RNG
-from tensorshelf.errors import BadArgument
+from tensorshelf.errors import BadArgument, LayoutError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -87,17 +87,38 @@ class Batches:
     def state_dict(self) -> dict[str, Any]:
         """Where it is."""
         state = {"given": self.given, "epoch": self.epoch, "before": self._before}
+        state["length"] = _length(self.loader)
         if self._own:
             state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on from there."""
+        """The next iteration goes on from there. Raises LayoutError where it cannot, for the loader
+        is another.
+        """
+        saved, own = state.get("length"), _length(self.loader)
+        if not self._own and saved != own and None not in (saved, own) and state["given"]:
+            if state["given"] < saved:
+                raise LayoutError(
+                    f"this loader gives {own} batches an epoch, and the saved run was at "
+                    f"{state['given']} of {saved}: what it had not seen yet is not known here",
+                    "Resume with the loader that was saved, to the end of its epoch; or iterate "
+                    "over the new one without batches(), and begin an epoch.",
+                )
+            state = {**state, "given": own}  # that epoch is over
         self.given, self.epoch = state["given"], state["epoch"]
         self._before = state["before"]
         self._resumed = self._before is not None
         if self._own and "loader" in state:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
+
+
+def _length(loader: Iterable[Any]) -> int | None:
+    """How many batches it gives, where it knows."""
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except TypeError:  # of an iterable dataset
+        return None
 
 
 class _Behind:
