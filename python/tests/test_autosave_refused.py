@@ -1,4 +1,4 @@
-"""What autosave refuses, or takes as the same run under other names."""
+"""What autosave refuses, warns of, or takes as the same run under other names."""
 
 from collections.abc import Callable
 from typing import Any
@@ -98,6 +98,20 @@ def test_a_loader_without_a_length_is_taken_as_it_is(reopen: OpenShelf) -> None:
 
     given(reopen(mode="w"), Stream(10), 4)
     assert given(reopen(), Stream(8), 2) == [4, 5]
+
+
+def test_loaders_that_were_not_given_again_are_told(
+    reopen: OpenShelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    given(reopen(mode="w"), range(10), 4)
+    caplog.clear()
+    with reopen().autosave(x=[1]) as auto:
+        auto.resume(strict=False)
+        auto.step(2)
+        auto.step(3)
+    told = [text for text in caplog.messages if "were not given to auto.batches()" in text]
+    assert len(told) == 1
+    assert told[0].startswith("autosave: 1 loaders")
 
 
 # ---- objects

@@ -317,6 +317,13 @@ class Autosave:
                 "autosave() was given nothing to save",
                 "Give it what the run consists of: autosave(model=model, optimizer=optimizer).",
             )
+        if self._loaders.left_alone and _OWN not in self._told:
+            self._told.add(_OWN)
+            logger.warning(
+                "autosave: %d loaders of the saved run were not given to auto.batches(): their "
+                "epochs begin anew",
+                self._loaders.left_alone,
+            )
 
     def _before_optimizer(self) -> None:
         if self._accumulation is not None:

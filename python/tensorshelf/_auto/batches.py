@@ -202,6 +202,11 @@ class Loaders:
         self.made.append(batches)
         return batches
 
+    @property
+    def left_alone(self) -> int:
+        """How many were saved and have not been given to ``batches()``."""
+        return max(0, len(self._saved) - len(self.made))
+
     def state_dict(self) -> dict[str, Any]:
         return {"batches": [batches.state_dict() for batches in self.made]}
 
