@@ -43,7 +43,7 @@ from tensorshelf._values import _dtypes, _torch, _write
 from tensorshelf._values._dtypes import Array
 from tensorshelf._values._sources import Source, named_source
 from tensorshelf._versions import RetainedVersion, Transaction
-from tensorshelf.errors import BadArgument, LayoutError, ShelfError
+from tensorshelf.errors import BadArgument, LayoutError, ShelfError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -297,8 +297,26 @@ class Shelf(MutableMapping[str, Tensor]):
         has not is deleted; other tensors of the shelf stay.
 
         Raises NotStorable, with the path of what cannot be stored, before anything is assigned.
-        Where saving fails later, what it had assigned is discarded.
+        Where saving fails later, what it had assigned is discarded. Raises UnsupportedError beside
+        an ``autosave()``, whose state it would take the place of.
         """
+        if self._feed is not None and not self._feed.closed:
+            raise UnsupportedError(
+                "this shelf holds the run that autosave() saves, and save() would put another "
+                "state in its place",
+                "Give it to autosave() under a name of its own, or assign what is a tensor: "
+                'shelf["name"] = value. Or close() the autosave first.',
+            )
+        return self._save(state, step=step, wait=wait, default=default)
+
+    def _save(
+        self,
+        state: Any,
+        *,
+        step: int | None,
+        wait: bool,
+        default: Callable[[Any], Any] | None = None,
+    ) -> Commit:
         return _save.save(
             self,
             state,

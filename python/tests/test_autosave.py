@@ -141,7 +141,7 @@ def test_what_failed_in_the_background_is_told(
         return getattr(auto, where)()
 
     if where == "step":
-        monkeypatch.setattr(type(shelf), "save", fail)
+        monkeypatch.setattr(type(shelf), "_save", fail)
     with pytest.raises(ts.IoError, match="the flush failed"):
         call(shelf.autosave(x=[1]))
     caplog.clear()

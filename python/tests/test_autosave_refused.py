@@ -53,6 +53,25 @@ def test_a_closed_shelf_is_told_at_once(shelf: ts.Shelf) -> None:
         shelf.autosave(x=[1])
 
 
+# ---- one state in a shelf
+
+
+def test_save_beside_an_autosave_is_refused(shelf: ts.Shelf) -> None:
+    auto = shelf.autosave(x=(kept := [1]))
+    auto.step(1)
+    with pytest.raises(ts.UnsupportedError, match=r"the run that autosave.. saves") as error:
+        shelf.save({"other": 2})
+    assert "close() the autosave" in error.value.remedy
+    shelf.mine = np.ones(3)  # a tensor beside the run's stays
+    kept[0] = 2
+    auto.step(2)
+    auto.close()
+    assert shelf.load()["x"] == [2]
+    assert shelf.mine[0] == 1
+    shelf.save({"other": 2})
+    assert shelf.load() == {"other": 2}
+
+
 # ---- loaders
 
 

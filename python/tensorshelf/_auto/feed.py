@@ -41,7 +41,7 @@ class Shelf(Protocol):
 
     def __getitem__(self, name: str) -> Any: ...
 
-    def save(self, state: Any, *, step: int | None = None, wait: bool = True) -> Commit: ...
+    def _save(self, state: Any, *, step: int | None, wait: bool) -> Commit: ...
 
 
 class _Plan(NamedTuple):
@@ -107,7 +107,7 @@ class Feed:
     def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
         self._plan, self.saved_names = None, ()
-        commit = shelf.save(state, step=step, wait=False)
+        commit = shelf._save(state, step=step, wait=False)
         if not self._plain:
             try:
                 self._plan = _planned(shelf, state, overlap=self.overlap)
