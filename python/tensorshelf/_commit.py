@@ -1,6 +1,7 @@
 """What persist() returns: one version of the whole shelf, durable or on its way."""
 
 import contextlib
+from collections.abc import Callable
 
 from tensorshelf._core import CommitResult, PendingCommit, PendingSave
 from tensorshelf.errors import ShelfError
@@ -14,25 +15,34 @@ class Commit:
     staged: until it is, nothing may change the model's parameters and what optimizers keep.
     """
 
-    def __init__(self, result: CommitResult | PendingCommit | PendingSave) -> None:
+    def __init__(
+        self,
+        result: CommitResult | PendingCommit | PendingSave,
+        when_staged: Callable[[bool], None] | None = None,
+    ) -> None:
+        """``when_staged`` is called once, before anybody is told that it is staged, with True; with
+        False where it failed before it was.
+        """
         pending = result if isinstance(result, (PendingCommit, PendingSave)) else None
         self._pending: PendingCommit | PendingSave | None = pending
         self._result = None if isinstance(result, (PendingCommit, PendingSave)) else result
         self._save = result if isinstance(result, PendingSave) else None
+        self._when_staged = when_staged
 
     def staged(self) -> bool:
         """True when everything is copied, and may change, or when it has failed."""
-        return self._save is None or self._save.staged()
+        return self._noted(self._save is None or self._save.staged())
 
     def wait_staged(self) -> "Commit":
         """Blocks until everything is copied; raises what made it fail."""
         if self._save is not None:
             self._save.wait_staged()
+        self._noted(True)
         return self
 
     def done(self) -> bool:
         """True when the version is durable, or has failed."""
-        return self._pending is None or self._pending.done()
+        return self._noted(self._pending is None or self._pending.done())
 
     def wait(self) -> "Commit":
         """Blocks until the version is durable; raises what made it fail."""
@@ -89,7 +99,14 @@ class Commit:
             assert self._pending is not None
             self._result = self._pending.wait()
             self._pending = None
+            self._noted(True)
         return self._result
+
+    def _noted(self, staged: bool) -> bool:
+        if staged and self._when_staged is not None:
+            call, self._when_staged = self._when_staged, None
+            call(self._save is None or "staged" in self._save.times())
+        return staged
 
     def __repr__(self) -> str:
         if not self.done():

@@ -26,7 +26,13 @@ from tensorshelf._info import Info, VersionInfo
 from tensorshelf._numbers import step_number
 from tensorshelf._state.load import LoadReport, can_be_filled
 from tensorshelf._state.paths import RECORD
-from tensorshelf.errors import BadArgument, ShelfError, UnknownName, UnsupportedError
+from tensorshelf.errors import (
+    BadArgument,
+    ShelfError,
+    TornSave,
+    UnknownName,
+    UnsupportedError,
+)
 
 logger = logging.getLogger("tensorshelf")
 
@@ -180,6 +186,7 @@ class Autosave:
             self._tell(error)
         finally:
             self._timeline.stepped(number, begin, time.monotonic(), saved=saved is not None)
+        self._check_early()
         return saved
 
     def gate(self) -> None:
@@ -211,6 +218,7 @@ class Autosave:
                 self._feed.note(None)
         except ShelfError as error:
             self._tell(error)
+        self._check_early()
 
     def rollback(self, step: int, *, skip_batches: int = 0) -> int:
         """Goes back within the running job to what was saved at that step, and returns it.
@@ -335,6 +343,23 @@ class Autosave:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+
+    def _check_early(self) -> None:
+        """What was changed before its save was staged is told when the next one is begun, which
+        copies it at once.
+        """
+        found, self._feed.too_early = self._feed.too_early, None
+        if found is None:
+            return
+        error = TornSave(
+            f"{found.name!r} was changed behind step({found.step}), before it was sure to be "
+            "copied: that version may hold a part of it from before and a part from behind",
+            "From here on it is copied before step() returns. Or call auto.gate() before such a "
+            "change, or use autosave(overlap=False).",
+        )
+        if self._on_error == "raise":
+            raise error
+        logger.warning("autosave: %s", error)
 
     def _save(self, number: int) -> Commit:
         if self._flight is not None and self._flight.done():

@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
+from tensorshelf._auto.early import Early, TooEarly
 from tensorshelf._auto.start import Sources
 from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, PendingSave
@@ -53,6 +54,7 @@ class _Plan(NamedTuple):
     room: Array  # that the record is saved from
     fresh: list[Callable[[], object]]  # bring copies up to date of what lies in no order
     moving: list[Array]  # copies of what lies elsewhere each time
+    early: Early  # of what is copied behind step()
     keeps: list[Any]  # what the sources lie in
 
     def prepare(self, state: Any) -> None:
@@ -82,6 +84,8 @@ class Feed:
         self._staging: _Plan | None = None  # its memory stays until the next save is begun
         self._plain = False  # the state cannot be looked at again: it is saved as save() does
         self._torn = 0  # in a row
+        self._eager: set[str] = set()  # names of what was changed too early once
+        self.too_early: TooEarly | None = None  # the last of them, until somebody is told
         self.saved_names: tuple[str, ...] = ()  # of the last save's sources; none of a first one's
         self.overlap = overlap
         self.closed = False
@@ -97,12 +101,25 @@ class Feed:
         if plan is None:
             return self._begin_anew(shelf, state, step)
         shelf._assignments.refuse_within_edit("a save")
+        counts = plan.early.counts()
         pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
         assert pending is not None  # it skips none
         self._staging = plan
         self.saved_names = plan.about.eager + plan.about.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
-        return Commit(pending)
+        return Commit(
+            pending, lambda made: self._compare(plan.early, counts, step if made else None)
+        )
+
+    def _compare(self, early: Early, before: list[int], step: int | None) -> None:
+        """``step`` is that of a save that was made."""
+        changed = early.changed(before)
+        if not changed:
+            return
+        if step is not None:
+            self.too_early = TooEarly(changed[0], step)
+        self._eager.update(changed)
+        self._plan = None
 
     def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
@@ -110,7 +127,7 @@ class Feed:
         commit = shelf._save(state, step=step, wait=False)
         if not self._plain:
             try:
-                self._plan = _planned(shelf, state, overlap=self.overlap)
+                self._plan = _planned(shelf, state, self._eager if self.overlap else None)
             except Changed:
                 logger.info(
                     "the state is copied before step() returns: it has tensors that a "
@@ -148,21 +165,26 @@ class Feed:
         self._pipeline.close()
 
 
-def _planned(shelf: Shelf, state: Any, *, overlap: bool) -> _Plan:
-    """Of a state that has just been saved. Raises Changed where it cannot be."""
+def _planned(shelf: Shelf, state: Any, eager: set[str] | None) -> _Plan:
+    """Of a state that has just been saved, with those tensors copied before step() returns; all of
+    them for None. Raises Changed where it cannot be.
+    """
     flat = flatten(state)
     again = Again(state, flat)
-    gated = _gated(state) if overlap else frozenset()
+    gated = frozenset() if eager is None else _gated(state)
     sources: list[tuple[_core.TensorRef, int, int, bool]] = []
     names: list[str] = []
     fresh: list[Callable[[], object]] = []
     keeps: list[Any] = []
+    watched: list[tuple[str, Any]] = []
     moving = dict.fromkeys(again.moving)
     for name, value in flat.tensors.items():
         memory = _memory(value)
         if name in moving:
             memory = moving[name] = np.empty(value.shape, _array(value).dtype)
-        lazy = memory is not None and memory.ctypes.data in gated
+        lazy = memory is not None and memory.ctypes.data in gated and name not in (eager or ())
+        if lazy:
+            watched.append((name, value))
         if memory is None:
             memory, copy = _copied(value)
             fresh.append(copy)
@@ -174,7 +196,8 @@ def _planned(shelf: Shelf, state: Any, *, overlap: bool) -> _Plan:
     names.append(paths.RECORD)
     copies = [copy for copy in moving.values() if copy is not None]
     plan = _core.SavePlan(sources)
-    return _Plan(again, plan, _about(names, sources), room, fresh, copies, keeps)
+    about = _about(names, sources)
+    return _Plan(again, plan, about, room, fresh, copies, Early(watched), keeps)
 
 
 def _about(names: list[str], sources: list[tuple[_core.TensorRef, int, int, bool]]) -> Sources:

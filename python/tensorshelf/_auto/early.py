@@ -1,0 +1,42 @@
+"""Whether what a save was still copying was changed too early, as far as torch tells.
+
+The pipeline compares bytes, and only some of those of large tensors. torch counts most changes in
+place, whatever their size; not those by fused optimizers, by way of ``.data`` or of NumPy.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tensorshelf._values import _torch
+
+
+class TooEarly(NamedTuple):
+    """A tensor that was changed behind a step()."""
+
+    name: str
+    step: int
+
+
+class Early:
+    """Of the tensors that saves copy behind step(). For one thread."""
+
+    def __init__(self, tensors: Sequence[tuple[str, Any]]) -> None:
+        counted = [each for each in tensors if _counts(each[1])]
+        self._names = [name for name, _ in counted]
+        self._tensors = [tensor for _, tensor in counted]
+
+    def counts(self) -> list[int]:
+        """How often each was changed so far."""
+        return [tensor._version for tensor in self._tensors]
+
+    def changed(self, before: list[int]) -> list[str]:
+        """Names of those that were changed since."""
+        counts = self.counts()
+        if counts == before:
+            return []
+        pairs = zip(self._names, counts, before, strict=True)
+        return [name for name, now, was in pairs if now != was]
+
+
+def _counts(tensor: Any) -> bool:
+    return _torch.is_tensor(tensor) and not tensor.is_inference()
