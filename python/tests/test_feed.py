@@ -340,6 +340,26 @@ def test_a_change_is_told_where_saves_only_warn(
     assert torch.equal(shelf.load()["model"]["weight"], model.weight)
 
 
+def test_an_embedding_that_its_forward_changes_is_copied_at_once(shelf: ts.Shelf) -> None:
+    model = torch.nn.ModuleDict(
+        {"limited": torch.nn.Embedding(50, 4, max_norm=0.1), "plain": torch.nn.Embedding(50, 4)}
+    )
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer)
+    at = torch.arange(3)
+    for step in range(1, 12):
+        before = model["limited"].weight.detach().clone()
+        loss = sum(part(at + step).sum() for part in model.values())
+        assert step < 3 or not torch.equal(before, model["limited"].weight)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        auto.step(step)
+    assert auto.start is not None
+    assert auto.start.sources.lazy == ("model.plain.weight",)
+    auto.close()
+
+
 @pytest.mark.parametrize("looked", [False, True])
 def test_what_failed_before_anybody_waited_is_told_by_the_next_step(
     shelf: ts.Shelf, looked: bool

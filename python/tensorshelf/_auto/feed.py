@@ -214,7 +214,8 @@ def _about(names: list[str], sources: list[tuple[_core.TensorRef, int, int, bool
 
 def _gated(state: Any) -> frozenset[int]:
     """Where what lies that nothing changes before an optimizer steps: what optimizers step and
-    keep, and the parameters of all models, for averages of them are taken behind it.
+    keep, and the parameters of all models, for averages of them are taken behind it. Embeddings
+    with ``max_norm`` are left out: their forward changes them.
     """
     optimizers = list(objects.optimizers(state))
     if not optimizers:
@@ -224,7 +225,9 @@ def _gated(state: Any) -> frozenset[int]:
         tensors += [p for group in optimizer.param_groups for p in group["params"]]
         for kept in optimizer.state.values():
             tensors += [t for t in kept.values() if _torch.is_tensor(t)]
-    return frozenset(t.data_ptr() for t in tensors if t.numel())
+    parts = [part for module in objects.modules(state) for part in module.modules()]
+    forward = [part.weight for part in parts if getattr(part, "max_norm", None) is not None]
+    return frozenset(t.data_ptr() for t in tensors if t.numel()) - {t.data_ptr() for t in forward}
 
 
 def _array(value: Any) -> Array:
