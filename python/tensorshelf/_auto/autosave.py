@@ -262,7 +262,7 @@ class Autosave:
     def report(self, path: str | os.PathLike[str]) -> None:
         """One HTML file with pictures: where the time of the last steps and saves went.
 
-        Needs matplotlib. Raises UnsupportedError without it, or before a save is durable.
+        Needs matplotlib, and raises UnsupportedError without it.
         """
         write_report(path, self._timeline, self._began, self._shelf.info(), self.skipped)
 

@@ -56,32 +56,36 @@ _STYLE = """
 def write_report(
     path: str | os.PathLike[str], timeline: Timeline, start: Start | None, info: Info, skipped: int
 ) -> None:
-    """Raises UnsupportedError without matplotlib, or before a save is durable."""
+    """Raises UnsupportedError without matplotlib, where there is something to draw."""
     saves = [save for save in timeline.saves if save.seconds is not None]
-    if not saves or not timeline.stalled:
-        raise UnsupportedError(
-            "there is nothing to report: no save is durable yet", "Call step(), and wait()."
-        )
     spans = list(timeline.spans())
-    title = f"{info.path}, steps {saves[0].step} to {saves[-1].step}"
-    size = format_size(round(median(save.nbytes for save in saves)))
+    title, saved = f"{info.path}, nothing saved", "No save became durable."
+    if saves:
+        title = f"{info.path}, steps {saves[0].step} to {saves[-1].step}"
+        size = format_size(round(median(save.nbytes for save in saves)))
+        saved = (
+            f"{len(saves)} saves became durable, of {size} each; {skipped} were skipped, for the "
+            "one before was on its way."
+        )
     facts = [
-        f"{len(saves)} saves became durable, of {size} each; {skipped} were skipped, for the one "
-        "before was on its way.",
+        saved,
         f"Medium: {info.promises.medium}, {info.promises.detail}; "
         f"a version survives {info.promises.survives}.",
     ]
     if start is not None:
         facts.append(f"{start}.")
     facts += _verdict(timeline)
-    pictures = [
-        ("Each step", _picture(_draw_steps, timeline)),
-        ("The last steps", _picture(_draw_lanes, spans)),
-    ]
+    pictures = []
+    if saves and timeline.stalled:
+        pictures = [
+            ("Each step", _picture(_draw_steps, timeline)),
+            ("The last steps", _picture(_draw_lanes, spans)),
+        ]
     body = [f"<h1>{escape(title)}</h1>", *(f"<p>{escape(fact)}</p>" for fact in facts)]
     for heading, svg in pictures:
         body += [f"<h2>{heading}</h2>", svg]
-    body += ["<h2>Where the time goes</h2>", _table(spans)]
+    if spans:
+        body += ["<h2>Where the time goes</h2>", _table(spans)]
     body.append('<p class="muted">Of the last 1,000 steps and saves, by this process\'s clock.</p>')
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     page = f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n'
