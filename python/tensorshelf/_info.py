@@ -80,7 +80,7 @@ class Info:
             ("opened", _opened(self)),
             *_waiting(self),
             ("medium", f"{promises.medium}: {promises.detail}"),
-            ("survives", _survives(promises)),
+            ("survives", survives(promises)),
             *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
         ]
         return "\n".join(f"{label:<9} {text}" for label, text in rows)
@@ -100,7 +100,8 @@ def _waiting(info: Info) -> list[tuple[str, str]]:
     return [("prepared", text)]
 
 
-def _survives(promises: Promises) -> str:
+def survives(promises: Promises) -> str:
+    """What a version survives, in words."""
     if promises.volatile_cache and promises.survives == "power loss":
         return "power loss, if the drive honours flushes"
     return promises.survives

@@ -11,7 +11,7 @@ from typing import Any
 from tensorshelf._auto.measured import costs
 from tensorshelf._auto.start import Start
 from tensorshelf._auto.timeline import Span, Timeline
-from tensorshelf._info import Info
+from tensorshelf._info import Info, survives
 from tensorshelf._size import format_size
 from tensorshelf.errors import UnsupportedError
 
@@ -70,7 +70,7 @@ def write_report(
     facts = [
         saved,
         f"Medium: {info.promises.medium}, {info.promises.detail}; "
-        f"a version survives {info.promises.survives}.",
+        f"a version survives {survives(info.promises)}.",
     ]
     if start is not None:
         facts.append(f"{start}.")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tensorshelf._info import Info
+from tensorshelf._info import Info, survives
 from tensorshelf._size import format_size
 
 
@@ -24,13 +24,13 @@ class Start:
     slots: int  # of each tensor: versions that there can be at once
     free_nbytes: int  # of the shelf, which may grow besides
     capacity_nbytes: int
-    survives: str  # "power loss", "process crash" or "nothing"
+    survives: str  # what a version does
 
     @classmethod
     def of(cls, info: Info, sources: Sources) -> "Start":
         slots = info.keep + info.in_flight + 1
-        survives = info.promises.survives
-        return cls(sources, slots, info.free_bytes, info.capacity_bytes, survives)
+        lasts = survives(info.promises)
+        return cls(sources, slots, info.free_bytes, info.capacity_bytes, lasts)
 
     def __str__(self) -> str:
         s = self.sources
