@@ -611,6 +611,8 @@ class Shelf(MutableMapping[str, Tensor]):
         """The native half lets the file go; what that drops is told here, as close() tells it."""
         # One that failed to open has no parts yet; what is wrong now, others were told.
         with contextlib.suppress(AttributeError, ShelfError):
+            if self.closed:  # and told; at the end of the interpreter nothing could be raised
+                return
             self._end_feed()
             self._await_flight()
             self._tell_of_failure()

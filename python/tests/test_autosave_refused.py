@@ -1,11 +1,15 @@
 """What autosave refuses, warns of, or takes as the same run under other names."""
 
+import pathlib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import OpenShelf
+from support import Place
 
 import tensorshelf as ts
 
@@ -202,3 +206,29 @@ def test_a_run_resumes_under_other_names(reopen: OpenShelf) -> None:
     for parameter, its_own in zip(other.parameters(), model.parameters(), strict=True):
         kept = its.state[parameter]
         assert torch.equal(kept["exp_avg"], optimizer.state[its_own]["exp_avg"])
+
+
+# ---- the end of the program
+
+
+@pytest.mark.parametrize(
+    "held", ["pass", "hold = [shelf]; hold.append(hold)", "import sys; sys.hold = shelf"]
+)
+def test_nothing_is_told_twice_at_the_end_of_the_program(place: Place, held: str) -> None:
+    """A shelf that was closed is let go while the interpreter ends."""
+    code = f"""
+import numpy as np
+import tensorshelf as ts
+
+shelf = ts.open({str(place[0])!r}, tier={place[1]!r}, in_flight=2)
+auto = shelf.autosave(x=np.ones(1000))
+auto.step(1)
+auto.close()
+shelf.close()
+{held}
+"""
+    words = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with ts.open(pathlib.Path(place[0]), mode="r") as shelf:
+        assert shelf.step == 1
