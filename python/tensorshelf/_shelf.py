@@ -406,7 +406,8 @@ class Shelf(MutableMapping[str, Tensor]):
                   None refuses to save there, False leaves them out
         pipeline  options of the thread that copies: ``nice`` (0 to 19), ``cpus`` that it keeps to,
                   ``workers``, ``bytes_per_second`` while nobody waits, and ``check_one_in``: so
-                  many chunks are copied for one that is compared once more (1 for all)
+                  many chunks are copied for one that is compared once more (1 for all); and
+                  ``trace`` for ``auto.write_trace()`` to tell of each tensor
 
         Returns at once and saves nothing yet. Raises BadArgument for what has no state that could
         be resumed, and UnsupportedError for optimizers that step within backward.
