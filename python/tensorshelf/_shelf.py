@@ -610,14 +610,16 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def __del__(self) -> None:
         """The native half lets the file go; what that drops is told here, as close() tells it."""
-        # One that failed to open has no parts yet; what is wrong now, others were told.
-        with contextlib.suppress(AttributeError, ShelfError):
-            if self.closed:  # and told; at the end of the interpreter nothing could be raised
-                return
-            self._end_feed()
-            self._await_flight()
-            self._tell_of_failure()
-            self._warn_of_dropped("let go, not closed,")
+        try:
+            if not self.closed:  # one that is was told; late, this module may be empty already
+                self._end_feed()
+                self._await_flight()
+                self._tell_of_failure()
+                self._warn_of_dropped("let go, not closed,")
+        except AttributeError:  # one that failed to open has no parts yet
+            pass
+        except ShelfError:  # what is wrong now, others were told
+            pass
 
     def _end_feed(self) -> None:
         try:

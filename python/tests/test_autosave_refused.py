@@ -212,7 +212,12 @@ def test_a_run_resumes_under_other_names(reopen: OpenShelf) -> None:
 
 
 @pytest.mark.parametrize(
-    "held", ["pass", "hold = [shelf]; hold.append(hold)", "import sys; sys.hold = shelf"]
+    "held",
+    [
+        "pass",
+        "hold = [shelf]; hold.append(hold)",
+        "import os; os.hold = shelf",
+    ],
 )
 def test_nothing_is_told_twice_at_the_end_of_the_program(place: Place, held: str) -> None:
     """A shelf that was closed is let go while the interpreter ends."""
