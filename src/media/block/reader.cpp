@@ -12,7 +12,7 @@ namespace tensorshelf {
 namespace {
 
 constexpr std::uint64_t kBounceBytes = 1024 * 1024;
-constexpr std::size_t kBouncesKept = 4;  // more readers at once allocate their own
+constexpr std::size_t kBouncesKept = 8;  // more readers at once allocate their own
 
 bool page_aligned(std::uint64_t at, std::span<const std::byte> bytes) {
   return at % kPageBytes == 0 && reinterpret_cast<std::uintptr_t>(bytes.data()) % kPageBytes == 0;
