@@ -1,6 +1,5 @@
 """The tensors of a saved state: first all that are wanted, then all are read, several at once."""
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from tensorshelf._values import _torch
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import CorruptError
 
-_MOST_THREADS = 4
+_THREADS = 8  # more than cores: each waits for the drive, and memory loses nothing by it
 _BATCH_BYTES = 4 << 20  # that one thread takes at once: small ones together
 
 
@@ -113,7 +112,7 @@ class Reader:
         jobs, self._jobs = self._jobs, []
         batches = list(_batches(jobs))
         done, total = 0, sum(job.into.nbytes for job in jobs)
-        threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), len(batches))
+        threads = min(_THREADS, len(batches))
         if threads < 2:
             for batch in batches:
                 done += _run(batch)
