@@ -12,24 +12,31 @@ from typing import Any
 import numpy as np
 
 import tensorshelf as ts
-from transformer import STEPS, Begun, Step, train
+from transformer import STEPS, Begun, Step, train, train_unsaved
 
 KILLS = 12
 BEHIND = 2  # versions that may be on their way, so that the last step told may be so far ahead
 WARM_UP = 3  # steps that create tensors and are not counted
+UNSAVED = 40  # steps of the training without saves
 
 
 @dataclass
 class Language:
     """What came of both runs."""
 
-    compute: float = 0.0  # median seconds of a step, uninterrupted
+    unsaved: float = 0.0  # median seconds of a step of a training that saves nothing
+    compute: float = 0.0  # of one that saves at every step, without auto.step(); uninterrupted
     save: float = 0.0  # median seconds of auto.step()
     state_bytes: int = 0
     losses: list[float] = field(default_factory=list)  # of the run that was killed
     kills: list[int] = field(default_factory=list)  # the steps told before each
     again: int = 0  # steps that were computed again
     failures: list[str] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """Of a step with its save to one of the training that saves nothing."""
+        return (self.compute + self.save) / self.unsaved
 
 
 def run(
@@ -39,7 +46,9 @@ def run(
     language = Language()
     whole, killed = place / "whole.shelf", place / "killed.shelf"
     place.mkdir(parents=True, exist_ok=True)
-    steps = _live(context, whole, None, lambda step: on_step(f"step {step} of {STEPS}"))[1]
+    steps = _live(context, train_unsaved, UNSAVED, None, lambda step: on_step("without saves"))[1]
+    language.unsaved = median(step.compute for step in steps[WARM_UP:])
+    steps = _live(context, train, whole, None, lambda step: on_step(f"step {step} of {STEPS}"))[1]
     language.compute = median(step.compute for step in steps[WARM_UP:])
     language.save = median(step.save for step in steps[WARM_UP:])
     rng = random.Random(f"{seed}/language")
@@ -51,7 +60,7 @@ def run(
             ahead = max(1, 2 * (STEPS - told) // (left + 1) - 1)
             delay = rng.uniform(0, language.compute + language.save)
             kill = (rng.randint(1, max(1, min(ahead, STEPS - told - left))), delay)
-        begun, steps = _live(context, killed, kill, lambda step: None)
+        begun, steps = _live(context, train, killed, kill, lambda step: None)
         if not told - BEHIND <= begun.step <= told + 1:
             language.failures.append(f"step {told} was done, and the run resumed at {begun.step}")
         language.again += max(0, told - begun.step)
@@ -66,13 +75,14 @@ def run(
 
 def _live(
     context: ForkServerContext,
-    path: Path,
+    trainer: Callable[..., None],
+    what: Any,
     kill: tuple[int, float] | None,
     on_step: Callable[[int], None],
 ) -> tuple[Begun, list[Step]]:
     """Start a trainer; let it end, or kill it so many seconds after so many steps."""
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=train, args=(path, send))
+    process = context.Process(target=trainer, args=(what, send))
     process.start()
     send.close()
     begun, steps = None, []

@@ -86,8 +86,9 @@ def tables(results: Results) -> None:
 def _language(language: "Language") -> None:
     say(
         f"\nA transformer in torch, {language.state_bytes / 1e6:.1f} MB of model and optimizer, "
-        f"autosaved at each of {len(language.losses)} steps: a step computes for "
-        f"{_ms(language.compute)}, saving adds {_ms(language.save)}. {len(language.kills)} kills; "
+        f"autosaved at each of {len(language.losses)} steps, of which {_ms(language.save)} are "
+        f"auto.step(): {language.ratio:.2f} times {_ms(language.unsaved)}, the step of a training "
+        f"that saves nothing. {len(language.kills)} kills; "
         f"loss {language.losses[0]:.2f} to {language.losses[-1]:.2f} nats a byte, every one and "
         "the final weights as those of the uninterrupted run, bit for bit."
         if language.losses and not language.failures

@@ -84,30 +84,44 @@ class Transformer(nn.Module):
         return nn.functional.cross_entropy(self.head(hidden).flatten(0, 1), expected.flatten())
 
 
+class Run:
+    """All that a run consists of; a step at a time."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(SEED)
+        self.model = Transformer()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
+        self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimizer, 3e-3, total_steps=STEPS)
+        self.loader = torch.utils.data.DataLoader(Windows(), BATCH, shuffle=True, drop_last=True)
+        self.record: dict[str, list[float]] = {"losses": []}
+
+    def learn(self, window: torch.Tensor) -> None:
+        loss = self.model(window)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.schedule.step()
+        self.record["losses"].append(loss.item())
+
+
 def train(path: Path, pipe: Connection) -> None:
     """Train to the last step, from what the shelf holds or from the start."""
-    torch.manual_seed(SEED)
-    model = Transformer()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=STEPS)
-    loader = torch.utils.data.DataLoader(Windows(), BATCH, shuffle=True, drop_last=True)
-    record = {"losses": []}
+    run = Run()
     with ts.open(path, in_flight=2) as shelf:
         auto = shelf.autosave(
-            model=model, optimizer=optimizer, schedule=schedule, record=record, rng=ts.RNG()
+            model=run.model,
+            optimizer=run.optimizer,
+            schedule=run.schedule,
+            record=run.record,
+            rng=ts.RNG(),
         )
         step = auto.resume()
         pipe.send(Begun(step))
         started = perf_counter()
-        for window in auto.batches(loader):
+        for window in auto.batches(run.loader):
             if step == STEPS:
                 break
-            loss = model(window)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            record["losses"].append(loss.item())
+            run.learn(window)
             step += 1
             computed = perf_counter()
             auto.step(step)
@@ -115,3 +129,15 @@ def train(path: Path, pipe: Connection) -> None:
             pipe.send(Step(step, computed - started, ended - computed))
             started = ended
         auto.wait()
+
+
+def train_unsaved(steps: int, pipe: Connection) -> None:
+    """The first steps of the same training, with nothing that saves it."""
+    run = Run()
+    pipe.send(Begun(0))
+    started = perf_counter()
+    for step, window in zip(range(steps), run.loader, strict=False):
+        run.learn(window)
+        ended = perf_counter()
+        pipe.send(Step(step + 1, ended - started, 0.0))
+        started = ended
