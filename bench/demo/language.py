@@ -27,6 +27,7 @@ class Language:
     unsaved: float = 0.0  # median seconds of a step of a training that saves nothing
     compute: float = 0.0  # of one that saves at every step, without auto.step(); uninterrupted
     save: float = 0.0  # median seconds of auto.step()
+    timeline: str = ""  # of the uninterrupted run, an HTML page
     state_bytes: int = 0
     losses: list[float] = field(default_factory=list)  # of the run that was killed
     kills: list[int] = field(default_factory=list)  # the steps told before each
@@ -48,7 +49,11 @@ def run(
     place.mkdir(parents=True, exist_ok=True)
     steps = _live(context, train_unsaved, UNSAVED, None, lambda step: on_step("without saves"))[1]
     language.unsaved = median(step.compute for step in steps[WARM_UP:])
-    steps = _live(context, train, whole, None, lambda step: on_step(f"step {step} of {STEPS}"))[1]
+    page = place / "timeline.html"
+    steps = _live(
+        context, train, whole, None, lambda step: on_step(f"step {step} of {STEPS}"), page
+    )[1]
+    language.timeline = page.read_text("utf-8")
     language.compute = median(step.compute for step in steps[WARM_UP:])
     language.save = median(step.save for step in steps[WARM_UP:])
     rng = random.Random(f"{seed}/language")
@@ -79,10 +84,11 @@ def _live(
     what: Any,
     kill: tuple[int, float] | None,
     on_step: Callable[[int], None],
+    *more: Any,
 ) -> tuple[Begun, list[Step]]:
     """Start a trainer; let it end, or kill it so many seconds after so many steps."""
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=trainer, args=(what, send))
+    process = context.Process(target=trainer, args=(what, send, *more))
     process.start()
     send.close()
     begun, steps = None, []

@@ -104,7 +104,7 @@ class Run:
         self.record["losses"].append(loss.item())
 
 
-def train(path: Path, pipe: Connection) -> None:
+def train(path: Path, pipe: Connection, report: Path | None = None) -> None:
     """Train to the last step, from what the shelf holds or from the start."""
     run = Run()
     with ts.open(path, in_flight=2) as shelf:
@@ -129,6 +129,8 @@ def train(path: Path, pipe: Connection) -> None:
             pipe.send(Step(step, computed - started, ended - computed))
             started = ended
         auto.wait()
+        if report is not None:
+            auto.report(report)
 
 
 def train_unsaved(steps: int, pipe: Connection) -> None:
