@@ -86,6 +86,17 @@ def test_leaves_as_they_are_now() -> None:
     assert len(again.moving) == len(again.look(state).moving) == 3  # of the generators
 
 
+def test_a_scalar_that_comes_to_need_a_gradient() -> None:
+    state = {"loss": torch.tensor(1.0)}
+    again = Again(state, flatten(state))
+    state["loss"] = (torch.ones(2, requires_grad=True) * 3).sum()
+    assert again.encoded(again.look(state).leaves) == whole(state)
+    state = {"z": torch.tensor(1 + 2j)}
+    again = Again(state, flatten(state))
+    state["z"] = state["z"].conj()
+    assert again.encoded(again.look(state).leaves) == whole(state)
+
+
 def test_other_values_of_plain_leaves() -> None:
     state: dict[str, Any] = {"n": 1, "list": [1, None], "key": {"a": 0.5}}
     again = Again(state, flatten(state))
