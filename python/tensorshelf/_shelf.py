@@ -37,6 +37,7 @@ from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
 from tensorshelf._state import load as _load
 from tensorshelf._state import save as _save
+from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.load import LoadReport
 from tensorshelf._tensor import Tensor
 from tensorshelf._values import _dtypes, _torch, _write
@@ -307,24 +308,11 @@ class Shelf(MutableMapping[str, Tensor]):
                 "Give it to autosave() under a name of its own, or assign what is a tensor: "
                 'shelf["name"] = value. Or close() the autosave first.',
             )
-        return self._save(state, step=step, wait=wait, default=default)
+        return self._save(flatten(state, default), step=step, wait=wait)
 
-    def _save(
-        self,
-        state: Any,
-        *,
-        step: int | None,
-        wait: bool,
-        default: Callable[[Any], Any] | None = None,
-    ) -> Commit:
-        return _save.save(
-            self,
-            state,
-            step=step,
-            wait=wait,
-            default=default,
-            uncommitted=self._core.has_uncommitted(),
-        )
+    def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit:
+        uncommitted = self._core.has_uncommitted()
+        return _save.save(self, flat, step=step, wait=wait, uncommitted=uncommitted)
 
     def load(
         self,

@@ -14,7 +14,7 @@ from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, PendingSave
 from tensorshelf._state import objects, paths, record
 from tensorshelf._state.again import Again, Changed
-from tensorshelf._state.flatten import flatten
+from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._values import _torch
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import BadArgument, TornSave
@@ -42,7 +42,7 @@ class Shelf(Protocol):
 
     def __getitem__(self, name: str) -> Any: ...
 
-    def _save(self, state: Any, *, step: int | None, wait: bool) -> Commit: ...
+    def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit: ...
 
 
 class _Plan(NamedTuple):
@@ -124,10 +124,11 @@ class Feed:
     def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
         self._plan, self.saved_names = None, ()
-        commit = shelf._save(state, step=step, wait=False)
+        flat = flatten(state)
+        commit = shelf._save(flat, step=step, wait=False)
         if not self._plain:
             try:
-                self._plan = _planned(shelf, state, self._eager if self.overlap else None)
+                self._plan = _planned(shelf, state, flat, self._eager if self.overlap else None)
             except Changed:
                 logger.info(
                     "the state is copied before step() returns: it has tensors that a "
@@ -165,11 +166,10 @@ class Feed:
         self._pipeline.close()
 
 
-def _planned(shelf: Shelf, state: Any, eager: set[str] | None) -> _Plan:
-    """Of a state that has just been saved, with those tensors copied before step() returns; all of
-    them for None. Raises Changed where it cannot be.
+def _planned(shelf: Shelf, state: Any, flat: Flat, eager: set[str] | None) -> _Plan:
+    """Of a state that has just been saved, flattened, with those tensors copied before step()
+    returns; all of them for None. Raises Changed where it cannot be.
     """
-    flat = flatten(state)
     again = Again(state, flat)
     gated = frozenset() if eager is None else _gated(state)
     sources: list[tuple[_core.TensorRef, int, int, bool]] = []

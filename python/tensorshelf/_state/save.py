@@ -6,7 +6,7 @@ import numpy as np
 
 from tensorshelf._commit import Commit
 from tensorshelf._state import paths, record
-from tensorshelf._state.flatten import Default, flatten
+from tensorshelf._state.flatten import Flat
 from tensorshelf._state.record import Record
 from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._sources import source_of
@@ -31,21 +31,12 @@ class Shelf(Protocol):
     def discard(self) -> None: ...
 
 
-def save(
-    shelf: Shelf,
-    state: Any,
-    *,
-    step: int | None,
-    wait: bool,
-    default: Default | None,
-    uncommitted: bool,
-) -> Commit:
+def save(shelf: Shelf, flat: Flat, *, step: int | None, wait: bool, uncommitted: bool) -> Commit:
     """See Shelf.save. ``uncommitted``: whether something else was assigned since the last version.
 
-    Everything is looked at before anything is assigned: what cannot be stored, and what would need
-    another layout than a tensor of somebody else has.
+    Everything is looked at before anything is assigned: flatten() found what cannot be stored, and
+    here is found what would need another layout than a tensor of somebody else has.
     """
-    flat = flatten(state, default)
     before = record.find(shelf)
     owned = set() if before is None else set(before.owned)
     other = [name for name, value in flat.tensors.items() if not _fits(shelf, name, value)]
