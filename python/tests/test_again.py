@@ -9,8 +9,9 @@ import pytest
 
 import tensorshelf as ts
 from tensorshelf._state import record
-from tensorshelf._state.again import Again, Changed
+from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import flatten
+from tensorshelf._state.looks import Changed
 
 pytest.importorskip("msgpack")
 torch = pytest.importorskip("torch")
@@ -135,6 +136,9 @@ CHANGES: dict[str, Any] = {
     "another optimizer": lambda s: s.update(optimizer=torch.optim.SGD(s["model"].parameters())),
     "a parameter more": grow,
     "parameters in another order": lambda s: s["optimizer"].param_groups[0]["params"].reverse(),
+    "a lazy conjugate": lambda s: s.update(z=s["z"].conj()),
+    "a lazy negative": lambda s: s.update(imag=s["z"].conj().imag),
+    "a sparse tensor": lambda s: s.update(t=s["t"].to_sparse()),
     "a state of an optimizer less": lambda s: s["optimizer"].state.popitem(),
     "an object gives another shape": lambda s: setattr(s["average"], "mean", torch.ones(2)),
 }  # fmt: skip
@@ -145,6 +149,8 @@ def test_what_changed_is_told(change: Any) -> None:
     state = trained()
     state |= {"n": 1, "list": [1], "t": torch.arange(8.0), "a": np.ones(4), "set": {1, 2}}
     state |= {"scalar": torch.tensor(1), "average": Averaged()}
+    z = torch.ones(4, dtype=torch.complex64)
+    state |= {"z": z, "imag": z.imag}
     again = Again(state, flatten(state))
     again.look(state)
     change(state)

@@ -4,10 +4,13 @@ The pipeline compares bytes, and only some of those of large tensors. torch coun
 place, whatever their size; not those by fused optimizers, by way of ``.data`` or of NumPy.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tensorshelf._values import _torch
+
+_COUNT = operator.attrgetter("_version")
 
 
 class TooEarly(NamedTuple):
@@ -27,7 +30,7 @@ class Early:
 
     def counts(self) -> list[int]:
         """How often each was changed so far."""
-        return [tensor._version for tensor in self._tensors]
+        return list(map(_COUNT, self._tensors))
 
     def changed(self, before: list[int]) -> list[str]:
         """Names of those that were changed since."""

@@ -13,8 +13,9 @@ from tensorshelf._auto.start import Sources
 from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, PendingSave
 from tensorshelf._state import objects, paths, record
-from tensorshelf._state.again import Again, Changed
+from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat, flatten
+from tensorshelf._state.looks import Changed
 from tensorshelf._values import _torch
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import BadArgument, TornSave

@@ -9,29 +9,17 @@ stored for a new one.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tensorshelf._state import objects, paths, plain, record, tensors
 from tensorshelf._state.flatten import Flat
+from tensorshelf._state.looks import Changed, Found, Look, stays
+from tensorshelf._state.memories import Memories
 from tensorshelf._state.plain import Node, NoPlainValue
 from tensorshelf._values import _torch
 from tensorshelf.errors import LayoutError
-
-
-class Changed(Exception):
-    """The state has another form than it had."""
-
-
-class Found(NamedTuple):
-    """What is not where it was, in the order of the state."""
-
-    leaves: list[Node]
-    moving: list[Any]  # tensors that objects gave as their states
-
-
-Look = Callable[[Any, Found], None]  # at a value; appends what is found in it
 
 
 class Again:
@@ -42,13 +30,16 @@ class Again:
     def __init__(self, state: Any, flat: Flat) -> None:
         maker = _Maker(objects.parameter_names(state))
         self._look = maker.look(state, flat.tree)
+        self._memories = maker.memories
         self._record = record.Parts(maker.parts(), sorted(flat.tensors))
         self.moving = maker.moving
 
     def look(self, state: Any) -> Found:
         """At the state as it is now. Raises Changed."""
-        found = Found([], [])
+        found = Found([], [], [])
         self._look(state, found)
+        if not self._memories.hold(found.staying):
+            raise Changed
         return found
 
     def encoded(self, leaves: list[Node]) -> bytes:
@@ -69,6 +60,7 @@ class _Maker:
         self._writer = record.Writer()
         self._given = False  # within what an object gave
         self.moving: list[str] = []
+        self.memories = Memories()
 
     def parts(self) -> list[bytes]:
         return self._writer.parts()
@@ -95,7 +87,11 @@ class _Maker:
             return _scalar(value, node)
         self._writer.node(node)
         if not self._given:
-            return _same_memory(value)
+            if isinstance(value, np.ndarray):
+                return _same_array(value)
+            if not self.memories.add(value):
+                raise Changed
+            return stays
         if node[0] != "tensor" or not isinstance(node[4], str):
             raise Changed  # it shares memory with another
         self.moving.append(node[4])
@@ -131,12 +127,16 @@ class _Maker:
             self._writer.node(key)
             looks.append(self.look(item, part))
         kind, keys = type(like), list(like)
+        all_stay = all(each is stays for each in looks)
 
         def look(value: Any, found: Found) -> None:
             if type(value) is not kind or list(value) != keys:
                 raise Changed
             if ordered and getattr(value, "_metadata", None) != metadata:
                 raise Changed
+            if all_stay:
+                found.staying.extend(value.values())
+                return
             for item, each in zip(value.values(), looks, strict=True):
                 each(item, found)
 
@@ -276,38 +276,20 @@ def _same_layout(value: Any) -> Look:
     return look
 
 
-def _same_memory(value: Any) -> Look:
-    """A tensor of the shelf: what it is saved from is where it was, and looks alike."""
+def _same_array(value: Any) -> Look:
+    """An array of the shelf: what it is saved from is where it was, and looks alike."""
     kind, shape, dtype = type(value), value.shape, value.dtype
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind in "SUMmV" and not value.flags.c_contiguous:
-            raise Changed  # its bytes are a copy
-        address, strides = value.ctypes.data, value.strides
-
-        def look_at_array(value: Any, found: Found) -> None:
-            if (
-                type(value) is not kind
-                or value.ctypes.data != address
-                or value.shape != shape
-                or value.dtype != dtype
-                or value.strides != strides
-            ):
-                raise Changed
-
-        return look_at_array
-    if value.is_conj() or value.is_neg() or value.device.type != "cpu":
-        raise Changed
-    pointer, stride = value.data_ptr(), value.stride()
+    if dtype.kind in "SUMmV" and not value.flags.c_contiguous:
+        raise Changed  # its bytes are a copy
+    address, strides = value.ctypes.data, value.strides
 
     def look(value: Any, found: Found) -> None:
         if (
             type(value) is not kind
-            or value.data_ptr() != pointer
+            or value.ctypes.data != address
             or value.shape != shape
-            or value.dtype is not dtype
-            or value.stride() != stride
-            or value.is_conj()
-            or value.is_neg()
+            or value.dtype != dtype
+            or value.strides != strides
         ):
             raise Changed
 
