@@ -1,5 +1,5 @@
 // Saves by a pipeline. Addresses come from Python as numbers; who gives them keeps their memory
-// until the save is staged.
+// until the save is staged, or, for bytes_at(), until it returns.
 #include <chrono>
 #include <utility>
 
@@ -19,6 +19,16 @@ void wait_and_hear(Wait wait) {
   while (!without_gil([&] { return wait(kBetweenSignals); })) {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
+}
+
+py::list bytes_at(const std::vector<std::uintptr_t>& addresses,
+                  const std::vector<py::ssize_t>& sizes) {
+  if (addresses.size() != sizes.size()) throw py::value_error("a size for each address");
+  py::list all(addresses.size());
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    all[i] = py::bytes(reinterpret_cast<const char*>(addresses[i]), sizes[i]);
+  }
+  return all;
 }
 
 // (tensor, address, size in bytes, whether it is lazy)
@@ -77,6 +87,8 @@ py::list SavePending::copies() const {
 }
 
 void bind_pipeline(py::module_& m) {
+  m.def("bytes_at", &bytes_at, py::arg("addresses"), py::arg("sizes"));
+
   py::class_<SavePlan, std::shared_ptr<SavePlan>>(m, "SavePlan")
       .def(py::init(&plan_of), py::arg("sources"))
       .def_property_readonly("nbytes", &SavePlan::size_bytes);

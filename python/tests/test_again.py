@@ -87,6 +87,25 @@ def test_leaves_as_they_are_now() -> None:
     assert len(again.moving) == len(again.look(state).moving) == 3  # of the generators
 
 
+def test_steps_that_lie_elsewhere() -> None:
+    state = trained()
+    again = Again(state, flatten(state))
+    for number, row in enumerate(state["optimizer"].state.values()):
+        row["step"] = torch.tensor(float("nan") if number == 0 else number + 0.5)
+    assert again.encoded(again.look(state).leaves) == whole(state)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "int64", "bool", "complex64"])
+def test_steps_of_other_types(kind: str) -> None:
+    state = trained()
+    for number, row in enumerate(state["optimizer"].state.values()):
+        row["step"] = torch.tensor(number % 2, dtype=getattr(torch, kind))
+    again = Again(state, flatten(state))
+    for row in state["optimizer"].state.values():
+        row["step"] = (row["step"] == 0).to(row["step"].dtype)
+    assert again.encoded(again.look(state).leaves) == whole(state)
+
+
 def test_a_scalar_that_comes_to_need_a_gradient() -> None:
     state = {"loss": torch.tensor(1.0)}
     again = Again(state, flatten(state))
@@ -110,6 +129,16 @@ def grow(state: Any) -> None:
     extra = nn.Parameter(torch.ones(2))
     state["model"].extra = extra
     state["optimizer"].add_param_group({"params": [extra]})
+
+
+def first_row(state: Any) -> Any:
+    return next(iter(state["optimizer"].state.values()))
+
+
+def another_row(state: Any) -> None:
+    optimizer = state["optimizer"]
+    first = next(iter(optimizer.state))
+    optimizer.state[first] = OrderedDict(optimizer.state[first])
 
 
 CHANGES: dict[str, Any] = {
@@ -139,6 +168,14 @@ CHANGES: dict[str, Any] = {
     "a lazy conjugate": lambda s: s.update(z=s["z"].conj()),
     "a lazy negative": lambda s: s.update(imag=s["z"].conj().imag),
     "a sparse tensor": lambda s: s.update(t=s["t"].to_sparse()),
+    "a step of another type": lambda s: first_row(s).update(step=torch.tensor(1)),
+    "a step with a dimension": lambda s: first_row(s).update(step=torch.ones(1)),
+    "a step that is a number": lambda s: first_row(s).update(step=1.0),
+    "a lazy step": lambda s: first_row(s).update(step=torch._neg_view(torch.tensor(1.0))),
+    "a sparse step": lambda s: first_row(s).update(step=torch.tensor(1.0).to_sparse()),
+    "a step without memory": lambda s: first_row(s).update(step=torch.empty((), device="meta")),
+    "a column more": lambda s: first_row(s).update(more=torch.ones(2)),
+    "a row of another kind": another_row,
     "a state of an optimizer less": lambda s: s["optimizer"].state.popitem(),
     "an object gives another shape": lambda s: setattr(s["average"], "mean", torch.ones(2)),
 }  # fmt: skip

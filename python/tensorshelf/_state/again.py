@@ -18,6 +18,7 @@ from tensorshelf._state.flatten import Flat
 from tensorshelf._state.looks import Changed, Found, Look, stays
 from tensorshelf._state.memories import Memories
 from tensorshelf._state.plain import Node, NoPlainValue
+from tensorshelf._state.rows import Row, Scalar, Table
 from tensorshelf._values import _torch
 from tensorshelf.errors import LayoutError
 
@@ -42,7 +43,7 @@ class Again:
             raise Changed
         return found
 
-    def encoded(self, leaves: list[Node]) -> bytes:
+    def encoded(self, leaves: list[bytes]) -> bytes:
         """The record with these leaves."""
         return self._record.encoded(leaves)
 
@@ -83,8 +84,8 @@ class _Maker:
 
     def _tensor(self, value: Any, node: Node) -> Look:
         if node[0] == "tensor" and isinstance(node[4], bytes):
-            self._writer.hole()
-            return _scalar(value, node)
+            self._writer.scalar(node)
+            return Scalar(value)
         self._writer.node(node)
         if not self._given:
             if isinstance(value, np.ndarray):
@@ -127,6 +128,10 @@ class _Maker:
             self._writer.node(key)
             looks.append(self.look(item, part))
         kind, keys = type(like), list(like)
+        if kind is dict and Row.made_of(looks):
+            return Row(keys, looks)
+        if kind is dict and Table.made_of(looks):
+            return Table(keys, [row for row in looks if isinstance(row, Row)])
         all_stay = all(each is stays for each in looks)
 
         def look(value: Any, found: Found) -> None:
@@ -205,7 +210,7 @@ def _parameters(optimizer: Any) -> list[list[int]]:
 
 
 def _leaf(value: Any, found: Found) -> None:
-    found.leaves.append(_plain_node(value, 0))
+    found.leaves.append(record.packed(_plain_node(value, 0)))
 
 
 def _is_plain(value: Any) -> bool:
@@ -243,19 +248,6 @@ def _constant(known: Any, kind: type) -> Look:
     def look(value: Any, found: Found) -> None:
         if type(value) is not kind or value != known:
             raise Changed
-
-    return look
-
-
-def _scalar(value: Any, node: Node) -> Look:
-    """A tensor without dimensions: its bytes are a leaf."""
-    kind, dtype = type(value), value.dtype
-    head = node[:4]
-
-    def look(value: Any, found: Found) -> None:
-        if type(value) is not kind or value.dtype != dtype or value.ndim != 0:
-            raise Changed
-        found.leaves.append([*head, tensors.bytes_of(value), None])
 
     return look
 

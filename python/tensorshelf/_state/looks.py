@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tensorshelf._state.plain import Node
-
 
 class Changed(Exception):
     """The state has another form than it had."""
@@ -13,7 +11,7 @@ class Changed(Exception):
 class Found(NamedTuple):
     """What a look found, in the order of the state."""
 
-    leaves: list[Node]  # what fills the holes of the record
+    leaves: list[bytes]  # what fills the holes of the record
     moving: list[Any]  # tensors that objects gave as their states
     staying: list[Any]  # torch tensors that are to lie where they did
 

@@ -8,6 +8,7 @@ It lies in a tensor of a power of two, so that a counter with one digit more is 
 checksum is the shelf's, as of every tensor.
 """
 
+import functools
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -47,6 +48,11 @@ def _msgpack() -> Any:
 
 def _packer() -> Any:
     return _msgpack().Packer(use_bin_type=True, unicode_errors="surrogatepass")
+
+
+@functools.cache
+def _shared_packer() -> Any:
+    return _packer()
 
 
 def encoded(record: Record) -> Array:
@@ -90,6 +96,15 @@ class Writer:
         """One that is filled in each time."""
         self._parts.append([])
 
+    def scalar(self, node: Node) -> None:
+        """One of a tensor without dimensions, whose bytes alone are filled in each time."""
+        *head, data, strides = node
+        self.head(node, len(head))
+        whole = self._packer.pack(data)
+        self._parts[-1].append(whole[: len(whole) - len(data)])
+        self.hole()
+        self.node(strides)
+
     def parts(self) -> list[bytes]:
         """What is between the holes; there is one part more than there are holes."""
         return [b"".join(part) for part in self._parts]
@@ -104,15 +119,19 @@ class Parts:
         begin += [packer.pack("owned"), packer.pack(owned), packer.pack("tree"), tree[0]]
         self._begin = b"".join(begin)
         self._between = tree[1:]
-        self._packer = packer
 
-    def encoded(self, leaves: list[Node]) -> bytes:
-        """The same bytes as of the whole record."""
-        pack = self._packer.pack
-        pieces = [self._begin]
-        for leaf, between in zip(leaves, self._between, strict=True):
-            pieces += (pack(leaf), between)
+    def encoded(self, leaves: list[bytes]) -> bytes:
+        """The same bytes as of the whole record; the leaves are what fills its holes."""
+        pieces = [self._begin] * (2 * len(self._between) + 1)
+        pieces[1::2] = leaves
+        pieces[2::2] = self._between
         return b"".join(pieces)
+
+
+def packed(node: Node) -> bytes:
+    """A leaf, for a hole."""
+    data: bytes = _shared_packer().pack(node)
+    return data
 
 
 def find(shelf: Reads) -> Record | None:
