@@ -266,6 +266,39 @@ def steps(folder: Path, tier: str, width: int, batch: int, rounds: int) -> dict[
     }
 
 
+# ---- what a save takes of the trainer's time
+
+
+def looks(folder: Path, tier: str, count: int, rounds: int) -> dict[str, float]:
+    """Seconds of step() for a state of so many small tensors: parameters and three for each that
+    AdamW keeps. The first save of all creates them, the first of a process that resumed plans.
+    """
+    params = [torch.nn.Parameter(torch.randn(16, 16)) for _ in range(count // 4)]
+    model = torch.nn.ParameterList(params)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+    for param in params:
+        param.grad = torch.randn_like(param)
+    optimizer.step()
+    found: dict[str, float] = {}
+    own: list[float] = []
+    later: list[float] = []
+    for name in ("creating", "first"):
+        with (
+            ts.open(folder / "looks.shelf", tier=tier, in_flight=2) as shelf,
+            shelf.autosave(model=model, optimizer=optimizer) as auto,
+        ):
+            start = auto.resume()
+            found[name] = timed(lambda begin=start: auto.step(begin + 1))
+            for number in range(start + 2, start + 2 + 5 * rounds):
+                auto.wait()
+                optimizer.step()  # whose caches are the trainer's
+                own.append(timed(lambda: (model.state_dict(), optimizer.state_dict())))
+                later.append(timed(lambda number=number: auto.step(number)))
+    found |= {"own state_dict": statistics.median(own), "later": statistics.median(later)}
+    found["beyond, a tensor"] = (found["later"] - found["own state_dict"]) / count
+    return found
+
+
 # ---- loading
 
 
@@ -363,6 +396,11 @@ def run(mapped: Path, block: Path, quick: bool) -> dict[str, Any]:
             name = f"{title}, load of {size >> 20} MiB{', cold' if cold else ''}"
             results[name] = measured(loading, tier, size, rounds, cold)
             rates(name, results[name], size)
+        for count in (500, 10_000):
+            name = f"{title}, step() with {count} tensors"
+            results[name] = measured(looks, tier, count, rounds)
+            cells = ", ".join(f"{key} {value * 1e6:.4g} us" for key, value in results[name].items())
+            print(f"  {name}  {cells}", flush=True)
         for width, batch in ((256, 512), (512, 1024)):
             name = f"{title}, steps of {width} x {batch}"
             results[name] = measured(steps, tier, width, batch, 3 if quick else 15)
