@@ -146,7 +146,7 @@ std::string durable_is_behind_the_barrier() {
   const auto ticket = pipeline.save(fed.plan(), 2).value();
   door.await_someone();
   while (ticket.times().launched == SaveTimes::Time()) std::this_thread::yield();
-  const bool durable = ticket.durable();
+  const bool durable = ticket.done();
   door.open();
   ticket.wait_durable();
   while (fed.shelf.version() != 2) std::this_thread::yield();

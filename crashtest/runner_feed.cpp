@@ -68,7 +68,7 @@ SaveTicket Runner::save(Feeding& feeding, std::optional<std::uint64_t> step) {
 
 // Or until it has failed. Not asleep: then whoever looks would think that it waits for a version.
 void Runner::await_launch(const SaveTicket& ticket) {
-  while (ticket.times().launched == SaveTimes::Time() && !ticket.durable()) {
+  while (ticket.times().launched == SaveTimes::Time() && !ticket.done()) {
     std::this_thread::yield();
   }
 }
@@ -106,7 +106,7 @@ void Runner::feed_into_flight() {
   await_launch(ticket);
   ticket.wait_staged();
   flights_.push_back(
-      {index, [ticket] { return ticket.durable(); }, [ticket] { return ticket.wait_durable(); }});
+      {index, [ticket] { return ticket.done(); }, [ticket] { return ticket.wait_durable(); }});
   working_ = next;
   changed_ = false;
   if (flights_.size() == 1) go_to(Phase::frozen);

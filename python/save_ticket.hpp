@@ -18,7 +18,7 @@ class SavePending {
   explicit SavePending(SaveTicket ticket) : ticket_(std::move(ticket)) {}
 
   bool staged() const { return ticket_.staged(); }
-  bool done() const { return ticket_.durable(); }
+  bool done() const { return ticket_.done(); }
   void wait_staged() const;
   Commit wait() const;
   pybind11::dict times() const;   // by name, in seconds of time.monotonic(); those that came

@@ -71,7 +71,7 @@ TEST_CASE("eager and lazy sources become one version, with its step") {
     ticket.wait_staged();
     CHECK(ticket.staged());
     const Commit commit = ticket.wait_durable();
-    CHECK(ticket.durable());
+    CHECK(ticket.done());
     CHECK(commit.version == step);
     CHECK(commit.step == step);
     CHECK(commit.data_bytes == 3 * kFedBytes);
@@ -118,7 +118,7 @@ TEST_CASE("an eager source may change when save() returns, a lazy one when it is
   const auto ticket = pipeline.save(fed.plan(), 2).value();
   door.await_someone();
   CHECK_FALSE(ticket.staged());
-  CHECK_FALSE(ticket.durable());
+  CHECK_FALSE(ticket.done());
   CHECK_FALSE(ticket.wait_staged_for(std::chrono::nanoseconds(1)));
   CHECK_FALSE(ticket.wait_durable_for(std::chrono::nanoseconds(1)));
   fed.change(0, 99);
@@ -140,7 +140,7 @@ TEST_CASE("a ticket is durable behind the barrier, and not before") {
   ticket.wait_staged();
   door.await_someone();
   while (ticket.times().launched == SaveTimes::Time()) std::this_thread::yield();
-  CHECK_FALSE(ticket.durable());
+  CHECK_FALSE(ticket.done());
   CHECK_FALSE(ticket.wait_durable_for(std::chrono::nanoseconds(1)));
   CHECK(fed.shelf.version() == 1);
   door.open();

@@ -34,7 +34,7 @@ TEST_CASE("a forked child waits for no save of its parent's, and ends") {
     bool good = forked([&] { ticket.wait_staged(); });
     good = good && forked([&] { ticket.wait_durable(); });
     good = good && forked([&] { static_cast<void>(ticket.staged()); });
-    good = good && forked([&] { static_cast<void>(ticket.durable()); });
+    good = good && forked([&] { static_cast<void>(ticket.done()); });
     good = good && forked([&] { pipeline->save(plan, 3); });
     pipeline->close();
     pipeline.reset();

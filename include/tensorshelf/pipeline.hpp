@@ -106,8 +106,8 @@ struct Save;
 // One save on its way. Copyable; outlives the pipeline.
 class SaveTicket {
  public:
-  bool staged() const;   // or failed
-  bool durable() const;  // or failed
+  bool staged() const;  // or failed: the sources may change
+  bool done() const;    // durable, or failed
   // Throw what the save failed with. Errc::unsupported within an assignment to the shelf, by the
   // same thread, which the save waits for.
   void wait_staged() const;

@@ -48,7 +48,7 @@ SavePlan::SavePlan(std::vector<Source> sources) : sources_(std::move(sources)) {
 }
 
 bool SaveTicket::staged() const { return save_->has_staged(); }
-bool SaveTicket::durable() const { return save_->has_landed(); }
+bool SaveTicket::done() const { return save_->has_landed(); }
 void SaveTicket::wait_staged() const { save_->wait_staged({}); }
 Commit SaveTicket::wait_durable() const { return save_->wait_durable({}).value(); }
 bool SaveTicket::wait_staged_for(std::chrono::nanoseconds time) const {

@@ -39,8 +39,8 @@ struct Save {
   void hurry();  // from here on nobody rests
 
   // Of the ticket.
-  bool has_staged() const;
-  bool has_landed() const;
+  bool has_staged() const;  // or failed
+  bool has_landed() const;  // likewise
   bool wait_staged(std::optional<Clock::time_point> until);
   std::optional<Commit> wait_durable(std::optional<Clock::time_point> until);
   SaveTimes times() const;
