@@ -180,10 +180,18 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
     }
     hand_over(save);
   } catch (...) {
-    store_->end_transaction();
+    give_turn_back();
     throw;
   }
   return save;
+}
+
+// Drops what was copied. Where the shelf was closed meanwhile, nothing of it is committed either.
+void Pipeline::Conductor::give_turn_back() noexcept {
+  try {
+    store_->end_transaction();
+  } catch (...) {  // of a shelf that is closed: who lost his save hears why of that
+  }
 }
 
 // From here on the thread has it. One that ended meanwhile would keep the turn for good.
@@ -274,10 +282,7 @@ void Pipeline::Conductor::conduct(Save& save) {
     save.launched(store_->launch_save(step, ended));
   } catch (...) {
     save.blame(std::current_exception());  // before the turn is free: who takes it is to hear of it
-    try {
-      if (!ended) store_->end_transaction();
-    } catch (...) {  // closed meanwhile: then nothing of it is committed
-    }
+    if (!ended) give_turn_back();
     save.failed();
   }
 }

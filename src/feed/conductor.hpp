@@ -40,6 +40,7 @@ class Pipeline::Conductor {
   void check_may_begin(const SavePlan& plan) const;
   void check_open() const;  // the mutex is held
   void hand_over(const std::shared_ptr<Save>& save);
+  void give_turn_back() noexcept;
   bool busy() const;
   void hurry();
   void keep_to_itself() const;
