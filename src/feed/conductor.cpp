@@ -208,6 +208,8 @@ void Pipeline::Conductor::hand_over(const std::shared_ptr<Save>& save) {
 
 // ---- the thread's part --------------------------------------------------------------------------
 
+// Neither can be refused but where the process lost processors since its options were checked. Then
+// it copies on those that are left, which slows others and loses nothing.
 void Pipeline::Conductor::keep_to_itself() const {
   if (options_.nice > 0) {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), options_.nice);
