@@ -20,7 +20,7 @@ namespace tensorshelf {
 namespace {
 
 constexpr std::uint64_t kBufferBytes = 4 * kChunkBytes;  // a bus is near its full speed from 1 MiB
-constexpr std::size_t kIdleStagings = 4;
+constexpr std::size_t kIdleLanes = 4;
 
 void check(cudaError_t result, const char* what, int device) {
   if (result == cudaSuccess) return;
@@ -120,9 +120,9 @@ struct CopyLane {
   std::array<cudaEvent_t, kDeviceBuffers> done = {};  // the last copy into each buffer
 };
 
-class StagingPool {
+class LanePool {
  public:
-  StagingPool() { idle_.reserve(kIdleStagings); }
+  LanePool() { idle_.reserve(kIdleLanes); }
 
   std::unique_ptr<CopyLane> take(int device) {
     {
@@ -130,17 +130,17 @@ class StagingPool {
       const auto found = std::find_if(idle_.begin(), idle_.end(),
                                       [&](auto& kept) { return kept->device == device; });
       if (found != idle_.end()) {
-        auto staging = std::move(*found);
+        auto lane = std::move(*found);
         idle_.erase(found);
-        return staging;
+        return lane;
       }
     }
     return std::make_unique<CopyLane>(device);
   }
 
-  void give(std::unique_ptr<CopyLane> staging) noexcept {  // room for it is there
+  void give(std::unique_ptr<CopyLane> lane) noexcept {  // room for it is there
     std::lock_guard lock(mutex_);
-    if (idle_.size() < kIdleStagings) idle_.push_back(std::move(staging));
+    if (idle_.size() < kIdleLanes) idle_.push_back(std::move(lane));
   }
 
  private:
@@ -149,8 +149,8 @@ class StagingPool {
 };
 
 // Never destroyed: at exit the driver may be gone before us, and takes all with it.
-StagingPool& pool() {
-  static auto* const pool = new StagingPool;
+LanePool& pool() {
+  static auto* const pool = new LanePool;
   return *pool;
 }
 
