@@ -43,6 +43,15 @@ struct Held {
   }
 };
 
+// Returns when it has failed.
+void save_in_vain(Fed& fed, Pipeline& pipeline) {
+  const auto plan = fed.plan();
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  const auto ticket = pipeline.save(plan, 2).value();
+  while (!ticket.staged()) std::this_thread::yield();
+}
+
 }  // namespace
 
 std::string eager_sources_are_copied_first() {
@@ -88,17 +97,27 @@ std::string nobody_commits_half_a_save() {
 std::string failed_save_is_told() {
   Fed fed;
   Pipeline pipeline(fed.shelf);
-  const auto plan = fed.plan();
-  fed.shelf.erase("second");
-  fed.shelf.persist();
-  const auto ticket = pipeline.save(plan, 2).value();
-  while (!ticket.staged()) std::this_thread::yield();
+  save_in_vain(fed, pipeline);
   try {
     pipeline.close();
   } catch (const Error&) {
     return "";
   }
   return "a save failed, and nobody was told";
+}
+
+std::string failed_save_is_told_by_the_shelf() {
+  Fed fed;
+  {
+    Pipeline pipeline(fed.shelf);
+    save_in_vain(fed, pipeline);
+  }
+  try {
+    fed.shelf.close();
+  } catch (const Error&) {
+    return "";
+  }
+  return "a save failed, its pipeline is gone, and nobody was told";
 }
 
 std::string closing_drains() {

@@ -280,27 +280,33 @@ TEST_CASE("which chunks are compared goes round, so that each has its turn") {
 
 TEST_CASE("a save that fails leaves nothing behind, and is told once") {
   Fed fed;
-  Pipeline pipeline(fed.shelf);
+  std::optional<Pipeline> pipeline(std::in_place, fed.shelf);
   const auto plan = fed.plan();
   fed.train(2);
   fed.shelf.erase("second");
   fed.shelf.persist();
   const bool waited = GENERATE(true, false);
-  const auto ticket = pipeline.save(plan, 2).value();
+  const auto ticket = pipeline->save(plan, 2).value();
   while (!ticket.staged()) std::this_thread::yield();
   if (waited) {
     const auto error = error_of([&] { ticket.wait_staged(); });
     REQUIRE(error);
     CHECK(error->code() == Errc::unknown_name);
-    pipeline.close();
+    pipeline->close();
   } else {
     SECTION("by the next save") {
-      CHECK(code_of([&] { pipeline.save(plan, 3); }) == Errc::unknown_name);
-      pipeline.close();
+      CHECK(code_of([&] { pipeline->save(plan, 3); }) == Errc::unknown_name);
+      pipeline->close();
     }
     SECTION("by close()") {
-      CHECK(code_of([&] { pipeline.close(); }) == Errc::unknown_name);
-      pipeline.close();
+      CHECK(code_of([&] { pipeline->close(); }) == Errc::unknown_name);
+      pipeline->close();
+    }
+    SECTION("by the shelf, where the pipeline is gone") {
+      pipeline.reset();
+      CHECK(fed.shelf.unheard_failure() != "");
+      CHECK(code_of([&] { fed.shelf.persist(); }) == Errc::unknown_name);
+      CHECK(fed.shelf.unheard_failure() == "");
     }
   }
   CHECK_FALSE(fed.shelf.has_uncommitted());

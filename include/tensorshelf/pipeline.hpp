@@ -130,7 +130,8 @@ struct PipelineStats {
   std::uint64_t torn = 0;
 };
 
-// Destroying it waits for what is being staged, and drops what that failed with: close() tells.
+// Destroying it waits for what is being staged; what that failed with, and nobody heard, the
+// shelf's next call throws, or its close().
 // A forked child may only close or destroy it, which does nothing.
 class Pipeline {
  public:

@@ -104,7 +104,15 @@ Pipeline::Conductor::Conductor(std::shared_ptr<Store> store, std::weak_ptr<const
   thread_ = std::thread([this] { run(); });
 }
 
-Pipeline::Conductor::~Conductor() { close(); }
+// What failed, and nobody heard, is the shelf's to tell.
+Pipeline::Conductor::~Conductor() {
+  close();
+  try {
+    check_heard();
+  } catch (...) {
+    if (!planted(Bug::feed_failure_let_go)) store_->keep_failure(std::current_exception());
+  }
+}
 
 void Pipeline::Conductor::close() {
   {
