@@ -17,9 +17,9 @@
 // nobody may change it. One that changed all the same abandons the save, by its name
 // (Errc::torn), and the shelf stays at the version before. It is found by hashes: of one cache line
 // of each lazy source, taken within save(), and of every n-th chunk against what was copied. So a
-// change of all of a tensor, such as an optimizer's, does not pass; one of a few elements may,
-// where check_one_in is above 1. Device memory is not compared: its copies follow `stream` in
-// order.
+// change of all of a tensor, such as an optimizer's, does not pass, unless it leaves that line as
+// it was; one of a few elements may, where check_one_in is above 1. Device memory is not compared:
+// its copies follow `stream` in order.
 //
 // A save is like a transaction: what is assigned otherwise before it is staged is in its version,
 // or discarded with it. Commits of others wait until it is on its way; what the trainer calls
