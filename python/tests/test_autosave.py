@@ -442,6 +442,24 @@ def test_signals_are_given_back(shelf: ts.Shelf) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+def test_signals_are_passed_on_by_one_that_was_closed_first(shelf: ts.Shelf) -> None:
+    heard: list[int] = []
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+        first, second = (signals.Signals([signal.SIGTERM], heard.append) for _ in range(2))
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == [signal.SIGTERM] * 3
+        first.restore()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == [signal.SIGTERM] * 5
+        second.restore()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert heard == [signal.SIGTERM] * 6  # who had it before both
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_signals_are_the_main_threads(shelf: ts.Shelf) -> None:
     before = signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=lambda: signals.Signals([signal.SIGTERM], print).restore())

@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
+def _nothing(number: int) -> None:
+    pass
+
+
 class Signals:
     """Calls ``first`` when one of the signals comes, then whoever had it before.
 
@@ -35,10 +39,10 @@ class Signals:
             os.kill(os.getpid(), number)
 
     def restore(self) -> None:
-        """Gives the signals back, but to one who took them since."""
+        """Gives the signals back. Who took one since may call us first: then we still call on."""
+        self._first = _nothing
         if threading.current_thread() is not threading.main_thread():
             return
         for number, before in self._before.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, before if before is not None else signal.SIG_DFL)
-        self._before.clear()
