@@ -188,6 +188,20 @@ def test_what_a_version_of_torch_adds_is_no_other_kind(reopen: OpenShelf) -> Non
         assert auto.resume() == 1
 
 
+def test_a_run_that_could_not_be_resumed_is_not_saved_over(reopen: OpenShelf) -> None:
+    with reopen(mode="w").autosave(x=[1]) as auto:
+        auto.step(5)
+    shelf = reopen()
+    auto = shelf.autosave(y=[1])
+    with pytest.raises(ts.KeyMismatch):
+        auto.resume()
+    with pytest.raises(ts.UnsupportedError, match=r"holds a run, at step 5, and step\(\)"):
+        auto.step(6)
+    assert auto.resume(strict=False) == 5
+    assert auto.step(6) is not None
+    auto.close()
+
+
 def test_a_run_resumes_under_other_names(reopen: OpenShelf) -> None:
     torch = pytest.importorskip("torch")
     model, optimizer = trained("AdamW")

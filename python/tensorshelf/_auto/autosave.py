@@ -155,12 +155,13 @@ class Autosave:
         ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. Call it
         before iterating over loaders.
         """
-        self._resumed = True
         if RECORD not in self._shelf:
+            self._resumed = True
             return 0
         begin = time.monotonic()
         report = self._shelf.load_into(self._state, strict=strict, rename=rename)
         self._load_seconds = time.monotonic() - begin
+        self._resumed = True  # else step() would save over what could not be loaded
         return report.step or 0
 
     def step(self, n: int) -> Commit | None:
