@@ -340,6 +340,46 @@ def test_a_change_is_told_where_saves_only_warn(
     assert torch.equal(shelf.load()["model"]["weight"], model.weight)
 
 
+def test_a_failure_is_told_by_the_next_step_though_that_saves_nothing(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, every=2)
+    plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+    auto.step(2)
+    auto.wait()
+    del shelf["model.0.weight"]
+    shelf.persist()
+    commit = auto.step(4)
+    assert commit is not None
+    while not commit.done():
+        pass
+    auto.gate()  # which lets pass: nothing is copied any more
+    with pytest.raises(ts.UnknownName):
+        auto.step(5)
+    assert auto.step(6) is not None
+    auto.close()
+    assert shelf.step == 6
+
+
+def test_torn_saves_count_also_where_each_had_ended_before_the_next(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, on_error="warn", pipeline=RESTING)
+    auto.step(1)
+    auto.step(2)
+    for step in (3, 4, 5, 6):
+        commit = auto.step(step)
+        if commit is None:
+            continue  # which told of the one before
+        for p in model.parameters():
+            by_data(p)
+        assert commit._save is not None
+        with contextlib.suppress(ts.TornSave):
+            commit._save.wait_staged()
+    assert not auto._feed.overlap
+    auto.close()
+
+
 def test_an_embedding_that_its_forward_changes_is_copied_at_once(shelf: ts.Shelf) -> None:
     model = torch.nn.ModuleDict(
         {"limited": torch.nn.Embedding(50, 4, max_norm=0.1), "plain": torch.nn.Embedding(50, 4)}

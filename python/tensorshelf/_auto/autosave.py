@@ -182,6 +182,7 @@ class Autosave:
         saved = None
         try:
             self._check_gate()
+            self._hear()
             saved = self._save(number) if due else None
         except ShelfError as error:
             self._tell(error)
@@ -362,10 +363,16 @@ class Autosave:
             raise error
         logger.warning("autosave: %s", error)
 
+    def _hear(self) -> None:
+        """What became of the save on its way, where that is known. Raises what made it fail."""
+        flight = self._flight
+        if flight is None or not flight.done():
+            return
+        self._flight = None
+        flight.wait()
+        self._feed.note(None)
+
     def _save(self, number: int) -> Commit:
-        if self._flight is not None and self._flight.done():
-            self._flight = None
-            self._feed.note(None)
         self._choose_interval()
         self._flight = self._feed.save(self._shelf, self._state, number)
         self._timeline.saved(number, self._flight, self._feed.saved_names)
