@@ -1,5 +1,6 @@
 """Saves that are copied while a trainer goes on: each is of one moment, whatever trains."""
 
+import contextlib
 import copy
 import gc
 import random
@@ -338,6 +339,26 @@ def test_a_change_is_told_where_saves_only_warn(
     assert "'model.weight' was changed behind step(3)" in caplog.text
     auto.close()
     assert torch.equal(shelf.load()["model"]["weight"], model.weight)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "warn"])
+def test_a_change_behind_the_last_step_is_told_by_who_closes(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture, on_error: Any
+) -> None:
+    model = nn.Linear(64, 1024)
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, on_error=on_error, pipeline=UNCOMPARED)
+    plain(lambda: model(torch.randn(4, 64)).square().mean(), optimizer)
+    for step in (1, 2, 3):
+        auto.step(step)
+    first_element(model.weight)
+    if on_error == "raise":
+        with pytest.raises(ts.TornSave, match=r"'model\.weight' .* behind step\(3\)"):
+            shelf.close()
+    else:
+        shelf.close()
+        assert "'model.weight' was changed behind step(3)" in caplog.text
+    assert shelf.closed
 
 
 def test_a_failure_is_told_by_the_next_step_though_that_saves_nothing(shelf: ts.Shelf) -> None:

@@ -29,7 +29,6 @@ from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import (
     BadArgument,
     ShelfError,
-    TornSave,
     UnknownName,
     UnsupportedError,
 )
@@ -123,7 +122,7 @@ class Autosave:
         self._flight: Commit | None = None
         self._failure: ShelfError | None = None  # that the gate met
         self._resumed = False
-        self._feed = Feed(shelf, pipeline, overlap=overlap)
+        self._feed = Feed(shelf, pipeline, overlap=overlap, warns=on_error == "warn")
         before, shelf._feed = shelf._feed, self._feed
         if before is not None:
             before.close()
@@ -353,15 +352,9 @@ class Autosave:
         found, self._feed.too_early = self._feed.too_early, None
         if found is None:
             return
-        error = TornSave(
-            f"{found.name!r} was changed behind step({found.step}), before it was sure to be "
-            "copied: that version may hold a part of it from before and a part from behind",
-            "From here on it is copied before step() returns. Or call auto.gate() before such a "
-            "change, or use autosave(overlap=False).",
-        )
         if self._on_error == "raise":
-            raise error
-        logger.warning("autosave: %s", error)
+            raise found.error()
+        logger.warning("autosave: %s", found.error())
 
     def _hear(self) -> None:
         """What became of the save on its way, where that is known. Raises what made it fail."""

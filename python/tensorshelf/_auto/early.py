@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tensorshelf._values import _torch
+from tensorshelf.errors import TornSave
 
 _COUNT = operator.attrgetter("_version")
 
@@ -18,6 +19,14 @@ class TooEarly(NamedTuple):
 
     name: str
     step: int
+
+    def error(self) -> TornSave:
+        return TornSave(
+            f"{self.name!r} was changed behind step({self.step}), before it was sure to be "
+            "copied: that version may hold a part of it from before and a part from behind",
+            "From here on it is copied before step() returns. Or call auto.gate() before such a "
+            "change, or use autosave(overlap=False).",
+        )
 
 
 class Early:

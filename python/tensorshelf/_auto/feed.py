@@ -1,6 +1,7 @@
 """A state that is saved again and again, copied by threads of the pipeline's own."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -72,7 +73,9 @@ class _Plan(NamedTuple):
 class Feed:
     """The pipeline of one shelf, and the plan of the state that it saves. For one thread."""
 
-    def __init__(self, shelf: Shelf, options: Mapping[str, Any], *, overlap: bool) -> None:
+    def __init__(
+        self, shelf: Shelf, options: Mapping[str, Any], *, overlap: bool, warns: bool
+    ) -> None:
         unknown = options.keys() - _DEFAULTS.keys()
         if unknown:
             raise BadArgument(
@@ -88,6 +91,9 @@ class Feed:
         self._eager: set[str] = set()  # names of what was changed too early once
         self.too_early: TooEarly | None = None  # the last of them, until somebody is told
         self.saved_names: tuple[str, ...] = ()  # of the last save's sources; none of a first one's
+        self._pid = os.getpid()
+        self._last: Commit | None = None
+        self._warns = warns  # of what nobody is left to be told, in place of raising it
         self.overlap = overlap
         self.closed = False
 
@@ -108,9 +114,10 @@ class Feed:
         self._staging = plan
         self.saved_names = plan.about.eager + plan.about.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
-        return Commit(
+        self._last = Commit(
             pending, lambda made: self._compare(plan.early, counts, step if made else None)
         )
+        return self._last
 
     def _compare(self, early: Early, before: list[int], step: int | None) -> None:
         """``step`` is that of a save that was made."""
@@ -162,9 +169,20 @@ class Feed:
         )
 
     def close(self) -> None:
-        """Brings what was begun to the medium. Raises what failed that nobody has heard."""
+        """Brings what was begun to the medium. Raises what failed that nobody has heard, and
+        TornSave for what was changed behind the last save.
+        """
         self.closed = True
+        last, self._last = self._last, None
         self._pipeline.close()
+        if last is not None and os.getpid() == self._pid:
+            last.staged()  # so it is: now its tensors are compared
+        found, self.too_early = self.too_early, None
+        if found is None:
+            return
+        if not self._warns:
+            raise found.error()
+        logger.warning("autosave: %s", found.error())
 
 
 def _planned(shelf: Shelf, state: Any, flat: Flat, eager: set[str] | None) -> _Plan:
