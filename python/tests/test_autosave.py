@@ -298,6 +298,18 @@ def test_a_loader_with_a_state_of_its_own(shelf: ts.Shelf) -> None:
     batches = late.batches(Own())  # before resuming
     late.resume()
     assert next(iter(batches)) == 5
+    batches.skip(2)
+    assert next(iter(batches)) == 8
+
+
+def test_batches_of_an_epoch_to_come_are_skipped(shelf: ts.Shelf) -> None:
+    batches = shelf.autosave().batches(range(9))
+    batches.skip(2)
+    batches.skip(1)
+    iterator = iter(batches)
+    assert next(iterator) == 3
+    assert batches.given == 4  # of the loader
+    assert list(iter(batches)) == list(range(9))  # the next epoch has all
 
 
 def test_torch_loaders_resume(reopen: OpenShelf) -> None:

@@ -41,6 +41,7 @@ class Batches:
         self._resumed = False
         self.given = 0  # batches of this epoch
         self.epoch = 0  # the number of this one, or of the first; from 0
+        self._left_out = 0  # batches of the iteration to come
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -54,9 +55,11 @@ class Batches:
             own = [generator.get_state() for generator in _generators(self.loader)]
             self._before = {"global": self._rng.state_dict(), "own": own}
             iterator = iter(self.loader)
-        for batch in iterator:
+        left_out, self._left_out = self._left_out, 0
+        for number, batch in enumerate(iterator):
             self.given += 1
-            yield batch
+            if number >= left_out:
+                yield batch
 
     def _again(self) -> Iterator[Any]:
         """The loader's iterator, behind the batches that were given."""
@@ -81,8 +84,11 @@ class Batches:
         return iterator
 
     def skip(self, batches: int) -> None:
-        """Drops so many more when the epoch is resumed."""
-        self.given += batches
+        """Leaves so many out of the iteration to come."""
+        if self._resumed and not self._own:
+            self.given += batches  # they are drawn with those that were given
+        else:
+            self._left_out += batches
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is."""
