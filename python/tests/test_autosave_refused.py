@@ -188,6 +188,19 @@ def test_what_a_version_of_torch_adds_is_no_other_kind(reopen: OpenShelf) -> Non
         assert auto.resume() == 1
 
 
+def test_a_schedule_that_is_not_resumed_is_no_other_kind(reopen: OpenShelf) -> None:
+    """Its own values in the groups, beside an option that the saved run did not know."""
+    torch = pytest.importorskip("torch")
+    model, optimizer = trained("AdamW")
+    torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    optimizer.param_groups[0]["note"] = "mine"
+    del optimizer.param_groups[0]["differentiable"]
+    with with_model(reopen(mode="w"), model, optimizer) as auto:
+        auto.step(1)
+    with with_model(reopen(), *trained("AdamW")) as auto:
+        assert auto.resume() == 1
+
+
 def test_a_run_that_could_not_be_resumed_is_not_saved_over(reopen: OpenShelf) -> None:
     with reopen(mode="w").autosave(x=[1]) as auto:
         auto.step(5)

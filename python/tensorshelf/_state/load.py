@@ -427,13 +427,14 @@ class _Fill:
 
 def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
     """Raises LayoutError where what was saved is of another kind of optimizer, by what its groups
-    have. Versions of torch add options, or take some away: both at once is none of these.
+    have. Versions of torch add options, or take some away; and schedulers keep values of their own
+    in the groups. So what counts is an option of another of torch's optimizers.
     """
     if not isinstance(saved, Mapping) or not saved.get("param_groups"):
         return
     there = saved["param_groups"][0].keys()
     lacking = sorted(optimizer.defaults.keys() - there)
-    other = sorted(there - optimizer.param_groups[0].keys())
+    other = sorted((there - optimizer.param_groups[0].keys()) & objects.optimizer_options())
     if lacking and other:
         raise LayoutError(
             f"{shown(path)} is {type(optimizer).__name__}, with {', '.join(lacking[:_SHOWN])}; one "

@@ -5,6 +5,8 @@ no trace in them. What an optimizer keeps of a parameter goes by the parameter's
 model is in the state too, so that a run may resume with its parameters in another order.
 """
 
+import functools
+import inspect
 import random
 import sys
 from collections import OrderedDict
@@ -194,6 +196,16 @@ def _parts(
 
 
 # ---- optimizers
+
+
+@functools.cache
+def optimizer_options() -> frozenset[str]:
+    """The names of all that torch's own optimizers can be told."""
+    import torch
+
+    kinds = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+    kinds = [kind for kind in kinds if issubclass(kind, torch.optim.Optimizer)]
+    return frozenset(name for kind in kinds for name in inspect.signature(kind).parameters)
 
 
 def names_of(optimizer: Any, names: Mapping[int, str]) -> list[list[str]] | None:
