@@ -1,8 +1,16 @@
 """Saving a run as it goes: when, what of the loader and the generators, and how it ends.
 
-rng       the generators that a program uses without naming them
-batches   a loader that resumes where it was
-signals   SIGTERM: what is in flight lands first
-plan      how often saving pays
-autosave  the whole of it, over shelf.save() and shelf.load_into()
+autosave   the whole of it: when a run is saved, resumed, and what is told of failures
+feed       one state, saved again and again by the pipeline; the plan of where its tensors lie
+early      what torch counts as changed before it was copied
+gates      optimizers wait until what they step is copied
+gradients  steps in the middle of adding up gradients; gradients as a part of the state
+batches    a loader that resumes where it was
+rng        the generators that a program uses without naming them
+signals    SIGTERM: what is in flight lands first
+plan       how often saving pays
+measured   what steps and saves took, for the plan
+start      what is saved how, told once
+timeline   when the trainer and the saves did what; a Chrome trace
+report     the same as one page with pictures
 """
