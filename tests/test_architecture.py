@@ -362,6 +362,10 @@ def test_the_codes_and_bits_of_the_design_are_those_of_layout_hpp() -> None:
     assert f"state (version in bits 0-{version - 1}, slot in {version}-{version + 7}," in design
     assert f"low {version} bits and, above, {64 - version} bits of a hash" in design
     assert f"low {64 - version} bits of XXH3-64(incarnation, sequence; seed 0)" in design
+    assert (
+        f"holds the tag {constant('kWipedTag')} over v - K, or 2^{version} - 1 where v < K"
+        in design
+    )
     newest, oldest = constant("kFormatVersion"), constant("kOldestFormat")
     assert f"format_version ({newest}, or {oldest}) 4" in design
     assert f"format_version ({constant('kMarkFormat')}) 4" in design

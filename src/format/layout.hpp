@@ -95,8 +95,14 @@ constexpr unsigned home_of(std::uint64_t version, unsigned slot_count) {
 // Counters stay far below the end of their range: a hostile file must not make one wrap.
 inline constexpr std::uint64_t kMaxCounter = 1ULL << 62;
 
-// In homes that were never used, so that they can be told from homes that were wiped.
+// The words of homes without a root, which are zeros but for it: of one that was never used, and of
+// one that was wiped, so that nobody looks for `version` there.
 inline constexpr std::uint64_t kUnusedHomeWord = tagged_word(kMaxVersion, 0);
+inline constexpr std::uint64_t kWipedTag = 1;  // no word is 0
+constexpr std::uint64_t wiped_home_word(std::uint64_t version, unsigned slot_count) {
+  return version < slot_count ? kUnusedHomeWord : tagged_word(version - slot_count, kWipedTag);
+}
+static_assert(wiped_home_word(0, 2) == kUnusedHomeWord && wiped_home_word(2, 2) != 0);
 
 // Checksums are XXH3-64, seeded with where they belong, so that a block that went astray does not
 // pass for what should lie there. The shelf's seed is XXH3-64 of its id, with seed 0. The odd

@@ -45,8 +45,7 @@ bool RootScan::holds(std::uint64_t version) const {
 
 bool RootScan::wiped(std::uint64_t version, unsigned copy) const {
   const unsigned home = format::home_of(version, slot_count);
-  return blank[home][copy] && words[home][copy] == format::word_at(wiped_home(version, slot_count),
-                                                                   offsetof(Root, word));
+  return blank[home][copy] && words[home][copy] == format::wiped_home_word(version, slot_count);
 }
 
 bool RootScan::clears(std::uint64_t version, unsigned copy) const {
@@ -84,12 +83,10 @@ std::vector<std::uint64_t> RootScan::lost_beyond(std::uint64_t newest) const {
   return lost;  // the good copy in the home of `newest` tells all about that one
 }
 
-// The words under which an attempt describes its root: what clears() takes for innocent.
+// What clears() takes for innocent: under this word an attempt describes its root.
 format::Page wiped_home(std::uint64_t version, unsigned slot_count) {
-  constexpr std::uint64_t kTag = 1;  // no attempt's, and the word never 0
   Root wiped{};
-  wiped.word = version < slot_count ? format::kUnusedHomeWord
-                                    : format::tagged_word(version - slot_count, kTag);
+  wiped.word = format::wiped_home_word(version, slot_count);
   return format::as_page(wiped);
 }
 
