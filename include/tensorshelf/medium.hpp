@@ -44,8 +44,9 @@ struct Ticket {
 // Another process may read what this one writes at that moment, and gets old and new bytes, mixed
 // at any multiple of 8: whoever reads so checks what came.
 // Errors: Errc::io, with the errno; of a write, Errc::corrupt where `bytes` lie in a damaged part
-// of the medium itself. After any other of a write, wait, barrier or store_word, the medium's guard
-// refuses every later one with Errc::failed (I8); what only reads goes on.
+// of the medium itself; of a reserve, Errc::full. After any other of a write, wait, barrier,
+// store_word or reserve, the medium's guard refuses every later one with Errc::failed (I8); what
+// only reads goes on.
 class Medium {
  public:
   virtual ~Medium() = default;
