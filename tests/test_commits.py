@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LAST_UNCHECKED = "a59758c53"
+LAST_UNCHECKED = "1a03d9f95"
 AREAS = "base format media store feed group python crashtest tests bench docs build".split()
 # An article, a question word, a gerund, a call, a name: no imperative begins so.
 NOT_A_VERB = re.compile(
@@ -43,12 +43,16 @@ def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
         faults.append("no body that says why")
     elif not rest.startswith("\n"):
         faults.append("no blank line under the summary")
+    if re.search(r"^Also\b", body, re.MULTILINE):
+        faults.append("a body that goes on to another thing: a commit does one")
     first = summary.partition(": ")[2].partition(" ")[0]
     if NOT_A_VERB.fullmatch(first):
         faults.append("it does not begin with what the commit does: add, keep, refuse, ...")
     beside = summary.startswith(("tests:", "bench:"))
     if beside and any(file.startswith(LIBRARY) for file in files):
         faults.append("the library is changed by a commit that names none of its layers")
+    if summary.startswith("docs:") and not all(file.endswith(".md") for file in files):
+        faults.append("more than documents is changed by a commit of documents")
     return faults
 
 
@@ -65,6 +69,7 @@ def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
         ("store: a reader waits\n\nElse a slot was reused.", 1),
         ("store: resolve() tells more\n\nElse a slot was reused.", 1),
         ("store: waiting for readers\n\nElse a slot was reused.", 1),
+        ("store: wait for readers\n\nElse a slot was reused.\n\nAlso a page is dropped.", 1),
     ],
 )
 def test_the_search_can_hit(message: str, faults: int) -> None:
@@ -76,6 +81,12 @@ def test_tests_do_not_change_the_library() -> None:
     assert faults_of(good, ("tests/test_store.cpp",)) == []
     assert len(faults_of(good, ("tests/test_store.cpp", "src/store/store.cpp"))) == 1
     assert faults_of(good.replace("tests", "store"), ("src/store/store.cpp",)) == []
+
+
+def test_documents_alone_are_changed_by_a_commit_of_documents() -> None:
+    good = "docs: say what readers wait for\n\nIt was said nowhere."
+    assert faults_of(good, ("docs/design.md", "README.md")) == []
+    assert len(faults_of(good, ("docs/design.md", "bench/feed.py"))) == 1
 
 
 def checked_commits() -> list[str]:
