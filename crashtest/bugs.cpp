@@ -81,6 +81,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"chunk_set_edge", "-", Bug::chunk_set_edge, {}, "chunk-sets"},
       {"second_directory_lost", "-", Bug::second_directory_lost, {}, "directories"},
       {"leaves_flag_kept", "-", Bug::leaves_flag_kept, {}, "directories"},
+      {"found_slot_misused", "I3", Bug::found_slot_misused, {}, {}, "chunks"},
       {"leased_stage_written", "I3", Bug::leased_stage_written, {}, {}, "leases"},
       {"unchanged_unverified", "-", Bug::unchanged_unverified, {}, "same-heals"},
       {"unchanged_label_kept", "I3", Bug::unchanged_label_kept, {}, "same-discarded"},

@@ -106,6 +106,7 @@ enum class Bug {
   wipe_unrestored,            // I12: a home that was wiped may be so in a cache alone
   chunk_set_edge,             // beyond 64 chunks, a set that is cleared keeps its last word
   second_directory_lost,  // a change below the second directory is linked, and the page kept back
+  found_slot_misused,     // I3: a chunk goes to the slot that is free for the last one of its write
   leased_stage_written,   // I3: a write goes on in the slot whose staged value a lease shows
   leaves_flag_kept,       // a root says that it names leaves, and names directories
   unchanged_unverified,   // a chunk that has rotted is kept, where the same bytes are assigned

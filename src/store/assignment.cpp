@@ -108,9 +108,10 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
   }
 }
 
-void StoredAssignment::begin(std::span<const std::byte> bytes, std::uint64_t offset) {
+void StoredAssignment::begin(std::span<const std::byte> bytes, std::uint64_t offset,
+                             const FoundSlot& found) {
   if (tensor_->spoiled == state_.open->sequence) bytes_.add(offset, offset + bytes.size());
-  began_ |= stager_.begin_write(tensor_);
+  began_ |= stager_.begin_write(tensor_, found);
   staged_bytes_ += bytes.size();  // undo() takes back as much
   state_.open->staged_bytes += bytes.size();
 }

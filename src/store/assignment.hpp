@@ -50,7 +50,8 @@ class StoredAssignment final : private UndoLog {
  private:
   void finish();
   static State& may_begin(State& state);
-  void begin(std::span<const std::byte> bytes, std::uint64_t offset) override;
+  void begin(std::span<const std::byte> bytes, std::uint64_t offset,
+             const FoundSlot& found) override;
   void touch(std::uint64_t chunk) override {
     if (tensor_->touched.contains(chunk)) return;
     over_own_value_ |= tensor_->written.contains(chunk);

@@ -63,9 +63,11 @@ void Stager::merge_chunk(StoredTensor& tensor, MergedChunk& merged,
 }
 
 // Of a chunk whose present value the slot has, the pages that are new are enough.
-void Stager::write_merged(StoredTensor& tensor, const MergedChunk& merged) {
+void Stager::write_merged(StoredTensor& tensor, const MergedChunk& merged, const FoundSlot& found) {
   const auto& [chunk, whole, offset, size, in_slot] = merged;
-  if (!tensor.whole() || in_slot != tensor.working) return write_chunk(tensor, chunk, whole);
+  if (!tensor.whole() || in_slot != tensor.working) {
+    return write_chunk(tensor, chunk, whole, found);
+  }
   const unsigned slot = tensor.working;
   const std::uint64_t begin = offset / kPageBytes * kPageBytes;
   const std::uint64_t end =

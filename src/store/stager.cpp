@@ -90,14 +90,17 @@ std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint6
   return std::nullopt;
 }
 
-// Whether every chunk of the range has a slot to go to.
-bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size) {
+// Whether every chunk of the range has a slot to go to, of which the last is `found`.
+bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                       FoundSlot& found) {
   const bool open = tensor.attempt == state_.open->sequence;
   if (tensor.layout.size_bytes == 0) return true;
-  if (tensor.whole()) return open || free_slot(tensor, 0).has_value();
+  if (tensor.whole()) return open || (found = {0, free_slot(tensor, 0)}).slot.has_value();
   bool all = true;
   each_chunk(offset, size, [&](std::uint64_t chunk, std::uint64_t, std::uint64_t, std::uint64_t) {
-    all = all && ((open && tensor.written.contains(chunk)) || free_slot(tensor, chunk));
+    if (!all || (open && tensor.written.contains(chunk))) return;
+    found = {chunk, free_slot(tensor, chunk)};
+    all = found.slot.has_value();
   });
   return all;
 }
@@ -105,13 +108,14 @@ bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::ui
 // Nothing where the range can be written now. Else a slot comes free when more is given back than
 // this (State::await_given_back): with a version that is published, or held no longer.
 std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std::uint64_t offset,
-                                                std::uint64_t size) {
+                                                std::uint64_t size, FoundSlot& found) {
   tensor.check_there();
   if (tensor.attempt == state_.open->sequence && tensor.whole() &&
       tensor.pins[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
     throw_leased(tensor);
   }
-  bool quiet = false;  // before the look: what is published meanwhile gives back
+  if (has_slots(tensor, offset, size, found)) return std::nullopt;
+  bool quiet = false;  // before a second look: what is published meanwhile gives back
   bool undecided = false;
   std::uint64_t given_back = 0;
   {
@@ -120,7 +124,7 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
     undecided = state_.undecided();
     given_back = state_.given_back;
   }
-  if (has_slots(tensor, offset, size)) return std::nullopt;
+  if (has_slots(tensor, offset, size, found)) return std::nullopt;
   if (undecided) {
     state_.throw_unresolved(
         fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
@@ -133,21 +137,18 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
 
 // The tensor is the open attempt's from here on; what throws before leaves it as it was. False
 // where it was so before.
-bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor) {
+bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor, const FoundSlot& found) {
   if (tensor->attempt == state_.open->sequence) return false;
-  const auto slot =
-      tensor->whole() && tensor->layout.size_bytes > 0 ? free_slot(*tensor, 0) : std::nullopt;
   if (!planted(Bug::dirty_bit_lost)) {
     std::lock_guard lock(state_.dirty_mutex);
     state_.open->dirty.push_back(tensor);
   }
-  tensor->working = slot.value_or(0);
+  tensor->working = tensor->whole() ? found.slot.value_or(0) : 0;
   tensor->written.clear();
   tensor->attempt = state_.open->sequence;
   return true;
 }
 
-// Into a slot; returns the checksum.
 std::uint64_t Stager::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                                 std::span<const std::byte> bytes) {
   ChunkCopy copy(tensor, slot, chunk, bytes);
@@ -156,15 +157,18 @@ std::uint64_t Stager::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64
 }
 
 // Where the open attempt has the chunk, or is to have it.
-unsigned Stager::next_slot(const StoredTensor& tensor, std::uint64_t chunk) {
+unsigned Stager::next_slot(const StoredTensor& tensor, std::uint64_t chunk,
+                           const FoundSlot& found) {
   if (tensor.whole()) return tensor.working;
   if (tensor.written.contains(chunk)) return format::chunk_slot(tensor.staged[chunk]);
+  const bool looked_at = found.chunk == chunk || planted(Bug::found_slot_misused);
+  if (found.slot && looked_at) return *found.slot;
   return free_slot(tensor, chunk).value();
 }
 
 void Stager::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
-                         std::span<const std::byte> bytes) {
-  const unsigned slot = next_slot(tensor, chunk);
+                         std::span<const std::byte> bytes, const FoundSlot& found) {
+  const unsigned slot = next_slot(tensor, chunk, found);
   note_written(tensor, chunk, slot, put_chunk(tensor, slot, chunk, bytes));
 }
 
@@ -208,7 +212,8 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
                    UndoLog& log) {
   tensor.check_range(offset, bytes.size());
   std::unique_lock lock(tensor.mutex);
-  while (const auto seen = must_await(tensor, offset, bytes.size())) {
+  FoundSlot found;
+  while (const auto seen = must_await(tensor, offset, bytes.size(), found)) {
     lock.unlock();  // others may read meanwhile
     state_.await_given_back(*seen);
     state_.check_writable();
@@ -220,7 +225,7 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
   const bool shared = threads > 1;
   std::vector<ChunkCopy> copies;
   if (shared) copies.reserve(bytes.size() / kChunkBytes + 1);
-  log.begin(bytes, offset);
+  log.begin(bytes, offset, found);
   const MergedChunk* edge = edges.chunks.data();
   each_chunk(offset, bytes.size(),
              [&](std::uint64_t chunk, std::uint64_t, std::uint64_t size, std::uint64_t done) {
@@ -231,11 +236,11 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
                  log.keep(size);
                  state_.counters.unchanged += size;
                } else if (size != tensor.chunk_bytes(chunk)) {
-                 write_merged(tensor, *edge++);
+                 write_merged(tensor, *edge++, found);
                } else if (shared) {
-                 copies.emplace_back(tensor, next_slot(tensor, chunk), chunk, piece);
+                 copies.emplace_back(tensor, next_slot(tensor, chunk, found), chunk, piece);
                } else {
-                 write_chunk(tensor, chunk, piece);
+                 write_chunk(tensor, chunk, piece, found);
                }
              });
   if (shared) run_all(state_, tensor, copies, threads);
@@ -287,7 +292,7 @@ void Stager::complete(StoredTensor& tensor) {
     if (format::chunk_kind(now) == ChunkKind::stored) {
       copy_forward(tensor, chunk);
     } else {
-      write_chunk(tensor, chunk, zero_chunk().first(tensor.chunk_bytes(chunk)));
+      write_chunk(tensor, chunk, zero_chunk().first(tensor.chunk_bytes(chunk)), {});
     }
   }
 }

@@ -20,11 +20,19 @@
 
 namespace tensorshelf {
 
+// The chunk that was looked at last, and where it may go: as long as the tensor's mutex is held,
+// for who lends a slot takes that.
+struct FoundSlot {
+  std::uint64_t chunk = 0;
+  std::optional<unsigned> slot = {};
+};
+
 // Of whoever may undo a write.
 class UndoLog {
  public:
   // Before anything is written, and the last that may throw; the tensor's mutex is held.
-  virtual void begin(std::span<const std::byte> bytes, std::uint64_t offset) = 0;
+  virtual void begin(std::span<const std::byte> bytes, std::uint64_t offset,
+                     const FoundSlot& found) = 0;
   virtual void touch(std::uint64_t chunk) = 0;      // before it is written
   virtual void keep(std::uint64_t size_bytes) = 0;  // so many of them are not written
 
@@ -43,7 +51,7 @@ class Stager {
              UndoLog& log);
   // The tensor is the open attempt's from here on; what throws before leaves it as it was. False
   // where it was so before.
-  bool begin_write(const std::shared_ptr<StoredTensor>& tensor);
+  bool begin_write(const std::shared_ptr<StoredTensor>& tensor, const FoundSlot& found);
   // Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
   // assigned since another slot was current.
   void complete(StoredTensor& tensor);
@@ -56,13 +64,15 @@ class Stager {
   // stager.cpp
   Edges merge_edges(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset);
   std::optional<std::uint64_t> must_await(const StoredTensor& tensor, std::uint64_t offset,
-                                          std::uint64_t size);
-  bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size);
+                                          std::uint64_t size, FoundSlot& found);
+  bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                 FoundSlot& found);
   std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk);
   std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                           std::span<const std::byte> bytes);
-  void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
-  unsigned next_slot(const StoredTensor& tensor, std::uint64_t chunk);
+  void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
+                   const FoundSlot& found);
+  unsigned next_slot(const StoredTensor& tensor, std::uint64_t chunk, const FoundSlot& found);
   void note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
                     std::uint64_t checksum);
   bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
@@ -77,7 +87,7 @@ class Stager {
   bool slot_has(StoredTensor& tensor, unsigned slot, const MergedChunk& merged,
                 const format::ChunkRecord& now);
   void merge_chunk(StoredTensor& tensor, MergedChunk& merged, std::span<const std::byte> bytes);
-  void write_merged(StoredTensor& tensor, const MergedChunk& merged);
+  void write_merged(StoredTensor& tensor, const MergedChunk& merged, const FoundSlot& found);
 
   State& state_;
   Reader& reader_;
