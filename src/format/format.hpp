@@ -98,14 +98,15 @@ std::uint64_t word_at(const Page& page, std::size_t offset);
 
 // A tensor as its record describes it.
 struct TensorLayout {
+  std::string name;
+  SmallVector<std::int64_t, 4> shape;
+  // What assigning asks for, beside what the store keeps behind it: few cache lines, all cold.
   std::uint64_t tensor_id = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t first_cell = 0;
   SmallVector<std::uint64_t, 4> slot_at;  // K of them
   Placement placement = Placement::whole;
   DType dtype = DType::uint8;
-  std::string name;
-  SmallVector<std::int64_t, 4> shape;
 
   std::uint64_t chunk_count() const { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
   std::uint64_t cell_count() const { return size_bytes == 0 ? 1 : chunk_count(); }

@@ -31,9 +31,6 @@ struct StoredTensor {
         verified_(layout.chunk_count() * layout.slot_at.size()) {}
 
   const format::TensorLayout layout;
-  std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile
-  std::uint32_t records_leaf = 0;  // the manifest leaf that holds its record
-
   QueueLock assigning;  // of the one assignment under way, from begin to end
 
   // Held across reads of the tensor, so that each is of one moment; in turn, so that no reader
@@ -88,6 +85,9 @@ struct StoredTensor {
   std::uint64_t chunk_at(unsigned slot, std::uint64_t chunk) const {
     return layout.slot_at[slot] + chunk * kChunkBytes;
   }
+
+  std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile
+  std::uint32_t records_leaf = 0;  // the manifest leaf that holds its record
 
  private:
   ChunkSet verified_;
