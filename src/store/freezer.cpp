@@ -14,6 +14,10 @@ using format::ChunkKind;
 using format::ChunkRecord;
 using format::Root;
 
+namespace {
+constexpr std::size_t kTensorsAhead = 8;  // so many are asked of memory before they are looked at
+}
+
 Flight Freezer::freeze(std::optional<std::uint64_t> step) {
   const ClosedGate closed = close_gate();
   return freeze_behind_gate(step);
@@ -49,7 +53,10 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
   // (Those that were erased since stay in the list: discard() has to know what they staged.)
   // Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged
   // tensor whole lets the next persist() go on.
-  for (const auto& tensor : state_.open->dirty) {
+  const auto& dirty = state_.open->dirty;
+  for (std::size_t i = 0; i < dirty.size(); ++i) {
+    if (i + kTensorsAhead < dirty.size()) dirty[i + kTensorsAhead]->prefetch();
+    const auto& tensor = dirty[i];
     std::lock_guard lock(tensor->mutex);
     if (tensor->erased) continue;
     stager_.complete(*tensor);
@@ -114,10 +121,12 @@ void Freezer::record_staged(const StoredTensor& tensor) {
     tree.set_record(tensor.cell(0), {0, format::chunk_state(ChunkKind::zeros, 0, version)});
   }
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
-    ChunkRecord record = state_.open->base->tree.record(tensor.cell(chunk));
     if (tensor.written.contains(chunk)) {
-      record = tensor.staged[chunk];
-    } else if (tensor.whole()) {  // it was copied forward
+      tree.set_record(tensor.cell(chunk), tensor.staged[chunk]);
+      continue;
+    }
+    ChunkRecord record = state_.open->base->tree.record(tensor.cell(chunk));
+    if (tensor.whole()) {  // it was copied forward
       record.state =
           format::chunk_state(ChunkKind::stored, tensor.working, format::chunk_version(record));
     } else if (format::chunk_kind(record) == ChunkKind::none) {

@@ -36,6 +36,7 @@ std::unique_ptr<StoredAssignment> Store::assign(const NewTensor& made) {
 
 void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
                   std::uint64_t offset) {
+  tensor->prefetch();
   StoredAssignment(stager_, tensor).write_once(bytes, offset);
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -67,6 +68,13 @@ struct StoredTensor {
   }
   void clear_verified(unsigned slot, std::uint64_t chunk) {
     verified_.erase(slot * layout.chunk_count() + chunk);
+  }
+
+  // Asks memory for what assigning and freezing look at: between a trainer's iterations it is cold.
+  void prefetch() const {
+    const auto* const begin = reinterpret_cast<const std::byte*>(&layout.tensor_id);
+    const auto* const end = reinterpret_cast<const std::byte*>(this + 1);
+    for (const auto* line = begin; line < end; line += 64) __builtin_prefetch(line, 1);
   }
 
   bool whole() const { return layout.placement == Placement::whole; }
