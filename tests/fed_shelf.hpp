@@ -15,7 +15,7 @@
 #include "bytes.hpp"
 #include "format/layout.hpp"
 #include "forwarding_medium.hpp"
-#include "media/media.hpp"
+#include "media/memory/medium.hpp"
 
 namespace tensorshelf::testing {
 

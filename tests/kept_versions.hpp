@@ -8,6 +8,7 @@
 
 #include "asleep.hpp"
 #include "held_medium.hpp"
+#include "media/memory/medium.hpp"
 
 namespace tensorshelf::testing {
 

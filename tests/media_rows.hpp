@@ -15,7 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "media/block/medium.hpp"
 #include "media/media.hpp"
+#include "media/memory/medium.hpp"
+#include "media/pmem/medium.hpp"
 
 namespace tensorshelf {
 

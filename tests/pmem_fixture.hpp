@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "media/file.hpp"
-#include "media/media.hpp"
+#include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
 

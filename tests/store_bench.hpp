@@ -16,7 +16,7 @@
 #include "catch.hpp"
 #include "format_2.hpp"
 #include "forwarding_medium.hpp"
-#include "media/media.hpp"
+#include "media/memory/medium.hpp"
 #include "thrown.hpp"
 
 namespace tensorshelf::testing {

@@ -14,6 +14,8 @@
 
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
+#include "media/media.hpp"
+#include "media/pmem/medium.hpp"
 #include "own_mounts.hpp"
 #include "refused_call.hpp"
 

@@ -8,6 +8,7 @@
 
 #include "block_fixture.hpp"
 #include "denied_memory.hpp"
+#include "media/media.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;

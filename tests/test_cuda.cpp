@@ -13,7 +13,8 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "catch.hpp"
-#include "media/media.hpp"
+#include "media/block/medium.hpp"
+#include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
 

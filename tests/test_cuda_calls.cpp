@@ -16,7 +16,7 @@
 #include "catch.hpp"
 #include "denied_memory.hpp"
 #include "fake_cudart.hpp"
-#include "media/media.hpp"
+#include "media/memory/medium.hpp"
 
 using namespace tensorshelf;
 

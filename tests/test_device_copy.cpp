@@ -12,7 +12,7 @@
 
 #include "catch.hpp"
 #include "feed/device_copy.hpp"
-#include "media/media.hpp"
+#include "media/memory/medium.hpp"
 
 using namespace tensorshelf;
 

@@ -9,7 +9,7 @@
 #include "base/shell_quoted.hpp"
 #include "base/size_text.hpp"
 #include "catch.hpp"
-#include "media/media.hpp"
+#include "media/memory/medium.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
 

@@ -13,6 +13,7 @@
 #include "catch.hpp"
 #include "forwarding_medium.hpp"
 #include "media/media.hpp"
+#include "media/memory/medium.hpp"
 
 namespace tensorshelf {
 namespace {

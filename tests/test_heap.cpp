@@ -9,7 +9,6 @@
 
 #include "catch.hpp"
 #include "denied_memory.hpp"
-#include "media/media.hpp"
 #include "store/heap.hpp"
 #include "store/space.hpp"
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 
+#include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 #include "store_bench.hpp"
 

@@ -15,6 +15,7 @@
 #include "base/fault_guard.hpp"
 #include "base/side_by_side.hpp"
 #include "bytes.hpp"
+#include "media/media.hpp"
 #include "pmem_fixture.hpp"
 #include "poison.hpp"
 

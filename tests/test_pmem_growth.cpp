@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "bytes.hpp"
+#include "media/media.hpp"
 #include "pmem_fixture.hpp"
 
 namespace {

@@ -12,6 +12,7 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "block_fixture.hpp"
+#include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include "asleep.hpp"
 #include "held_medium.hpp"
+#include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 
 using namespace tensorshelf;

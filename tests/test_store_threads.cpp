@@ -10,6 +10,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 #include "store_bench.hpp"
 

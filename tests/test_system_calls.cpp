@@ -18,7 +18,7 @@
 
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
-#include "media/media.hpp"
+#include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 
 namespace {

@@ -11,8 +11,10 @@
 
 #include "base/check.hpp"
 
+#include "media/block/medium.hpp"
 #include "media/file_system.hpp"
 #include "media/media.hpp"
+#include "media/pmem/medium.hpp"
 
 namespace tensorshelf {
 namespace {

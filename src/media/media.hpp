@@ -1,4 +1,5 @@
-// Every medium there is, and how one is chosen. What a new one touches, CONTRIBUTING.md says.
+// What all media have in common, and how one is chosen; each is declared in its own folder. What a
+// new one touches, CONTRIBUTING.md says.
 #pragma once
 
 #include <cstdint>
@@ -47,24 +48,6 @@ class GuardedMedium final : public Medium {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-// Plain memory: survives nothing. Grows in place up to max_size_bytes of reserved addresses.
-std::unique_ptr<Medium> make_memory_medium(std::uint64_t size_bytes, std::uint64_t max_size_bytes);
-
-// The media on files and devices are made alike. `note`, where there is one, says how this one came
-// to be chosen, and is one of its promises' notes.
-
-// Mapped persistent memory through libpmem2: FS-DAX file, DevDAX device, or a file on tmpfs (which
-// survives a process crash only, and says so). Errc::not_dax for any other file.
-std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file,
-                                         const OpenOptions& options, std::string note = {});
-bool pmem_supported();  // in this build
-
-// A file on any file system or a raw block device, through io_uring and O_DIRECT, each falling
-// back where a probing write shows that it is refused.
-std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
-                                          const OpenOptions& options, std::string note = {});
-bool io_uring_supported();  // in this build
 
 // Chooses: DevDAX device, FS-DAX or tmpfs file -> pmem; everything else -> block. An explicit tier
 // is obeyed or refused (Errc::not_dax, Errc::unsupported), never quietly changed. A pmem-capable

@@ -89,5 +89,6 @@ std::unique_ptr<BlockBackend> make_pwrite_backend(int fd, const StagingShape& sh
 // the remedy added to `notes`, where the kernel or this build refuses.
 std::unique_ptr<BlockBackend> make_uring_backend(int fd, const StagingShape& shape,
                                                  std::vector<std::string>& notes);
+bool io_uring_supported();  // in this build
 
 }  // namespace tensorshelf

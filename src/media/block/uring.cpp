@@ -17,7 +17,6 @@
 #include "base/size_text.hpp"
 #include "media/block/backend.hpp"
 #include "media/block/os.hpp"
-#include "media/media.hpp"
 
 namespace tensorshelf {
 namespace {

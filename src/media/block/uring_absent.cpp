@@ -1,6 +1,5 @@
 // io_uring in a build without it: says so.
 #include "media/block/backend.hpp"
-#include "media/media.hpp"
 
 namespace tensorshelf {
 

@@ -1,5 +1,7 @@
 // Plain memory as a medium, for tests. It reserves its whole range of addresses at the start and
 // opens it page by page, so views stay put while it grows.
+#include "media/memory/medium.hpp"
+
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -11,7 +13,6 @@
 
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
-#include "media/media.hpp"
 
 namespace tensorshelf {
 

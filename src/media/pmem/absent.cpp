@@ -3,7 +3,7 @@
 
 #include <tensorshelf/error.hpp>
 
-#include "media/media.hpp"
+#include "media/pmem/medium.hpp"
 
 namespace tensorshelf {
 

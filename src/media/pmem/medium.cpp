@@ -13,6 +13,8 @@
 //
 // Every touch of mapped bytes is guarded: where the file was cut short by someone else, or a line
 // is poisoned, the call throws (base/fault_guard.hpp). Bytes that view() shows are not.
+#include "media/pmem/medium.hpp"
+
 #include <fmt/format.h>
 #include <sys/mman.h>
 
@@ -33,7 +35,6 @@
 #include "base/size_text.hpp"
 #include "media/file_lock.hpp"
 #include "media/file_room.hpp"
-#include "media/media.hpp"
 #include "media/pmem/environment.hpp"
 #include "media/pmem/map.hpp"
 #include "media/pmem/room.hpp"
