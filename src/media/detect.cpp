@@ -30,49 +30,53 @@ struct Kind {
   Tier tier;
   bool (*takes)(const Place& place);
   bool (*built)();
+  std::string (*absent)(const Place& place);  // the note of what was chosen in its place
   std::unique_ptr<Medium> (*make)(std::shared_ptr<ShelfFile> file, const OpenOptions& options,
                                   std::string note);
 };
 
-constexpr std::array kKinds = {
-    Kind{Tier::pmem, [](const Place& place) { return place.mappable(); }, pmem_supported,
-         make_pmem_medium},
-    Kind{Tier::block, [](const Place& place) { return !place.dax_device; }, [] { return true; },
-         make_block_medium},
-};
-
-const Kind& kind_for(const Place& place) {
-  const Kind* taken = nullptr;  // though not built: then making it says so
-  for (const Kind& kind : kKinds) {
-    if (!kind.takes(place)) continue;
-    if (kind.built()) return kind;
-    if (taken == nullptr) taken = &kind;
-  }
-  return *taken;
-}
-
-std::string note_of(const Kind& kind, const Place& place) {
-  if (kind.tier != Tier::block || !place.mappable()) return {};
+std::string no_libpmem2(const Place& place) {
   return fmt::format(
       "the file could be mapped ({}{}), but this build has no libpmem2: install libpmem2-dev and "
       "build again",
       place.system.name, place.system.dax ? ", DAX" : "");
 }
 
+constexpr std::array kKinds = {
+    Kind{Tier::pmem, [](const Place& place) { return place.mappable(); }, pmem_supported,
+         no_libpmem2, make_pmem_medium},
+    Kind{Tier::block, [](const Place& place) { return !place.dax_device; }, [] { return true; },
+         nullptr, make_block_medium},
+};
+
+struct Choice {
+  const Kind* kind;
+  std::string note;
+};
+
+Choice choose(const Place& place) {
+  const Kind* taken = nullptr;  // though not built: where nothing else is, making it says so
+  for (const Kind& kind : kKinds) {
+    if (!kind.takes(place)) continue;
+    if (kind.built()) return {&kind, taken == nullptr ? "" : taken->absent(place)};
+    if (taken == nullptr) taken = &kind;
+  }
+  TENSORSHELF_ASSERT(taken != nullptr);
+  return {taken, {}};
+}
+
+Place place_of(const ShelfFile& file) {
+  Place place{.dax_device = file.kind() == FileKind::dax_device};
+  if (file.kind() == FileKind::regular) place.system = probe_file_system(file.fd());
+  return place;
+}
+
 }  // namespace
 
 std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenOptions& options) {
-  Place place{.dax_device = file->kind() == FileKind::dax_device};
   if (options.tier == Tier::automatic) {
-    if (file->kind() == FileKind::regular) place.system = probe_file_system(file->fd());
-    const Kind& kind = kind_for(place);
-    return kind.make(std::move(file), options, note_of(kind, place));
-  }
-  if (options.tier == Tier::block && place.dax_device) {
-    throw Error(
-        Errc::unsupported,
-        fmt::format("{} is a DevDAX device, which can only be mapped", file->path().native()),
-        "leave the tier automatic, or use tier=\"pmem\"");
+    auto [kind, note] = choose(place_of(*file));
+    return kind->make(std::move(file), options, std::move(note));
   }
   const auto* const asked = std::ranges::find(kKinds, options.tier, &Kind::tier);
   TENSORSHELF_ASSERT(asked != kKinds.end());  // each tier but the automatic one has a kind

@@ -297,8 +297,13 @@ class BlockMedium final : public Medium {
 
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
                                           const OpenOptions& options, const BlockSeam& seam) {
+  if (file->kind() == FileKind::dax_device) {
+    throw Error(
+        Errc::unsupported,
+        fmt::format("{} is a DevDAX device, which can only be mapped", file->path().native()),
+        "leave the tier automatic, or use tier=\"pmem\"");
+  }
   check_tuning(options.block);
-  TENSORSHELF_ASSERT(file->kind() != FileKind::dax_device);
   return std::make_unique<BlockMedium>(std::move(file), options.max_size_bytes, options.block,
                                        seam);
 }

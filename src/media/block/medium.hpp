@@ -15,7 +15,8 @@
 
 namespace tensorshelf {
 
-// `note`, where there is one, says how it came to be chosen, and is one of its promises' notes.
+// Errc::unsupported for a DevDAX device. `note`, where there is one, says how it came to be chosen,
+// and is one of its promises' notes.
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
                                           const OpenOptions& options, std::string note = {});
 
