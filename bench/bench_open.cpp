@@ -17,7 +17,7 @@ using namespace tensorshelf;
 using namespace tensorshelf::bench;
 namespace fs = std::filesystem;
 
-OpenOptions options_for(Tier tier, Mode mode) {
+OpenOptions options_for(const std::string& tier, Mode mode) {
   OpenOptions options;
   options.tier = tier;
   options.mode = mode;
@@ -26,7 +26,7 @@ OpenOptions options_for(Tier tier, Mode mode) {
 
 // One tensor of `bytes`, of which only the first chunk is ever written by hand: opening reads
 // metadata alone, and the metadata is that of a full shelf.
-void make(const fs::path& path, Tier tier, std::uint64_t bytes) {
+void make(const fs::path& path, const std::string& tier, std::uint64_t bytes) {
   Shelf shelf = Shelf::open(path, options_for(tier, Mode::replace));
   const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(bytes)};
   shelf.create("w", DType::uint8, shape);
@@ -34,7 +34,7 @@ void make(const fs::path& path, Tier tier, std::uint64_t bytes) {
 }
 
 // As models have them: so many of 4 KiB, with names that differ in a number.
-void make_many(const fs::path& path, Tier tier, int tensors) {
+void make_many(const fs::path& path, const std::string& tier, int tensors) {
   Shelf shelf = Shelf::open(path, options_for(tier, Mode::replace));
   const std::vector<std::int64_t> shape = {1024};
   for (int i = 0; i < tensors; ++i) {
@@ -43,12 +43,12 @@ void make_many(const fs::path& path, Tier tier, int tensors) {
   shelf.persist();
 }
 
-double seconds_to_open(const fs::path& path, Tier tier) {
+double seconds_to_open(const fs::path& path, const std::string& tier) {
   std::optional<Shelf> shelf;
   return seconds_of([&] { shelf.emplace(Shelf::open(path, options_for(tier, Mode::update))); });
 }
 
-Pairs measure(int rounds, const fs::path& ours, const fs::path& limit, Tier tier) {
+Pairs measure(int rounds, const fs::path& ours, const fs::path& limit, const std::string& tier) {
   Pairs pairs;
   for (int round = -1; round < rounds; ++round) {
     const double a = seconds_to_open(limit, tier);
@@ -65,21 +65,18 @@ Pairs measure(int rounds, const fs::path& ours, const fs::path& limit, Tier tier
 int main(int argc, char** argv) {
   CLI::App app("time to open a shelf");
   std::string directory = "/dev/shm";
-  std::string tier_name = "auto";
+  std::string tier = "auto";
   std::uint64_t small_bytes = 50ULL << 20;  // two slots: the shelf is twice this
   std::uint64_t large_bytes = 5ULL << 30;
   int tensors = 100'000;
   int rounds = 21;
   app.add_option("--dir", directory);
-  app.add_option("--tier", tier_name)->check(CLI::IsMember({"auto", "pmem", "block"}));
+  app.add_option("--tier", tier)->check(CLI::IsMember(tiers()));
   app.add_option("--small", small_bytes);
   app.add_option("--large", large_bytes);
   app.add_option("--tensors", tensors);
   app.add_option("--rounds", rounds);
   CLI11_PARSE(app, argc, argv);
-  const Tier tier = tier_name == "pmem"    ? Tier::pmem
-                    : tier_name == "block" ? Tier::block
-                                           : Tier::automatic;
   const fs::path small = fs::path(directory) / "tensorshelf-bench-small";
   const fs::path large = fs::path(directory) / "tensorshelf-bench-large";
   try {

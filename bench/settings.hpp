@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -15,16 +14,14 @@ namespace tensorshelf::bench {
 
 struct Settings {
   std::filesystem::path directory = "/dev/shm";
-  Tier tier = Tier::automatic;
+  std::string tier = "auto";
   std::uint64_t bytes = 1ULL << 30;
   int rounds = 7;
 };
 
 inline void add_options(CLI::App& app, Settings& settings) {
-  const std::map<std::string, Tier> tiers = {
-      {"auto", Tier::automatic}, {"pmem", Tier::pmem}, {"block", Tier::block}};
   app.add_option("--dir", settings.directory, "where the scratch shelves go");
-  app.add_option("--tier", settings.tier)->transform(CLI::CheckedTransformer(tiers));
+  app.add_option("--tier", settings.tier)->check(CLI::IsMember(tiers()));
   app.add_option("--bytes", settings.bytes);
   app.add_option("--rounds", settings.rounds);
 }

@@ -299,7 +299,7 @@ class Folder {
 
 bool is_busy(const std::filesystem::path& path) {
   try {
-    Shelf::open(path, {.mode = Mode::update, .tier = Tier::block});
+    Shelf::open(path, {.mode = Mode::update, .tier = "block"});
   } catch (const Error& error) {
     if (error.code() == Errc::busy) return true;
     throw;
@@ -326,7 +326,7 @@ int exit_code_of_child(const std::function<int()>& body) {
 
 std::string one_writer_at_a_time() {
   const Folder folder;
-  const Shelf shelf = Shelf::open(folder.shelf(), {.tier = Tier::block});
+  const Shelf shelf = Shelf::open(folder.shelf(), {.tier = "block"});
   if (!is_busy(folder.shelf())) return "a second writer was let in";
   const int code = exit_code_of_child([&] { return is_busy(folder.shelf()) ? 0 : 1; });
   return code == 0 ? "" : "another process was let in as a second writer";
@@ -334,7 +334,7 @@ std::string one_writer_at_a_time() {
 
 std::string child_leaves_the_lock() {
   const Folder folder;
-  std::optional<Shelf> shelf(Shelf::open(folder.shelf(), {.tier = Tier::block}));
+  std::optional<Shelf> shelf(Shelf::open(folder.shelf(), {.tier = "block"}));
   const int code = exit_code_of_child([&] {
     shelf.reset();
     return 0;

@@ -35,7 +35,7 @@ Shelf open_shelf(const py::bytes& path, Mode mode, OpenOptions options,
   return Shelf::open(native, options);
 }
 
-py::dict repair_shelf(const py::bytes& path, Tier tier, const BlockTuning& block,
+py::dict repair_shelf(const py::bytes& path, const std::string& tier, const BlockTuning& block,
                       const py::object& progress) {
   OpenOptions options;
   options.tier = tier;
@@ -52,10 +52,6 @@ void bind_values(py::module_& m) {
       .value("append", Mode::append)
       .value("replace", Mode::replace)
       .value("create", Mode::create);
-  py::enum_<Tier>(m, "Tier")
-      .value("automatic", Tier::automatic)
-      .value("pmem", Tier::pmem)
-      .value("block", Tier::block);
   py::enum_<Verify>(m, "Verify")
       .value("never", Verify::never)
       .value("on_load", Verify::on_load)
@@ -189,6 +185,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("__version__") = TENSORSHELF_VERSION;
   m.attr("CHUNK_BYTES") = kChunkBytes;
   m.def("build_parts", &list_of_build_parts);
+  m.def("tiers", &tiers);
   bind_values(m);
   bind_session(m);
   bind_tensor(m);

@@ -282,7 +282,7 @@ TEST_CASE("opening a file that is no shelf writes nothing to it") {
   REQUIRE(::futimens(fd, long_ago) == 0);
   OpenOptions options;
   options.mode = mode;
-  options.tier = Tier::block;
+  options.tier = "block";
   REQUIRE(code_of([&] { Shelf::open(folder.file(), options); }) == Errc::not_a_shelf);
   struct stat after {};
   REQUIRE(::fstat(fd, &after) == 0);
@@ -407,7 +407,7 @@ TEST_CASE("of mapped memory, too, what cannot fit is refused before any of it is
 TEST_CASE("a tensor of 2^62 bytes is full, and the shelf goes on") {
   const Folder folder;
   OpenOptions options;
-  options.tier = Tier::block;
+  options.tier = "block";
   Shelf shelf = Shelf::open(folder.file(), options);
   const std::int64_t size_bytes = std::int64_t{1} << GENERATE(46u, 61u, 62u);
   CAPTURE(size_bytes);
@@ -422,7 +422,7 @@ TEST_CASE("of a file that somebody lengthened, only what becomes room gets block
     if (!mount_small(folder.file("small"), 16)) return "no mount";
     const auto path = folder.file("small/a.shelf");
     OpenOptions options;
-    options.tier = Tier::block;
+    options.tier = "block";
     Shelf::open(path, options);
     std::filesystem::resize_file(path, 1024 * MiB);
     Shelf shelf = Shelf::open(path, options);
@@ -461,7 +461,7 @@ TEST_CASE("blocks that a lengthened file has already are not asked for again") {
   const std::string said = in_child([&]() -> std::string {
     if (!mount_small(folder.file("small"), 16)) return "no mount";
     const auto path = folder.file("small/a.shelf");
-    Shelf::open(path, {.tier = Tier::block});
+    Shelf::open(path, {.tier = "block"});
     // 4 MiB stay free; the tensor's two slots want 8 MiB of the 12 that lie past the shelf's end.
     const std::string& takes = has_blocks ? path : folder.file("small/other");
     const int fd = ::open(takes.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -469,7 +469,7 @@ TEST_CASE("blocks that a lengthened file has already are not asked for again") {
     ::close(fd);
     if (failed != 0) return "no blocks";
     std::filesystem::resize_file(path, 12 * MiB);
-    Shelf shelf = Shelf::open(path, {.tier = Tier::block});
+    Shelf shelf = Shelf::open(path, {.tier = "block"});
     const Bytes data = pattern(4 * MiB, 5);
     const auto error = error_of([&] { shelf.create("w", DType::uint8, {{4 * MiB}}); });
     if (!has_blocks) return error && error->code() == Errc::full ? "" : "8 MiB fit into 4";
@@ -490,7 +490,7 @@ TEST_CASE("blocks that a lengthened file has already are not asked for again") {
 TEST_CASE("every hole of a file that somebody lengthened is filled before it is room") {
   const Folder folder;
   const auto path = folder.file("a.shelf");
-  Shelf::open(path, {.tier = Tier::block}).close();
+  Shelf::open(path, {.tier = "block"}).close();
   const std::uint64_t before = std::filesystem::file_size(path);
   std::filesystem::resize_file(path, before + 64 * MiB);
   {
@@ -498,7 +498,7 @@ TEST_CASE("every hole of a file that somebody lengthened is filled before it is 
     file.seekp(static_cast<std::streamoff>(before + 8 * MiB));
     file.write(std::string(kPageBytes, 'x').data(), kPageBytes);
   }
-  Shelf shelf = Shelf::open(path, {.mode = Mode::update, .tier = Tier::block});
+  Shelf shelf = Shelf::open(path, {.mode = Mode::update, .tier = "block"});
   shelf.create("w", DType::uint8, {{20 * MiB}});  // in two slots
   struct stat node {};
   REQUIRE(::stat(path.c_str(), &node) == 0);

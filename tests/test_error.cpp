@@ -83,7 +83,7 @@ TEST_CASE("sizes are exact, or say that they are rounded") {
 TEST_CASE("a full shelf says what is asked, what is free and where it ends") {
   const scratch::Directory dir;
   constexpr std::int64_t kMiB = 1 << 20;
-  for (const Tier tier : {Tier::automatic, Tier::block}) {
+  for (const char* const tier : {"auto", "block"}) {
     Shelf shelf = Shelf::open(dir / "run.shelf",
                               {.mode = Mode::replace, .tier = tier, .max_size_bytes = 8 * kMiB});
     const std::int64_t large[] = {8 * kMiB};
@@ -113,6 +113,28 @@ TEST_CASE("a full shelf says what is asked, what is free and where it ends") {
   }
 }
 
+TEST_CASE("a tier that there is not is refused by its name, and says which there are") {
+  const scratch::Directory dir;
+  const auto path = dir / "run.shelf";
+  const auto refused = [&](const OpenOptions& options) {
+    INFO(options.tier);
+    const auto error = error_of([&] { Shelf::open(path, options); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::bad_argument);
+    CHECK(std::string(error->what()) == "tier=\"" + options.tier + "\" is unknown");
+    CHECK(error->remedy() == R"(Use one of "auto", "pmem", "block".)");
+  };
+  for (const char* const tier : {"tape", "memory", "Auto", ""}) refused({.tier = tier});
+  CHECK(std::filesystem::is_empty(dir.path()));
+
+  Shelf::open(path).persist(7);
+  for (const Mode mode : {Mode::read, Mode::append, Mode::replace}) {
+    refused({.mode = mode, .tier = "tape"});
+  }
+  CHECK(Shelf::open(path).info().step == 7U);
+  CHECK(tiers() == std::vector<std::string>{"auto", "pmem", "block"});
+}
+
 TEST_CASE("a device is there already, and erased only by who asks for it") {
   const auto error = error_of([] { Shelf::open("/dev/null", {.mode = Mode::create}); });
   REQUIRE(error);
@@ -124,7 +146,7 @@ TEST_CASE("a device is there already, and erased only by who asks for it") {
 TEST_CASE("a shelf takes the place of a file of 0 bytes in mode a, and of no other") {
   const scratch::Directory dir;
   const auto path = dir / "run.shelf";
-  for (const Tier tier : {Tier::automatic, Tier::block}) {
+  for (const char* const tier : {"auto", "block"}) {
     std::ofstream(path).close();
     std::filesystem::permissions(
         path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);

@@ -49,7 +49,7 @@ TEST_CASE("a lease in a forked child") {
     return;
   }
   const scratch::Directory directory("/dev/shm");
-  Shelf shelf = Shelf::open(directory / "a.shelf", {.tier = Tier::pmem});
+  Shelf shelf = Shelf::open(directory / "a.shelf", {.tier = "pmem"});
   TensorRef a = make(shelf, "a", kMiB);
   a.write(pattern(kMiB, 1));
   shelf.persist(1);

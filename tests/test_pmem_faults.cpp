@@ -189,7 +189,7 @@ TEST_CASE("a shelf whose file is cut short after its chunks were verified", "[pm
   }
   const scratch::Directory dir(kTmpfs);
   const fs::path path = dir / "s.shelf";
-  Shelf shelf = Shelf::open(path, {.mode = Mode::append, .tier = Tier::pmem});
+  Shelf shelf = Shelf::open(path, {.mode = Mode::append, .tier = "pmem"});
   const auto data = pattern(kSize, 1);
   TensorRef w =
       shelf.create("w", DType::uint8, std::vector<std::int64_t>{static_cast<std::int64_t>(kSize)});

@@ -506,7 +506,7 @@ TEST_CASE("damage beside a writer that rests is damage") {
 TEST_CASE("a file of 20,000 tensors is opened for reading while its writer commits on and on") {
   const Folder folder;
   constexpr int kTensors = 20'000;
-  Shelf writer = Shelf::open(folder.file(), {.tier = Tier::block});
+  Shelf writer = Shelf::open(folder.file(), {.tier = "block"});
   const Bytes bytes = pattern(8, 1);
   std::vector<TensorRef> tensors;
   for (int i = 0; i < kTensors; ++i) {
@@ -527,7 +527,7 @@ TEST_CASE("a file of 20,000 tensors is opened for reading while its writer commi
   constexpr int kOpens = 8;
   for (int i = 0; i < kOpens; ++i) {
     try {
-      const Shelf reader = Shelf::open(folder.file(), {.mode = Mode::read, .tier = Tier::block});
+      const Shelf reader = Shelf::open(folder.file(), {.mode = Mode::read, .tier = "block"});
       if (reader.names().size() != kTensors) wrong.emplace_back("tensors are missing");
       if (reader.info().recovery.degraded) wrong.emplace_back("degraded");
     } catch (const Error& error) {

@@ -51,7 +51,7 @@ void each_medium(const std::function<void(const Row&)>& test) {
   const Row rows[] = {
       {"memory, mapped", [&] { return mapped.open(); }},
       {"memory, not mapped", [&] { return unmapped.open(); }},
-      {"file", [&] { return Shelf::open(file, {.tier = Tier::block}); }},
+      {"file", [&] { return Shelf::open(file, {.tier = "block"}); }},
   };
   for (const Row& row : rows) test(row);
   if (!std::filesystem::is_directory("/dev/shm")) return;

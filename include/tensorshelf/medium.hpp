@@ -20,7 +20,7 @@ enum class Survives { nothing, process_crash, power_loss };
 
 // What a medium guarantees, as a value, found by probing and not by belief.
 struct Promises {
-  std::string medium;                     // "pmem", "block", "memory"
+  std::string medium;                     // its name, as "pmem"
   std::string detail;                     // "FS-DAX file, MAP_SYNC", "file, O_DIRECT, io_uring"
   Survives survives = Survives::nothing;  // what an acknowledged version outlives
   bool mapped = false;                    // view() gives bytes in place

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include <tensorshelf/tensor.hpp>
 
@@ -17,7 +19,8 @@ enum class Mode {
   create,   // "x":  a new shelf; it is an error if there is one
 };
 
-enum class Tier { automatic, pmem, block };
+// What OpenOptions::tier may be: "auto", and the name of each medium that can be asked for.
+std::vector<std::string> tiers();
 
 // When chunk checksums are checked: never, when a chunk is read (the default; on a mapped medium
 // that is open for writing, when it is first read), or all at open. Metadata is always checked.
@@ -38,7 +41,8 @@ struct BlockTuning {
 
 struct OpenOptions {
   Mode mode = Mode::append;
-  Tier tier = Tier::automatic;
+  // "auto": the medium that suits the path. One of the other tiers(): that medium, or an error.
+  std::string tier = "auto";
   std::uint64_t max_size_bytes = 0;  // cap on a file's growth; 0: none. A device decides itself.
   Verify verify = Verify::on_load;
   BlockTuning block = {};

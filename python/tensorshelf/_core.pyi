@@ -16,11 +16,6 @@ class Mode:
     replace: Mode
     create: Mode
 
-class Tier:
-    automatic: Tier
-    pmem: Tier
-    block: Tier
-
 class Verify:
     never: Verify
     on_load: Verify
@@ -38,7 +33,7 @@ class Placement:
     by_chunk: Placement
 
 class OpenOptions:
-    tier: Tier
+    tier: str
     max_size_bytes: int
     verify: Verify
     block: BlockTuning
@@ -254,10 +249,11 @@ def copy_from_device(
 def repair(
     *,
     path: bytes,
-    tier: Tier,
+    tier: str,
     block: BlockTuning,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def bytes_at(addresses: list[int], sizes: list[int]) -> list[bytes]: ...
 def cuda_support() -> dict[str, Any]: ...
 def build_parts() -> list[tuple[str, bool, str]]: ...
+def tiers() -> list[str]: ...

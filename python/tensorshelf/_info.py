@@ -11,7 +11,7 @@ from tensorshelf._size import format_size
 class Promises:
     """What the medium guarantees, found by probing it."""
 
-    medium: str  # "pmem", "block" or "memory"
+    medium: str  # its name, as "pmem"
     detail: str  # "FS-DAX file, MAP_SYNC"; "file, O_DIRECT, io_uring"
     survives: str  # "power loss", "process crash" or "nothing"
     mapped: bool  # reads are leases of the slots themselves

@@ -13,11 +13,6 @@ from tensorshelf.errors import BadArgument
 
 _T = TypeVar("_T")
 
-_TIERS = {
-    "auto": _core.Tier.automatic,
-    "pmem": _core.Tier.pmem,
-    "block": _core.Tier.block,
-}
 _PLACEMENTS = {
     "whole": _core.Placement.whole,
     "by_chunk": _core.Placement.by_chunk,
@@ -71,14 +66,14 @@ def new_options(
     return options
 
 
-def on_medium(tier: str, block: BlockOptions | None) -> tuple[_core.Tier, _core.BlockTuning]:
+def on_medium(tier: str, block: BlockOptions | None) -> tuple[str, _core.BlockTuning]:
     """Which medium, and how it is tuned."""
-    native_tier = choice("tier", tier, _TIERS)
+    known_tier = choice("tier", tier, {name: name for name in _core.tiers()})
     if block is not None and not isinstance(block, BlockOptions):
         raise BadArgument(
             f"block={block!r} is not a BlockOptions", "Use tensorshelf.BlockOptions(...)."
         )
-    return native_tier, (block or BlockOptions())._tuning()
+    return known_tier, (block or BlockOptions())._tuning()
 
 
 def encoded_path(path: str | os.PathLike[str]) -> bytes:

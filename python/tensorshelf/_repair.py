@@ -63,11 +63,11 @@ def repair(
     Raises CorruptError where there is nothing to go on from, and what ``open()`` raises besides:
     ShelfNotFound, ShelfBusy, NotAShelf, TruncatedError, ...
     """
-    native_tier, tuning = on_medium(tier, block)
+    known_tier, tuning = on_medium(tier, block)
     native_path = encoded_path(path)
     try:
         with reporter(progress, "verifying") as report:
-            found = _core.repair(path=native_path, tier=native_tier, block=tuning, progress=report)
+            found = _core.repair(path=native_path, tier=known_tier, block=tuning, progress=report)
     except ShelfBusy as error:
         if error.errno == errno.EDEADLK:
             raise held_here(native_path, error) from None

@@ -22,7 +22,7 @@ MIB = 1 << 20
 def test_options_where_nothing_is_said() -> None:
     options = _core.OpenOptions()
     told = (options.tier, options.max_size_bytes, options.verify, options.salvage)
-    assert told == (_core.Tier.automatic, 0, _core.Verify.on_load, False)
+    assert told == ("auto", 0, _core.Verify.on_load, False)
     assert (options.keep, options.in_flight, options.placement) == (None, None, None)
     assert options.threads == 0
     assert options.keep_unchanged is False
@@ -34,7 +34,7 @@ def test_options_where_nothing_is_said() -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("tier", list(_core.Tier.__members__.values())),  # type: ignore[attr-defined]
+        ("tier", _core.tiers()),
         ("verify", list(_core.Verify.__members__.values())),  # type: ignore[attr-defined]
         ("placement", [_core.Placement.whole, _core.Placement.by_chunk, None]),
         ("max_size_bytes", [0, 2**40 + 1, 2**64 - 1]),
@@ -97,6 +97,20 @@ def test_a_repair_takes_the_medium_and_its_tuning(disk: pathlib.Path, tmpfs: pat
     for call in (ts.open, ts.repair):
         with pytest.raises(ts.BadArgument, match="buffer"):
             call(disk / "run.shelf", tier="block", block=ts.BlockOptions(buffer=MIB + 1))
+
+
+def test_a_tier_that_there_is_not_says_which_there_are(disk: pathlib.Path) -> None:
+    path = disk / "run.shelf"
+    ts.open(path, tier="block").close()
+    native, block = os.fsencode(path), _core.BlockTuning()
+    for repair in (
+        lambda: ts.repair(path, tier="tape"),
+        lambda: _core.repair(path=native, tier="tape", block=block, progress=None),
+    ):
+        with pytest.raises(ts.BadArgument, match=r"tier=.tape. is unknown") as caught:
+            repair()
+        check(caught, ts.BadArgument, "bad_argument", ValueError)
+        assert caught.value.remedy == 'Use one of "auto", "pmem", "block".'
 
 
 def test_what_is_said_of_cuda() -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 BLOCK = {"buffer_bytes": 2 << 20, "queue_depth": 16, "io_uring": True, "direct": True}
 PLAIN: dict[str, Any] = {
     "mode": _core.Mode.append,
-    "tier": _core.Tier.automatic,
+    "tier": "auto",
     "verify": _core.Verify.on_load,
     "salvage": False,
     "max_size_bytes": 0,
@@ -57,9 +57,9 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"mode": "a"}, {"mode": _core.Mode.append}),
     ({"mode": "w"}, {"mode": _core.Mode.replace}),
     ({"mode": "x"}, {"mode": _core.Mode.create}),
-    ({"tier": "pmem"}, {"tier": _core.Tier.pmem}),
-    ({"tier": "block"}, {"tier": _core.Tier.block}),
-    ({"tier": "auto"}, {"tier": _core.Tier.automatic}),
+    ({"tier": "pmem"}, {"tier": "pmem"}),
+    ({"tier": "block"}, {"tier": "block"}),
+    ({"tier": "auto"}, {"tier": "auto"}),
     ({"verify": "none"}, {"verify": _core.Verify.never}),
     ({"verify": "load"}, {"verify": _core.Verify.on_load}),
     ({"verify": "open"}, {"verify": _core.Verify.on_open}),
@@ -143,9 +143,9 @@ def test_open_asks_for_nothing_else(
 def test_repair_asks_for_what_was_said(disk: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked(monkeypatch, _core, "repair")
     for said, tier, changes in (
-        ({}, _core.Tier.automatic, {}),
-        ({"tier": "pmem"}, _core.Tier.pmem, {}),
-        ({"block": ts.BlockOptions(direct=False)}, _core.Tier.automatic, {"direct": False}),
+        ({}, "auto", {}),
+        ({"tier": "pmem"}, "pmem", {}),
+        ({"block": ts.BlockOptions(direct=False)}, "auto", {"direct": False}),
     ):
         with pytest.raises(Asked) as caught:
             ts.repair(disk / "run.shelf", **said)  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def test_snapshot_asks_for_what_was_said(
         ({"version": 0}, 0, {}),
         ({"version": 7}, 7, {}),
         ({"keep": 0, "in_flight": 3}, None, {"keep": 0, "in_flight": 3}),
-        ({"tier": "block"}, None, {"tier": _core.Tier.block}),
+        ({"tier": "block"}, None, {"tier": "block"}),
     ):
         with pytest.raises(Asked) as caught:
             shelf.snapshot(disk / "copy.shelf", **said)  # type: ignore[arg-type]
@@ -232,7 +232,7 @@ def test_a_pickled_shelf_asks_for_what_it_was_opened_with(
     assert {"mode": found["mode"], **told(found["options"])} == {
         **PLAIN,
         "mode": _core.Mode.read,
-        "tier": _core.Tier.block if place[1] == "block" else _core.Tier.automatic,
+        "tier": "block" if place[1] == "block" else "auto",
         "verify": _core.Verify.never if verify == "none" else _core.Verify.on_load,
         "salvage": salvage,
         "queue_depth": 3,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -27,7 +28,7 @@ struct Place {
 };
 
 struct Kind {
-  Tier tier;
+  std::string_view name;  // by which it is asked for
   bool (*takes)(const Place& place);
   bool (*built)();
   std::string (*absent)(const Place& place);  // the note of what was chosen in its place
@@ -43,11 +44,13 @@ std::string no_libpmem2(const Place& place) {
 }
 
 constexpr std::array kKinds = {
-    Kind{Tier::pmem, [](const Place& place) { return place.mappable(); }, pmem_supported,
-         no_libpmem2, make_pmem_medium},
-    Kind{Tier::block, [](const Place& place) { return !place.dax_device; }, [] { return true; },
+    Kind{"pmem", [](const Place& place) { return place.mappable(); }, pmem_supported, no_libpmem2,
+         make_pmem_medium},
+    Kind{"block", [](const Place& place) { return !place.dax_device; }, [] { return true; },
          nullptr, make_block_medium},
 };
+
+constexpr std::string_view kAutomatic = "auto";
 
 struct Choice {
   const Kind* kind;
@@ -71,16 +74,27 @@ Place place_of(const ShelfFile& file) {
   return place;
 }
 
+const Kind& kind_named(const std::string& tier) {
+  const auto* const found = std::ranges::find(kKinds, tier, &Kind::name);
+  if (found != kKinds.end()) return *found;
+  throw Error(Errc::bad_argument, fmt::format("tier=\"{}\" is unknown", tier),
+              fmt::format("Use one of \"{}\".", fmt::join(tiers(), "\", \"")));
+}
+
 }  // namespace
 
+std::vector<std::string> tiers() {
+  std::vector<std::string> names = {std::string(kAutomatic)};
+  for (const Kind& kind : kKinds) names.emplace_back(kind.name);
+  return names;
+}
+
 std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenOptions& options) {
-  if (options.tier == Tier::automatic) {
+  if (options.tier == kAutomatic) {
     auto [kind, note] = choose(place_of(*file));
     return kind->make(std::move(file), options, std::move(note));
   }
-  const auto* const asked = std::ranges::find(kKinds, options.tier, &Kind::tier);
-  TENSORSHELF_ASSERT(asked != kKinds.end());  // each tier but the automatic one has a kind
-  return asked->make(std::move(file), options, {});
+  return kind_named(options.tier).make(std::move(file), options, {});
 }
 
 }  // namespace tensorshelf

@@ -49,9 +49,10 @@ class GuardedMedium final : public Medium {
   std::unique_ptr<State> state_;
 };
 
-// Chooses: DevDAX device, FS-DAX or tmpfs file -> pmem; everything else -> block. An explicit tier
-// is obeyed or refused (Errc::not_dax, Errc::unsupported), never quietly changed. A pmem-capable
-// path that has to go to block (build without libpmem2) says so in promises().notes.
+// The medium for a file or device, by the table of detect.cpp. A tier that is asked for by name is
+// obeyed or refused (Errc::not_dax, Errc::unsupported, or Errc::bad_argument where it is none of
+// tiers()), never quietly changed. What is chosen because a better one is not in this build says so
+// in promises().notes.
 std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenOptions& options);
 
 }  // namespace tensorshelf
