@@ -252,6 +252,16 @@ def test_every_planted_bug_is_caught_somewhere() -> None:
     assert len(bugs) > 100  # the search can hit
 
 
+def test_the_design_tells_how_each_invariant_is_shown_broken() -> None:
+    design = (ROOT / "docs/design.md").read_text("utf-8")
+    table = design.partition("| breaks | caught by |")[2].partition("\n\n")[0]
+    breaks = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
+    told = set(re.findall(r"I\d+", " ".join(breaks)))
+    broken = set(re.findall(r'"(I\d+)"', code(ROOT / "crashtest/bugs.cpp")))
+    assert broken - told == set()
+    assert len(broken) > 10  # the search can hit
+
+
 def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
     layout = (ROOT / "src/format/layout.hpp").read_text("utf-8")
     design = (ROOT / "docs/design.md").read_text("utf-8")
