@@ -27,8 +27,8 @@ int fill(const Growth& growth, StagingBuffers& staging, bool with_zeros) {
   return staging.write_zeros(growth.from_bytes, growth.to_bytes - growth.from_bytes);
 }
 
-// New room is durable before anything may rely on it (I1).
 void sync(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) {
+  // I1: new room is durable before anything may rely on it.
   const int result = backend.sync();
   if (result >= 0) return;
   // Whatever its number, a failed flush is no full disk: staged data may be gone with it (I8).

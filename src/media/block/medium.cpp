@@ -93,7 +93,7 @@ class BlockMedium final : public Medium {
     staging_->check();
     // I1, I2: of whichever the store makes this one.
     int result = planted(Bug::flush_left_out) ? 0 : backend_->sync();
-    if (result < 0 && planted(Bug::flush_repeated)) result = backend_->sync();
+    if (result < 0 && planted(Bug::flush_repeated)) result = backend_->sync();  // breaks I8
     if (result < 0) fail({"barrier (fdatasync)", 0, 0, result});
     cached_ = 0;
   }
