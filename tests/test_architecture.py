@@ -211,17 +211,26 @@ def test_the_order_of_a_flip_is_known_in_one_place() -> None:
     assert calling == {f"src/store/{name}" for name in ("attempt.cpp", "attempt.hpp", "sealer.cpp")}
 
 
-def uncited(path: Path, call: re.Pattern[str], known: set[str]) -> tuple[list[str], int]:
-    """Calls with no invariant of the design on their line or the three before; and how many."""
-    lines = path.read_text("utf-8").splitlines()
+def own_comment(lines: list[str], number: int) -> str:
+    """What is said on a line, and in the comment that stands directly above it."""
+    said = [lines[number].partition("//")[2]]
+    while number > 0 and lines[number - 1].lstrip().startswith("//"):
+        number -= 1
+        said.append(lines[number])
+    return "\n".join(said)
+
+
+def uncited(text: str, call: re.Pattern[str], known: set[str]) -> tuple[list[str], int]:
+    """Calls that cite no invariant of the design themselves; and how many calls there are."""
+    lines = text.splitlines()
     silent, calls = [], 0
     for number, line in enumerate(lines):
         if not call.search(line.split("//")[0]):
             continue
         calls += 1
-        cited = set(re.findall(r"\bI\d+\b", "\n".join(lines[max(0, number - 3) : number + 1])))
+        cited = set(re.findall(r"\bI\d+\b", own_comment(lines, number)))
         if not cited or cited - known:
-            silent.append(f"{shown(path)}:{number + 1}: {line.strip()}")
+            silent.append(f"{number + 1}: {line.strip()}")
     return silent, calls
 
 
@@ -233,11 +242,30 @@ def test_what_makes_durable_cites_its_invariant() -> None:
     flush = re.compile(r"::fsync\(|::fdatasync\(|\bdrain_stores\(\);|backend[_.>-]*sync\(\)")
     silent, calls = [], []
     for folder, call in (("src/store", barrier), ("src/media", flush)):
-        found = [uncited(path, call, known) for path in cpp(folder)]
-        silent += [line for lines, _ in found for line in lines]
-        calls.append(sum(count for _, count in found))
+        calls.append(0)
+        for path in cpp(folder):
+            lines, count = uncited(path.read_text("utf-8"), call, known)
+            silent += [f"{shown(path)}:{line}" for line in lines]
+            calls[-1] += count
     assert silent == []
     assert min(calls) > 5  # the search can hit
+
+
+@pytest.mark.parametrize(
+    ("text", "silent"),
+    [
+        ("a.barrier();  // I1: why", 0),
+        ("// I1: why,\n// and more\na.barrier();", 0),
+        ("// I1: why\na.barrier();\na.barrier();", 1),
+        ("// I1: why\nint x;\na.barrier();", 1),
+        ("// I1: why\n\na.barrier();", 1),
+        ("int I1; a.barrier();", 1),
+        ("a.barrier();  // I9: of no design", 1),
+    ],
+)
+def test_a_citation_is_that_of_the_barrier_beside_it(text: str, silent: int) -> None:
+    found, calls = uncited(text, re.compile(r"barrier\(\);"), {"I1"})
+    assert (len(found), calls) == (silent, text.count("barrier"))
 
 
 def test_every_planted_bug_is_caught_somewhere() -> None:
