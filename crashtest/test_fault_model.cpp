@@ -1,0 +1,153 @@
+// The facts of the fault model (recording_medium.hpp), one by one: what a power loss, a failed call
+// and a process that died may leave.
+#include <array>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+
+#include "crashtest/recording_medium.hpp"
+#include "crashtest/walk.hpp"
+#include "tests/bytes.hpp"
+#include "tests/catch.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+using testing::pattern;
+
+constexpr std::uint64_t kToyBytes = 4 * kPageBytes;
+
+// All contents that the first `size` bytes can have after a crash at the end of the log.
+std::set<std::string> contents(const Log& log, Personality personality, bool trash,
+                               std::size_t size) {
+  Disk disk(kToyBytes);
+  std::set<std::string> all;
+  Counts counts;
+  Rng rng(3);
+  walk_images(
+      disk, log, {personality, trash, 1 << 16, log.events.size() - 1},
+      [](std::size_t) { return 0; }, rng, counts,
+      [&](const CrashPoint&, ReadSet& reads) {
+        reads.add(0, size);
+        const auto bytes = disk.bytes().first(std::min<std::uint64_t>(size, disk.size_bytes()));
+        all.insert(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the fault model: what may land") {
+  Disk disk(kToyBytes);
+  Log log;
+  const std::vector<std::byte> bytes = pattern(24, 1);  // three words
+
+  SECTION("pmem: any subset of words until the barrier, then all of them") {
+    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.write(0, bytes, 0);
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
+    log.events.push_back(BarrierEvent{});
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
+  }
+  SECTION("a word is whole") {
+    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.store_word(8, ~0ull);
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 2);
+  }
+  SECTION("a torn word, when that bug is planted, is not") {
+    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {.torn_word = true}});
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.store_word(8, ~0ull);
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 4);
+  }
+  SECTION("block: sectors, covered only when waited for") {
+    RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    const Ticket ticket = medium.write(0, bytes, 0);
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+    REQUIRE(contents(log, Personality::block, true, 24).size() == 3);
+    log.events.push_back(BarrierEvent{});
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+    log.events.push_back(WaitEvent{ticket.sequence});
+    log.events.push_back(BarrierEvent{});
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 1);
+  }
+  SECTION("block: a word's page never lands as garbage") {
+    RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.store_word(8, ~0ull);
+    REQUIRE(contents(log, Personality::block, true, kPageBytes).size() == 2);
+  }
+  SECTION("what a failed barrier lost does not come back with a later one") {
+    Behaviour failing{Personality::pmem, kToyBytes, {}};
+    failing.fails_at = 3;
+    RecordingMedium medium(disk, log, failing);
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.write(0, bytes, 0);
+    REQUIRE_THROWS_AS(medium.barrier(), Error);
+    REQUIRE(is<FailureEvent>(log.events.back()));
+    medium.barrier();                                                  // only one fails
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);  // orphans
+    medium.write(0, bytes, 0);  // only writing it anew makes it settle
+    medium.barrier();
+    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
+  }
+  SECTION("what a dead process left unsettled: block settles it, pmem only where it is rewritten") {
+    for (const Personality personality : {Personality::pmem, Personality::block}) {
+      Disk fresh(kToyBytes);
+      Log lives;
+      const bool pmem = personality == Personality::pmem;
+      {
+        RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
+        medium.reserve(kToyBytes);
+        medium.barrier();
+        medium.write(0, bytes, 0);
+        medium.store_word(kPageBytes, 7);
+      }
+      lives.events.push_back(DeathEvent{});
+      RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
+      const auto images = [&] {
+        return contents(lives, personality, false, kPageBytes + 8).size();
+      };
+      medium.barrier();
+      CAPTURE(personality_name(personality));
+      REQUIRE(images() == (pmem ? 16 : 1));
+      medium.store_word(kPageBytes, 7);
+      medium.barrier();
+      REQUIRE(images() == (pmem ? 8 : 1));
+      medium.wait(medium.write(0, std::span(bytes).first(8), 0));
+      medium.barrier();
+      REQUIRE(images() == (pmem ? 4 : 1));
+      medium.wait(medium.write(0, pattern(24, 2), 0));  // older bytes cannot land over settled ones
+      medium.barrier();
+      REQUIRE(images() == 1);
+    }
+  }
+  SECTION("a write that failed did not happen, and those before it did not settle by it") {
+    Behaviour failing{Personality::block, kToyBytes, {}};
+    failing.fails_at = 3;
+    RecordingMedium medium(disk, log, failing);
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.write(0, bytes, 0);
+    REQUIRE_THROWS_AS(medium.write(0, pattern(24, 7), 0), Error);
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+  }
+  SECTION("growth is undone until the barrier") {
+    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+    medium.reserve(kPageBytes);
+    REQUIRE(contents(log, Personality::pmem, false, 8).size() == 2);
+  }
+}
+
+}  // namespace tensorshelf::crash
