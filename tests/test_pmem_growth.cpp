@@ -65,7 +65,7 @@ TEST_CASE("growth refused half-way: an error, nothing lost, and room again later
     int nth;
     int error;
     Errc code;
-    bool room_stays;  // the file is left longer, which the next open takes for room
+    bool room_stays;  // the file is left longer, of which the next open makes room
   };
   const Row rows[] = {
       {"no blocks at all", refused_fallocate, 1, ENOSPC, Errc::full, false},
@@ -115,6 +115,32 @@ TEST_CASE("growth refused half-way: an error, nothing lost, and room again later
       CHECK(same(view, data));
       medium->write(grown - kMebibyte, data, 0);
       CHECK(same(medium->view({grown - kMebibyte, kMebibyte}), data));
+    }
+  }
+}
+
+TEST_CASE("a length that was found is room once it is durable, with blocks or without", "[pmem]") {
+  for (const std::string& place : mapped_places()) {
+    for (const bool holes : {true, false}) {
+      CAPTURE(place, holes);
+      const scratch::Directory dir(place);
+      scratch::put(dir / "s", holes ? std::string() : std::string(4 * kMebibyte, '\1'));
+      fs::resize_file(dir / "s", 4 * kMebibyte);  // as a growth leaves it that was never synced
+      const auto medium = make_pmem_medium(open_file(dir / "s"), {});
+      refused_fsync = {1, EIO};
+      const auto error = error_of([&] { medium->reserve(kMebibyte); });
+      const bool asked = refused_fsync.calls_left == 0;
+      refused_fsync = {};
+      CHECK(asked);
+      REQUIRE(error);
+      CHECK(error->code() == Errc::io);
+      CHECK(error->os_error() == EIO);
+
+      refused_fsync = {2, EIO};  // one is asked for, and as far as there is room no other
+      CHECK(medium->reserve(kMebibyte) >= kMebibyte);
+      CHECK(medium->reserve(kMebibyte) >= kMebibyte);
+      CHECK(refused_fsync.calls_left == 1);
+      refused_fsync = {};
     }
   }
 }

@@ -188,6 +188,7 @@ class PmemMedium final : public Medium {
   void append(std::uint64_t size_bytes);
   std::uint64_t grown_size(std::uint64_t wanted) const;
   void check_may_grow(std::uint64_t size_bytes) const;
+  void make_found_room(std::uint64_t size_bytes);
 
   std::shared_ptr<ShelfFile> file_;
   std::optional<DeviceLock> device_lock_;  // of a writer on a device
@@ -199,7 +200,7 @@ class PmemMedium final : public Medium {
   PmemMap view_;
   std::optional<PmemMap> work_;   // none on a file that is open for reading
   bool gaps_ = false;             // the file was found with holes: fill them before each store
-  std::uint64_t room_bytes_ = 0;  // then: so far they are filled, for holes are no room
+  std::uint64_t room_bytes_ = 0;  // so far there are blocks, and durable: a length is no room
   std::atomic<std::uint64_t> sequence_ = 0;
 };
 
@@ -293,17 +294,24 @@ std::uint64_t PmemMedium::size() {
   return view_.size_bytes();
 }
 
+// Of a file as found. Its holes are filled as far as is asked for: a sparse file may go on for
+// terabytes. Where it has none its length alone may not be durable.
+void PmemMedium::make_found_room(std::uint64_t size_bytes) {
+  if (size_bytes <= room_bytes_) return;
+  if (gaps_) {
+    allocate_holes(*file_, size_bytes);
+  } else if (!is_device()) {
+    sync_room(*file_);
+  }
+  room_bytes_ = gaps_ ? size_bytes : view_.size_bytes();
+}
+
 std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   TENSORSHELF_ASSERT(size_bytes > 0);
   const std::uint64_t now = size();
   if (size_bytes > view_.size_bytes()) check_may_grow(size_bytes);
-  const std::uint64_t there = std::min(now, round_up(size_bytes, kPageBytes));
-  if (gaps_ &&
-      there > room_bytes_) {  // as far as it is asked for: a sparse file may go on for terabytes
-    allocate_holes(*file_, there);
-    room_bytes_ = there;
-  }
-  if (size_bytes <= view_.size_bytes()) return gaps_ ? room_bytes_ : view_.size_bytes();
+  make_found_room(std::min(now, round_up(size_bytes, kPageBytes)));
+  if (size_bytes <= view_.size_bytes()) return room_bytes_;
   const Extent room{now, grown_size(size_bytes) - now};
   const std::uint64_t old_file_size = file_->size_bytes();
   add_room(*file_, system_, room);

@@ -88,17 +88,19 @@ void add_room(const ShelfFile& file, const FileSystem& system, const Extent& ext
     if (!system.dax) zeroed.size_bytes = round_up(old_size, kPageBytes) - extent.at;
     error = write_zeros(file.fd(), zeroed);
   }
-  // The new size, too, must be durable before a root can name what lies in the new room (I1).
-  if (error == 0 && ::fsync(file.fd()) != 0) {  // no full disk, whatever its number (I8)
-    const int failed = errno;
-    throw Error(Errc::io,
-                fmt::format("{} cannot be synced: {}", file.path().native(),
-                            std::generic_category().message(failed)),
-                "Close it, check the device (dmesg), and open it again.", failed);
-  }
-  if (error == 0) return;
+  if (error == 0) return sync_room(file);
   remove_room(file, old_size);
   throw_failed(growth, error);
+}
+
+void sync_room(const ShelfFile& file) {
+  // I1: length and blocks, too, are durable before a root can name what lies in them.
+  if (::fsync(file.fd()) == 0) return;
+  const int failed = errno;  // no full disk, whatever its number (I8)
+  throw Error(Errc::io,
+              fmt::format("{} cannot be synced: {}", file.path().native(),
+                          std::generic_category().message(failed)),
+              "Close it, check the device (dmesg), and open it again.", failed);
 }
 
 void remove_room(const ShelfFile& file, std::uint64_t old_size_bytes) {
@@ -125,6 +127,7 @@ void allocate_holes(const ShelfFile& file, std::uint64_t size_bytes) {
   if (known) ask_for_room(missing);
   const int error = allocate(growth_of(file, {0, size_bytes}));
   if (error != 0 && error != EOPNOTSUPP) throw_failed(missing, error);
+  sync_room(file);
 }
 
 void fill_gaps(const ShelfFile& file, const Extent& extent) {

@@ -16,6 +16,10 @@ namespace tensorshelf {
 // Errc::full, with the old size restored, where the file system or a quota ends.
 void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent);
 
+// Makes durable what length and blocks the file has: a barrier of the mapped medium is a fence,
+// which covers neither. A length as found may be what a growth left that was never synced.
+void sync_room(const ShelfFile& file);
+
 // Shortens the file again. Where that fails it stays longer, which harms nothing: no root names the
 // room, and the next open maps it.
 void remove_room(const ShelfFile& file, std::uint64_t old_size_bytes);
@@ -24,8 +28,8 @@ void remove_room(const ShelfFile& file, std::uint64_t old_size_bytes);
 // blocks with a reflinked copy.
 bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t size_bytes);
 
-// Puts blocks behind every hole of the file's first size_bytes, keeping its bytes. Errc::full where
-// there are none.
+// Puts blocks behind every hole of the file's first size_bytes, keeping its bytes, and makes them
+// durable. Errc::full where there are none.
 void allocate_holes(const ShelfFile& file, std::uint64_t size_bytes);
 
 // Puts blocks of its own behind the extent, keeping its bytes. Errc::io where there are none.
