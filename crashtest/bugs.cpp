@@ -8,6 +8,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"word_with_body", "I1", Bug::word_with_body},
       {"wait_left_out", "I1", Bug::wait_left_out},
       {"growth_not_settled", "I1", Bug::none, {.growth_not_settled = true}},
+      {"found_length_taken", "I1", Bug::found_length_taken},
       {"ack_without_barrier", "I2", Bug::ack_without_barrier},
       {"one_copy_flipped", "I2", Bug::one_copy_flipped},
       {"committed_slot_written", "I3", Bug::committed_slot_written},

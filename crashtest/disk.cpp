@@ -24,10 +24,12 @@ Disk::Disk(std::uint64_t capacity_bytes) : bytes_(capacity_bytes) {
   TENSORSHELF_ASSERT(capacity_bytes % kWord == 0);
 }
 
-std::uint64_t Disk::fingerprint() const { return content_hash_ ^ mix(size_bytes_); }
+std::uint64_t Disk::fingerprint() const {
+  return content_hash_ ^ mix(size_bytes_ ^ mix(room_bytes_));
+}
 
 void Disk::remember(std::uint64_t at, std::uint64_t length) {
-  journal_.push_back({at, old_bytes_.size(), size_bytes_, content_hash_});
+  journal_.push_back({at, old_bytes_.size(), size_bytes_, room_bytes_, content_hash_});
   old_bytes_.insert(old_bytes_.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(at),
                     bytes_.begin() + static_cast<std::ptrdiff_t>(at + length));
 }
@@ -59,6 +61,13 @@ void Disk::grow(std::uint64_t size_bytes) {
   size_bytes_ = size_bytes;
 }
 
+void Disk::make_room(std::uint64_t room_bytes) {
+  TENSORSHELF_ASSERT(room_bytes <= size_bytes_);
+  if (room_bytes <= room_bytes_) return;
+  remember(0, 0);
+  room_bytes_ = room_bytes;
+}
+
 void Disk::rollback(Mark mark) {
   while (journal_.size() > mark.entries) {
     const Entry& entry = journal_.back();
@@ -66,6 +75,7 @@ void Disk::rollback(Mark mark) {
               old_bytes_.end(), bytes_.begin() + static_cast<std::ptrdiff_t>(entry.at));
     old_bytes_.resize(entry.old_bytes_at);
     size_bytes_ = entry.size_bytes;
+    room_bytes_ = entry.room_bytes;
     content_hash_ = entry.content_hash;
     journal_.pop_back();
   }

@@ -1,8 +1,11 @@
 // The bytes of a simulated medium, with a journal to go back: exploring applies an image, lets the
 // recovery write into it, and rolls both back, at the cost of what was written and not of the size.
 //
-// The fingerprint changes with every byte and with the size, and does not depend on the order of
-// the writes that led to them, so that an image seen before is recognised.
+// A length is not room: of a file as it was found not all need be writable (medium.hpp). So the
+// disk keeps both, how far there is something to read, and how far somebody was promised room.
+//
+// The fingerprint changes with every byte, with the size and the room, and does not depend on the
+// order of the writes that led to them, so that an image seen before is recognised.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +22,13 @@ class Disk {
   // Addresses are stable: views into bytes() stay valid across resize().
   std::span<const std::byte> bytes() const { return {bytes_.data(), size_bytes_}; }
   std::uint64_t size_bytes() const { return size_bytes_; }
+  std::uint64_t room_bytes() const { return room_bytes_; }
   std::uint64_t capacity_bytes() const { return bytes_.size(); }
   std::uint64_t fingerprint() const;
 
   void write(std::uint64_t at, std::span<const std::byte> source);
-  void grow(std::uint64_t size_bytes);  // never shrinks; the new room reads as zero
+  void grow(std::uint64_t size_bytes);  // never shrinks; what is new reads as zero, and is no room
+  void make_room(std::uint64_t room_bytes);  // within the size; never shrinks
 
   struct Mark {
     std::size_t entries = 0;
@@ -36,12 +41,14 @@ class Disk {
     std::uint64_t at;
     std::uint64_t old_bytes_at;  // in old_bytes_
     std::uint64_t size_bytes;    // of the medium
+    std::uint64_t room_bytes;
     std::uint64_t content_hash;
   };
   void remember(std::uint64_t at, std::uint64_t length);
 
   std::vector<std::byte> bytes_;
   std::uint64_t size_bytes_ = 0;
+  std::uint64_t room_bytes_ = 0;
   std::uint64_t content_hash_ = 0;
   std::vector<Entry> journal_;
   std::vector<std::byte> old_bytes_;

@@ -289,6 +289,19 @@ void Explorer::die_after_each(const Recording& recording, std::size_t first_even
   }
 }
 
+// The medium has no room for what was asked, takes nothing, and has it for less: nothing failed.
+void Explorer::run_out_once(const std::vector<Op>& ops, std::size_t event) {
+  const Disk::Mark empty = disk_.mark();
+  note_position("running out of room", 0, event);
+  Behaviour full = behaviour();
+  full.full_at = event;
+  Runner runner(disk_, full, shape_);
+  runner.run(ops);
+  const Recording recording = runner.finish();
+  disk_.rollback(empty);
+  walk(recording, kMaxDepth - 1, event);
+}
+
 // A call that fails, in turn each that the workload makes; of writes and waits, which are many,
 // some.
 void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
@@ -299,6 +312,7 @@ void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
     const bool many = is<WriteEvent>(call) || is<WaitEvent>(call);
     if (is<MarkEvent>(call) || is<DeathEvent>(call)) continue;
     if (many && !rng_.one_in(settings_.failure_one_in)) continue;
+    if (is<GrowthEvent>(call)) run_out_once(ops, event);
     note_position("failing a call of the medium", 0, event);
     Behaviour failing = behaviour();
     failing.fails_at = event;

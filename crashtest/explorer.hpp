@@ -68,6 +68,7 @@ class Explorer {
   void walk(const Recording& recording, std::size_t depth, std::size_t first_event);
   void die_after_each(const Recording& recording, std::size_t first_event);
   void live_on(const Recording& recording, std::size_t event);
+  void run_out_once(const std::vector<Op>& ops, std::size_t event);
   void fail_each(const std::vector<Op>& ops, const Recording& clean, std::size_t first_event);
   struct Scene {  // of one image
     const Recording& recording;

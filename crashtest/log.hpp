@@ -40,8 +40,9 @@ struct BarrierEvent {
   friend bool operator==(const BarrierEvent&, const BarrierEvent&) = default;
 };
 struct GrowthEvent {
-  std::uint64_t size_bytes = 0;  // of the medium, from then on
+  std::uint64_t size_bytes = 0;  // of the medium, from then on, unless it is longer
   bool settles = true;           // with the next barrier
+  bool room = true;              // to write to; else it is a length alone
   friend bool operator==(const GrowthEvent&, const GrowthEvent&) = default;
 };
 struct MarkEvent {  // a note of the caller's
@@ -83,7 +84,10 @@ struct Log {
   }
   // The event happens to the disk: as every process sees it, settled or not.
   void replay(const Event& event, Disk& disk) const {
-    if (const auto* growth = std::get_if<GrowthEvent>(&event)) disk.grow(growth->size_bytes);
+    if (const auto* growth = std::get_if<GrowthEvent>(&event)) {
+      disk.grow(growth->size_bytes);
+      if (growth->room) disk.make_room(growth->size_bytes);
+    }
     if (const Stretch* stretch = stored(event)) disk.write(stretch->at, content(*stretch));
   }
   void clear() {

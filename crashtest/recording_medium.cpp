@@ -70,11 +70,16 @@ void RecordingMedium::write_in_part(std::uint64_t at, std::span<const std::byte>
   disk_.write(at, log_.content(stretch));
 }
 
+void RecordingMedium::assert_room(std::uint64_t at, std::uint64_t size_bytes) const {
+  const std::uint64_t room = disk_.room_bytes();
+  TENSORSHELF_ASSERT(at <= room && size_bytes <= room - at);
+}
+
 Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
                               std::uint64_t seed) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kChunkBytes);
-  TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  assert_room(at, bytes.size());
   fail_if_told("write", false, [&] { write_in_part(at, bytes); });
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
   Stretch stretch = keep(at, bytes);
@@ -107,7 +112,8 @@ void RecordingMedium::barrier() {
 
 void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   const std::lock_guard lock(mutex_);
-  TENSORSHELF_ASSERT(at % kWordBytes == 0 && at + kWordBytes <= disk_.size_bytes());
+  TENSORSHELF_ASSERT(at % kWordBytes == 0);
+  assert_room(at, kWordBytes);
   const auto store = [&] {
     std::array<std::byte, kWordBytes> bytes;
     std::memcpy(bytes.data(), &word, sizeof word);
@@ -169,23 +175,29 @@ std::uint64_t RecordingMedium::size() {
   return disk_.size_bytes();
 }
 
+// Errc::full, where it ends, and once where it is told to.
+void RecordingMedium::refuse_growth(std::uint64_t size_bytes) {
+  const bool told = log_.events.size() == behaviour_.full_at;
+  if (!told && size_bytes <= behaviour_.max_size_bytes) return;
+  if (told) behaviour_.full_at = ~std::uint64_t{0};
+  throw Error(Errc::full,
+              fmt::format("the simulated medium ends at {} bytes, {} were asked for",
+                          told ? disk_.room_bytes() : behaviour_.max_size_bytes, size_bytes),
+              "raise Behaviour::max_size_bytes");
+}
+
 std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   const std::uint64_t size = round_up(size_bytes, kPageBytes);
-  if (size > behaviour_.max_size_bytes) {
-    throw Error(Errc::full,
-                fmt::format("the simulated medium ends at {} bytes, {} were asked for",
-                            behaviour_.max_size_bytes, size_bytes),
-                "raise Behaviour::max_size_bytes");
-  }
-  if (size > disk_.size_bytes()) {
-    fail_if_told("reserve", false);
-    const bool first = disk_.size_bytes() == 0;  // as it is formatted
-    disk_.grow(size);
-    const bool settles = first || !behaviour_.bugs.growth_not_settled;
-    log_.events.push_back(GrowthEvent{.size_bytes = size, .settles = settles});
-  }
-  return disk_.size_bytes();
+  if (size <= disk_.room_bytes()) return disk_.room_bytes();
+  refuse_growth(size);
+  fail_if_told("reserve", false);
+  const bool first = disk_.size_bytes() == 0;  // as it is formatted
+  disk_.grow(size);
+  disk_.make_room(size);
+  const bool settles = first || !behaviour_.bugs.growth_not_settled;
+  log_.events.push_back(GrowthEvent{.size_bytes = size, .settles = settles});
+  return size;
 }
 
 Promises RecordingMedium::promises() const {

@@ -18,7 +18,9 @@
 // - Bytes between the end of a write() and the next page boundary are undefined: on block they are
 //   filled with garbage, on pmem they are left alone.
 // - reserve() is settled by the next barrier(); until then the size is the old or the new one, or
-//   one in between.
+//   one in between. A length is not room: after a power loss only what was settled is room, however
+//   long the disk is found to be. A write beyond the room is an assert, and reserving below the
+//   size may fail as any growth may.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
 // - Visible is not settled. Calls fail where they are told to. A growth that fails did not happen;
@@ -80,6 +82,7 @@ struct Behaviour {
   std::uint64_t max_size_bytes = 0;  // reserve() beyond it is Errc::full
   MediumBugs bugs = {};
   std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
+  std::uint64_t full_at = ~std::uint64_t{0};   // the growth that would be it is Errc::full, once
   ReadFaults* faults = nullptr;                // used under the medium's lock; outlives it
 };
 
@@ -103,6 +106,8 @@ class RecordingMedium final : public Medium {
  private:
   void copy_out(std::uint64_t at, std::span<std::byte> bytes);  // the mutex is held
   void fail_if_told(const char* call, bool loses_all, const std::function<void()>& in_part = {});
+  void assert_room(std::uint64_t at, std::uint64_t size_bytes) const;
+  void refuse_growth(std::uint64_t size_bytes);
   void write_in_part(std::uint64_t at, std::span<const std::byte> bytes);
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
   unsigned this_thread();

@@ -150,4 +150,62 @@ TEST_CASE("the fault model: what may land") {
   }
 }
 
+namespace {
+
+struct Reach {
+  std::uint64_t size_bytes;
+  std::uint64_t room_bytes;
+  auto operator<=>(const Reach&) const = default;
+};
+
+// All that there can be after a crash at the end of the log.
+std::set<Reach> reaches(const Log& log) {
+  Disk disk(kToyBytes);
+  std::set<Reach> all;
+  Counts counts;
+  Rng rng(3);
+  walk_images(
+      disk, log, {Personality::block, false, 64, log.events.size() - 1},
+      [](std::size_t) { return 0; }, rng, counts,
+      [&](const CrashPoint&, ReadSet&) {
+        all.insert({disk.size_bytes(), disk.room_bytes()});
+      });
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a length is not room") {
+  Disk disk(kToyBytes);
+  Log log;
+  Behaviour behaviour{Personality::block, kToyBytes, {}};
+  constexpr std::uint64_t page = kPageBytes;
+
+  SECTION("of a growth that no barrier settled a power loss leaves a length at most") {
+    RecordingMedium medium(disk, log, behaviour);
+    medium.reserve(page);
+    medium.barrier();
+    medium.reserve(3 * page);
+    REQUIRE(reaches(log) == std::set<Reach>{{page, page}, {2 * page, page}, {3 * page, page}});
+    medium.barrier();
+    REQUIRE(reaches(log) == std::set<Reach>{{3 * page, 3 * page}});
+  }
+  SECTION("what was found is room once it is reserved, and that can fail") {
+    disk.grow(3 * page);
+    behaviour.full_at = 0;
+    behaviour.fails_at = 1;
+    RecordingMedium medium(disk, log, behaviour);
+    REQUIRE_THROWS_AS(medium.reserve(2 * page), Error);  // Errc::full takes nothing
+    REQUIRE(log.events.empty());
+    REQUIRE(medium.reserve(page) == page);
+    REQUIRE_THROWS_AS(medium.reserve(2 * page), Error);
+    REQUIRE(is<FailureEvent>(log.events.back()));
+    REQUIRE(disk.room_bytes() == page);
+    REQUIRE(disk.size_bytes() == 3 * page);
+    REQUIRE(medium.reserve(2 * page) == 2 * page);
+    REQUIRE(disk.room_bytes() == 2 * page);
+    REQUIRE(medium.reserve(page) == 2 * page);  // there is so much already
+  }
+}
+
 }  // namespace tensorshelf::crash

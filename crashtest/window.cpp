@@ -125,6 +125,12 @@ void Window::orphan_all() {
   for (Unit& unit : units_) unit.orphan = !unit.is_size;
 }
 
+void Window::settle_growth(const Unit& unit) {
+  const auto& growth = std::get<GrowthEvent>(log_.events[unit.event]);
+  disk_.grow(unit.at);
+  if (growth.room && unit.at == growth.size_bytes) disk_.make_room(unit.at);
+}
+
 // Once a unit is settled, nothing issued before it can land over it.
 void Window::settle(const BarrierEvent& barrier) {
   std::vector<Unit> open;
@@ -136,7 +142,7 @@ void Window::settle(const BarrierEvent& barrier) {
       continue;
     }
     if (unit.is_size) {
-      disk_.grow(unit.at);
+      settle_growth(unit);
       continue;
     }
     disk_.write(unit.at, std::span(log_.bytes).subspan(unit.bytes_at, unit.size_bytes));
@@ -177,7 +183,7 @@ void Window::land(const Image& image) {
     const Unit& unit = units_[i];
     if (image[i] == Landing::missing) continue;
     if (unit.is_size) {
-      disk_.grow(unit.at);
+      disk_.grow(unit.at);  // and no more: of what is not settled a length is all that may be left
       continue;
     }
     if (unit.at + unit.size_bytes > disk_.size_bytes()) continue;  // the growth did not land

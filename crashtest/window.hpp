@@ -50,6 +50,7 @@ class Window {
   void add(const Stretch& stored, std::uint32_t index);
   void add_growth(std::uint64_t size_bytes, std::uint32_t index);
   void settle(const BarrierEvent& barrier);
+  void settle_growth(const Unit& unit);
   bool covers(const BarrierEvent& barrier, const Unit& unit) const;
   void orphan_all();
   bool settled_has(const Unit& unit) const;

@@ -82,15 +82,16 @@ class Medium {
   virtual std::span<const std::byte> view(const Extent& extent) = 0;
 
   // How far there are bytes to read; a reader sees its writer's file grow. Of a file as found not
-  // all need be room to write to.
+  // all need be room to write to: only what was reserved is.
   virtual std::uint64_t size() = 0;
 
   // Makes room for at least `size_bytes`, which is not 0, and returns how far there is room now.
   // New room reads as zero and its blocks are allocated, so that later writes convert no extent.
-  // That there is so much is durable after the next barrier() at the latest; a power loss before
-  // leaves the room there was, or more.
-  // Throws Errc::full, with nothing lost or taken, where the cap, the device or the file system
-  // ends. Never shrinks.
+  // That there is so much is durable after the next barrier() at the latest, and then room for
+  // whoever opens the medium later, too. A power loss before, or a failure, leaves the room there
+  // was, and a medium as long as before or longer. Below size() it does all this as well, and fails
+  // as well. Throws Errc::full, with nothing lost or taken, where the cap, the device or the file
+  // system ends. Never shrinks.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;

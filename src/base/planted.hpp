@@ -10,6 +10,7 @@ enum class Bug {
   flip_without_barrier,     // I1: the word may land before what the root names
   word_with_body,           // I1: the root goes out with the new word in it
   wait_left_out,            // I1: the barrier does not cover the writes of the attempt
+  found_length_taken,       // I1: as far as a file was found to reach there need be no room
   ack_without_barrier,      // I2
   one_copy_flipped,         // I2: a damaged page then costs an acknowledged version
   committed_slot_written,   // I3
