@@ -70,6 +70,16 @@ void RecordingMedium::write_in_part(std::uint64_t at, std::span<const std::byte>
   disk_.write(at, log_.content(stretch));
 }
 
+// A growth that failed leaves a longer file, as a process does that died within it.
+void RecordingMedium::grow_in_part(std::uint64_t size_bytes) {
+  const std::uint64_t before = disk_.size_bytes();
+  const std::uint64_t half = (before + size_bytes) / 2 / kPageBytes * kPageBytes;
+  const std::uint64_t part = behaviour_.fails_at % 3 == 1 ? half : size_bytes;
+  if (part <= before) return;  // there were holes to fill
+  disk_.grow(part);
+  log_.events.push_back(GrowthEvent{.size_bytes = part, .settles = false, .room = false});
+}
+
 void RecordingMedium::assert_room(std::uint64_t at, std::uint64_t size_bytes) const {
   const std::uint64_t room = disk_.room_bytes();
   TENSORSHELF_ASSERT(at <= room && size_bytes <= room - at);
@@ -191,7 +201,7 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const std::uint64_t size = round_up(size_bytes, kPageBytes);
   if (size <= disk_.room_bytes()) return disk_.room_bytes();
   refuse_growth(size);
-  fail_if_told("reserve", false);
+  fail_if_told("reserve", false, [&] { grow_in_part(size); });
   const bool first = disk_.size_bytes() == 0;  // as it is formatted
   disk_.grow(size);
   disk_.make_room(size);

@@ -23,11 +23,12 @@
 //   size may fail as any growth may.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
-// - Visible is not settled. Calls fail where they are told to. A growth that fails did not happen;
-//   of a write or a word that fails a part may have, and nothing settles that. After a wait or
-//   barrier that fails, all unsettled bytes are orphans: every process sees them, the medium may
-//   have them or not, and no later barrier covers them, only writing them anew does. (So a kernel
-//   marks the pages clean that it could not write.)
+// - Visible is not settled. Calls fail where they are told to. Of one that fails a part may have
+//   happened, and nothing settles that: of a write or a word some bytes, of a growth a longer disk,
+//   which is no room. Errc::full alone takes nothing. After a wait or barrier that fails, all
+//   unsettled bytes are orphans: every process sees them, the medium may have them or not, and no
+//   later barrier covers them, only writing them anew does. (So a kernel marks the pages clean that
+//   it could not write.)
 // - A process that dies leaves all that it wrote visible. On block the next process's barrier
 //   covers it, for the pages lie in the kernel; on pmem it lies in the caches of processors that
 //   nobody tells to flush it, so there too it is orphaned. Growth is never orphaned: file systems
@@ -108,6 +109,7 @@ class RecordingMedium final : public Medium {
   void fail_if_told(const char* call, bool loses_all, const std::function<void()>& in_part = {});
   void assert_room(std::uint64_t at, std::uint64_t size_bytes) const;
   void refuse_growth(std::uint64_t size_bytes);
+  void grow_in_part(std::uint64_t size_bytes);
   void write_in_part(std::uint64_t at, std::span<const std::byte> bytes);
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
   unsigned this_thread();

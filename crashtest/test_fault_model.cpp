@@ -190,6 +190,32 @@ TEST_CASE("a length is not room") {
     medium.barrier();
     REQUIRE(reaches(log) == std::set<Reach>{{3 * page, 3 * page}});
   }
+  SECTION("a growth that failed leaves no room, and any length, which no barrier settles") {
+    struct Row {
+      std::uint64_t fails_at;
+      std::uint64_t length;  // as every process sees it
+      std::set<Reach> after_power_loss;
+    };
+    const std::array rows = {
+        Row{3, page, {{page, page}}},  // it did not happen
+        Row{4, 2 * page, {{page, page}, {2 * page, page}}},
+        Row{5, 3 * page, {{page, page}, {2 * page, page}, {3 * page, page}}},
+    };
+    for (const Row& row : rows) {
+      CAPTURE(row.fails_at);
+      Disk fresh(kToyBytes);
+      Log events;
+      behaviour.fails_at = row.fails_at;
+      RecordingMedium medium(fresh, events, behaviour);
+      medium.reserve(page);
+      while (events.events.size() < row.fails_at) medium.barrier();
+      REQUIRE_THROWS_AS(medium.reserve(3 * page), Error);
+      medium.barrier();  // the store would make none
+      REQUIRE(fresh.size_bytes() == row.length);
+      REQUIRE(fresh.room_bytes() == page);
+      REQUIRE(reaches(events) == row.after_power_loss);
+    }
+  }
   SECTION("what was found is room once it is reserved, and that can fail") {
     disk.grow(3 * page);
     behaviour.full_at = 0;
