@@ -5,7 +5,7 @@
 // The fault model (what may be on the medium after a power loss):
 //
 //   personality  smallest unit   settled, that is surely there, once
-//   pmem         8-byte word     its thread drained it, and then a barrier() returned
+//   pmem         8-byte word     its thread drained it, and what is said of block
 //   block        512-byte sector it was waited for, and then a barrier() returned
 //
 // - What is not settled landed or did not, each unit by itself, in any order: any subset. Two
@@ -22,7 +22,8 @@
 //   long the disk is found to be. A write beyond the room is an assert, and reserving below the
 //   size may fail as any growth may.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
-//   only a barrier() makes it so. That is the contract, and it is what msync-backed media need.
+//   only wait() and a barrier() make it so. That is the contract, and it is what msync-backed media
+//   need.
 // - Visible is not settled. Calls fail where they are told to. Of one that fails a part may have
 //   happened, and nothing settles that: of a write or a word some bytes, of a growth a longer disk,
 //   which is no room. Errc::full alone takes nothing. After a wait or barrier that fails, all

@@ -117,8 +117,8 @@ bool Window::covers(const BarrierEvent& barrier, const Unit& unit) const {
   if (const auto* growth = std::get_if<GrowthEvent>(&event)) return growth->settles;
   const auto* write = std::get_if<WriteEvent>(&event);
   if (write == nullptr) return true;
-  if (personality_ == Personality::block) return write->ticket <= waited_;
-  return write->drained || write->thread == barrier.thread;
+  if (write->ticket > waited_) return false;
+  return personality_ == Personality::block || write->drained || write->thread == barrier.thread;
 }
 
 void Window::orphan_all() {
