@@ -93,10 +93,8 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   fail_if_told("write", false, [&] { write_in_part(at, bytes); });
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
   Stretch stretch = keep(at, bytes);
-  if (behaviour_.personality == Personality::block) {
-    stretch.size_bytes = round_up(bytes.size(), kPageBytes);
-    log_.bytes.resize(stretch.bytes_at + stretch.size_bytes, std::byte{0xDB});
-  }
+  stretch.size_bytes = round_up(bytes.size(), kPageBytes);
+  log_.bytes.resize(stretch.bytes_at + stretch.size_bytes, std::byte{0xDB});
   log_.events.push_back(WriteEvent{.stored = stretch,
                                    .ticket = sequence,
                                    .thread = this_thread(),

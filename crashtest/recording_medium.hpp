@@ -15,8 +15,8 @@
 //   sees it; sectors land by themselves, and the one that holds the word is old or new.
 // - Trash (block, a mode of its own): an unsettled sector may also hold garbage, except sectors of
 //   a store_word(), for the design counts on rewriting bytes with themselves being harmless.
-// - Bytes between the end of a write() and the next page boundary are undefined: on block they are
-//   filled with garbage, on pmem they are left alone.
+// - Bytes between the end of a write() and the next page boundary are undefined, on pmem too: they
+//   are filled with garbage.
 // - reserve() is settled by the next barrier(); until then the size is the old or the new one, or
 //   one in between. A length is not room: after a power loss only what was settled is room, however
 //   long the disk is found to be. A write beyond the room is an assert, and reserving below the

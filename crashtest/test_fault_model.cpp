@@ -56,6 +56,20 @@ TEST_CASE("the fault model: what may land") {
     log.events.push_back(BarrierEvent{});
     REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
   }
+  SECTION("behind the end of a write its page holds anything") {
+    for (const Personality personality : {Personality::pmem, Personality::block}) {
+      Disk fresh(kToyBytes);
+      Log events;
+      RecordingMedium medium(fresh, events, {personality, kToyBytes, {}});
+      medium.reserve(kToyBytes);
+      medium.wait(medium.write(0, bytes, 0));
+      CAPTURE(personality_name(personality));
+      REQUIRE(fresh.bytes()[23] == bytes[23]);
+      REQUIRE(fresh.bytes()[24] != std::byte{0});
+      REQUIRE(fresh.bytes()[kPageBytes - 1] != std::byte{0});
+      REQUIRE(fresh.bytes()[kPageBytes] == std::byte{0});
+    }
+  }
   SECTION("a word is whole") {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
     medium.reserve(kToyBytes);
@@ -114,24 +128,25 @@ TEST_CASE("the fault model: what may land") {
         RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
         medium.reserve(kToyBytes);
         medium.barrier();
-        medium.write(0, bytes, 0);
-        medium.store_word(kPageBytes, 7);
+        medium.write(kPageBytes, bytes, 0);
+        medium.store_word(0, 7);
       }
       lives.events.push_back(DeathEvent{});
       RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
       const auto images = [&] {
-        return contents(lives, personality, false, kPageBytes + 8).size();
+        return contents(lives, personality, false, kPageBytes + 24).size();
       };
       medium.barrier();
       CAPTURE(personality_name(personality));
       REQUIRE(images() == (pmem ? 16 : 1));
-      medium.store_word(kPageBytes, 7);
+      medium.store_word(0, 7);
       medium.barrier();
       REQUIRE(images() == (pmem ? 8 : 1));
-      medium.wait(medium.write(0, std::span(bytes).first(8), 0));
+      medium.store_word(kPageBytes, 7);
       medium.barrier();
       REQUIRE(images() == (pmem ? 4 : 1));
-      medium.wait(medium.write(0, pattern(24, 2), 0));  // older bytes cannot land over settled ones
+      // Older bytes cannot land over settled ones.
+      medium.wait(medium.write(kPageBytes, pattern(24, 2), 0));
       medium.barrier();
       REQUIRE(images() == 1);
     }
