@@ -24,11 +24,13 @@ struct WriteEvent {
   std::uint64_t ticket = 0;
   unsigned thread = 0;
   bool drained = true;  // on pmem: its thread fenced before write() returned
+  bool failed = false;  // this is the part that there is of it, and no barrier covers that
   friend bool operator==(const WriteEvent&, const WriteEvent&) = default;
 };
 struct WordEvent {
   Stretch stored;
   unsigned thread = 0;
+  bool failed = false;  // as above
   friend bool operator==(const WordEvent&, const WordEvent&) = default;
 };
 struct WaitEvent {
@@ -66,6 +68,12 @@ using Event = std::variant<WriteEvent, WordEvent, WaitEvent, BarrierEvent, Growt
 template <typename T>
 bool is(const Event& event) {
   return std::holds_alternative<T>(event);
+}
+
+inline bool failed(const Event& event) {
+  const auto* write = std::get_if<WriteEvent>(&event);
+  const auto* word = std::get_if<WordEvent>(&event);
+  return (write && write->failed) || (word && word->failed);
 }
 
 // What a write or a word stores; null of all others.

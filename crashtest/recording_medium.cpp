@@ -65,8 +65,8 @@ void RecordingMedium::write_in_part(std::uint64_t at, std::span<const std::byte>
   if (part == 0) return;
   sequence_ = log_.events.size() + 1;
   const Stretch stretch = keep(at, bytes.first(part));
-  log_.events.push_back(WriteEvent{
-      .stored = stretch, .ticket = sequence_, .thread = this_thread(), .drained = false});
+  log_.events.push_back(
+      WriteEvent{.stored = stretch, .ticket = sequence_, .thread = this_thread(), .failed = true});
   disk_.write(at, log_.content(stretch));
 }
 
@@ -122,12 +122,13 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kWordBytes == 0);
   assert_room(at, kWordBytes);
-  const auto store = [&] {
+  const auto store = [&](bool failed) {
     std::array<std::byte, kWordBytes> bytes;
     std::memcpy(bytes.data(), &word, sizeof word);
     disk_.write(at, bytes);
     const auto record = [&](std::uint64_t place, std::span<const std::byte> content) {
-      log_.events.push_back(WordEvent{.stored = keep(place, content), .thread = this_thread()});
+      log_.events.push_back(
+          WordEvent{.stored = keep(place, content), .thread = this_thread(), .failed = failed});
     };
     if (behaviour_.bugs.torn_word) {
       constexpr std::size_t half = kWordBytes / 2;
@@ -141,8 +142,8 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
       if (behaviour_.faults) behaviour_.faults->heal(page, kPageBytes);
     }
   };
-  fail_if_told("word", false, store);
-  store();
+  fail_if_told("word", false, [&] { store(true); });
+  store(false);
 }
 
 void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {

@@ -151,7 +151,41 @@ TEST_CASE("the fault model: what may land") {
       REQUIRE(images() == 1);
     }
   }
-  SECTION("a write that failed did not happen, and those before it did not settle by it") {
+  SECTION("a write that failed did not happen, or a part of it did, which no barrier settles") {
+    struct Row {
+      Personality personality;
+      std::uint64_t fails_at;
+      std::size_t images;
+    };
+    const std::array rows = {
+        Row{Personality::pmem, 6, 1},   // it did not happen
+        Row{Personality::block, 6, 1},  //
+        Row{Personality::pmem, 7, 4},   // two words of three
+        Row{Personality::block, 7, 2},  // a sector
+    };
+    for (const Row& row : rows) {
+      CAPTURE(personality_name(row.personality), row.fails_at);
+      Disk fresh(kToyBytes);
+      Log events;
+      Behaviour failing{row.personality, kToyBytes, {}};
+      failing.fails_at = row.fails_at;
+      RecordingMedium medium(fresh, events, failing);
+      const auto images = [&] { return contents(events, row.personality, false, 24).size(); };
+      medium.reserve(kToyBytes);
+      medium.wait(medium.write(0, bytes, 0));
+      while (events.events.size() < row.fails_at) medium.barrier();
+      REQUIRE_THROWS_AS(medium.write(0, pattern(24, 7), 0), Error);
+      REQUIRE(images() == row.images);
+      const Ticket ticket = medium.write(kPageBytes, bytes, 0);
+      medium.wait(ticket);  // of all before it too
+      medium.barrier();     // the store would make none
+      REQUIRE(images() == row.images);
+      medium.wait(medium.write(0, pattern(24, 7), 0));
+      medium.barrier();
+      REQUIRE(images() == 1);
+    }
+  }
+  SECTION("nor does one that failed settle those before it") {
     Behaviour failing{Personality::block, kToyBytes, {}};
     failing.fails_at = 3;
     RecordingMedium medium(disk, log, failing);
@@ -160,6 +194,22 @@ TEST_CASE("the fault model: what may land") {
     medium.write(0, bytes, 0);
     REQUIRE_THROWS_AS(medium.write(0, pattern(24, 7), 0), Error);
     REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+  }
+  SECTION("a word that failed was stored or not, and no barrier settles which") {
+    for (const std::uint64_t fails_at : {3, 4}) {
+      CAPTURE(fails_at);
+      Disk fresh(kToyBytes);
+      Log events;
+      Behaviour failing{Personality::pmem, kToyBytes, {}};
+      failing.fails_at = fails_at;
+      RecordingMedium medium(fresh, events, failing);
+      medium.reserve(kToyBytes);
+      while (events.events.size() < fails_at) medium.barrier();
+      REQUIRE_THROWS_AS(medium.store_word(8, 7), Error);
+      medium.barrier();
+      const std::size_t images = fails_at == 3 ? 1 : 2;
+      REQUIRE(contents(events, Personality::pmem, false, 24).size() == images);
+    }
   }
   SECTION("growth is undone until the barrier") {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});

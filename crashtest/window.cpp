@@ -97,7 +97,8 @@ void Window::add(const Stretch& stored, std::uint32_t index) {
     const Unit unit{.at = stored.at + done,
                     .size_bytes = std::min(step, stored.size_bytes - done),
                     .bytes_at = stored.bytes_at + done,
-                    .event = index};
+                    .event = index,
+                    .orphan = failed(log_.events[index])};
     if (settled_has(unit) && !trashable(unit)) continue;
     added.push_back(unit);
   }
