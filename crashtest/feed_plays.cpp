@@ -120,6 +120,40 @@ std::string failed_save_is_told_by_the_shelf() {
   return "a save failed, its pipeline is gone, and nobody was told";
 }
 
+// A save comes to nothing while a commit is on its way that fails then.
+std::string both_failures_are_told() {
+  Fed fed;
+  std::vector<Source> lazy;
+  for (const std::size_t i : {1, 2}) lazy.push_back({fed.tensor(i), fed.sources[i], true});
+  const auto plan = std::make_shared<const SavePlan>(std::move(lazy));
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  Door door;
+  door.shut();
+  fed.hook->before_barrier = [&] {
+    door.pass();
+    throw Error(Errc::io, "the flush failed", "Look at the drive.", 5);
+  };
+  fed.tensor(0).write(fed.sources[0]);
+  const auto commit = fed.shelf.persist_async(3);
+  door.await_someone();
+  {
+    Pipeline pipeline(fed.shelf);
+    const auto ticket = pipeline.save(plan, 4).value();
+    while (!ticket.staged()) std::this_thread::yield();
+  }
+  door.open();
+  commit.wait();
+  std::string told;
+  try {
+    fed.shelf.close();
+  } catch (const Error& error) {
+    told = error.what();
+  }
+  const bool both = told.find("the flush failed") != told.npos && told.find("second") != told.npos;
+  return both ? "" : "a commit and a save failed, and close() told: " + told;
+}
+
 std::string closing_drains() {
   Held held;
   std::string failed;

@@ -14,6 +14,7 @@
 #include "catch.hpp"
 #include "fed_shelf.hpp"
 #include "held_medium.hpp"
+#include "store/health.hpp"
 #include "thrown.hpp"
 
 using namespace tensorshelf;
@@ -559,6 +560,30 @@ TEST_CASE("a save that fails beside abandoning what is prepared leaves a shelf t
   fed.train(3);
   CHECK(pipeline.save(plan, 3).value().wait_durable().version == 2);
   CHECK(fed.committed_difference(3) == "");
+}
+
+TEST_CASE("what a commit failed with is told before what a save did") {
+  const std::string path = "run.shelf";
+  Health health(path);
+  health.keep_lost_save(std::make_exception_ptr(Error(Errc::torn, "torn", "Save again.")));
+  health.keep_background(std::make_exception_ptr(Error(Errc::io, "no flush", "Look at it.", 5)));
+  health.keep_background(std::make_exception_ptr(Error(Errc::failed, "later", "Reopen.")));
+  CHECK(health.unheard() == "no flush. Besides: torn");
+  SECTION("one call after the other") {
+    CHECK(code_of([&] { health.check_background(); }) == Errc::io);
+    CHECK(health.unheard() == "torn");
+    CHECK(code_of([&] { health.check_background(); }) == Errc::torn);
+  }
+  SECTION("or at once") {
+    const auto error = error_of([&] { health.throw_all_unheard(); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::io);
+    CHECK(error->os_error() == 5);
+    CHECK(std::string(error->what()) == "no flush. Besides: torn");
+    health.check_background();  // the torn one was told
+  }
+  CHECK(health.unheard() == "");
+  health.check_background();
 }
 
 TEST_CASE("a shelf that is closed under its pipeline commits no half") {

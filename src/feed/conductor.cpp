@@ -110,7 +110,7 @@ Pipeline::Conductor::~Conductor() {
   try {
     check_heard();
   } catch (...) {
-    if (!planted(Bug::feed_failure_let_go)) store_->keep_failure(std::current_exception());
+    if (!planted(Bug::feed_failure_let_go)) store_->keep_lost_save(std::current_exception());
   }
 }
 

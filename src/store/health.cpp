@@ -10,6 +10,20 @@
 #include "base/planted.hpp"
 
 namespace tensorshelf {
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  if (!error) return {};
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an unknown error";
+  }
+}
+
+}  // namespace
 
 void Health::check_usable() const {
   if (in_child()) {
@@ -40,31 +54,46 @@ void Health::throw_failed(std::uint64_t safe) const {
 }
 
 void Health::keep_background(std::exception_ptr error) noexcept {
-  std::lock_guard lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (!background_error_) background_error_ = std::move(error);
-  background_failed_ = true;
+  unheard_ = true;
+}
+
+void Health::keep_lost_save(std::exception_ptr error) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!lost_save_) lost_save_ = std::move(error);
+  unheard_ = true;
 }
 
 void Health::check_background() {
-  if (!background_failed_) return;
-  std::unique_lock lock(mutex_);
-  background_failed_ = false;
-  if (auto error = std::exchange(background_error_, nullptr)) {
-    lock.unlock();
-    std::rethrow_exception(error);
+  if (!unheard_) return;
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    error = std::exchange(background_error_ ? background_error_ : lost_save_, nullptr);
+    unheard_ = lost_save_ != nullptr;
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void Health::throw_all_unheard() {
+  const std::string all = unheard();
+  try {
+    check_background();
+  } catch (const Error& first) {
+    if (!unheard_ || planted(Bug::second_failure_dropped)) throw;
+    const std::lock_guard lock(mutex_);
+    lost_save_ = nullptr;
+    unheard_ = false;
+    throw Error(first.code(), all, first.remedy(), first.os_error());
   }
 }
 
 std::string Health::unheard() const {
   const std::lock_guard lock(mutex_);
-  if (!background_error_) return {};
-  try {
-    std::rethrow_exception(background_error_);
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an unknown error";
-  }
+  std::string all = text_of(background_error_);
+  if (background_error_ && lost_save_) all += ". Besides: ";
+  return all + text_of(lost_save_);
 }
 
 }  // namespace tensorshelf

@@ -27,9 +27,13 @@ class Health {
   // `safe`: the version that is durable.
   [[noreturn]] void throw_failed(std::uint64_t safe) const;
 
-  void keep_background(std::exception_ptr error) noexcept;  // the first tells why
-  void check_background();                                  // throws it, once
-  std::string unheard() const;                              // its text, where nobody was told yet
+  // What nobody was told: of a commit in the background, whose failure is the shelf's, and of a
+  // save that came to nothing. Of each the first tells why.
+  void keep_background(std::exception_ptr error) noexcept;
+  void keep_lost_save(std::exception_ptr error) noexcept;
+  void check_background();      // throws one of them, the commit's first, once
+  void throw_all_unheard();     // the same for the last call: where there are two, as one text
+  std::string unheard() const;  // the texts of those that are left
 
  private:
   const std::string& path_;
@@ -37,9 +41,10 @@ class Health {
   std::atomic<bool> closed_ = false;
   mutable std::mutex mutex_;  // of the texts
   std::atomic<bool> failed_ = false;
-  std::string failure_;                          // why
-  std::exception_ptr background_error_;          // not yet thrown to a caller
-  std::atomic<bool> background_failed_ = false;  // there is one
+  std::string failure_;                  // why
+  std::exception_ptr background_error_;  // these two: not yet thrown to a caller
+  std::exception_ptr lost_save_;
+  std::atomic<bool> unheard_ = false;  // there is one
 };
 
 }  // namespace tensorshelf

@@ -118,7 +118,7 @@ void Store::close() {
     state_.medium.reset();
   }
   committer.reset();
-  state_.health.check_background();
+  state_.health.throw_all_unheard();
 }
 
 }  // namespace tensorshelf

@@ -58,8 +58,8 @@ class Store {
   Commit rollback(std::uint64_t version);
   bool has_uncommitted() const;
   std::string unheard_failure() const { return state_.health.unheard(); }
-  // For the next call, or close(), to throw.
-  void keep_failure(std::exception_ptr why) noexcept { state_.health.keep_background(why); }
+  // Of a save that came to nothing: for the next call, or close(), to throw.
+  void keep_lost_save(std::exception_ptr why) noexcept { state_.health.keep_lost_save(why); }
   void discard();
   void begin_transaction();
   // `ended`: whether the transaction is over, also where it throws.
