@@ -123,6 +123,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"feed_part_committed", "I13", Bug::feed_part_committed, {}, {}, "feed"},
       {"feed_turn_given_up", "I13", Bug::feed_turn_given_up, {}, "fed-beside"},
       {"feed_failure_forgotten", "-", Bug::feed_failure_forgotten, {}, "fed-unheard"},
+      {"feed_drained_early", "I9", Bug::feed_drained_early, {}, "fed-apart"},
       {"second_failure_dropped", "-", Bug::second_failure_dropped, {}, "fed-and-failed"},
       {"feed_failure_let_go", "-", Bug::feed_failure_let_go, {}, "fed-let-go"},
       {"feed_step_left_out", "-", Bug::feed_step_left_out, {}, {}, "feed"},

@@ -120,6 +120,18 @@ std::string failed_save_is_told_by_the_shelf() {
   return "a save failed, its pipeline is gone, and nobody was told";
 }
 
+// What is assigned behind drain() is in the next version, and not in that of the save.
+std::string drained_is_apart() {
+  Held held;
+  testing::Waiter drainer([&] { held.pipeline.drain(); });
+  const bool waits = drainer.waits();
+  held.door.open();
+  drainer.join();
+  if (!waits) return "drained, and a save is not on its way";
+  held.fed.tensor(0).write(testing::pattern(testing::kFedBytes, 9));
+  return held.finish();
+}
+
 // A save comes to nothing while a commit is on its way that fails then.
 std::string both_failures_are_told() {
   Fed fed;

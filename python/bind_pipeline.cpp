@@ -53,6 +53,10 @@ std::optional<SavePending> save(Pipeline& pipeline, Session& session,
   return SavePending(std::move(*ticket));
 }
 
+void drain(Pipeline& pipeline) {
+  wait_and_hear([&](auto time) { return pipeline.drain_for(time); });
+}
+
 PipelineOptions options_of(unsigned workers, std::uint64_t check_one_in,
                            std::uint64_t bytes_per_second, std::vector<int> cpus, int nice,
                            bool trace) {
@@ -112,6 +116,7 @@ void bind_pipeline(py::module_& m) {
           py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
           py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"), py::arg("trace"))
       .def("save", &save, py::arg("session"), py::arg("plan"), py::arg("step"))
+      .def("drain", &drain)
       .def("close", &Pipeline::close, py::call_guard<Unlocked>());
 }
 

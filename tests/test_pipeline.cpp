@@ -562,6 +562,33 @@ TEST_CASE("a save that fails beside abandoning what is prepared leaves a shelf t
   CHECK(fed.committed_difference(3) == "");
 }
 
+TEST_CASE("draining waits, hears of failures, and may be given up") {
+  Fed fed;
+  Door door;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  pipeline.drain();  // with nothing on its way
+  const auto me = std::this_thread::get_id();
+  fed.hook->before_write = [&, me] {
+    if (std::this_thread::get_id() != me) door.pass();
+  };
+  door.shut();
+  fed.train(2);
+  const auto ticket = pipeline.save(plan, 2).value();
+  CHECK_FALSE(pipeline.drain_for(std::chrono::milliseconds(1)));
+  door.open();
+  pipeline.drain();
+  CHECK(ticket.times().launched != SaveTimes::Time());
+  fed.hook->before_write = nullptr;
+  ticket.wait_durable();
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  const auto failing = pipeline.save(plan, 3).value();
+  CHECK(code_of([&] { pipeline.drain(); }) == Errc::unknown_name);
+  pipeline.drain();  // it was told
+  CHECK(failing.done());
+}
+
 TEST_CASE("what a commit failed with is told before what a save did") {
   const std::string path = "run.shelf";
   Health health(path);

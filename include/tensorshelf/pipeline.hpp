@@ -147,6 +147,11 @@ class Pipeline {
   std::optional<SaveTicket> save(std::shared_ptr<const SavePlan> plan,
                                  std::optional<std::uint64_t> step = {});
 
+  // Returns when what was begun is on its way to the medium, or has failed, which it throws where
+  // nobody heard. From here on what is assigned otherwise is in no save's version.
+  void drain();
+  bool drain_for(std::chrono::nanoseconds time);  // at most; false where it is not yet
+
   PipelineStats stats() const;
   // Returns when what was begun is on its way to the medium, or has failed; then save() throws
   // Errc::closed. Before Shelf::close(), which lets nothing more be staged.

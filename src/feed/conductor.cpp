@@ -124,6 +124,18 @@ void Pipeline::Conductor::close() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool Pipeline::Conductor::drain_for(std::chrono::nanoseconds time) {
+  store_->refuse_inside("a pipeline was drained");
+  hurry();
+  {
+    std::unique_lock lock(mutex_);
+    const auto drained = [this] { return !staging_ || planted(Bug::feed_drained_early); };
+    if (!changed_.wait_for(lock, time, drained)) return false;
+  }
+  check_heard();
+  return true;
+}
+
 PipelineStats Pipeline::Conductor::stats() const {
   return {.saves = saves_, .skipped = skipped_, .torn = torn_};
 }
@@ -240,6 +252,7 @@ void Pipeline::Conductor::run() {
     conduct(*save);
     lock.lock();
     staging_ = next_ != nullptr;
+    changed_.notify_all();
   }
 }
 

@@ -31,6 +31,7 @@ class Pipeline::Conductor {
 
   std::shared_ptr<Save> begin(std::shared_ptr<const SavePlan> plan,
                               std::optional<std::uint64_t> step);
+  bool drain_for(std::chrono::nanoseconds time);
   void close();  // throws nothing of a save's
   void check_heard();
   bool in_child() const { return fork_guard_.in_child(); }

@@ -78,6 +78,16 @@ std::optional<SaveTicket> Pipeline::save(std::shared_ptr<const SavePlan> plan,
 
 PipelineStats Pipeline::stats() const { return conductor_->stats(); }
 
+void Pipeline::drain() {
+  while (!drain_for(std::chrono::hours(1))) {
+  }
+}
+
+bool Pipeline::drain_for(std::chrono::nanoseconds time) {
+  return conductor_->in_child() ||
+         conductor_->drain_for(time);  // there is nothing of it in a child
+}
+
 void Pipeline::close() {
   if (conductor_->in_child()) return;  // there is nothing of it here
   conductor_->close();
