@@ -324,6 +324,22 @@ def test_parts_are_renamed(shelf: ts.Shelf) -> None:
     assert "keys=" in error.value.remedy
 
 
+def test_other_byte_orders_come_back_as_this_machines(shelf: ts.Shelf) -> None:
+    state = {"a": np.array(1.5, ">f8"), "b": np.arange(3, dtype=">i4"), "c": np.array(7, ">i8")}
+    shelf.save(state)
+    loaded = shelf.load()
+    for key, value in state.items():
+        assert np.array_equal(loaded[key], value)
+        assert loaded[key].dtype == value.dtype.newbyteorder("=")
+    with shelf.autosave(state={"b": state["b"], "f": np.asfortranarray(state["b"])}) as auto:
+        auto.resume(strict=False)
+        for step in (1, 2, 3):
+            state["b"][0] = step
+            auto.step(step)
+            auto.wait()
+            assert shelf.load()["state"]["b"].tolist() == [step, 1, 2]
+
+
 def test_progress_is_told(shelf: ts.Shelf) -> None:
     shelf.save({"a": np.zeros(3 << 20, np.uint8), "b": np.zeros(1 << 20, np.uint8), "c": 1})
     seen: list[tuple[int, int]] = []

@@ -200,7 +200,7 @@ def _planned(shelf: Shelf, state: Any, flat: Flat, eager: set[str] | None) -> _P
     for name, value in flat.tensors.items():
         memory = _memory(value)
         if name in moving:
-            memory = moving[name] = np.empty(value.shape, _array(value).dtype)
+            memory = moving[name] = np.empty(value.shape, _array(value).dtype.newbyteorder("="))
         lazy = memory is not None and memory.ctypes.data in gated and name not in (eager or ())
         if lazy:
             watched.append((name, value))
@@ -258,15 +258,15 @@ def _array(value: Any) -> Array:
 
 
 def _memory(value: Any) -> Array | None:
-    """The value's own, where it lies in order."""
+    """The value's own, where it lies in order, in this machine's byte order."""
     array = _array(value)
-    return array if array.flags.c_contiguous else None
+    return array if array.flags.c_contiguous and array.dtype.isnative else None
 
 
 def _copied(value: Any) -> tuple[Array, Callable[[], object]]:
     """Memory for the value in order, and what brings it up to date. Raises Changed."""
     if isinstance(value, np.ndarray):
-        array = np.empty(value.shape, value.dtype)
+        array = np.empty(value.shape, value.dtype.newbyteorder("="))
         return array, lambda: np.copyto(array, value)
     import torch
 

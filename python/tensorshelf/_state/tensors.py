@@ -227,7 +227,7 @@ def _value(value: Any) -> Any:
 def bytes_of(value: Any) -> bytes:
     """In C order, on the host."""
     if isinstance(value, np.ndarray):
-        return value.tobytes()
+        return (value if value.dtype.kind in "SUMmV" else _dtypes.to_native(value)).tobytes()
     plain = _torch.memory_of(value)
     if plain is not None:
         return plain[1].tobytes()
