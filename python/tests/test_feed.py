@@ -401,6 +401,24 @@ def test_torn_saves_count_also_where_each_had_ended_before_the_next(shelf: ts.Sh
     auto.close()
 
 
+def test_two_steps_between_two_of_an_optimizer(shelf: ts.Shelf) -> None:
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer, grads=True)
+    step = 0
+    for _ in range(4):
+        for _ in range(2):
+            model(torch.ones(1, 64)).sum().backward()
+            step += 1
+            auto.step(step)
+        optimizer.step()
+        for p in model.parameters():
+            assert p.grad is not None
+            p.grad.zero_()
+    auto.close()
+    assert shelf.step == step
+
+
 def test_an_embedding_that_its_forward_changes_is_copied_at_once(shelf: ts.Shelf) -> None:
     model = torch.nn.ModuleDict(
         {"limited": torch.nn.Embedding(50, 4, max_norm=0.1), "plain": torch.nn.Embedding(50, 4)}

@@ -111,6 +111,7 @@ class Feed:
         counts = plan.early.counts()
         pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
         assert pending is not None  # it skips none
+        self._settle()  # it waited until the one before was on its way
         self._staging = plan
         self.saved_names = plan.about.eager + plan.about.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
@@ -118,6 +119,14 @@ class Feed:
             pending, lambda made: self._compare(plan.early, counts, step if made else None)
         )
         return self._last
+
+    def _settle(self) -> None:
+        """The tensors of the last save are compared now, where nobody asked for it yet: it is on
+        its way, and from here on they may change.
+        """
+        last, self._last = self._last, None
+        if last is not None:
+            last.staged()
 
     def _compare(self, early: Early, before: list[int], step: int | None) -> None:
         """``step`` is that of a save that was made."""
@@ -173,10 +182,9 @@ class Feed:
         TornSave for what was changed behind the last save.
         """
         self.closed = True
-        last, self._last = self._last, None
         self._pipeline.close()
-        if last is not None and os.getpid() == self._pid:
-            last.staged()  # so it is: now its tensors are compared
+        if os.getpid() == self._pid:
+            self._settle()
         found, self.too_early = self.too_early, None
         if found is None:
             return
