@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import OpenShelf
 
@@ -398,6 +399,30 @@ def test_torn_saves_count_also_where_each_had_ended_before_the_next(shelf: ts.Sh
         with contextlib.suppress(ts.TornSave):
             commit._save.wait_staged()
     assert not auto._feed.overlap
+    auto.close()
+
+
+def test_a_save_made_anew_waits_for_the_one_before(reopen: OpenShelf) -> None:
+    """What it assigns would be in the version of the step before, which is still being copied."""
+    shelf = reopen(mode="w", keep=3)
+    counts = np.zeros(4)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    log: dict[str, Any] = {"step": 0, "losses": []}
+    state = {"counts": counts, "model": model, "optimizer": optimizer, "log": log}
+    auto = shelf.autosave(**state, grads=False, pipeline=RESTING)
+    seen = []
+    for step, losses in ((1, 1), (2, 1), (3, 2000)):  # which outgrow the record
+        counts[:] = log["step"] = step
+        log["losses"] += [0.5] * losses
+        commit = auto.step(step)
+        assert commit is not None
+        if step == 2:
+            seen.append(commit)
+    auto.wait()
+    assert seen[0].wait().step == 2
+    assert shelf.at(seen[0].version).load()["counts"].tolist() == [2] * 4
+    assert shelf.load()["counts"].tolist() == [3] * 4
     auto.close()
 
 

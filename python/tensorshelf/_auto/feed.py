@@ -141,6 +141,8 @@ class Feed:
     def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
         self._plan, self.saved_names = None, ()
+        self._pipeline.drain()  # else what is assigned here would be in the version on its way
+        self._settle()
         flat = flatten(state)
         commit = shelf._save(flat, step=step, wait=False)
         if not self._plain:
