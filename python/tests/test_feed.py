@@ -444,6 +444,57 @@ def test_two_steps_between_two_of_an_optimizer(shelf: ts.Shelf) -> None:
     assert shelf.step == step
 
 
+@pytest.mark.parametrize("how", ["refused", "interrupted"])
+def test_the_gate_waits_whatever_was_raised_since(
+    shelf: ts.Shelf, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    log: dict[str, Any] = {"x": 0}
+    auto = shelf.autosave(
+        model=model, optimizer=optimizer, log=log, pipeline={"bytes_per_second": 1}
+    )
+    plain(lambda: model(torch.ones(1, 64)).square().sum(), optimizer)
+    auto.step(1)
+    auto.wait()
+    before = model.weight.detach().clone()
+    commit = auto.step(2)
+    assert commit is not None
+    if how == "refused":
+        log["x"] = [lambda: None]
+        auto._feed._pipeline = Draining(auto._feed._pipeline)  # type: ignore[assignment]
+        with pytest.raises(ts.NotStorable):
+            auto.step(3)
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr(ts.Commit, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                auto.wait()
+    assert not commit.staged()
+    optimizer.step()  # whose hook waits in the gate
+    assert commit.staged()
+    log["x"] = 0
+    commit.wait()
+    assert torch.equal(shelf.load()["model"]["weight"], before)
+    auto.close()
+
+
+class Draining:
+    """A pipeline whose drain() returns at once."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self._pipeline = pipeline
+
+    def drain(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipeline, name)
+
+
+def interrupted(commit: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_an_embedding_that_its_forward_changes_is_copied_at_once(shelf: ts.Shelf) -> None:
     model = torch.nn.ModuleDict(
         {"limited": torch.nn.Embedding(50, 4, max_norm=0.1), "plain": torch.nn.Embedding(50, 4)}

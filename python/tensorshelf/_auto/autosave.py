@@ -209,13 +209,13 @@ class Autosave:
 
     def wait(self) -> None:
         """Until what was saved is durable. Raises what made it fail."""
-        flight, self._flight = self._flight, None
         failure, self._failure = self._failure, None
         try:
             if failure is not None:
                 raise failure
-            if flight is not None:
-                flight.wait()
+            if self._flight is not None:
+                self._flight.wait()  # where a signal ends it, the gate still knows of it
+                self._flight = None
                 self._feed.note(None)
         except ShelfError as error:
             self._tell(error)
@@ -388,7 +388,8 @@ class Autosave:
                 logger.warning("autosave: %s", measured.told(self.every))
 
     def _tell(self, error: ShelfError) -> None:
-        self._flight = None
+        if self._flight is not None and self._flight.done():
+            self._flight = None  # else the gate waits for it, whatever else failed
         self._feed.note(error)
         if self._on_error == "raise":
             raise error
