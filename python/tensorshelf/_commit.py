@@ -35,8 +35,12 @@ class Commit:
 
     def wait_staged(self) -> "Commit":
         """Blocks until everything is copied; raises what made it fail."""
-        if self._save is not None:
-            self._save.wait_staged()
+        try:
+            if self._save is not None:
+                self._save.wait_staged()
+        except ShelfError:
+            self._noted(True)
+            raise
         self._noted(True)
         return self
 
@@ -105,8 +109,12 @@ class Commit:
     def _noted(self, staged: bool) -> bool:
         if staged and self._when_staged is not None:
             call, self._when_staged = self._when_staged, None
-            call(self._save is None or "staged" in self._save.times())
+            call(not self._came_to_nothing())
         return staged
+
+    def _came_to_nothing(self) -> bool:
+        """Whether it is a save that failed before it was launched."""
+        return self._save is not None and self._save.done() and "launched" not in self._save.times()
 
     def __repr__(self) -> str:
         if not self.done():

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import gc
+import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import OpenShelf
+from support import Place
 
 import tensorshelf as ts
 
@@ -776,3 +778,25 @@ def test_a_shelf_that_is_let_go_waits_for_its_save(shelf: ts.Shelf) -> None:
     shelf._flight = Failing()  # type: ignore[assignment]
     shelf._await_flight()
     assert Failing.waited
+
+
+def test_the_first_failure_is_raised_by_who_closes(place: Place) -> None:
+    """A save that lost its file, and then a change behind the step: of that there is no version."""
+    shelf = ts.open(place[0], mode="w", tier=place[1])
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer)
+    plain(lambda: model(torch.ones(1, 64)).square().sum(), optimizer)
+    auto.step(1)
+    auto.wait()
+    os.unlink(place[0])
+    with contextlib.suppress(ts.ShelfGone):
+        auto.step(2)
+    first_element(model.weight)
+    with pytest.raises(ts.ShelfGone) as error:
+        auto.step(3)
+    assert not isinstance(error.value.__context__, ts.TornSave)
+    auto.close()
+    with contextlib.suppress(ts.ShelfGone):
+        shelf.close()
+    assert shelf.closed

@@ -271,10 +271,21 @@ class Autosave:
         """Waits for what is on its way, and gives the signals back."""
         try:
             self.wait()
-        finally:
-            self._signals.restore()
-            self._gates.remove()
+        except BaseException as error:
+            self._end(error)
+            raise
+        self._end(None)
+
+    def _end(self, failure: BaseException | None) -> None:
+        """``failure`` is raised already."""
+        self._signals.restore()
+        self._gates.remove()
+        try:
             self._feed.close()
+        except ShelfError as second:
+            if failure is None:
+                raise
+            failure.add_note(f"Besides: {second}")
 
     def __repr__(self) -> str:
         keys = ", ".join(key for key in self._state if key not in (_OWN, _GRADIENTS))
