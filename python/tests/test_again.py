@@ -106,6 +106,39 @@ def test_steps_of_other_types(kind: str) -> None:
     assert again.encoded(again.look(state).leaves) == whole(state)
 
 
+class Fresh(nn.Linear):
+    """Makes a part of its state anew at each look."""
+
+    count = 0
+
+    def get_extra_state(self) -> Any:
+        return torch.full((16,), self.count)
+
+    def set_extra_state(self, state: Any) -> None:
+        self.count = int(state[0])
+
+
+def test_what_a_model_makes_anew_is_copied_each_time() -> None:
+    state = {"model": Fresh(2, 2)}
+    again = Again(state, flatten(state))
+    assert again.moving == ["model._extra_state"]
+    for count in range(1, 5):
+        state["model"].count = count
+        found = again.look(state)
+        assert again.encoded(found.leaves) == whole(state)
+        assert [int(value[0]) for value in found.moving] == [count]
+
+
+def test_ties_are_of_what_stays() -> None:
+    shared = torch.ones(3)
+    state = {"a": shared, "b": shared}
+    Again(state, flatten(state)).look(state)
+    scalar = torch.tensor(1.0)
+    state = {"a": scalar, "b": scalar}
+    with pytest.raises(Changed):
+        Again(state, flatten(state))
+
+
 def test_a_scalar_that_comes_to_need_a_gradient() -> None:
     state = {"loss": torch.tensor(1.0)}
     again = Again(state, flatten(state))

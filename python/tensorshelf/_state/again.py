@@ -29,7 +29,7 @@ class Again:
     moving: list[str]  # names of the tensors that may lie elsewhere
 
     def __init__(self, state: Any, flat: Flat) -> None:
-        maker = _Maker(objects.parameter_names(state))
+        maker = _Maker(objects.parameter_names(state), flat)
         self._look = maker.look(state, flat.tree)
         self._memories = maker.memories
         self._record = record.Parts(maker.parts(), sorted(flat.tensors))
@@ -56,8 +56,10 @@ def _is(value: Any, kind: type) -> None:
 class _Maker:
     """Walks a state beside its tree: gives the looks, and keeps what is encoded once."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
+    def __init__(self, names: Mapping[int, str], flat: Flat) -> None:
         self._names = names
+        self._flat = flat
+        self._addresses: set[int] = set()  # of what stays
         self._writer = record.Writer()
         self._given = False  # within what an object gave
         self.moving: list[str] = []
@@ -87,7 +89,7 @@ class _Maker:
             self._writer.scalar(node)
             return Scalar(value)
         self._writer.node(node)
-        if not self._given:
+        if not self._given and self._lies_where_saved(value, node):
             if isinstance(value, np.ndarray):
                 return _same_array(value)
             if not self.memories.add(value):
@@ -97,6 +99,19 @@ class _Maker:
             raise Changed  # it shares memory with another
         self.moving.append(node[4])
         return _same_layout(value)
+
+    def _lies_where_saved(self, value: Any, node: Node) -> bool:
+        """Whether it is what was flattened, which the plan keeps. Some models make a tensor of
+        their state anew at each look: then another may come to lie where this one does.
+        """
+        address = _address(value)
+        if node[0] == "tie":
+            return address in self._addresses
+        place, offset = (node[4], 0) if isinstance(node[4], str) else node[4]
+        if address - offset != _address(self._flat.tensors[place]):
+            return False
+        self._addresses.add(address)
+        return True
 
     def _sequence(self, value: Any, node: Node) -> Look:
         self._writer.head(node, 1)
@@ -250,6 +265,10 @@ def _constant(known: Any, kind: type) -> Look:
             raise Changed
 
     return look
+
+
+def _address(value: Any) -> int:
+    return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
 
 
 def _same_layout(value: Any) -> Look:
