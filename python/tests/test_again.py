@@ -193,6 +193,12 @@ CHANGES: dict[str, Any] = {
     "an array of another type": lambda s: s.update(a=s["a"].view(np.int64)),
     "a tensor that was a scalar": lambda s: s.update(scalar=torch.ones(2)),
     "another set": lambda s: s["set"].add(3),
+    "a set of other types": lambda s: s.update(set={True, 2}),
+    "keys of other types": lambda s: s["keys"].update({True: s["keys"].pop(1)}),
+    "a key with another sign": lambda s: s["keys"].update({-0.0: s["keys"].pop(0.0)}),
+    "metadata changed in place": lambda s: s["ordered"]._metadata[""].update(version=2),
+    "scalars that are one now": lambda s: s.update(scalar=s["other scalar"]),
+    "a sparse scalar": lambda s: s.update(scalar=torch.tensor(1.0).to_sparse()),
     "another model": lambda s: s.update(model=nn.Linear(4, 4)),
     "a model with another layer": lambda s: s["model"].append(nn.Linear(1, 1)),
     "another optimizer": lambda s: s.update(optimizer=torch.optim.SGD(s["model"].parameters())),
@@ -220,7 +226,10 @@ def test_what_changed_is_told(change: Any) -> None:
     state |= {"n": 1, "list": [1], "t": torch.arange(8.0), "a": np.ones(4), "set": {1, 2}}
     state |= {"scalar": torch.tensor(1), "average": Averaged()}
     z = torch.ones(4, dtype=torch.complex64)
-    state |= {"z": z, "imag": z.imag}
+    state |= {"z": z, "imag": z.imag, "other scalar": torch.tensor(2)}
+    state["keys"] = {1: torch.ones(3), 0.0: torch.ones(2)}
+    state["ordered"] = OrderedDict(w=torch.ones(3))
+    state["ordered"]._metadata = {"": {"version": 1}}
     again = Again(state, flatten(state))
     again.look(state)
     change(state)

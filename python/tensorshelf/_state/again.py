@@ -8,13 +8,15 @@ not as it was raises Changed, and the state is flattened anew: nothing of the ol
 stored for a new one.
 """
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tensorshelf._state import objects, paths, plain, record, tensors
 from tensorshelf._state.flatten import Flat
+from tensorshelf._state.keys import Keys
 from tensorshelf._state.looks import Changed, Found, Look, stays
 from tensorshelf._state.memories import Memories
 from tensorshelf._state.plain import Node, NoPlainValue
@@ -37,9 +39,9 @@ class Again:
 
     def look(self, state: Any) -> Found:
         """At the state as it is now. Raises Changed."""
-        found = Found([], [], [])
+        found = Found([], [], [], [])
         self._look(state, found)
-        if not self._memories.hold(found.staying):
+        if not self._memories.hold(found.staying) or len(set(found.places)) < len(found.places):
             raise Changed
         return found
 
@@ -79,7 +81,7 @@ class _Maker:
             return self._sequence(value, node)
         if kind in (set, frozenset):
             self._writer.node(node)
-            return _constant(value.copy(), kind)
+            return _constant(value, kind)
         if isinstance(value, dict):
             return self._mapping(value, node)
         return self._object(value, node)
@@ -133,7 +135,7 @@ class _Maker:
         """``like`` is what is looked at in place of the value, with other keys in its order."""
         like = value if like is None else like
         ordered = node[0] == "OrderedDict"
-        metadata = getattr(like, "_metadata", None)
+        metadata = copy.deepcopy(getattr(like, "_metadata", None))
         first = 2 if ordered else 1
         self._writer.head(node, first)
         looks = []
@@ -142,15 +144,15 @@ class _Maker:
         ):
             self._writer.node(key)
             looks.append(self.look(item, part))
-        kind, keys = type(like), list(like)
-        if kind is dict and Row.made_of(looks):
+        kind, keys = type(like), Keys(like)
+        if kind is dict and Row.made_of(keys, looks):
             return Row(keys, looks)
         if kind is dict and Table.made_of(looks):
             return Table(keys, [row for row in looks if isinstance(row, Row)])
         all_stay = all(each is stays for each in looks)
 
         def look(value: Any, found: Found) -> None:
-            if type(value) is not kind or list(value) != keys:
+            if type(value) is not kind or not keys.are_those_of(value):
                 raise Changed
             if ordered and getattr(value, "_metadata", None) != metadata:
                 raise Changed
@@ -259,9 +261,12 @@ def _plain_node(value: Any, depth: int) -> Node:
     return node
 
 
-def _constant(known: Any, kind: type) -> Look:
+def _constant(known: Iterable[Any], kind: type) -> Look:
+    """A set: as it is iterated over, for that is how it is stored."""
+    items = Keys(known)
+
     def look(value: Any, found: Found) -> None:
-        if type(value) is not kind or value != known:
+        if type(value) is not kind or not items.are_those_of(value):
             raise Changed
 
     return look

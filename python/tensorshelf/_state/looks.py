@@ -14,6 +14,7 @@ class Found(NamedTuple):
     leaves: list[bytes]  # what fills the holes of the record
     moving: list[Any]  # tensors that objects gave as their states
     staying: list[Any]  # torch tensors that are to lie where they did
+    places: list[int]  # where those without dimensions lie: no two of them in one
 
 
 Look = Callable[[Any, Found], None]  # at a value; appends what is found in it. Raises Changed
