@@ -404,6 +404,30 @@ def test_torn_saves_count_also_where_each_had_ended_before_the_next(shelf: ts.Sh
     auto.close()
 
 
+def test_parts_of_one_memory_are_counted_together_and_not_asked(shelf: ts.Shelf) -> None:
+    """A forward that changes a buffer beside a parameter is no change of the parameter."""
+
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            both = torch.zeros(512)
+            self.w = nn.Parameter(both[:256])
+            self.register_buffer("seen", both[256:])
+
+        def forward(self, x: Any) -> Any:
+            self.seen.add_(1)
+            return (self.w * x).sum()
+
+    model = Parts()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer)
+    for step in range(1, 9):
+        plain(lambda: model(torch.ones(256)), optimizer)
+        auto.step(step)
+    auto.close()
+    assert shelf.step == 8
+
+
 def test_a_save_made_anew_waits_for_the_one_before(reopen: OpenShelf) -> None:
     """What it assigns would be in the version of the step before, which is still being copied."""
     shelf = reopen(mode="w", keep=3)

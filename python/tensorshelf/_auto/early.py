@@ -1,7 +1,8 @@
 """Whether what a save was still copying was changed too early, as far as torch tells.
 
 The pipeline compares bytes, and only some of those of large tensors. torch counts most changes in
-place, whatever their size; not those by fused optimizers, by way of ``.data`` or of NumPy.
+place, whatever their size; not those by fused optimizers, by way of ``.data`` or of NumPy. Only
+tensors that have their memory to themselves are asked.
 """
 
 import operator
@@ -51,4 +52,7 @@ class Early:
 
 
 def _counts(tensor: Any) -> bool:
-    return _torch.is_tensor(tensor) and not tensor.is_inference()
+    """Not one that shows a part of some memory: torch counts the changes of all such together."""
+    if not _torch.is_tensor(tensor) or tensor.is_inference():
+        return False
+    return bool(tensor.untyped_storage().nbytes() == tensor.nbytes)
