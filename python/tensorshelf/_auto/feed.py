@@ -85,7 +85,7 @@ class Feed:
         chosen["cpus"] = list(chosen["cpus"])
         self._pipeline = _core.Pipeline(shelf._core, **chosen)
         self._plan: _Plan | None = None
-        self._staging: _Plan | None = None  # its memory stays until the next save is begun
+        self._staging: tuple[_Plan, ...] = ()  # the memory of some stays: a signal may end a call
         self._plain = False  # the state cannot be looked at again: it is saved as save() does
         self._torn = 0  # in a row
         self._eager: set[str] = set()  # names of what was changed too early once
@@ -109,10 +109,10 @@ class Feed:
             return self._begin_anew(shelf, state, step)
         shelf._assignments.refuse_within_edit("a save")
         counts = plan.early.counts()
+        self._staging = (*self._staging[-2:], plan)
         pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
         assert pending is not None  # it skips none
         self._settle()  # it waited until the one before was on its way
-        self._staging = plan
         self.saved_names = plan.about.eager + plan.about.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
         self._last = Commit(
