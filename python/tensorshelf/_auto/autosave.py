@@ -123,9 +123,9 @@ class Autosave:
         self._failure: ShelfError | None = None  # that the gate met
         self._resumed = False
         self._feed = Feed(shelf, pipeline, overlap=overlap, warns=on_error == "warn")
-        before, shelf._feed = shelf._feed, self._feed
-        if before is not None:
-            before.close()
+        if shelf._feed is not None:
+            shelf._feed.close()  # where it raises, this is none, and that is closed
+        shelf._feed = self._feed
         self._gates = Gates(state, self._before_optimizer)
         self._told: set[str] = set()
         self._deadline = deadline
