@@ -21,7 +21,7 @@
 // it was; one of a few elements may, where check_one_in is above 1. Device memory is not compared:
 // its copies follow `stream` in order.
 //
-// A save is like a transaction: what is assigned otherwise before it is staged is in its version,
+// A save is like a transaction: what is assigned otherwise before it is launched is in its version,
 // or discarded with it. Commits of others wait until it is on its way; what the trainer calls
 // meanwhile may wait for that, so it must not be inside an assignment.
 // Thread-safety: any thread may call anything; saves come one after the other.
