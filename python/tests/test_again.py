@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter, OrderedDict
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -127,6 +127,19 @@ def test_what_a_model_makes_anew_is_copied_each_time() -> None:
         found = again.look(state)
         assert again.encoded(found.leaves) == whole(state)
         assert [int(value[0]) for value in found.moving] == [count]
+
+
+def test_an_object_that_gives_more_each_time() -> None:
+    class Growing:
+        given: ClassVar[list[int]] = []
+
+        def state_dict(self) -> dict[str, Any]:
+            self.given.append(1)
+            return {"t": {i: np.ones(2) for i in range(len(self.given))}}
+
+    state = {"growing": Growing()}
+    with pytest.raises(Changed):
+        Again(state, flatten(state))
 
 
 def test_ties_are_of_what_stays() -> None:

@@ -32,7 +32,10 @@ class Again:
 
     def __init__(self, state: Any, flat: Flat) -> None:
         maker = _Maker(objects.parameter_names(state), flat)
-        self._look = maker.look(state, flat.tree)
+        try:
+            self._look = maker.look(state, flat.tree)
+        except ValueError:  # an object gives more, or less, than it just gave
+            raise Changed from None
         self._memories = maker.memories
         self._record = record.Parts(maker.parts(), sorted(flat.tensors))
         self.moving = maker.moving
