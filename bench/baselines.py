@@ -7,6 +7,7 @@ they are installed, in out/bench/baselines too: bench/install_baselines.sh puts 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import sys
@@ -27,6 +28,7 @@ State = dict[str, torch.Tensor]
 Save = Callable[[State], object]
 
 INSTALLED = Path(__file__).resolve().parent.parent / "out" / "bench" / "baselines"
+sys.path.append(str(INSTALLED))
 
 
 def sync_tree(folder: Path) -> None:
@@ -55,6 +57,11 @@ def process_group() -> Iterator[None]:
         dist.destroy_process_group()
 
 
+def torch_save(path: Path) -> Save:
+    """Over that file, atomic and durable."""
+    return lambda state: replace_durably(path, lambda place: torch.save(state, place))
+
+
 def synchronous(folder: Path, *, durable: bool = True) -> dict[str, Save]:
     """By name; each writes below that folder, over what it wrote before."""
     saves: dict[str, Save] = {}
@@ -75,15 +82,13 @@ def synchronous(folder: Path, *, durable: bool = True) -> dict[str, Save]:
     saves["DCP save"] = lambda state: dcp.save(
         state, storage_writer=dcp_writer(folder / "dcp", durable), no_dist=True
     )
-    for find in (torchsnapshot, fast_file_writer):
-        found = find(folder, durable)
+    for found in (torchsnapshot(folder, durable), fast_file_writer(folder, durable=durable)):
         if found is not None:
             saves[found[0]] = found[1]
     return saves
 
 
 def torchsnapshot(folder: Path, durable: bool) -> tuple[str, Save] | None:
-    sys.path.append(str(INSTALLED))
     try:
         import torchsnapshot as library
     except ImportError:
@@ -99,14 +104,20 @@ def torchsnapshot(folder: Path, durable: bool) -> tuple[str, Save] | None:
     return "torchsnapshot", save
 
 
-def fast_file_writer(folder: Path, durable: bool) -> tuple[str, Save] | None:
-    """DeepSpeed's writer of FastPersist, with two buffers of 32 MiB, blocks of 8 MiB, depth 8."""
+def fast_file_writer(
+    folder: Path, staging: int = 64 << 20, *, double: bool = True, durable: bool = True
+) -> tuple[str, Save] | None:
+    """DeepSpeed's writer of FastPersist, with so many bytes of staging memory, in two buffers or
+    one; blocks of 8 MiB at most, depth 8.
+    """
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)  # else it tells that there is no GPU
     try:
         from deepspeed.io import FastFileWriter, FastFileWriterConfig
         from deepspeed.io import fast_file_writer as module
         from deepspeed.ops.op_builder import AsyncIOBuilder
 
-        handle = AsyncIOBuilder().load(verbose=False).aio_handle(8 << 20, 8, False, True, 1)
+        block = min(8 << 20, staging // 2)
+        handle = AsyncIOBuilder().load(verbose=False).aio_handle(block, 8, False, True, 1)
     except Exception as error:  # whatever is missing: a package, a compiler, libaio
         print(f"  without DeepSpeed: {type(error).__name__}: {error}".splitlines()[0])
         return None
@@ -122,11 +133,13 @@ def fast_file_writer(folder: Path, durable: bool) -> tuple[str, Save] | None:
             return [each.view(torch.uint8) for each in tensors]
 
     module.UtilsBuilder = OnProcessor
-    buffer = torch.empty(64 << 20, dtype=torch.uint8)
+    buffer = torch.empty(staging, dtype=torch.uint8)
     path = folder / "deepspeed.pt"
 
     def save(state: State) -> None:
-        config = FastFileWriterConfig(dnvme_handle=handle, pinned_tensor=buffer, double_buffer=True)
+        config = FastFileWriterConfig(
+            dnvme_handle=handle, pinned_tensor=buffer, double_buffer=double
+        )
         writer = FastFileWriter(file_path=str(path), config=config)
         torch.save(state, f=writer, _use_new_zipfile_serialization=False)
         writer.close()  # which flushes its file

@@ -5,11 +5,22 @@ import subprocess
 from pathlib import Path
 
 
-def fio_seconds(path: Path, size: int, way: str = "write") -> float:
-    """One pass over the file as the shelf goes: io_uring, O_DIRECT, one fdatasync at the end."""
+def fio_seconds(
+    path: Path, size: int, way: str = "write", *, block: int = 2 << 20, depth: int = 16
+) -> float:
+    """One pass over the file as the shelf goes: io_uring, O_DIRECT, one fdatasync at the end.
+
+    ``block`` is the bytes of a request, ``depth`` how many are in flight.
+    """
     command = ["fio", "--name=limit", f"--filename={path}", f"--size={size}", f"--rw={way}"]
-    command += ["--ioengine=io_uring", "--direct=1", "--bs=2M", "--iodepth=16", "--fixedbufs=1"]
-    command += ["--registerfiles=1", "--end_fsync=1", "--overwrite=1", "--output-format=json"]
+    command += ["--ioengine=io_uring", "--direct=1", f"--bs={block}", f"--iodepth={depth}"]
+    command += [
+        "--fixedbufs=1",
+        "--registerfiles=1",
+        "--end_fsync=1",
+        "--overwrite=1",
+        "--output-format=json",
+    ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     job = json.loads(done.stdout)["jobs"][0]
     # The run time excludes the fsync, which fio reports beside it.

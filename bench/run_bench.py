@@ -1,10 +1,11 @@
 """Runs the benches and says how each figure stands to what it should reach.
 
-    .venv/bin/python bench/run_bench.py commit|open|versions|compare|state|saves|feed|all
-        [--build DIR] [--dir DIR] [--quick]
+    .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
+
+NAME: commit, open, versions, compare, state, saves, feed, writes; else all.
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
-these machines drift. Writes out/bench/<name>.json, and the comparison also a picture beside it.
+these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
 """
 
 from __future__ import annotations
@@ -302,7 +303,8 @@ def write_json(name: str, body: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ["commit", "open", "versions", "compare", "state", "saves", "feed", "all"]
+    choices = ["commit", "open", "versions", "compare", "state", "saves", "feed"]
+    choices += ["writes", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -342,6 +344,11 @@ def main() -> int:
 
             print("\nfeed: beside what else saves and loads a run\n", flush=True)
             write_json("feed", feed.run(settings.mapped, settings.block, args.quick))
+        if args.what in ("writes", "all"):
+            import writes
+
+            print("\nwrites: one tensor made durable, over the shape of its buffers\n", flush=True)
+            write_json("writes", writes.run(settings.block, args.quick))
     return 0
 
 
