@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
-NAME: commit, open, versions, compare, state, saves, feed, writes; else all.
+NAME: commit, open, versions, compare, state, saves, feed, writes, sweeps; else all.
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
@@ -304,7 +304,7 @@ def write_json(name: str, body: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ["commit", "open", "versions", "compare", "state", "saves", "feed"]
-    choices += ["writes", "all"]
+    choices += ["writes", "sweeps", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -349,6 +349,11 @@ def main() -> int:
 
             print("\nwrites: one tensor made durable, over the shape of its buffers\n", flush=True)
             write_json("writes", writes.run(settings.block, args.quick))
+        if args.what in ("sweeps", "all"):
+            import sweeps
+
+            print("\nsweeps: over how often a training is saved", flush=True)
+            write_json("sweeps", sweeps.run(settings.mapped, settings.block, args.quick))
     return 0
 
 
