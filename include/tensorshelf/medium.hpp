@@ -49,6 +49,10 @@ struct Ticket {
 // only reads goes on.
 class Medium {
  public:
+  // Makes nothing durable. Of writes that nobody waited for each page is there afterwards or not,
+  // of words behind no barrier each word, whatever the others are; so too where the process dies.
+  // (Mapped media show them all.) A barrier of whoever opens the medium next need not cover what is
+  // there, unless it is written anew (I12).
   virtual ~Medium() = default;
 
   // Copies `bytes` (at most kChunkBytes) towards `at` (a multiple of kPageBytes) and hashes them in
