@@ -94,8 +94,8 @@ class Medium {
   // That there is so much is durable after the next barrier() at the latest, and then room for
   // whoever opens the medium later, too. A power loss before, or a failure, leaves the room there
   // was, and a medium as long as before or longer. Below size() it does all this as well, and fails
-  // as well. Throws Errc::full, with nothing lost or taken, where the cap, the device or the file
-  // system ends. Never shrinks.
+  // as well. Throws Errc::full, with nothing lost, and the medium as long as before or longer,
+  // where the cap, the device or the file system ends. Never shrinks.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;
