@@ -19,7 +19,7 @@ class Disk {
  public:
   explicit Disk(std::uint64_t capacity_bytes);
 
-  // Addresses are stable: views into bytes() stay valid across resize().
+  // Addresses are stable: views into bytes() stay valid across grow().
   std::span<const std::byte> bytes() const { return {bytes_.data(), size_bytes_}; }
   std::uint64_t size_bytes() const { return size_bytes_; }
   std::uint64_t room_bytes() const { return room_bytes_; }
