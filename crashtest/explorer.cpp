@@ -104,8 +104,10 @@ std::size_t next_mark(const Log& log, std::size_t event) {
 }  // namespace
 
 Behaviour Explorer::behaviour() const {
-  return {
-      .personality = settings_.personality, .max_size_bytes = kDiskBytes, .bugs = settings_.bugs};
+  return {.personality = settings_.personality,
+          .max_size_bytes = kDiskBytes,
+          .bugs = settings_.bugs,
+          .seed = settings_.seed};
 }
 
 Explorer::Found Explorer::recover(const Recording& recording, const Expected& expected,
@@ -243,8 +245,8 @@ void Explorer::walk(const Recording& recording, std::size_t depth, std::size_t f
   walk_images(disk_, recording.log, options, context, rng_, counts_, visit);
 }
 
-// The process dies after the event, the machine lives: another process sees all that was written.
-// It opens the shelf and works, and then the power fails.
+// The process dies after the event, the machine lives: another process sees what was handed on, and
+// of the rest what chance leaves. It opens the shelf and works, and then the power fails.
 void Explorer::live_on(const Recording& recording, std::size_t event) {
   ++counts_.deaths;
   const Disk::Mark empty = disk_.mark();
@@ -254,8 +256,13 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   begun.log.events.assign(log.events.begin(),
                           log.events.begin() + static_cast<std::ptrdiff_t>(event + 1));
   begun.log.bytes = log.bytes;
-  for (const Event& seen : begun.log.events) log.replay(seen, disk_);
-  begun.log.events.push_back(DeathEvent{});
+  HeldPages held;
+  for (std::size_t seen = 0; seen <= event; ++seen) {
+    held.note(begun.log, seen, disk_);
+    log.replay(log.events[seen], disk_);
+  }
+  const bool pmem = settings_.personality == Personality::pmem;
+  begun.log.events.emplace_back(pmem ? DeathEvent{} : held.end(begun.log, disk_, rng_.next()));
   const Disk::Mark visible = disk_.mark();
   ReadSet reads;
   const Found found = recover(recording, expected, reads);

@@ -5,8 +5,9 @@
 //   - work after the recovery: random operations, persist, reopen, and crashes in those, which
 //     would show leftovers of the abandoned attempt becoming valid (I5)
 //   - opening for reading, which must find the same and write nothing
-//   - the death of the process alone, after which another one sees all that was written, settled or
-//     not: work in it, and crashes in that, which would show what was believed and never settled
+//   - the death of the process alone, after which another one sees what was handed on, settled or
+//     not, and of the rest a part: work in it, and crashes in that, which would show what was
+//     believed and never settled
 //   - damage to settled bytes (faults.hpp)
 //   - a call of the medium that fails, at each of its events, and a crash after that (I8), or
 //     another process

@@ -2,6 +2,9 @@
 // asked. Not thread-safe.
 #pragma once
 
+#include <algorithm>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <variant>
@@ -58,7 +61,17 @@ struct FailureEvent {
   bool orphans = false;  // all that was unsettled
   friend bool operator==(const FailureEvent&, const FailureEvent&) = default;
 };
-struct DeathEvent {  // the process ended; the next medium on the log belongs to another one
+struct Loss {  // a page of a write, or of a word, which nobody will see again
+  std::size_t event = 0;
+  std::uint64_t at = 0;
+  auto operator<=>(const Loss&) const = default;
+};
+// The medium is no more: its process died, or it was destroyed with something under way. The next
+// medium on the log is another one.
+struct DeathEvent {
+  std::vector<Loss> lost;     // in order
+  std::vector<Stretch> left;  // what is now in the pages that lost something
+  bool loses(const Loss& page) const { return std::binary_search(lost.begin(), lost.end(), page); }
   friend bool operator==(const DeathEvent&, const DeathEvent&) = default;
 };
 
@@ -97,6 +110,9 @@ struct Log {
       if (growth->room) disk.make_room(growth->size_bytes);
     }
     if (const Stretch* stretch = stored(event)) disk.write(stretch->at, content(*stretch));
+    if (const auto* death = std::get_if<DeathEvent>(&event)) {
+      for (const Stretch& page : death->left) disk.write(page.at, content(page));
+    }
   }
   void clear() {
     events.clear();

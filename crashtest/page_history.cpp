@@ -1,10 +1,25 @@
 #include "page_history.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include <tensorshelf/extent.hpp>
 
 namespace tensorshelf::crash {
+
+namespace {
+
+// No page ever held these.
+std::set<Loss> lost_up_to(const Log& log, std::size_t event) {
+  std::set<Loss> lost;
+  for (std::size_t index = 0; index <= event; ++index) {
+    const auto* death = std::get_if<DeathEvent>(&log.events[index]);
+    if (death) lost.insert(death->lost.begin(), death->lost.end());
+  }
+  return lost;
+}
+
+}  // namespace
 
 PageHistory page_history(const Log& log, std::size_t event,
                          const std::vector<std::uint64_t>& pages) {
@@ -12,6 +27,7 @@ PageHistory page_history(const Log& log, std::size_t event,
   for (const std::uint64_t page : pages) history.before_last[page].assign(kPageBytes, {});
   history.without_body = history.before_last;
   PageHistory::Pages now = history.before_last;
+  const std::set<Loss> lost = lost_up_to(log, event);
   for (std::size_t index = 0; index <= event; ++index) {
     const Stretch* written = stored(log.events[index]);
     if (written == nullptr) continue;
@@ -20,7 +36,7 @@ PageHistory page_history(const Log& log, std::size_t event,
     for (auto& [page, bytes] : now) {
       const std::uint64_t begin = std::max(page, written->at);
       const std::uint64_t end = std::min(page + kPageBytes, written->at + content.size());
-      if (begin >= end) continue;
+      if (begin >= end || lost.contains({index, page})) continue;
       const auto part = content.subspan(begin - written->at, end - begin);
       const auto offset = static_cast<std::ptrdiff_t>(begin - page);
       history.before_last[page] = bytes;

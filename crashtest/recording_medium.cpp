@@ -34,7 +34,15 @@ RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviou
     : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {}
 
 RecordingMedium::~RecordingMedium() {
-  if (waited_ < sequence_) log_.events.push_back(WaitEvent{sequence_});
+  if (held_.empty()) return;
+  const bool pmem = behaviour_.personality == Personality::pmem;  // where all is visible at once
+  const std::uint64_t seed = behaviour_.seed + log_.events.size();
+  log_.events.emplace_back(pmem ? DeathEvent{} : held_.end(log_, disk_, seed));
+}
+
+void RecordingMedium::happens(Event event) {
+  log_.events.push_back(std::move(event));
+  held_.note(log_, log_.events.size() - 1, disk_);
 }
 
 unsigned RecordingMedium::this_thread() {
@@ -51,7 +59,7 @@ Stretch RecordingMedium::keep(std::uint64_t at, std::span<const std::byte> conte
 void RecordingMedium::fail_if_told(const char* call, bool loses_all,
                                    const std::function<void()>& in_part) {
   if (log_.events.size() != behaviour_.fails_at) return;
-  log_.events.push_back(FailureEvent{.call = call, .orphans = loses_all});
+  happens(FailureEvent{.call = call, .orphans = loses_all});
   if (in_part && behaviour_.fails_at % 3 != 0) in_part();
   throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
 }
@@ -65,7 +73,7 @@ void RecordingMedium::write_in_part(std::uint64_t at, std::span<const std::byte>
   if (part == 0) return;
   sequence_ = log_.events.size() + 1;
   const Stretch stretch = keep(at, bytes.first(part));
-  log_.events.push_back(
+  happens(
       WriteEvent{.stored = stretch, .ticket = sequence_, .thread = this_thread(), .failed = true});
   disk_.write(at, log_.content(stretch));
 }
@@ -77,7 +85,7 @@ void RecordingMedium::grow_in_part(std::uint64_t size_bytes) {
   const std::uint64_t part = behaviour_.fails_at % 3 == 1 ? half : size_bytes;
   if (part <= before) return;  // there were holes to fill
   disk_.grow(part);
-  log_.events.push_back(GrowthEvent{.size_bytes = part, .settles = false, .room = false});
+  log_.events.emplace_back(GrowthEvent{.size_bytes = part, .settles = false, .room = false});
 }
 
 void RecordingMedium::assert_room(std::uint64_t at, std::uint64_t size_bytes) const {
@@ -95,10 +103,10 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   Stretch stretch = keep(at, bytes);
   stretch.size_bytes = round_up(bytes.size(), kPageBytes);
   log_.bytes.resize(stretch.bytes_at + stretch.size_bytes, std::byte{0xDB});
-  log_.events.push_back(WriteEvent{.stored = stretch,
-                                   .ticket = sequence,
-                                   .thread = this_thread(),
-                                   .drained = !behaviour_.bugs.worker_without_drain});
+  happens(WriteEvent{.stored = stretch,
+                     .ticket = sequence,
+                     .thread = this_thread(),
+                     .drained = !behaviour_.bugs.worker_without_drain});
   disk_.write(at, log_.content(stretch));
   if (behaviour_.faults) behaviour_.faults->heal(at, bytes.size());
   return {sequence, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
@@ -108,14 +116,13 @@ void RecordingMedium::wait(const Ticket& ticket) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
   fail_if_told("wait", true);
-  waited_ = std::max(waited_, ticket.sequence);
-  log_.events.push_back(WaitEvent{ticket.sequence});
+  happens(WaitEvent{ticket.sequence});
 }
 
 void RecordingMedium::barrier() {
   const std::lock_guard lock(mutex_);
   fail_if_told("barrier", true);
-  log_.events.push_back(BarrierEvent{this_thread()});
+  happens(BarrierEvent{this_thread()});
 }
 
 void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
@@ -125,10 +132,10 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   const auto store = [&](bool failed) {
     std::array<std::byte, kWordBytes> bytes;
     std::memcpy(bytes.data(), &word, sizeof word);
-    disk_.write(at, bytes);
     const auto record = [&](std::uint64_t place, std::span<const std::byte> content) {
-      log_.events.push_back(
-          WordEvent{.stored = keep(place, content), .thread = this_thread(), .failed = failed});
+      const Stretch stretch = keep(place, content);
+      happens(WordEvent{.stored = stretch, .thread = this_thread(), .failed = failed});
+      disk_.write(place, log_.content(stretch));
     };
     if (behaviour_.bugs.torn_word) {
       constexpr std::size_t half = kWordBytes / 2;
@@ -138,7 +145,10 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
       record(at, bytes);
     } else {
       const std::uint64_t page = at / kPageBytes * kPageBytes;
-      record(page, disk_.bytes().subspan(page, kPageBytes));
+      const auto whole = disk_.bytes().subspan(page, kPageBytes);
+      std::vector<std::byte> content(whole.begin(), whole.end());
+      std::memcpy(content.data() + (at - page), &word, sizeof word);
+      record(page, content);
       if (behaviour_.faults) behaviour_.faults->heal(page, kPageBytes);
     }
   };
@@ -205,7 +215,7 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   disk_.grow(size);
   disk_.make_room(size);
   const bool settles = first || !behaviour_.bugs.growth_not_settled;
-  log_.events.push_back(GrowthEvent{.size_bytes = size, .settles = settles});
+  log_.events.emplace_back(GrowthEvent{.size_bytes = size, .settles = settles});
   return size;
 }
 

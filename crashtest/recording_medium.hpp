@@ -30,10 +30,11 @@
 //   unsettled bytes are orphans: every process sees them, the medium may have them or not, and no
 //   later barrier covers them, only writing them anew does. (So a kernel marks the pages clean that
 //   it could not write.)
-// - A process that dies leaves all that it wrote visible. On block the next process's barrier
-//   covers it, for the pages lie in the kernel; on pmem it lies in the caches of processors that
-//   nobody tells to flush it, so there too it is orphaned. Growth is never orphaned: file systems
-//   journal it.
+// - A medium that is destroyed, or whose process dies, takes along on block what it held: of writes
+//   that nobody waited for any pages, and any words behind no barrier (held_pages.hpp). The rest
+//   stays visible, and the next process's barrier covers it, for it lies in the kernel. On pmem all
+//   stays visible, in the caches of processors that nobody tells to flush it, so there it is
+//   orphaned. Growth is never orphaned: file systems journal it.
 // - On block a look() is answered by a cache, which has what was visible last also where the page
 //   cannot be read any more, and heals nothing by it. On pmem there is none: it is a read.
 // - Not in this model: settled bytes that change. Damage of that kind is in faults.hpp.
@@ -51,6 +52,7 @@
 #include <tensorshelf/medium.hpp>
 
 #include "disk.hpp"
+#include "held_pages.hpp"
 #include "log.hpp"
 #include "read_set.hpp"
 
@@ -86,13 +88,14 @@ struct Behaviour {
   std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
   std::uint64_t full_at = ~std::uint64_t{0};   // the growth that would be it is Errc::full, once
   ReadFaults* faults = nullptr;                // used under the medium's lock; outlives it
+  std::uint64_t seed = 0;                      // chooses what is lost when the medium ends
 };
 
 // Thread-safe. The disk, the log and the read set (which may be null) must outlive it.
 class RecordingMedium final : public Medium {
  public:
   RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads = nullptr);
-  ~RecordingMedium() override;  // waits for what is in flight, as the real media do
+  ~RecordingMedium() override;  // waits for nothing: on block a part of what is held is gone
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
   void wait(const Ticket& ticket) override;
@@ -113,6 +116,7 @@ class RecordingMedium final : public Medium {
   void grow_in_part(std::uint64_t size_bytes);
   void write_in_part(std::uint64_t at, std::span<const std::byte> bytes);
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
+  void happens(Event event);  // before it does, to the disk
   unsigned this_thread();
 
   std::mutex mutex_;
@@ -121,7 +125,7 @@ class RecordingMedium final : public Medium {
   Behaviour behaviour_;
   ReadSet* reads_;
   std::uint64_t sequence_ = 0;  // of the last write; unique within the log, whatever medium wrote
-  std::uint64_t waited_ = 0;
+  HeldPages held_;
   std::map<std::thread::id, unsigned> threads_;
 };
 

@@ -20,7 +20,7 @@ void mark(Log& log, Mark kind, std::uint64_t number) {
   static constexpr std::array names = {"",          "BEGAN",    "ACKED",      "OPENED", "LAST",
                                        "PREPARING", "PREPARED", "ABANDONING", "DECIDED"};
   const auto index = static_cast<std::uint64_t>(kind);
-  log.events.push_back(MarkEvent{.number = number, .kind = index, .name = names[index]});
+  log.events.emplace_back(MarkEvent{.number = number, .kind = index, .name = names[index]});
 }
 
 std::vector<Expected> expectations(const Recording& recording) {
@@ -102,7 +102,7 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
   pipeline_.reset();
   if (shelf_) {
     shelf_.reset();
-    recording_.log.events.push_back(DeathEvent{});
+    recording_.log.events.emplace_back(DeathEvent{});
   }
   lead_ = std::make_shared<Lead>();
   watch_ = std::make_shared<FeedWatch>();

@@ -119,37 +119,33 @@ TEST_CASE("the fault model: what may land") {
     medium.barrier();
     REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
   }
-  SECTION("what a dead process left unsettled: block settles it, pmem only where it is rewritten") {
-    for (const Personality personality : {Personality::pmem, Personality::block}) {
-      Disk fresh(kToyBytes);
-      Log lives;
-      const bool pmem = personality == Personality::pmem;
-      {
-        RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
-        medium.reserve(kToyBytes);
-        medium.barrier();
-        medium.write(kPageBytes, bytes, 0);
-        medium.store_word(0, 7);
-      }
-      lives.events.push_back(DeathEvent{});
-      RecordingMedium medium(fresh, lives, {personality, kToyBytes, {}});
-      const auto images = [&] {
-        return contents(lives, personality, false, kPageBytes + 24).size();
-      };
+  SECTION("pmem: what a dead process left is all visible, and settles only where it is rewritten") {
+    {
+      RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+      medium.reserve(kToyBytes);
       medium.barrier();
-      CAPTURE(personality_name(personality));
-      REQUIRE(images() == (pmem ? 16 : 1));
+      medium.write(kPageBytes, bytes, 0);
       medium.store_word(0, 7);
-      medium.barrier();
-      REQUIRE(images() == (pmem ? 8 : 1));
-      medium.store_word(kPageBytes, 7);
-      medium.barrier();
-      REQUIRE(images() == (pmem ? 4 : 1));
-      // Older bytes cannot land over settled ones.
-      medium.wait(medium.write(kPageBytes, pattern(24, 2), 0));
-      medium.barrier();
-      REQUIRE(images() == 1);
     }
+    REQUIRE(is<DeathEvent>(log.events.back()));  // nobody waited
+    REQUIRE(disk.bytes()[0] == std::byte{7});
+    REQUIRE(disk.bytes()[kPageBytes + 23] == bytes[23]);
+    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+    const auto images = [&] {
+      return contents(log, Personality::pmem, false, kPageBytes + 24).size();
+    };
+    medium.barrier();
+    REQUIRE(images() == 16);
+    medium.store_word(0, 7);
+    medium.barrier();
+    REQUIRE(images() == 8);
+    medium.store_word(kPageBytes, 7);
+    medium.barrier();
+    REQUIRE(images() == 4);
+    // Older bytes cannot land over settled ones.
+    medium.wait(medium.write(kPageBytes, pattern(24, 2), 0));
+    medium.barrier();
+    REQUIRE(images() == 1);
   }
   SECTION("a write that failed did not happen, or a part of it did, which no barrier settles") {
     struct Row {
@@ -215,6 +211,94 @@ TEST_CASE("the fault model: what may land") {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
     medium.reserve(kPageBytes);
     REQUIRE(contents(log, Personality::pmem, false, 8).size() == 2);
+  }
+}
+
+namespace {
+
+constexpr std::uint64_t kSeeds = 400;
+
+std::string text(const Disk& disk) {
+  return {reinterpret_cast<const char*>(disk.bytes().data()), disk.size_bytes()};
+}
+
+// A medium that ends with a word, two pages in one write, and a page over another that was waited
+// for, all of them held.
+void leave_held(Disk& disk, Log& log, std::uint64_t seed) {
+  RecordingMedium medium(
+      disk, log, {.personality = Personality::block, .max_size_bytes = kToyBytes, .seed = seed});
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  medium.wait(medium.write(3 * kPageBytes, pattern(24, 1), 0));
+  medium.store_word(0, 7);
+  medium.write(kPageBytes, pattern(2 * kPageBytes, 2), 0);
+  medium.write(3 * kPageBytes, pattern(24, 3), 0);
+}
+
+}  // namespace
+
+TEST_CASE("block: of what a medium held when it ended each page is there or not") {
+  const Behaviour next{.personality = Personality::block, .max_size_bytes = kToyBytes};
+  std::set<std::string> seen;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    Disk disk(kToyBytes);
+    Log log;
+    leave_held(disk, log, seed);
+    REQUIRE(is<DeathEvent>(log.events.back()));
+    const std::string visible = text(disk);
+    seen.insert(visible);
+    CAPTURE(seed);
+
+    // A power loss leaves the word or not, unless it is lost for good.
+    const bool word = disk.bytes()[0] == std::byte{7};
+    REQUIRE(contents(log, Personality::block, false, 24).size() == (word ? 2 : 1));
+    // What was waited for is there, or what was written over it.
+    const std::byte first = disk.bytes()[3 * kPageBytes];
+    REQUIRE((first == pattern(24, 1)[0] || first == pattern(24, 3)[0]));
+    // The next barrier covers what is visible, and brings nothing back.
+    RecordingMedium(disk, log, next).barrier();
+    REQUIRE(text(disk) == visible);
+    REQUIRE(contents(log, Personality::block, false, kToyBytes) == std::set{visible});
+    // Whoever replays the log sees the same.
+    Disk again(kToyBytes);
+    for (const Event& event : log.events) log.replay(event, again);
+    REQUIRE(text(again) == visible);
+  }
+  REQUIRE(seen.size() == 16);
+}
+
+TEST_CASE("block: what was handed on stays over what is lost") {
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    CAPTURE(seed);
+    Disk disk(kToyBytes);
+    Log log;
+    {
+      RecordingMedium medium(
+          disk, log,
+          {.personality = Personality::block, .max_size_bytes = kToyBytes, .seed = seed});
+      medium.reserve(kToyBytes);
+      medium.barrier();
+      medium.store_word(0, 7);
+      medium.wait(medium.write(0, pattern(24, 2), 0));
+    }
+    REQUIRE(disk.bytes()[0] == pattern(24, 2)[0]);
+    RecordingMedium(disk, log, {Personality::block, kToyBytes}).barrier();
+    REQUIRE(contents(log, Personality::block, false, 24).size() == 1);
+  }
+}
+
+TEST_CASE("a medium that holds nothing ends without a word") {
+  for (const Personality personality : {Personality::pmem, Personality::block}) {
+    Disk disk(kToyBytes);
+    Log log;
+    {
+      RecordingMedium medium(disk, log, {personality, kToyBytes});
+      medium.reserve(kToyBytes);
+      medium.wait(medium.write(0, pattern(24, 1), 0));
+      medium.store_word(kPageBytes, 7);
+      medium.barrier();
+    }
+    REQUIRE(is<BarrierEvent>(log.events.back()));
   }
 }
 

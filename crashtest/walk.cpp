@@ -27,7 +27,9 @@ struct Text {  // of an event, in a trace
   std::string operator()(const FailureEvent& event) const {
     return fmt::format("failed   {}", event.call);
   }
-  std::string operator()(const DeathEvent&) const { return "DIED    "; }
+  std::string operator()(const DeathEvent& event) const {
+    return fmt::format("DIED     {} pages were lost with it", event.lost.size());
+  }
 
   static std::string place(const char* call, const Stretch& stored, unsigned thread) {
     return fmt::format("{:<8} {:#09x} +{:<7} thread {}", call, stored.at, stored.size_bytes,

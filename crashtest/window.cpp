@@ -150,10 +150,31 @@ void Window::settle(const BarrierEvent& barrier) {
     if (!open.empty()) settled.push_back(unit);
   }
   units_ = settled.empty() ? std::move(open) : without_what_lies_below(open, std::move(settled));
+  crowd_anew();
+}
+
+void Window::crowd_anew() {
   crowded_.clear();
   for (const Unit& unit : units_) {
     if (!unit.is_size) crowd(unit);
   }
+}
+
+// What is lost is on no medium, now or later. On block the kernel has all the rest.
+void Window::die(const DeathEvent& death) {
+  if (personality_ == Personality::pmem) return orphan_all();
+  waited_ = issued_;
+  std::vector<Unit> left;
+  for (const Unit& unit : units_) {
+    std::vector<Unit> pieces = {unit};
+    auto page = std::lower_bound(death.lost.begin(), death.lost.end(), Loss{unit.event, 0});
+    for (; page != death.lost.end() && page->event == unit.event; ++page) {
+      cut_out(pieces, {.at = page->at, .size_bytes = kPageBytes});
+    }
+    left.insert(left.end(), pieces.begin(), pieces.end());
+  }
+  units_ = std::move(left);
+  crowd_anew();
 }
 
 void Window::take(std::size_t index) {
@@ -172,9 +193,9 @@ void Window::take(std::size_t index) {
     newest_ = units_.size();
   } else if (const auto* failure = std::get_if<FailureEvent>(&event)) {
     if (failure->orphans) orphan_all();
-  } else if (is<DeathEvent>(event)) {
-    waited_ = issued_;  // on block the kernel has it all
-    if (personality_ == Personality::pmem) orphan_all();
+  } else if (const auto* death = std::get_if<DeathEvent>(&event)) {
+    die(*death);
+    newest_ = units_.size();
   }
 }
 

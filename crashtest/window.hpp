@@ -53,6 +53,8 @@ class Window {
   void settle_growth(const Unit& unit);
   bool covers(const BarrierEvent& barrier, const Unit& unit) const;
   void orphan_all();
+  void die(const DeathEvent& death);
+  void crowd_anew();
   bool settled_has(const Unit& unit) const;
   void crowd(const Unit& unit);
 
