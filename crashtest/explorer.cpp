@@ -296,7 +296,8 @@ void Explorer::die_after_each(const Recording& recording, std::size_t first_even
   }
 }
 
-// The medium has no room for what was asked, takes nothing, and has it for less: nothing failed.
+// The medium has no room for what was asked, is longer perhaps, and has room for less: nothing
+// failed.
 void Explorer::run_out_once(const std::vector<Op>& ops, std::size_t event) {
   const Disk::Mark empty = disk_.mark();
   note_position("running out of room", 0, event);

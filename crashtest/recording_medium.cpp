@@ -8,12 +8,19 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <tensorshelf/error.hpp>
 
 #include "base/check.hpp"
 
 namespace tensorshelf::crash {
+
+namespace {
+
+constexpr std::uint64_t kWays = 3;  // to fail: with nothing done, with half of it, with all
+
+}  // namespace
 
 const char* personality_name(Personality personality) {
   return personality == Personality::pmem ? "pmem" : "block";
@@ -60,7 +67,7 @@ void RecordingMedium::fail_if_told(const char* call, bool loses_all,
                                    const std::function<void()>& in_part) {
   if (log_.events.size() != behaviour_.fails_at) return;
   happens(FailureEvent{.call = call, .orphans = loses_all});
-  if (in_part && behaviour_.fails_at % 3 != 0) in_part();
+  if (in_part && behaviour_.fails_at % kWays != 0) in_part();
   throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
 }
 
@@ -79,10 +86,11 @@ void RecordingMedium::write_in_part(std::uint64_t at, std::span<const std::byte>
 }
 
 // A growth that failed leaves a longer file, as a process does that died within it.
-void RecordingMedium::grow_in_part(std::uint64_t size_bytes) {
+void RecordingMedium::grow_in_part(std::uint64_t size_bytes, std::uint64_t way) {
+  if (way % kWays == 0) return;
   const std::uint64_t before = disk_.size_bytes();
   const std::uint64_t half = (before + size_bytes) / 2 / kPageBytes * kPageBytes;
-  const std::uint64_t part = behaviour_.fails_at % 3 == 1 ? half : size_bytes;
+  const std::uint64_t part = way % kWays == 1 ? half : size_bytes;
   if (part <= before) return;  // there were holes to fill
   disk_.grow(part);
   log_.events.emplace_back(GrowthEvent{.size_bytes = part, .settles = false, .room = false});
@@ -198,7 +206,7 @@ std::uint64_t RecordingMedium::size() {
 void RecordingMedium::refuse_growth(std::uint64_t size_bytes) {
   const bool told = log_.events.size() == behaviour_.full_at;
   if (!told && size_bytes <= behaviour_.max_size_bytes) return;
-  if (told) behaviour_.full_at = ~std::uint64_t{0};
+  if (told) grow_in_part(size_bytes, std::exchange(behaviour_.full_at, ~std::uint64_t{0}));
   throw Error(Errc::full,
               fmt::format("the simulated medium ends at {} bytes, {} were asked for",
                           told ? disk_.room_bytes() : behaviour_.max_size_bytes, size_bytes),
@@ -210,7 +218,7 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const std::uint64_t size = round_up(size_bytes, kPageBytes);
   if (size <= disk_.room_bytes()) return disk_.room_bytes();
   refuse_growth(size);
-  fail_if_told("reserve", false, [&] { grow_in_part(size); });
+  fail_if_told("reserve", false, [&] { grow_in_part(size, behaviour_.fails_at); });
   const bool first = disk_.size_bytes() == 0;  // as it is formatted
   disk_.grow(size);
   disk_.make_room(size);

@@ -26,10 +26,10 @@
 //   need.
 // - Visible is not settled. Calls fail where they are told to. Of one that fails a part may have
 //   happened, and nothing settles that: of a write or a word some bytes, of a growth a longer disk,
-//   which is no room. Errc::full alone takes nothing. After a wait or barrier that fails, all
-//   unsettled bytes are orphans: every process sees them, the medium may have them or not, and no
-//   later barrier covers them, only writing them anew does. (So a kernel marks the pages clean that
-//   it could not write.)
+//   which is no room; the last may be behind Errc::full too. After a wait or barrier that fails,
+//   all unsettled bytes are orphans: every process sees them, the medium may have them or not, and
+//   no later barrier covers them, only writing them anew does. (So a kernel marks the pages clean
+//   that it could not write.)
 // - A medium that is destroyed, or whose process dies, takes along on block what it held: of writes
 //   that nobody waited for any pages, and any words behind no barrier (held_pages.hpp). The rest
 //   stays visible, and the next process's barrier covers it, for it lies in the kernel. On pmem all
@@ -113,7 +113,7 @@ class RecordingMedium final : public Medium {
   void fail_if_told(const char* call, bool loses_all, const std::function<void()>& in_part = {});
   void assert_room(std::uint64_t at, std::uint64_t size_bytes) const;
   void refuse_growth(std::uint64_t size_bytes);
-  void grow_in_part(std::uint64_t size_bytes);
+  void grow_in_part(std::uint64_t size_bytes, std::uint64_t way);
   void write_in_part(std::uint64_t at, std::span<const std::byte> bytes);
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
   void happens(Event event);  // before it does, to the disk

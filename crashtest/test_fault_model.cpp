@@ -368,12 +368,29 @@ TEST_CASE("a length is not room") {
       REQUIRE(reaches(events) == row.after_power_loss);
     }
   }
+  SECTION("a full medium may be longer than before, which is no room") {
+    for (const std::uint64_t full_at : {3, 4, 5}) {
+      CAPTURE(full_at);
+      Disk fresh(kToyBytes);
+      Log events;
+      behaviour.full_at = full_at;
+      RecordingMedium medium(fresh, events, behaviour);
+      medium.reserve(page);
+      while (events.events.size() < full_at) medium.barrier();
+      REQUIRE_THROWS_AS(medium.reserve(3 * page), Error);
+      REQUIRE(fresh.size_bytes() == (full_at - 2) * page);
+      REQUIRE(fresh.room_bytes() == page);
+      REQUIRE(medium.reserve(2 * page) == 2 * page);  // and goes on
+      medium.barrier();
+      REQUIRE(fresh.room_bytes() == 2 * page);
+    }
+  }
   SECTION("what was found is room once it is reserved, and that can fail") {
     disk.grow(3 * page);
     behaviour.full_at = 0;
     behaviour.fails_at = 1;
     RecordingMedium medium(disk, log, behaviour);
-    REQUIRE_THROWS_AS(medium.reserve(2 * page), Error);  // Errc::full takes nothing
+    REQUIRE_THROWS_AS(medium.reserve(2 * page), Error);  // Errc::full is no failure
     REQUIRE(log.events.empty());
     REQUIRE(medium.reserve(page) == page);
     REQUIRE_THROWS_AS(medium.reserve(2 * page), Error);
