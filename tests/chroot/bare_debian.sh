@@ -79,9 +79,11 @@ bind /dev
 bind /sys
 mounted /dev/shm || mount -t tmpfs tmpfs "$root/dev/shm"
 
-# Local folders that pip's settings name: of an index, the folder above it, where its files lie.
+# Local files and folders that pip's settings name: of an index, the folder above it, where its files
+# lie.
 python3 -m pip config list 2>/dev/null | grep -oE "(file://)?/[^ '\\]+" | sed 's,^file://,,' |
   sort -u | while read -r folder; do
+  [ ! -f "$folder" ] || install -D -m 644 "$folder" "$root$folder"
   [ -d "$folder" ] || continue
   [ "$(basename "$folder")" != simple ] || folder=$(dirname "$folder")
   bind "$folder"
