@@ -41,13 +41,15 @@ RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviou
     : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {}
 
 RecordingMedium::~RecordingMedium() {
-  if (held_.empty()) return;
   const bool pmem = behaviour_.personality == Personality::pmem;  // where all is visible at once
+  if (pmem ? !unsettled_ : held_.empty()) return;
   const std::uint64_t seed = behaviour_.seed + log_.events.size();
   log_.events.emplace_back(pmem ? DeathEvent{} : held_.end(log_, disk_, seed));
 }
 
 void RecordingMedium::happens(Event event) {
+  unsettled_ =
+      (unsettled_ && !is<BarrierEvent>(event)) || is<WriteEvent>(event) || is<WordEvent>(event);
   log_.events.push_back(std::move(event));
   held_.note(log_, log_.events.size() - 1, disk_);
 }
@@ -63,6 +65,14 @@ Stretch RecordingMedium::keep(std::uint64_t at, std::span<const std::byte> conte
   return stretch;
 }
 
+// With what is undefined behind them, up to the end of their last page.
+Stretch RecordingMedium::keep_page(std::uint64_t at, std::span<const std::byte> content) {
+  Stretch stretch = keep(at, content);
+  stretch.size_bytes = round_up(content.size(), kPageBytes);
+  log_.bytes.resize(stretch.bytes_at + stretch.size_bytes, std::byte{0xDB});
+  return stretch;
+}
+
 void RecordingMedium::fail_if_told(const char* call, bool loses_all,
                                    const std::function<void()>& in_part) {
   if (log_.events.size() != behaviour_.fails_at) return;
@@ -73,13 +83,15 @@ void RecordingMedium::fail_if_told(const char* call, bool loses_all,
 
 // What a call that failed has done all the same: visible, and settled by nobody.
 void RecordingMedium::write_in_part(std::uint64_t at, std::span<const std::byte> bytes) {
+  const bool whole = behaviour_.fails_at % kWays == 2;
   const std::uint64_t unit =
       behaviour_.personality == Personality::pmem ? kWordBytes : kSectorBytes;
-  const std::uint64_t part =
+  const std::uint64_t half =
       std::min<std::uint64_t>(round_up(bytes.size() / 2, unit), bytes.size());
+  const std::uint64_t part = whole ? bytes.size() : half;
   if (part == 0) return;
   sequence_ = log_.events.size() + 1;
-  const Stretch stretch = keep(at, bytes.first(part));
+  const Stretch stretch = whole ? keep_page(at, bytes) : keep(at, bytes.first(part));
   happens(
       WriteEvent{.stored = stretch, .ticket = sequence_, .thread = this_thread(), .failed = true});
   disk_.write(at, log_.content(stretch));
@@ -108,9 +120,7 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   assert_room(at, bytes.size());
   fail_if_told("write", false, [&] { write_in_part(at, bytes); });
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
-  Stretch stretch = keep(at, bytes);
-  stretch.size_bytes = round_up(bytes.size(), kPageBytes);
-  log_.bytes.resize(stretch.bytes_at + stretch.size_bytes, std::byte{0xDB});
+  const Stretch stretch = keep_page(at, bytes);
   happens(WriteEvent{.stored = stretch,
                      .ticket = sequence,
                      .thread = this_thread(),

@@ -116,6 +116,7 @@ class RecordingMedium final : public Medium {
   void grow_in_part(std::uint64_t size_bytes, std::uint64_t way);
   void write_in_part(std::uint64_t at, std::span<const std::byte> bytes);
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
+  Stretch keep_page(std::uint64_t at, std::span<const std::byte> content);
   void happens(Event event);  // before it does, to the disk
   unsigned this_thread();
 
@@ -126,6 +127,7 @@ class RecordingMedium final : public Medium {
   ReadSet* reads_;
   std::uint64_t sequence_ = 0;  // of the last write; unique within the log, whatever medium wrote
   HeldPages held_;
+  bool unsettled_ = false;  // something was written or stored since the last barrier
   std::map<std::thread::id, unsigned> threads_;
 };
 

@@ -158,6 +158,8 @@ TEST_CASE("the fault model: what may land") {
         Row{Personality::block, 6, 1},  //
         Row{Personality::pmem, 7, 4},   // two words of three
         Row{Personality::block, 7, 2},  // a sector
+        Row{Personality::pmem, 8, 8},   // all of it
+        Row{Personality::block, 8, 2},  //
     };
     for (const Row& row : rows) {
       CAPTURE(personality_name(row.personality), row.fails_at);
@@ -285,6 +287,32 @@ TEST_CASE("block: what was handed on stays over what is lost") {
     RecordingMedium(disk, log, {Personality::block, kToyBytes}).barrier();
     REQUIRE(contents(log, Personality::block, false, 24).size() == 1);
   }
+}
+
+TEST_CASE("block: of a write that failed any sector may have landed") {
+  Disk disk(kToyBytes);
+  Log log;
+  Behaviour failing{Personality::block, kToyBytes, {}};
+  failing.fails_at = 8;
+  RecordingMedium medium(disk, log, failing);
+  medium.reserve(kToyBytes);
+  while (log.events.size() < failing.fails_at) medium.barrier();
+  REQUIRE_THROWS_AS(medium.write(0, pattern(2 * kSectorBytes, 7), 0), Error);
+  REQUIRE(contents(log, Personality::block, false, 2 * kSectorBytes).size() == 4);
+}
+
+TEST_CASE("pmem: what was waited for and no barrier covered is orphaned when its medium ends") {
+  Disk disk(kToyBytes);
+  Log log;
+  const Behaviour pmem{Personality::pmem, kToyBytes, {}};
+  {
+    RecordingMedium medium(disk, log, pmem);
+    medium.reserve(kToyBytes);
+    medium.barrier();
+    medium.wait(medium.write(0, pattern(24, 1), 0));
+  }
+  RecordingMedium(disk, log, pmem).barrier();
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
 }
 
 TEST_CASE("a medium that holds nothing ends without a word") {
