@@ -51,8 +51,8 @@ class Medium {
  public:
   // Makes nothing durable. Of writes that nobody waited for each page is there afterwards or not,
   // of words behind no barrier each word, whatever the others are; so too where the process dies.
-  // (Mapped media show them all.) A barrier of whoever opens the medium next need not cover what is
-  // there, unless it is written anew (I12).
+  // (Mapped media show them all.) Whoever opens a mapped medium next has no barrier that covers
+  // what is there, unless it is written anew (I12).
   virtual ~Medium() = default;
 
   // Copies `bytes` (at most kChunkBytes) towards `at` (a multiple of kPageBytes) and hashes them in
@@ -93,9 +93,9 @@ class Medium {
   // New room reads as zero and its blocks are allocated, so that later writes convert no extent.
   // That there is so much is durable after the next barrier() at the latest, and then room for
   // whoever opens the medium later, too. A power loss before, or a failure, leaves the room there
-  // was, and a medium as long as before or longer. Below size() it does all this as well, and fails
-  // as well. Throws Errc::full, with nothing lost, and the medium as long as before or longer,
-  // where the cap, the device or the file system ends. Never shrinks.
+  // was, and a medium as long as before or longer. Below size() what is there stays; all else is as
+  // above, failing too. Throws Errc::full, with nothing lost, and the medium as long as before or
+  // longer, where the cap, the device or the file system ends. Never shrinks.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;
