@@ -609,6 +609,17 @@ TEST_CASE("what a commit failed with is told before what a save did") {
     CHECK(std::string(error->what()) == "no flush. Besides: torn");
     health.check_background();  // the torn one was told
   }
+  SECTION("or at once, where there was no memory for the commit") {
+    Health other(path);
+    other.keep_background(std::make_exception_ptr(std::bad_alloc()));
+    other.keep_lost_save(std::make_exception_ptr(Error(Errc::torn, "torn", "Save again.")));
+    const auto error = error_of([&] { other.throw_all_unheard(); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::failed);
+    CHECK(std::string(error->what()).find(". Besides: torn") != std::string::npos);
+    CHECK(other.unheard() == "");
+    CHECK(code_of([&] { health.throw_all_unheard(); }) == Errc::io);
+  }
   CHECK(health.unheard() == "");
   health.check_background();
 }

@@ -78,14 +78,20 @@ void Health::check_background() {
 
 void Health::throw_all_unheard() {
   const std::string all = unheard();
+  const auto is_second_left = [this] {
+    const std::lock_guard lock(mutex_);
+    const bool left = std::exchange(lost_save_, nullptr) != nullptr;
+    unheard_ = false;
+    return left && !planted(Bug::second_failure_dropped);
+  };
   try {
     check_background();
   } catch (const Error& first) {
-    if (!unheard_ || planted(Bug::second_failure_dropped)) throw;
-    const std::lock_guard lock(mutex_);
-    lost_save_ = nullptr;
-    unheard_ = false;
+    if (!is_second_left()) throw;
     throw Error(first.code(), all, first.remedy(), first.os_error());
+  } catch (const std::exception&) {  // there was no memory
+    if (!is_second_left()) throw;
+    throw Error(Errc::failed, all, "Open the shelf again: its last version is safe.");
   }
 }
 
