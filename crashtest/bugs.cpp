@@ -124,6 +124,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"feed_turn_given_up", "I13", Bug::feed_turn_given_up, {}, "fed-beside"},
       {"feed_failure_forgotten", "-", Bug::feed_failure_forgotten, {}, "fed-unheard"},
       {"feed_drained_early", "I9", Bug::feed_drained_early, {}, "fed-apart"},
+      {"closed_over_save", "-", Bug::closed_over_save, {}, "fed-closed-under"},
       {"second_failure_dropped", "-", Bug::second_failure_dropped, {}, "fed-and-failed"},
       {"feed_failure_let_go", "-", Bug::feed_failure_let_go, {}, "fed-let-go"},
       {"feed_step_left_out", "-", Bug::feed_step_left_out, {}, {}, "feed"},

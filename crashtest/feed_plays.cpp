@@ -132,6 +132,24 @@ std::string drained_is_apart() {
   return held.finish();
 }
 
+std::string closing_tells_of_the_save_it_ends() {
+  Held held;
+  std::string told;
+  testing::Waiter closer([&] {
+    try {
+      held.fed.shelf.close();
+    } catch (const Error& error) {
+      told = error.what();
+    }
+  });
+  const bool waits = closer.waits();
+  held.door.open();
+  closer.join();
+  if (!waits) return "a shelf was closed under an assignment";
+  if (told.find("while a save was being staged") == told.npos) return "close() told: " + told;
+  return "";
+}
+
 // A save comes to nothing while a commit is on its way that fails then.
 std::string both_failures_are_told() {
   Fed fed;

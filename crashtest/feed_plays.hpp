@@ -13,6 +13,7 @@ std::string nobody_commits_half_a_save();
 std::string failed_save_is_told();
 std::string failed_save_is_told_by_the_shelf();
 std::string drained_is_apart();
+std::string closing_tells_of_the_save_it_ends();
 std::string both_failures_are_told();
 std::string closing_drains();
 std::string save_beside_closing_is_refused();

@@ -359,6 +359,7 @@ const std::vector<Scenario>& scenarios() {
         {"fed-beside", "I13", nobody_commits_half_a_save},
         {"fed-unheard", "-", failed_save_is_told},
         {"fed-apart", "I9", drained_is_apart},
+        {"fed-closed-under", "-", closing_tells_of_the_save_it_ends},
         {"fed-and-failed", "-", both_failures_are_told},
         {"fed-let-go", "-", failed_save_is_told_by_the_shelf},
         {"fed-closed", "-", save_beside_closing_is_refused},

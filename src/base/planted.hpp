@@ -138,6 +138,7 @@ enum class Bug {
   feed_turn_given_up,        // I13: a commit of somebody else's takes half of a save
   feed_failure_forgotten,    // a save that failed is told nobody
   feed_drained_early,        // I9: drained, and what is assigned next is in a save's version
+  closed_over_save,          // close() says nothing of the save that it was called under
   second_failure_dropped,    // of two failures that nobody was told, close() tells the first
   feed_failure_let_go,       // one that a pipeline is destroyed with is told nobody
   feed_step_left_out,        // the version has the step of the one before

@@ -95,7 +95,8 @@ struct State {
   std::unique_ptr<WaitQueue> room = std::make_unique<WaitQueue>();
   QueueLock turns;
   std::atomic<std::thread::id> transacting;  // the thread whose transaction has the turn
-  std::shared_ptr<Attempt> spare;            // for one that is dropped, which must need no memory
+  bool saving = false;             // a pipeline's save is being staged; told behind the closed gate
+  std::shared_ptr<Attempt> spare;  // for one that is dropped, which must need no memory
   std::unique_ptr<CommitGate> gate = std::make_unique<CommitGate>();
   UseCount uses;
   std::shared_ptr<Heap> heap;  // none where nothing may be written

@@ -3,6 +3,9 @@
 #include <chrono>
 #include <utility>
 
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
 #include "store/assignment.hpp"
 #include "store/turn.hpp"
 
@@ -80,6 +83,7 @@ std::shared_future<Commit> Store::launch_behind_turn(std::optional<std::uint64_t
   const ClosedGate closed = freezer_.close_gate();
   if (!committer_) committer_ = std::make_unique<Committer>();
   *flight = freezer_.freeze_behind_gate(step);
+  state_.saving = false;  // it takes no more from here on
   committer_->post(std::move(work));
   return future;
 }
@@ -102,6 +106,11 @@ void Store::close() {
     const Patience deaf;  // half a close would be none
     const ClosedGate closed(*state_.gate,
                             deaf);  // waits for writers, and then for commits in flight
+    if (state_.saving && !planted(Bug::closed_over_save)) {
+      state_.health.keep_lost_save(std::make_exception_ptr(
+          Error(Errc::closed, state_.path + " was closed while a save was being staged",
+                "Close its pipeline first, which waits for it.")));
+    }
     state_.wait_until_quiet(deaf);
     state_.health.close();
     state_.uses.close();  // and for those who read

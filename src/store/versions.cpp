@@ -133,6 +133,7 @@ void Store::begin_save() {
   const ClosedGate closed(*state_.gate, state_.patience);
   state_.check_writable();
   state_.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
+  state_.saving = true;
   if (!planted(Bug::feed_turn_given_up)) turn.keep_for_any();
 }
 
@@ -156,6 +157,7 @@ void Store::end_transaction() {
   }
   const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
   state_.health.check_usable();
+  state_.saving = false;
   if (planted(Bug::feed_part_kept)) return;
   drop_open_attempt(std::exchange(state_.spare, nullptr));
 }
