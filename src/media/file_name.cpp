@@ -1,8 +1,10 @@
 // Whether the name that a shelf's file had when it was opened still leads to it. Who removes the
 // file of an open shelf, or renames another over it, takes nothing from the writer that a write or
 // a barrier would notice: the versions go on, durably, into a file that nobody will find.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,20 +33,23 @@ void ShelfFile::remember_name() {
   name_ = fs::read_symlink(link_of(fd_), error);
   if (error) name_ = fs::absolute(path_, error);
   struct stat held {};
-  if (::fstat(fd_, &held) != 0) return;
+  if (::fstat(fd_, &held) != 0) return name_.clear();  // nothing to compare it with
   device_ = held.st_dev;
   inode_ = held.st_ino;
 }
 
 void ShelfFile::check_name() const {
   if (name_.empty()) return;
+  // Not stat(): where somebody has asked for a file's times, the kernel (6.13 and later) notes a
+  // finer one at the next write, and a small commit then waits for the file system's journal too.
+  struct statx named {};
+  const bool found = ::statx(AT_FDCWD, name_.c_str(), 0, STATX_INO, &named) == 0;
+  const bool ours = found && named.stx_ino == inode_ &&
+                    ::makedev(named.stx_dev_major, named.stx_dev_minor) == device_;
+  if (ours) return;
   struct stat held {};
-  struct stat named {};
-  const bool found = ::stat(name_.c_str(), &named) == 0;
-  if (found && named.st_dev == device_ && named.st_ino == inode_) return;
-  if (::fstat(fd_, &held) != 0) return;  // the commit will hear it too, and say more
-  const bool other = found && !same_inode(held, named);
-  if (held.st_nlink != 0 && !other) return;  // moved aside, and nothing in its place
+  if (::fstat(fd_, &held) != 0) return;      // the commit will hear it too, and say more
+  if (held.st_nlink != 0 && !found) return;  // moved aside, and nothing in its place
 
   std::error_code ignored;
   constexpr std::string_view kDeleted = " (deleted)";  // as the kernel says of a last name
@@ -52,7 +57,7 @@ void ShelfFile::check_name() const {
   const bool deleted = own.ends_with(kDeleted);
   const std::string last = deleted ? own.substr(0, own.size() - kDeleted.size()) : name_.native();
   const std::string what =
-      other ? fmt::format("another file has taken the place of {}", name_.native())
+      found ? fmt::format("another file has taken the place of {}", name_.native())
             : fmt::format("{} was deleted", last);
   const std::string rest = " while the shelf was open: opening it would not find this version";
   if (held.st_nlink != 0 && !deleted) {
