@@ -122,8 +122,8 @@ void Runner::feed_in_vain(Verb how) {
   std::vector<std::byte>& memory = feeding.memory[feeding.names[last]];
   if (how == Verb::tear) {
     watch_->before_copy = [&] { stamp(memory, "another", serial_, 0); };
-  } else {  // of no device
-    feeding.sources[last].bytes = DeviceBytes{.data = memory.data(), .size_bytes = memory.size()};
+  } else {  // the thread that copies comes to a tensor that is none any more
+    shelf_->erase(feeding.names[last]);
   }
   const SaveTicket ticket = save(feeding, {});
   while (!ticket.staged()) std::this_thread::yield();

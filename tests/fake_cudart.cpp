@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <utility>
 
@@ -19,6 +20,13 @@ void add_memory(const void* at, std::size_t size, int device) {
 }
 
 namespace {
+
+std::recursive_mutex mutex;
+// What may break off a capture in another thread.
+const std::set<std::string> kUnsafe = {"cudaHostAlloc",        "cudaStreamCreate",
+                                       "cudaEventCreate",      "cudaMemcpyAsync",
+                                       "cudaEventSynchronize", "cudaStreamSynchronize"};
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 CUstream_st& stream_of(cudaStream_t stream) {
   static CUstream_st legacy;
@@ -41,6 +49,9 @@ std::size_t queued(const CUstream_st& stream) { return stream.done + stream.work
 cudaError_t called(const char* function) noexcept {
   try {
     const int count = ++cuda().calls[function];
+    if (kUnsafe.contains(function) && capture_mode != cudaStreamCaptureModeRelaxed) {
+      ++cuda().disturbed;
+    }
     if (function != cuda().fail || count < cuda().fail_at) return cudaSuccess;
     return cuda().last = cuda().error;
   } catch (const std::bad_alloc&) {
@@ -57,6 +68,7 @@ CUresult context_state(CUdevice device, unsigned* flags, int* active) {
 }  // namespace
 
 void queue(cudaStream_t stream, std::function<void()> work) {
+  const std::lock_guard lock(mutex);
   stream_of(stream).work.push_back(std::move(work));
 }
 
@@ -67,21 +79,27 @@ using fake::cuda;
 
 extern "C" {
 
-cudaError_t cudaGetLastError() { return std::exchange(cuda().last, cudaSuccess); }
+cudaError_t cudaGetLastError() {
+  const std::lock_guard lock(fake::mutex);
+  return std::exchange(cuda().last, cudaSuccess);
+}
 const char* cudaGetErrorString(cudaError_t) { return "as the test asked"; }
 const char* cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheTest"; }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  const std::lock_guard lock(fake::mutex);
   *count = cuda().devices;
   return called("cudaGetDeviceCount");
 }
 
 cudaError_t cudaGetDevice(int* device) {
+  const std::lock_guard lock(fake::mutex);
   *device = cuda().current;
   return called("cudaGetDevice");
 }
 
 cudaError_t cudaSetDevice(int device) {
+  const std::lock_guard lock(fake::mutex);
   if (device < 0 || device >= cuda().devices) return cuda().last = cudaErrorInvalidDevice;
   try {
     cuda().in_use.insert(device);
@@ -96,6 +114,7 @@ cudaError_t cudaSetDevice(int device) {
 cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** found, unsigned,
                                              unsigned long long,
                                              cudaDriverEntryPointQueryResult* status) {
+  const std::lock_guard lock(fake::mutex);
   *found = reinterpret_cast<void*>(&fake::context_state);
   *status = cudaDriverEntryPointSuccess;
   return cudaSuccess;
@@ -103,10 +122,12 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** found, unsigned
 
 cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** found, unsigned long long flags,
                                     cudaDriverEntryPointQueryResult* status) {
+  const std::lock_guard lock(fake::mutex);
   return cudaGetDriverEntryPointByVersion(symbol, found, 0, flags, status);
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* address) {
+  const std::lock_guard lock(fake::mutex);
   *found = {};
   found->type = cudaMemoryTypeUnregistered;
   found->device = -2;
@@ -120,6 +141,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* a
 }
 
 cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
+  const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaHostAlloc"); error != cudaSuccess) return error;
   *memory = std::malloc(size);
   ++cuda().buffers;
@@ -127,12 +149,14 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* memory) {
+  const std::lock_guard lock(fake::mutex);
   std::free(memory);
   --cuda().buffers;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaStreamCreate"); error != cudaSuccess) return error;
   *stream = new CUstream_st{.device = cuda().current, .work = {}};
   ++cuda().streams;
@@ -140,23 +164,32 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const std::lock_guard lock(fake::mutex);
   delete stream;
   --cuda().streams;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  const std::lock_guard lock(fake::mutex);
   *status = cuda().capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return called("cudaStreamIsCapturing");
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, fake::capture_mode);
+  return called("cudaThreadExchangeStreamCaptureMode");
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const std::lock_guard lock(fake::mutex);
   auto& found = fake::stream_of(stream);
   fake::run_until(found, fake::queued(found));
   return called("cudaStreamSynchronize");
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::lock_guard lock(fake::mutex);
   CUstream_st* const before = event->stream;
   const std::size_t after = event->after;
   fake::queue(stream, [before, after] { fake::run_until(*before, after); });
@@ -164,6 +197,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaEventCreate"); error != cudaSuccess) return error;
   *event = new CUevent_st;
   ++cuda().events;
@@ -171,24 +205,28 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const std::lock_guard lock(fake::mutex);
   delete event;
   --cuda().events;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(fake::mutex);
   event->stream = &fake::stream_of(stream);
   event->after = fake::queued(*event->stream);
   return called("cudaEventRecord");
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::lock_guard lock(fake::mutex);
   fake::run_until(*event->stream, event->after);
   return called("cudaEventSynchronize");
 }
 
 cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size, cudaMemcpyKind,
                             cudaStream_t stream) {
+  const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaMemcpyAsync"); error != cudaSuccess) return error;
   fake::queue(stream, [target, source, size] { std::memcpy(target, source, size); });
   return cudaSuccess;

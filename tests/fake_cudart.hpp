@@ -1,6 +1,7 @@
 // A CUDA runtime made of host memory, linked in place of the real one, so that the calls of
 // src/feed/cuda_copy.cpp are tested where there is no device. As lazy as a device may be: what is
-// queued on a stream runs when somebody waits for it, or when it is ordered before what runs.
+// queued on a stream runs when somebody waits for it, or when it is ordered before what runs. Any
+// thread may call it; what a test looks at in cuda() must be settled by then.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,6 +27,7 @@ struct Cuda {
   cudaError_t error = cudaErrorIllegalAddress;
   cudaError_t last = cudaSuccess;
   bool capturing = false;
+  int disturbed = 0;  // calls that would break off a capture in another thread
   int buffers = 0;  // page-locked, allocated now
   int streams = 0;
   int events = 0;

@@ -14,12 +14,18 @@
 // crash gives this version or a later one.
 //
 // One moment (I9): an eager source is copied before save() returns, a lazy one afterwards, while
-// nobody may change it. One that changed all the same abandons the save, by its name
-// (Errc::torn), and the shelf stays at the version before. It is found by hashes: of one cache line
-// of each lazy source, taken within save(), and of every n-th chunk against what was copied. So a
-// change of all of a tensor, such as an optimizer's, does not pass, unless it leaves that line as
-// it was; one of a few elements may, where check_one_in is above 1. Device memory is not compared:
-// its copies follow `stream` in order.
+// nobody may change it. A lazy one that changed all the same abandons the save: Errc::torn names
+// it, and the shelf stays at the version before. Two things are compared when all is copied:
+//
+//     a cache line of each lazy source    with its hash, which save() took
+//     every n-th chunk (check_one_in)     with what was copied
+//
+// The first finds what was changed as a whole, as an optimizer changes it, unless that line stays
+// as it was. The second finds the rest only where that chunk's turn comes, or where n is 1.
+//
+// Device memory: a lazy source is copied as `stream` leaves it behind what was queued there when
+// save() was called. What is queued later is not waited for, and must not change it before the
+// save is staged. Its chunks are compared; a cache line is not.
 //
 // A save is like a transaction: what is assigned otherwise before it is launched is in its version,
 // or discarded with it. Commits of others wait until it is on its way; what the trainer calls

@@ -15,6 +15,7 @@
 #include "base/side_by_side.hpp"
 #include "base/signals_blocked.hpp"
 #include "feed/access.hpp"
+#include "feed/cuda_copy.hpp"
 #include "store/open_path.hpp"
 
 namespace tensorshelf {
@@ -30,6 +31,7 @@ class Pace {
 
   bool limited() const { return rate_ != 0; }
   void copied(std::uint64_t bytes) {
+    if (!limited()) return;
     const double all = static_cast<double>(done_ += bytes);
     const std::chrono::duration<double> due(all / static_cast<double>(rate_));
     save_.rest_until(begin_ + std::chrono::duration_cast<Save::Clock::duration>(due));
@@ -42,34 +44,46 @@ class Pace {
   std::atomic<std::uint64_t> done_ = 0;
 };
 
-void copy(const Source& source) {
+void copy_from_host(const Source& source, std::span<const std::byte> bytes, Pace& pace) {
   TensorRef target = source.target;
-  if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) {
-    return write_from_device(target, *device);
-  }
-  target.write(std::get<std::span<const std::byte>>(source.bytes));
-}
-
-void copy_at_pace(const Source& source, Pace& pace) {
-  const auto* bytes = std::get_if<std::span<const std::byte>>(&source.bytes);
-  if (bytes == nullptr || !pace.limited()) return copy(source);
-  TensorRef target = source.target;
+  if (!pace.limited()) return target.write(bytes);
   Assignment assignment = target.assign();
-  for (std::uint64_t at = 0; at < bytes->size(); at += kPacedBytes) {
-    const auto piece = bytes->subspan(at, std::min(kPacedBytes, bytes->size() - at));
+  for (std::uint64_t at = 0; at < bytes.size(); at += kPacedBytes) {
+    const auto piece = bytes.subspan(at, std::min(kPacedBytes, bytes.size() - at));
     assignment.write(piece, at);
     pace.copied(piece.size());
   }
   assignment.done();
 }
 
+void copy_from_device(const Source& source, const DeviceBytes& bytes, const Moment& moment,
+                      Pace& pace) {
+  TensorRef target = source.target;
+  if (bytes.size_bytes == 0) return target.write({});
+  Assignment assignment = target.assign();
+  const auto copy = make_cuda_copy(bytes, moment.mark_of(bytes));
+  copy_in_pieces(*copy, {.size_bytes = bytes.size_bytes},
+                 [&](std::span<const std::byte> piece, std::uint64_t from) {
+                   assignment.write(piece, from);
+                   pace.copied(piece.size());
+                 });
+  assignment.done();
+}
+
+void copy(const Source& source, Save& save, Pace& pace) {
+  if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) {
+    return copy_from_device(source, *device, save.moment, pace);
+  }
+  copy_from_host(source, std::get<std::span<const std::byte>>(source.bytes), pace);
+}
+
 // And notes when, where that is asked for.
 void copy_and_note(const Source& source, Save& save, Pace& pace, bool trace) {
-  if (!trace) return copy_at_pace(source, pace);
+  if (!trace) return copy(source, save, pace);
   CopyTimes times{.source = static_cast<std::size_t>(&source - save.plan->sources().data()),
                   .thread = ::gettid(),
                   .began = Save::Clock::now()};
-  copy_at_pace(source, pace);
+  copy(source, save, pace);
   times.ended = Save::Clock::now();
   save.copied(times);
 }
@@ -258,7 +272,8 @@ void Pipeline::Conductor::run() {
 
 void Pipeline::Conductor::copy_lazy(Save& save) {
   if (planted(Bug::feed_eager_lazily)) {
-    for (const Source& source : save.eager) copy(source);
+    Pace unpaced(save, 0);
+    for (const Source& source : save.eager) copy(source, save, unpaced);
   }
   auto sources = save.lazy;
   if (planted(Bug::feed_source_left_out) && sources.size() > 1) {

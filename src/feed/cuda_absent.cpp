@@ -8,14 +8,17 @@ namespace {
 
 constexpr const char* kLacks = "this build of tensorshelf has no CUDA";
 
-}  // namespace
-
-CudaSupport cuda_support() { return {.lacks = kLacks}; }
-
-std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes&) {
+[[noreturn]] void refuse() {
   throw Error(Errc::unsupported, kLacks,
               "Copy the values to host memory and assign those, or build with a CUDA toolkit and "
               "-DTENSORSHELF_CUDA=ON.");
 }
+
+}  // namespace
+
+CudaSupport cuda_support() { return {.lacks = kLacks}; }
+
+std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes&) { refuse(); }
+std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes&, const DeviceMark*) { refuse(); }
 
 }  // namespace tensorshelf

@@ -154,16 +154,92 @@ LanePool& pool() {
   return *pool;
 }
 
+// Another thread may be capturing a graph, which what we call would otherwise break off.
+class BesideCaptures {
+ public:
+  BesideCaptures() { check(cudaThreadExchangeStreamCaptureMode(&mode_), "standing aside", 0); }
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  ~BesideCaptures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the one that was before
+};
+
+int holder_of(const DeviceBytes& source, int current) {
+  cudaPointerAttributes found = {};
+  check(cudaPointerGetAttributes(&found, source.data), "looking up an address", current);
+  if (found.type == cudaMemoryTypeUnregistered) {
+    throw Error(Errc::bad_argument,
+                fmt::format("the address {} is not of CUDA memory", source.data),
+                "Write host memory with write().");
+  }
+  return found.device >= 0 ? found.device : current;
+}
+
+// Makes the device that holds the source current.
+void use_holder_of(const DeviceBytes& source, CurrentDevice& current) {
+  if (source.device >= 0) current.use(source.device);
+  current.use(holder_of(source, current.device()));
+}
+
+void refuse_capture(cudaStream_t stream, int device) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking the stream for its state", device);
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw Error(Errc::unsupported, "the stream is capturing a CUDA graph, which runs nothing yet",
+              "Assign to the shelf after the capture, and after each replay.");
+}
+
+class CudaMark final : public DeviceMark {
+ public:
+  explicit CudaMark(const DeviceBytes& source) : stream_(source.stream) {
+    const BesideCaptures aside;
+    CurrentDevice current;
+    use_holder_of(source, current);
+    device_ = current.device();
+    refuse_capture(stream_, device_);
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event", device_);
+    const cudaError_t recorded = cudaEventRecord(event_, stream_);
+    if (recorded != cudaSuccess) destroy();
+    check(recorded, "recording an event on the stream", device_);
+  }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
+  ~CudaMark() override { destroy(); }
+
+  bool is_of(const DeviceBytes& source) const override {
+    if (source.stream != stream_) return false;
+    if (source.device >= 0) return source.device == device_;
+    const CurrentDevice current;
+    return holder_of(source, current.device()) == device_;
+  }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  // Of what waits for it already, nothing is lost.
+  void destroy() noexcept {
+    if (cudaEventDestroy(event_) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
+
+  cudaStream_t stream_;
+  int device_ = 0;
+  cudaEvent_t event_ = nullptr;
+};
+
 class CudaCopy final : public DeviceCopy {
  public:
-  explicit CudaCopy(const DeviceBytes& source) : data_(static_cast<const std::byte*>(source.data)) {
-    if (source.device >= 0) current_.use(source.device);
-    current_.use(holder_of(source));
-    refuse_capture(source.stream);
+  CudaCopy(const DeviceBytes& source, const CudaMark* after)
+      : data_(static_cast<const std::byte*>(source.data)) {
+    use_holder_of(source, current_);
+    if (after == nullptr) refuse_capture(source.stream, device());
     lane_ = pool().take(device());
-    check(cudaEventRecord(lane_->earlier, source.stream), "recording an event on the stream",
-          device());
-    check(cudaStreamWaitEvent(lane_->stream, lane_->earlier, 0), "ordering two streams", device());
+    if (after == nullptr) {
+      check(cudaEventRecord(lane_->earlier, source.stream), "recording an event on the stream",
+            device());
+    }
+    check(cudaStreamWaitEvent(lane_->stream, after ? after->event() : lane_->earlier, 0),
+          "ordering two streams", device());
   }
 
   ~CudaCopy() override {
@@ -198,25 +274,6 @@ class CudaCopy final : public DeviceCopy {
  private:
   int device() const { return current_.device(); }
 
-  int holder_of(const DeviceBytes& source) const {
-    cudaPointerAttributes found = {};
-    check(cudaPointerGetAttributes(&found, source.data), "looking up an address", device());
-    if (found.type == cudaMemoryTypeUnregistered) {
-      throw Error(Errc::bad_argument,
-                  fmt::format("the address {} is not of CUDA memory", source.data),
-                  "Write host memory with write().");
-    }
-    return found.device >= 0 ? found.device : device();
-  }
-
-  void refuse_capture(cudaStream_t stream) const {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    check(cudaStreamIsCapturing(stream, &status), "asking the stream for its state", device());
-    if (status == cudaStreamCaptureStatusNone) return;
-    throw Error(Errc::unsupported, "the stream is capturing a CUDA graph, which runs nothing yet",
-                "Assign to the shelf after the capture, and after each replay.");
-  }
-
   template <typename Body>
   void guarded(Body body) {
     sound_ = false;
@@ -225,6 +282,7 @@ class CudaCopy final : public DeviceCopy {
   }
 
   const std::byte* data_;
+  BesideCaptures aside_;
   CurrentDevice current_;
   std::unique_ptr<CopyLane> lane_;  // before current_ is what it was
   std::array<std::uint64_t, kDeviceBuffers> sizes_ = {};
@@ -246,13 +304,26 @@ CudaSupport cuda_support() {
   return support;
 }
 
-std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source) {
-  if (const CudaSupport support = cuda_support(); support.devices == 0) {
-    throw Error(Errc::unsupported, support.lacks,
-                "Check nvidia-smi and CUDA_VISIBLE_DEVICES; or copy the values to host memory and "
-                "assign those.");
-  }
-  return std::make_unique<CudaCopy>(source);
+namespace {
+
+void require_device() {
+  const CudaSupport support = cuda_support();
+  if (support.devices > 0) return;
+  throw Error(Errc::unsupported, support.lacks,
+              "Check nvidia-smi and CUDA_VISIBLE_DEVICES; or copy the values to host memory and "
+              "assign those.");
+}
+
+}  // namespace
+
+std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source) {
+  require_device();
+  return std::make_shared<CudaMark>(source);
+}
+
+std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source, const DeviceMark* after) {
+  require_device();
+  return std::make_unique<CudaCopy>(source, dynamic_cast<const CudaMark*>(after));
 }
 
 }  // namespace tensorshelf

@@ -10,7 +10,10 @@
 
 namespace tensorshelf {
 
-// Errors: those of write_from_device() (cuda.hpp) that are not the tensor's.
-std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source);
+// Errors of both: those of write_from_device() (cuda.hpp) that are not the tensor's.
+std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source);
+// Behind that mark; else behind all that is queued on source.stream now.
+std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source,
+                                           const DeviceMark* after = nullptr);
 
 }  // namespace tensorshelf

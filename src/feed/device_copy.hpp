@@ -8,9 +8,19 @@
 #include <functional>
 #include <span>
 
+#include <tensorshelf/cuda.hpp>
+
 namespace tensorshelf {
 
 inline constexpr unsigned kDeviceBuffers = 2;
+
+// What was queued on a stream when it was made. A copy behind it sees all of that, and waits for
+// nothing that is queued later.
+class DeviceMark {
+ public:
+  virtual ~DeviceMark() = default;
+  virtual bool is_of(const DeviceBytes& source) const = 0;  // of that stream of that device
+};
 
 // One source on a device, and the buffers that its pieces go through.
 class DeviceCopy {

@@ -4,6 +4,7 @@
 
 #include "base/planted.hpp"
 #include "feed/access.hpp"
+#include "feed/cuda_copy.hpp"
 #include "store/untrusted.hpp"
 
 namespace tensorshelf {
@@ -24,6 +25,17 @@ std::uint64_t mixed(std::uint64_t x) {
 Moment::Moment(std::span<const Source> lazy, std::uint64_t round) : lazy_(lazy), round_(round) {
   probes_.reserve(lazy.size());
   for (std::size_t i = 0; i < lazy.size(); ++i) probes_.push_back(probe(i));
+  for (const Source& source : lazy) {
+    const auto* device = std::get_if<DeviceBytes>(&source.bytes);
+    if (device == nullptr || device->size_bytes == 0 || mark_of(*device) != nullptr) continue;
+    marks_.push_back(make_cuda_mark(*device));
+  }
+}
+
+const DeviceMark* Moment::mark_of(const DeviceBytes& source) const {
+  const auto found =
+      std::ranges::find_if(marks_, [&](const auto& mark) { return mark->is_of(source); });
+  return found == marks_.end() ? nullptr : found->get();
 }
 
 std::uint64_t Moment::probe(std::size_t source) const {
@@ -35,19 +47,34 @@ std::uint64_t Moment::probe(std::size_t source) const {
   return UntrustedBytes(bytes->subspan(begin, size)).hash(source).value_or(0);
 }
 
+// Whether the chunk that was copied is as it is where it came from.
+bool Moment::has_staged(Store& store, const Source& source, std::uint64_t chunk) const {
+  StoredTensor& tensor = *FeedAccess::tensor(source.target);
+  const std::uint64_t at = chunk * kChunkBytes;
+  const std::uint64_t size = std::min(kChunkBytes, tensor.layout.size_bytes - at);
+  if (const auto* bytes = std::get_if<std::span<const std::byte>>(&source.bytes)) {
+    return store.has_staged(tensor, chunk, bytes->subspan(at, size));
+  }
+  DeviceBytes part = std::get<DeviceBytes>(source.bytes);
+  part.data = static_cast<const std::byte*>(part.data) + at;
+  part.size_bytes = size;
+  const auto copy = make_cuda_copy(part, mark_of(part));
+  bool same = true;
+  copy_in_pieces(*copy, {size, at}, [&](std::span<const std::byte> piece, std::uint64_t) {
+    same = store.has_staged(tensor, chunk, piece);
+  });
+  return same;
+}
+
 const Source* Moment::changed(Store& store, std::uint64_t one_in) const {
   std::uint64_t count = round_;
   for (std::size_t i = 0; i < lazy_.size(); ++i) {
     const Source& source = lazy_[i];
     if (!planted(Bug::feed_probe_left_out) && probe(i) != probes_[i]) return &source;
-    const auto* bytes = std::get_if<std::span<const std::byte>>(&source.bytes);
-    if (bytes == nullptr || one_in == 0 || planted(Bug::feed_chunks_not_compared)) continue;
-    for (std::uint64_t at = 0; at < bytes->size(); at += kChunkBytes) {
-      if (count++ % one_in != 0) continue;
-      const auto chunk = bytes->subspan(at, std::min(kChunkBytes, bytes->size() - at));
-      if (!store.has_staged(*FeedAccess::tensor(source.target), at / kChunkBytes, chunk)) {
-        return &source;
-      }
+    if (one_in == 0 || planted(Bug::feed_chunks_not_compared)) continue;
+    const std::uint64_t size = FeedAccess::tensor(source.target)->layout.size_bytes;
+    for (std::uint64_t at = 0; at < size; at += kChunkBytes) {
+      if (count++ % one_in == 0 && !has_staged(store, source, at / kChunkBytes)) return &source;
     }
   }
   return nullptr;

@@ -2,16 +2,19 @@
 // hash of one cache line of each is taken at the begin: what changes all of a source before a byte
 // of it is copied shows there. What changes later shows where a chunk is hashed once more, and
 // compared with the hash that was made as it was copied. Which line and which chunks goes round
-// from save to save. Bytes of devices are not looked at.
+// from save to save.
+// Of a device the line is not taken; the moment is up to where each stream had got.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include <tensorshelf/pipeline.hpp>
 
+#include "feed/device_copy.hpp"
 #include "store/store.hpp"
 
 namespace tensorshelf {
@@ -21,15 +24,20 @@ class Moment {
   // `round` counts saves. The sources must outlive it.
   Moment(std::span<const Source> lazy, std::uint64_t round);
 
+  // Behind which a lazy source is copied.
+  const DeviceMark* mark_of(const DeviceBytes& source) const;
+
   // The first that has changed, when all are copied. One of so many chunks is compared; 0: none.
   const Source* changed(Store& store, std::uint64_t one_in) const;
 
  private:
   std::uint64_t probe(std::size_t source) const;
+  bool has_staged(Store& store, const Source& source, std::uint64_t chunk) const;
 
   std::span<const Source> lazy_;
   std::uint64_t round_;
   std::vector<std::uint64_t> probes_;
+  std::vector<std::shared_ptr<const DeviceMark>> marks_;  // one for each stream
 };
 
 }  // namespace tensorshelf

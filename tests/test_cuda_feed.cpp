@@ -1,0 +1,186 @@
+// Saves of device memory by a pipeline, on a runtime of host memory (fake_cudart.hpp): each is of
+// the moment at which it was begun, and waits for nothing that is queued later.
+#include <tensorshelf/pipeline.hpp>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "catch.hpp"
+#include "fake_cudart.hpp"
+#include "fed_shelf.hpp"
+#include "held_medium.hpp"
+#include "thrown.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr std::uint64_t kSize = 5 * kChunkBytes + 17;  // two pieces
+
+// "host", "one" and "two" are lazy, and saved in that order; the latter lie on devices 0 and 1.
+struct OnDevices {
+  Fed fed;
+  std::array<Bytes, 2> memory = {Bytes(kSize, std::byte{1}), Bytes(kSize, std::byte{1})};
+  CUstream_st first{.device = 0, .work = {}};
+  CUstream_st second{.device = 1, .work = {}};
+  std::vector<TensorRef> tensors;
+
+  OnDevices() {
+    fake::cuda() = {};
+    fake::cuda().in_use = {0, 1};
+    for (int i = 0; i < 2; ++i) {
+      fake::add_memory(memory[i].data(), kSize, i);
+      const std::array shape = {static_cast<std::int64_t>(kSize)};
+      tensors.push_back(fed.shelf.create(i == 0 ? "one" : "two", DType::uint8, shape));
+    }
+    fed.shelf.persist(1);
+  }
+
+  Source source(int i, bool lazy = true) {
+    return {tensors[i], DeviceBytes{memory[i].data(), kSize, i == 0 ? &first : &second}, lazy};
+  }
+  std::shared_ptr<const SavePlan> plan() {
+    return std::make_shared<const SavePlan>(std::vector<Source>{
+        {fed.tensor(1), std::span<const std::byte>(fed.sources[1]), true}, source(0), source(1)});
+  }
+  void fill(int i, int value) {  // when its stream gets there
+    fake::queue(i == 0 ? &first : &second,
+                [this, i, value] { std::ranges::fill(memory[i], static_cast<std::byte>(value)); });
+  }
+  // All bytes of it, where they are alike.
+  std::optional<int> committed(int i) {
+    Bytes bytes(kSize);
+    tensors[i].read_committed(bytes);
+    if (std::ranges::count(bytes, bytes[0]) != std::ssize(bytes)) return std::nullopt;
+    return static_cast<int>(bytes[0]);
+  }
+  void hold_copies(Door& door) {
+    door.shut();
+    fed.hook->before_write = [&door] { door.pass(); };
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(OnDevices,
+                 "lazy device memory is saved as of the save, whatever is queued later") {
+  std::optional<Pipeline> pipeline(std::in_place, fed.shelf,
+                                   PipelineOptions{.workers = GENERATE(1U, 3U), .check_one_in = 1});
+  const auto saved = plan();
+  for (int step = 2; step < 5; ++step) {
+    CAPTURE(step);
+    Door door;
+    hold_copies(door);
+    for (int i = 0; i < 2; ++i) fill(i, 10 * step + i);
+    const auto ticket = pipeline->save(saved, step).value();
+    for (int i = 0; i < 2; ++i) fill(i, 10 * step + 5);  // the next step's, which is queued early
+    door.open();
+    ticket.wait_durable();
+    for (int i = 0; i < 2; ++i) {
+      CHECK(committed(i) == 10 * step + i);
+      CHECK(memory[i][kSize - 1] == static_cast<std::byte>(10 * step + i));  // nobody ran ahead
+    }
+    CHECK(first.work.size() == 1);
+    CHECK(second.work.size() == 1);
+  }
+  pipeline.reset();
+  CHECK(fake::cuda().disturbed == 0);
+  CHECK(fake::cuda().events == 3 * fake::cuda().streams);  // those of what is kept for later copies
+}
+
+TEST_CASE_METHOD(OnDevices, "eager device memory is copied when save() returns") {
+  Pipeline pipeline(fed.shelf);
+  const auto saved =
+      std::make_shared<const SavePlan>(std::vector<Source>{source(0, false), source(1)});
+  fill(0, 7);
+  fill(1, 8);
+  const auto ticket = pipeline.save(saved, 2).value();
+  CHECK(first.work.empty());
+  memory[0][1] = std::byte{99};
+  ticket.wait_durable();
+  CHECK(committed(0) == 7);
+  CHECK(committed(1) == 8);
+}
+
+TEST_CASE_METHOD(OnDevices, "device memory that changed while it was copied is told") {
+  Pipeline pipeline(fed.shelf, {.check_one_in = 1});
+  int writes = 0;
+  // Behind the pieces of "host" and the first of "one".
+  fed.hook->before_write = [&] {
+    if (++writes == 4 + 5) memory[0][kChunkBytes + 7] ^= std::byte{1};
+  };
+  const auto ticket = pipeline.save(plan(), 2).value();
+  const auto error = error_of([&] { ticket.wait_durable(); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::torn);
+  CHECK(std::string(error->what()).find("'one' changed") != std::string::npos);
+  CHECK(fed.shelf.info().version == 2);
+  fed.hook->before_write = {};
+  pipeline.save(plan(), 3).value().wait_durable();
+  CHECK_FALSE(committed(0));
+  CHECK(committed(1) == 1);
+}
+
+TEST_CASE_METHOD(OnDevices, "what cannot be saved from a device is told, and the shelf goes on") {
+  struct Row {
+    const char* what;
+    std::function<void()> arrange;
+    Errc code;
+    bool at_once;  // by save(); else by its ticket
+  };
+  const auto fails = [](const char* function) {
+    return [function] { fake::cuda().fail = function; };
+  };
+  const Row rows[] = {
+      {"no device", [] { fake::cuda().devices = 0; }, Errc::unsupported, true},
+      {"a stream that captures", [] { fake::cuda().capturing = true; }, Errc::unsupported, true},
+      {"no event", fails("cudaEventCreate"), Errc::io, true},
+      {"an event that cannot be recorded", fails("cudaEventRecord"), Errc::io, true},
+      {"a copy that fails", fails("cudaMemcpyAsync"), Errc::io, false},
+      {"a copy that ends ill", fails("cudaEventSynchronize"), Errc::io, false},
+  };
+  std::optional<Pipeline> pipeline(std::in_place, fed.shelf);
+  const auto saved = plan();
+  for (const Row& row : rows) {
+    INFO(row.what);
+    const auto before = fake::cuda();
+    row.arrange();
+    std::optional<SaveTicket> ticket;
+    auto error = error_of([&] { ticket = pipeline->save(saved, 9); });
+    CHECK(error.has_value() == row.at_once);
+    if (!error) error = error_of([&] { ticket->wait_durable(); });
+    REQUIRE(error);
+    CHECK(error->code() == row.code);
+    CHECK_FALSE(error->remedy().empty());
+    CHECK(fake::cuda().last == cudaSuccess);
+    fake::cuda().devices = before.devices;
+    fake::cuda().capturing = false;
+    fake::cuda().fail.clear();
+    fake::cuda().calls.clear();
+    const auto version = fed.shelf.info().version;
+    CHECK(pipeline->save(saved, 10).value().wait_durable().version == version + 1);
+    CHECK(committed(0) == 1);
+  }
+  pipeline.reset();
+  CHECK(fake::cuda().events == 3 * fake::cuda().streams);
+}
+
+TEST_CASE_METHOD(OnDevices, "a mark is made once for each stream, and none for nothing") {
+  const std::array<std::int64_t, 1> none = {0};
+  auto empty = fed.shelf.create("empty", DType::uint8, none);
+  auto other = fed.shelf.create("other", DType::uint8, std::array<std::int64_t, 1>{8});
+  fed.shelf.persist();
+  CUstream_st third{.device = 1, .work = {}};
+  DeviceBytes named = {memory[0].data(), 8, &first, 0};
+  const auto saved = std::make_shared<const SavePlan>(std::vector<Source>{
+      {empty, DeviceBytes{nullptr, 0, &third}, true}, source(0), {other, named, true}});
+  Pipeline pipeline(fed.shelf, {.check_one_in = 0});
+  pipeline.save(saved, 2).value().wait_durable();
+  fake::cuda().calls.clear();
+  pipeline.save(saved, 3).value().wait_durable();
+  pipeline.close();
+  CHECK(fake::cuda().calls["cudaEventCreate"] == 1);
+}
