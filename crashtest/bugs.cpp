@@ -127,6 +127,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"closed_over_save", "-", Bug::closed_over_save, {}, "fed-closed-under"},
       {"second_failure_dropped", "-", Bug::second_failure_dropped, {}, "fed-and-failed"},
       {"feed_failure_let_go", "-", Bug::feed_failure_let_go, {}, "fed-let-go"},
+      {"let_go_in_silence", "-", Bug::let_go_in_silence, {}, "let-go-unheard"},
       {"feed_step_left_out", "-", Bug::feed_step_left_out, {}, {}, "feed"},
       {"feed_closed_late", "-", Bug::feed_closed_late, {}, "fed-closed"},
       {"feed_not_drained", "-", Bug::feed_not_drained, {}, "fed-drained"},

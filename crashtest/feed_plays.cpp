@@ -120,6 +120,23 @@ std::string failed_save_is_told_by_the_shelf() {
   return "a save failed, its pipeline is gone, and nobody was told";
 }
 
+std::string failure_is_heard_of_a_shelf_let_go() {
+  Fed fed;
+  fed.shelf.close();
+  std::string heard;
+  const OpenOptions options = {
+      .mode = Mode::update,
+      .on_unheard = [&](const Error& error) { heard = error.what(); },
+  };
+  {
+    auto medium = std::make_unique<testing::HookedMedium>(fed.medium, fed.hook, fed.mapped);
+    Shelf shelf = Shelf::open(std::move(medium), options);
+    fed.hook->before_barrier = [] { throw Error(Errc::io, "no barrier", "", EIO); };
+    shelf.persist_async(2);
+  }
+  return heard.find("no barrier") != heard.npos ? "" : "a commit failed, and nobody was told";
+}
+
 // What is assigned behind drain() is in the next version, and not in that of the save.
 std::string drained_is_apart() {
   Held held;

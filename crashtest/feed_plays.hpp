@@ -12,6 +12,7 @@ std::string late_change_is_noticed();
 std::string nobody_commits_half_a_save();
 std::string failed_save_is_told();
 std::string failed_save_is_told_by_the_shelf();
+std::string failure_is_heard_of_a_shelf_let_go();
 std::string drained_is_apart();
 std::string closing_tells_of_the_save_it_ends();
 std::string both_failures_are_told();

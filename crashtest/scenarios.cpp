@@ -362,6 +362,7 @@ const std::vector<Scenario>& scenarios() {
         {"fed-closed-under", "-", closing_tells_of_the_save_it_ends},
         {"fed-and-failed", "-", both_failures_are_told},
         {"fed-let-go", "-", failed_save_is_told_by_the_shelf},
+        {"let-go-unheard", "-", failure_is_heard_of_a_shelf_let_go},
         {"fed-closed", "-", save_beside_closing_is_refused},
         {"fed-drained", "-", closing_drains},
         {"fed-durable", "I2", durable_is_behind_the_barrier},

@@ -634,3 +634,65 @@ TEST_CASE("a shelf that is closed under its pipeline commits no half") {
   fed.shelf = fed.open();
   CHECK(fed.committed_difference(1) == "");
 }
+
+TEST_CASE("what a shelf that is let go could not tell is heard, once") {
+  Fed fed;
+  fed.shelf.close();
+  std::vector<std::string> heard;
+  const OpenOptions options = {
+      .mode = Mode::update,
+      .on_unheard =
+          [&](const Error& error) {
+            heard.push_back(error.what());
+            throw std::runtime_error("by who was told");
+          },
+  };
+  const auto open = [&] {
+    return Shelf::open(std::make_unique<HookedMedium>(fed.medium, fed.hook, true), options);
+  };
+  std::optional<Shelf> shelf = open();
+  const auto fail = [&] {
+    fed.hook->before_barrier = [] { throw Error(Errc::io, "no barrier", "", EIO); };
+    auto commit = shelf->persist_async(2);
+    CHECK(error_of([&] { commit.get(); }));
+    fed.hook->before_barrier = {};
+  };
+  SECTION("nothing, where nothing failed") {
+    shelf->persist_async(2);
+    shelf.reset();
+    CHECK(heard.empty());
+  }
+  SECTION("a commit, of a shelf that is destroyed") {
+    fail();
+    shelf.reset();
+    CHECK(heard == std::vector<std::string>{"no barrier"});
+  }
+  SECTION("the same of one that another is moved over") {
+    fail();
+    fed.medium = make_memory_medium(0, 256 * kChunkBytes);
+    Shelf::format(*fed.medium);
+    *shelf = open();
+    CHECK(heard.size() == 1);
+  }
+  SECTION("not what close() threw, or a call before it") {
+    fail();
+    const bool closes = GENERATE(true, false);
+    CHECK(error_of([&] { closes ? shelf->close() : static_cast<void>(shelf->persist(3)); }));
+    shelf.reset();
+    CHECK(heard.empty());
+  }
+  SECTION("a save, whose pipeline was let go too") {
+    {
+      Pipeline pipeline(*shelf);
+      std::vector<Source> sources = {
+          {shelf->find("first").value(), std::span<const std::byte>(fed.sources[1]), true}};
+      const auto plan = std::make_shared<const SavePlan>(std::move(sources));
+      shelf->erase("first");
+      shelf->persist();
+      pipeline.save(plan, 2);
+    }
+    shelf.reset();
+    REQUIRE(heard.size() == 1);
+    CHECK(contains(heard[0], "first"));
+  }
+}

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <tensorshelf/error.hpp>
 #include <tensorshelf/tensor.hpp>
 
 namespace tensorshelf {
@@ -75,6 +76,10 @@ struct OpenOptions {
   // (Errc::unsupported). Not called: by close(), by the end of a transaction, and once a version is
   // closed to writes, for these come to their end.
   std::function<void()> while_waiting = {};
+  // Called where an open shelf is destroyed, or another is moved over it, with what close() would
+  // have thrown: a commit or a save in the background that came to nothing, and that no call has
+  // told. Must not use the shelf; what it throws is dropped.
+  std::function<void(const Error&)> on_unheard = {};
 };
 
 }  // namespace tensorshelf

@@ -40,7 +40,8 @@ namespace tensorshelf {
 
 enum class Decision { commit, abandon };
 
-// Destroying an open Shelf closes it; what was staged and not persisted is dropped.
+// Destroying an open Shelf closes it; what was staged and not persisted is dropped. It cannot throw
+// what close() would: OpenOptions::on_unheard hears that.
 class Shelf {
  public:
   static Shelf open(const std::filesystem::path& path, const OpenOptions& options = {});
@@ -84,7 +85,7 @@ class Shelf {
   //   that is on its way; this call waits where `in_flight` of them are.
   // - What it finds before it returns (damage, where a tensor is placed whole) it throws, and
   //   nothing is lost. A later failure is told twice: by the future, and by the next call that
-  //   changes or closes the shelf.
+  //   changes or closes the shelf, or on_unheard where there is none.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
 
   // The first half of a commit, for those that must agree with others before they commit: returns

@@ -141,6 +141,7 @@ enum class Bug {
   closed_over_save,          // close() says nothing of the save that it was called under
   second_failure_dropped,    // of two failures that nobody was told, close() tells the first
   feed_failure_let_go,       // one that a pipeline is destroyed with is told nobody
+  let_go_in_silence,         // nor one that a shelf is destroyed with
   feed_step_left_out,        // the version has the step of the one before
   feed_closed_late,          // a save is handed to a thread that has ended, and keeps the turn
   feed_not_drained,          // closing drops what was begun

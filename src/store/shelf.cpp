@@ -56,12 +56,7 @@ Shelf& Shelf::operator=(Shelf&& other) noexcept {
 }
 
 Shelf::~Shelf() {
-  if (!store_) return;
-  try {
-    store_->close();
-  } catch (...) {
-    // As in ~Store(): who wants to know calls close().
-  }
+  if (store_) store_->let_go();
 }
 
 TensorRef Shelf::create(std::string_view name, DType dtype, std::span<const std::int64_t> shape) {

@@ -66,6 +66,7 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
   OpenOptions chosen = options;
   chosen.mode = Mode::create;
   chosen.while_waiting = {};       // it waits for nobody
+  chosen.on_unheard = {};          // who called hears of it
   chosen.block.zero_room = false;  // half of its slots may never be written to
   auto medium = make_medium(file, chosen);
   format_medium(*medium, chosen);

@@ -39,6 +39,7 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
       placement(
           options.placement.value_or(promises.mapped ? Placement::whole : Placement::by_chunk)),
       patience(options.while_waiting),
+      on_unheard(options.on_unheard),
       published(std::make_unique<std::condition_variable_any>()),
       retained(std::move(opened.versions)),
       version(opened.version),

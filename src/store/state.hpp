@@ -92,6 +92,7 @@ struct State {
   const Placement placement;
 
   const Patience patience;  // of all waits but those that must come to their end
+  const std::function<void(const Error&)> on_unheard;
   std::unique_ptr<WaitQueue> room = std::make_unique<WaitQueue>();
   QueueLock turns;
   std::atomic<std::thread::id> transacting;  // the thread whose transaction has the turn

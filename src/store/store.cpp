@@ -10,6 +10,11 @@
 #include "store/turn.hpp"
 
 namespace tensorshelf {
+namespace {
+
+constexpr const char* kOpenAgain = "Open the shelf again: its last version is safe.";
+
+}  // namespace
 
 Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path)
     : state_(std::move(medium), options, std::move(path)),
@@ -20,12 +25,19 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
       sealer_(state_),
       decisions_(state_, freezer_, sealer_) {}
 
-Store::~Store() {
+Store::~Store() { let_go(); }
+
+// Whoever hears of it or not, the shelf stays at its last durable version.
+void Store::let_go() noexcept {
   try {
-    close();
-  } catch (...) {
-    // close() throws what a background commit threw; a caller who cares calls it himself. A shelf
-    // that is destroyed instead stays at its last durable version, which is what it promises.
+    try {
+      close();
+    } catch (const Error& error) {
+      if (state_.on_unheard && !planted(Bug::let_go_in_silence)) state_.on_unheard(error);
+    } catch (const std::exception& error) {  // there was no memory
+      if (state_.on_unheard) state_.on_unheard(Error(Errc::failed, error.what(), kOpenAgain));
+    }
+  } catch (...) {  // by who was told
   }
 }
 

@@ -86,6 +86,7 @@ class Store {
   Stats stats() const;
 
   void close();
+  void let_go() noexcept;  // the same; on_unheard hears what it throws
   bool closed() const { return state_.health.closed(); }
 
  private:
