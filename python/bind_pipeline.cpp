@@ -31,15 +31,21 @@ py::list bytes_at(const std::vector<std::uintptr_t>& addresses,
   return all;
 }
 
-// (tensor, address, size in bytes, whether it is lazy)
-using SourceTuple = std::tuple<TensorRef, std::uintptr_t, std::uint64_t, bool>;
+// (tensor, address, size in bytes, whether it is lazy, stream and number of its CUDA device)
+using SourceTuple = std::tuple<TensorRef, std::uintptr_t, std::uint64_t, bool,
+                               std::optional<std::tuple<std::uintptr_t, int>>>;
 
 std::shared_ptr<SavePlan> plan_of(std::vector<SourceTuple> tuples) {
   std::vector<Source> sources;
   sources.reserve(tuples.size());
-  for (auto& [target, address, size, lazy] : tuples) {
-    const std::span bytes(reinterpret_cast<const std::byte*>(address), size);
-    sources.push_back({std::move(target), bytes, lazy});
+  for (auto& [target, address, size, lazy, device] : tuples) {
+    if (device) {
+      const auto [stream, number] = *device;
+      sources.push_back({std::move(target), device_bytes(address, size, stream, number), lazy});
+    } else {
+      const std::span bytes(reinterpret_cast<const std::byte*>(address), size);
+      sources.push_back({std::move(target), bytes, lazy});
+    }
   }
   return std::make_shared<SavePlan>(std::move(sources));
 }

@@ -2,23 +2,18 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._auto.early import Early, TooEarly
+from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
 from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, PendingSave
-from tensorshelf._state import objects, paths, record
-from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.looks import Changed
-from tensorshelf._values import _torch
-from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import BadArgument, TornSave
 
 logger = logging.getLogger("tensorshelf")
@@ -47,29 +42,6 @@ class Shelf(Protocol):
     def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit: ...
 
 
-class _Plan(NamedTuple):
-    """A state of one form, and where its tensors lie."""
-
-    again: Again
-    sources: _core.SavePlan
-    about: Sources
-    room: Array  # that the record is saved from
-    fresh: list[Callable[[], object]]  # bring copies up to date of what lies in no order
-    moving: list[Array]  # copies of what lies elsewhere each time
-    early: Early  # of what is copied behind step()
-    keeps: list[Any]  # what the sources lie in
-
-    def prepare(self, state: Any) -> None:
-        """All that is no tensor of the shelf is as the state is now. Raises Changed."""
-        found = self.again.look(state)
-        if not record.put(self.room, self.again.encoded(found.leaves)):
-            raise Changed
-        for copy, value in zip(self.moving, found.moving, strict=True):
-            copy[...] = _array(value)
-        for bring_up_to_date in self.fresh:
-            bring_up_to_date()
-
-
 class Feed:
     """The pipeline of one shelf, and the plan of the state that it saves. For one thread."""
 
@@ -84,8 +56,10 @@ class Feed:
         chosen = {**_DEFAULTS, **options}
         chosen["cpus"] = list(chosen["cpus"])
         self._pipeline = _core.Pipeline(shelf._core, **chosen)
-        self._plan: _Plan | None = None
-        self._staging: tuple[_Plan, ...] = ()  # the memory of some stays: a signal may end a call
+        self._plan: SavePlan | None = None
+        self._staging: tuple[
+            SavePlan, ...
+        ] = ()  # the memory of some stays: a signal may end a call
         self._plain = False  # the state cannot be looked at again: it is saved as save() does
         self._torn = 0  # in a row
         self._eager: set[str] = set()  # names of what was changed too early once
@@ -147,7 +121,7 @@ class Feed:
         commit = shelf._save(flat, step=step, wait=False)
         if not self._plain:
             try:
-                self._plan = _planned(shelf, state, flat, self._eager if self.overlap else None)
+                self._plan = planned(shelf, state, flat, self._eager if self.overlap else None)
             except Changed:
                 logger.info(
                     "the state is copied before step() returns: it has tensors that a "
@@ -193,95 +167,3 @@ class Feed:
         if not self._warns:
             raise found.error()
         logger.warning("autosave: %s", found.error())
-
-
-def _planned(shelf: Shelf, state: Any, flat: Flat, eager: set[str] | None) -> _Plan:
-    """Of a state that has just been saved, flattened, with those tensors copied before step()
-    returns; all of them for None. Raises Changed where it cannot be.
-    """
-    again = Again(state, flat)
-    gated = frozenset() if eager is None else _gated(state)
-    sources: list[tuple[_core.TensorRef, int, int, bool]] = []
-    names: list[str] = []
-    fresh: list[Callable[[], object]] = []
-    keeps: list[Any] = []
-    watched: list[tuple[str, Any]] = []
-    moving = dict.fromkeys(again.moving)
-    for name, value in flat.tensors.items():
-        memory = _memory(value)
-        if name in moving:
-            memory = moving[name] = np.empty(value.shape, _array(value).dtype.newbyteorder("="))
-        lazy = memory is not None and memory.ctypes.data in gated and name not in (eager or ())
-        if lazy:
-            watched.append((name, value))
-        if memory is None:
-            memory, copy = _copied(value)
-            fresh.append(copy)
-        keeps += (value, memory)
-        sources.append((shelf[name]._ref, memory.ctypes.data, memory.nbytes, lazy))
-        names.append(name)
-    room = np.array(shelf[paths.RECORD].numpy())
-    sources.append((shelf[paths.RECORD]._ref, room.ctypes.data, room.nbytes, False))
-    names.append(paths.RECORD)
-    copies = [copy for copy in moving.values() if copy is not None]
-    plan = _core.SavePlan(sources)
-    about = _about(names, sources)
-    return _Plan(again, plan, about, room, fresh, copies, Early(watched), keeps)
-
-
-def _about(names: list[str], sources: list[tuple[_core.TensorRef, int, int, bool]]) -> Sources:
-    """In the order of the plan: the eager ones first."""
-    parts = []
-    for wanted in (False, True):
-        of = [
-            (name, each[2]) for name, each in zip(names, sources, strict=True) if each[3] is wanted
-        ]
-        parts.append((tuple(name for name, _ in of), sum(size for _, size in of)))
-    (eager, eager_nbytes), (lazy, lazy_nbytes) = parts
-    return Sources(eager, lazy, eager_nbytes, lazy_nbytes)
-
-
-def _gated(state: Any) -> frozenset[int]:
-    """Where what lies that nothing changes before an optimizer steps: what optimizers step and
-    keep, and the parameters of all models, for averages of them are taken behind it. Embeddings
-    with ``max_norm`` are left out: their forward changes them.
-    """
-    optimizers = list(objects.optimizers(state))
-    if not optimizers:
-        return frozenset()
-    tensors = [p for module in objects.modules(state) for p in module.parameters()]
-    for optimizer in optimizers:
-        tensors += [p for group in optimizer.param_groups for p in group["params"]]
-        for kept in optimizer.state.values():
-            tensors += [t for t in kept.values() if _torch.is_tensor(t)]
-    parts = [part for module in objects.modules(state) for part in module.modules()]
-    forward = [part.weight for part in parts if getattr(part, "max_norm", None) is not None]
-    return frozenset(t.data_ptr() for t in tensors if t.numel()) - {t.data_ptr() for t in forward}
-
-
-def _array(value: Any) -> Array:
-    """A plain CPU tensor, or an array, as NumPy has it, in place. Raises Changed."""
-    plain = ("", value) if isinstance(value, np.ndarray) else _torch.memory_of(value)
-    if plain is None:
-        raise Changed
-    return plain[1]
-
-
-def _memory(value: Any) -> Array | None:
-    """The value's own, where it lies in order, in this machine's byte order."""
-    array = _array(value)
-    return array if array.flags.c_contiguous and array.dtype.isnative else None
-
-
-def _copied(value: Any) -> tuple[Array, Callable[[], object]]:
-    """Memory for the value in order, and what brings it up to date. Raises Changed."""
-    if isinstance(value, np.ndarray):
-        array = np.empty(value.shape, value.dtype.newbyteorder("="))
-        return array, lambda: np.copyto(array, value)
-    import torch
-
-    copy = torch.empty(value.shape, dtype=value.dtype)
-    memory = _memory(copy)
-    if memory is None:
-        raise Changed
-    return memory, lambda: copy.copy_(value)

@@ -284,7 +284,7 @@ def _same_layout(value: Any) -> Look:
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "SUMmV":
             raise Changed  # they are stored as other types
-    elif _torch.memory_of(value) is None:
+    elif _torch.memory_of(value) is None and not _torch.is_on_device(value):
         raise Changed
 
     def look(value: Any, found: Found) -> None:

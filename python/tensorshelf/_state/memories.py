@@ -23,7 +23,7 @@ class Memories:
 
     def add(self, tensor: Any) -> bool:
         """False for one whose bytes are not those of plain memory."""
-        if tensor.is_conj() or tensor.is_neg() or tensor.device.type != "cpu":
+        if tensor.is_conj() or tensor.is_neg() or tensor.device.type not in ("cpu", "cuda"):
             return False
         if not self._known:
             self._known = [(each, []) for each in _properties()]

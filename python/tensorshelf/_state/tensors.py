@@ -2,8 +2,9 @@
 
 A node is ["tensor", library, element type, shape, place, strides], or ["tie", n]: the n-th tensor
 of the tree once more. The place is a tensor's name in the shelf; or its bytes, for one without
-dimensions; or [name, offset]: a part of a tensor of bytes, where several show one memory. Strides
-count elements, and are None in C order.
+dimensions, but on a CUDA device, which had to be waited for at each save; or [name, offset]: a part
+of a tensor of bytes, where several show one memory. Strides count elements, and are None in C
+order.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -70,7 +71,7 @@ class Tensors:
                     values[homes[id(memory)]] = memory.bytes()
                 offset = _begin(leaf.value) - memory.begin
                 leaf.node[:] = _node(leaf, [homes[id(memory)], offset])
-            elif leaf.value.ndim == 0:
+            elif leaf.value.ndim == 0 and not _torch.is_on_device(leaf.value):
                 leaf.node[:] = _node(leaf, bytes_of(leaf.value))
             else:
                 name = names.name(leaf.path)

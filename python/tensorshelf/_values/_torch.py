@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from tensorshelf._values import _cuda, _dtypes, _memory
-from tensorshelf._values._cuda import DeviceSource
+from tensorshelf._values._cuda import DeviceMemory, DeviceSource
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import LayoutError, UnsupportedError
 
@@ -24,6 +24,11 @@ def is_tensor(value: object) -> "TypeGuard[torch.Tensor]":
     """True for a torch tensor; never imports torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_on_device(value: Any) -> bool:
+    """True for a torch tensor on a CUDA device."""
+    return is_tensor(value) and bool(value.is_cuda)
 
 
 def has_method(name: str) -> bool:
@@ -49,6 +54,38 @@ def memory_of(value: Any) -> tuple[str, Array] | None:
         return "", tensor.numpy()
     except (TypeError, RuntimeError):
         return None
+
+
+def device_memory_of(value: Any) -> DeviceMemory | None:
+    """The memory of a plain CUDA tensor that lies in C order, as its device's current stream leaves
+    it. None for all others, and where this build cannot read from a device.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return None
+    return _device_memory(value)
+
+
+def _device_memory(tensor: "torch.Tensor") -> DeviceMemory | None:
+    if not tensor.is_cuda or not tensor.numel() or not tensor.is_contiguous() or _lazy(tensor):
+        return None
+    import torch
+
+    if torch.version.cuda is None or not _cuda.usable():  # ROCm calls its devices cuda, too
+        return None
+    return DeviceMemory(
+        address=tensor.data_ptr(),
+        nbytes=tensor.numel() * tensor.element_size(),
+        stream=current_stream(tensor.device.index),
+        device=tensor.device.index,
+    )
+
+
+def current_stream(device: int) -> int:
+    """The handle of a CUDA device's current stream."""
+    import torch
+
+    return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 @functools.cache
@@ -87,21 +124,11 @@ class TorchSource:
 
     def on_device(self) -> "DeviceSource | None":
         """The same value as memory of a CUDA device, where it is that and lies in C order."""
-        tensor = self._tensor
-        if not tensor.is_cuda or not tensor.numel() or not tensor.is_contiguous() or _lazy(tensor):
+        memory = _device_memory(self._tensor)
+        if memory is None:
             return None
-        import torch
-
-        if torch.version.cuda is None or not _cuda.usable():  # ROCm calls its devices cuda, too
-            return None
-        memory = _cuda.DeviceMemory(
-            address=tensor.data_ptr(),
-            nbytes=tensor.numel() * tensor.element_size(),
-            stream=torch.cuda.current_stream(tensor.device).cuda_stream,
-            device=tensor.device.index,
-        )
         dtype = _dtypes.carrier(self.name)
-        found = DeviceSource(dtype, self.name, self.shape, memory, tensor)
+        found = DeviceSource(dtype, self.name, self.shape, memory, self._tensor)
         found.conversion = self.conversion
         return found
 
