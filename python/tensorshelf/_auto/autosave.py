@@ -126,7 +126,7 @@ class Autosave:
         if shelf._feed is not None:
             shelf._feed.close()  # where it raises, this is none, and that is closed
         shelf._feed = self._feed
-        self._gates = Gates(state, self._before_optimizer)
+        self._gates = Gates(state, self._before_optimizer, self._behind_optimizer)
         self._told: set[str] = set()
         self._deadline = deadline
         self._signals = Signals(signals, self._land)
@@ -346,10 +346,12 @@ class Autosave:
             )
 
     def _before_optimizer(self) -> None:
-        if self._accumulation is not None:
-            self._accumulation.optimizer_steps()
         if self._feed.overlap:
             self.gate()
+
+    def _behind_optimizer(self) -> None:
+        if self._accumulation is not None:
+            self._accumulation.optimizer_stepped()
 
     def _check_gate(self) -> None:
         failure, self._failure = self._failure, None

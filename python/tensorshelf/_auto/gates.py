@@ -10,8 +10,11 @@ from tensorshelf._state import objects
 class Gates:
     """Hooks on all optimizers of a state, until ``remove()``. They keep nothing alive."""
 
-    def __init__(self, state: Any, gate: Callable[[], None]) -> None:
-        self._handles = [_hook(o, weakref.WeakMethod(gate)) for o in objects.optimizers(state)]
+    def __init__(self, state: Any, before: Callable[[], None], behind: Callable[[], None]) -> None:
+        self._handles: list[Any] = []
+        for optimizer in objects.optimizers(state):
+            self._handles.append(optimizer.register_step_pre_hook(_heard(before)))
+            self._handles.append(optimizer.register_step_post_hook(_heard(behind)))
 
     def remove(self) -> None:
         """The optimizers step as before."""
@@ -20,10 +23,12 @@ class Gates:
         self._handles.clear()
 
 
-def _hook(optimizer: Any, gate: "weakref.WeakMethod[Callable[[], None]]") -> Any:
-    def wait(*_: object) -> None:
-        call = gate()
-        if call is not None:
-            call()
+def _heard(call: Callable[[], None]) -> Callable[..., None]:
+    method = weakref.WeakMethod(call)
 
-    return optimizer.register_step_pre_hook(wait)
+    def hear(*_: object) -> None:
+        found = method()
+        if found is not None:
+            found()
+
+    return hear

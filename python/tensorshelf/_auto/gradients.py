@@ -1,6 +1,7 @@
 """Gradients that several backwards add up: saved, or refused in the middle."""
 
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
 
 from tensorshelf._state import objects
 from tensorshelf.errors import UnsupportedError
@@ -26,8 +27,10 @@ class Gradients:
 class Accumulation:
     """Tells whether a step() comes in the middle of adding up. For one thread.
 
-    Where an optimizer has stepped since the call before, it does not. Else gradients that changed
-    since then have not been used. One of few parameters is looked at: a backward reaches most.
+    It does where gradients changed since an optimizer's last step, or, where none has stepped since
+    the call before, since then: nobody has used them. Zeroed ones do not count; on a device, where
+    to look would be to wait, no gradient counts that was changed in place. Those of few parameters
+    are looked at: a backward reaches most.
     """
 
     def __init__(self, state: Any) -> None:
@@ -43,21 +46,40 @@ class Accumulation:
         self._known = not objects.has_scaler(state)
         self._before = self._seen()
 
-    def optimizer_steps(self) -> None:
+    def optimizer_stepped(self) -> None:
         self._stepped = True
+        self._before = self._seen()
 
     def begin(self) -> bool:
         """Whether this call of step() comes in the middle."""
         stepped, self._stepped = self._stepped, False
         before, self._before = self._before, self._seen()
-        if stepped or not self._known:
+        if not stepped and not self._known:
             return False
-        seen = zip(self._before, before, strict=True)
-        return any(now is not None and now != was for now, was in seen)
+        return any(map(_added, self._sample, before))
 
-    def _seen(self) -> list[tuple[int, int] | None]:
+    def _seen(self) -> "list[_Seen | None]":
         grads = (parameter.grad for parameter in self._sample)
-        return [None if grad is None else (grad.data_ptr(), grad._version) for grad in grads]
+        return [None if grad is None else _Seen(weakref.ref(grad), grad._version) for grad in grads]
+
+
+class _Seen(NamedTuple):
+    """A gradient as it was: another may come to lie where it lay."""
+
+    grad: "weakref.ref[Any]"
+    changes: int
+
+    def is_of(self, grad: Any) -> bool:
+        return self.grad() is grad
+
+
+def _added(parameter: Any, before: _Seen | None) -> bool:
+    grad = parameter.grad
+    if grad is None:
+        return False
+    if before is None or not before.is_of(grad):
+        return True
+    return grad._version != before.changes and bool(grad.is_cpu and grad.any())
 
 
 def in_the_middle(number: int) -> UnsupportedError:
