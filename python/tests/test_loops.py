@@ -106,3 +106,157 @@ def test_an_optimizer_may_leave_gradients_to_another(shelf: ts.Shelf) -> None:
             second.step()
             auto.step(number)
     assert shelf.step == 5
+
+
+# ---- epochs
+
+
+def trained(shelf: ts.Shelf, stop_after: int | None, told: str) -> list[Any]:
+    """The values of batches of three epochs; the run ends behind so many calls of step()."""
+    torch.manual_seed(3)
+    model, optimizer = run()
+    progress = {"epoch": 0}
+    auto = shelf.autosave(model=model, optimizer=optimizer, rng=ts.RNG(), progress=progress)
+    step = auto.resume()
+    batches, seen, calls = loader(), [], 0
+
+    def save() -> bool:
+        nonlocal calls
+        auto.step(step)
+        calls += 1
+        return calls == stop_after
+
+    for epoch in range(progress["epoch"], 3):
+        if told != "at the end":
+            progress["epoch"] = epoch
+        for (batch,) in auto.batches(batches, epoch=epoch):
+            seen.append((epoch, batch.tolist()))
+            optimizer.zero_grad()
+            backward(model)
+            optimizer.step()
+            step += 1
+            if save():
+                auto.close()
+                return seen
+        if told == "at the end":
+            progress["epoch"] = epoch + 1
+        if told != "at the begin" and save():
+            break
+    auto.close()
+    return seen
+
+
+@pytest.mark.parametrize("told", ["at the begin", "at the end", "at the begin, saved behind"])
+def test_each_epoch_is_trained_once(reopen: OpenShelf, told: str) -> None:
+    with reopen() as shelf:
+        whole = trained(shelf, None, told)
+    assert [epoch for epoch, _ in whole] == [0] * 6 + [1] * 6 + [2] * 6
+    for stop in range(1, 21):
+        with reopen(mode="w") as shelf:
+            seen = trained(shelf, stop, told)
+        with reopen() as shelf:
+            seen += trained(shelf, None, told)
+        assert seen == whole, stop
+
+
+def test_an_epoch_that_was_trained_is_refused(shelf: ts.Shelf) -> None:
+    batches = loader()
+    auto = shelf.autosave(rng=ts.RNG())
+    for epoch in range(2):
+        for _ in auto.batches(batches, epoch=epoch):
+            auto.step(1)
+    again = shelf.autosave(rng=ts.RNG())
+    again.resume()
+    with pytest.raises(ts.BadArgument, match="epoch=0: the saved run was in epoch 1"):
+        again.batches(batches, epoch=0)
+    assert len(list(again.batches(batches, epoch=2))) == 6
+
+
+def test_an_epoch_without_rest_is_told(shelf: ts.Shelf, caplog: Warnings) -> None:
+    batches = loader()
+    auto = shelf.autosave(rng=ts.RNG())
+    for _ in auto.batches(batches):
+        pass
+    auto.step(1)
+    again = shelf.autosave(rng=ts.RNG())
+    again.resume()
+    assert list(again.batches(batches)) == []
+    assert "this iteration gives none" in caplog.text
+    assert len(list(again.batches(batches))) == 6
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"shuffle": False}, "sampler SequentialSampler, and that of the saved run RandomSampler"),
+        ({"batch_size": 3}, "batch_size 3, and that of the saved run 2"),
+        ({"drop_last": True}, "drop_last True"),
+    ],
+    ids=str,
+)
+def test_another_loader_is_refused_within_an_epoch(
+    shelf: ts.Shelf, changed: dict[str, Any], text: str
+) -> None:
+    auto = shelf.autosave(rng=ts.RNG())
+    for number, _ in enumerate(auto.batches(loader())):
+        if number == 2:
+            break
+    auto.step(1)
+    again = shelf.autosave(rng=ts.RNG())
+    again.resume()
+    with pytest.raises(ts.LayoutError, match=text):
+        again.batches(loader(**changed))
+
+
+def test_other_workers_are_told(shelf: ts.Shelf, caplog: Warnings) -> None:
+    auto = shelf.autosave(rng=ts.RNG())
+    for _ in auto.batches(loader()):
+        break
+    auto.step(1)
+    again = shelf.autosave(rng=ts.RNG())
+    again.resume()
+    again.batches(loader(1))
+    assert "num_workers=0, and this one has 1" in caplog.text
+
+
+# ---- going back
+
+
+def test_batches_from_before_a_rollback_end(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=4)
+    model, _ = run()
+    auto = shelf.autosave(model=model, rng=ts.RNG())
+    batches = loader()
+    first: list[Any] = []
+
+    def loop() -> Iterator[Any]:
+        for (batch,) in auto.batches(batches, epoch=0):
+            yield batch.tolist()
+
+    old = loop()
+    for step in range(1, 5):
+        first.append(next(old))
+        auto.step(step)
+    assert auto.rollback(2) == 2
+    with pytest.raises(ts.UnsupportedError, match=r"iterate over auto\.batches\(loader\) anew"):
+        next(old)
+    assert list(loop())[:2] == first[2:4]
+    auto.close()
+
+
+def test_what_a_rollback_skips_stays_skipped(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=4)
+    auto = shelf.autosave(rng=ts.RNG())
+    batches = loader()
+    whole = []
+    for step, (batch,) in enumerate(auto.batches(batches, epoch=0), 1):
+        whole.append(batch.tolist())
+        auto.step(step)
+    assert auto.rollback(2, skip_batches=3) == 2
+    assert shelf.step == 2
+    auto.close()
+    with reopen() as again:
+        auto = again.autosave(rng=ts.RNG())
+        assert auto.resume() == 2
+        assert [batch.tolist() for (batch,) in auto.batches(batches, epoch=0)] == whole[5:]
+

@@ -131,17 +131,23 @@ class Autosave:
         self._deadline = deadline
         self._signals = Signals(signals, self._land)
 
-    def batches(self, loader: Iterable[Any], *, by_sampler: bool = False) -> Batches:
+    def batches(
+        self, loader: Iterable[Any], *, epoch: int | None = None, by_sampler: bool = False
+    ) -> Batches:
         """The loader, to be iterated in its place: it resumes in the middle of an epoch.
 
         The same loader gives the same again, so that it may be called for each epoch. For several
         loaders, call it in the same order in each run.
 
+        ``epoch`` is the number of the epoch in your loop. The first iteration after resuming gives
+        the rest of the epoch that was saved, which is nothing where all its batches had been given;
+        where ``epoch`` is a later one it begins that. Raises BadArgument for an earlier one.
+
         What an epoch had given is drawn and dropped when it is resumed. ``by_sampler=True`` draws
         it from the sampler alone and loads nothing: for a torch DataLoader whose dataset and
         workers draw no random numbers of their own, which would be others then.
         """
-        return self._loaders.add(loader, by_sampler=by_sampler)
+        return self._loaders.add(loader, by_sampler=by_sampler).of_epoch(epoch)
 
     def resume(
         self,
@@ -224,9 +230,10 @@ class Autosave:
     def rollback(self, step: int, *, skip_batches: int = 0) -> int:
         """Goes back within the running job to what was saved at that step, and returns it.
 
-        For a loss that went astray: the objects are as they were then, and the loaders, iterated
-        over anew, leave out so many batches behind that point. Needs a shelf opened with
-        ``keep=``. Raises UnknownName where no version of that step is kept.
+        For a loss that went astray: the objects are as they were then, and the loaders leave out
+        so many batches behind that point, also where the job is resumed from there. Leave the loop
+        over ``batches()`` and begin it anew: what it goes on with raises UnsupportedError. Needs a
+        shelf opened with ``keep=``. Raises UnknownName where no version of that step is kept.
         """
         if skip_batches < 0:
             raise BadArgument(f"skip_batches={skip_batches!r} is below 0", "Use 0 or more.")
@@ -236,7 +243,7 @@ class Autosave:
             there = ", ".join(str(known) for known in kept if known is not None)
             raise UnknownName(
                 f"no version of step {step} is kept",
-                f"There are {there}. Open the shelf with a larger keep= to go back further."
+                f"Kept are those of the steps {there}. A shelf made with a larger keep= keeps more."
                 if there
                 else "Nothing was saved with a step.",
             )
@@ -245,6 +252,9 @@ class Autosave:
         self._shelf.load_into(self._state)
         for batches in self._loaders.made:
             batches.skip(skip_batches)
+        if skip_batches:
+            self._save(step)
+            self.wait()
         return step
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tensorshelf._auto.rng import RNG
-from tensorshelf.errors import BadArgument, LayoutError
+from tensorshelf.errors import BadArgument, LayoutError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -24,6 +24,7 @@ class Batches:
     resumes by that.
 
     ``by_sampler``: what was given is drawn from the sampler of a torch DataLoader, and not loaded.
+    An iterator that was begun before ``resume()`` or ``rollback()`` raises UnsupportedError.
     """
 
     def __init__(self, loader: Iterable[Any], *, by_sampler: bool = False) -> None:
@@ -42,24 +43,55 @@ class Batches:
         self.given = 0  # batches of this epoch
         self.epoch = 0  # the number of this one, or of the first; from 0
         self._left_out = 0  # batches of the iteration to come
+        self._loop: int | None = None  # the epoch that the caller's loop is in, by its count
+        self._saved_loop: int | None = None
+        self._loads = 0  # so often was another place gone to
+        self.began_anew = False  # an epoch, since the last of those
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
+
+    def of_epoch(self, number: int | None) -> "Batches":
+        """Says which epoch of the caller's loop comes next. What was resumed is the rest of the one
+        that the saved run was in; a later one begins anew. Raises BadArgument for an earlier one.
+        """
+        self._loop, saved = number, self._saved_loop
+        if number is None or saved is None or not self._resumed:
+            return self
+        if number < saved:
+            raise BadArgument(
+                f"epoch={number}: the saved run was in epoch {saved}, and trained that one",
+                f"Begin the loop at {saved}: `for epoch in range(progress['epoch'], epochs)`, with "
+                "progress={'epoch': 0} among what autosave() is given.",
+            )
+        if number > saved and not self._own:
+            self._resumed = False
+        return self
 
     def __iter__(self) -> Iterator[Any]:
         if self._resumed:
             iterator = self._again()
         else:
+            self.began_anew = True
             self.epoch += self._before is not None
             self.given = 0
             own = [generator.get_state() for generator in _generators(self.loader)]
             self._before = {"global": self._rng.state_dict(), "own": own}
             iterator = iter(self.loader)
+        self._saved_loop = self._loop
         left_out, self._left_out = self._left_out, 0
+        loads = self._loads
         for number, batch in enumerate(iterator):
             self.given += 1
-            if number >= left_out:
-                yield batch
+            if number < left_out:
+                continue
+            yield batch
+            if self._loads != loads:
+                raise UnsupportedError(
+                    "resume() or rollback() went to another place, and these batches go on from "
+                    "the one before",
+                    "Leave the loop, and iterate over auto.batches(loader) anew.",
+                )
 
     def _again(self) -> Iterator[Any]:
         """The loader's iterator, behind the batches that were given."""
@@ -81,6 +113,12 @@ class Batches:
         self._rng.load_state_dict(now)
         taken = time.monotonic() - begin
         logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
+        if self._loop is None and self.given == _length(self.loader):
+            logger.warning(
+                "batches(): the saved run had been given all batches of its epoch, so that this "
+                "iteration gives none. If it is another epoch, that is left out: "
+                "batches(loader, epoch=...) tells which it is"
+            )
         return iterator
 
     def skip(self, batches: int) -> None:
@@ -94,6 +132,8 @@ class Batches:
         """Where it is."""
         state = {"given": self.given, "epoch": self.epoch, "before": self._before}
         state["length"] = _length(self.loader)
+        state["loop"], state["left_out"] = self._saved_loop, self._left_out
+        state["form"] = _form(self.loader)
         if self._own:
             state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
@@ -102,6 +142,10 @@ class Batches:
         """The next iteration goes on from there. Raises LayoutError where it cannot, for the loader
         is another.
         """
+        self._loads += 1
+        self.began_anew = False
+        if not self._own:
+            self._check_form(state)
         saved, own = state.get("length"), _length(self.loader)
         if not self._own and saved != own and None not in (saved, own) and state["given"]:
             if state["given"] < saved:
@@ -113,10 +157,47 @@ class Batches:
                 )
             state = {**state, "given": own}  # that epoch is over
         self.given, self.epoch = state["given"], state["epoch"]
+        self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before = state["before"]
         self._resumed = self._before is not None
         if self._own and "loader" in state:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
+
+    def _check_form(self, state: dict[str, Any]) -> None:
+        """Raises LayoutError where the rest of an epoch would consist of other batches."""
+        saved, own = state.get("form") or {}, _form(self.loader)
+        if not 0 < state["given"] < (state.get("length") or 0):
+            return
+        for key, value in own.items():
+            if saved.get(key, value) == value:
+                continue
+            if key == "num_workers":
+                logger.warning(
+                    "batches(): the saved run's loader had num_workers=%s, and this one has %s: "
+                    "random numbers that are drawn in loading are others from here on",
+                    saved[key],
+                    value,
+                )
+                continue
+            raise LayoutError(
+                f"this loader has {key} {value}, and that of the saved run {saved[key]}: the rest "
+                "of its epoch would be other batches",
+                "Resume with the loader that was saved, to the end of its epoch; or iterate over "
+                "the new one without batches(), and begin an epoch.",
+            )
+
+
+def _form(loader: Any) -> dict[str, Any]:
+    """What decides which batches a loader of torch gives."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(loader, torch.utils.data.DataLoader):
+        return {}
+    return {
+        "sampler": type(loader.sampler).__name__,
+        "batch_size": loader.batch_size,
+        "drop_last": loader.drop_last,
+        "num_workers": loader.num_workers,
+    }
 
 
 def _length(loader: Iterable[Any]) -> int | None:
@@ -210,7 +291,9 @@ class Loaders:
 
     @property
     def left_alone(self) -> int:
-        """How many were saved and have not been given to ``batches()``."""
+        """How many were saved and not given to ``batches()``, now that an epoch begins."""
+        if self.made and not any(batches.began_anew for batches in self.made):
+            return 0  # others may come at its end
         return max(0, len(self._saved) - len(self.made))
 
     def state_dict(self) -> dict[str, Any]:
