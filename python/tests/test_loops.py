@@ -260,3 +260,33 @@ def test_what_a_rollback_skips_stays_skipped(reopen: OpenShelf) -> None:
         assert auto.resume() == 2
         assert [batch.tolist() for (batch,) in auto.batches(batches, epoch=0)] == whole[5:]
 
+
+# ---- an optimizer that is not saved
+
+
+@pytest.mark.parametrize("when", ["not given", "made anew"])
+def test_an_optimizer_that_is_not_saved_is_told_and_waits(
+    shelf: ts.Shelf, caplog: Warnings, when: str
+) -> None:
+    model, optimizer = run()
+    state = {"model": model, "known": run()[1]} if when == "not given" else {
+        "model": model, "optimizer": optimizer
+    }  # fmt: skip
+    auto = shelf.autosave(**state, pipeline={"bytes_per_second": 1, "check_one_in": 1})
+    if when == "made anew":
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(1, 6):
+        keeps(model, optimizer)
+        auto.step(step)
+        before = model[0].weight.clone()
+        keeps(model, optimizer)  # waits for what is being copied
+        auto.wait()
+        assert torch.equal(shelf.load()["model"]["0.weight"], before)
+    assert caplog.text.count("a SGD steps parameters that are saved, and is not itself") == 1
+    other, elsewhere = run()
+    keeps(other, elsewhere)
+    auto.close()
+    caplog.clear()
+    keeps(model, optimizer)
+    assert caplog.text == ""
+

@@ -126,7 +126,9 @@ class Autosave:
         if shelf._feed is not None:
             shelf._feed.close()  # where it raises, this is none, and that is closed
         shelf._feed = self._feed
-        self._gates = Gates(state, self._before_optimizer, self._behind_optimizer)
+        self._gates = Gates(
+            state, self._before_optimizer, self._behind_optimizer, self._unknown_optimizer
+        )
         self._told: set[str] = set()
         self._deadline = deadline
         self._signals = Signals(signals, self._land)
@@ -362,6 +364,15 @@ class Autosave:
     def _behind_optimizer(self) -> None:
         if self._accumulation is not None:
             self._accumulation.optimizer_stepped()
+
+    def _unknown_optimizer(self, kind: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            logger.warning(
+                "autosave: a %s steps parameters that are saved, and is not itself: what it keeps "
+                "would be lost. Where it was made after autosave(), make it before",
+                kind,
+            )
 
     def _check_gate(self) -> None:
         failure, self._failure = self._failure, None

@@ -8,13 +8,40 @@ from tensorshelf._state import objects
 
 
 class Gates:
-    """Hooks on all optimizers of a state, until ``remove()``. They keep nothing alive."""
+    """Hooks on all optimizers that step parameters of a state, until ``remove()``. They keep
+    nothing alive. ``unknown`` hears the kind of one that is not in the state itself.
+    """
 
-    def __init__(self, state: Any, before: Callable[[], None], behind: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        state: Any,
+        before: Callable[[], None],
+        behind: Callable[[], None],
+        unknown: Callable[[str], None],
+    ) -> None:
+        self._before = weakref.WeakMethod(before)
+        self._behind = weakref.WeakMethod(behind)
+        self._unknown = weakref.WeakMethod(unknown)
+        self._known = weakref.WeakSet(objects.optimizers(state))
+        self._others = weakref.WeakKeyDictionary[Any, bool]()  # whether they step a parameter of it
+        self._parameters = {
+            id(parameter) for module in objects.modules(state) for parameter in module.parameters()
+        }
         self._handles: list[Any] = []
-        for optimizer in objects.optimizers(state):
-            self._handles.append(optimizer.register_step_pre_hook(_heard(before)))
-            self._handles.append(optimizer.register_step_post_hook(_heard(behind)))
+        for optimizer in self._known:
+            self._handles.append(optimizer.register_step_pre_hook(_heard(self._before)))
+            self._handles.append(optimizer.register_step_post_hook(_heard(self._behind)))
+        if self._parameters:
+            self._watch_others()
+
+    def _watch_others(self) -> None:
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        self._handles.append(register_optimizer_step_pre_hook(_asked(self, "_before_other")))
+        self._handles.append(register_optimizer_step_post_hook(_asked(self, "_behind_other")))
 
     def remove(self) -> None:
         """The optimizers step as before."""
@@ -22,13 +49,37 @@ class Gates:
             handle.remove()
         self._handles.clear()
 
+    def _is_other(self, optimizer: Any) -> bool:
+        if optimizer in self._known:
+            return False
+        found = self._others.get(optimizer)
+        if found is None:
+            stepped = [p for group in optimizer.param_groups for p in group["params"]]
+            found = any(id(parameter) in self._parameters for parameter in stepped)
+            self._others[optimizer] = found
+        return found
 
-def _heard(call: Callable[[], None]) -> Callable[..., None]:
-    method = weakref.WeakMethod(call)
+    def _before_other(self, optimizer: Any) -> None:
+        if not self._is_other(optimizer):
+            return
+        _call(self._unknown, type(optimizer).__name__)
+        _call(self._before)
 
-    def hear(*_: object) -> None:
-        found = method()
-        if found is not None:
-            found()
+    def _behind_other(self, optimizer: Any) -> None:
+        if self._is_other(optimizer):
+            _call(self._behind)
 
-    return hear
+
+def _call(method: "weakref.WeakMethod[Callable[..., None]]", *values: object) -> None:
+    found = method()
+    if found is not None:
+        found(*values)
+
+
+def _heard(method: "weakref.WeakMethod[Callable[[], None]]") -> Callable[..., None]:
+    return lambda *_: _call(method)
+
+
+def _asked(gates: Gates, name: str) -> Callable[..., None]:
+    method = weakref.WeakMethod(getattr(gates, name))
+    return lambda optimizer, *_: _call(method, optimizer)
