@@ -261,6 +261,40 @@ def test_what_a_rollback_skips_stays_skipped(reopen: OpenShelf) -> None:
         assert [batch.tolist() for (batch,) in auto.batches(batches, epoch=0)] == whole[5:]
 
 
+# ---- what is not saved
+
+
+def test_the_last_step_can_be_saved_whatever_every_says(shelf: ts.Shelf, caplog: Warnings) -> None:
+    counter = {"n": 0}
+    auto = shelf.autosave(counter=counter, every=4)
+    for step in range(1, 11):
+        counter["n"] = step
+        auto.step(step)
+    assert auto.step(10, force=True) is not None
+    auto.close()
+    assert shelf.load()["counter"] == {"n": 10}
+    assert caplog.text == ""
+
+
+def test_steps_that_no_save_has_are_told(shelf: ts.Shelf, caplog: Warnings) -> None:
+    auto = shelf.autosave(counter={"n": 0}, every=4)
+    for step in range(1, 11):
+        auto.step(step)
+    auto.close()
+    assert "the last save is of step 8, and step 10 was the last" in caplog.text
+
+
+def test_a_loop_without_step_is_told(shelf: ts.Shelf, caplog: Warnings) -> None:
+    model, optimizer = run()
+    with shelf.autosave(model=model, optimizer=optimizer):
+        keeps(model, optimizer)
+    assert "no step() was called" in caplog.text
+    caplog.clear()
+    with shelf.autosave(model=model, optimizer=optimizer) as auto:  # only looks
+        auto.resume()
+    assert caplog.text == ""
+
+
 # ---- an optimizer that is not saved
 
 
@@ -290,3 +324,31 @@ def test_an_optimizer_that_is_not_saved_is_told_and_waits(
     keeps(model, optimizer)
     assert caplog.text == ""
 
+
+# ---- arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"mtbi": 60.0}, "chooses nothing"),
+        ({"overlap": "no"}, "neither True nor False"),
+        ({"loader": "a loader"}, r"auto\.batches\(loader\)"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be(shelf: ts.Shelf, options: dict[str, Any], text: str) -> None:
+    if "loader" in options:
+        options = {"loader": loader()}
+    with pytest.raises(ts.BadArgument) as caught:
+        shelf.autosave(counter={"n": 0}, **options)
+
+    assert re.search(text, f"{caught.value} {caught.value.remedy}")
+
+
+def test_what_is_kept_is_named(shelf: ts.Shelf) -> None:
+    auto = shelf.autosave(counter={"n": 0})
+    auto.step(3)
+    with pytest.raises(ts.UnknownName) as caught:
+        auto.rollback(1)
+    assert "Kept are those of the steps 3." in caught.value.remedy

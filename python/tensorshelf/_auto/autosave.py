@@ -2,12 +2,14 @@
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Protocol
 
 from tensorshelf._auto.batches import Batches, Loaders
+from tensorshelf._auto.checked import check_options, check_state
 from tensorshelf._auto.feed import Feed, Shelf
 from tensorshelf._auto.gates import Gates
 from tensorshelf._auto.gradients import (
@@ -24,7 +26,7 @@ from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
 from tensorshelf._info import Info, VersionInfo
 from tensorshelf._numbers import step_number
-from tensorshelf._state.load import LoadReport, can_be_filled
+from tensorshelf._state.load import LoadReport
 from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import (
     BadArgument,
@@ -91,20 +93,10 @@ class Autosave:
         grads: bool | None,
         pipeline: Mapping[str, Any],
     ) -> None:
-        _check(state)
+        check_state(state, (_OWN, _GRADIENTS))
+        check_options(every, mtbi, on_busy, on_error, overlap)
         if overlap:
             refuse_in_backward(state)
-        if every != "auto" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
-            raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
-        if every == "auto" and mtbi is None:
-            raise BadArgument(
-                'every="auto" needs the mean time between interruptions',
-                "Give mtbi=, in seconds: 86400 where the job dies once a day.",
-            )
-        if on_busy not in ("wait", "skip"):
-            raise BadArgument(f"on_busy={on_busy!r} is unknown", 'Use "wait" or "skip".')
-        if on_error not in ("raise", "warn"):
-            raise BadArgument(f"on_error={on_error!r} is unknown", 'Use "raise" or "warn".')
         self.every = 1 if every == "auto" else every
         self.skipped = 0  # saves that on_busy="skip" left out
         self._mtbi = mtbi if every == "auto" else None
@@ -122,10 +114,13 @@ class Autosave:
         self._flight: Commit | None = None
         self._failure: ShelfError | None = None  # that the gate met
         self._resumed = False
+        self._told_step: int | None = None  # by the last step()
+        self._saved_step: int | None = None  # of the last save that was begun
         self._feed = Feed(shelf, pipeline, overlap=overlap, warns=on_error == "warn")
         if shelf._feed is not None:
             shelf._feed.close()  # where it raises, this is none, and that is closed
         shelf._feed = self._feed
+        self._optimizer_stepped = False
         self._gates = Gates(
             state, self._before_optimizer, self._behind_optimizer, self._unknown_optimizer
         )
@@ -171,8 +166,11 @@ class Autosave:
         self._resumed = True  # else step() would save over what could not be loaded
         return report.step or 0
 
-    def step(self, n: int) -> Commit | None:
+    def step(self, n: int, *, force: bool = False) -> Commit | None:
         """Saves, where it is time to; ``n`` is the number of steps that are done.
+
+        ``force`` saves whatever ``every`` and ``on_busy`` say: at the end of a run, say. The same
+        number may come again, where something changed behind a step, as a validation does.
 
         Raises what a save in the background failed with since. Returns the version that is on its
         way, or None. Raises UnsupportedError where the shelf holds a run that was not resumed,
@@ -182,7 +180,8 @@ class Autosave:
         assert number is not None
         self._check_turn()
         begin = time.monotonic()
-        due = self._is_due(number)
+        due = force or self._is_due(number)
+        self._told_step = number
         if self._accumulation is not None and self._accumulation.begin() and due:
             self._leave_out(number)
             due = False
@@ -281,6 +280,7 @@ class Autosave:
 
     def close(self) -> None:
         """Waits for what is on its way, and gives the signals back."""
+        self._warn_of_unsaved()
         try:
             self.wait()
         except BaseException as error:
@@ -313,6 +313,20 @@ class Autosave:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _warn_of_unsaved(self) -> None:
+        """Of steps that no save has, unless something else ends the run."""
+        if self._feed.closed or sys.exc_info()[0] is not None:
+            return
+        if self._told_step is None and self._optimizer_stepped:
+            logger.warning("autosave: nothing was saved: no step() was called")
+        elif self._told_step != self._saved_step:
+            logger.warning(
+                "autosave: the last save is of step %s, and step %s was the last: "
+                "step(n, force=True) saves it",
+                self._saved_step,
+                self._told_step,
+            )
 
     def _is_due(self, number: int) -> bool:
         if number % self.every != 0:
@@ -358,6 +372,7 @@ class Autosave:
             )
 
     def _before_optimizer(self) -> None:
+        self._optimizer_stepped = True
         if self._feed.overlap:
             self.gate()
 
@@ -402,6 +417,7 @@ class Autosave:
     def _save(self, number: int) -> Commit:
         self._choose_interval()
         self._flight = self._feed.save(self._shelf, self._state, number)
+        self._saved_step = number
         self._timeline.saved(number, self._flight, self._feed.saved_names)
         if self._began is None and self._feed.sources is not None:
             self._began = Start.of(self._shelf.info(), self._feed.sources)
@@ -447,29 +463,3 @@ class Autosave:
             except ShelfError as error:
                 landed = f"failed, and the version before stands: {error}"
         logger.warning("signal %d: what was being saved %s", signal, landed)
-
-
-def _check(state: Mapping[str, Any]) -> None:
-    """Raises BadArgument for what could not be resumed."""
-    for own in (_OWN, _GRADIENTS):
-        if own in state:
-            raise BadArgument(f"{own}= is a key of autosave itself", "Use another.")
-    for key, value in state.items():
-        if isinstance(value, (bool, int, float, complex, str, bytes, tuple)):
-            raise BadArgument(
-                f"{key}={value!r} is a value and no object: it would be saved as it is now at "
-                "every step, and resume() could not change it",
-                f"Put what changes into a dictionary, such as {key}={{...}}; where it is an option "
-                "of autosave(), see its spelling.",
-            )
-        if isinstance(value, type):
-            raise BadArgument(
-                f"{key}= is the class {value.__name__}, which has no state",
-                f"Give an object of it: {key}={value.__name__}(...).",
-            )
-        if value is not None and not can_be_filled(value):
-            raise BadArgument(
-                f"{key}= is a {type(value).__name__}, which has no state that could be resumed",
-                "Give a model, an optimizer, a tensor, a dict or list, or what has state_dict() "
-                "and load_state_dict().",
-            )

@@ -1,0 +1,62 @@
+"""What autosave() is given, checked before anything is done."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tensorshelf._state.load import can_be_filled
+from tensorshelf.errors import BadArgument
+
+
+def check_options(every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: Any) -> None:
+    """Raises BadArgument for what cannot be."""
+    if every != "auto" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+        raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
+    if every == "auto" and mtbi is None:
+        raise BadArgument(
+            'every="auto" needs the mean time between interruptions',
+            "Give mtbi=, in seconds: 86400 where the job dies once a day.",
+        )
+    if every != "auto" and mtbi is not None:
+        raise BadArgument(
+            f"mtbi={mtbi!r} chooses nothing where every={every!r} says how often to save",
+            'Use every="auto", or leave mtbi= out.',
+        )
+    if on_busy not in ("wait", "skip"):
+        raise BadArgument(f"on_busy={on_busy!r} is unknown", 'Use "wait" or "skip".')
+    if on_error not in ("raise", "warn"):
+        raise BadArgument(f"on_error={on_error!r} is unknown", 'Use "raise" or "warn".')
+    if not isinstance(overlap, bool):
+        raise BadArgument(f"overlap={overlap!r} is neither True nor False", "Use one of them.")
+
+
+def check_state(state: Mapping[str, Any], own_keys: Iterable[str]) -> None:
+    """Raises BadArgument for what could not be resumed."""
+    for own in own_keys:
+        if own in state:
+            raise BadArgument(f"{own}= is a key of autosave itself", "Use another.")
+    for key, value in state.items():
+        if isinstance(value, (bool, int, float, complex, str, bytes, tuple)):
+            raise BadArgument(
+                f"{key}={value!r} is a value and no object: it would be saved as it is now at "
+                "every step, and resume() could not change it",
+                f"Put what changes into a dictionary, such as {key}={{...}}; where it is an option "
+                "of autosave(), see its spelling.",
+            )
+        if isinstance(value, type):
+            raise BadArgument(
+                f"{key}= is the class {value.__name__}, which has no state",
+                f"Give an object of it: {key}={value.__name__}(...).",
+            )
+        if value is None or can_be_filled(value):
+            continue
+        raise BadArgument(
+            f"{key}= is a {type(value).__name__}, which has no state that could be resumed",
+            "Iterate over auto.batches(loader) in its place, and leave it out here."
+            if _is_loader(value)
+            else "Give a model, an optimizer, a tensor, a dict or list, or what has state_dict() "
+            "and load_state_dict().",
+        )
+
+
+def _is_loader(value: object) -> bool:
+    return hasattr(value, "dataset") and hasattr(value, "__iter__")
