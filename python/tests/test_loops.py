@@ -295,6 +295,22 @@ def test_a_loop_without_step_is_told(shelf: ts.Shelf, caplog: Warnings) -> None:
     assert caplog.text == ""
 
 
+def test_a_state_of_save_is_resumed(shelf: ts.Shelf) -> None:
+    model, optimizer = run()
+    keeps(model, optimizer)
+    shelf.save({"model": model, "optimizer": optimizer}, step=7)
+    other, again = run()
+    with torch.no_grad():
+        other[0].weight.zero_()
+    auto = shelf.autosave(model=other, optimizer=again)
+    assert auto.resume() == 7
+    assert torch.equal(other[0].weight, model[0].weight)
+    auto.step(8)
+    auto.close()
+    with pytest.raises(ts.KeyMismatch):
+        shelf.autosave(net=other).resume()
+
+
 # ---- an optimizer that is not saved
 
 

@@ -30,6 +30,7 @@ from tensorshelf._state.load import LoadReport
 from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import (
     BadArgument,
+    KeyMismatch,
     ShelfError,
     UnknownName,
     UnsupportedError,
@@ -155,13 +156,20 @@ class Autosave:
         """Loads what was saved last, into the objects given; returns its step, or 0 for a new run.
 
         ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. Call it
-        before iterating over loaders.
+        before iterating over loaders. What ``save()`` saved can be resumed, too.
         """
         if RECORD not in self._shelf:
             self._resumed = True
             return 0
         begin = time.monotonic()
-        report = self._shelf.load_into(self._state, strict=strict, rename=rename)
+        try:
+            report = self._shelf.load_into(self._state, strict=strict, rename=rename)
+        except KeyMismatch as error:
+            if error.unexpected_keys or error.missing_keys != (_OWN,):
+                raise
+            logger.info("what save() saved is resumed: loaders begin an epoch")
+            state = {key: value for key, value in self._state.items() if key != _OWN}
+            report = self._shelf.load_into(state, strict=strict, rename=rename)
         self._load_seconds = time.monotonic() - begin
         self._resumed = True  # else step() would save over what could not be loaded
         return report.step or 0
