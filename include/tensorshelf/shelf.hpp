@@ -88,22 +88,26 @@ class Shelf {
   //   changes or closes the shelf, or on_unheard where there is none.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
 
-  // The first half of a commit, for those that must agree with others before they commit: returns
-  // when the version is durable, and not yet the shelf's. `id`, of at most 256 bytes, says to
-  // whoever opens the shelf after a crash whose decision it waits for. One at a time, the next
-  // after the newest: what is on its way lands first. What is assigned meanwhile belongs to the
-  // version after it; where that needs one of its slots, and to persist(), it is Errc::unresolved.
-  // A close, or a crash, leaves it prepared; opening never decides (I14): where opening found it,
-  // every change is Errc::unresolved. Errc::bad_argument for a longer id, Errc::gone as persist().
+  // The first half of a commit, for those who must agree with others before they commit: returns
+  // when the version is durable, and not yet the shelf's. resolve() is the second half.
+  // - `id`, of at most 256 bytes, tells whoever opens the shelf after a crash whose decision it
+  //   waits for.
+  // - One is prepared at a time, behind all that is on its way.
+  // - What is assigned meanwhile belongs to the version after it. Where that needs one of its
+  //   slots, Errc::unresolved; persist() throws that as well.
+  // - A close, or a crash, leaves it prepared, and opening decides nothing (I14): until resolve()
+  //   every change is Errc::unresolved.
+  // Errc::bad_argument for a longer id; Errc::gone as persist().
   Prepared prepare(std::optional<std::uint64_t> step = {}, std::string_view id = {});
   // The attempt that waits for a decision.
   std::optional<Prepared> prepared() const;
-  // The second half. Committed, it is the newest version when this returns. Abandoned, it was never
-  // there, and what was assigned behind it goes with it: then every change is Errc::abandoned until
-  // discard(), so that nobody commits the rest of it. Any thread may decide, but not within an
-  // assignment of its own. Errc::bad_argument where nothing is prepared; committing, Errc::gone as
-  // persist(). One that was found by opening the shelf is read and checked before it is committed:
-  // where it is damaged, Errc::corrupt, and it can be abandoned.
+  // The second half.
+  // - Committed, it is the newest version when this returns. One that was found by opening the
+  //   shelf is read and checked first: Errc::corrupt where it is damaged, and it stays prepared.
+  // - Abandoned, it was never there, and what was assigned behind it is dropped. Where something
+  //   was, every change is Errc::abandoned until discard(), so that nobody commits the rest of it.
+  // Any thread may decide, but not within an assignment of its own. Errc::bad_argument where
+  // nothing is prepared; to commit, Errc::gone as persist().
   Resolved resolve(Decision decision);
 
   // Drops all that was assigned, created and erased since the last commit (also one that is on its
@@ -124,14 +128,16 @@ class Shelf {
   // What changed from the one to the other, which may be the older one, by what the versions say of
   // their chunks: no data is read. Errc::stale where one is not, or no more, among them.
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;
-  // A version, the newest where none is said, as version 1 of a new shelf at `path`, with its step.
-  // The file appears there, durable, when it is whole (what a crash leaves is a hidden file beside
-  // it, .NAME.PID.*.tmp, which the next shelf of that name removes). Every chunk is checked
-  // on its way; Errc::corrupt, and no file, where one is damaged. Others go on meanwhile, but the
-  // version stays: who needs one of its slots waits, and so does a commit for which there would be
-  // more versions than the shelf has slots. Of `options`: tier, max_size_bytes, block, keep,
-  // in_flight, placement, progress; from within the last the shelf can be read, not changed.
-  // Errc::exists where there is something at `path`, Errc::stale where there is no such version,
+  // Copies a version, the newest where none is said, into a new shelf at `path`, as its version 1
+  // and with its step.
+  // - Every chunk is checked on its way: Errc::corrupt, and no file, where one is damaged.
+  // - The file appears at `path` when it is whole and durable. A crash leaves a hidden one beside
+  //   it, .NAME.PID.*.tmp, which the next shelf of that name removes.
+  // - Others go on meanwhile. Who needs a slot of the version waits until it is copied, and so does
+  //   a commit for which there would be more versions than the shelf has slots.
+  // - Of `options` it takes tier, max_size_bytes, block, keep, in_flight, placement and progress.
+  //   Within a call of that last one the shelf can be read, and not changed.
+  // Errc::exists where there is something at `path`; Errc::stale where there is no such version;
   // Errc::closed where another thread closes the shelf meanwhile, which waits until this has ended.
   Commit snapshot(const std::filesystem::path& path, const OpenOptions& options = {},
                   std::optional<std::uint64_t> version = {}) const;
