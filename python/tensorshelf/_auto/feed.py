@@ -57,9 +57,7 @@ class Feed:
         chosen["cpus"] = list(chosen["cpus"])
         self._pipeline = _core.Pipeline(shelf._core, **chosen)
         self._plan: SavePlan | None = None
-        self._staging: tuple[
-            SavePlan, ...
-        ] = ()  # the memory of some stays: a signal may end a call
+        self._staging: SavePlan | None = None  # by which the pipeline may be copying
         self._plain = False  # the state cannot be looked at again: it is saved as save() does
         self._torn = 0  # in a row
         self._eager: set[str] = set()  # names of what was changed too early once
@@ -83,7 +81,9 @@ class Feed:
             return self._begin_anew(shelf, state, step)
         shelf._assignments.refuse_within_edit("a save")
         counts = plan.early.counts()
-        self._staging = (*self._staging[-2:], plan)
+        # Before it is begun, for a signal may end this call anywhere behind that. By what was here
+        # before nothing is copied any more: another plan is made behind drain() alone.
+        self._staging = plan
         pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
         assert pending is not None  # it skips none
         self._settle()  # it waited until the one before was on its way

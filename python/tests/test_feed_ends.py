@@ -1,0 +1,90 @@
+"""What a feed keeps, and what it leaves behind, where a call of it ends otherwise than well."""
+
+import dataclasses
+import gc
+import pathlib
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from test_feed import RESTING, net, plain
+
+import tensorshelf as ts
+from tensorshelf._auto.report import write_report
+from tensorshelf._auto.start import Sources, Start
+from tensorshelf._auto.timeline import Timeline
+
+pytest.importorskip("msgpack")
+torch = pytest.importorskip("torch")
+
+
+def test_memory_stays_though_a_signal_ends_the_save(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler may raise when the pipeline has begun to copy, and before that is noted."""
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline=RESTING)
+    for step in (1, 2):
+        plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+        auto.step(step)
+        auto.wait()
+    feed = auto._feed
+    pipeline = feed._pipeline
+
+    class Struck:
+        def save(self, *of: Any) -> Any:
+            pipeline.save(*of)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(feed, "_pipeline", Struck())
+    memory = weakref.ref(feed._plan.room)
+    with pytest.raises(KeyboardInterrupt):
+        auto.step(3)
+    feed._plan = None  # as where the state takes another form next
+    gc.collect()
+    assert memory() is not None  # it is being copied
+    monkeypatch.undo()
+    auto.close()
+    while shelf.step != 3:  # it is on its way
+        time.sleep(0)
+
+
+def test_an_autosave_whose_last_save_failed_is_replaced_at_the_next_try(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    first = shelf.autosave(model=model, optimizer=optimizer, pipeline=RESTING)
+    for step in (1, 2):
+        first.step(step)
+        first.wait()
+    first.step(3)
+    model[3].weight.data.add_(1)  # behind step(), and past the gate
+    with pytest.raises(ts.TornSave):
+        shelf.autosave(model=model, optimizer=optimizer)
+    with pytest.raises(ts.UnsupportedError, match="this autosave is closed"):
+        first.step(4)
+    second = shelf.autosave(model=model, optimizer=optimizer)
+    assert second.resume() == 2
+    second.step(3)
+    second.close()
+    assert shelf.step == 3
+
+
+@pytest.mark.parametrize(
+    ("cache", "text"),
+    [(True, "survives power loss, if the drive honours flushes"), (False, "survives power loss")],
+)
+def test_report_and_start_say_the_condition(
+    shelf: ts.Shelf, tmp_path: pathlib.Path, cache: bool, text: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    promises = dataclasses.replace(
+        shelf.info().promises, volatile_cache=cache, survives="power loss"
+    )
+    info = dataclasses.replace(shelf.info(), promises=promises)
+    start = Start.of(info, Sources((), ("w",), 0, np.zeros(3).nbytes))
+    assert str(start).endswith(f"a version {text}")
+    write_report(tmp_path / "run.html", Timeline(), None, info, 0)
+    assert f"a version {text}." in (tmp_path / "run.html").read_text("utf-8")
