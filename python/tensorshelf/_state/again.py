@@ -74,11 +74,11 @@ class _Maker:
         return self._writer.parts()
 
     def look(self, value: Any, node: Node) -> Look:
+        if tensors.is_tensor(value):
+            return self._tensor(value, node)
         if _is_plain(value):
             self._writer.hole()
             return _leaf
-        if tensors.is_tensor(value):
-            return self._tensor(value, node)
         kind = type(value)
         if kind in (list, tuple):
             return self._sequence(value, node)

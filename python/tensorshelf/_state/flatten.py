@@ -47,14 +47,14 @@ class _Walk:
                 f"{shown(path)[:200]}...: more than {DEEPEST} containers within each other",
                 "Store it less deeply.",
             )
+        if is_tensor(value):
+            return self._tensor(value, path, depth)
         try:
             return plain.node_of(value)
         except NoPlainValue:
             pass
         except LayoutError as error:
             raise NotStorable(f"{shown(path)}: {error.what}", error.remedy) from error
-        if is_tensor(value):
-            return self._tensor(value, path, depth)
         if id(value) in self._above:
             raise NotStorable(f"{shown(path)} contains itself", "Break the circle.")
         self._above.add(id(value))
