@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -15,78 +14,11 @@
 #include "base/side_by_side.hpp"
 #include "base/signals_blocked.hpp"
 #include "feed/access.hpp"
-#include "feed/cuda_copy.hpp"
+#include "feed/source_copy.hpp"
 #include "store/open_path.hpp"
 
 namespace tensorshelf {
 namespace {
-
-constexpr std::uint64_t kPacedBytes = 4 * kChunkBytes;  // between two looks at the clock
-
-// Keeps copies to a rate.
-class Pace {
- public:
-  Pace(Save& save, std::uint64_t bytes_per_second)
-      : save_(save), rate_(bytes_per_second), begin_(Save::Clock::now()) {}
-
-  bool limited() const { return rate_ != 0; }
-  void copied(std::uint64_t bytes) {
-    if (!limited()) return;
-    const double all = static_cast<double>(done_ += bytes);
-    const std::chrono::duration<double> due(all / static_cast<double>(rate_));
-    save_.rest_until(begin_ + std::chrono::duration_cast<Save::Clock::duration>(due));
-  }
-
- private:
-  Save& save_;
-  const std::uint64_t rate_;
-  const Save::Clock::time_point begin_;
-  std::atomic<std::uint64_t> done_ = 0;
-};
-
-void copy_from_host(const Source& source, std::span<const std::byte> bytes, Pace& pace) {
-  TensorRef target = source.target;
-  if (!pace.limited()) return target.write(bytes);
-  Assignment assignment = target.assign();
-  for (std::uint64_t at = 0; at < bytes.size(); at += kPacedBytes) {
-    const auto piece = bytes.subspan(at, std::min(kPacedBytes, bytes.size() - at));
-    assignment.write(piece, at);
-    pace.copied(piece.size());
-  }
-  assignment.done();
-}
-
-void copy_from_device(const Source& source, const DeviceBytes& bytes, const Moment& moment,
-                      Pace& pace) {
-  TensorRef target = source.target;
-  if (bytes.size_bytes == 0) return target.write({});
-  Assignment assignment = target.assign();
-  const auto copy = make_cuda_copy(bytes, moment.mark_of(bytes));
-  copy_in_pieces(*copy, {.size_bytes = bytes.size_bytes},
-                 [&](std::span<const std::byte> piece, std::uint64_t from) {
-                   assignment.write(piece, from);
-                   pace.copied(piece.size());
-                 });
-  assignment.done();
-}
-
-void copy(const Source& source, Save& save, Pace& pace) {
-  if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) {
-    return copy_from_device(source, *device, save.moment, pace);
-  }
-  copy_from_host(source, std::get<std::span<const std::byte>>(source.bytes), pace);
-}
-
-// And notes when, where that is asked for.
-void copy_and_note(const Source& source, Save& save, Pace& pace, bool trace) {
-  if (!trace) return copy(source, save, pace);
-  CopyTimes times{.source = static_cast<std::size_t>(&source - save.plan->sources().data()),
-                  .thread = ::gettid(),
-                  .began = Save::Clock::now()};
-  copy(source, save, pace);
-  times.ended = Save::Clock::now();
-  save.copied(times);
-}
 
 void check_options(const PipelineOptions& options) {
   if (options.workers < 1 || options.workers > kMostThreads) {
@@ -209,8 +141,7 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
     save = std::make_shared<Save>(store_, std::move(plan), step, saves_);
     if (!planted(Bug::feed_eager_lazily)) {
       Pace unpaced(*save, 0);
-      for (const Source& source : save->eager)
-        copy_and_note(source, *save, unpaced, options_.trace);
+      for (const Source& source : save->eager) copy(source, *save, unpaced, options_.trace);
     }
     hand_over(save);
   } catch (...) {
@@ -273,7 +204,7 @@ void Pipeline::Conductor::run() {
 void Pipeline::Conductor::copy_lazy(Save& save) {
   if (planted(Bug::feed_eager_lazily)) {
     Pace unpaced(save, 0);
-    for (const Source& source : save.eager) copy(source, save, unpaced);
+    for (const Source& source : save.eager) copy(source, save, unpaced, false);
   }
   auto sources = save.lazy;
   if (planted(Bug::feed_source_left_out) && sources.size() > 1) {
@@ -282,7 +213,7 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
   Pace pace(save, options_.bytes_per_second);
   auto one = [&](std::size_t part) {
     try {
-      copy_and_note(sources[part], save, pace, options_.trace);
+      copy(sources[part], save, pace, options_.trace);
     } catch (...) {
       if (!planted(Bug::feed_part_committed)) throw;
     }

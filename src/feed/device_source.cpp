@@ -6,7 +6,7 @@
 #include <tensorshelf/cuda.hpp>
 #include <tensorshelf/error.hpp>
 
-#include "feed/cuda_copy.hpp"
+#include "feed/cuda/copies.hpp"
 
 namespace tensorshelf {
 

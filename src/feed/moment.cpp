@@ -4,7 +4,7 @@
 
 #include "base/planted.hpp"
 #include "feed/access.hpp"
-#include "feed/cuda_copy.hpp"
+#include "feed/cuda/copies.hpp"
 #include "store/untrusted.hpp"
 
 namespace tensorshelf {

@@ -1,7 +1,7 @@
 // CUDA in a build without it: says so.
 #include <tensorshelf/error.hpp>
 
-#include "feed/cuda_copy.hpp"
+#include "feed/cuda/copies.hpp"
 
 namespace tensorshelf {
 namespace {

@@ -1,8 +1,9 @@
-// CUDA as a DeviceCopy. cuda_copy.cpp is the one file that includes CUDA's headers;
-// cuda_absent.cpp stands in for it in a build without CUDA.
+// CUDA as copies of a device. The files of this folder alone include CUDA's headers; absent.cpp
+// stands in for them in a build without CUDA.
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include <tensorshelf/cuda.hpp>
 
@@ -10,7 +11,7 @@
 
 namespace tensorshelf {
 
-// Errors of both: those of write_from_device() (cuda.hpp) that are not the tensor's.
+// Errors of all: those of write_from_device() (cuda.hpp) that are not the tensor's.
 std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source);
 // Behind that mark; else behind all that is queued on source.stream now.
 std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source,

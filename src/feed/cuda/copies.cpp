@@ -1,0 +1,146 @@
+// Copies from CUDA memory through the page-locked buffers of a lane, on its stream: one source in
+// pieces, or several small ones together.
+#include "feed/cuda/copies.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+
+#include "feed/cuda/lanes.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using cuda::BesideCaptures;
+using cuda::check;
+using cuda::CopyLane;
+using cuda::CurrentDevice;
+using cuda::holder_of;
+using cuda::kBufferBytes;
+using cuda::pool;
+using cuda::refuse_capture;
+using cuda::use_holder_of;
+
+class CudaMark final : public DeviceMark {
+ public:
+  explicit CudaMark(const DeviceBytes& source) : stream_(source.stream) {
+    const BesideCaptures aside;
+    CurrentDevice current;
+    static_cast<void>(use_holder_of(source, current));
+    device_ = current.device();
+    refuse_capture(stream_, device_);
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event", device_);
+    const cudaError_t recorded = cudaEventRecord(event_, stream_);
+    if (recorded != cudaSuccess) destroy();
+    check(recorded, "recording an event on the stream", device_);
+  }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
+  ~CudaMark() override { destroy(); }
+
+  bool is_of(const DeviceBytes& source) const override {
+    if (source.stream != stream_) return false;
+    if (source.device >= 0) return source.device == device_;
+    const CurrentDevice current;
+    return holder_of(source, current.device()).device == device_;
+  }
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  // Of what waits for it already, nothing is lost.
+  void destroy() noexcept {
+    if (cudaEventDestroy(event_) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  }
+
+  cudaStream_t stream_;
+  int device_ = 0;
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaCopy final : public DeviceCopy {
+ public:
+  CudaCopy(const DeviceBytes& source, const CudaMark* after)
+      : data_(static_cast<const std::byte*>(source.data)) {
+    static_cast<void>(use_holder_of(source, current_));
+    if (after == nullptr) refuse_capture(source.stream, device());
+    lane_ = pool().take(device());
+    lane_->begin_behind(after ? after->event() : nullptr, source);
+  }
+
+  ~CudaCopy() override {
+    if (sound_) pool().give(std::move(lane_));
+  }
+
+  std::uint64_t buffer_bytes() const override { return kBufferBytes; }
+
+  void begin(unsigned buffer, std::uint64_t from, std::uint64_t size_bytes) override {
+    guarded([&] {
+      // Which way is found from the addresses: managed and page-locked memory are sources, too.
+      check(cudaMemcpyAsync(lane_->buffers[buffer], data_ + from, size_bytes, cudaMemcpyDefault,
+                            lane_->stream),
+            "copying to the host", device());
+      check(cudaEventRecord(lane_->done[buffer], lane_->stream), "recording an event", device());
+    });
+    sizes_[buffer] = size_bytes;
+  }
+
+  std::span<const std::byte> wait(unsigned buffer) override {
+    guarded(
+        [&] { check(cudaEventSynchronize(lane_->done[buffer]), "copying to the host", device()); });
+    return {static_cast<const std::byte*>(lane_->buffers[buffer]), sizes_[buffer]};
+  }
+
+  void settle() noexcept override {
+    if (cudaStreamSynchronize(lane_->stream) == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError());
+    sound_ = false;
+  }
+
+ private:
+  int device() const { return current_.device(); }
+
+  template <typename Body>
+  void guarded(Body body) {
+    sound_ = false;
+    body();
+    sound_ = true;
+  }
+
+  const std::byte* data_;
+  BesideCaptures aside_;
+  CurrentDevice current_;
+  std::unique_ptr<CopyLane> lane_;  // before current_ is what it was
+  std::array<std::uint64_t, kDeviceBuffers> sizes_ = {};
+  bool sound_ = true;  // no CUDA call has failed: the lane may serve again
+};
+
+}  // namespace
+
+CudaSupport cuda_support() {
+  CudaSupport support = {.built = true, .runtime_version = CUDART_VERSION};
+  const cudaError_t result = cudaGetDeviceCount(&support.devices);
+  if (result != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    support.devices = 0;
+    support.lacks = fmt::format("no CUDA device to use: {}", cudaGetErrorString(result));
+  } else if (support.devices == 0) {
+    support.lacks = "no CUDA device to use: the driver shows none";
+  }
+  return support;
+}
+
+std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source) {
+  cuda::require_device();
+  return std::make_shared<CudaMark>(source);
+}
+
+std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source, const DeviceMark* after) {
+  cuda::require_device();
+  return std::make_unique<CudaCopy>(source, dynamic_cast<const CudaMark*>(after));
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,170 @@
+#include "feed/cuda/lanes.hpp"
+
+#include <cuda.h>  // types only: the driver is reached through the runtime, and may be absent
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+namespace tensorshelf::cuda {
+namespace {
+
+constexpr std::size_t kIdleLanes = 4;
+
+// Whether this process uses a device already. Making it current would otherwise begin to, at the
+// price of hundreds of MiB there.
+bool in_use(int device) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t result = cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found,
+                                                              7000, cudaEnableDefault, &status);
+#else
+  const cudaError_t result =
+      cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &found, cudaEnableDefault, &status);
+#endif
+  if (result != cudaSuccess || status != cudaDriverEntryPointSuccess) return true;
+  unsigned flags = 0;
+  int active = 0;
+  const auto get_state = reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(found);
+  return get_state(device, &flags, &active) != CUDA_SUCCESS || active != 0;
+}
+
+}  // namespace
+
+void check(cudaError_t result, const char* what, int device) {
+  if (result == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());  // ours to tell: the caller's next call starts clean
+  throw Error(Errc::io,
+              fmt::format("CUDA device {}: {} failed: {} ({})", device, what,
+                          cudaGetErrorString(result), cudaGetErrorName(result)),
+              result == cudaErrorMemoryAllocation
+                  ? "Free memory on the host and on the device, or raise `ulimit -l`."
+                  : "Run with CUDA_LAUNCH_BLOCKING=1 to find a kernel at fault. Most CUDA errors "
+                    "end the use of the device by this process: start it again and resume from "
+                    "the last version.");
+}
+
+void require_device() {
+  const CudaSupport support = cuda_support();
+  if (support.devices > 0) return;
+  throw Error(Errc::unsupported, support.lacks,
+              "Check nvidia-smi and CUDA_VISIBLE_DEVICES; or copy the values to host memory and "
+              "assign those.");
+}
+
+CurrentDevice::CurrentDevice() {
+  check(cudaGetDevice(&before_), "finding the current device", 0);
+  now_ = before_;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (now_ != before_ && in_use(before_)) static_cast<void>(cudaSetDevice(before_));
+}
+
+void CurrentDevice::use(int device) {
+  if (device == now_) return;
+  check(cudaSetDevice(device), "making it current", device);
+  now_ = device;
+}
+
+BesideCaptures::BesideCaptures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+BesideCaptures::~BesideCaptures() {
+  static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+}
+
+Held holder_of(const DeviceBytes& source, int current) {
+  cudaPointerAttributes found = {};
+  check(cudaPointerGetAttributes(&found, source.data), "looking up an address", current);
+  if (found.type == cudaMemoryTypeUnregistered) {
+    throw Error(Errc::bad_argument,
+                fmt::format("the address {} is not of CUDA memory", source.data),
+                "Write host memory with write().");
+  }
+  return {.device = found.device >= 0 ? found.device : current,
+          .by_device_alone = found.type == cudaMemoryTypeDevice};
+}
+
+Held use_holder_of(const DeviceBytes& source, CurrentDevice& current) {
+  if (source.device >= 0) current.use(source.device);
+  const Held held = holder_of(source, current.device());
+  current.use(held.device);
+  return held;
+}
+
+void refuse_capture(cudaStream_t stream, int device) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking the stream for its state", device);
+  if (status == cudaStreamCaptureStatusNone) return;
+  throw Error(Errc::unsupported, "the stream is capturing a CUDA graph, which runs nothing yet",
+              "Assign to the shelf after the capture, and after each replay.");
+}
+
+CopyLane::CopyLane(int of_device) : device(of_device) {
+  try {
+    for (auto& buffer : buffers) {
+      check(cudaHostAlloc(&buffer, kBufferBytes, cudaHostAllocPortable),
+            "allocating 4 MiB of page-locked host memory", device);
+    }
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", device);
+    check(cudaEventCreateWithFlags(&earlier, cudaEventDisableTiming), "making an event", device);
+    for (auto& event : done) {
+      check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event", device);
+    }
+  } catch (const Error&) {
+    free();
+    throw;
+  }
+}
+
+void CopyLane::free() noexcept {  // after a CUDA error each may fail as well, and nothing is lost
+  for (auto event : done) {
+    if (event) static_cast<void>(cudaEventDestroy(event));
+  }
+  if (earlier) static_cast<void>(cudaEventDestroy(earlier));
+  if (stream) static_cast<void>(cudaStreamDestroy(stream));
+  for (auto* buffer : buffers) {
+    if (buffer) static_cast<void>(cudaFreeHost(buffer));
+  }
+  static_cast<void>(cudaGetLastError());
+}
+
+// Of the event, or of all that is queued on the stream of the source now.
+void CopyLane::begin_behind(cudaEvent_t event, const DeviceBytes& source) {
+  if (event == nullptr) {
+    check(cudaEventRecord(earlier, source.stream), "recording an event on the stream", device);
+  }
+  check(cudaStreamWaitEvent(stream, event ? event : earlier, 0), "ordering two streams", device);
+}
+
+LanePool::LanePool() { idle_.reserve(kIdleLanes); }
+
+std::unique_ptr<CopyLane> LanePool::take(int device) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(idle_, [&](const auto& kept) { return kept->device == device; });
+    if (found != idle_.end()) {
+      auto lane = std::move(*found);
+      idle_.erase(found);
+      return lane;
+    }
+  }
+  return std::make_unique<CopyLane>(device);
+}
+
+void LanePool::give(std::unique_ptr<CopyLane> lane) noexcept {  // room for it is there
+  const std::lock_guard lock(mutex_);
+  if (idle_.size() < kIdleLanes) idle_.push_back(std::move(lane));
+}
+
+// Never destroyed: at exit the driver may be gone before us, and takes all with it.
+LanePool& pool() {
+  static auto* const pool = new LanePool;
+  return *pool;
+}
+
+}  // namespace tensorshelf::cuda

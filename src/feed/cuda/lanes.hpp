@@ -1,0 +1,95 @@
+// What copies from CUDA memory share: the current device, streams, page-locked buffers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <tensorshelf/cuda.hpp>
+#include <tensorshelf/extent.hpp>
+
+#include "feed/device_copy.hpp"
+
+namespace tensorshelf::cuda {
+
+// Of one buffer: a bus is near its full speed from 1 MiB.
+inline constexpr std::uint64_t kBufferBytes = 4 * kChunkBytes;
+
+// Throws Errc::io for an error of CUDA.
+void check(cudaError_t result, const char* what, int device);
+void require_device();  // Errc::unsupported where there is none
+
+// Makes a device current for the calling thread, and the one that was current again at the end.
+class CurrentDevice {
+ public:
+  CurrentDevice();
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice();
+
+  void use(int device);
+  int device() const { return now_; }
+
+ private:
+  int before_ = 0;
+  int now_ = 0;
+};
+
+// Another thread may be capturing a graph, which what we call would otherwise break off.
+class BesideCaptures {
+ public:
+  BesideCaptures();
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  ~BesideCaptures();
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the one that was before
+};
+
+// Where the source lies, as far as CUDA tells: Errc::bad_argument for what is not its memory.
+struct Held {
+  int device = 0;
+  bool by_device_alone = false;  // no managed or page-locked memory, which the host may change
+};
+Held holder_of(const DeviceBytes& source, int current);
+Held use_holder_of(const DeviceBytes& source, CurrentDevice& current);  // makes it current
+void refuse_capture(cudaStream_t stream, int device);  // Errc::unsupported where it captures
+
+// Buffers, stream and events of one device, used by one call at a time. Making them takes
+// milliseconds, so a few are kept.
+struct CopyLane {
+  explicit CopyLane(int of_device);
+  CopyLane(const CopyLane&) = delete;
+  CopyLane& operator=(const CopyLane&) = delete;
+  ~CopyLane() { free(); }
+  // What is copied on the lane's stream comes behind the event; else behind all that the source's
+  // stream was given so far.
+  void begin_behind(cudaEvent_t event, const DeviceBytes& source);
+  void free() noexcept;
+
+  int device;
+  std::array<void*, kDeviceBuffers> buffers = {};
+  cudaStream_t stream = nullptr;
+  cudaEvent_t earlier = nullptr;                      // the caller's work that comes before
+  std::array<cudaEvent_t, kDeviceBuffers> done = {};  // the last copy into each buffer
+};
+
+class LanePool {
+ public:
+  LanePool();
+  std::unique_ptr<CopyLane> take(int device);
+  void give(std::unique_ptr<CopyLane> lane) noexcept;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CopyLane>> idle_;
+};
+
+LanePool& pool();
+
+}  // namespace tensorshelf::cuda

@@ -1,0 +1,66 @@
+#include "feed/source_copy.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "feed/cuda/copies.hpp"
+
+namespace tensorshelf {
+namespace {
+
+constexpr std::uint64_t kPacedBytes = 4 * kChunkBytes;  // between two looks at the clock
+
+void copy_from_host(const Source& source, std::span<const std::byte> bytes, Pace& pace) {
+  TensorRef target = source.target;
+  if (!pace.limited()) return target.write(bytes);
+  Assignment assignment = target.assign();
+  for (std::uint64_t at = 0; at < bytes.size(); at += kPacedBytes) {
+    const auto piece = bytes.subspan(at, std::min(kPacedBytes, bytes.size() - at));
+    assignment.write(piece, at);
+    pace.copied(piece.size());
+  }
+  assignment.done();
+}
+
+void copy_from_device(const Source& source, const DeviceBytes& bytes, const Moment& moment,
+                      Pace& pace) {
+  TensorRef target = source.target;
+  if (bytes.size_bytes == 0) return target.write({});
+  Assignment assignment = target.assign();
+  const auto copy = make_cuda_copy(bytes, moment.mark_of(bytes));
+  copy_in_pieces(*copy, {.size_bytes = bytes.size_bytes},
+                 [&](std::span<const std::byte> piece, std::uint64_t from) {
+                   assignment.write(piece, from);
+                   pace.copied(piece.size());
+                 });
+  assignment.done();
+}
+
+void copy_now(const Source& source, Save& save, Pace& pace) {
+  if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) {
+    return copy_from_device(source, *device, save.moment, pace);
+  }
+  copy_from_host(source, std::get<std::span<const std::byte>>(source.bytes), pace);
+}
+
+template <class Copy>
+void noted(const Source& source, Save& save, bool trace, Copy copy) {
+  if (!trace) return copy();
+  CopyTimes times{.source = static_cast<std::size_t>(&source - save.plan->sources().data()),
+                  .thread = ::gettid(),
+                  .began = Save::Clock::now()};
+  copy();
+  times.ended = Save::Clock::now();
+  save.copied(times);
+}
+
+}  // namespace
+
+void copy(const Source& source, Save& save, Pace& pace, bool trace) {
+  noted(source, save, trace, [&] { copy_now(source, save, pace); });
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,39 @@
+// The copy of one source into the open attempt.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include <tensorshelf/pipeline.hpp>
+
+#include "feed/save.hpp"
+
+namespace tensorshelf {
+
+// Keeps copies to a rate.
+class Pace {
+ public:
+  Pace(Save& save, std::uint64_t bytes_per_second)
+      : save_(save), rate_(bytes_per_second), begin_(Save::Clock::now()) {}
+
+  bool limited() const { return rate_ != 0; }
+  // By any thread; returns when so much may have been copied.
+  void copied(std::uint64_t bytes) {
+    if (!limited()) return;
+    const double all = static_cast<double>(done_ += bytes);
+    const std::chrono::duration<double> due(all / static_cast<double>(rate_));
+    save_.rest_until(begin_ + std::chrono::duration_cast<Save::Clock::duration>(due));
+  }
+
+ private:
+  Save& save_;
+  const std::uint64_t rate_;
+  const Save::Clock::time_point begin_;
+  std::atomic<std::uint64_t> done_ = 0;
+};
+
+// Each notes when it copied a source, where that is asked for.
+
+void copy(const Source& source, Save& save, Pace& pace, bool trace);
+
+}  // namespace tensorshelf
