@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -134,7 +135,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* a
   const auto* at = static_cast<const std::byte*>(address);
   for (const auto& [begin, of] : cuda().memory) {
     if (at < begin || at >= begin + of.first) continue;
-    found->type = cudaMemoryTypeDevice;
+    found->type = cuda().managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
     found->device = of.second;
   }
   return called("cudaPointerGetAttributes");
@@ -163,9 +164,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return cudaSuccess;
 }
 
+// What others wait for on it is done all the same, as by a device.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  static std::vector<std::unique_ptr<CUstream_st>> destroyed;
   const std::lock_guard lock(fake::mutex);
-  delete stream;
+  destroyed.emplace_back(stream);
   --cuda().streams;
   return cudaSuccess;
 }
@@ -177,6 +180,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status)
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  const std::lock_guard lock(fake::mutex);
   std::swap(*mode, fake::capture_mode);
   return called("cudaThreadExchangeStreamCaptureMode");
 }

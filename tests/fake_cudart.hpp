@@ -1,5 +1,5 @@
 // A CUDA runtime made of host memory, linked in place of the real one, so that the calls of
-// src/feed/cuda_copy.cpp are tested where there is no device. As lazy as a device may be: what is
+// src/feed/cuda/copies.cpp are tested where there is no device. As lazy as a device may be: what is
 // queued on a stream runs when somebody waits for it, or when it is ordered before what runs. Any
 // thread may call it; what a test looks at in cuda() must be settled by then.
 #pragma once
@@ -27,8 +27,9 @@ struct Cuda {
   cudaError_t error = cudaErrorIllegalAddress;
   cudaError_t last = cudaSuccess;
   bool capturing = false;
-  int disturbed = 0;  // calls that would break off a capture in another thread
-  int buffers = 0;  // page-locked, allocated now
+  bool managed = false;  // all memory: the host may change it, too
+  int disturbed = 0;     // calls that would break off a capture in another thread
+  int buffers = 0;       // page-locked, allocated now
   int streams = 0;
   int events = 0;
   std::map<const std::byte*, std::pair<std::size_t, int>> memory;  // address: size and device

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "catch.hpp"
@@ -105,6 +107,55 @@ TEST_CASE_METHOD(OnDevices, "eager device memory is copied when save() returns")
   CHECK(committed(1) == 8);
 }
 
+TEST_CASE_METHOD(OnDevices, "small eager sources are queued, and the host does not wait for them") {
+  const std::array<std::int64_t, 1> shape = {1000};
+  std::vector<TensorRef> small;
+  std::vector<Source> sources;
+  for (int i = 0; i < 3; ++i) {
+    small.push_back(fed.shelf.create("small" + std::to_string(i), DType::uint8, shape));
+    // Two of the first device's, and one of the other's.
+    sources.push_back(
+        {small[i], DeviceBytes{memory[i / 2].data() + 1000 * i, 1000, i < 2 ? &first : &second}});
+  }
+  fed.shelf.persist();
+  sources.push_back({fed.tensor(0), std::span<const std::byte>(fed.sources[0])});
+  const auto saved = std::make_shared<const SavePlan>(std::move(sources));
+  fake::cuda().managed = GENERATE(false, true);
+  std::optional<Pipeline> pipeline(std::in_place, fed.shelf);
+  for (int step = 2; step < 5; ++step) {
+    for (int i = 0; i < 2; ++i) fill(i, step);
+    const auto ticket = pipeline->save(saved, step).value();
+    for (int i = 0; i < 2; ++i) fill(i, 99);  // behind the copies
+    CHECK(cudaStreamSynchronize(&first) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(&second) == cudaSuccess);
+    ticket.wait_durable();
+    for (TensorRef& tensor : small) {
+      Bytes bytes(1000);
+      tensor.read_committed(bytes);
+      CHECK(bytes == Bytes(1000, static_cast<std::byte>(step)));
+    }
+    CHECK(memory[0][0] == std::byte{99});
+  }
+  pipeline.reset();
+  CHECK(fake::cuda().events == 3 * fake::cuda().streams);
+  CHECK(fake::cuda().disturbed == 6);  // by our own waits above
+}
+
+TEST_CASE_METHOD(OnDevices,
+                 "who waits for small eager sources is the pipeline, for managed ones save()") {
+  const std::array<std::int64_t, 1> shape = {1000};
+  TensorRef small = fed.shelf.create("small", DType::uint8, shape);
+  fed.shelf.persist();
+  const auto saved = std::make_shared<const SavePlan>(
+      std::vector<Source>{{small, DeviceBytes{memory[0].data(), 1000, &first}}});
+  fake::cuda().managed = GENERATE(false, true);
+  std::thread::id ran;
+  fake::queue(&first, [&] { ran = std::this_thread::get_id(); });
+  Pipeline pipeline(fed.shelf);
+  pipeline.save(saved, 2).value().wait_durable();
+  CHECK((ran == std::this_thread::get_id()) == fake::cuda().managed);
+}
+
 TEST_CASE_METHOD(OnDevices, "device memory that changed while it was copied is told") {
   Pipeline pipeline(fed.shelf, {.check_one_in = 1});
   int writes = 0;
@@ -139,18 +190,24 @@ TEST_CASE_METHOD(OnDevices, "what cannot be saved from a device is told, and the
       {"a stream that captures", [] { fake::cuda().capturing = true; }, Errc::unsupported, true},
       {"no event", fails("cudaEventCreate"), Errc::io, true},
       {"an event that cannot be recorded", fails("cudaEventRecord"), Errc::io, true},
-      {"a copy that fails", fails("cudaMemcpyAsync"), Errc::io, false},
+      {"a copy that fails", fails("cudaMemcpyAsync"), Errc::io, true},
       {"a copy that ends ill", fails("cudaEventSynchronize"), Errc::io, false},
   };
   std::optional<Pipeline> pipeline(std::in_place, fed.shelf);
-  const auto saved = plan();
+  TensorRef small = fed.shelf.create("small", DType::uint8, std::array<std::int64_t, 1>{8});
+  fed.shelf.persist();
+  auto sources = plan()->sources();
+  const bool with_eager = GENERATE(false, true);
+  if (with_eager) sources.push_back({small, DeviceBytes{memory[1].data(), 8, &second}});
+  const auto saved = std::make_shared<const SavePlan>(std::move(sources));
   for (const Row& row : rows) {
     INFO(row.what);
     const auto before = fake::cuda();
     row.arrange();
     std::optional<SaveTicket> ticket;
     auto error = error_of([&] { ticket = pipeline->save(saved, 9); });
-    CHECK(error.has_value() == row.at_once);
+    const bool copies = std::string(row.what).starts_with("a copy that fails");
+    CHECK(error.has_value() == (copies ? with_eager : row.at_once));
     if (!error) error = error_of([&] { ticket->wait_durable(); });
     REQUIRE(error);
     CHECK(error->code() == row.code);

@@ -25,7 +25,9 @@
 //
 // Device memory: a lazy source is copied as `stream` leaves it behind what was queued there when
 // save() was called. What is queued later is not waited for, and must not change it before the
-// save is staged. Its chunks are compared; a cache line is not.
+// save is staged. Its chunks are compared; a cache line is not. Of eager sources on one device and
+// stream, 4 MiB in all are copied together: `stream` itself waits for them, and the host does not.
+// For the others save() does.
 //
 // A save is like a transaction: what is assigned otherwise before it is launched is in its version,
 // or discarded with it. Commits of others wait until it is on its way; what the trainer calls

@@ -140,8 +140,11 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
     check_heard();  // of one that we waited for
     save = std::make_shared<Save>(store_, std::move(plan), step, saves_);
     if (!planted(Bug::feed_eager_lazily)) {
+      queue_eager(*save);
       Pace unpaced(*save, 0);
-      for (const Source& source : save->eager) copy(source, *save, unpaced, options_.trace);
+      for (const Source& source : save->eager) {
+        if (!is_queued(*save, source)) copy(source, *save, unpaced, options_.trace);
+      }
     }
     hand_over(save);
   } catch (...) {
@@ -206,6 +209,7 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
     Pace unpaced(save, 0);
     for (const Source& source : save.eager) copy(source, save, unpaced, false);
   }
+  take_queued(save, options_.trace);
   auto sources = save.lazy;
   if (planted(Bug::feed_source_left_out) && sources.size() > 1) {
     sources = sources.first(sources.size() - 1);

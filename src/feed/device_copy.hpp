@@ -41,6 +41,16 @@ class DeviceCopy {
   virtual void settle() noexcept = 0;
 };
 
+// The copies of some sources, all queued when it was made, with what their stream is given later
+// behind them: for the device they are done, and it may change the sources next. Destroying it
+// waits for them.
+class DeviceBatch {
+ public:
+  virtual ~DeviceBatch() = default;
+  virtual std::size_t count() const = 0;
+  virtual std::span<const std::byte> wait(std::size_t source) = 0;  // its bytes, once they are here
+};
+
 struct CopyPlan {
   std::uint64_t size_bytes = 0;
   std::uint64_t offset = 0;  // of the first byte in the tensor: pieces end where its chunks end

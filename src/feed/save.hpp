@@ -54,6 +54,9 @@ struct Save {
   const std::span<const Source> eager;  // of the plan
   const std::span<const Source> lazy;
   const Moment moment;
+  // Of the pipeline alone: the first eager sources on a device, whose copies are queued.
+  std::unique_ptr<DeviceBatch> queued;
+  std::vector<const Source*> queued_sources;
 
  private:
   enum class Stage { copying, staged, launched, failed };

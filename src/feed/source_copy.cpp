@@ -59,6 +59,30 @@ void noted(const Source& source, Save& save, bool trace, Copy copy) {
 
 }  // namespace
 
+void queue_eager(Save& save) {
+  std::vector<DeviceBytes> sources;
+  for (const Source& source : save.eager) {
+    const auto* device = std::get_if<DeviceBytes>(&source.bytes);
+    if (device == nullptr || device->size_bytes == 0) continue;
+    sources.push_back(*device);
+    save.queued_sources.push_back(&source);
+  }
+  if (!sources.empty()) save.queued = make_cuda_batch(sources);
+  save.queued_sources.resize(save.queued ? save.queued->count() : 0);
+}
+
+bool is_queued(const Save& save, const Source& source) {
+  return std::ranges::binary_search(save.queued_sources, &source);  // in the order of the plan
+}
+
+void take_queued(Save& save, bool trace) {
+  const auto batch = std::exchange(save.queued, nullptr);
+  for (std::size_t i = 0; i < save.queued_sources.size(); ++i) {
+    const Source& source = *save.queued_sources[i];
+    noted(source, save, trace, [&] { TensorRef(source.target).write(batch->wait(i)); });
+  }
+}
+
 void copy(const Source& source, Save& save, Pace& pace, bool trace) {
   noted(source, save, trace, [&] { copy_now(source, save, pace); });
 }

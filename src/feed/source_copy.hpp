@@ -34,6 +34,12 @@ class Pace {
 
 // Each notes when it copied a source, where that is asked for.
 
+// Of the eager sources on a device, as many as can be copied together. Their copies are queued, and
+// the host need not wait for the device: what it does there next comes behind them.
+void queue_eager(Save& save);
+bool is_queued(const Save& save, const Source& source);
+void take_queued(Save& save, bool trace);  // assigns what they brought
+
 void copy(const Source& source, Save& save, Pace& pace, bool trace);
 
 }  // namespace tensorshelf

@@ -118,6 +118,92 @@ class CudaCopy final : public DeviceCopy {
   bool sound_ = true;  // no CUDA call has failed: the lane may serve again
 };
 
+// So many of the first can be copied together.
+std::size_t together(std::span<const DeviceBytes> sources) {
+  CurrentDevice current;
+  std::uint64_t all = 0;
+  std::size_t count = 0;
+  int first = 0;
+  for (const DeviceBytes& source : sources) {
+    const cuda::Held held = use_holder_of(source, current);
+    if (count == 0) first = held.device;
+    const bool alike = source.stream == sources[0].stream && held.device == first;
+    if (!held.by_device_alone || !alike || source.size_bytes > kBufferBytes - all) break;
+    all += source.size_bytes;
+    ++count;
+  }
+  return count;
+}
+
+// Into one buffer, in the order of the sources.
+class CudaBatch final : public DeviceBatch {
+ public:
+  explicit CudaBatch(std::span<const DeviceBytes> sources) : device_(device_of(sources[0])) {
+    const BesideCaptures aside;
+    CurrentDevice current;
+    current.use(device_);
+    lane_ = pool().take(device_);
+    try {
+      begin(sources);
+    } catch (...) {
+      settle();
+      throw;
+    }
+  }
+  CudaBatch(const CudaBatch&) = delete;
+  CudaBatch& operator=(const CudaBatch&) = delete;
+  ~CudaBatch() override {
+    settle();
+    if (sound_) pool().give(std::move(lane_));
+  }
+
+  std::size_t count() const override { return parts_.size(); }
+
+  std::span<const std::byte> wait(std::size_t source) override {
+    const BesideCaptures aside;
+    sound_ = false;
+    check(cudaEventSynchronize(lane_->done[0]), "copying to the host", device_);
+    sound_ = true;
+    return parts_[source];
+  }
+
+ private:
+  static int device_of(const DeviceBytes& source) {
+    CurrentDevice current;
+    static_cast<void>(use_holder_of(source, current));
+    return current.device();
+  }
+
+  void begin(std::span<const DeviceBytes> sources) {
+    const cudaStream_t theirs = sources[0].stream;
+    refuse_capture(theirs, device_);
+    sound_ = false;
+    lane_->begin_behind(nullptr, sources[0]);
+    auto* to = static_cast<std::byte*>(lane_->buffers[0]);
+    for (const DeviceBytes& source : sources) {
+      check(cudaMemcpyAsync(to, source.data, source.size_bytes, cudaMemcpyDefault, lane_->stream),
+            "copying to the host", device_);
+      parts_.emplace_back(to, source.size_bytes);
+      to += source.size_bytes;
+    }
+    check(cudaEventRecord(lane_->done[0], lane_->stream), "recording an event", device_);
+    check(cudaStreamWaitEvent(theirs, lane_->done[0], 0), "ordering two streams", device_);
+    sound_ = true;
+  }
+
+  void settle() noexcept {
+    const BesideCaptures aside;
+    if (cudaStreamSynchronize(lane_->stream) == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError());
+    sound_ = false;
+  }
+
+  const int device_;
+  std::unique_ptr<CopyLane> lane_;
+  std::vector<std::span<const std::byte>> parts_;
+  bool sound_ = true;  // no CUDA call has failed: the lane may serve again
+};
+
 }  // namespace
 
 CudaSupport cuda_support() {
@@ -141,6 +227,12 @@ std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source) {
 std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source, const DeviceMark* after) {
   cuda::require_device();
   return std::make_unique<CudaCopy>(source, dynamic_cast<const CudaMark*>(after));
+}
+
+std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes> sources) {
+  cuda::require_device();
+  const std::size_t count = together(sources);
+  return count == 0 ? nullptr : std::make_unique<CudaBatch>(sources.first(count));
 }
 
 }  // namespace tensorshelf
