@@ -39,27 +39,40 @@ struct Ticket {
 };
 
 // Thread-safety: write, wait, read, look and view may run in many threads at once, on bytes that do
-// not overlap; barrier and store_word belong to the one committing thread; size and reserve exclude
+// not overlap. barrier and store_word belong to the one committing thread. size and reserve exclude
 // all of these but read, look and view, which go on beside them on what was there before.
-// Another process may read what this one writes at that moment, and gets old and new bytes, mixed
-// at any multiple of 8: whoever reads so checks what came.
-// Errors: Errc::io, with the errno; of a write, Errc::corrupt where `bytes` lie in a damaged part
-// of the medium itself; of a reserve, Errc::full. After any other of a write, wait, barrier,
-// store_word or reserve, the medium's guard refuses every later one with Errc::failed (I8); what
-// only reads goes on.
+// Another process may read what this one writes at that moment. It gets old and new bytes, mixed at
+// any multiple of 8, and checks what came.
+//
+// Errors: Errc::io, with the errno. Two are no failure of the medium: of a reserve, Errc::full, and
+// of a write, Errc::corrupt, where `bytes` lie in a damaged part of the medium itself. After any
+// other error of a write, wait, barrier, store_word or reserve the medium has failed, and its guard
+// refuses every later one with Errc::failed (I8). Reads go on.
+//
+// What a read gives afterwards, of
+//
+//                           now   it was destroyed, or   it has   the power
+//                                 its process died       failed   was lost
+//   a write, not waited for  new   old or new             unsure   old or new
+//   a write, waited for      new   new                    unsure   old or new
+//   a word                   new   old or new             unsure   old or new
+//   these behind a barrier   new   new                    new      new
+//
+//   old or new   For good. Destroyed: page by page and word by word, on mapped media all new. Power
+//                lost: by units of Promises::atomic_bytes.
+//   unsure       Old or new, by the same units, and the next read may say otherwise. So it is for
+//                whoever opens the medium later, until it is written anew behind a barrier.
 class Medium {
  public:
-  // Makes nothing durable. Of writes that nobody waited for each page is there afterwards or not,
-  // of words behind no barrier each word, whatever the others are; so too where the process dies.
-  // (Mapped media show them all.) Whoever opens a mapped medium next has no barrier that covers
-  // what is there, unless it is written anew (I12).
+  // Makes nothing durable, and waits for nothing. On mapped media no later barrier covers what this
+  // one had written, unless that is written anew (I12).
   virtual ~Medium() = default;
 
   // Copies `bytes` (at most kChunkBytes) towards `at` (a multiple of kPageBytes) and hashes them in
-  // the same pass; when it returns the source may change, and read() sees the new bytes. What
-  // follows them up to the next page boundary is undefined. Later writes to the same place land
-  // later. On mapped media the calling thread's stores are drained before it returns, because no
-  // other thread's fence would drain them (I7).
+  // the same pass; when it returns the source may change. What follows them up to the next page
+  // boundary is undefined. Later writes to the same place land later. On mapped media the calling
+  // thread's stores are drained before it returns, because no other thread's fence would drain them
+  // (I7).
   virtual Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) = 0;
 
   // Returns when the next barrier() covers the ticket's write and all earlier ones: they have
@@ -73,7 +86,8 @@ class Medium {
   // after the next barrier(). The other bytes of the page keep their values.
   virtual void store_word(std::uint64_t at, std::uint64_t word) = 0;
 
-  // Fills `bytes` from `at`, any alignment. Sees every write that returned before.
+  // Fills `bytes` from `at`, any alignment. Sees every write that returned before, as long as the
+  // medium has not failed.
   virtual void read(std::uint64_t at, std::span<std::byte> bytes) = 0;
 
   // The same for bytes that only another writer could have changed: a cache may answer, which costs
@@ -90,12 +104,12 @@ class Medium {
   virtual std::uint64_t size() = 0;
 
   // Makes room for at least `size_bytes`, which is not 0, and returns how far there is room now.
-  // New room reads as zero and its blocks are allocated, so that later writes convert no extent.
-  // That there is so much is durable after the next barrier() at the latest, and then room for
-  // whoever opens the medium later, too. A power loss before, or a failure, leaves the room there
-  // was, and a medium as long as before or longer. Below size() what is there stays; all else is as
-  // above, failing too. Throws Errc::full, with nothing lost, and the medium as long as before or
-  // longer, where the cap, the device or the file system ends. Never shrinks.
+  // New room reads as zero, and its blocks are allocated, so that later writes convert no extent.
+  // It is durable after the next barrier() at the latest, and then room for whoever opens the
+  // medium later, too. Never shrinks, and changes nothing below size().
+  // Errc::full where the cap, the device or the file system ends: the medium goes on as before.
+  // That, a failure, or a power loss before the barrier leaves the room that there was, and a
+  // medium as long as before or longer.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;
