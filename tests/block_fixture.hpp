@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -189,6 +190,12 @@ inline BlockSeam tapped(std::shared_ptr<Tap> tap) {
     return std::make_unique<TappedBackend>(std::move(inner), tap);
   };
   return seam;
+}
+
+// TENSORSHELF_SEED repeats a run.
+inline std::uint64_t fresh_seed() {
+  const char* const given = std::getenv("TENSORSHELF_SEED");
+  return given != nullptr ? std::stoull(given) : std::random_device{}() % 1'000'000'000;
 }
 
 inline bool has_note(const Medium& medium, const std::string& words) {

@@ -45,6 +45,9 @@ class SimDrive::Backend final : public BlockBackend {
   std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes) override {
     return drive_.write_cached(at, bytes);
   }
+  std::int64_t read_cached(std::uint64_t at, std::span<std::byte> bytes) override {
+    return drive_.read_cached(at, bytes);
+  }
 
  private:
   SimDrive& drive_;
@@ -61,7 +64,8 @@ SimDrive::SimDrive(std::shared_ptr<ShelfFile> file, std::vector<std::byte> conte
 
 void SimDrive::go_on(const DriveFaults& faults) {
   faults_ = faults;
-  events_ = syncs_ = begun_count_ = ended_count_ = cached_count_ = 0;
+  events_ = syncs_ = reads_ = begun_count_ = ended_count_ = cached_count_ = 0;
+  sync_failed_ = failure_told_ = false;
 }
 
 BlockSeam SimDrive::seam() {
@@ -100,9 +104,14 @@ void SimDrive::land_some_sectors(std::vector<std::byte>& image, std::uint64_t at
   }
 }
 
-std::vector<std::byte> SimDrive::image_after_power_loss() {
+// Nothing and all are among them.
+unsigned SimDrive::some_percent() {
   constexpr unsigned kPercents[] = {0, 10, 50, 90, 100};
-  const unsigned percent = kPercents[random_() % std::size(kPercents)];
+  return kPercents[random_() % std::size(kPercents)];
+}
+
+std::vector<std::byte> SimDrive::image_after_power_loss() {
+  const unsigned percent = some_percent();
   std::vector<std::byte> image = durable_;
   for (const Landed& write : pending_) land_some_sectors(image, write.at, write.bytes, percent);
   for (const Begun& begun : in_flight_) {
@@ -124,6 +133,7 @@ void SimDrive::check_shape(std::uint64_t at, std::span<const std::byte> bytes) {
 void SimDrive::land(std::uint64_t at, std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
   put(visible_, at, bytes);
+  for (std::uint64_t done = 0; done < bytes.size(); done += kSectorBytes) unsure_.erase(at + done);
   ++landed_count_;
   pending_.push_back({at, {bytes.begin(), bytes.end()}});
 }
@@ -210,16 +220,61 @@ std::int64_t SimDrive::write_cached(std::uint64_t at, std::span<const std::byte>
   return fails ? -EIO : static_cast<std::int64_t>(bytes.size());
 }
 
+void SimDrive::show(std::uint64_t at, std::span<std::byte> bytes) const {
+  const std::uint64_t there =
+      at < visible_.size() ? std::min<std::uint64_t>(bytes.size(), visible_.size() - at) : 0;
+  if (there > 0) std::memcpy(bytes.data(), &visible_[at], there);
+  std::memset(bytes.data() + there, 0, bytes.size() - there);
+}
+
+void SimDrive::show_older_sectors(std::uint64_t at, std::span<std::byte> bytes) {
+  const std::uint64_t end = at + bytes.size();
+  for (auto unsure = unsure_.lower_bound(at); unsure != unsure_.end() && *unsure < end; ++unsure) {
+    if (chance(50)) continue;
+    const auto sector = bytes.subspan(*unsure - at).first(std::min(kSectorBytes, end - *unsure));
+    const bool there = *unsure < durable_.size();
+    for (std::size_t i = 0; i < sector.size(); ++i) {
+      sector[i] = there ? durable_[*unsure + i] : std::byte{0};
+    }
+  }
+}
+
 std::int64_t SimDrive::read_now(std::uint64_t at, std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
+  if (++reads_ == faults_.fail_read) return -EIO;
+  const std::uint64_t length = file_state().length;
+  if (at >= length) return 0;
+  std::uint64_t size_bytes = std::min<std::uint64_t>(bytes.size(), length - at);
+  const std::uint64_t sectors = size_bytes / kSectorBytes;
+  if (sectors > 1 && chance(faults_.short_percent)) {
+    size_bytes = (1 + random_() % (sectors - 1)) * kSectorBytes;
+  }
+  show(at, bytes.first(size_bytes));
+  show_older_sectors(at, bytes.first(size_bytes));
+  return static_cast<std::int64_t>(size_bytes);
+}
+
+std::int64_t SimDrive::read_cached(std::uint64_t at, std::span<std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!faults_.caches) wrongs_.emplace_back("read from a cache that is not there");
   const std::uint64_t length = file_state().length;
   if (at >= length) return 0;
   const std::uint64_t size_bytes = std::min<std::uint64_t>(bytes.size(), length - at);
-  const std::uint64_t there =
-      at < visible_.size() ? std::min<std::uint64_t>(size_bytes, visible_.size() - at) : 0;
-  if (there > 0) std::memcpy(bytes.data(), &visible_[at], there);
-  std::memset(bytes.data() + there, 0, size_bytes - there);
+  show(at, bytes.first(size_bytes));
   return static_cast<std::int64_t>(size_bytes);
+}
+
+// The kernel keeps the pages, marked clean, and hands some of them on.
+void SimDrive::make_unsure(const std::vector<Landed>& writes) {
+  const unsigned percent = some_percent();
+  for (const Landed& write : writes) land_some_sectors(durable_, write.at, write.bytes, percent);
+  durable_.resize(std::max(durable_.size(), visible_.size()));
+  for (const Landed& write : writes) {
+    for (std::uint64_t done = 0; done < write.bytes.size(); done += kSectorBytes) {
+      const std::uint64_t at = write.at + done;
+      if (std::memcmp(&durable_[at], &visible_[at], kSectorBytes) != 0) unsure_.insert(at);
+    }
+  }
 }
 
 int SimDrive::sync() {
@@ -233,7 +288,10 @@ int SimDrive::sync() {
     sync_failed_ = !alive || syncs_ == faults_.fail_sync;
     failure_told_ = failure_told_ || sync_failed_;
     settling = std::exchange(pending_, {});
-    if (sync_failed_) return -EIO;  // the pages stay visible, marked clean
+    if (sync_failed_) {
+      if (alive) make_unsure(settling);
+      return -EIO;
+    }
     file = file_state();
   }
   std::this_thread::yield();  // what lands from here on is not settled by this flush

@@ -7,6 +7,10 @@
 //   pending     visible, and on no medium yet: the power may take each of its sectors. What lies in
 //               the kernel's page cache is no more than that
 //   durable     landed before a sync() began that succeeded
+//   unsure      was pending when a sync() failed. Some sectors are durable all the same. Of each
+//               other one a read around the cache gives what was there before or what is visible,
+//               and the next read maybe the other; a read from the cache gives what is visible, and
+//               the power takes it. So it stays, for the next process too, until it is written anew
 //
 // The file below it gives nothing but its length and its blocks, which are settled as data are.
 // What the medium does wrong by itself (a flush repeated after it failed, a write begun and never
@@ -18,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,10 +33,11 @@ namespace tensorshelf::testing {
 
 // What goes wrong, and how often.
 struct DriveFaults {
-  unsigned short_percent = 0;      // of completions: a part was written
+  unsigned short_percent = 0;      // of completions and reads: a part went through
   unsigned untried_percent = 0;    // nothing was (-EAGAIN and its like), and not the drive's fault
   std::uint64_t fail_write = 0;    // the n-th completion or cached write, from 1, is -EIO
-  std::uint64_t fail_sync = 0;     // the n-th flush, from 1; what was pending never gets durable
+  std::uint64_t fail_sync = 0;     // the n-th flush, from 1; what was pending is unsure
+  std::uint64_t fail_read = 0;     // the n-th read around the cache, from 1, is -EIO
   std::uint64_t cut_at_event = 0;  // the power goes at the n-th call, from 1
   bool caches = false;             // the kernel's page cache stands before the drive
 };
@@ -53,7 +59,9 @@ class SimDrive {
   std::vector<std::byte> image_after_power_loss();
 
   bool power_is_gone() const { return dead_; }
-  bool failure_told() const { return failure_told_; }
+  bool failure_told() const { return failure_told_; }  // of a write or flush
+  bool read_failed() const { return faults_.fail_read != 0 && reads_ >= faults_.fail_read; }
+  bool unsure() const { return !unsure_.empty(); }       // of some sector
   std::vector<std::byte> left() const { return left_; }  // when the power went
 
   std::span<const std::byte> visible() const { return visible_; }
@@ -89,13 +97,18 @@ class SimDrive {
   std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes);
   std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes);
   std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes);
+  std::int64_t read_cached(std::uint64_t at, std::span<std::byte> bytes);
   int sync();
 
   bool event();  // false: the power is gone
   bool chance(unsigned percent) { return random_() % 100 < percent; }
+  unsigned some_percent();
   std::uint64_t ending(const DeviceWrite& write);
   void check_shape(std::uint64_t at, std::span<const std::byte> bytes);
   void land(std::uint64_t at, std::span<const std::byte> bytes);
+  void make_unsure(const std::vector<Landed>& writes);
+  void show(std::uint64_t at, std::span<std::byte> bytes) const;
+  void show_older_sectors(std::uint64_t at, std::span<std::byte> bytes);
   void land_some_sectors(std::vector<std::byte>& image, std::uint64_t at,
                          std::span<const std::byte> bytes, unsigned percent);
   FileState file_state() const;
@@ -107,6 +120,7 @@ class SimDrive {
   std::vector<std::byte> visible_;
   std::vector<std::byte> durable_;
   std::vector<Landed> pending_;
+  std::set<std::uint64_t> unsure_;  // places of sectors
   std::vector<Begun> in_flight_;
   FileState settled_file_;
   std::vector<std::byte> left_;
@@ -115,6 +129,7 @@ class SimDrive {
   bool failure_told_ = false;
   std::uint64_t events_ = 0;
   std::uint64_t syncs_ = 0;
+  std::uint64_t reads_ = 0;
   std::uint64_t landed_count_ = 0;
   std::uint64_t begun_count_ = 0;
   std::uint64_t ended_count_ = 0;
