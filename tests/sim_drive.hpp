@@ -55,6 +55,8 @@ class SimDrive {
   // For the next process that opens it, with faults counted from here.
   void go_on(const DriveFaults& faults);
 
+  void fail_sync_after(std::uint64_t others) { faults_.fail_sync = syncs_ + others + 1; }
+
   // What the power leaves now: settled bytes, and of all others whatever the seed says.
   std::vector<std::byte> image_after_power_loss();
 

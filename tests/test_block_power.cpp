@@ -3,6 +3,7 @@
 // again, and what is found is the version that was acknowledged, or the one in flight, whole (I1,
 // I2). The explorer asks the same of a medium of its own; here the block medium itself is below.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -17,6 +18,10 @@ using namespace tensorshelf::testing;
 namespace {
 
 using Tensors = std::map<std::string, Bytes>;
+
+std::filesystem::path memory_folder() {
+  return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::current_path();
+}
 
 class Rig {
  public:
@@ -44,10 +49,6 @@ class Rig {
 
  private:
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
-
-  static std::filesystem::path memory_folder() {
-    return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::current_path();
-  }
 
   std::unique_ptr<Medium> make_medium() {
     BlockTuning tuning;
@@ -153,7 +154,7 @@ class Rig {
 }  // namespace
 
 TEST_CASE("the power goes at any call of the drive, and nothing acknowledged is lost") {
-  const std::uint64_t first = std::random_device{}() % 1'000'000'000;
+  const std::uint64_t first = fresh_seed();
   unsigned cuts = 0;
   std::uint64_t cached = 0;
   for (std::uint64_t seed = first; seed < first + rounds(40); ++seed) {
@@ -165,4 +166,73 @@ TEST_CASE("the power goes at any call of the drive, and nothing acknowledged is 
   }
   REQUIRE(cuts > 2 * rounds(40));
   REQUIRE(cached > 20 * rounds(40));
+}
+
+namespace {
+
+constexpr std::uint64_t kSize = 20'000;
+
+// A shelf of one tensor, at version 1, on a drive that one process after the other opens.
+class Reopened {
+ public:
+  Reopened(std::uint64_t seed, bool caches)
+      : caches_(caches), file_(folder_.create()), drive_(file_, {}, seed) {
+    Shelf::format(*medium());
+    Shelf shelf = open();
+    shelf.create("w", DType::uint8, {{kSize}}).write(pattern(kSize, 1));
+    shelf.persist();
+  }
+  Shelf open() {
+    drive_.go_on({.caches = caches_});
+    return Shelf::open(medium());
+  }
+  // Of what the call does the flush after so many others fails.
+  void fail_flush(std::uint64_t others, const std::function<void()>& call) {
+    drive_.fail_sync_after(others);
+    REQUIRE(code_of(call) == Errc::io);
+  }
+
+ private:
+  std::unique_ptr<Medium> medium() {
+    BlockTuning tuning;
+    tuning.direct = tuning.io_uring = false;
+    return make_block_medium(file_, {.block = tuning}, drive_.seam());
+  }
+
+  const bool caches_;
+  const Folder folder_{memory_folder()};
+  std::shared_ptr<ShelfFile> file_;
+  SimDrive drive_;
+};
+
+}  // namespace
+
+// A chunk that is written through the page cache, and read around it.
+TEST_CASE("what a failed flush has lost of an attempt is told as that, and not as damage") {
+  const std::uint64_t first = fresh_seed();
+  unsigned lost = 0;
+  for (std::uint64_t seed = first; seed < first + 20; ++seed) {
+    CAPTURE(seed);
+    Reopened there(seed, true);
+    Shelf shelf = there.open();
+    TensorRef tensor = shelf.find("w").value();
+    tensor.write(pattern(kSize, 2));
+    there.fail_flush(0, [&] { shelf.persist(); });
+    for (unsigned n = 0; n < 8; ++n) {
+      Bytes value(kSize);
+      const auto error = error_of([&] { tensor.read(value); });
+      if (!error) {
+        REQUIRE((value == pattern(kSize, 2)));
+        continue;
+      }
+      ++lost;
+      CHECK(error->code() == Errc::failed);
+      CHECK(error->os_error() == EIO);
+      CHECK(contains(error->remedy(), "Reopen the shelf"));
+    }
+    Bytes value(kSize);
+    tensor.read_committed(value);
+    REQUIRE((value == pattern(kSize, 1)));
+  }
+  REQUIRE(lost > 20);
 }

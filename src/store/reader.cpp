@@ -92,6 +92,9 @@ void Reader::throw_if_overtaken(std::uint64_t version) {
 void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                            const std::string& how, int os_error) {
   throw_if_overtaken(record.seen_in);
+  // No damage: what is not committed is unsure where the medium has failed, which then says so.
+  const std::uint64_t of = std::max(record.seen_in, format::chunk_version(record));
+  if (of > state_.version) state_.medium->wait({});
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
