@@ -28,6 +28,7 @@
 #include "snapshot_plays.hpp"
 #include "tests/asleep.hpp"
 #include "tests/forwarding_medium.hpp"
+#include "unread_plays.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -376,6 +377,8 @@ const std::vector<Scenario>& scenarios() {
         {"names-beside-read", "-", names_do_not_wait_for_reads},
         {"callback", "-", callbacks_hold_nothing},
         {"failed-flush", "I12", accepted_version_is_made_durable},
+        {"unread-version", "I11", unread_version_stays_away},
+        {"unread-mark", "I14", unread_mark_stays_away},
         {"out-of-sight", "I11", version_out_of_sight_is_kept},
         {"failed-open", "I12", incarnation_is_made_durable},
         {"failed-format", "I12", formatting_is_made_durable},

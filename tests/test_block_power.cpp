@@ -205,6 +205,12 @@ class Reopened {
   SimDrive drive_;
 };
 
+Bytes value_of(const Shelf& shelf) {
+  Bytes bytes(kSize);
+  shelf.find("w")->read(bytes);
+  return bytes;
+}
+
 }  // namespace
 
 // A chunk that is written through the page cache, and read around it.
@@ -235,4 +241,34 @@ TEST_CASE("what a failed flush has lost of an attempt is told as that, and not a
     REQUIRE((value == pattern(kSize, 1)));
   }
   REQUIRE(lost > 20);
+}
+
+// Its last flush failed: it is there or not, as its words are read.
+TEST_CASE("whether a version is there is what the first opening found") {
+  const std::uint64_t first = fresh_seed();
+  unsigned found = 0;
+  unsigned missed = 0;
+  for (std::uint64_t seed = first; seed < first + rounds(120); ++seed) {
+    CAPTURE(seed);
+    Reopened there(seed, seed % 2 == 0);
+    {
+      Shelf shelf = there.open();
+      shelf.find("w")->write(pattern(kSize, 2));
+      there.fail_flush(1, [&] { shelf.persist(); });
+    }
+    std::uint64_t version = 0;
+    {
+      Shelf shelf = there.open();
+      version = shelf.info().version;
+      shelf.find("w")->write(pattern(kSize, 3));
+    }
+    ++(version == 1 ? missed : found);
+    for (unsigned n = 0; n < 8; ++n) {
+      Shelf shelf = there.open();
+      REQUIRE(shelf.info().version == version);
+      REQUIRE((value_of(shelf) == pattern(kSize, version)));
+    }
+  }
+  REQUIRE(found > 0);
+  REQUIRE(missed > 0);
 }

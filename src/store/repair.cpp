@@ -78,8 +78,10 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
 
 // Whether that copy is to be wiped: of a home that waits for `version` each copy has to show that
 // none was lost there, for the last one that does could be lost too. A root that is older than the
-// one before shows it now, and not once the next one is described under its word. What was wiped is
-// wiped again: it may be so in a cache alone (I12), also where no version was there yet.
+// one before shows it now, and not once the next one is described under its word. An attempt shows
+// it, and where a flush failed behind it another read of its body may not; nor may a mark count for
+// it that was not read (I14). What was wiped is wiped again: it may be so in a cache alone (I12),
+// also where no version was there yet.
 bool to_be_wiped(const Standing& standing, std::uint64_t version, unsigned copy) {
   const RootScan& scan = standing.scan;
   const bool used = version >= scan.slot_count;
@@ -91,7 +93,22 @@ bool to_be_wiped(const Standing& standing, std::uint64_t version, unsigned copy)
   if (scan.wiped(version, copy)) {
     return !planted(Bug::wipe_unrestored) && (used || !planted(Bug::young_wipe_unrestored));
   }
+  if (scan.leaves_unflipped(version, copy)) return true;
   return !scan.clears(version, copy) && !planted(Bug::waiting_home_not_mended);
+}
+
+// A word that was flipped, and whose flush failed, need not have been read, and may be yet
+// (medium.hpp). So over an attempt that was found unflipped the words that say so are stored over
+// themselves: none must come once its slots are written over (I11).
+void restore_waiting_words(Medium& medium, const Standing& standing) {
+  const RootScan& scan = standing.scan;
+  const unsigned home = format::home_of(standing.newest() + 1, scan.slot_count);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    const bool unflipped = standing.prepared ? scan.mark_means(home, copy)
+                                             : scan.leaves_unflipped(standing.newest() + 1, copy);
+    if (!unflipped) continue;
+    medium.store_word(format::root_at(home, copy), scan.words[home][copy]);
+  }
 }
 
 // What may be left of a version that was not accepted must not come back: not the root, whose
@@ -158,6 +175,7 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   ready.unread = there.unread;
   ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older] +
                           !there.found[there.newer()] + standing.scan.marks.missing();
+  restore_waiting_words(medium, standing);
   ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);
   ready.mark = settle_marks(medium, seeds, standing.scan.marks, standing.prepared);

@@ -48,12 +48,15 @@ bool RootScan::wiped(std::uint64_t version, unsigned copy) const {
   return blank[home][copy] && words[home][copy] == format::wiped_home_word(version, slot_count);
 }
 
+bool RootScan::leaves_unflipped(std::uint64_t version, unsigned copy) const {
+  const auto& attempt = described[format::home_of(version, slot_count)][copy];
+  return attempt && format::word_version(attempt->word) == version;
+}
+
 bool RootScan::clears(std::uint64_t version, unsigned copy) const {
-  const unsigned home = format::home_of(version, slot_count);
-  const auto& root = roots[home][copy];
+  const auto& root = roots[format::home_of(version, slot_count)][copy];
   if (root) return format::word_version(root->word) < version;
-  const auto& attempt = described[home][copy];
-  return (attempt && format::word_version(attempt->word) == version) || wiped(version, copy);
+  return leaves_unflipped(version, copy) || wiped(version, copy);
 }
 
 bool RootScan::clears_home(std::uint64_t version) const {

@@ -50,6 +50,7 @@ struct RootScan {
   // that was wiped.
   bool clears(std::uint64_t version, unsigned copy) const;
   bool wiped(std::uint64_t version, unsigned copy) const;
+  bool leaves_unflipped(std::uint64_t version, unsigned copy) const;  // the attempt that is whole
 
   // An attempt at `newest` + 1 was begun and not flipped, nor abandoned by whoever prepared it.
   bool attempt_left(std::uint64_t newest) const;
