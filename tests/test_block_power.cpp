@@ -272,3 +272,43 @@ TEST_CASE("whether a version is there is what the first opening found") {
   REQUIRE(found > 0);
   REQUIRE(missed > 0);
 }
+
+// The first flush of its mark failed.
+TEST_CASE("whether something is prepared is what the first opening found") {
+  const bool before = GENERATE(true, false);  // something was, and was abandoned
+  const std::uint64_t first = fresh_seed();
+  unsigned found = 0;
+  unsigned missed = 0;
+  for (std::uint64_t seed = first; seed < first + rounds(120); ++seed) {
+    CAPTURE(seed, before);
+    Reopened there(seed, seed % 2 == 0);
+    {
+      Shelf shelf = there.open();
+      if (before) {
+        shelf.prepare();
+        shelf.resolve(Decision::abandon);
+      }
+      shelf.find("w")->write(pattern(kSize, 2));
+      there.fail_flush(1, [&] { shelf.prepare(2, "this one"); });
+    }
+    bool prepared = false;
+    {
+      Shelf shelf = there.open();
+      prepared = shelf.prepared().has_value();
+      if (!prepared) shelf.find("w")->write(pattern(kSize, 3));
+    }
+    ++(prepared ? found : missed);
+    for (unsigned n = 0; n < 8; ++n) {
+      Shelf shelf = there.open();
+      REQUIRE(shelf.prepared().has_value() == prepared);
+      REQUIRE(shelf.info().recovery.repaired_copies == 0);  // each mark is whole in both copies
+      REQUIRE((value_of(shelf) == pattern(kSize, 1)));
+    }
+    Shelf shelf = there.open();
+    if (!prepared) continue;
+    shelf.resolve(Decision::commit);
+    REQUIRE((value_of(shelf) == pattern(kSize, 2)));
+  }
+  REQUIRE(found > 0);
+  REQUIRE(missed > 0);
+}

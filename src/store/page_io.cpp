@@ -48,8 +48,7 @@ void write_page(Medium& medium, std::uint64_t at, const Page& page) {
 
 void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,
                        std::size_t size_bytes) {
-  const std::size_t step = medium.promises().mapped ? sizeof(std::uint64_t) : kPageBytes;
-  for (std::size_t at = 0; at < size_bytes; at += step) {
+  for (std::size_t at = 0; at < size_bytes; at += sizeof(std::uint64_t)) {
     medium.store_word(page_at + at, format::word_at(page, at));
   }
 }

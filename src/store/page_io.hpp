@@ -29,7 +29,8 @@ std::optional<format::RawPage> read_page(Medium& medium, std::uint64_t at, Unrea
 void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it
 
 // Stores the head of a page over itself, word by word, which cannot hurt it: so it becomes durable
-// where it is, while the other copy may be under way. What is not mapped is written in whole pages.
+// where it is, while the other copy may be under way. Each word, also where a medium writes whole
+// pages: after a failed flush it may read another page there than the one at hand.
 void store_over_itself(Medium& medium, std::uint64_t page_at, const format::Page& page,
                        std::size_t size_bytes);
 
