@@ -1,8 +1,10 @@
 // The whole store over a drive that promises no more than drives do (sim_drive.hpp): random
-// programs by seed, the power goes at a random call of the drive, also while the shelf is opened
-// again, and what is found is the version that was acknowledged, or the one in flight, whole (I1,
-// I2). The explorer asks the same of a medium of its own; here the block medium itself is below.
+// programs by seed, and at a random call of the drive, also while the shelf is opened again, the
+// power goes, or a write or flush fails. What is found, after a power loss or by the next process,
+// is the version that was acknowledged, or the one in flight, whole (I1, I2), and stays (I12). The
+// explorer asks the same of a medium of its own; here the block medium itself is below.
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -34,8 +36,13 @@ class Rig {
   void run(unsigned lives) {
     for (unsigned life = 0; life < lives; ++life) {
       INFO("life " << life);
-      const bool cut = live();
-      if (cut) ++cuts;
+      live();
+      if (drive_->power_is_gone()) {
+        ++cuts;
+      } else if (drive_->failure_told()) {
+        ++failures;
+        if (drive_->unsure()) ++unsure;
+      }
       next_life();
     }
     drive_->go_on({});
@@ -45,6 +52,8 @@ class Rig {
   }
 
   unsigned cuts = 0;
+  unsigned failures = 0;
+  unsigned unsure = 0;       // of them, those after which reads may give this or that
   std::uint64_t cached = 0;  // writes through the page cache
 
  private:
@@ -59,21 +68,45 @@ class Rig {
     return make_block_medium(file_, {.block = tuning}, drive_->seam());
   }
 
-  // Opens, works, and ends by a power loss (true), or as a process does that is killed.
-  bool live() {
+  // Opens, works, and ends by a power loss or a failure, or as a process does that is killed.
+  void live() {
+    std::optional<Shelf> shelf;
     try {
-      Shelf shelf = Shelf::open(make_medium());
-      compare(shelf);
-      for (std::uint64_t n = 3 + below(30); n > 0; --n) step(shelf);
+      shelf.emplace(Shelf::open(make_medium()));
+      compare(*shelf);
+      for (std::uint64_t n = 3 + below(30); n > 0; --n) step(*shelf);
     } catch (const Error& error) {
       INFO(error.what());
-      REQUIRE(drive_->power_is_gone());
+      REQUIRE((drive_->power_is_gone() || drive_->failure_told()));
+      if (shelf && !drive_->power_is_gone()) check_failed(*shelf);
     }
+    shelf.reset();
     for (const std::string& wrong : drive_->wrongs()) {
       INFO(wrong);
       CHECK(drive_->wrongs().empty());
     }
-    return drive_->power_is_gone();
+  }
+
+  // I8: it commits no more, what is committed stays readable, and what is not is told as lost.
+  void check_failed(Shelf& shelf) {
+    const auto check = [&](const std::string& name, const Bytes& expected, auto read, auto& told) {
+      const auto tensor = shelf.find(name);
+      if (!tensor || tensor->info().size_bytes != expected.size()) return;  // erased, or anew
+      Bytes value(expected.size(), std::byte{0xAA});
+      const auto error = error_of([&] { read(*tensor, value); });
+      INFO(name << ": " << (error ? error->what() : "read"));
+      REQUIRE(
+          (error ? std::count(told.begin(), told.end(), error->code()) == 1 : value == expected));
+    };
+    const auto committed = [](const TensorRef& tensor, Bytes& value) {
+      tensor.read_committed(value);
+    };
+    const auto staged = [](const TensorRef& tensor, Bytes& value) { tensor.read(value); };
+    const std::array for_committed = {Errc::unknown_name};
+    const std::array for_staged = {Errc::io, Errc::failed, Errc::spoiled};
+    for (const auto& [name, value] : live_) check(name, value, staged, for_staged);
+    REQUIRE(code_of([&] { shelf.persist(); }) == Errc::failed);
+    for (const auto& [name, value] : acknowledged_) check(name, value, committed, for_committed);
   }
 
   // The same drive, with what it has not settled yet; or after a power loss one with what that
@@ -82,7 +115,17 @@ class Rig {
     DriveFaults faults;
     faults.short_percent = below(2) == 0 ? 20 : 0;
     faults.caches = below(2) == 0;
-    faults.cut_at_event = 1 + below(below(3) == 0 ? 8 : 120);
+    const std::uint64_t at = 1 + below(below(3) == 0 ? 8 : 120);
+    switch (below(3)) {
+      case 0:
+        faults.fail_write = at;
+        break;
+      case 1:
+        faults.fail_sync = 1 + at / 8;
+        break;
+      default:
+        faults.cut_at_event = at;
+    }
     cached += drive_->cached();
     if (!drive_->power_is_gone() && below(2) == 0) return drive_->go_on(faults);
     const Bytes image = drive_->power_is_gone() ? drive_->left() : drive_->image_after_power_loss();
@@ -153,18 +196,24 @@ class Rig {
 
 }  // namespace
 
-TEST_CASE("the power goes at any call of the drive, and nothing acknowledged is lost") {
+TEST_CASE("whatever call of the drive the power goes at, or fails, what was acknowledged stays") {
   const std::uint64_t first = fresh_seed();
   unsigned cuts = 0;
+  unsigned failures = 0;
+  unsigned unsure = 0;
   std::uint64_t cached = 0;
   for (std::uint64_t seed = first; seed < first + rounds(40); ++seed) {
     CAPTURE(seed);
     Rig rig(seed);
     rig.run(8);
     cuts += rig.cuts;
+    failures += rig.failures;
+    unsure += rig.unsure;
     cached += rig.cached;
   }
-  REQUIRE(cuts > 2 * rounds(40));
+  REQUIRE(cuts > rounds(40));
+  REQUIRE(failures > rounds(40));
+  REQUIRE(unsure > rounds(40) / 4);
   REQUIRE(cached > 20 * rounds(40));
 }
 
