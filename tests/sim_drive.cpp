@@ -175,15 +175,14 @@ std::optional<DeviceCompletion> SimDrive::complete(bool block) {
     constexpr int kCauses[] = {EAGAIN, EINTR, ECANCELED};
     return DeviceCompletion{write.buffer, -kCauses[random_() % std::size(kCauses)]};
   }
-  const std::uint64_t size_bytes = ending(write);
+  const std::uint64_t size_bytes = ending(write.bytes.size());
   land(write.at, write.bytes.first(size_bytes));
   return DeviceCompletion{write.buffer, static_cast<std::int64_t>(size_bytes)};
 }
 
-// How much of the write goes through. Less than a page only now and then: a drive that does not get
-// through one in some tries is an error.
-std::uint64_t SimDrive::ending(const DeviceWrite& write) {
-  const std::uint64_t size_bytes = write.bytes.size();
+// How much of a page or more goes through. Less than a page only now and then: a drive that does
+// not get through one in some tries is an error.
+std::uint64_t SimDrive::ending(std::uint64_t size_bytes) {
   if (!chance(faults_.short_percent)) return size_bytes;
   const std::uint64_t sectors = size_bytes / kSectorBytes;
   const std::uint64_t cut = (1 + random_() % (sectors - 1)) * kSectorBytes;
@@ -197,8 +196,9 @@ std::int64_t SimDrive::write_now(std::uint64_t at, std::span<const std::byte> by
   const bool alive = event();
   in_flight_.pop_back();
   if (!alive) return -EIO;
-  land(at, bytes);
-  return static_cast<std::int64_t>(bytes.size());
+  const std::uint64_t size_bytes = ending(bytes.size());
+  land(at, bytes.first(size_bytes));
+  return static_cast<std::int64_t>(size_bytes);
 }
 
 // Any shape does. What fails may have left a part there.
@@ -245,10 +245,7 @@ std::int64_t SimDrive::read_now(std::uint64_t at, std::span<std::byte> bytes) {
   const std::uint64_t length = file_state().length;
   if (at >= length) return 0;
   std::uint64_t size_bytes = std::min<std::uint64_t>(bytes.size(), length - at);
-  const std::uint64_t sectors = size_bytes / kSectorBytes;
-  if (sectors > 1 && chance(faults_.short_percent)) {
-    size_bytes = (1 + random_() % (sectors - 1)) * kSectorBytes;
-  }
+  if (size_bytes >= kPageBytes) size_bytes = ending(size_bytes);
   show(at, bytes.first(size_bytes));
   show_older_sectors(at, bytes.first(size_bytes));
   return static_cast<std::int64_t>(size_bytes);

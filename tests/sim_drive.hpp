@@ -33,7 +33,7 @@ namespace tensorshelf::testing {
 
 // What goes wrong, and how often.
 struct DriveFaults {
-  unsigned short_percent = 0;      // of completions and reads: a part went through
+  unsigned short_percent = 0;      // of writes and reads: a part went through
   unsigned untried_percent = 0;    // nothing was (-EAGAIN and its like), and not the drive's fault
   std::uint64_t fail_write = 0;    // the n-th completion or cached write, from 1, is -EIO
   std::uint64_t fail_sync = 0;     // the n-th flush, from 1; what was pending is unsure
@@ -105,7 +105,7 @@ class SimDrive {
   bool event();  // false: the power is gone
   bool chance(unsigned percent) { return random_() % 100 < percent; }
   unsigned some_percent();
-  std::uint64_t ending(const DeviceWrite& write);
+  std::uint64_t ending(std::uint64_t size_bytes);
   void check_shape(std::uint64_t at, std::span<const std::byte> bytes);
   void land(std::uint64_t at, std::span<const std::byte> bytes);
   void make_unsure(const std::vector<Landed>& writes);

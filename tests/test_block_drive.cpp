@@ -130,7 +130,7 @@ class Program {
   Program(const Folder& folder, std::uint64_t seed, const DriveFaults& faults)
       : random_(seed), file_(folder.create("drive" + std::to_string(seed))) {
     Bytes found;
-    if (below(3) == 0) {  // a file that is there, of holes as far as the real one goes
+    if (below(2) == 0) {  // a file that is there, of holes as far as the real one goes
       found = pattern(below(64) * kPageBytes, seed);
       std::filesystem::resize_file(file_->path(), found.size());
       model_.grow(found.size());
@@ -406,12 +406,14 @@ TEST_CASE("where there is no fallocate, room is durable all the same") {
   CAPTURE(first);
   const std::string said = in_child([&]() -> std::string {
     if (!refuse_call(SYS_fallocate, EOPNOTSUPP)) return "no seccomp";
+    unsigned failed = 0;  // less than a page came
     for (std::uint64_t seed = first; seed < first + rounds(40); ++seed) {
-      Program program(folder, seed, {.short_percent = seed % 2 == 0 ? 20u : 0u});
+      Program program(folder, seed, {.short_percent = seed % 2 == 0 ? 50u : 0u});
       const std::string wrong = program.run(60);
       if (!wrong.empty()) return wrong + ", seed " + std::to_string(seed);
+      failed += program.met_failure();
     }
-    return "";
+    return failed < rounds(40) / 8 ? "" : std::to_string(failed) + " failed";
   });
   if (said == "no seccomp") {
     WARN("skipped: seccomp, which is not allowed here");

@@ -37,16 +37,21 @@ void sync(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) 
   throw transfer_error(growth.path, failed);
 }
 
-// Writes what is there once more: harmless, whatever it is, and then it has blocks.
+std::uint64_t whole_pages(std::int64_t done) {
+  return done < 0 ? 0 : static_cast<std::uint64_t>(done) / kPageBytes * kPageBytes;
+}
+
+// Writes what is there once more: harmless, whatever it is, and then it has blocks. What comes
+// short goes on at a page boundary.
 int rewrite(const Growth& room, BlockBackend& backend) {
   const PageMemory memory(kChunkBytes);
-  for (std::uint64_t at = room.from_bytes / kPageBytes * kPageBytes; at < room.to_bytes;) {
-    const auto bytes = memory.bytes().first(std::min(kChunkBytes, room.to_bytes - at));
-    const auto size = static_cast<std::int64_t>(bytes.size());
+  const std::uint64_t end = round_up(room.to_bytes, kPageBytes);
+  for (std::uint64_t at = room.from_bytes / kPageBytes * kPageBytes; at < end;) {
+    const auto bytes = memory.bytes().first(std::min(kChunkBytes, end - at));
     std::int64_t done = backend.read_now(at, bytes);
-    if (done == size) done = backend.write_now(at, bytes);
-    if (done != size) return done < 0 ? static_cast<int>(-done) : EIO;
-    at += bytes.size();
+    if (whole_pages(done) > 0) done = backend.write_now(at, bytes.first(whole_pages(done)));
+    if (whole_pages(done) == 0) return done < 0 ? static_cast<int>(-done) : EIO;
+    at += whole_pages(done);
   }
   return 0;
 }
