@@ -1,5 +1,6 @@
 // Shelves of which the newest version is lost: what is shown in its place, what the error says, and
 // that what was given up stays so.
+#include <algorithm>
 #include <cerrno>
 
 #include <tensorshelf/repair.hpp>
@@ -254,6 +255,43 @@ TEST_CASE("one copy that cannot be read keeps no open from verifying every chunk
         "1 pages of metadata could not be read, and their other copies served; the first: a read "
         "at " +
             std::to_string(root_at(0, copy)) + " failed: Input/output error");
+}
+
+// The newest is version 2.
+TEST_CASE("one copy that cannot be read is told, whichever version alone names its page") {
+  const unsigned version = GENERATE(1U, 3U);  // that is retained, that is prepared
+  const unsigned copy = GENERATE(0U, 1U);
+  CAPTURE(version, copy);
+  const auto disk = disk_of(1);
+  {
+    Shelf shelf = open_disk(disk);
+    commit(shelf, 1);
+    commit(shelf, 2);
+    shelf.find("w")->write(pattern(5000, 3));
+    if (version == 3) shelf.prepare(3);
+  }
+  CachedMedium medium(disk);
+  const auto leaves_of = [&](unsigned number) {
+    const auto root = format::load<format::Root>(raw_at(medium, root_at(number % 3, 0)));
+    return std::vector<PageRef>(root.pages.begin(), root.pages.begin() + root.leaf_count);
+  };
+  const auto newest = leaves_of(2);
+  std::vector<std::uint64_t> alone;
+  for (const PageRef& leaf : leaves_of(version)) {
+    if (std::count(newest.begin(), newest.end(), leaf) == 0) alone.push_back(leaf.at[copy]);
+  }
+  REQUIRE(alone.size() == 1);
+  disk->unreadable = {{alone[0], EIO}};
+  const Recovery recovery = open_disk(disk).info().recovery;
+  CHECK(recovery.version == 2);
+  CHECK(recovery.dropped.empty());
+  CHECK(recovery.prepared.has_value() == (version == 3));
+  CHECK(recovery.repaired_copies == 1);
+  REQUIRE_FALSE(recovery.notes.empty());
+  CHECK(recovery.notes.back() ==
+        "1 pages of metadata could not be read, and their other copies served; the first: a read "
+        "at " +
+            std::to_string(alone[0]) + " failed: Input/output error");
 }
 
 TEST_CASE("a damaged copy of any page of the manifest costs nothing, and is written anew") {

@@ -158,6 +158,7 @@ void load_retained(Neighbours& neighbours, const RootScan& scan, Choice& choice)
       if (root == candidates.end()) throw Error(Errc::corrupt, "its root does not verify", "");
       LoadedRoot loaded = neighbours.load(*root);
       versions.insert(versions.begin(), loaded.version);
+      choice.unread_pages.note(loaded.unread);
       auto& repairs = choice.repairs;
       repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
     } catch (const Error& error) {
@@ -184,6 +185,7 @@ void load_prepared(Neighbours& neighbours, const Opening& opening, const RootSca
     }
     LoadedRoot loaded = neighbours.load(root);
     found.version = loaded.version;
+    choice.unread_pages.note(loaded.unread);
     auto& repairs = choice.repairs;
     repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
   } catch (const Error& error) {

@@ -18,7 +18,7 @@ namespace tensorshelf {
 struct Choice {
   std::vector<std::shared_ptr<Version>> versions = {};  // that are retained, the newest last
   std::vector<PageRepair> repairs = {};                 // of all that was loaded
-  Unread unread_pages = {};                             // of the newest version
+  Unread unread_pages = {};                             // of them, whose other copies served
   bool degraded = false;
   std::string lost;  // why newer versions could not be opened
   int unread = 0;    // an errno: one of them could not be read, which may pass
