@@ -239,7 +239,9 @@ def test_what_makes_durable_cites_its_invariant() -> None:
     known = set(re.findall(r"^    (I\d+) ", design, re.MULTILINE))
     assert known == {f"I{number}" for number in range(1, len(known) + 1)}
     barrier = re.compile(r"[.>]barrier\(\);")
-    flush = re.compile(r"::fsync\(|::fdatasync\(|\bdrain_stores\(\);|backend[_.>-]*sync\(\)")
+    flush = re.compile(
+        r"::fsync\(|::fdatasync\(|\bdrain_stores\(\);|backend[_.>-]*sync\(\)|->flush\("
+    )
     silent, calls = [], []
     for folder, call in (("src/store", barrier), ("src/media", flush)):
         calls.append(0)

@@ -94,6 +94,7 @@ class PmemMedium final : public Medium {
     std::uint64_t checksum = 0;
     const auto copy = [&] {
       checksum = copy_and_hash(target, bytes, seed, stores);
+      // I1: with the drain below, where streaming stores stay in the cache.
       if (needs_flush() && !kStreamingLeavesCache) work_->flush(target, bytes.size());
     };
     const std::span<const std::byte> written(target, bytes.size());
@@ -157,6 +158,7 @@ class PmemMedium final : public Medium {
   void flush_word(const std::uint64_t* word) const {
     if (planted(Bug::word_not_flushed)) return;
     const std::size_t beside = planted(Bug::word_flushed_beside) ? 64 : 0;
+    // I2: with the drain behind it; the word was stored as one (I4).
     work_->flush(reinterpret_cast<const std::byte*>(word) + beside, sizeof *word);
   }
 
