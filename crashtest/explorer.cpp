@@ -96,6 +96,16 @@ std::optional<std::size_t> match_prepared(const Recording& recording, const Expe
   return index;
 }
 
+// A word, and not one of many that are stored over themselves in one page.
+bool ends_words(const Log& log, std::size_t event) {
+  const auto page_of = [&](std::size_t index) -> std::optional<std::uint64_t> {
+    if (index >= log.events.size() || !is<WordEvent>(log.events[index])) return std::nullopt;
+    return stored(log.events[index])->at / kPageBytes;
+  };
+  const auto page = page_of(event);
+  return page && page != page_of(event + 1);
+}
+
 std::size_t next_mark(const Log& log, std::size_t event) {
   while (!is<MarkEvent>(log.events[event])) ++event;
   return event;
@@ -111,10 +121,10 @@ Behaviour Explorer::behaviour() const {
 }
 
 Explorer::Found Explorer::recover(const Recording& recording, const Expected& expected,
-                                  ReadSet& reads) {
+                                  ReadSet& reads, const Behaviour& medium) {
   ++counts_.recoveries;
   Log log;
-  Shelf shelf = Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour(), &reads),
+  Shelf shelf = Shelf::open(std::make_unique<RecordingMedium>(disk_, log, medium, &reads),
                             {.mode = Mode::update});
   std::string why;
   const Model* model = match(recording, expected, shelf, why);
@@ -198,7 +208,7 @@ void Explorer::work_on(const Recording& recording, const Found& found, const Exp
 void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
   const auto& [recording, expected, depth, event, settled] = image_scene;
   const Disk::Mark image = disk_.mark();
-  Found found = recover(recording, expected, reads);
+  Found found = recover(recording, expected, reads, behaviour());
   disk_.rollback(image);
   if (rng_.one_in(settings_.reader_one_in)) read_only(recording, found);
   if (depth + 1 >= kMaxDepth) return;
@@ -245,12 +255,31 @@ void Explorer::walk(const Recording& recording, std::size_t depth, std::size_t f
   walk_images(disk_, recording.log, options, context, rng_, counts_, visit);
 }
 
+namespace {
+
+// What the next process begins with: it found `shown` of those that it may find. Until it has
+// opened the shelf a power loss may leave another one of them, where it is unsure what the medium
+// has. So they come first, and what was found last.
+std::vector<Model> history_of(const Recording& recording, const Expected& expected,
+                              std::size_t shown, const Model& found, bool unsure) {
+  const auto at = [&](std::size_t index) {
+    return recording.history.begin() + static_cast<std::ptrdiff_t>(index);
+  };
+  std::vector<Model> history(recording.history.begin(), at(shown));
+  if (unsure) history.insert(history.end(), at(shown + 1), at(expected.in_flight + 1));
+  history.push_back(found);
+  return history;
+}
+
+}  // namespace
+
 // The process dies after the event, the machine lives: another process sees what was handed on, and
-// of the rest what chance leaves. It opens the shelf and works, and then the power fails.
+// of the rest what chance leaves. It opens the shelf and works, and then the power fails. Where a
+// flush had failed, what it lost is seen or not, by chance again.
 void Explorer::live_on(const Recording& recording, std::size_t event) {
   ++counts_.deaths;
   const Disk::Mark empty = disk_.mark();
-  Expected expected = expectations(recording)[event];
+  const Expected expected = expectations(recording)[event];
   Recording begun;
   const Log& log = recording.log;
   begun.log.events.assign(log.events.begin(),
@@ -263,23 +292,28 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   }
   const bool pmem = settings_.personality == Personality::pmem;
   begun.log.events.emplace_back(pmem ? DeathEvent{} : held.end(begun.log, disk_, rng_.next()));
+  const bool failed = !pmem && any_failure(begun.log.events);
+  const Unsure left = failed ? Unsure(begun.log, disk_.capacity_bytes(),
+                                      Unsure::What::no_barrier_will_cover, rng_.next())
+                             : Unsure();
   const Disk::Mark visible = disk_.mark();
   ReadSet reads;
-  const Found found = recover(recording, expected, reads);
+  Unsure unsure = left;
+  Behaviour medium = behaviour();
+  medium.unsure = &unsure;
+  const Found found = recover(recording, expected, reads, medium);
   disk_.rollback(visible);
+  unsure = left;  // the next process reads as this one did
   std::size_t shown = expected.acked;
   while (recording.history[shown].version != found.model.version) ++shown;
-  // What is not seen now was never flipped.
-  mark(begun.log, Mark::last, shown);
-  begun.history.assign(recording.history.begin(),
-                       recording.history.begin() + static_cast<std::ptrdiff_t>(shown + 1));
+  if (left.empty()) mark(begun.log, Mark::last, shown);  // what is not seen now was never flipped
+  begun.history = history_of(recording, expected, shown, found.model, !left.empty());
   begun.incarnation = recording.incarnation;
   begun.prepared = recording.prepared;
   begun.first_prepared = recording.first_prepared;
   begun.surely_prepared = recording.surely_prepared;
-  begun.history.back() = found.model;
   const Model* const prepared = found.prepared ? &recording.prepared[*found.prepared] : nullptr;
-  Runner runner(disk_, behaviour(), std::move(begun), expected.incarnation, found.prepared,
+  Runner runner(disk_, medium, std::move(begun), expected.incarnation, found.prepared,
                 shape_.placement);
   runner.run(random_work(found.model, prepared, shape_, rng_));
   const Recording both = runner.finish();
@@ -289,8 +323,7 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
 
 void Explorer::die_after_each(const Recording& recording, std::size_t first_event) {
   for (std::size_t event = first_event; event < recording.log.events.size(); ++event) {
-    const bool word = is<WordEvent>(recording.log.events[event]);
-    if (!word && !rng_.one_in(settings_.death_one_in)) continue;
+    if (!ends_words(recording.log, event) && !rng_.one_in(settings_.death_one_in)) continue;
     note_position("dying and living on", 0, event);
     live_on(recording, event);
   }

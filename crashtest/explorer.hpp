@@ -6,7 +6,8 @@
 //     would show leftovers of the abandoned attempt becoming valid (I5)
 //   - opening for reading, which must find the same and write nothing
 //   - the death of the process alone, after which another one sees what was handed on, settled or
-//     not, and of the rest a part: work in it, and crashes in that, which would show what was
+//     not, and of the rest a part; of what a failed flush lost, this or that at each read: work in
+//     it, and crashes in that, which would show what was
 //     believed and never settled
 //   - damage to settled bytes (faults.hpp)
 //   - a call of the medium that fails, at each of its events, and a crash after that (I8), or
@@ -79,7 +80,8 @@ class Explorer {
     bool settled;  // nothing was unsettled
   };
   void open_image(const Scene& scene, ReadSet& reads);
-  Found recover(const Recording& recording, const Expected& expected, ReadSet& reads);
+  Found recover(const Recording& recording, const Expected& expected, ReadSet& reads,
+                const Behaviour& medium);
   void read_only(const Recording& recording, const Found& found);
   void crash_in_recovery(const Recording& recording, Found found, const Expected& expected,
                          std::size_t depth);

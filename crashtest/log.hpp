@@ -89,6 +89,10 @@ inline bool failed(const Event& event) {
   return (write && write->failed) || (word && word->failed);
 }
 
+inline bool any_failure(const std::vector<Event>& events) {
+  return std::any_of(events.begin(), events.end(), is<FailureEvent>);
+}
+
 // What a write or a word stores; null of all others.
 inline const Stretch* stored(const Event& event) {
   if (const auto* write = std::get_if<WriteEvent>(&event)) return &write->stored;

@@ -38,7 +38,9 @@ void ReadFaults::heal(std::uint64_t at, std::uint64_t size_bytes) {
 }
 
 RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads)
-    : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {}
+    : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {
+  if (behaviour_.unsure) behaviour_.unsure->begin_process();
+}
 
 RecordingMedium::~RecordingMedium() {
   const bool pmem = behaviour_.personality == Personality::pmem;  // where all is visible at once
@@ -78,7 +80,20 @@ void RecordingMedium::fail_if_told(const char* call, bool loses_all,
   if (log_.events.size() != behaviour_.fails_at) return;
   happens(FailureEvent{.call = call, .orphans = loses_all});
   if (in_part && behaviour_.fails_at % kWays != 0) in_part();
+  become_unsure();
   throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
+}
+
+void RecordingMedium::become_unsure() {
+  if (behaviour_.personality == Personality::pmem) return;
+  unsure_ = Unsure(log_, disk_.capacity_bytes(), Unsure::What::no_barrier_covered,
+                   behaviour_.seed + log_.events.size());
+}
+
+void RecordingMedium::written_anew(std::uint64_t at, std::uint64_t size_bytes) {
+  if (behaviour_.faults) behaviour_.faults->heal(at, size_bytes);
+  if (behaviour_.unsure) behaviour_.unsure->settle(at, size_bytes);
+  unsure_.settle(at, size_bytes);
 }
 
 // What a call that failed has done all the same: visible, and settled by nobody.
@@ -126,7 +141,7 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
                      .thread = this_thread(),
                      .drained = !behaviour_.bugs.worker_without_drain});
   disk_.write(at, log_.content(stretch));
-  if (behaviour_.faults) behaviour_.faults->heal(at, bytes.size());
+  written_anew(at, stretch.size_bytes);
   return {sequence, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
 }
 
@@ -163,11 +178,11 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
       record(at, bytes);
     } else {
       const std::uint64_t page = at / kPageBytes * kPageBytes;
-      const auto whole = disk_.bytes().subspan(page, kPageBytes);
-      std::vector<std::byte> content(whole.begin(), whole.end());
+      std::vector<std::byte> content(kPageBytes);
+      show(page, content);
       std::memcpy(content.data() + (at - page), &word, sizeof word);
       record(page, content);
-      if (behaviour_.faults) behaviour_.faults->heal(page, kPageBytes);
+      if (!failed) written_anew(page, kPageBytes);
     }
   };
   fail_if_told("word", false, [&] { store(true); });
@@ -183,19 +198,26 @@ void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
     throw Error(Errc::io, fmt::format("reading {} bytes at {:#x} failed", bytes.size(), at),
                 "Part of the simulated medium cannot be read.", EIO);
   }
-  copy_out(at, bytes);
+  if (reads_) reads_->add(at, bytes.size());
+  show(at, bytes);
 }
 
 void RecordingMedium::look(std::uint64_t at, std::span<std::byte> bytes) {
   if (behaviour_.personality == Personality::pmem) return read(at, bytes);
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  if (reads_) reads_->add(at, bytes.size());
   copy_out(at, bytes);
 }
 
-void RecordingMedium::copy_out(std::uint64_t at, std::span<std::byte> bytes) {
-  if (reads_) reads_->add(at, bytes.size());
+void RecordingMedium::copy_out(std::uint64_t at, std::span<std::byte> bytes) const {
   std::memcpy(bytes.data(), disk_.bytes().data() + at, bytes.size());
+}
+
+void RecordingMedium::show(std::uint64_t at, std::span<std::byte> bytes) {
+  copy_out(at, bytes);
+  if (behaviour_.unsure) behaviour_.unsure->show(at, bytes);
+  unsure_.show(at, bytes);
 }
 
 std::span<const std::byte> RecordingMedium::view(const Extent& extent) {

@@ -27,9 +27,11 @@
 // - Visible is not settled. Calls fail where they are told to. Of one that fails a part may have
 //   happened, and nothing settles that: of a write or a word some bytes, of a growth a longer disk,
 //   which is no room; the last may be behind Errc::full too. After a wait or barrier that fails,
-//   all unsettled bytes are orphans: every process sees them, the medium may have them or not, and
-//   no later barrier covers them, only writing them anew does. (So a kernel marks the pages clean
-//   that it could not write.)
+//   all unsettled bytes are orphans: the medium may have them or not, and no later barrier covers
+//   them, only writing them anew does. (So a kernel marks the pages clean that it could not write.)
+// - On pmem every process sees orphans. On block a read gives an orphaned sector as it was before,
+//   or as it was written, the next read maybe the other, and so in every process (unsure.hpp). In
+//   the one whose call failed, whatever the call, that is so of all that is unsettled.
 // - A medium that is destroyed, or whose process dies, takes along on block what it held: of writes
 //   that nobody waited for any pages, and any words behind no barrier (held_pages.hpp). The rest
 //   stays visible, and the next process's barrier covers it, for it lies in the kernel. On pmem all
@@ -55,6 +57,7 @@
 #include "held_pages.hpp"
 #include "log.hpp"
 #include "read_set.hpp"
+#include "unsure.hpp"
 
 namespace tensorshelf::crash {
 
@@ -88,7 +91,8 @@ struct Behaviour {
   std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
   std::uint64_t full_at = ~std::uint64_t{0};   // the growth that would be it is Errc::full, once
   ReadFaults* faults = nullptr;                // used under the medium's lock; outlives it
-  std::uint64_t seed = 0;                      // chooses what is lost when the medium ends
+  Unsure* unsure = nullptr;                    // on block, what a process before left so; likewise
+  std::uint64_t seed = 0;  // chooses what is lost when the medium ends, and seen where it failed
 };
 
 // Thread-safe. The disk, the log and the read set (which may be null) must outlive it.
@@ -109,7 +113,10 @@ class RecordingMedium final : public Medium {
   Promises promises() const override;
 
  private:
-  void copy_out(std::uint64_t at, std::span<std::byte> bytes);  // the mutex is held
+  void copy_out(std::uint64_t at, std::span<std::byte> bytes) const;  // what is visible
+  void show(std::uint64_t at, std::span<std::byte> bytes);            // what a read gives
+  void become_unsure();
+  void written_anew(std::uint64_t at, std::uint64_t size_bytes);
   void fail_if_told(const char* call, bool loses_all, const std::function<void()>& in_part = {});
   void assert_room(std::uint64_t at, std::uint64_t size_bytes) const;
   void refuse_growth(std::uint64_t size_bytes);
@@ -127,6 +134,7 @@ class RecordingMedium final : public Medium {
   ReadSet* reads_;
   std::uint64_t sequence_ = 0;  // of the last write; unique within the log, whatever medium wrote
   HeldPages held_;
+  Unsure unsure_;           // once a call has failed
   bool unsettled_ = false;  // something was written or stored since the last barrier
   std::map<std::thread::id, unsigned> threads_;
 };

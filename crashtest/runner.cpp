@@ -409,6 +409,16 @@ void Runner::check_failed_shelf() {
       throw std::runtime_error(fmt::format("after a failure it says {}", error.what()));
     }
   }
+  for (const std::string& name : shelf_->names()) {
+    std::vector<std::byte> staged(shelf_->find(name).value().info().size_bytes, kUnread);
+    try {
+      shelf_->find(name).value().read(staged);
+    } catch (const Error& error) {
+      if (error.code() != Errc::corrupt) continue;
+      throw std::runtime_error(
+          fmt::format("what a failed medium lost is told as damage: {}", error.what()));
+    }
+  }
   for (const auto& [name, bytes] : recording_.history[acked_].tensors) {
     const std::optional<TensorRef> tensor = shelf_->find(name);
     if (!tensor || tensor->info().size_bytes != bytes.size()) continue;  // erased, replaced

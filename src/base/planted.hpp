@@ -49,6 +49,8 @@ enum class Bug {
   pages_for_own_cells,      // a tensor whose cells lie behind others' has pages for its own alone
   waiting_home_not_mended,  // of a home that comes next one copy stays damaged
   older_root_left,          // of a home that comes next one copy keeps a root older than the last
+  waiting_word_unrestored,  // I11: a version that no opening found may be found by a later one
+  waiting_attempt_kept,     // I14: a mark that no opening found may count for a later one
   young_wipe_unrestored,    // I12: the same of a wiped home that no version was in yet
   unread_chunk_given_up,    // I11: a version whose chunk cannot be read for a moment is given up
   zero_word_taken_for_old,  // a root without a word passes for an attempt over version 0
@@ -60,6 +62,7 @@ enum class Bug {
   tag_by_incarnation,       // I5: two attempts of one opening at one version have one word
   incarnation_not_durable,  // I5: opened, and one crash may take both copies of the number
   recovery_rewrites_root,   // I6: good copies of the root are written anew, both at once
+  lost_stage_is_damage,     // I8: what a failed flush lost of an attempt is told as damage
   failure_forgotten,        // I8: after a failure the shelf commits on
   barrier_error_swallowed,  // I8
   barrier_repeated,         // I8: a flush that failed is tried once more
@@ -92,6 +95,7 @@ enum class Bug {
   overtaken_not_noticed,    // a reader takes bytes of a later version for damage, or for its own
   reader_trusts_slot,       // a reader checks a chunk once, and returns what lies there later
   reader_looks_once,        // a reader takes pages that vanish under it for damage
+  read_trusted_twice,       // I12: what is made durable is what a second read shows
   words_not_restored,       // I12: recovery accepts a word that no device may have
   incarnation_unrestored,   // I12: the newer copy may be on no device when the older is written
   superblock_unrestored,    // I12: formatting failed at its last flush, and nobody wrote again

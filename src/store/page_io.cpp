@@ -48,7 +48,10 @@ void write_page(Medium& medium, std::uint64_t at, const Page& page) {
 
 void store_over_itself(Medium& medium, std::uint64_t page_at, const Page& page,
                        std::size_t size_bytes) {
-  for (std::size_t at = 0; at < size_bytes; at += sizeof(std::uint64_t)) {
+  constexpr std::size_t kWord = sizeof(std::uint64_t);
+  const std::size_t step =
+      planted(Bug::read_trusted_twice) && !medium.promises().mapped ? kPageBytes : kWord;
+  for (std::size_t at = 0; at < size_bytes; at += step) {
     medium.store_word(page_at + at, format::word_at(page, at));
   }
 }

@@ -93,7 +93,7 @@ bool to_be_wiped(const Standing& standing, std::uint64_t version, unsigned copy)
   if (scan.wiped(version, copy)) {
     return !planted(Bug::wipe_unrestored) && (used || !planted(Bug::young_wipe_unrestored));
   }
-  if (scan.leaves_unflipped(version, copy)) return true;
+  if (scan.leaves_unflipped(version, copy)) return !planted(Bug::waiting_attempt_kept);
   return !scan.clears(version, copy) && !planted(Bug::waiting_home_not_mended);
 }
 
@@ -106,7 +106,7 @@ void restore_waiting_words(Medium& medium, const Standing& standing) {
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const bool unflipped = standing.prepared ? scan.mark_means(home, copy)
                                              : scan.leaves_unflipped(standing.newest() + 1, copy);
-    if (!unflipped) continue;
+    if (!unflipped || planted(Bug::waiting_word_unrestored)) continue;
     medium.store_word(format::root_at(home, copy), scan.words[home][copy]);
   }
 }
