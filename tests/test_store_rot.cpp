@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <fstream>
 
 #include "kept_versions.hpp"
@@ -154,6 +155,40 @@ TEST_CASE("the same on real files") {
   Shelf again = Shelf::open(path, {.verify = Verify::never});
   CHECK(code_of([&] { again.find("w")->write(pattern(8, 2), kMiB + 100); }) == Errc::corrupt);
   CHECK(again.verify().damage.size() == 1);
+}
+
+namespace {
+
+// Its own bytes cannot be read where they are to be copied, as on memory that is poisoned.
+class PoisonedMedium final : public SharedMedium {
+ public:
+  using SharedMedium::SharedMedium;
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    const auto all = view({0, size()});
+    if (bytes.data() >= all.data() && bytes.data() < all.data() + all.size()) {
+      throw Error(Errc::corrupt, "the memory below reports an error", "Check the device.", EIO);
+    }
+    return SharedMedium::write(at, bytes, seed);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a chunk that cannot be copied forward is told with the system's reason") {
+  Bench bench;
+  bench.placement = Placement::whole;
+  {
+    Shelf shelf = bench.open();
+    make(shelf, "w", 2 * kMiB).write(pattern(2 * kMiB, 1));
+    shelf.persist();
+  }
+  Shelf shelf = Shelf::open(std::make_unique<PoisonedMedium>(bench.medium));
+  shelf.find("w")->write(pattern(kMiB, 2));
+  const auto error = error_of([&] { shelf.persist(); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::corrupt);
+  CHECK(error->os_error() == EIO);
+  CHECK(contains(error->what(), "chunk 1 cannot be read"));
 }
 
 TEST_CASE("what comes from a drive is checked each time, however little is asked for") {

@@ -79,9 +79,8 @@ std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint6
       const bool older = version != state_.retained.back();
       if (!older || !planted(Bug::retained_slot_written)) note(*version);
     }
-    for (const auto& version : state_.in_flight) {
+    for (const auto& version : state_.in_flight)
       if (!planted(Bug::flight_slot_written)) note(*version);
-    }
   }
   for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
     const bool leased = tensor.pins[slot].load() > 0 && !planted(Bug::leased_slot_written);
@@ -271,7 +270,8 @@ void Stager::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
     checksum = put_chunk(tensor, tensor.working, chunk, bytes.for_write());
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
-    reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()));
+    reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()),
+                          error.os_error());
   }
   if (checksum != now.checksum) {
     tensor.clear_verified(tensor.working, chunk);
