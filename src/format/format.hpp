@@ -44,7 +44,9 @@ Page encode_incarnation(std::uint64_t incarnation, const Seeds& seeds, unsigned 
 std::optional<std::uint64_t> read_incarnation(const RawPage& page, const Seeds& seeds,
                                               unsigned copy);
 // The same of its first bytes, which are the record.
-using RawIncarnation = std::array<std::byte, sizeof(IncarnationRecord)>;
+struct RawIncarnation {
+  std::array<std::byte, sizeof(IncarnationRecord)> bytes;
+};
 std::optional<std::uint64_t> read_incarnation(const RawIncarnation& bytes, const Seeds& seeds,
                                               unsigned copy);
 

@@ -26,7 +26,7 @@ void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds
   if (planted(Bug::incarnation_not_reread)) return;
   format::RawIncarnation record;
   try {
-    medium.look(format::incarnation_at(opened.rival_copy), record);
+    medium.look(format::incarnation_at(opened.rival_copy), record.bytes);
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     return;
