@@ -214,6 +214,48 @@ TEST_CASE_METHOD(Fixture, "a failure in the middle: told, nothing leaks, the nex
   CHECK(shelf->persist(2).version == 2);
 }
 
+TEST_CASE_METHOD(Fixture, "a lane that cannot be waited for is not kept") {
+  const bool copy_fails = GENERATE(false, true);
+  CAPTURE(copy_fails);
+  write_from_device(*tensor, source());
+  fake::cuda().fail = "cudaStreamSynchronize";
+  if (copy_fails) fake::cuda().fail = "cudaEventSynchronize";
+  fake::cuda().calls.clear();
+  const int buffers = fake::cuda().buffers;
+  const int streams = fake::cuda().streams;
+  const auto error = error_of([&] { write_from_device(*tensor, source()); });
+  CHECK(error.has_value() == copy_fails);
+  CHECK(fake::cuda().buffers == buffers - 2);
+  CHECK(fake::cuda().streams == streams - 1);
+  CHECK(fake::cuda().last == cudaSuccess);
+}
+
+TEST_CASE_METHOD(Fixture, "the thread's mode of capturing is what it was") {
+  const auto mode_now = [] {
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    REQUIRE(cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess);
+    cudaStreamCaptureMode back = mode;
+    REQUIRE(cudaThreadExchangeStreamCaptureMode(&back) == cudaSuccess);
+    return mode;
+  };
+  cudaStreamCaptureMode mine = cudaStreamCaptureModeThreadLocal;
+  REQUIRE(cudaThreadExchangeStreamCaptureMode(&mine) == cudaSuccess);
+  write_from_device(*tensor, source());
+  CHECK(mode_now() == cudaStreamCaptureModeThreadLocal);
+  fake::cuda().fail = "cudaMemcpyAsync";
+  CHECK(error_of([&] { write_from_device(*tensor, source()); }));
+  CHECK(mode_now() == cudaStreamCaptureModeThreadLocal);
+  REQUIRE(cudaThreadExchangeStreamCaptureMode(&mine) == cudaSuccess);
+}
+
+TEST_CASE_METHOD(Fixture, "a target of another size is refused, and is as it was") {
+  for (const std::uint64_t size : {kSize - 1, kSize + 1}) {
+    std::vector<std::byte> target(size, std::byte{5});
+    CHECK(error_of([&] { copy_from_device(target, source()); })->code() == Errc::layout);
+    CHECK(target == std::vector<std::byte>(size, std::byte{5}));
+  }
+}
+
 TEST_CASE_METHOD(Fixture, "nothing of nothing needs no device") {
   fake::cuda().devices = 0;
   write_from_device(*tensor, {}, kSize);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <thread>
@@ -240,4 +241,31 @@ TEST_CASE_METHOD(OnDevices, "a mark is made once for each stream, and none for n
   pipeline.save(saved, 3).value().wait_durable();
   pipeline.close();
   CHECK(fake::cuda().calls["cudaEventCreate"] == 1);
+}
+
+TEST_CASE_METHOD(OnDevices, "each device's default stream has a mark of its own") {
+  const bool named = GENERATE(false, true);
+  std::vector<Source> sources;
+  for (int i = 0; i < 2; ++i) {
+    const int device = named ? i : -1;
+    sources.push_back({tensors[i], DeviceBytes{memory[i].data(), kSize, nullptr, device}, true});
+  }
+  const auto saved = std::make_shared<const SavePlan>(std::move(sources));
+  Pipeline pipeline(fed.shelf, {.check_one_in = 0});
+  pipeline.save(saved, 2).value().wait_durable();  // makes lanes
+  fake::cuda().calls.clear();
+  pipeline.save(saved, 3).value().wait_durable();
+  pipeline.close();
+  CHECK(fake::cuda().calls["cudaEventCreate"] == 2);
+}
+
+TEST_CASE_METHOD(OnDevices, "copies from a device keep to a rate, and end with who waits") {
+  const auto saved = std::make_shared<const SavePlan>(std::vector<Source>{source(0)});
+  Pipeline pipeline(fed.shelf, {.bytes_per_second = 1});
+  const auto ticket = pipeline.save(saved, 2).value();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  while (std::chrono::steady_clock::now() < end && !ticket.staged()) std::this_thread::yield();
+  CHECK_FALSE(ticket.staged());  // it rests behind the first of two pieces
+  ticket.wait_durable();
+  CHECK(committed(0) == 1);
 }

@@ -82,6 +82,20 @@ TEST_CASE("of a tensor that changed in part the rest keeps its slot, and diff na
   }
 }
 
+TEST_CASE("an assignment that begins behind the first chunk keeps its whole chunks, too") {
+  Keeping keeping(any_shape());
+  auto& [kept, shelf, w] = keeping;
+  const auto bytes = pattern(kSize, 1);
+  for (unsigned slot = 0; slot < kept.shape.keep + 3; ++slot) keeping.commit(bytes);
+  const std::uint64_t before = keeping.unchanged();
+  w.write(std::span(bytes).subspan(kMiB), kMiB);
+  CHECK(keeping.unchanged() - before == kSize - kMiB);
+  w.write(std::span(bytes).subspan(kMiB / 2), kMiB / 2);  // of the first a part, which is written
+  CHECK(keeping.unchanged() - before == 2 * (kSize - kMiB));
+  shelf.persist();
+  CHECK((value(w, true) == bytes));
+}
+
 TEST_CASE("a part of a chunk is written, whatever it holds") {
   Keeping keeping(any_shape());
   auto& [kept, shelf, w] = keeping;

@@ -1,0 +1,153 @@
+// Saves by a pipeline: the order of a plan, which lines are probed, who rests and who does not, and
+// a file that goes away meanwhile.
+#include <tensorshelf/pipeline.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch.hpp"
+#include "fed_shelf.hpp"
+#include "held_medium.hpp"
+#include "scratch.hpp"
+#include "thrown.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+TensorRef make_bytes(Shelf& shelf, const std::string& name, std::uint64_t size) {
+  const std::array shape = {static_cast<std::int64_t>(size)};
+  return shelf.create(name, DType::uint8, shape);
+}
+
+Source source(const TensorRef& target, const Bytes& bytes, bool lazy = true) {
+  return {target, std::span<const std::byte>(bytes), lazy};
+}
+
+std::shared_ptr<const SavePlan> plan_of(std::vector<Source> sources) {
+  return std::make_shared<const SavePlan>(std::move(sources));
+}
+
+}  // namespace
+
+TEST_CASE("a plan has its eager sources first, and keeps the order of each kind") {
+  Fed fed;
+  const Bytes bytes(8);
+  std::vector<Source> sources;
+  for (const char* name : {"a", "b", "C", "d", "E"}) {
+    sources.push_back(source(make_bytes(fed.shelf, name, 8), bytes, *name >= 'a'));
+  }
+  std::string order;
+  const auto plan = plan_of(std::move(sources));
+  for (const Source& each : plan->sources()) order += each.target.info().name;
+  CHECK(order == "CEabd");
+}
+
+TEST_CASE("which line of a source is probed goes round") {
+  Fed fed;
+  constexpr std::uint64_t kLines = 8;
+  Bytes probed(kLines * 64);
+  const Bytes other(10);
+  const auto plan = plan_of({source(make_bytes(fed.shelf, "probed", probed.size()), probed),
+                             source(make_bytes(fed.shelf, "other", other.size()), other)});
+  fed.shelf.persist();
+  unsigned writes = 0;
+  fed.hook->before_write = [&] {
+    if (++writes == 2) probed[3 * 64] ^= std::byte{1};  // behind its copy, always the same line
+  };
+  Pipeline pipeline(fed.shelf, {.check_one_in = 0});
+  unsigned torn = 0;
+  for (unsigned round = 0; round < 200; ++round) {
+    writes = 0;
+    const auto ticket = pipeline.save(plan).value();
+    torn += error_of([&] { ticket.wait_durable(); }).has_value();
+  }
+  CHECK(torn > 0);
+  CHECK(torn < 200);
+}
+
+TEST_CASE("who has given up waiting no longer lifts the limit of a save's rate") {
+  Fed fed;
+  const Bytes large(64 * kChunkBytes);  // 16 pieces
+  const auto plan = plan_of({source(make_bytes(fed.shelf, "large", large.size()), large)});
+  fed.shelf.persist();
+  Pipeline pipeline(fed.shelf, {.bytes_per_second = 1});
+  const auto ticket = pipeline.save(plan).value();
+  CHECK_FALSE(ticket.wait_staged_for(std::chrono::nanoseconds(0)));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  while (std::chrono::steady_clock::now() < end && !ticket.staged()) std::this_thread::yield();
+  CHECK_FALSE(ticket.staged());
+  ticket.wait_durable();
+}
+
+TEST_CASE("several workers copy at once") {
+  Fed fed;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::set<std::thread::id> inside;
+  const auto me = std::this_thread::get_id();
+  fed.hook->before_write = [&] {
+    if (std::this_thread::get_id() == me) return;
+    std::unique_lock lock(mutex);
+    inside.insert(std::this_thread::get_id());
+    changed.notify_all();
+    changed.wait_for(lock, std::chrono::seconds(20), [&] { return inside.size() >= 2; });
+  };
+  Pipeline pipeline(fed.shelf, {.workers = 2});
+  pipeline.save(fed.plan(), 2).value().wait_durable();
+  CHECK(inside.size() >= 2);
+}
+
+TEST_CASE("a pipeline with a save that waited for its turn is not drained") {
+  for (unsigned round = 0; round < 60; ++round) {
+    Fed fed;
+    Pipeline pipeline(fed.shelf);
+    const auto plan = plan_of({source(fed.tensor(1), fed.sources[1])});  // four chunks
+    std::atomic<unsigned> may = 0;                                       // so many copies
+    std::atomic<unsigned> came = 0;
+    fed.hook->before_write = [&] {
+      const unsigned own = came++;
+      while (may <= own) std::this_thread::yield();
+    };
+    pipeline.save(plan, 2);
+    std::optional<SaveTicket> second;
+    std::thread saver([&] { second = pipeline.save(plan, 3); });
+    std::this_thread::yield();
+    may = 4;
+    saver.join();
+    while (came < 5) std::this_thread::yield();
+    REQUIRE_FALSE(pipeline.drain_for(std::chrono::nanoseconds(1)));
+    may = 100;
+    second->wait_durable();
+  }
+}
+
+TEST_CASE("a file that loses its name while a save is staged is told, and nothing is left of it") {
+  const scratch::Directory dir("/dev/shm");
+  Shelf shelf = Shelf::open(dir / "run.shelf");
+  const Bytes large = pattern(12 * kChunkBytes, 1);
+  const auto plan = plan_of({source(make_bytes(shelf, "large", large.size()), large)});
+  shelf.persist(1);
+  Pipeline pipeline(shelf, {.bytes_per_second = 1});  // it rests behind the first piece
+  const auto ticket = pipeline.save(plan, 2).value();
+  const bool replaced = GENERATE(false, true);
+  if (replaced) {
+    scratch::put(dir / "other", "");
+    std::filesystem::rename(dir / "other", dir / "run.shelf");
+  } else {
+    std::filesystem::remove(dir / "run.shelf");
+  }
+  CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::gone);
+  CHECK(shelf.info().step == 1U);
+  CHECK_FALSE(shelf.has_uncommitted());
+}
