@@ -23,15 +23,22 @@
 // The first finds what was changed as a whole, as an optimizer changes it, unless that line stays
 // as it was. The second finds the rest only where that chunk's turn comes, or where n is 1.
 //
-// Device memory: a lazy source is copied as `stream` leaves it behind what was queued there when
-// save() was called. What is queued later is not waited for, and must not change it before the
-// save is staged. Its chunks are compared; a cache line is not. Of eager sources on one device and
-// stream, 4 MiB in all are copied together: `stream` itself waits for them, and the host does not.
-// For the others save() does.
+// Device memory is copied behind what `stream` had been given when save() was called:
 //
-// A save is like a transaction: what is assigned otherwise before it is launched is in its version,
-// or discarded with it. Commits of others wait until it is on its way; what the trainer calls
-// meanwhile may wait for that, so it must not be inside an assignment.
+//     a source on a device            is copied by        who waits for its copy
+//     lazy                            the pipeline        wait_staged()
+//     eager, 4 MiB on one stream      the device, queued  that stream, and not the host
+//     eager, the others               save()              save()
+//
+// What `stream` is given later may change eager sources at once, and lazy ones when the save is
+// staged. The chunks of lazy ones are compared, and a cache line is not.
+//
+// A save is like a transaction. Until it is launched,
+//
+//     what is assigned otherwise     is in its version, or is discarded with it
+//     a commit of somebody else's    waits
+//     save(), within an assignment   would wait for itself: Errc::unsupported
+//
 // Thread-safety: any thread may call anything; saves come one after the other.
 // Errors: save() throws what makes it impossible, and what a save before it failed with that nobody
 // has heard; close() throws the latter too. The medium's own failures the shelf tells as well.
