@@ -85,15 +85,17 @@ class Transaction {
 //     for (...) assignment.write(piece, at);
 //     assignment.done();
 //
-// Without done() it is undone when it goes: the tensor is as it was. Where it had overwritten what
-// another assignment of the same attempt gave the tensor, it is spoiled instead: reading it, and
-// any commit, throw Errc::spoiled, until an assignment of all its bytes is done, or all that is not
-// committed is discarded; its committed value can be read.
+// Let go without done(), it is undone, and the tensor is as it was. Where another assignment had
+// written the tensor since the last commit, that value cannot be had back, and the tensor is
+// spoiled:
+// - Reading it, and any commit, throw Errc::spoiled.
+// - That ends with an assignment of all its bytes, or with discard().
+// - Its committed value can be read meanwhile.
 //
-// While it lives, others wait that assign the same tensor, commit, discard, roll back, create,
-// erase or close; anyone may read the tensor, and sees what is written so far. It belongs to the
-// thread that began it, and ends there. From that thread these calls, and the begin of another
-// assignment to this shelf, would wait for itself: they throw Errc::unsupported.
+// While it lives, others wait who assign the same tensor, commit, discard, roll back, create, erase
+// or close. Anyone may read the tensor, and sees what is written so far.
+// It belongs to the thread that began it. There these calls, and the begin of another assignment to
+// this shelf, would wait for itself: they throw Errc::unsupported.
 class Assignment {
  public:
   ~Assignment();  // undoes what is not done

@@ -57,6 +57,8 @@ class Shelf {
   Shelf& operator=(Shelf&&) noexcept;
   ~Shelf();
 
+  // ---- tensors
+
   // Reserves slots for a new tensor, reading as zeros, and the room that any later persist() can
   // need for it; throws Errc::full where there is none. Part of the shelf from the next persist().
   TensorRef create(std::string_view name, DType dtype, std::span<const std::int64_t> shape);
@@ -74,19 +76,26 @@ class Shelf {
   std::optional<TensorRef> find(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted
 
-  // Commits everything assigned, created and erased since the last one, as one version. With no
-  // change it still commits, so that a step can be recorded. Without a step, the last one stated
-  // stays; 2^64 - 1 is none (Errc::bad_argument). Where the file has lost its name (deleted, or
-  // another took its place) it commits nothing and throws Errc::gone: opening the path would not
-  // find the version. What was assigned can still be read, and copied into a new shelf.
+  // ---- commits
+
+  // Commits everything assigned, created and erased since the last one, as one version.
+  // - With no change it still commits, so that a step can be recorded.
+  // - Without a step the last one stated stays. 2^64 - 1 is none: Errc::bad_argument.
+  // - Where the file was deleted, or another took its place, it commits nothing and throws
+  //   Errc::gone, for opening the path would not find the version. What was assigned can still be
+  //   read, and copied into a new shelf.
   Commit persist(std::optional<std::uint64_t> step = {});
-  // The same in the background: returns when the next version takes no further writes.
-  // - Writes go on into the version after it. A write waits only where it needs a slot of a version
-  //   that is on its way; this call waits where `in_flight` of them are.
-  // - What it finds before it returns (damage, where a tensor is placed whole) it throws, and
-  //   nothing is lost. A later failure is told twice: by the future, and by the next call that
-  //   changes or closes the shelf, or on_unheard where there is none.
+  // The same in the background. It returns when its version is closed to writes.
+  // - Later writes go into the version after it. A write waits only where it needs a slot of a
+  //   version that is on its way.
+  // - It waits itself where `in_flight` versions are on their way.
+  // - Damage that it finds before it returns, of a tensor that is placed whole, it throws. Then
+  //   nothing was committed, and nothing is lost.
+  // - What fails later the future tells, and so does the next call that changes or closes the
+  //   shelf. Where there is no such call, OpenOptions::on_unheard hears it.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
+
+  // ---- agreeing with others first
 
   // The first half of a commit, for those who must agree with others before they commit: returns
   // when the version is durable, and not yet the shelf's. resolve() is the second half.
@@ -110,9 +119,12 @@ class Shelf {
   // nothing is prepared; to commit, Errc::gone as persist().
   Resolved resolve(Decision decision);
 
-  // Drops all that was assigned, created and erased since the last commit (also one that is on its
-  // way). Waits for assignments under way. Leases keep what they show; handles of tensors that were
-  // created since are of no use any more (Errc::unknown_name), erased tensors are there again.
+  // ---- all or nothing
+
+  // Drops what was assigned, created and erased since the last commit, be that still on its way.
+  // - It waits for assignments under way.
+  // - Leases keep what they show.
+  // - Tensors created since are gone: their handles throw Errc::unknown_name. Erased ones are back.
   void discard();
 
   // All changes from here to commit(), of whatever thread, become one version, or none: discarded
@@ -120,6 +132,8 @@ class Shelf {
   // Within it this thread's persist(), prepare(), discard(), rollback() and transaction() are
   // refused (Errc::transaction); those of others wait until it ends.
   Transaction transaction();
+
+  // ---- versions
 
   // The versions that can be read, the oldest first: the newest, and as many before it as are kept.
   std::vector<VersionInfo> versions() const;
@@ -141,11 +155,13 @@ class Shelf {
   // Errc::closed where another thread closes the shelf meanwhile, which waits until this has ended.
   Commit snapshot(const std::filesystem::path& path, const OpenOptions& options = {},
                   std::optional<std::uint64_t> version = {}) const;
-  // Makes that version the newest again, as a commit of its own: no data is copied, whatever the
-  // size. Errc::uncommitted while something is changed or on its way. Handles stay with their
-  // tensors: those of tensors that the version lacks are of no use any more, those that it has
-  // again are good again.
+  // Makes that version the newest again, by a commit of its own that copies no data.
+  // - Errc::uncommitted while something is changed, or on its way.
+  // - Handles stay with their tensors: of one that the version lacks they throw, and of one that it
+  //   has again they are good again.
   Commit rollback(std::uint64_t version);
+
+  // ---- looking
 
   // Reads and checks every chunk of the committed version.
   VerifyReport verify(const Progress& progress = {}) const;
