@@ -1,8 +1,24 @@
 #include "prepared_plays.hpp"
 
 #include "cached_play.hpp"
+#include "tests/raw_pages.hpp"
 
 namespace tensorshelf::crash {
+namespace {
+
+// Whether both copies of the mark say that nothing is prepared.
+bool marks_nothing(const CachedPlay& play) {
+  CachedMedium medium(play.disk);
+  const auto head = format::read_superblock(raw_at(medium, format::superblock_at(0)), 0);
+  const format::Seeds seeds(head.superblock.value().shelf_id);
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const auto mark = format::read_mark(raw_at(medium, format::mark_at(copy)), seeds, copy);
+    if (!mark || mark->version != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 // One copy of the home that comes next is damaged, which costs nothing. Then an attempt is prepared
 // there, and the other copy is damaged.
@@ -78,7 +94,7 @@ std::string mark_is_made_durable() {
 }
 
 // An attempt is prepared over version 2, which is then lost to damage. A later version 2 is
-// another: the attempt, in whose home nobody wrote meanwhile, is not one over that.
+// another: the attempt is not one over that. It is wiped, and its mark goes too.
 std::string mark_dies_with_its_version() {
   CachedPlay play(std::make_shared<CachedDisk>());
   {
@@ -98,6 +114,7 @@ std::string mark_dies_with_its_version() {
   Shelf shelf = play.open();
   if (!shelf.info().recovery.degraded) return "a version without a root is opened";
   if (shelf.prepared()) return "what was prepared is over a version that is lost";
+  if (!marks_nothing(play)) return "the mark of what was given up is left";
   CachedPlay::commit(shelf, 7);
   shelf.close();
   if (play.open().prepared()) return "what was prepared over another version is prepared again";

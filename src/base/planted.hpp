@@ -35,7 +35,7 @@ enum class Bug {
   incarnation_not_bumped,   // I5
   mark_before_barrier,      // I1: the mark may land, and what it vouches for not
   mark_unrestored,          // I12: recovery believes a mark that no device may have
-  stale_mark_kept,          // I14: a mark that means nothing now may come to mean what it names
+  stale_mark_kept,          // I14: a mark that means nothing is left where it names something
   mark_in_one_copy,         // I14: a damaged page then loses a prepared attempt
   marks_at_once,            // I14: one crash may take both copies of the mark
   abandoned_given_back,     // I3: an abandoned attempt's slots are free before its mark is void
