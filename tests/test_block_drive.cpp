@@ -407,13 +407,15 @@ TEST_CASE("where there is no fallocate, room is durable all the same") {
   const std::string said = in_child([&]() -> std::string {
     if (!refuse_call(SYS_fallocate, EOPNOTSUPP)) return "no seccomp";
     unsigned failed = 0;  // less than a page came
-    for (std::uint64_t seed = first; seed < first + rounds(40); ++seed) {
-      Program program(folder, seed, {.short_percent = seed % 2 == 0 ? 50u : 0u});
+    for (std::uint64_t seed = first; seed < first + 40; ++seed) {
+      const bool short_calls = seed % 2 == 0;
+      Program program(folder, seed, {.short_percent = short_calls ? 50u : 0u});
       const std::string wrong = program.run(60);
       if (!wrong.empty()) return wrong + ", seed " + std::to_string(seed);
+      if (program.met_failure() && !short_calls) return "failed, seed " + std::to_string(seed);
       failed += program.met_failure();
     }
-    return failed < rounds(40) / 2 ? "" : std::to_string(failed) + " failed";
+    return failed < 10 ? "" : std::to_string(failed) + " failed";
   });
   if (said == "no seccomp") {
     WARN("skipped: seccomp, which is not allowed here");
@@ -472,7 +474,7 @@ TEST_CASE("a read that fails is told, and fails nothing else") {
   const Folder folder(memory_folder());
   const std::uint64_t first = fresh_seed();
   unsigned went_on = 0;
-  for (std::uint64_t seed = first; seed < first + rounds(60); ++seed) {
+  for (std::uint64_t seed = first; seed < first + 60; ++seed) {
     CAPTURE(seed);
     DriveFaults faults;
     faults.caches = seed % 3 == 0;
@@ -482,7 +484,7 @@ TEST_CASE("a read that fails is told, and fails nothing else") {
     REQUIRE(program.run(200) == "");
     if (program.drive().read_failed() && !program.met_failure()) ++went_on;
   }
-  REQUIRE(went_on > rounds(60) / 6);
+  REQUIRE(went_on > 20);
 }
 
 TEST_CASE("writers beside the committer: what each had waited for is behind the next barrier") {
