@@ -85,9 +85,9 @@ class Transaction {
 //     for (...) assignment.write(piece, at);
 //     assignment.done();
 //
-// Let go without done(), it is undone, and the tensor is as it was. Where another assignment had
-// written the tensor since the last commit, that value cannot be had back, and the tensor is
-// spoiled:
+// Let go without done(), it is undone, and the tensor is as it was. Where it had written over what
+// another assignment gave the tensor since the last commit, that value cannot be had back, and the
+// tensor is spoiled:
 // - Reading it, and any commit, throw Errc::spoiled.
 // - That ends with an assignment of all its bytes, or with discard().
 // - Its committed value can be read meanwhile.
