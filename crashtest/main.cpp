@@ -158,7 +158,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Opens the images that a crash can leave, and checks what recovery makes of them.");
   bool quick = false;
-  auto* quick_flag = app.add_flag("--quick", quick, "one round, a minute or two (the default)");
+  auto* quick_flag = app.add_flag("--quick", quick, "one round, some minutes (the default)");
   app.add_flag("--full", options.full, "rounds with rising seeds, for --seconds")
       ->excludes(quick_flag);
   app.add_option("--seconds", options.seconds, "with --full: begin no workload after this (600)");
