@@ -51,17 +51,23 @@ struct Ticket {
 //
 // What a read gives afterwards, of
 //
-//                           now   it was destroyed, or   it has   the power
-//                                 its process died       failed   was lost
-//   a write, not waited for  new   old or new             unsure   old or new
-//   a write, waited for      new   new                    unsure   old or new
-//   a word                   new   old or new             unsure   old or new
-//   these behind a barrier   new   new                    new      new
+//                           now   it was destroyed,   a wait or   a write, word    the power
+//                                 or its process      barrier     or reserve       was lost
+//                                 died                failed      failed
+//   a write, not waited for  new   old or new          unsure      unsure, later    old or new
+//                                                                  old or new
+//   a write, waited for      new   new                 unsure      unsure, later    old or new
+//                                                                  new
+//   a word                   new   old or new          unsure      unsure, later    old or new
+//                                                                  old or new
+//   these behind a barrier   new   new                 new         new              new
 //
+//   later        For whoever opens the medium once this one is gone; a barrier of theirs covers it.
 //   old or new   For good. Destroyed: page by page and word by word, on mapped media all new. Power
 //                lost: by units of Promises::atomic_bytes.
-//   unsure       Old or new, by the same units, and the next read may say otherwise. So it is for
-//                whoever opens the medium later, until it is written anew behind a barrier.
+//   unsure       Old or new, by the same units, and the next read may say otherwise; on mapped
+//                media all new. Where a wait or barrier failed, it is so for whoever opens the
+//                medium later, too, and no barrier covers it until it is written anew.
 class Medium {
  public:
   // Makes nothing durable, and waits for nothing. On mapped media no later barrier covers what this
