@@ -138,6 +138,15 @@ void SimDrive::land(std::uint64_t at, std::span<const std::byte> bytes) {
   pending_.push_back({at, {bytes.begin(), bytes.end()}});
 }
 
+// Of a write that failed: any of its sectors.
+void SimDrive::land_part(std::uint64_t at, std::span<const std::byte> bytes) {
+  const unsigned percent = some_percent();
+  for (std::uint64_t done = 0; done < bytes.size(); done += kSectorBytes) {
+    const std::uint64_t end = std::min<std::uint64_t>(done + kSectorBytes, bytes.size());
+    if (chance(percent)) land(at + done, bytes.subspan(done, end - done));
+  }
+}
+
 void SimDrive::submit(const DeviceWrite& write) {
   const std::lock_guard lock(mutex_);
   check_shape(write.at, write.bytes);
@@ -167,8 +176,7 @@ std::optional<DeviceCompletion> SimDrive::complete(bool block) {
   failure_told_ = failure_told_ || !alive || ended_count_ == faults_.fail_write;
   if (!alive) return DeviceCompletion{write.buffer, -EIO};
   if (ended_count_ == faults_.fail_write) {
-    land(write.at,
-         write.bytes.first(random_() % (write.bytes.size() / kSectorBytes) * kSectorBytes));
+    land_part(write.at, write.bytes);
     return DeviceCompletion{write.buffer, -EIO};
   }
   if (chance(faults_.untried_percent)) {
@@ -215,8 +223,7 @@ std::int64_t SimDrive::write_cached(std::uint64_t at, std::span<const std::byte>
   const bool alive = event();
   const bool fails = !alive || ended_count_ == faults_.fail_write;
   failure_told_ = failure_told_ || fails;
-  const std::uint64_t sectors = bytes.size() / kSectorBytes;
-  if (alive) land(at, fails ? bytes.first(random_() % (sectors + 1) * kSectorBytes) : bytes);
+  if (alive) fails ? land_part(at, bytes) : land(at, bytes);
   return fails ? -EIO : static_cast<std::int64_t>(bytes.size());
 }
 
