@@ -55,26 +55,29 @@ struct OpenOptions {
   std::optional<unsigned> keep = {};
   std::optional<unsigned> in_flight = {};
   std::optional<Placement> placement = {};  // of tensors that are made from now on
-  // By how many threads at most one assignment is copied, 1 to 64, of which the calling one is one;
-  // each has 8 MiB to copy at least, so that below 16 MiB there is one. 0: as many as this process
-  // may use CPUs, but two at most, for more were not measured. The others end before the call does.
-  // Not stored: of this opening alone, and of no effect on one for reading.
+  // Threads that copy one assignment, the caller among them: 1 to 64.
+  // - 0: as many as this process may use CPUs, two at most (more were not measured).
+  // - Each copies 8 MiB at least: below 16 MiB there is one.
+  // - They end before the call does. Not stored; of no effect on an opening for reading.
   unsigned threads = 0;
-  // A chunk that is assigned whole and has the bytes of the version under the open attempt already
-  // is hashed and not written: it keeps its slot, and the number of the version that wrote it. So
-  // frozen weights cost a pass over memory; what did change is hashed twice. Alike is what has the
-  // same XXH3-64, and only chunks count that were written, or compared with their checksum, since
-  // the shelf was opened: assigning the same bytes to a damaged chunk heals it. Not stored.
+  // A chunk whose assigned bytes are those of the version before is hashed and not written: frozen
+  // weights cost a pass over memory. What did change is hashed twice.
+  // - Only chunks that are assigned whole.
+  // - Alike is what has the same XXH3-64.
+  // - Only chunks that were written since the shelf was opened, or compared with their checksum:
+  //   assigning the same bytes to a damaged chunk heals it.
+  // - It keeps its slot and the number of the version that wrote it. Not stored.
   bool keep_unchanged = false;
   // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
   // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
   // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.
   bool salvage = false;
   // Called about every 50 ms by a thread that waits, within a call that changes the shelf, for
-  // another thread or for a version on its way. It may throw: the call ends with what it threw, and
-  // nothing has changed. It may look at the shelf; what could wait again is refused
-  // (Errc::unsupported). Not called: by close(), by the end of a transaction, and once a version is
-  // closed to writes, for these come to their end.
+  // another thread or for a version on its way.
+  // - It may throw: the call ends with what it threw, and nothing has changed.
+  // - It may look at the shelf. A call in it that could wait again throws Errc::unsupported.
+  // - Not called by close(), by the end of a transaction, and once a version is closed to writes:
+  //   these come to their end.
   std::function<void()> while_waiting = {};
   // Called where an open shelf is destroyed, or another is moved over it, with what close() would
   // have thrown: a commit or a save in the background that came to nothing, and that no call has
