@@ -25,6 +25,76 @@ struct NewTensor;
 class StoredAssignment;
 struct FeedAccess;  // of the pipeline
 
+class Assignment;
+
+// A light handle on one tensor. Copyable; stays valid across persist().
+class TensorRef {
+ public:
+  TensorInfo info() const;
+
+  // Stages bytes[0..] at byte `offset` of the tensor: copied and hashed when it returns, so the
+  // source may change. Takes effect at the next persist(). Throws Errc::layout past the end. It is
+  // an assignment of one write.
+  void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
+  // One of any number of writes, which begins here.
+  [[nodiscard]] Assignment assign();
+
+  // Copies out from byte `offset`. Own writes are seen; read_committed() gives the durable value
+  // (Errc::unknown_name for a tensor that was never persisted).
+  void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
+  void read_committed(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
+
+  Lease lease() const;
+  Lease lease_committed() const;
+
+ private:
+  friend class Shelf;
+  friend struct FeedAccess;
+  TensorRef(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
+      : store_(std::move(store)), tensor_(std::move(tensor)) {}
+  std::shared_ptr<Store> store_;
+  std::shared_ptr<StoredTensor> tensor_;
+};
+
+// Several writes to a tensor that are in a version whole or not at all (I13):
+//
+//     Assignment assignment = w.assign();
+//     for (...) assignment.write(piece, at);
+//     assignment.done();
+//
+// Let go without done(), it is undone, and the tensor is as it was. Where it had written over what
+// another assignment gave the tensor since the last commit, that value cannot be had back, and the
+// tensor is spoiled:
+// - Reading it, and any commit, throw Errc::spoiled.
+// - That ends with an assignment of all its bytes, or with discard().
+// - Its committed value can be read meanwhile.
+//
+// While it lives, others wait who assign the same tensor, commit, discard, roll back, create, erase
+// or close. Anyone may read the tensor, and sees what is written so far.
+// It belongs to the thread that began it. There these calls, and the begin of another assignment to
+// this shelf, would wait for itself: they throw Errc::unsupported.
+class Assignment {
+ public:
+  ~Assignment();  // undoes what is not done
+  Assignment(const Assignment&) = delete;
+  Assignment& operator=(const Assignment&) = delete;
+
+  // As TensorRef::write(). Where it throws, the assignment can only be undone.
+  void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
+  void done();  // once; nothing can be written after it
+
+ private:
+  friend class TensorRef;
+  friend class Shelf;
+  Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor);
+  Assignment(std::shared_ptr<Store> store, NewTensor made);
+  StoredAssignment& under_way() const;
+  std::shared_ptr<Store> store_;
+  std::unique_ptr<NewTensor> made_;  // none where the tensor was there before
+  std::shared_ptr<StoredTensor> tensor_;
+  std::unique_ptr<StoredAssignment> assignment_;  // none when it has ended
+};
+
 // A tensor as a retained version has it.
 class RetainedTensor {
  public:
@@ -77,74 +147,6 @@ class Transaction {
       : store_(std::move(store)), file_(std::move(file)) {}
   std::shared_ptr<Store> store_;  // none when it has ended
   std::weak_ptr<const ShelfFile> file_;
-};
-
-// Several writes to a tensor that are in a version whole or not at all (I13):
-//
-//     Assignment assignment = w.assign();
-//     for (...) assignment.write(piece, at);
-//     assignment.done();
-//
-// Let go without done(), it is undone, and the tensor is as it was. Where it had written over what
-// another assignment gave the tensor since the last commit, that value cannot be had back, and the
-// tensor is spoiled:
-// - Reading it, and any commit, throw Errc::spoiled.
-// - That ends with an assignment of all its bytes, or with discard().
-// - Its committed value can be read meanwhile.
-//
-// While it lives, others wait who assign the same tensor, commit, discard, roll back, create, erase
-// or close. Anyone may read the tensor, and sees what is written so far.
-// It belongs to the thread that began it. There these calls, and the begin of another assignment to
-// this shelf, would wait for itself: they throw Errc::unsupported.
-class Assignment {
- public:
-  ~Assignment();  // undoes what is not done
-  Assignment(const Assignment&) = delete;
-  Assignment& operator=(const Assignment&) = delete;
-
-  // As TensorRef::write(). Where it throws, the assignment can only be undone.
-  void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  void done();  // once; nothing can be written after it
-
- private:
-  friend class TensorRef;
-  friend class Shelf;
-  Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor);
-  Assignment(std::shared_ptr<Store> store, NewTensor made);
-  StoredAssignment& under_way() const;
-  std::shared_ptr<Store> store_;
-  std::unique_ptr<NewTensor> made_;  // none where the tensor was there before
-  std::shared_ptr<StoredTensor> tensor_;
-  std::unique_ptr<StoredAssignment> assignment_;  // none when it has ended
-};
-
-// A light handle on one tensor. Copyable; stays valid across persist().
-class TensorRef {
- public:
-  TensorInfo info() const;
-
-  // Stages bytes[0..] at byte `offset` of the tensor: copied and hashed when it returns, so the
-  // source may change. Takes effect at the next persist(). Throws Errc::layout past the end. It is
-  // an assignment of one write.
-  void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  // One of any number of writes, which begins here.
-  [[nodiscard]] Assignment assign();
-
-  // Copies out from byte `offset`. Own writes are seen; read_committed() gives the durable value
-  // (Errc::unknown_name for a tensor that was never persisted).
-  void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
-  void read_committed(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
-
-  Lease lease() const;
-  Lease lease_committed() const;
-
- private:
-  friend class Shelf;
-  friend struct FeedAccess;
-  TensorRef(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
-      : store_(std::move(store)), tensor_(std::move(tensor)) {}
-  std::shared_ptr<Store> store_;
-  std::shared_ptr<StoredTensor> tensor_;
 };
 
 }  // namespace tensorshelf
