@@ -299,7 +299,7 @@ TEST_CASE("what would wait for an assignment of its own thread is refused") {
         [&] { rig.shelf.resolve(Decision::abandon); },
         [&] { rig.shelf.discard(); },
         [&] { rig.shelf.rollback(1); },
-        [&] { rig.shelf.transaction(); },
+        [&] { return rig.shelf.transaction(); },
         [&] { make(rig.shelf, "made", 100); },
         [&] { rig.shelf.replace("other", DType::uint8, std::vector<std::int64_t>{10}); },
         [&] { rig.shelf.erase("other"); },

@@ -69,7 +69,7 @@ TEST_CASE("a transaction is one version, or none") {
   const Kept kept({.keep = 1, .in_flight = 2, .mapped = true, .placement = Placement::whole});
   Shelf shelf = kept.open();
   TensorRef w = make(shelf, "w", 5000);
-  CHECK(code_of([&] { shelf.transaction(); }) == Errc::uncommitted);
+  CHECK(code_of([&] { return shelf.transaction(); }) == Errc::uncommitted);
   shelf.persist(0);
   {
     Transaction dropped = shelf.transaction();
@@ -78,7 +78,7 @@ TEST_CASE("a transaction is one version, or none") {
     CHECK(code_of([&] { shelf.persist_async(1); }) == Errc::transaction);
     CHECK(code_of([&] { shelf.discard(); }) == Errc::transaction);
     CHECK(code_of([&] { shelf.rollback(1); }) == Errc::transaction);
-    CHECK(code_of([&] { shelf.transaction(); }) == Errc::transaction);
+    CHECK(code_of([&] { return shelf.transaction(); }) == Errc::transaction);
   }
   CHECK((value(w) == std::vector<std::byte>(5000)));
   CHECK(shelf.version() == 1);

@@ -249,7 +249,7 @@ TEST_CASE("a transaction whose commit fails on the medium has ended, and holds u
   REQUIRE(code_of([&] { transaction.commit(2); }) == Errc::io);
   REQUIRE(code_of([&] { transaction.commit(2); }) == Errc::transaction);
   transaction.discard();  // of nothing
-  REQUIRE(code_of([&] { rig.shelf->transaction(); }) == Errc::failed);
+  REQUIRE(code_of([&] { return rig.shelf->transaction(); }) == Errc::failed);
   REQUIRE(code_of([&] { rig.shelf->discard(); }) == Errc::failed);
   rig.check_failed(&rig.second);
 }

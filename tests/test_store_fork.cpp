@@ -59,7 +59,7 @@ struct Rig {
                      refused([&] { shelf->prepared(); }) && decisions_are_refused() &&
                      refused([&] { shelf->versions(); }) && refused([&] { shelf->at(1); }) &&
                      refused([&] { shelf->rollback(1); }) && refused([&] { shelf->discard(); }) &&
-                     refused([&] { shelf->transaction(); }) &&
+                     refused([&] { return shelf->transaction(); }) &&
                      refused([&] { const Assignment begun = a->assign(); });
     shelf->close();
     if (!decisions_are_refused()) return false;

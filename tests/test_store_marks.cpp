@@ -181,7 +181,7 @@ struct Way {  // to an attempt: which one it is, after its opening, where nothin
 const std::array kWays = {
     Way{"opened", 3, 1},
     Way{"discarded", 3, 2, [](Shelf& shelf) { shelf.discard(); }},
-    Way{"transaction", 3, 2, [](Shelf& shelf) { shelf.transaction(); }},
+    Way{"transaction", 3, 2, [](Shelf& shelf) { return shelf.transaction(); }},
     Way{"abandoned", 3, 3,
         [](Shelf& shelf) {
           shelf.prepare();

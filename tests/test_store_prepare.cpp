@@ -164,7 +164,7 @@ TEST_CASE("behind what is prepared one can assign, and not commit") {
   CHECK(code_of([&] { shelf.persist_async(30); }) == Errc::unresolved);
   CHECK(code_of([&] { shelf.prepare(30); }) == Errc::unresolved);
   CHECK(code_of([&] { shelf.rollback(1); }) == Errc::unresolved);
-  const auto begun_behind = error_of([&] { shelf.transaction(); });
+  const auto begun_behind = error_of([&] { return shelf.transaction(); });
   REQUIRE(begun_behind);
   CHECK(begun_behind->code() == Errc::uncommitted);
   CHECK(begun_behind->remedy().find("resolve()") != std::string::npos);  // persist() is refused
@@ -190,7 +190,7 @@ TEST_CASE("behind what is prepared one can assign, and not commit") {
   CHECK(code_of([&] { old.write(pattern(100, 4)); }) == Errc::abandoned);
   CHECK(code_of([&] { make(shelf, "x", 8); }) == Errc::abandoned);
   CHECK(code_of([&] { shelf.erase("old"); }) == Errc::abandoned);
-  CHECK(code_of([&] { shelf.transaction(); }) == Errc::abandoned);
+  CHECK(code_of([&] { return shelf.transaction(); }) == Errc::abandoned);
   CHECK(code_of([&] { shelf.rollback(1); }) == Errc::abandoned);
   shelf.discard();
   old.write(pattern(100, 4));

@@ -56,7 +56,7 @@ TEST_CASE("opening finds what is prepared, and refuses changes until it is decid
     CHECK(code_of([&] { shelf.persist_async(1); }) == Errc::unresolved);
     CHECK(code_of([&] { shelf.prepare(1); }) == Errc::unresolved);
     CHECK(code_of([&] { shelf.discard(); }) == Errc::unresolved);
-    CHECK(code_of([&] { shelf.transaction(); }) == Errc::unresolved);
+    CHECK(code_of([&] { return shelf.transaction(); }) == Errc::unresolved);
     CHECK(code_of([&] { shelf.rollback(1); }) == Errc::unresolved);
   }
   if (commit) {

@@ -72,11 +72,11 @@ TEST_CASE("a rollback is refused over what is only created, only erased, or on i
   };
   make(shelf, "created", 0);
   refused("there are changes that are not committed", "persist() or discard()");
-  CHECK(code_of([&] { shelf.transaction(); }) == Errc::uncommitted);
+  CHECK(code_of([&] { return shelf.transaction(); }) == Errc::uncommitted);
   shelf.discard();
   shelf.erase("w");
   refused("there are changes that are not committed", "persist() or discard()");
-  CHECK(code_of([&] { shelf.transaction(); }) == Errc::uncommitted);
+  CHECK(code_of([&] { return shelf.transaction(); }) == Errc::uncommitted);
   shelf.discard();
   kept.doors->barrier.shut();
   const auto later = shelf.persist_async(3);

@@ -200,7 +200,7 @@ TEST_CASE("from within a snapshot the shelf can be read, and not changed") {
         [&] { shelf.discard(); },
         [&] { shelf.rollback(1); },
         [&] { shelf.prepare(); },
-        [&] { shelf.transaction(); },
+        [&] { return shelf.transaction(); },
         [&] { shelf.snapshot(directory / "inner.shelf"); },
         [&] { shelf.close(); },
     };

@@ -128,8 +128,8 @@ class SaveTicket {
   void wait_staged() const;
   Commit wait_durable() const;
   // The same for so long at most; false where it is not yet.
-  bool wait_staged_for(std::chrono::nanoseconds time) const;
-  bool wait_durable_for(std::chrono::nanoseconds time) const;
+  [[nodiscard]] bool wait_staged_for(std::chrono::nanoseconds time) const;
+  [[nodiscard]] bool wait_durable_for(std::chrono::nanoseconds time) const;
   SaveTimes times() const;
   std::vector<CopyTimes> copies() const;  // in the order in which they ended; see trace
 
@@ -165,7 +165,8 @@ class Pipeline {
   // Returns when what was begun is on its way to the medium, or has failed, which it throws where
   // nobody heard. From here on what is assigned otherwise is in no save's version.
   void drain();
-  bool drain_for(std::chrono::nanoseconds time);  // at most; false where it is not yet
+  [[nodiscard]] bool drain_for(
+      std::chrono::nanoseconds time);  // at most; false where it is not yet
 
   PipelineStats stats() const;
   // Returns when what was begun is on its way to the medium, or has failed; then save() throws

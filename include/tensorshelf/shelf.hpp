@@ -131,7 +131,7 @@ class Shelf {
   // where the Transaction goes first. Errc::uncommitted where something was changed already.
   // Within it this thread's persist(), prepare(), discard(), rollback() and transaction() are
   // refused (Errc::transaction); those of others wait until it ends.
-  Transaction transaction();
+  [[nodiscard]] Transaction transaction();
 
   // ---- versions
 
