@@ -52,6 +52,8 @@ PageMemory::PageMemory(std::uint64_t size_bytes)
     const auto address = reinterpret_cast<std::uintptr_t>(mapping_);
     start = static_cast<std::byte*>(mapping_) + (round_up(address, kHugePageBytes) - address);
   }
+  // A child that shared the pages would make one side's writes go to copies, while the device reads
+  // the pages that were registered. A kernel without it leaves what every fork() has.
   ::madvise(mapping_, mapped_bytes_, MADV_DONTFORK);
   bytes_ = {static_cast<std::byte*>(start), size_bytes};
 }
