@@ -1,6 +1,9 @@
-// The native half of the Python package: converts arguments and results, releases the GIL around
-// every copy, flush and wait, and decides nothing. What a name, a size text or an index means is
-// settled in python/tensorshelf; what a shelf does is settled in the store.
+// The native half of the Python package: converts arguments and results, and releases the GIL
+// around every copy, flush and wait. What a name, a size text or an index means is settled in
+// python/tensorshelf; what a shelf does is settled in the store. Three files decide something:
+// - session.cpp: what Python's handles make of what the store did.
+// - transaction_block.cpp: which end a `with` block comes to.
+// - tensor_buffer.cpp: which buffers a tensor takes as they are, and which it gives out.
 #include "bindings.hpp"
 
 #include <future>

@@ -1,4 +1,4 @@
-// What the files of the native module share. Each converts and none decides: see bindings.cpp.
+// What the files of the native module share. Which of them decide something: bindings.cpp.
 #pragma once
 
 #include <pybind11/pybind11.h>
