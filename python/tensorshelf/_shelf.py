@@ -1,6 +1,5 @@
 """The shelf as Python sees it: a mapping of names to tensors, and persist()."""
 
-import contextlib
 import html
 import itertools
 import logging
@@ -17,6 +16,7 @@ from tensorshelf import _display, _exit, _metrics, _names
 from tensorshelf._assignments import Assignments
 from tensorshelf._auto.autosave import Autosave
 from tensorshelf._auto.feed import Feed
+from tensorshelf._closing import close_shelf, let_go
 from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, PendingSave, TensorRef
 from tensorshelf._core import Shelf as NativeShelf
@@ -581,52 +581,16 @@ class Shelf(MutableMapping[str, Tensor]):
         where an exception leaves a ``with`` block, or where nobody refers to an open shelf any
         more. Arrays that were lent stay readable. Closing twice is allowed.
         """
-        try:
-            if self._feed is not None:
-                self._feed.close()
-        finally:
-            self._warn_of_dropped("closed")
-            self._core.close()
-
-    def _warn_of_dropped(self, how: str) -> None:
-        if not self.closed and self._pid == os.getpid() and self._core.has_uncommitted():
-            logger.warning(
-                "%s: %s with assignments that were never persisted; they are dropped",
-                self._path,
-                how,
-            )
+        close_shelf(self)
 
     def __del__(self) -> None:
-        """The native half lets the file go; what that drops is told here, as close() tells it."""
         try:
             if not self.closed:  # one that is was told; late, this module may be empty already
-                self._end_feed()
-                self._await_flight()
-                self._tell_of_failure()
-                self._warn_of_dropped("let go, not closed,")
+                let_go(self)
         except AttributeError:  # one that failed to open has no parts yet
             pass
         except ShelfError:  # what is wrong now, others were told
             pass
-
-    def _end_feed(self) -> None:
-        try:
-            if self._feed is not None:
-                self._feed.close()
-        except ShelfError as error:
-            logger.error("%s was let go, and nothing was saved: %s", self._path, error)
-
-    def _await_flight(self) -> None:
-        """What it fails with is asked for next: who waited for it may have been told."""
-        if self._flight is not None and self._pid == os.getpid():
-            with contextlib.suppress(ShelfError):
-                self._flight.wait()
-
-    def _tell_of_failure(self) -> None:
-        if self.closed or self._pid != os.getpid():
-            return
-        if failure := self._core.unheard_failure():
-            logger.error("%s: let go after a commit in the background: %s", self._path, failure)
 
     def __enter__(self) -> "Shelf":
         self._core.version  # noqa: B018 - raises where it is closed

@@ -142,3 +142,21 @@ ts.Shelf.close = close
 """
     result = run(code)
     assert result.stdout.split() == ["closed"] * 4, result.stderr
+
+
+def test_a_shelf_that_is_let_go_last_tells_what_it_drops(tmpfs: pathlib.Path) -> None:
+    """Behind modules that are emptied: it stays as long as NumPy does, which is emptied late."""
+    code = f"""
+import logging  # is emptied later still
+import numpy as np
+import tensorshelf as ts
+from tensorshelf import _exit
+
+np.last = ts.open({str(tmpfs / "run.shelf")!r})
+np.last.x = [1.0]
+_exit._open.clear()  # or it would be closed
+"""
+    result = run(code)
+    assert result.returncode == 0
+    assert "let go, not closed" in result.stderr
+    assert "Exception ignored" not in result.stderr

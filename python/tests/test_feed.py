@@ -800,7 +800,7 @@ def test_a_shelf_that_is_let_go_waits_for_its_save(shelf: ts.Shelf) -> None:
     assert shelf._flight is commit._save  # so that letting go waits for it, and then asks
     auto.close()
     shelf._flight = Failing()  # type: ignore[assignment]
-    shelf._await_flight()
+    shelf.__del__()
     assert Failing.waited
 
 
