@@ -400,7 +400,7 @@ class Shelf(MutableMapping[str, Tensor]):
         Returns at once and saves nothing yet. Raises BadArgument for what has no state that could
         be resumed, and UnsupportedError for optimizers that step within backward.
         """
-        self._core.version  # noqa: B018 - raises where it is closed
+        self._refuse_closed()
         return Autosave(
             self,
             state,
@@ -593,7 +593,7 @@ class Shelf(MutableMapping[str, Tensor]):
             pass
 
     def __enter__(self) -> "Shelf":
-        self._core.version  # noqa: B018 - raises where it is closed
+        self._refuse_closed()
         return self
 
     def __exit__(
@@ -634,6 +634,10 @@ class Shelf(MutableMapping[str, Tensor]):
 
     # ---- used by the package
 
+    def _refuse_closed(self) -> None:
+        """Raises ClosedError where it is closed, and ForkedError where it is the parent's."""
+        self._core.version  # noqa: B018 - whatever asks the store does
+
     def _handle(self, ref: TensorRef) -> Tensor:
         return Tensor(self, self._assignments, ref)
 
@@ -645,7 +649,7 @@ class Shelf(MutableMapping[str, Tensor]):
 
     def _opening_for_another(self) -> Opening:
         """How another process opens it too. Raises TypeError where it is open for writing."""
-        self._core.version  # noqa: B018 - raises where it is closed, or the parent's
+        self._refuse_closed()
         if self._assignments.writable:
             raise TypeError(
                 f"{self._path} is open for writing, which one process at a time can do: it cannot "
