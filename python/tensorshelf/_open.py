@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from tensorshelf import _core, _exit, _opening
+from tensorshelf._info import Info
 from tensorshelf._opening import Opening
 from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
 from tensorshelf._progress import Report, reporter
@@ -118,6 +119,7 @@ def open(
     opening = Opening(where, tier, verify, block, bool(salvage), caller, file)
     shelf = Shelf(core, opening)
     info = shelf.info()
+    _log_recovery(info)
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
         logger.info("created %s", info.path)
     _warn_of_fallbacks(info.promises.notes)
@@ -178,6 +180,34 @@ def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
         'Delete the view (del array), or take numpy(); end the workers; mode="r" needs no lock.',
         errno.EDEADLK,
     )
+
+
+def _log_recovery(info: Info) -> None:
+    found = info.recovery
+    step = "" if found.step is None else f" (step {found.step})"
+    if found.salvaged:
+        logger.warning("%s: salvaged version %d%s", info.path, found.version, step)
+    elif found.degraded:
+        logger.warning(
+            "%s: recovered version %d%s; a newer one was damaged", info.path, found.version, step
+        )
+    elif found.interrupted:
+        logger.info(
+            "%s: recovered version %d%s; version %d was incomplete",
+            info.path,
+            found.version,
+            step,
+            found.version + 1,
+        )
+    if found.prepared is not None:
+        logger.warning(
+            "%s: version %d, prepared as %r, waits for resolve()",
+            info.path,
+            found.prepared.version,
+            found.prepared.id,
+        )
+    for note in found.notes:
+        logger.info("%s: %s", info.path, note)
 
 
 def _warn_of_fallbacks(notes: tuple[str, ...]) -> None:

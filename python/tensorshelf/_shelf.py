@@ -2,7 +2,6 @@
 
 import html
 import itertools
-import logging
 import operator
 import os
 import signal
@@ -46,8 +45,6 @@ from tensorshelf._values._sources import Source, named_source
 from tensorshelf._versions import RetainedVersion, Transaction
 from tensorshelf.errors import BadArgument, LayoutError, ShelfError, UnsupportedError
 
-logger = logging.getLogger("tensorshelf")
-
 
 class Shelf(MutableMapping[str, Tensor]):
     """Named tensors under one version. ``tensorshelf.open`` gives one.
@@ -90,7 +87,6 @@ class Shelf(MutableMapping[str, Tensor]):
         info = self.info()
         self._assignments = Assignments(core, writable=info.writable)
         self._path = info.path
-        _log_recovery(info)
         _exit.close_at_exit(self)
 
     # ---- tensors
@@ -677,31 +673,3 @@ def _lengths(shape: int | Sequence[int]) -> list[int]:
         if not 0 <= length <= LARGEST:
             raise LayoutError(f"shape {tuple(lengths)} has a length out of range", "Use 0 or more.")
     return lengths
-
-
-def _log_recovery(info: Info) -> None:
-    found = info.recovery
-    step = "" if found.step is None else f" (step {found.step})"
-    if found.salvaged:
-        logger.warning("%s: salvaged version %d%s", info.path, found.version, step)
-    elif found.degraded:
-        logger.warning(
-            "%s: recovered version %d%s; a newer one was damaged", info.path, found.version, step
-        )
-    elif found.interrupted:
-        logger.info(
-            "%s: recovered version %d%s; version %d was incomplete",
-            info.path,
-            found.version,
-            step,
-            found.version + 1,
-        )
-    if found.prepared is not None:
-        logger.warning(
-            "%s: version %d, prepared as %r, waits for resolve()",
-            info.path,
-            found.prepared.version,
-            found.prepared.id,
-        )
-    for note in found.notes:
-        logger.info("%s: %s", info.path, note)

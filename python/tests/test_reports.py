@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tensorshelf as ts
-from tensorshelf import _display, _info, _repair, _shelf
+from tensorshelf import _display, _info, _open, _repair
 
 PROMISES = {
     "medium": "pmem",
@@ -232,7 +232,7 @@ def test_what_opening_logs(
         found = info(**changes)
         found = dataclasses.replace(found, recovery=dataclasses.replace(found.recovery, step=step))
         with caplog.at_level(logging.DEBUG, "tensorshelf"):
-            _shelf._log_recovery(found)
+            _open._log_recovery(found)
         assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [
             ("tensorshelf", level, f"/a/b.shelf: {text.replace(' (step 50)', said)}")
             for level, text in records
