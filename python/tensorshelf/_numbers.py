@@ -1,10 +1,11 @@
-"""Numbers and ids that users give: of steps, versions and what is prepared."""
+"""Numbers and ids that users give: of steps, versions, shapes and what is prepared."""
 
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 
-from tensorshelf.errors import BadArgument
+from tensorshelf.errors import BadArgument, LayoutError
 
 LARGEST = (1 << 63) - 1
 
@@ -57,3 +58,20 @@ def version_number(version: object) -> int:
     if not 0 <= number <= LARGEST:
         raise BadArgument(f"version={number} is out of range", "Use 0 to 2**63 - 1.")
     return number
+
+
+def shape_lengths(shape: int | Sequence[int]) -> list[int]:
+    """The lengths of a shape's axes."""
+    try:
+        lengths = [operator.index(shape)]  # type: ignore[arg-type]
+    except TypeError:
+        try:
+            lengths = [operator.index(item) for item in shape]  # type: ignore[union-attr]
+        except TypeError:
+            raise LayoutError(
+                f"shape={shape!r} is no shape", "Use a whole number, or a tuple of them."
+            ) from None
+    for length in lengths:
+        if not 0 <= length <= LARGEST:
+            raise LayoutError(f"shape {tuple(lengths)} has a length out of range", "Use 0 or more.")
+    return lengths

@@ -12,7 +12,7 @@ from conftest import OpenShelf
 from test_read import INDICES, VALUES
 
 import tensorshelf as ts
-from tensorshelf import _shelf as shelf_module
+from tensorshelf import _mapping
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def test_a_replacement_that_fails_leaves_the_old_tensor(
 
         shape, name, weak = (2,), "float64", False
 
-    monkeypatch.setattr(shelf_module, "named_source", lambda *_: Interrupted())
+    monkeypatch.setattr(_mapping, "named_source", lambda *_: Interrupted())
     with pytest.raises(KeyboardInterrupt):
         shelf.replace("x", None)
     with pytest.raises(KeyboardInterrupt):
