@@ -33,8 +33,10 @@ def close_shelf(shelf: Ending) -> None:
         if shelf._feed is not None:
             shelf._feed.close()
     finally:
-        _warn_of_dropped(shelf, "closed")
-        shelf._core.close()
+        try:
+            _warn_of_dropped(shelf, "closed")
+        finally:
+            shelf._core.close()  # whatever a log handler raised: it holds the file
 
 
 def let_go(shelf: Ending) -> None:

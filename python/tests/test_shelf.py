@@ -197,6 +197,23 @@ def test_leaving_a_block_tells_what_it_drops(
     assert "closed with assignments that were never persisted" in record.getMessage()
 
 
+def test_a_log_that_raises_keeps_no_shelf_open(
+    shelf: ts.Shelf, reopen: OpenShelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where warnings are made errors, say."""
+
+    def strict(record: logging.LogRecord) -> bool:
+        raise RuntimeError(record.getMessage())
+
+    shelf.x = 1.0
+    monkeypatch.setattr(logging.getLogger("tensorshelf"), "filters", [strict])
+    with pytest.raises(RuntimeError, match="never persisted"):
+        shelf.close()
+    monkeypatch.undo()
+    assert shelf.closed
+    assert list(reopen()) == []  # nobody holds the file
+
+
 def test_a_shelf_that_nobody_refers_to_tells_what_it_drops(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
