@@ -81,7 +81,7 @@ class Shelf(TensorMapping):
         self._pid = os.getpid()
         info = self.info()
         self._assignments = Assignments(core, writable=info.writable)
-        self._path = info.path
+        self._path = info.path  # the last of its parts: __del__ asks for it
         _exit.close_at_exit(self)
 
     # ---- versions
@@ -417,11 +417,11 @@ class Shelf(TensorMapping):
         close_shelf(self)
 
     def __del__(self) -> None:
+        if not hasattr(self, "_path"):  # it failed to open, and lacks parts
+            return
         try:
             if not self.closed:  # one that is was told; late, this module may be empty already
                 let_go(self)
-        except AttributeError:  # one that failed to open has no parts yet
-            pass
         except ShelfError:  # what is wrong now, others were told
             pass
 

@@ -274,7 +274,24 @@ def test_a_failed_commit_that_nobody_heard_of_is_told(
 
 
 def test_a_shelf_that_failed_to_open_is_let_go_quietly() -> None:
-    ts.Shelf.__new__(ts.Shelf).__del__()
+    class Failing:
+        closed = False
+
+        def info(self) -> None:
+            raise ts.IoError("the drive is gone")
+
+    shelf = ts.Shelf.__new__(ts.Shelf)
+    shelf.__del__()
+    with pytest.raises(ts.IoError):
+        shelf.__init__(Failing(), None)  # type: ignore[misc, arg-type]
+    shelf.__del__()
+
+
+def test_a_mistake_in_letting_go_is_not_hushed_up(shelf: ts.Shelf) -> None:
+    shelf._flight = object()  # type: ignore[assignment]
+    with pytest.raises(AttributeError, match="wait"):
+        shelf.__del__()
+    shelf._flight = None
 
 
 def test_a_leased_array_outlives_the_shelf(shelf: ts.Shelf) -> None:
