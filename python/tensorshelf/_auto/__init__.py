@@ -1,6 +1,7 @@
 """Saving a run as it goes: when, what of the loader and the generators, and how it ends.
 
 autosave   the whole of it: when a run is saved, resumed, and what is told of failures
+notices    what it tells, and what of that once alone
 feed       one state, saved again and again by the pipeline; the plan of where its tensors lie
 early      what torch counts as changed before it was copied
 gates      optimizers wait until what they step is copied

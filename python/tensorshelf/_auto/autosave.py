@@ -15,10 +15,10 @@ from tensorshelf._auto.gates import Gates
 from tensorshelf._auto.gradients import (
     Accumulation,
     Gradients,
-    in_the_middle,
     refuse_in_backward,
 )
 from tensorshelf._auto.measured import costs
+from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.report import write_report
 from tensorshelf._auto.signals import Signals
 from tensorshelf._auto.start import Start
@@ -107,7 +107,8 @@ class Autosave:
         if grads:
             self._state[_GRADIENTS] = Gradients(state)
         self._accumulation = Accumulation(state) if grads is None else None
-        self._on_busy, self._on_error = on_busy, on_error
+        self._on_busy = on_busy
+        self._notices = Notices(raises=on_error == "raise")
         self._timeline = Timeline()
         self._load_seconds = 0.0
         self._judged = False  # whether saves are hidden
@@ -117,15 +118,17 @@ class Autosave:
         self._resumed = False
         self._told_step: int | None = None  # by the last step()
         self._saved_step: int | None = None  # of the last save that was begun
-        self._feed = Feed(shelf, pipeline, overlap=overlap, warns=on_error == "warn")
+        self._feed = Feed(shelf, pipeline, self._notices, overlap=overlap)
         if shelf._feed is not None:
             shelf._feed.close()  # where it raises, this is none, and that is closed
         shelf._feed = self._feed
         self._optimizer_stepped = False
         self._gates = Gates(
-            state, self._before_optimizer, self._behind_optimizer, self._unknown_optimizer
+            state,
+            self._before_optimizer,
+            self._behind_optimizer,
+            self._notices.unknown_optimizer,
         )
-        self._told: set[str] = set()
         self._deadline = deadline
         self._signals = Signals(signals, self._land)
 
@@ -191,7 +194,7 @@ class Autosave:
         due = force or self._is_due(number)
         self._told_step = number
         if self._accumulation is not None and self._accumulation.begin() and due:
-            self._leave_out(number)
+            self._notices.in_the_middle(number)  # what is on its way goes on
             due = False
         saved = None
         try:
@@ -202,7 +205,7 @@ class Autosave:
             self._tell(error)
         finally:
             self._timeline.stepped(number, begin, time.monotonic(), saved=saved is not None)
-        self._check_early()
+        self._feed.tell_too_early()
         return saved
 
     def gate(self) -> None:
@@ -234,7 +237,7 @@ class Autosave:
                 self._feed.note(None)
         except ShelfError as error:
             self._tell(error)
-        self._check_early()
+        self._feed.tell_too_early()
 
     def rollback(self, step: int, *, skip_batches: int = 0) -> int:
         """Goes back within the running job to what was saved at that step, and returns it.
@@ -344,15 +347,6 @@ class Autosave:
         self.skipped += 1
         return False
 
-    def _leave_out(self, number: int) -> None:
-        """A save in the middle of adding up gradients; what is on its way goes on."""
-        error = in_the_middle(number)
-        if self._on_error == "raise":
-            raise error
-        if _GRADIENTS not in self._told:
-            self._told.add(_GRADIENTS)
-            logger.warning("autosave: not saved: %s", error)
-
     def _check_turn(self) -> None:
         if self._feed.closed:
             raise UnsupportedError(
@@ -371,13 +365,8 @@ class Autosave:
                 "autosave() was given nothing to save",
                 "Give it what the run consists of: autosave(model=model, optimizer=optimizer).",
             )
-        if self._loaders.left_alone and _OWN not in self._told:
-            self._told.add(_OWN)
-            logger.warning(
-                "autosave: %d loaders of the saved run were not given to auto.batches(): their "
-                "epochs begin anew",
-                self._loaders.left_alone,
-            )
+        if left_alone := self._loaders.left_alone:
+            self._notices.loaders_left_alone(left_alone)
 
     def _before_optimizer(self) -> None:
         self._optimizer_stepped = True
@@ -388,30 +377,10 @@ class Autosave:
         if self._accumulation is not None:
             self._accumulation.optimizer_stepped()
 
-    def _unknown_optimizer(self, kind: str) -> None:
-        if kind not in self._told:
-            self._told.add(kind)
-            logger.warning(
-                "autosave: a %s steps parameters that are saved, and is not itself: what it keeps "
-                "would be lost. Where it was made after autosave(), make it before",
-                kind,
-            )
-
     def _check_gate(self) -> None:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-
-    def _check_early(self) -> None:
-        """What was changed before its save was staged is told when the next one is begun, which
-        copies it at once.
-        """
-        found, self._feed.too_early = self._feed.too_early, None
-        if found is None:
-            return
-        if self._on_error == "raise":
-            raise found.error()
-        logger.warning("autosave: %s", found.error())
 
     def _hear(self) -> None:
         """What became of the save on its way, where that is known. Raises what made it fail."""
@@ -449,11 +418,7 @@ class Autosave:
         if self._flight is not None and self._flight.done():
             self._flight = None  # else the gate waits for it, whatever else failed
         self._feed.note(error)
-        if self._on_error == "raise":
-            raise error
-        if str(error) not in self._told:  # once each: a medium that failed fails at every step
-            self._told.add(str(error))
-            logger.warning("autosave: nothing was saved: %s", error)
+        self._notices.not_saved(error)
 
     def _land(self, signal: int) -> None:
         """Before a signal does what it does."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._auto.early import Early, TooEarly
+from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
 from tensorshelf._commit import Commit
@@ -46,7 +47,7 @@ class Feed:
     """The pipeline of one shelf, and the plan of the state that it saves. For one thread."""
 
     def __init__(
-        self, shelf: Shelf, options: Mapping[str, Any], *, overlap: bool, warns: bool
+        self, shelf: Shelf, options: Mapping[str, Any], notices: Notices, *, overlap: bool
     ) -> None:
         unknown = options.keys() - _DEFAULTS.keys()
         if unknown:
@@ -61,11 +62,11 @@ class Feed:
         self._plain = False  # the state cannot be looked at again: it is saved as save() does
         self._torn = 0  # in a row
         self._eager: set[str] = set()  # names of what was changed too early once
-        self.too_early: TooEarly | None = None  # the last of them, until somebody is told
+        self._too_early: TooEarly | None = None  # the last of them, until somebody is told
         self.saved_names: tuple[str, ...] = ()  # of the last save's sources; none of a first one's
         self._pid = os.getpid()
         self._last: Commit | None = None
-        self._warns = warns  # of what nobody is left to be told, in place of raising it
+        self._notices = notices
         self.overlap = overlap
         self.closed = False
 
@@ -108,7 +109,7 @@ class Feed:
         if not changed:
             return
         if step is not None:
-            self.too_early = TooEarly(changed[0], step)
+            self._too_early = TooEarly(changed[0], step)
         self._eager.update(changed)
         self._plan = None
 
@@ -153,6 +154,14 @@ class Feed:
             error,
         )
 
+    def tell_too_early(self) -> None:
+        """What was changed before its save was staged, where that is known by now: it is when the
+        next save is begun, which copies it at once. Raises TornSave, or warns.
+        """
+        found, self._too_early = self._too_early, None
+        if found is not None:
+            self._notices.changed_too_early(found)
+
     def close(self) -> None:
         """Brings what was begun to the medium. Raises what failed that nobody has heard, and
         TornSave for what was changed behind the last save.
@@ -161,9 +170,4 @@ class Feed:
         self._pipeline.close()
         if os.getpid() == self._pid:
             self._settle()
-        found, self.too_early = self.too_early, None
-        if found is None:
-            return
-        if not self._warns:
-            raise found.error()
-        logger.warning("autosave: %s", found.error())
+        self.tell_too_early()

@@ -1,0 +1,67 @@
+"""What autosave tells, and what of that once alone: a run of a million steps has a short log.
+
+What was not saved, or not as it should be, is raised where ``on_error`` is "raise"; else it is
+told as all the rest.
+"""
+
+import logging
+
+from tensorshelf._auto.early import TooEarly
+from tensorshelf._auto.gradients import in_the_middle
+from tensorshelf.errors import ShelfError
+
+logger = logging.getLogger("tensorshelf")
+
+
+class Notices:
+    """One method for each thing that there is to tell. For one thread."""
+
+    def __init__(self, *, raises: bool) -> None:
+        self._raises = raises
+        self._told_in_the_middle = False
+        self._told_of_loaders = False
+        self._told_optimizers: set[str] = set()  # kinds
+        self._told_failures: set[str] = set()  # texts
+
+    def not_saved(self, error: ShelfError) -> None:
+        """What a save failed with: once each, for a medium that failed fails at every step."""
+        if self._raises:
+            raise error
+        if str(error) not in self._told_failures:
+            self._told_failures.add(str(error))
+            logger.warning("autosave: nothing was saved: %s", error)
+
+    def changed_too_early(self, found: TooEarly) -> None:
+        """Each time: each is another tensor, which is copied earlier from then on."""
+        if self._raises:
+            raise found.error()
+        logger.warning("autosave: %s", found.error())
+
+    def in_the_middle(self, step: int) -> None:
+        """Of adding up gradients: once, for a loop that does it does it again."""
+        error = in_the_middle(step)
+        if self._raises:
+            raise error
+        if not self._told_in_the_middle:
+            self._told_in_the_middle = True
+            logger.warning("autosave: not saved: %s", error)
+
+    def loaders_left_alone(self, count: int) -> None:
+        """Once, and never raised: who has fewer loaders may mean it."""
+        if not self._told_of_loaders:
+            self._told_of_loaders = True
+            logger.warning(
+                "autosave: %d loaders of the saved run were not given to auto.batches(): their "
+                "epochs begin anew",
+                count,
+            )
+
+    def unknown_optimizer(self, kind: str) -> None:
+        """Once for each kind, and never raised: it is in the middle of its step."""
+        if kind not in self._told_optimizers:
+            self._told_optimizers.add(kind)
+            logger.warning(
+                "autosave: a %s steps parameters that are saved, and is not itself: what it keeps "
+                "would be lost. Where it was made after autosave(), make it before",
+                kind,
+            )
