@@ -116,7 +116,7 @@ def test_busy_is_skipped_and_counted(shelf: ts.Shelf, monkeypatch: pytest.Monkey
     slow.landed.set()
     assert auto.step(4) is not None
     assert auto.skipped == 2
-    auto._flight = None
+    auto._flight.commit = None
     waits = shelf.autosave(x=[1])
     slow.landed.clear()
     assert waits.step(1) is not None
@@ -137,7 +137,7 @@ def test_what_failed_in_the_background_is_told(
     def call(auto: autosave.Autosave) -> Any:
         if where == "step":
             return auto.step(1)
-        auto._flight = Failed()  # type: ignore[assignment]
+        auto._flight.commit = Failed()  # type: ignore[assignment]
         return getattr(auto, where)()
 
     if where == "step":
@@ -415,10 +415,10 @@ def test_a_deadline_ends_the_wait(shelf: ts.Shelf, caplog: pytest.LogCaptureFixt
     auto = shelf.autosave(deadline=0.01, x=[1])
     auto._land(15)  # with nothing on its way
     assert caplog.text == ""
-    auto._flight = Slow()  # type: ignore[assignment]
+    auto._flight.commit = Slow()  # type: ignore[assignment]
     auto._land(15)
     assert "may be lost: the version before stands" in caplog.text
-    auto._flight.landed.set()  # type: ignore[attr-defined]
+    auto._flight.commit.landed.set()  # type: ignore[attr-defined]
     auto._land(15)
     assert "is durable" in caplog.text
 
@@ -430,7 +430,7 @@ def test_a_deadline_ends_the_wait(shelf: ts.Shelf, caplog: pytest.LogCaptureFixt
             raise ts.IoError("the flush failed", "look at the drive")
 
     caplog.clear()
-    auto._flight = Failed()  # type: ignore[assignment]
+    auto._flight.commit = Failed()  # type: ignore[assignment]
     auto._land(15)
     assert "failed, and the version before stands: the flush failed" in caplog.text
     assert "is durable" not in caplog.text

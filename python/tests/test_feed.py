@@ -587,8 +587,7 @@ def test_two_torn_in_a_row_end_the_overlap(
     assert "autosave(overlap=False)" in caplog.text
     assert shelf.step == 11
     # From there on each save is of its moment.
-    commit = auto._flight
-    assert commit is None
+    assert auto._flight.commit is None
 
 
 def test_without_overlap_everything_may_change_at_once(shelf: ts.Shelf) -> None:

@@ -283,7 +283,7 @@ def test_a_save_that_lands_ends_the_row_of_torn_ones(shelf: ts.Shelf) -> None:
         if step in (3, 6):
             model[3].weight.detach().numpy()[:] += 1
         auto.gate()
-        while auto._flight is not None and not auto._flight.done():
+        while not auto._flight.has_landed():
             pass  # nobody calls wait(), which would end the row, too
     assert auto._feed.overlap
 

@@ -2,6 +2,7 @@
 
 autosave   the whole of it: when a run is saved, resumed, and what is told of failures
 notices    what it tells, and what of that once alone
+flight     the save on its way; where a failure is met, and where it goes from there
 feed       one state, saved again and again by the pipeline; the plan of where its tensors lie
 early      what torch counts as changed before it was copied
 gates      optimizers wait until what they step is copied

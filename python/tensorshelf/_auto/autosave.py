@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 from tensorshelf._auto.batches import Batches, Loaders
 from tensorshelf._auto.checked import check_options, check_state
 from tensorshelf._auto.feed import Feed, Shelf
+from tensorshelf._auto.flight import Flight
 from tensorshelf._auto.gates import Gates
 from tensorshelf._auto.gradients import (
     Accumulation,
@@ -41,7 +42,6 @@ logger = logging.getLogger("tensorshelf")
 _OWN = "autosave"  # the keys of what autosave itself saves
 _GRADIENTS = "gradients"
 _ENOUGH = 5  # saves and steps, to say whether saves are hidden
-_NAP_SECONDS = 0.005
 
 
 class Saves(Shelf, Protocol):
@@ -113,8 +113,6 @@ class Autosave:
         self._load_seconds = 0.0
         self._judged = False  # whether saves are hidden
         self._began: Start | None = None
-        self._flight: Commit | None = None
-        self._failure: ShelfError | None = None  # that the gate met
         self._resumed = False
         self._told_step: int | None = None  # by the last step()
         self._saved_step: int | None = None  # of the last save that was begun
@@ -122,6 +120,7 @@ class Autosave:
         if shelf._feed is not None:
             shelf._feed.close()  # where it raises, this is none, and that is closed
         shelf._feed = self._feed
+        self._flight = Flight(self._feed, self._timeline, deadline=deadline)
         self._optimizer_stepped = False
         self._gates = Gates(
             state,
@@ -129,7 +128,6 @@ class Autosave:
             self._behind_optimizer,
             self._notices.unknown_optimizer,
         )
-        self._deadline = deadline
         self._signals = Signals(signals, self._land)
 
     def batches(
@@ -198,8 +196,7 @@ class Autosave:
             due = False
         saved = None
         try:
-            self._check_gate()
-            self._hear()
+            self._flight.hear()
             saved = self._save(number) if due else None
         except ShelfError as error:
             self._tell(error)
@@ -214,27 +211,12 @@ class Autosave:
         Where something else changes parameters, or an optimizer runs no hooks, call it yourself.
         What a save failed with, the next ``step()`` raises.
         """
-        flight = self._flight
-        if flight is None or flight.staged():
-            return
-        begin = time.monotonic()
-        try:
-            flight.wait_staged()
-        except ShelfError as error:
-            self._failure = error
-        finally:
-            self._timeline.waited(begin, time.monotonic())
+        self._flight.gate()
 
     def wait(self) -> None:
         """Until what was saved is durable. Raises what made it fail."""
-        failure, self._failure = self._failure, None
         try:
-            if failure is not None:
-                raise failure
-            if self._flight is not None:
-                self._flight.wait()  # where a signal ends it, the gate still knows of it
-                self._flight = None
-                self._feed.note(None)
+            self._flight.wait()
         except ShelfError as error:
             self._tell(error)
         self._feed.tell_too_early()
@@ -342,7 +324,7 @@ class Autosave:
     def _is_due(self, number: int) -> bool:
         if number % self.every != 0:
             return False
-        if self._flight is None or self._on_busy == "wait" or self._flight.done():
+        if self._on_busy == "wait" or self._flight.has_landed():
             return True
         self.skipped += 1
         return False
@@ -377,29 +359,15 @@ class Autosave:
         if self._accumulation is not None:
             self._accumulation.optimizer_stepped()
 
-    def _check_gate(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def _hear(self) -> None:
-        """What became of the save on its way, where that is known. Raises what made it fail."""
-        flight = self._flight
-        if flight is None or not flight.done():
-            return
-        self._flight = None
-        flight.wait()
-        self._feed.note(None)
-
     def _save(self, number: int) -> Commit:
         self._choose_interval()
-        self._flight = self._feed.save(self._shelf, self._state, number)
+        saved = self._flight.begin(self._shelf, self._state, number)
         self._saved_step = number
-        self._timeline.saved(number, self._flight, self._feed.saved_names)
+        self._timeline.saved(number, saved, self._feed.saved_names)
         if self._began is None and self._feed.sources is not None:
             self._began = Start.of(self._shelf.info(), self._feed.sources)
             logger.info("autosave: %s", self._began)
-        return self._flight
+        return saved
 
     def _choose_interval(self) -> None:
         if self._mtbi is not None:
@@ -415,24 +383,8 @@ class Autosave:
                 logger.warning("autosave: %s", measured.told(self.every))
 
     def _tell(self, error: ShelfError) -> None:
-        if self._flight is not None and self._flight.done():
-            self._flight = None  # else the gate waits for it, whatever else failed
-        self._feed.note(error)
+        self._flight.failed(error)
         self._notices.not_saved(error)
 
-    def _land(self, signal: int) -> None:
-        """Before a signal does what it does."""
-        flight = self._flight
-        if flight is None:
-            return
-        end = time.monotonic() + self._deadline
-        while not flight.done() and time.monotonic() < end:
-            time.sleep(_NAP_SECONDS)
-        landed = "may be lost: the version before stands"
-        if flight.done():
-            try:
-                flight.wait()
-                landed = "is durable"
-            except ShelfError as error:
-                landed = f"failed, and the version before stands: {error}"
-        logger.warning("signal %d: what was being saved %s", signal, landed)
+    def _land(self, signal: int) -> None:  # here, so that signals keep this alive till close()
+        self._flight.land(signal)

@@ -1,0 +1,103 @@
+"""The save on its way, and what becomes of it.
+
+A failure is raised by ``hear()`` or ``wait()``, which ``step()`` and ``wait()`` of autosave call,
+and goes from there by one way: ``failed()`` notes it, and ``on_error`` says whether it is raised
+or told (``notices.py``). What the gate meets is kept for them, for an optimizer that is about to
+step is no place to raise it. What a signal meets is told in the log at once, and raised by them
+where the process goes on.
+"""
+
+import logging
+import time
+from typing import Any
+
+from tensorshelf._auto.feed import Feed, Shelf
+from tensorshelf._auto.timeline import Timeline
+from tensorshelf._commit import Commit
+from tensorshelf.errors import ShelfError
+
+logger = logging.getLogger("tensorshelf")
+
+_NAP_SECONDS = 0.005
+
+
+class Flight:
+    """Of one autosave: the last of its saves. For one thread, and for signals that end its calls.
+
+    ``deadline``: seconds that a signal waits for it.
+    """
+
+    def __init__(self, feed: Feed, timeline: Timeline, *, deadline: float) -> None:
+        self._feed = feed
+        self._timeline = timeline
+        self._deadline = deadline
+        self.commit: Commit | None = None  # until somebody heard what became of it
+        self._met: ShelfError | None = None  # by the gate
+
+    def begin(self, shelf: Shelf, state: Any, step: int) -> Commit:
+        """Saves, in the background."""
+        self.commit = self._feed.save(shelf, state, step)
+        return self.commit
+
+    def has_landed(self) -> bool:
+        """True when nothing is on its way."""
+        return self.commit is None or self.commit.done()
+
+    def gate(self) -> None:
+        """Waits until what is saved may change."""
+        commit = self.commit
+        if commit is None or commit.staged():
+            return
+        begin = time.monotonic()
+        try:
+            commit.wait_staged()
+        except ShelfError as error:
+            self._met = error
+        finally:
+            self._timeline.waited(begin, time.monotonic())
+
+    def hear(self) -> None:
+        """Raises what the gate met, or what the save failed with where that is known by now."""
+        self._raise_met()
+        commit = self.commit
+        if commit is None or not commit.done():
+            return
+        self.commit = None
+        commit.wait()
+        self._feed.note(None)
+
+    def wait(self) -> None:
+        """Until it is durable. Raises what it failed with, or what the gate met."""
+        self._raise_met()
+        if self.commit is not None:
+            self.commit.wait()  # where a signal ends it, the gate still knows of it
+            self.commit = None
+            self._feed.note(None)
+
+    def _raise_met(self) -> None:
+        met, self._met = self._met, None
+        if met is not None:
+            raise met
+
+    def failed(self, error: ShelfError) -> None:
+        """Notes what was raised here, or by ``begin()``."""
+        if self.commit is not None and self.commit.done():
+            self.commit = None  # else the gate waits for it, whatever else failed
+        self._feed.note(error)
+
+    def land(self, signal: int) -> None:
+        """Before a signal does what it does."""
+        commit = self.commit
+        if commit is None:
+            return
+        end = time.monotonic() + self._deadline
+        while not commit.done() and time.monotonic() < end:
+            time.sleep(_NAP_SECONDS)
+        landed = "may be lost: the version before stands"
+        if commit.done():
+            try:
+                commit.wait()
+                landed = "is durable"
+            except ShelfError as error:
+                landed = f"failed, and the version before stands: {error}"
+        logger.warning("signal %d: what was being saved %s", signal, landed)
