@@ -191,7 +191,7 @@ def test_saves_that_hold_training_up_are_told_once(
         caplog.clear()
         about = Costs(step=1.0, stall=0.0, save=save, nbytes=7 * 2**20)
         monkeypatch.setattr(
-            "tensorshelf._auto.autosave.costs", lambda _, at_least=1, about=about: about
+            "tensorshelf._auto.interval.costs", lambda _, at_least=1, about=about: about
         )
         auto = trained(shelf, 8) if shelf.version == 0 else resumed(shelf, 8)
         assert caplog.text.count("every=4 hides them") == (not hidden)

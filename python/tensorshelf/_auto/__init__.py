@@ -10,6 +10,7 @@ gradients  steps in the middle of adding up gradients; gradients as a part of th
 batches    a loader that resumes where it was
 rng        the generators that a program uses without naming them
 signals    SIGTERM: what is in flight lands first
+interval   the steps between two saves, by what was measured
 plan       how often saving pays
 measured   what steps and saves took, for the plan
 start      what is saved how, told once

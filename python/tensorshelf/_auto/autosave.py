@@ -18,7 +18,7 @@ from tensorshelf._auto.gradients import (
     Gradients,
     refuse_in_backward,
 )
-from tensorshelf._auto.measured import costs
+from tensorshelf._auto.interval import Interval
 from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.report import write_report
 from tensorshelf._auto.signals import Signals
@@ -41,7 +41,6 @@ logger = logging.getLogger("tensorshelf")
 
 _OWN = "autosave"  # the keys of what autosave itself saves
 _GRADIENTS = "gradients"
-_ENOUGH = 5  # saves and steps, to say whether saves are hidden
 
 
 class Saves(Shelf, Protocol):
@@ -100,7 +99,6 @@ class Autosave:
             refuse_in_backward(state)
         self.every = 1 if every == "auto" else every
         self.skipped = 0  # saves that on_busy="skip" left out
-        self._mtbi = mtbi if every == "auto" else None
         self._shelf = shelf
         self._loaders = Loaders()
         self._state = {**state, _OWN: self._loaders}
@@ -110,8 +108,8 @@ class Autosave:
         self._on_busy = on_busy
         self._notices = Notices(raises=on_error == "raise")
         self._timeline = Timeline()
+        self._interval = Interval(self._timeline, mtbi=mtbi)
         self._load_seconds = 0.0
-        self._judged = False  # whether saves are hidden
         self._began: Start | None = None
         self._resumed = False
         self._told_step: int | None = None  # by the last step()
@@ -360,7 +358,7 @@ class Autosave:
             self._accumulation.optimizer_stepped()
 
     def _save(self, number: int) -> Commit:
-        self._choose_interval()
+        self.every = self._interval.after(self.every, load_seconds=self._load_seconds)
         saved = self._flight.begin(self._shelf, self._state, number)
         self._saved_step = number
         self._timeline.saved(number, saved, self._feed.saved_names)
@@ -368,19 +366,6 @@ class Autosave:
             self._began = Start.of(self._shelf.info(), self._feed.sources)
             logger.info("autosave: %s", self._began)
         return saved
-
-    def _choose_interval(self) -> None:
-        if self._mtbi is not None:
-            measured = costs(self._timeline)
-            chosen = None if measured is None else measured.plan(self._mtbi, self._load_seconds)
-            if chosen is not None and chosen.every != self.every:
-                logger.info("autosave: %s", chosen)
-                self.every = chosen.every
-        elif not self._judged:
-            measured = costs(self._timeline, at_least=_ENOUGH)
-            self._judged = measured is not None
-            if measured is not None and not measured.is_hidden(self.every):
-                logger.warning("autosave: %s", measured.told(self.every))
 
     def _tell(self, error: ShelfError) -> None:
         self._flight.failed(error)
