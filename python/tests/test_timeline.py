@@ -45,7 +45,7 @@ def test_a_commit_says_when_it_got_how_far(shelf: ts.Shelf) -> None:
 def trained(shelf: ts.Shelf, steps: int, **options: Any) -> Any:
     auto = shelf.autosave(state={"w": np.zeros(50_000), "b": np.zeros(3)}, **options)
     for step in range(1, steps + 1):
-        auto._state["state"]["w"] += 1
+        auto._run.state["state"]["w"] += 1
         auto.step(step)
         auto.gate()
     auto.wait()

@@ -1,6 +1,7 @@
 """Saving a run as it goes: when, what of the loader and the generators, and how it ends.
 
 autosave   the whole of it: when a run is saved, resumed, and what is told of failures
+run        what a run consists of; going on with it from what the shelf holds
 notices    what it tells, and what of that once alone
 flight     the save on its way; where a failure is met, and where it goes from there
 feed       one state, saved again and again by the pipeline; the plan of where its tensors lie

@@ -6,67 +6,26 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from tensorshelf._auto.batches import Batches, Loaders
+from tensorshelf._auto.batches import Batches
 from tensorshelf._auto.checked import check_options, check_state
-from tensorshelf._auto.feed import Feed, Shelf
+from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
 from tensorshelf._auto.gates import Gates
-from tensorshelf._auto.gradients import (
-    Accumulation,
-    Gradients,
-    refuse_in_backward,
-)
+from tensorshelf._auto.gradients import Accumulation, refuse_in_backward
 from tensorshelf._auto.interval import Interval
 from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.report import write_report
+from tensorshelf._auto.run import OWN_KEYS, Run, Saves
 from tensorshelf._auto.signals import Signals
 from tensorshelf._auto.start import Start
 from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
-from tensorshelf._info import Info, VersionInfo
 from tensorshelf._numbers import step_number
-from tensorshelf._state.load import LoadReport
-from tensorshelf._state.paths import RECORD
-from tensorshelf.errors import (
-    BadArgument,
-    KeyMismatch,
-    ShelfError,
-    UnknownName,
-    UnsupportedError,
-)
+from tensorshelf.errors import BadArgument, ShelfError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
-
-_OWN = "autosave"  # the keys of what autosave itself saves
-_GRADIENTS = "gradients"
-
-
-class Saves(Shelf, Protocol):
-    """What autosave asks of a shelf."""
-
-    _feed: Feed | None
-
-    @property
-    def step(self) -> int | None: ...
-
-    @property
-    def versions(self) -> list[VersionInfo]: ...
-
-    def info(self) -> Info: ...
-
-    def __contains__(self, name: object) -> bool: ...
-
-    def load_into(
-        self,
-        state: Any,
-        *,
-        strict: bool = True,
-        rename: Mapping[str, str] | Callable[[str], str] | None = None,
-    ) -> LoadReport: ...
-
-    def rollback(self, version: int) -> Commit: ...
 
 
 class Autosave:
@@ -93,33 +52,27 @@ class Autosave:
         grads: bool | None,
         pipeline: Mapping[str, Any],
     ) -> None:
-        check_state(state, (_OWN, _GRADIENTS))
+        check_state(state, OWN_KEYS)
         check_options(every, mtbi, on_busy, on_error, overlap)
         if overlap:
             refuse_in_backward(state)
         self.every = 1 if every == "auto" else every
         self.skipped = 0  # saves that on_busy="skip" left out
-        self._shelf = shelf
-        self._loaders = Loaders()
-        self._state = {**state, _OWN: self._loaders}
-        if grads:
-            self._state[_GRADIENTS] = Gradients(state)
-        self._accumulation = Accumulation(state) if grads is None else None
         self._on_busy = on_busy
         self._notices = Notices(raises=on_error == "raise")
-        self._timeline = Timeline()
-        self._interval = Interval(self._timeline, mtbi=mtbi)
-        self._load_seconds = 0.0
-        self._began: Start | None = None
-        self._resumed = False
+        self._run = Run(shelf, state, grads=bool(grads))
         self._told_step: int | None = None  # by the last step()
         self._saved_step: int | None = None  # of the last save that was begun
+        self._optimizer_stepped = False
+        self._accumulation = Accumulation(state) if grads is None else None
+        self._timeline = Timeline()
+        self._interval = Interval(self._timeline, mtbi=mtbi)
+        self._began: Start | None = None
         self._feed = Feed(shelf, pipeline, self._notices, overlap=overlap)
         if shelf._feed is not None:
             shelf._feed.close()  # where it raises, this is none, and that is closed
         shelf._feed = self._feed
         self._flight = Flight(self._feed, self._timeline, deadline=deadline)
-        self._optimizer_stepped = False
         self._gates = Gates(
             state,
             self._before_optimizer,
@@ -144,7 +97,7 @@ class Autosave:
         it from the sampler alone and loads nothing: for a torch DataLoader whose dataset and
         workers draw no random numbers of their own, which would be others then.
         """
-        return self._loaders.add(loader, by_sampler=by_sampler).of_epoch(epoch)
+        return self._run.loaders.add(loader, by_sampler=by_sampler).of_epoch(epoch)
 
     def resume(
         self,
@@ -157,21 +110,7 @@ class Autosave:
         ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. Call it
         before iterating over loaders. What ``save()`` saved can be resumed, too.
         """
-        if RECORD not in self._shelf:
-            self._resumed = True
-            return 0
-        begin = time.monotonic()
-        try:
-            report = self._shelf.load_into(self._state, strict=strict, rename=rename)
-        except KeyMismatch as error:
-            if error.unexpected_keys or error.missing_keys != (_OWN,):
-                raise
-            logger.info("what save() saved is resumed: loaders begin an epoch")
-            state = {key: value for key, value in self._state.items() if key != _OWN}
-            report = self._shelf.load_into(state, strict=strict, rename=rename)
-        self._load_seconds = time.monotonic() - begin
-        self._resumed = True  # else step() would save over what could not be loaded
-        return report.step or 0
+        return self._run.resume(strict=strict, rename=rename)
 
     def step(self, n: int, *, force: bool = False) -> Commit | None:
         """Saves, where it is time to; ``n`` is the number of steps that are done.
@@ -230,20 +169,7 @@ class Autosave:
         if skip_batches < 0:
             raise BadArgument(f"skip_batches={skip_batches!r} is below 0", "Use 0 or more.")
         self.wait()
-        kept = {version.step: version.version for version in self._shelf.versions}
-        if step not in kept:
-            there = ", ".join(str(known) for known in kept if known is not None)
-            raise UnknownName(
-                f"no version of step {step} is kept",
-                f"Kept are those of the steps {there}. A shelf made with a larger keep= keeps more."
-                if there
-                else "Nothing was saved with a step.",
-            )
-        if kept[step] != self._shelf.versions[-1].version:
-            self._shelf.rollback(kept[step])
-        self._shelf.load_into(self._state)
-        for batches in self._loaders.made:
-            batches.skip(skip_batches)
+        self._run.go_back(step, skip_batches=skip_batches)
         if skip_batches:
             self._save(step)
             self.wait()
@@ -267,7 +193,7 @@ class Autosave:
 
         Needs matplotlib, and raises UnsupportedError without it.
         """
-        write_report(path, self._timeline, self._began, self._shelf.info(), self.skipped)
+        write_report(path, self._timeline, self._began, self._run.shelf.info(), self.skipped)
 
     def close(self) -> None:
         """Waits for what is on its way, and gives the signals back."""
@@ -291,8 +217,8 @@ class Autosave:
             failure.add_note(f"Besides: {second}")
 
     def __repr__(self) -> str:
-        keys = ", ".join(key for key in self._state if key not in (_OWN, _GRADIENTS))
-        return f"<Autosave of {keys}, every {self.every}{' (closed)' if self._feed.closed else ''}>"
+        closed = " (closed)" if self._feed.closed else ""
+        return f"<Autosave of {self._run}, every {self.every}{closed}>"
 
     def __enter__(self) -> "Autosave":
         return self
@@ -333,19 +259,8 @@ class Autosave:
                 "this autosave is closed: it was, or its shelf, or another took its place",
                 "A shelf holds one state: give one autosave() all that belongs to the run.",
             )
-        if not self._resumed and RECORD in self._shelf:
-            step = "" if self._shelf.step is None else f", at step {self._shelf.step}"
-            raise UnsupportedError(
-                f"the shelf holds a run{step}, and step() would save over it",
-                'Call resume() first; to begin anew, open the shelf with mode="w".',
-            )
-        self._resumed = True
-        if self._state.keys() == {_OWN} and not self._loaders.made:
-            raise BadArgument(
-                "autosave() was given nothing to save",
-                "Give it what the run consists of: autosave(model=model, optimizer=optimizer).",
-            )
-        if left_alone := self._loaders.left_alone:
+        self._run.refuse_to_save()
+        if left_alone := self._run.loaders.left_alone:
             self._notices.loaders_left_alone(left_alone)
 
     def _before_optimizer(self) -> None:
@@ -358,12 +273,12 @@ class Autosave:
             self._accumulation.optimizer_stepped()
 
     def _save(self, number: int) -> Commit:
-        self.every = self._interval.after(self.every, load_seconds=self._load_seconds)
-        saved = self._flight.begin(self._shelf, self._state, number)
+        self.every = self._interval.after(self.every, load_seconds=self._run.load_seconds)
+        saved = self._flight.begin(self._run, number)
         self._saved_step = number
         self._timeline.saved(number, saved, self._feed.saved_names)
         if self._began is None and self._feed.sources is not None:
-            self._began = Start.of(self._shelf.info(), self._feed.sources)
+            self._began = Start.of(self._run.shelf.info(), self._feed.sources)
             logger.info("autosave: %s", self._began)
         return saved
 

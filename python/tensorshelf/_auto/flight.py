@@ -9,9 +9,9 @@ where the process goes on.
 
 import logging
 import time
-from typing import Any
 
-from tensorshelf._auto.feed import Feed, Shelf
+from tensorshelf._auto.feed import Feed
+from tensorshelf._auto.run import Run
 from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
 from tensorshelf.errors import ShelfError
@@ -34,9 +34,9 @@ class Flight:
         self.commit: Commit | None = None  # until somebody heard what became of it
         self._met: ShelfError | None = None  # by the gate
 
-    def begin(self, shelf: Shelf, state: Any, step: int) -> Commit:
+    def begin(self, run: Run, step: int) -> Commit:
         """Saves, in the background."""
-        self.commit = self._feed.save(shelf, state, step)
+        self.commit = self._feed.save(run.shelf, run.state, step)
         return self.commit
 
     def has_landed(self) -> bool:

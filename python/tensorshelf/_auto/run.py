@@ -1,0 +1,112 @@
+"""What a run consists of, and going on with it from what the shelf holds."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tensorshelf._auto.batches import Loaders
+from tensorshelf._auto.feed import Feed, Shelf
+from tensorshelf._auto.gradients import Gradients
+from tensorshelf._commit import Commit
+from tensorshelf._info import Info, VersionInfo
+from tensorshelf._state.load import LoadReport
+from tensorshelf._state.paths import RECORD
+from tensorshelf.errors import BadArgument, KeyMismatch, UnknownName, UnsupportedError
+
+logger = logging.getLogger("tensorshelf")
+
+_LOADERS = "autosave"
+_GRADIENTS = "gradients"
+OWN_KEYS = (_LOADERS, _GRADIENTS)  # of what autosave itself saves
+
+Rename = Mapping[str, str] | Callable[[str], str] | None
+
+
+class Saves(Shelf, Protocol):
+    """What autosave asks of a shelf."""
+
+    _feed: Feed | None
+
+    @property
+    def step(self) -> int | None: ...
+
+    @property
+    def versions(self) -> list[VersionInfo]: ...
+
+    def info(self) -> Info: ...
+
+    def __contains__(self, name: object) -> bool: ...
+
+    def load_into(
+        self, state: Any, *, strict: bool = True, rename: Rename = None
+    ) -> LoadReport: ...
+
+    def rollback(self, version: int) -> Commit: ...
+
+
+class Run:
+    """What autosave() was given and what it adds, and the shelf that holds it. For one thread."""
+
+    def __init__(self, shelf: Saves, given: dict[str, Any], *, grads: bool) -> None:
+        self.shelf = shelf
+        self.loaders = Loaders()
+        self.state = {**given, _LOADERS: self.loaders}
+        if grads:
+            self.state[_GRADIENTS] = Gradients(given)
+        self.load_seconds = 0.0  # that resuming took
+        self._resumed = False  # or begun, where there was nothing to resume
+
+    def resume(self, *, strict: bool, rename: Rename) -> int:
+        """Loads what was saved last; returns its step, or 0 for a new run."""
+        if RECORD not in self.shelf:
+            self._resumed = True
+            return 0
+        begin = time.monotonic()
+        try:
+            report = self.shelf.load_into(self.state, strict=strict, rename=rename)
+        except KeyMismatch as error:
+            if error.unexpected_keys or error.missing_keys != (_LOADERS,):
+                raise
+            logger.info("what save() saved is resumed: loaders begin an epoch")
+            state = {key: value for key, value in self.state.items() if key != _LOADERS}
+            report = self.shelf.load_into(state, strict=strict, rename=rename)
+        self.load_seconds = time.monotonic() - begin
+        self._resumed = True  # else step() would save over what could not be loaded
+        return report.step or 0
+
+    def refuse_to_save(self) -> None:
+        """Raises where a save would lose the run that the shelf holds, or have nothing in it."""
+        if not self._resumed and RECORD in self.shelf:
+            step = "" if self.shelf.step is None else f", at step {self.shelf.step}"
+            raise UnsupportedError(
+                f"the shelf holds a run{step}, and step() would save over it",
+                'Call resume() first; to begin anew, open the shelf with mode="w".',
+            )
+        self._resumed = True  # what the shelf holds from here on, this run saved
+        if self.state.keys() == {_LOADERS} and not self.loaders.made:
+            raise BadArgument(
+                "autosave() was given nothing to save",
+                "Give it what the run consists of: autosave(model=model, optimizer=optimizer).",
+            )
+
+    def go_back(self, step: int, *, skip_batches: int) -> None:
+        """To the version of that step. Raises UnknownName where none is kept."""
+        kept = {version.step: version.version for version in self.shelf.versions}
+        if step not in kept:
+            there = ", ".join(str(known) for known in kept if known is not None)
+            raise UnknownName(
+                f"no version of step {step} is kept",
+                f"Kept are those of the steps {there}. A shelf made with a larger keep= keeps more."
+                if there
+                else "Nothing was saved with a step.",
+            )
+        if kept[step] != self.shelf.versions[-1].version:
+            self.shelf.rollback(kept[step])
+        self.shelf.load_into(self.state)
+        for batches in self.loaders.made:
+            batches.skip(skip_batches)
+
+    def __str__(self) -> str:
+        """The keys that were given."""
+        return ", ".join(key for key in self.state if key not in OWN_KEYS)
