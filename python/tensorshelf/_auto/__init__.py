@@ -2,6 +2,7 @@
 
 autosave   the whole of it: when a run is saved, resumed, and what is told of failures
 run        what a run consists of; going on with it from what the shelf holds
+steps      which steps were told of, and which of them a save has
 notices    what it tells, and what of that once alone
 flight     the save on its way; where a failure is met, and where it goes from there
 feed       one state, saved again and again by the pipeline; the plan of where its tensors lie

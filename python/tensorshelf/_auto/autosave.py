@@ -20,6 +20,7 @@ from tensorshelf._auto.report import write_report
 from tensorshelf._auto.run import OWN_KEYS, Run, Saves
 from tensorshelf._auto.signals import Signals
 from tensorshelf._auto.start import Start
+from tensorshelf._auto.steps import Steps
 from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
 from tensorshelf._numbers import step_number
@@ -61,9 +62,7 @@ class Autosave:
         self._on_busy = on_busy
         self._notices = Notices(raises=on_error == "raise")
         self._run = Run(shelf, state, grads=bool(grads))
-        self._told_step: int | None = None  # by the last step()
-        self._saved_step: int | None = None  # of the last save that was begun
-        self._optimizer_stepped = False
+        self._steps = Steps()
         self._accumulation = Accumulation(state) if grads is None else None
         self._timeline = Timeline()
         self._interval = Interval(self._timeline, mtbi=mtbi)
@@ -127,7 +126,7 @@ class Autosave:
         self._check_turn()
         begin = time.monotonic()
         due = force or self._is_due(number)
-        self._told_step = number
+        self._steps.told = number
         if self._accumulation is not None and self._accumulation.begin() and due:
             self._notices.in_the_middle(number)  # what is on its way goes on
             due = False
@@ -197,7 +196,8 @@ class Autosave:
 
     def close(self) -> None:
         """Waits for what is on its way, and gives the signals back."""
-        self._warn_of_unsaved()
+        if not self._feed.closed and sys.exc_info()[0] is None:  # else something else ends it
+            self._steps.warn_of_unsaved()
         try:
             self.wait()
         except BaseException as error:
@@ -231,20 +231,6 @@ class Autosave:
     ) -> None:
         self.close()
 
-    def _warn_of_unsaved(self) -> None:
-        """Of steps that no save has, unless something else ends the run."""
-        if self._feed.closed or sys.exc_info()[0] is not None:
-            return
-        if self._told_step is None and self._optimizer_stepped:
-            logger.warning("autosave: nothing was saved: no step() was called")
-        elif self._told_step != self._saved_step:
-            logger.warning(
-                "autosave: the last save is of step %s, and step %s was the last: "
-                "step(n, force=True) saves it",
-                self._saved_step,
-                self._told_step,
-            )
-
     def _is_due(self, number: int) -> bool:
         if number % self.every != 0:
             return False
@@ -264,7 +250,7 @@ class Autosave:
             self._notices.loaders_left_alone(left_alone)
 
     def _before_optimizer(self) -> None:
-        self._optimizer_stepped = True
+        self._steps.optimizer_stepped = True
         if self._feed.overlap:
             self.gate()
 
@@ -275,7 +261,7 @@ class Autosave:
     def _save(self, number: int) -> Commit:
         self.every = self._interval.after(self.every, load_seconds=self._run.load_seconds)
         saved = self._flight.begin(self._run, number)
-        self._saved_step = number
+        self._steps.saved = number
         self._timeline.saved(number, saved, self._feed.saved_names)
         if self._began is None and self._feed.sources is not None:
             self._began = Start.of(self._run.shelf.info(), self._feed.sources)

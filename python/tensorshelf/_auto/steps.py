@@ -1,0 +1,26 @@
+"""Which steps a run told of, and whether a save has the last of them."""
+
+import logging
+
+logger = logging.getLogger("tensorshelf")
+
+
+class Steps:
+    """Of one autosave. For one thread."""
+
+    def __init__(self) -> None:
+        self.told: int | None = None  # by the last step()
+        self.saved: int | None = None  # of the last save that was begun
+        self.optimizer_stepped = False
+
+    def warn_of_unsaved(self) -> None:
+        """Where the run ends here."""
+        if self.told is None and self.optimizer_stepped:
+            logger.warning("autosave: nothing was saved: no step() was called")
+        elif self.told != self.saved:
+            logger.warning(
+                "autosave: the last save is of step %s, and step %s was the last: "
+                "step(n, force=True) saves it",
+                self.saved,
+                self.told,
+            )
