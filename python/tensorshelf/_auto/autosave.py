@@ -53,6 +53,8 @@ class Autosave:
         grads: bool | None,
         pipeline: Mapping[str, Any],
     ) -> None:
+        # What can be refused is refused before anything is done, options of the pipeline when the
+        # feed is made: an autosave that the shelf has already goes on then.
         check_state(state, OWN_KEYS)
         check_options(every, mtbi, on_busy, on_error, overlap)
         if overlap:
@@ -68,10 +70,14 @@ class Autosave:
         self._interval = Interval(self._timeline, mtbi=mtbi)
         self._began: Start | None = None
         self._feed = Feed(shelf, pipeline, self._notices, overlap=overlap)
+        # The one before gives way. Where closing it raises what it failed with, this is none, and
+        # that is closed: the next try finds nothing in its way.
         if shelf._feed is not None:
-            shelf._feed.close()  # where it raises, this is none, and that is closed
+            shelf._feed.close()
         shelf._feed = self._feed
         self._flight = Flight(self._feed, self._timeline, deadline=deadline)
+        # Optimizers and signals may call at once, so that all they need is there by now. Signals
+        # are last: where something behind them raised, nobody would give them back.
         self._gates = Gates(
             state,
             self._before_optimizer,
