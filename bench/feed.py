@@ -271,7 +271,8 @@ def steps(folder: Path, tier: str, width: int, batch: int, rounds: int) -> dict[
 
 def looks(folder: Path, tier: str, count: int, rounds: int) -> dict[str, float]:
     """Seconds of step() for a state of so many small tensors: parameters and three for each that
-    AdamW keeps. The first save of all creates them, the first of a process that resumed plans.
+    AdamW keeps. The first save of all creates them; that of a run that is resumed was planned when
+    it was.
     """
     params = [torch.nn.Parameter(torch.randn(16, 16)) for _ in range(count // 4)]
     model = torch.nn.ParameterList(params)

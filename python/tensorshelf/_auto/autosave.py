@@ -115,7 +115,9 @@ class Autosave:
         ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. Call it
         before iterating over loaders. What ``save()`` saved can be resumed, too.
         """
-        return self._run.resume(strict=strict, rename=rename)
+        step = self._run.resume(strict=strict, rename=rename)
+        self._feed.plan_ahead(self._run.shelf, self._run.state)
+        return step
 
     def step(self, n: int, *, force: bool = False) -> Commit | None:
         """Saves, where it is time to; ``n`` is the number of steps that are done.

@@ -13,9 +13,11 @@ from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
 from tensorshelf._commit import Commit
 from tensorshelf._core import PendingCommit, PendingSave
+from tensorshelf._state import paths
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.looks import Changed
-from tensorshelf.errors import BadArgument, TornSave
+from tensorshelf._state.save import holds
+from tensorshelf.errors import BadArgument, ShelfError, TornSave
 
 logger = logging.getLogger("tensorshelf")
 
@@ -37,6 +39,8 @@ class Shelf(Protocol):
     _assignments: Assignments
     _core: _core.Shelf
     _flight: PendingCommit | PendingSave | None
+
+    def __contains__(self, name: object) -> bool: ...
 
     def __getitem__(self, name: str) -> Any: ...
 
@@ -69,6 +73,21 @@ class Feed:
         self._notices = notices
         self.overlap = overlap
         self.closed = False
+
+    def plan_ahead(self, shelf: Shelf, state: Any) -> None:
+        """Of a state that was loaded: else its first save would walk it, while training goes on.
+
+        No plan is made where a save would make other tensors than there are, or cannot be planned.
+        What cannot be stored is the first save's to tell.
+        """
+        if paths.RECORD not in shelf:
+            return
+        try:
+            flat = flatten(state)
+            if holds(shelf, flat):
+                self._plan = planned(shelf, state, flat, self._eager if self.overlap else None)
+        except (Changed, ShelfError) as error:
+            logger.debug("the first save makes its own plan: %r", error)
 
     def save(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """The version on its way."""

@@ -69,6 +69,14 @@ def save(shelf: Shelf, flat: Flat, *, step: int | None, wait: bool, uncommitted:
         raise
 
 
+def holds(shelf: record.Reads, flat: Flat) -> bool:
+    """Whether a state of that very form was saved last: saving it makes and deletes no tensor."""
+    before = record.find(shelf)
+    if before is None or before.owned != sorted(flat.tensors):
+        return False
+    return all(name in shelf and _fits(shelf, name, value) for name, value in flat.tensors.items())
+
+
 def _discard(shelf: Shelf, error: BaseException) -> None:
     """Else the next version would have half of a state."""
     try:
@@ -77,7 +85,7 @@ def _discard(shelf: Shelf, error: BaseException) -> None:
         error.add_note(f"A part of the state stays assigned, for discarding it failed: {second}")
 
 
-def _fits(shelf: Shelf, name: str, value: Any) -> bool:
+def _fits(shelf: record.Reads, name: str, value: Any) -> bool:
     """Whether the value can be assigned: the tensor is not there, or has its layout."""
     if name not in shelf:
         return True
