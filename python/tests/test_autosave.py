@@ -436,6 +436,24 @@ def test_a_deadline_ends_the_wait(shelf: ts.Shelf, caplog: pytest.LogCaptureFixt
     assert "is durable" not in caplog.text
 
 
+@pytest.mark.parametrize("odd", [signal.SIGKILL, signal.SIGSTOP, 0, 999, True, "SIGTERM"])
+def test_a_signal_that_nobody_can_catch_is_refused_before_anything_is_done(
+    shelf: ts.Shelf, odd: Any
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ts.BadArgument, match=r"signals= has .* cannot be caught"):
+        shelf.autosave(x=[1], signals=(signal.SIGTERM, odd))
+    assert signal.getsignal(signal.SIGTERM) == before
+    shelf.save({"x": [1]})
+
+
+def test_any_iterable_of_signals_does(shelf: ts.Shelf) -> None:
+    before = signal.getsignal(signal.SIGUSR1)
+    with shelf.autosave(x=[1], signals=(each for each in [signal.SIGUSR1])):
+        assert signal.getsignal(signal.SIGUSR1) != before
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
 def test_signals_are_given_back(shelf: ts.Shelf) -> None:
     def mine(number: int, frame: Any) -> None: ...
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tensorshelf._auto.batches import Batches
-from tensorshelf._auto.checked import check_options, check_state
+from tensorshelf._auto.checked import check_options, check_signals, check_state
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
 from tensorshelf._auto.gates import Gates
@@ -57,6 +57,7 @@ class Autosave:
         # feed is made: an autosave that the shelf has already goes on then.
         check_state(state, OWN_KEYS)
         check_options(every, mtbi, on_busy, on_error, overlap)
+        caught = check_signals(signals)
         if overlap:
             refuse_in_backward(state)
         self.every = 1 if every == "auto" else every
@@ -84,7 +85,7 @@ class Autosave:
             self._behind_optimizer,
             self._notices.unknown_optimizer,
         )
-        self._signals = Signals(signals, self._land)
+        self._signals = Signals(caught, self._land)
 
     def batches(
         self, loader: Iterable[Any], *, epoch: int | None = None, by_sampler: bool = False

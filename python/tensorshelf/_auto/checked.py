@@ -1,5 +1,6 @@
 """What autosave() is given, checked before anything is done."""
 
+import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,6 +28,19 @@ def check_options(every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: A
         raise BadArgument(f"on_error={on_error!r} is unknown", 'Use "raise" or "warn".')
     if not isinstance(overlap, bool):
         raise BadArgument(f"overlap={overlap!r} is neither True nor False", "Use one of them.")
+
+
+def check_signals(signals: Iterable[Any]) -> tuple[int, ...]:
+    """Their numbers. Raises BadArgument for what no handler can be for."""
+    caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    given = tuple(signals)
+    for number in given:
+        if isinstance(number, bool) or number not in caught:
+            raise BadArgument(
+                f"signals= has {number!r}, which cannot be caught",
+                "Use signals such as signal.SIGTERM and signal.SIGUSR1; none with signals=().",
+            )
+    return given
 
 
 def check_state(state: Mapping[str, Any], own_keys: Iterable[str]) -> None:
