@@ -31,6 +31,7 @@ MAY_INCLUDE = {
     "media": {"media", "base"},
     "store": {"store", "format", "media", "base"},
     "feed": {"feed", "store", "base"},
+    "group": {"group", "base"},
     # Beside src: the public API, and what is named here.
     "crashtest": {"crashtest", "format", "base", "tests"},
     "bench": {"bench", "base"},  # base: the bare copy that is the figures' limit
