@@ -270,6 +270,18 @@ def versions(settings: Settings) -> list[Row]:
     return rows
 
 
+def partition(settings: Settings) -> list[Row]:
+    rows = []
+    for case in run_cases(program(settings, "bench_partition")):
+        name, value = str(case["case"]), float(case["value"])  # type: ignore[arg-type]
+        if name.startswith("imbalance"):
+            rows.append(Row(name, "-", value, 1, False, "blocks", "a state of GPT-3's shape"))
+        else:
+            detail = "over 4,096 writers, and one's pieces"
+            rows.append(Row(name, "-", value, 1, False, "s", detail))
+    return rows
+
+
 def show(rows: list[Row]) -> None:
     header = ("figure", "medium", "measured", "to reach", "", "detail")
     lines = [header]
@@ -303,7 +315,7 @@ def write_json(name: str, body: object) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ["commit", "open", "versions", "compare", "state", "saves", "feed"]
+    choices = ["commit", "open", "versions", "partition", "compare", "state", "saves", "feed"]
     choices += ["writes", "sweeps", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
@@ -316,7 +328,8 @@ def main() -> int:
     (ROOT / "out" / "bench").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.dir or ROOT / "out" / "bench") as block:
         settings = Settings(args.build, args.mapped, Path(block), args.quick)
-        for name, run in (("commit", commit), ("open", opening), ("versions", versions)):
+        tables = {"commit": commit, "open": opening, "versions": versions, "partition": partition}
+        for name, run in tables.items():
             if args.what not in (name, "all"):
                 continue
             print(f"\n{name}: ours and its limit in alternation, medians\n", flush=True)
