@@ -8,13 +8,15 @@ import ctypes
 import ctypes.util
 import lzma
 import pathlib
+import re
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
-GOLDEN = pathlib.Path(__file__).parent / "golden"
+ROOT = pathlib.Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 PAGE, HEADER, CHUNK = 4096, 0x20000, 1 << 20
 P1, P2, ALL = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, (1 << 64) - 1
 VERSION = (1 << 40) - 1
@@ -182,3 +184,17 @@ def test_the_page_is_enough_to_find_what_is_prepared(format: int) -> None:
     reader = Reader(lzma.decompress((GOLDEN / name).read_bytes()))
     assert reader.version == 1
     assert list(reader.marks()) == [(2, b"\x00golden\xff")] * 2
+
+
+def test_every_tag_of_a_saved_state_stands_in_the_page() -> None:
+    """And what is checked before it is read is what the page has."""
+    checked = (ROOT / "python" / "tensorshelf" / "_state" / "checked.py").read_text()
+    tables = re.findall(r"^_(?:LEAVES|BRANCHES): .*?^}", checked, re.MULTILINE | re.DOTALL)
+    known = {tag for table in tables for tag in re.findall(r'^    "(\S+)":', table, re.MULTILINE)}
+    page = (ROOT / "docs" / "design.md").read_text().partition("| tag | takes |")[2]
+    rows = re.match(r"\n(\|.*\n)+", page)
+    assert rows is not None
+    first_cells = [row.split("|")[1] for row in rows[0].split("\n") if row]
+    shown = {tag for cell in first_cells for tag in re.findall(r"`(\S+?)`", cell)}
+    assert len(tables) == 2
+    assert shown == known

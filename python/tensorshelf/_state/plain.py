@@ -4,14 +4,15 @@ A node is None, a bool, a number, text or bytes, which stand for themselves, or 
 what the tag takes. The tags are stored: never rename one.
 """
 
+import functools
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tensorshelf._values import _dtypes
-from tensorshelf.errors import CorruptError, LayoutError
+from tensorshelf._values import _dtypes, _torch
+from tensorshelf.errors import LayoutError, UnsupportedError
 
 Node = Any
 
@@ -72,26 +73,21 @@ def dtype_from(text: str) -> "_dtypes.DType":
     return _dtypes.needed(text) if text in _dtypes.carried_names() else np.dtype(text)
 
 
+@functools.lru_cache(maxsize=256)
+def dtype_of_text(text: str) -> "_dtypes.DType | None":
+    """The NumPy type that is stored so, or a carrier of its bytes; None where none is."""
+    if text in _dtypes.carried_names():
+        return _dtypes.carrier(text)
+    try:
+        dtype = np.dtype(text)
+        return dtype if _dtype_text(dtype) == text else None
+    except (TypeError, ValueError, SyntaxError, LayoutError):
+        return None
+
+
 def value_of(node: Node) -> Any:
     """The leaf that a node stands for."""
-    if not isinstance(node, list):
-        return node
-    maker = _VALUES.get(node[0])
-    if maker is None:
-        raise CorruptError(
-            f"the saved state holds a {node[0]!r}, which this release does not know",
-            "Load it with the tensorshelf release that saved it, or a later one.",
-        )
-    return maker(*node[1:])
-
-
-def _torch(name: str) -> Callable[..., Any]:
-    def make(*parts: Any) -> Any:
-        import torch
-
-        return getattr(torch, parts[0]) if name == "dtype" else getattr(torch, name)(*parts)
-
-    return make
+    return _VALUES[node[0]](*node[1:]) if isinstance(node, list) else node
 
 
 def _size(*lengths: int) -> Any:
@@ -100,8 +96,21 @@ def _size(*lengths: int) -> Any:
     return torch.Size(lengths)
 
 
-def _number(dtype: str, data: bytes) -> Any:
-    return np.frombuffer(data, dtype_from(dtype))[0]
+def _device(text: str) -> Any:
+    import torch
+
+    try:
+        return torch.device(text)
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"torch {torch.__version__} has no device {text!r}, which the saved state names",
+            "Load it with the torch that saved it; keys= loads the rest.",
+        ) from error
+
+
+def _number(text: str, data: bytes) -> Any:
+    dtype = dtype_from(text)
+    return np.frombuffer(data, dtype)[0] if dtype.itemsize else np.zeros((), dtype)[()]
 
 
 def _int(node: "int | Sequence[Any]") -> int:
@@ -115,7 +124,7 @@ _VALUES: dict[str, Callable[..., Any]] = {
     "range": lambda *parts: range(*map(_int, parts)),
     "number": _number,
     "np.dtype": dtype_from,
-    "torch.dtype": _torch("dtype"),
+    "torch.dtype": _torch.dtype_of,
     "torch.Size": _size,
-    "torch.device": _torch("device"),
+    "torch.device": _device,
 }

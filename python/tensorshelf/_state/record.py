@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tensorshelf._state import paths
+from tensorshelf._state.checked import checked_tree, no_record
 from tensorshelf._state.plain import Node
 from tensorshelf._values._dtypes import Array
-from tensorshelf.errors import CorruptError, FormatTooNew, UnknownName, UnsupportedError
+from tensorshelf.errors import FormatTooNew, UnknownName, UnsupportedError
 
 FORMAT = 1
 _LEAST_BYTES = 4096
@@ -140,28 +141,35 @@ def find(shelf: Reads) -> Record | None:
         return None
     handle = shelf[paths.RECORD]
     if handle.dtype_name != "uint8" or len(handle.shape) != 1 or handle.nbytes < _LENGTH_BYTES:
-        raise _no_record(f"it is {handle.dtype_name}{list(handle.shape)}")
+        raise no_record(f"it is {handle.dtype_name}{list(handle.shape)}")
     room = handle.numpy()
     size = int.from_bytes(room[:_LENGTH_BYTES].tobytes(), "little")
     if size > handle.nbytes - _LENGTH_BYTES:
-        raise _no_record(f"its length is said to be {size}")
+        raise no_record(f"its length is said to be {size}")
+    return _record(_unpacked(room[_LENGTH_BYTES : _LENGTH_BYTES + size].tobytes()))
+
+
+def _unpacked(data: bytes) -> object:
     try:
-        content = _msgpack().unpackb(
-            room[_LENGTH_BYTES : _LENGTH_BYTES + size].tobytes(),
-            raw=False,
-            strict_map_key=False,
-            unicode_errors="surrogatepass",
+        unpacked: object = _msgpack().unpackb(
+            data, raw=False, strict_map_key=False, unicode_errors="surrogatepass"
         )
-        if content["format"] > FORMAT:
-            raise FormatTooNew(
-                f"the saved state is of format {content['format']}; this release reads {FORMAT}",
-                "Load it with the tensorshelf release that saved it, or a later one.",
-            )
-        return Record(content["tree"], content["owned"])
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, FormatTooNew):
-            raise
-        raise _no_record(str(error)) from error
+    except ValueError as error:
+        raise no_record(str(error)) from error
+    return unpacked
+
+
+def _record(content: object) -> Record:
+    if not isinstance(content, dict) or type(content.get("format")) is not int:
+        raise no_record("it has no format")
+    if content["format"] > FORMAT:
+        raise FormatTooNew(
+            f"the saved state is of format {content['format']}; this release reads {FORMAT}",
+            "Load it with the tensorshelf release that saved it, or a later one.",
+        )
+    if content.keys() != {"format", "owned", "tree"}:
+        raise no_record("it has other parts than a record has")
+    return Record(*checked_tree(content["tree"], content["owned"]))
 
 
 def get(shelf: Reads) -> Record:
@@ -172,10 +180,3 @@ def get(shelf: Reads) -> Record:
             "no state was saved in this shelf", "shelf.save(state) does. list(shelf) gives tensors."
         )
     return record
-
-
-def _no_record(why: str) -> CorruptError:
-    return CorruptError(
-        f"{paths.RECORD!r} is no record of a saved state: {why}",
-        "Something else was assigned to it. Delete it, and save the state again.",
-    )

@@ -17,7 +17,7 @@ from tensorshelf._state.plain import Node, dtype_from
 from tensorshelf._values import _dtypes, _memory, _torch
 from tensorshelf._values._dtypes import Array
 from tensorshelf._values._sources import Source, source_of
-from tensorshelf.errors import LayoutError
+from tensorshelf.errors import CorruptError, LayoutError
 
 if TYPE_CHECKING:
     import torch
@@ -283,7 +283,9 @@ def _strided(tensor: "torch.Tensor", strides: list[int]) -> "torch.Tensor":
 
 
 def part_of(memory: "torch.Tensor", tensor: Tensor, offset: int) -> "torch.Tensor":
-    """What shows memory that others show too."""
+    """What shows memory that others show too. Raises CorruptError where it reaches beyond it, for
+    torch would make the memory longer.
+    """
     import torch
 
     dtype = _torch.dtype_of(tensor.element)
@@ -291,5 +293,11 @@ def part_of(memory: "torch.Tensor", tensor: Tensor, offset: int) -> "torch.Tenso
     strides = tensor.strides
     if strides is None:
         strides = list(torch.empty(tensor.shape, dtype=dtype, device="meta").stride())
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, strides, strict=True))
+    if 0 not in tensor.shape and offset + (last + 1) * width > memory.nbytes:
+        raise CorruptError(
+            f"a part of {tensor.layout} reaches beyond the {memory.nbytes} bytes of {tensor.place}",
+            "The saved state is not whole. Save it again, or roll back to a version that has it.",
+        )
     flat = torch.empty(0, dtype=dtype)
     return flat.set_(memory.untyped_storage(), offset // width, tensor.shape, tuple(strides))

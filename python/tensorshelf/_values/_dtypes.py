@@ -64,6 +64,11 @@ def carrier(name: str) -> DType:
     return _CARRIER[name]
 
 
+def is_known(name: str) -> bool:
+    """True for the name of an element type."""
+    return name in _CARRIER
+
+
 def is_native(name: str) -> bool:
     """True for an element type that NumPy itself knows."""
     return name in _NATIVE

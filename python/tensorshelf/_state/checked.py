@@ -1,0 +1,255 @@
+"""What of a stored record may be believed: whatever reads a state goes by this first.
+
+The shelf's checksums tell damaged bytes, and not what something else wrote there. So a record is an
+``object`` until it was looked at, and what has not the form that saving gives it is CorruptError.
+The tables have every tag that is stored, with what it takes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeGuard
+
+from tensorshelf._state import paths
+from tensorshelf._state.plain import Node, dtype_of_text
+from tensorshelf._values import _dtypes
+from tensorshelf.errors import CorruptError
+
+_DEEPEST_NODES = paths.DEEPEST + 8  # a container is a node; of an optimizer it is two
+_PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+class _Malformed(Exception):
+    """Saving never gives a record that form."""
+
+
+class _Seen(NamedTuple):
+    """What the nodes before had."""
+
+    tensors: list[str | None]  # by number, as ties have it: the names in the shelf of those there
+
+
+def checked_tree(tree: object, owned: object) -> tuple[Node, list[str]]:
+    """Both, where they are a tree and the names that its tensors have in the shelf."""
+    seen = _Seen([])
+    try:
+        _check(tree, seen, 0)
+        names = sorted({name for name in seen.tensors if name is not None})
+        if not _is_list_of(owned, str) or owned != names:
+            raise _Malformed("it names other tensors than its tree has")
+    except _Malformed as error:
+        raise no_record(str(error)) from None
+    return tree, owned
+
+
+def no_record(why: str) -> CorruptError:
+    """What the tensor of that name is not."""
+    return CorruptError(
+        f"{paths.RECORD!r} is no record of a saved state: {why}",
+        "Something else was assigned to it. Delete it, and save the state again.",
+    )
+
+
+def _check(node: object, seen: _Seen, depth: int) -> None:
+    if not isinstance(node, list):
+        _check_plain(node)
+        return
+    if depth > _DEEPEST_NODES:
+        raise _Malformed("its nodes lie too deep within each other")
+    tag, parts = _taken_apart(node)
+    if tag in _LEAVES:
+        _check_leaf(tag, parts)
+    elif tag not in _BRANCHES:
+        raise CorruptError(
+            f"the saved state holds a {tag!r}, which this release does not know",
+            "Load it with the tensorshelf release that saved it, or a later one.",
+        )
+    elif not _BRANCHES[tag](parts, seen, depth + 1):
+        raise _malformed(tag)
+
+
+def _check_plain(node: object) -> None:
+    if not isinstance(node, _PLAIN):
+        raise _Malformed(f"it holds a {type(node).__name__}")
+
+
+def _check_leaf(tag: str, parts: list[Any]) -> None:
+    if not _LEAVES[tag](parts):
+        raise _malformed(tag)
+
+
+def _malformed(tag: str) -> _Malformed:
+    return _Malformed(f"a {tag!r} in it has another form than saving gives it")
+
+
+def _taken_apart(node: list[Any]) -> tuple[str, list[Any]]:
+    if not node or not isinstance(node[0], str):
+        raise _Malformed("a node in it has no tag")
+    return node[0], node[1:]
+
+
+def _check_key(node: object) -> None:
+    """Of a dictionary, or an item of a set."""
+    if not isinstance(node, list):
+        _check_plain(node)
+        return
+    tag, parts = _taken_apart(node)
+    if tag == "tuple":
+        for part in parts:
+            _check_key(part)
+    elif tag in _LEAVES:
+        _check_leaf(tag, parts)
+    else:
+        raise _Malformed(f"it has a {tag!r} as a key")
+
+
+# ---- leaves: whether the parts are what the tag takes
+
+
+def _is_list_of(parts: object, kind: type) -> TypeGuard[list[Any]]:
+    return isinstance(parts, list) and all(type(part) is kind for part in parts)
+
+
+def _are(*kinds: type) -> Callable[[list[Any]], bool]:
+    return lambda parts: [type(part) for part in parts] == list(kinds)
+
+
+def _lengths(parts: object) -> bool:
+    return _is_list_of(parts, int) and all(part >= 0 for part in parts)
+
+
+def _whole_number(part: object) -> bool:
+    return type(part) is int or (isinstance(part, list) and part[:1] == ["int"] and _int(part[1:]))
+
+
+def _range(parts: list[Any]) -> bool:
+    return len(parts) == 3 and all(map(_whole_number, parts)) and parts[2] != 0
+
+
+def _number(parts: list[Any]) -> bool:
+    if not _are(str, bytes)(parts):
+        return False
+    dtype, data = dtype_of_text(parts[0]), parts[1]
+    if dtype is None:
+        return False
+    if dtype.itemsize == 0:
+        return not data.strip(b"\0")  # NumPy gives a zero for an empty text
+    return len(data) == dtype.itemsize
+
+
+_int = _are(bytes)
+
+_LEAVES: dict[str, Callable[[list[Any]], bool]] = {
+    "int": _int,
+    "complex": _are(float, float),
+    "bytearray": _are(bytes),
+    "range": _range,
+    "number": _number,
+    "np.dtype": lambda parts: _are(str)(parts) and dtype_of_text(parts[0]) is not None,
+    "torch.dtype": _are(str),
+    "torch.Size": _lengths,
+    "torch.device": _are(str),
+}
+
+# ---- branches: what is in them is looked at, too
+
+
+def _items(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    for part in parts:
+        _check(part, seen, depth)
+    return True
+
+
+def _keys(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    for part in parts:
+        _check_key(part)
+    return True
+
+
+def _pairs(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    _keys(parts[::2], seen, depth)
+    _items(parts[1::2], seen, depth)
+    return len(parts) % 2 == 0
+
+
+def _ordered(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    _items(parts[:1], seen, depth)
+    return len(parts) % 2 == 1 and _pairs(parts[1:], seen, depth)
+
+
+def _by_name(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    """An optimizer's state, with names of parameters in the place of numbers."""
+    _items(parts, seen, depth)
+    if len(parts) != 1 or not _is_a("dict", parts[0]):
+        return False
+    groups = _entry(parts[0], "param_groups")
+    return (
+        _is_a("dict", _entry(parts[0], "state"))
+        and _is_a("list", groups)
+        and all(_is_a("dict", group) and _names_parameters(group) for group in groups[1:])
+    )
+
+
+def _is_a(tag: str, node: Any) -> bool:
+    return isinstance(node, list) and node[0] == tag
+
+
+def _entry(mapping: list[Any], key: str) -> Any:
+    found = [part for known, part in zip(mapping[1::2], mapping[2::2], strict=True) if known == key]
+    return found[-1] if found else None
+
+
+def _names_parameters(group: list[Any]) -> bool:
+    names = _entry(group, "params")
+    return _is_a("list", names) and _is_list_of(names[1:], str)
+
+
+def _tie(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    return _lengths(parts) and len(parts) == 1 and parts[0] < len(seen.tensors)
+
+
+def _tensor(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    if len(parts) != 5:
+        return False
+    library, element, shape, place, strides = parts
+    itemsize = _itemsize(library, element)
+    if itemsize is None or not _lengths(shape):
+        return False
+    seen.tensors.append(place if isinstance(place, str) else _home(place))
+    strides_fit = strides is None or (_lengths(strides) and len(strides) == len(shape))
+    return strides_fit and _is_place(place, itemsize, shape)
+
+
+def _itemsize(library: object, element: object) -> int | None:
+    if not isinstance(element, str) or library not in ("torch", "numpy"):
+        return None
+    if _dtypes.is_known(element):
+        return _dtypes.carrier(element).itemsize
+    dtype = dtype_of_text(element) if library == "numpy" else None
+    return None if dtype is None else dtype.itemsize
+
+
+def _home(place: object) -> str | None:
+    return place[0] if isinstance(place, list) and place and isinstance(place[0], str) else None
+
+
+def _is_place(place: object, itemsize: int, shape: list[int]) -> bool:
+    if isinstance(place, bytes):
+        return not shape and len(place) == itemsize
+    if isinstance(place, list):
+        return _are(str, int)(place) and place[1] >= 0 and place[1] % itemsize == 0
+    return isinstance(place, str)
+
+
+_BRANCHES: dict[str, Callable[[list[Any], _Seen, int], bool]] = {
+    "list": _items,
+    "tuple": _items,
+    "set": _keys,
+    "frozenset": _keys,
+    "dict": _pairs,
+    "Counter": _pairs,
+    "OrderedDict": _ordered,
+    "by_name": _by_name,
+    "tensor": _tensor,
+    "tie": _tie,
+}
+
+_TAGS = frozenset(_LEAVES) | frozenset(_BRANCHES)
