@@ -69,10 +69,11 @@ class TensorRef {
 // - That ends with an assignment of all its bytes, or with discard().
 // - Its committed value can be read meanwhile.
 //
-// While it lives, others wait who assign the same tensor, commit, discard, roll back, create, erase
-// or close. Anyone may read the tensor, and sees what is written so far.
-// It belongs to the thread that began it. There these calls, and the begin of another assignment to
-// this shelf, would wait for itself: they throw Errc::unsupported.
+// While it lives:
+// - Other threads wait that assign the same tensor, commit, discard, roll back, create, erase or
+//   close. Any thread may read the tensor, and sees what is written so far.
+// - It belongs to the thread that began it. These calls would wait there for the thread itself, and
+//   so would another assignment to the same shelf: they throw Errc::unsupported.
 class Assignment {
  public:
   ~Assignment();  // undoes what is not done
@@ -99,7 +100,7 @@ class Assignment {
 class RetainedTensor {
  public:
   TensorInfo info() const;
-  // As TensorRef has them; Errc::stale once the version is retained no more.
+  // As those of TensorRef; they throw Errc::stale once the version is retained no more.
   void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
   Lease lease() const;
 

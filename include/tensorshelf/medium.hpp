@@ -114,8 +114,8 @@ class Medium {
   // It is durable after the next barrier() at the latest, and then room for whoever opens the
   // medium later, too. Never shrinks, and changes nothing below size().
   // Errc::full where the cap, the device or the file system ends: the medium goes on as before.
-  // That, a failure, or a power loss before the barrier leaves the room that there was, and a
-  // medium as long as before or longer.
+  // Errc::full, a failure, or a power loss before the barrier leaves as much room as there was; the
+  // file may be longer than that by then.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;

@@ -30,8 +30,9 @@
 //     eager, 4 MiB on one stream      the device, queued  that stream, and not the host
 //     eager, the others               save()              save()
 //
-// What `stream` is given later may change eager sources at once, and lazy ones when the save is
-// staged. The chunks of lazy ones are compared, and a cache line is not.
+// Work that `stream` is given later may change eager sources at once, and lazy ones when the save
+// is staged. Every n-th chunk of a lazy source on a device is compared, as above, and no cache
+// line.
 //
 // A save is like a transaction. Until it is launched,
 //

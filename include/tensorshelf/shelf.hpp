@@ -147,10 +147,10 @@ class Shelf {
   // - Every chunk is checked on its way: Errc::corrupt, and no file, where one is damaged.
   // - The file appears at `path` when it is whole and durable. A crash leaves a hidden one beside
   //   it, .NAME.PID.*.tmp, which the next shelf of that name removes.
-  // - Others go on meanwhile. Who needs a slot of the version waits until it is copied, and so does
-  //   a commit for which there would be more versions than the shelf has slots.
-  // - Of `options` it takes tier, max_size_bytes, block, keep, in_flight, placement and progress.
-  //   Within a call of that last one the shelf can be read, and not changed.
+  // - Other threads go on meanwhile. An assignment that needs a slot of the version waits until the
+  //   copy is made, and so does a commit that would need more versions than the shelf has slots.
+  // - It takes tier, max_size_bytes, block, keep, in_flight, placement and progress of `options`.
+  //   The function given as progress may read the shelf, and not change it.
   // Errc::exists where there is something at `path`; Errc::stale where there is no such version;
   // Errc::closed where another thread closes the shelf meanwhile, which waits until this has ended.
   Commit snapshot(const std::filesystem::path& path, const OpenOptions& options = {},

@@ -166,7 +166,7 @@ def overlaps_itself(value: "torch.Tensor") -> bool:
 
 
 def _shared(leaves: "list[Leaf]") -> Iterator[tuple[int, Shown]]:
-    """Of those that show memory which is shown elsewhere too: which."""
+    """For each leaf whose memory another one shows too, its id and that memory."""
     by_storage: dict[tuple[Any, int], list[Leaf]] = {}
     for leaf in leaves:
         if leaf.value.numel():
