@@ -203,7 +203,14 @@ std::int64_t SimDrive::write_now(std::uint64_t at, std::span<const std::byte> by
   in_flight_.push_back({{at, bytes, DeviceCompletion::kBroken}, {bytes.begin(), bytes.end()}});
   const bool alive = event();
   in_flight_.pop_back();
+  ++begun_count_;
+  const bool fails = ++ended_count_ == faults_.fail_write;
+  failure_told_ = failure_told_ || !alive || fails;
   if (!alive) return -EIO;
+  if (fails) {
+    land_part(at, bytes);
+    return -EIO;
+  }
   const std::uint64_t size_bytes = ending(bytes.size());
   land(at, bytes.first(size_bytes));
   return static_cast<std::int64_t>(size_bytes);

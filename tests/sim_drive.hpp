@@ -35,7 +35,7 @@ namespace tensorshelf::testing {
 struct DriveFaults {
   unsigned short_percent = 0;      // of writes and reads: a part went through
   unsigned untried_percent = 0;    // nothing was (-EAGAIN and its like), and not the drive's fault
-  std::uint64_t fail_write = 0;    // the n-th completion or cached write, from 1, is -EIO in part
+  std::uint64_t fail_write = 0;    // the n-th completion or other write, from 1, is -EIO in part
   std::uint64_t fail_sync = 0;     // the n-th flush, from 1; what was pending is unsure
   std::uint64_t fail_read = 0;     // the n-th read around the cache, from 1, is -EIO
   std::uint64_t cut_at_event = 0;  // the power goes at the n-th call, from 1
