@@ -73,7 +73,12 @@ bool run_round(const Round& round, Result& total) {
   bool good = true;
   run_in_children(tasks, round.options.jobs, [&](std::size_t index, const Result& result) {
     const auto& [workload, mode, seed] = cells[index];
-    if (result.counts.images == 0 && result.violation.empty()) return;  // the time was up
+    if (result.counts.images == 0 && result.violation.empty()) {
+      if (Clock::now() >= round.end) return;
+      good = false;
+      say(fmt::format("VIOLATION {} under {}: no image was looked at\n", workload.name, mode.name));
+      return;
+    }
     say(counts_row(workload.name, mode.name, result));
     total.counts += result.counts;
     if (result.violation.empty()) return;
