@@ -60,6 +60,7 @@ struct Fed {
   std::shared_ptr<Hook> hook = std::make_shared<Hook>();
   std::shared_ptr<Medium> medium;
   bool mapped;
+  std::function<void()> while_waiting = {};  // of a shelf that is opened from here on
   Shelf shelf;
   std::array<const char*, 3> names = {"eager", "first", "second"};
   std::array<Bytes, 3> sources;
@@ -75,7 +76,7 @@ struct Fed {
   }
   Shelf open() {
     return Shelf::open(std::make_unique<HookedMedium>(medium, hook, mapped),
-                       {.mode = Mode::update});
+                       {.mode = Mode::update, .while_waiting = while_waiting});
   }
   void reopen() {
     shelf.close();

@@ -421,6 +421,7 @@ TEST_CASE("a save that waited while the pipeline was closed is refused, and keep
   saver.join();
   REQUIRE(error);
   CHECK(error->code() == Errc::closed);
+  CHECK(pipeline.stats().saves == 1);
   CHECK(ticket.wait_durable().version == 2);
   CHECK_FALSE(fed.shelf.has_uncommitted());
   CHECK(fed.shelf.persist(3).version == 3);
@@ -530,6 +531,8 @@ TEST_CASE("what would wait for itself is refused") {
     Assignment assignment = tensor.assign();
     CHECK(code_of([&] { ticket.wait_staged(); }) == Errc::unsupported);
     CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::unsupported);
+    const auto drain = [&] { return pipeline.drain_for(std::chrono::nanoseconds(1)); };
+    CHECK(code_of(drain) == Errc::unsupported);
   }
   door.open();
   ticket.wait_durable();
@@ -560,6 +563,65 @@ TEST_CASE("a save that fails beside abandoning what is prepared leaves a shelf t
   fed.train(3);
   CHECK(pipeline.save(plan, 3).value().wait_durable().version == 2);
   CHECK(fed.committed_difference(3) == "");
+}
+
+TEST_CASE("a save that failed is told when nothing of it is left in the shelf") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  Door door;
+  hold_copies(fed, door);
+  const auto ticket = pipeline.save(plan, 3).value();
+  door.await_someone();
+  {
+    TensorRef tensor = fed.tensor(0);
+    Assignment keeps_it = tensor.assign();  // what was copied cannot be dropped meanwhile
+    door.open();
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    while (!ticket.done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    CHECK_FALSE(ticket.done());
+  }
+  CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::unknown_name);
+  CHECK_FALSE(fed.shelf.has_uncommitted());
+}
+
+TEST_CASE("a save that cannot be launched beside what is prepared keeps nobody") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const std::array shape = {std::int64_t{8}};
+  fed.shelf.create("more", DType::uint8, shape);
+  fed.shelf.prepare(2);
+  fed.train(3);
+  const auto ticket = pipeline.save(fed.plan(), 3).value();
+  CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::unresolved);
+  CHECK(fed.committed_difference(1) == "");
+  fed.shelf.resolve(Decision::commit);
+  CHECK(pipeline.save(fed.plan(), 3).value().wait_durable().version == 3);
+  CHECK(fed.committed_difference(3) == "");
+}
+
+TEST_CASE("a save that is given up while it waits for its turn is none that was lost") {
+  struct GivenUp {};
+  Fed fed;
+  fed.while_waiting = [] { throw GivenUp(); };
+  fed.reopen();
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  Door door;
+  door.shut();
+  Waiter writer([&] {
+    TensorRef tensor = fed.tensor(2);
+    Assignment assignment = tensor.assign();
+    door.pass();
+  });
+  door.await_someone();
+  CHECK_THROWS_AS(pipeline.save(plan, 2), GivenUp);
+  door.open();
+  writer.join();
+  pipeline.close();
+  CHECK_FALSE(error_of([&] { fed.shelf.close(); }));
 }
 
 TEST_CASE("draining waits, hears of failures, and may be given up") {
