@@ -121,7 +121,8 @@ def missing_in(commit: str) -> list[str]:
         found = git("grep", "-hoE", pattern, commit, "--", *paths) or ""
         return [line.strip() for line in found.split("\n") if line]
 
-    layers = r"^ *(base|feed|format|media|store)/[a-z0-9_/]+\.cpp"
+    below = {name.split("/")[1] for name in files if re.match(r"src/\w+/", name)}
+    layers = rf"\b({'|'.join(sorted(below))})/[a-z0-9_/]+\.cpp"
     sources = {f"src/{source}" for source in search(layers, "src/CMakeLists.txt")}
     ends = {name.removeprefix(f"{folder}/") for folder in folders for name in files}
     ends |= {name.rsplit("/", 1)[-1] for name in files}
