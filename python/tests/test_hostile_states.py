@@ -44,6 +44,11 @@ MALFORMED: dict[str, Any] = {
     "a key of a list": ["dict", ["list", 1], 2],
     "a key of a tensor": ["dict", A, 2],
     "a key in a key": ["dict", ["tuple", ["tuple", ["dict"]]], 2],
+    "a bytearray as a key": ["dict", ["bytearray", b"a"], 2],
+    "a bytearray in a set": ["set", ["bytearray", b"a"]],
+    "a range that stands, of many digits": ["range", 1, 2, ["int", b"\0"]],
+    "a part of an empty text": ["tensor", "numpy", "<U0", [3], ["a", 4], None],
+    "a part of NumPy's": ["tensor", "numpy", "float32", [3], ["a", 0], None],
     "an item of a set that is a list": ["set", ["list"]],
     "an item of a frozen set that is a tie": ["frozenset", ["tie", 0]],
     "metadata alone": ["OrderedDict"],
@@ -106,6 +111,10 @@ MALFORMED: dict[str, Any] = {
     "an optimizer of a number of groups": [
         "by_name",
         ["dict", "state", ["dict"], "param_groups", 1],
+    ],
+    "an optimizer of no groups": [
+        "by_name",
+        ["dict", "state", ["dict"], "param_groups", ["list"]],
     ],
     "an optimizer whose group is a list": [
         "by_name",
@@ -201,10 +210,44 @@ def test_a_tree_as_deep_as_one_can_be_saved_is_loaded_and_a_deeper_one_is_told(
     shelf.save(state)
     assert shelf.load() == state
     tree: Any = 7
+    key: Any = 7
     for _ in range(300):
-        tree = ["list", tree]
-    put_tree(shelf, tree)
-    with pytest.raises(ts.CorruptError, match="too deep"):
+        tree, key = ["list", tree], ["tuple", key]
+    for deep in (tree, ["dict", key, 1]):
+        put_tree(shelf, deep)
+        with pytest.raises(ts.CorruptError, match="too deep"):
+            shelf.load()
+
+
+@pytest.mark.parametrize("data", [b"\x81\x91\x01\x02", b"\xc1", b"\x92\x01", b""])
+def test_bytes_that_are_no_record(shelf: ts.Shelf, data: bytes) -> None:
+    raw = len(data).to_bytes(8, "little") + data
+    shelf["__state__"] = np.frombuffer(raw.ljust(4096, b"\0"), np.uint8)
+    with pytest.raises(ts.CorruptError, match=NO_RECORD):
+        shelf.load()
+
+
+HUGE = 1 << 62
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("shape", [[HUGE], [HUGE, HUGE], [4], [3, 0], [HUGE, 0, HUGE]])
+def test_no_memory_is_taken_for_more_than_there_is(
+    shelf: ts.Shelf, library: str, shape: list[int]
+) -> None:
+    pytest.importorskip(library)
+    shelf.a = np.arange(3, dtype=np.float32)
+    put_tree(shelf, ["tensor", library, "float32", shape, "a", None], ["a"])
+    with pytest.raises(ts.CorruptError, match=r"'a', a part .* has 12 bytes there, and had"):
+        shelf.load()
+
+
+@pytest.mark.parametrize("strides", [[0, 1], [1, 0], [HUGE, HUGE], [1 << 40, 1 << 59]])
+def test_strides_that_cannot_be(shelf: ts.Shelf, strides: list[int]) -> None:
+    pytest.importorskip("torch")
+    shelf.a = np.arange(6, dtype=np.float32)
+    put_tree(shelf, ["tensor", "torch", "float32", [2, 3], "a", strides], ["a"])
+    with pytest.raises(ts.CorruptError, match="cannot have the strides"):
         shelf.load()
 
 
@@ -225,6 +268,8 @@ def test_a_part_beyond_its_memory_is_told(shelf: ts.Shelf) -> None:
         ([3, 2], 0, None),
         ([2, 2], 0, [3, 1]),
         ([1], 16, None),
+        ([HUGE, HUGE], 0, None),
+        ([2], 0, [HUGE]),
     ):
         put_tree(shelf, ["tensor", "torch", "float32", shape, ["a", offset], strides], ["a"])
         with pytest.raises(ts.CorruptError, match="reaches beyond the 16 bytes"):
@@ -271,6 +316,7 @@ def test_every_tag_that_is_written_is_checked() -> None:
 
 def random_node(chance: random.Random, depth: int) -> Any:
     plain = [None, True, -1, 0, 3, 1.5, "a", b"12", "numpy", "float32", "params", "state", [3]]
+    plain += [HUGE, "torch", "<U0", ["a", 0], [0, 1], ["int", b"\0"], ["bytearray", b"a"]]
     if depth == 0 or chance.random() < 0.3:
         return chance.choice(plain)
     tag = chance.choice([*checked._TAGS, "list", "dict", "tensor"])
@@ -287,7 +333,7 @@ def test_no_tree_at_all_raises_another_error(shelf: ts.Shelf) -> None:
     optimizer = ["dict", "state", ["dict", "w", ["dict"]], "param_groups", ["list", group]]
     good = ["dict", "x", A, "y", ["tie", 0], "z", ["by_name", optimizer], "r", ["range", 1, 2, 1]]
     ends = {"loaded": 0, "told": 0}
-    for number in range(600):
+    for number in range(800):
         tree = changed(good, chance) if number % 2 else random_node(chance, 5)
         put_tree(shelf, tree, names_in(tree))
         try:

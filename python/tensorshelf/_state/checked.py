@@ -9,12 +9,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard
 
 from tensorshelf._state import paths
-from tensorshelf._state.plain import Node, dtype_of_text
+from tensorshelf._state.plain import Node, dtype_of_text, whole_number
 from tensorshelf._values import _dtypes
 from tensorshelf.errors import CorruptError
 
 _DEEPEST_NODES = paths.DEEPEST + 8  # a container is a node; of an optimizer it is two
 _PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+class Checked(NamedTuple):
+    """A record whose every node has the form that saving gives it."""
+
+    tree: Node
+    owned: list[str]  # the names of its tensors in the shelf
 
 
 class _Malformed(Exception):
@@ -27,7 +34,7 @@ class _Seen(NamedTuple):
     tensors: list[str | None]  # by number, as ties have it: the names in the shelf of those there
 
 
-def checked_tree(tree: object, owned: object) -> tuple[Node, list[str]]:
+def checked(tree: object, owned: object) -> Checked:
     """Both, where they are a tree and the names that its tensors have in the shelf."""
     seen = _Seen([])
     try:
@@ -37,7 +44,7 @@ def checked_tree(tree: object, owned: object) -> tuple[Node, list[str]]:
             raise _Malformed("it names other tensors than its tree has")
     except _Malformed as error:
         raise no_record(str(error)) from None
-    return tree, owned
+    return Checked(tree, owned)
 
 
 def no_record(why: str) -> CorruptError:
@@ -86,16 +93,18 @@ def _taken_apart(node: list[Any]) -> tuple[str, list[Any]]:
     return node[0], node[1:]
 
 
-def _check_key(node: object) -> None:
+def _check_key(node: object, depth: int) -> None:
     """Of a dictionary, or an item of a set."""
     if not isinstance(node, list):
         _check_plain(node)
         return
+    if depth > _DEEPEST_NODES:
+        raise _Malformed("its keys lie too deep within each other")
     tag, parts = _taken_apart(node)
     if tag == "tuple":
         for part in parts:
-            _check_key(part)
-    elif tag in _LEAVES:
+            _check_key(part, depth + 1)
+    elif tag in _LEAVES and tag != "bytearray":  # which is no key of a dict
         _check_leaf(tag, parts)
     else:
         raise _Malformed(f"it has a {tag!r} as a key")
@@ -121,7 +130,7 @@ def _whole_number(part: object) -> bool:
 
 
 def _range(parts: list[Any]) -> bool:
-    return len(parts) == 3 and all(map(_whole_number, parts)) and parts[2] != 0
+    return len(parts) == 3 and all(map(_whole_number, parts)) and whole_number(parts[2]) != 0
 
 
 def _number(parts: list[Any]) -> bool:
@@ -160,7 +169,7 @@ def _items(parts: list[Any], seen: _Seen, depth: int) -> bool:
 
 def _keys(parts: list[Any], seen: _Seen, depth: int) -> bool:
     for part in parts:
-        _check_key(part)
+        _check_key(part, depth)
     return True
 
 
@@ -184,6 +193,7 @@ def _by_name(parts: list[Any], seen: _Seen, depth: int) -> bool:
     return (
         _is_a("dict", _entry(parts[0], "state"))
         and _is_a("list", groups)
+        and len(groups) > 1
         and all(_is_a("dict", group) and _names_parameters(group) for group in groups[1:])
     )
 
@@ -214,6 +224,8 @@ def _tensor(parts: list[Any], seen: _Seen, depth: int) -> bool:
     if itemsize is None or not _lengths(shape):
         return False
     seen.tensors.append(place if isinstance(place, str) else _home(place))
+    if isinstance(place, list) and library != "torch":
+        return False  # of NumPy's, each has memory of its own
     strides_fit = strides is None or (_lengths(strides) and len(strides) == len(shape))
     return strides_fit and _is_place(place, itemsize, shape)
 

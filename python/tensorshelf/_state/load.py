@@ -84,8 +84,8 @@ def load(
     shelf: Reads, keys: str | Iterable[str] | None, rename: Rename | None, report: Report | None
 ) -> Any:
     """See Shelf.load."""
-    tree = record.get(shelf).tree
-    reader = Reader(shelf, tree)
+    saved = record.get(shelf)
+    tree, reader = saved.tree, Reader(shelf, saved)
     if keys is not None:
         tree = _chosen(tree, [keys] if isinstance(keys, str) else list(keys))
     if rename is not None:
@@ -215,8 +215,9 @@ def load_into(
     report: Report | None,
 ) -> LoadReport:
     """See Shelf.load_into. All is compared before anything is changed."""
-    tree = record.get(shelf).tree
-    fill = _Fill(Reader(shelf, tree), objects.parameter_names(state))
+    saved = record.get(shelf)
+    tree = saved.tree
+    fill = _Fill(Reader(shelf, saved), objects.parameter_names(state))
     fill.root(state, tree if rename is None else renamed(tree, rename))
     found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
     if strict and (fill.missing or fill.unexpected):

@@ -91,14 +91,11 @@ def value_of(node: Node) -> Any:
 
 
 def _size(*lengths: int) -> Any:
-    import torch
-
-    return torch.Size(lengths)
+    return _torch.required().Size(lengths)
 
 
 def _device(text: str) -> Any:
-    import torch
-
+    torch = _torch.required()
     try:
         return torch.device(text)
     except RuntimeError as error:
@@ -113,7 +110,8 @@ def _number(text: str, data: bytes) -> Any:
     return np.frombuffer(data, dtype)[0] if dtype.itemsize else np.zeros((), dtype)[()]
 
 
-def _int(node: "int | Sequence[Any]") -> int:
+def whole_number(node: "int | Sequence[Any]") -> int:
+    """That a node stands for."""
     return node if isinstance(node, int) else int.from_bytes(node[1], "little", signed=True)
 
 
@@ -121,7 +119,7 @@ _VALUES: dict[str, Callable[..., Any]] = {
     "int": lambda data: int.from_bytes(data, "little", signed=True),
     "complex": complex,
     "bytearray": bytearray,
-    "range": lambda *parts: range(*map(_int, parts)),
+    "range": lambda *parts: range(*map(whole_number, parts)),
     "number": _number,
     "np.dtype": dtype_from,
     "torch.dtype": _torch.dtype_of,

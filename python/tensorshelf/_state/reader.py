@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorshelf._progress import Report
 from tensorshelf._state import tensors
+from tensorshelf._state.checked import Checked
 from tensorshelf._state.plain import Node, dtype_from
 from tensorshelf._state.record import Reads
 from tensorshelf._values import _torch
@@ -61,9 +62,9 @@ def all_tensors(node: Node) -> Iterator[Node]:
 class Reader:
     """Of one tree. Memory is there at once; what it holds, when ``read_all`` has returned."""
 
-    def __init__(self, shelf: Reads, tree: Node) -> None:
+    def __init__(self, shelf: Reads, record: Checked) -> None:
         self._shelf = shelf
-        self._nodes = list(all_tensors(tree))
+        self._nodes = list(all_tensors(record.tree))
         self._numbers = {id(node): number for number, node in enumerate(self._nodes)}
         self._made: dict[int, Any] = {}
         self._adopted: set[int] = set()  # storages
@@ -134,6 +135,13 @@ class Reader:
     def _number(self, node: Node) -> int:
         return int(node[1]) if node[0] == "tie" else self._numbers[id(node)]
 
+    def _check_room(self, tensor: tensors.Tensor, name: str) -> None:
+        """Before memory is taken for it."""
+        if name in self._shelf and self._shelf[name].nbytes != tensor.nbytes:
+            raise _changed(
+                name, f"has {self._shelf[name].nbytes} bytes there, and had {tensor.nbytes}"
+            )
+
     def _job(self, name: str, into: Array) -> Job:
         if name not in self._shelf:
             raise _changed(name, "is not in the shelf any more")
@@ -148,6 +156,7 @@ class Reader:
             return self._part(tensor, *place)
         if isinstance(place, bytes):
             return tensors.new(tensor, lambda into: _put(into, place))
+        self._check_room(tensor, place)
         if tensor.strides is not None:  # copied once more when it is read
             return tensors.new(tensor, lambda into: _ignore(self._job(place, into).run()))
         return tensors.new(tensor, lambda into: self._jobs.append(self._job(place, into)))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tensorshelf._state import paths
-from tensorshelf._state.checked import checked_tree, no_record
+from tensorshelf._state.checked import Checked, checked, no_record
 from tensorshelf._state.plain import Node
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import FormatTooNew, UnknownName, UnsupportedError
@@ -33,7 +33,7 @@ class Reads(Protocol):
 
 
 class Record(NamedTuple):
-    """A state without its tensors."""
+    """A state without its tensors, to be stored."""
 
     tree: Node
     owned: list[str]  # the names of its tensors
@@ -135,7 +135,7 @@ def packed(node: Node) -> bytes:
     return data
 
 
-def find(shelf: Reads) -> Record | None:
+def find(shelf: Reads) -> Checked | None:
     """What the shelf holds, or None where no state was saved."""
     if paths.RECORD not in shelf:
         return None
@@ -154,12 +154,12 @@ def _unpacked(data: bytes) -> object:
         unpacked: object = _msgpack().unpackb(
             data, raw=False, strict_map_key=False, unicode_errors="surrogatepass"
         )
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise no_record(str(error)) from error
     return unpacked
 
 
-def _record(content: object) -> Record:
+def _record(content: object) -> Checked:
     if not isinstance(content, dict) or type(content.get("format")) is not int:
         raise no_record("it has no format")
     if content["format"] > FORMAT:
@@ -169,10 +169,10 @@ def _record(content: object) -> Record:
         )
     if content.keys() != {"format", "owned", "tree"}:
         raise no_record("it has other parts than a record has")
-    return Record(*checked_tree(content["tree"], content["owned"]))
+    return checked(content["tree"], content["owned"])
 
 
-def get(shelf: Reads) -> Record:
+def get(shelf: Reads) -> Checked:
     """What the shelf holds. Raises UnknownName where no state was saved."""
     record = find(shelf)
     if record is None:

@@ -7,6 +7,7 @@ of a tensor of bytes, where several show one memory. Strides count elements, and
 order.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -251,6 +252,15 @@ class Tensor(NamedTuple):
         return cls(library, element, tuple(shape), place, strides)
 
     @property
+    def itemsize(self) -> int:
+        known = _dtypes.is_known(self.element)
+        return (_dtypes.carrier if known else dtype_from)(self.element).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+    @property
     def layout(self) -> str:
         return _dtypes.layout_text(self.element, self.shape)
 
@@ -278,8 +288,22 @@ def new(tensor: Tensor, fill: Callable[[Array], None]) -> Any:
 def _strided(tensor: "torch.Tensor", strides: list[int]) -> "torch.Tensor":
     import torch
 
-    made = torch.empty_strided(tuple(tensor.shape), tuple(strides), dtype=tensor.dtype)
-    return made.copy_(tensor)
+    try:
+        made = torch.empty_strided(tuple(tensor.shape), tuple(strides), dtype=tensor.dtype)
+        return made.copy_(tensor)
+    except RuntimeError as error:  # elements that lie in one place, or too far from each other
+        raise CorruptError(
+            f"a tensor of {list(tensor.shape)} cannot have the strides {strides}",
+            "The saved state is not whole. Save it again, or roll back to a version that has it.",
+        ) from error
+
+
+def in_c_order(shape: tuple[int, ...]) -> list[int]:
+    """The strides of torch, where none is 0."""
+    strides = [1]
+    for length in shape[:0:-1]:
+        strides.append(strides[-1] * max(length, 1))
+    return strides[::-1][: len(shape)]
 
 
 def part_of(memory: "torch.Tensor", tensor: Tensor, offset: int) -> "torch.Tensor":
@@ -288,11 +312,8 @@ def part_of(memory: "torch.Tensor", tensor: Tensor, offset: int) -> "torch.Tenso
     """
     import torch
 
-    dtype = _torch.dtype_of(tensor.element)
-    width = _dtypes.carrier(tensor.element).itemsize
-    strides = tensor.strides
-    if strides is None:
-        strides = list(torch.empty(tensor.shape, dtype=dtype, device="meta").stride())
+    dtype, width = _torch.dtype_of(tensor.element), tensor.itemsize
+    strides = in_c_order(tensor.shape) if tensor.strides is None else tensor.strides
     last = sum((n - 1) * step for n, step in zip(tensor.shape, strides, strict=True))
     if 0 not in tensor.shape and offset + (last + 1) * width > memory.nbytes:
         raise CorruptError(

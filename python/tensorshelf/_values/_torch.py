@@ -179,6 +179,7 @@ def _host_bytes(tensor: "torch.Tensor") -> Array:
 
 
 def dtype_of(name: str) -> "torch.dtype":
+    required()
     import torch
 
     found = getattr(torch, name, None)
@@ -187,16 +188,18 @@ def dtype_of(name: str) -> "torch.dtype":
     return found
 
 
-def _require() -> None:
+def required() -> Any:
+    """torch. Raises UnsupportedError where it is not installed."""
     try:
-        import torch  # noqa: F401
+        import torch
     except ImportError as error:
         raise UnsupportedError("torch is not installed", "Run: pip install torch.") from error
+    return torch
 
 
 def new_tensor(name: str, shape: tuple[int, ...], fill: Callable[[Array], None]) -> "torch.Tensor":
     """A CPU tensor of this layout whose bytes ``fill`` has written into a flat uint8 array."""
-    _require()
+    required()
     import torch
 
     dtype = dtype_of(name)
@@ -218,7 +221,7 @@ def over_bytes(name: str, shape: tuple[int, ...], lend: Callable[[], Array]) -> 
 
     They are asked for last, and kept in no variable: a traceback would pin the slot.
     """
-    _require()
+    required()
     import torch
 
     dtype = dtype_of(name)
