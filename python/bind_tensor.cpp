@@ -32,7 +32,8 @@ TensorInfo info_of(const Tensor& tensor) {
 bool assign_array(TensorRef& tensor, py::handle array, Session& session, std::string_view dtype) {
   Py_buffer view;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
-    PyErr_Clear();
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();  // Ctrl-C
+    PyErr_Clear();  // whatever it lacks: the long way says what is wrong, or takes it
     return false;
   }
   const Buffer buffer(view);
