@@ -161,7 +161,8 @@ class Shelf(TensorMapping):
         rename    {"old.path": "new.path"}, for what lies below them too, or a function of a path
         progress  True for a bar, or a function of (done, total) in bytes
 
-        Raises UnknownName where there is no state, or no such key.
+        Raises UnknownName where there is no state, or no such key, and CorruptError where what was
+        saved is damaged, or something else was assigned in its place.
         """
         with reporter(progress, "loading") as report:
             return _load.load(self, keys, rename, report)
@@ -180,11 +181,11 @@ class Shelf(TensorMapping):
 
         Tensors and arrays are filled, models, optimizers, generators and whatever has
         ``load_state_dict()`` are given theirs, other values of dicts and lists are replaced; an
-        empty dict, and a list of other values alone, get all that was saved. What the two have not
-        in common raises KeyMismatch, with nothing changed; ``strict=False`` loads
-        the rest. Shapes must be the same (LayoutError). Where a checksum fails (CorruptError), some
-        tensors hold new values and others old ones. ``rename`` and ``progress`` are as for
-        ``load()``; names are those of the saved state.
+        empty dict, and a list that holds only such values, get all that was saved. Keys that only
+        one of the two has raise KeyMismatch, with nothing changed; ``strict=False`` loads the rest.
+        Shapes must be the same (LayoutError). Where a checksum fails (CorruptError), some tensors
+        hold new values and others old ones. ``rename`` and ``progress`` are as for ``load()``;
+        names are those of the saved state.
         """
         with reporter(progress, "loading") as report:
             return _load.load_into(
@@ -218,8 +219,8 @@ class Shelf(TensorMapping):
         on_busy   "skip" leaves a save out while the one before is on its way, and counts it in
                   ``auto.skipped``; "wait" waits, with ``in_flight`` of them on their way
         on_error  "warn" logs what failed, and the run goes on unsaved
-        signals   which wait for what is on its way, ``deadline`` seconds at most, before they do
-                  what they did; from the main thread alone
+        signals   on which the save on its way is waited for, ``deadline`` seconds at most, before
+                  they do what they did without this; only where the main thread calls
         overlap   False: ``step()`` returns when everything is copied, whatever changes it next
         grads     True saves gradients, too, so that a run resumes while they are being added up;
                   None refuses to save there, False leaves them out
