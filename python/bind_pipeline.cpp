@@ -12,15 +12,6 @@ namespace py = pybind11;
 namespace tensorshelf::python {
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenSignals(50);
-
-template <class Wait>
-void wait_and_hear(Wait wait) {
-  while (!without_gil([&] { return wait(kBetweenSignals); })) {
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  }
-}
-
 py::list bytes_at(const std::vector<std::uintptr_t>& addresses,
                   const std::vector<py::ssize_t>& sizes) {
   if (addresses.size() != sizes.size()) throw py::value_error("a size for each address");

@@ -1,12 +1,13 @@
 // The native half of the Python package: converts arguments and results, and releases the GIL
 // around every copy, flush and wait. What a name, a size text or an index means is settled in
-// python/tensorshelf; what a shelf does is settled in the store. These decide something, and
-// bind_*.cpp nothing:
+// python/tensorshelf; what a shelf does is settled in the store. bind_*.cpp convert. These decide:
+// - gil.hpp: how long a wait goes on before Ctrl-C is heard, and that threads which an ending
+//   interpreter would make exit wait for its end.
 // - session.cpp: what Python's handles make of what the store did.
 // - assignment_block.cpp, transaction_block.cpp: which end a `with` block comes to.
 // - tensor_buffer.cpp: which buffers a tensor takes as they are, and which it gives out.
 // - pending_commit.cpp: what a child of fork() may ask of a commit.
-// - progress.cpp: when Ctrl-C ends a wait, and what an ending interpreter refuses.
+// - progress.cpp: what a wait of the store's own hears, and what an ending interpreter refuses.
 // - errors.cpp: which Python error an error is.
 #include "bindings.hpp"
 

@@ -9,6 +9,7 @@
 #include <pybind11/pybind11.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <exception>
 
 namespace tensorshelf::python {
@@ -91,6 +92,16 @@ inline bool interpreter_is_ending() {
 #else
   return _Py_IsFinalizing() != 0;
 #endif
+}
+
+// Waits without the GIL, and hears signals every 50 ms: `wait(time)` says whether it came to its
+// end.
+template <class Wait>
+void wait_and_hear(Wait wait) {
+  constexpr std::chrono::milliseconds kBetweenSignals(50);
+  while (!without_gil([&] { return wait(kBetweenSignals); })) {
+    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+  }
 }
 
 }  // namespace tensorshelf::python

@@ -34,13 +34,9 @@ bool PendingCommit::done() const {
 
 Commit PendingCommit::wait() const {
   refuse_in_child();
-  while (true) {
-    {
-      Unlocked unlocked;
-      if (future_.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready) break;
-    }
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  }
+  wait_and_hear([&](std::chrono::milliseconds time) {
+    return future_.wait_for(time) == std::future_status::ready;
+  });
   return future_.get();
 }
 
