@@ -32,22 +32,23 @@ struct Piece {
 
 class Partition {
  public:
-  // Of tensors of those sizes, in bytes and in that order. A tensor counts as its blocks, the last
-  // of them whole, and one where it is empty: so a medium writes it, which pads to its own blocks.
-  // Errc::bad_argument where there is no writer, where the block is no multiple of kPageBytes, and
-  // beyond 2^63 bytes in all.
+  // Splits tensors of these sizes, in bytes, in this order. What is shared out evenly are blocks,
+  // for a medium writes whole ones: a partial block at a tensor's end counts as one, and an empty
+  // tensor as one. Errc::bad_argument for 0 writers or more than 2^31, for a block that is 0 or no
+  // multiple of kPageBytes, and where the blocks come to more than 2^63 bytes.
   Partition(std::span<const std::uint64_t> size_bytes, std::size_t writers,
             std::uint64_t block_bytes = kPageBytes);
 
+  // Below, a writer is 0 to writers() - 1, and a tensor a number of the sizes: others are asserts.
   std::size_t writers() const { return writers_; }
   std::uint64_t blocks() const { return first_block_.back(); }
   // No writer has more than one block more than another.
   std::uint64_t blocks_of(std::size_t writer) const { return begin(writer + 1) - begin(writer); }
 
-  // What the writer writes: at most one piece of a tensor, in their order. All bytes of all tensors
-  // are in exactly one piece of one writer; a tensor without bytes is one piece without bytes.
+  // The pieces of a writer, in the order of the tensors, with one of each tensor at most. Each byte
+  // is in exactly one piece of one writer, and an empty tensor is one piece without bytes.
   std::vector<Piece> of(std::size_t writer) const;
-  // Who writes that byte of a tensor; of one without bytes, who writes that piece, for offset 0.
+  // The writer whose piece has this byte; of an empty tensor, offset 0 gives who has its piece.
   std::size_t writer_of(std::size_t tensor, std::uint64_t offset) const;
 
  private:
@@ -65,26 +66,28 @@ struct RankPlace {
   std::uint32_t socket = 0;  // within the node
 };
 
-// A writer per node leaves it its drives alone; one per socket keeps to its memory and its bus; all
-// ranks write where each has a drive of its own, or a writer cannot fill one.
+// - every_rank   Where ranks have drives of their own, or one writer cannot fill a drive.
+// - per_socket   Where each socket has its own memory and bus to the drives.
+// - per_node     Where a node has one drive, which one writer fills.
 enum class WriterSet { every_rank, per_socket, per_node };
 
 // The ranks that write, rising: of each socket, or node, the lowest.
 std::vector<std::size_t> choose_writers(std::span<const RankPlace> ranks, WriterSet set);
-// So many of them. Nodes take turns, and on each its sockets, so that no drive or bus has two while
-// another has none. Errc::bad_argument for none, or more than there are ranks.
+// `count` of the ranks, rising. Nodes are served in turn, and so are the sockets of each node: no
+// node or socket has two writers while another has none. Errc::bad_argument for 0, and for more
+// than there are ranks.
 std::vector<std::size_t> choose_writers(std::span<const RankPlace> ranks, std::size_t count);
 
-// Each writer's share lies with several, no two of them on one node, and each holds as many shares:
-// the loss of a node takes one copy of a share at most.
+// Which writers hold the copies of each writer's share. The copies of a share are on different
+// nodes, so that the loss of a node takes at most one of them. Every writer holds equally many.
 class Copies {
  public:
-  // Errc::bad_argument for no copies, and where a node has more than one in `copies` of the
-  // writers: then some share would have two copies there, or some writer more shares than another.
+  // node_of_writer[w] is the node of writer w. Errc::bad_argument for 0 copies, and where one node
+  // has more than writers / copies of the writers: no placement is even then, see writers.cpp.
   Copies(std::span<const std::uint32_t> node_of_writer, std::size_t copies);
 
   std::size_t copies() const { return copies_; }
-  // The writers that hold the share: first the one whose it is.
+  // The writers that hold the share of writer `share`: first that one itself.
   std::vector<std::size_t> holders(std::size_t share) const;
   // The shares that the writer holds: first its own.
   std::vector<std::size_t> shares(std::size_t writer) const;

@@ -9,9 +9,9 @@
 //
 // Thread-safety: threads may assign different tensors at once, and read any. persist() waits for
 // assignments under way; those that begin meanwhile belong to the next version, and wait for
-// nothing but a slot. Two assignments to one tensor come one after the other, in an order that is
-// theirs to decide. A child after fork() may only destroy what it inherited: everything else throws
-// Errc::forked.
+// nothing but a slot. Two assignments to one tensor come one after the other; which comes first is
+// for the caller's threads to settle. A child after fork() may only destroy what it inherited:
+// everything else throws Errc::forked.
 // Lifetime: a TensorRef or Lease keeps the mapping alive past the Shelf; using a TensorRef after
 // close() throws Errc::closed, reading a Lease stays valid.
 // Errors: tensorshelf::Error (error.hpp). After a failed write or barrier the shelf refuses to
@@ -121,7 +121,7 @@ class Shelf {
 
   // ---- all or nothing
 
-  // Drops what was assigned, created and erased since the last commit, be that still on its way.
+  // Drops what was assigned, created and erased since the last commit, durable or on its way.
   // - It waits for assignments under way.
   // - Leases keep what they show.
   // - Tensors created since are gone: their handles throw Errc::unknown_name. Erased ones are back.
