@@ -13,6 +13,7 @@
 #include "catch.hpp"
 #include "fake_cudart.hpp"
 #include "fed_shelf.hpp"
+#include "feed/cuda/copies.hpp"
 #include "held_medium.hpp"
 #include "thrown.hpp"
 
@@ -268,4 +269,56 @@ TEST_CASE_METHOD(OnDevices, "copies from a device keep to a rate, and end with w
   CHECK_FALSE(ticket.staged());  // it rests behind the first of two pieces
   ticket.wait_durable();
   CHECK(committed(0) == 1);
+}
+
+TEST_CASE_METHOD(OnDevices, "sources of one buffer in all are queued together, to the last byte") {
+  constexpr std::uint64_t kBuffer = 4 * kChunkBytes;
+  Bytes large(kBuffer + 1);
+  fake::add_memory(large.data(), large.size(), 0);
+  const auto queued = [&](const std::vector<std::uint64_t>& sizes) {
+    std::vector<DeviceBytes> sources;
+    for (const std::uint64_t size : sizes) sources.push_back({large.data(), size, &first});
+    const auto batch = make_cuda_batch(sources);
+    return batch ? batch->count() : 0;
+  };
+  CHECK(queued({kBuffer}) == 1);
+  CHECK(queued({kBuffer + 1}) == 0);
+  CHECK(queued({kBuffer - 1000, 1000}) == 2);
+  CHECK(queued({kBuffer - 1000, 1001}) == 1);
+  CHECK(queued({1, kBuffer}) == 1);
+}
+
+TEST_CASE_METHOD(OnDevices, "an eager source without bytes is looked up nowhere") {
+  const std::array<std::int64_t, 1> none = {0};
+  const Source empty{fed.shelf.create("none", DType::uint8, none),
+                     DeviceBytes{.data = nullptr, .stream = &first}, false};
+  fed.shelf.persist();
+  Pipeline pipeline(fed.shelf);
+  for (const auto& sources : {std::vector<Source>{empty},
+                              {empty, source(0, false)},
+                              {source(0, false), empty, source(1, false)}}) {
+    fill(0, 7);
+    fill(1, 8);
+    const auto saved = std::make_shared<const SavePlan>(std::vector<Source>(sources));
+    CHECK_FALSE(error_of([&] { pipeline.save(saved).value().wait_durable(); }));
+  }
+  CHECK(committed(0) == 7);
+  CHECK(committed(1) == 8);
+}
+
+TEST_CASE_METHOD(OnDevices, "a save that is refused waits for the copies that it had queued") {
+  const std::array<std::int64_t, 1> shape = {1000};
+  TensorRef small = fed.shelf.create("small", DType::uint8, shape);
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  const auto saved = std::make_shared<const SavePlan>(
+      std::vector<Source>{{small, DeviceBytes{memory[0].data(), 1000, &first}, false},
+                          {fed.tensor(1), std::span<const std::byte>(fed.sources[1]), false}});
+  fed.shelf.erase("first");
+  fed.shelf.persist();
+  Pipeline pipeline(fed.shelf);
+  fake::cuda().calls.clear();
+  CHECK(code_of([&] { pipeline.save(saved, 2); }) == Errc::unknown_name);
+  CHECK(fake::cuda().calls["cudaMemcpyAsync"] == 1);
+  CHECK(fake::cuda().calls["cudaStreamSynchronize"] == 1);  // its memory may go now
 }

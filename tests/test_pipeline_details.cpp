@@ -1,5 +1,9 @@
 // Saves by a pipeline: the order of a plan, which lines are probed, who rests and who does not, and
 // a file that goes away meanwhile.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <tensorshelf/pipeline.hpp>
 
 #include <array>
@@ -14,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/fault_guard.hpp"
 #include "catch.hpp"
 #include "fed_shelf.hpp"
 #include "held_medium.hpp"
@@ -88,6 +93,55 @@ TEST_CASE("who has given up waiting no longer lifts the limit of a save's rate")
   while (std::chrono::steady_clock::now() < end && !ticket.staged()) std::this_thread::yield();
   CHECK_FALSE(ticket.staged());
   ticket.wait_durable();
+}
+
+TEST_CASE("a rate holds for all of a save, and not for its first piece alone") {
+  Fed fed;
+  const Bytes large(64 * kChunkBytes);  // 16 pieces
+  const auto plan = plan_of({source(make_bytes(fed.shelf, "large", large.size()), large)});
+  fed.shelf.persist();
+  Pipeline pipeline(fed.shelf, {.bytes_per_second = 32 * kChunkBytes});  // 2 s
+  const auto ticket = pipeline.save(plan).value();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  while (std::chrono::steady_clock::now() < end && !ticket.staged()) std::this_thread::yield();
+  CHECK_FALSE(ticket.staged());
+  ticket.wait_durable();
+}
+
+TEST_CASE("closing a pipeline tells what the save that it waits for fails with") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  const auto plan = fed.plan();
+  fed.shelf.erase("second");
+  fed.shelf.persist();
+  pipeline.save(plan, 2);
+  CHECK(code_of([&] { pipeline.close(); }) == Errc::unknown_name);
+  CHECK(fed.shelf.persist(3).version == 3);
+}
+
+TEST_CASE("a source whose file is cut short behind its copy is no end of the process") {
+  arm_fault_guard();  // as a mapped medium does
+  Fed fed;
+  const scratch::Directory dir("/dev/shm");
+  const std::string path = dir / "source";
+  constexpr std::uint64_t kSize = 3 * kChunkBytes;
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT, 0600);
+  REQUIRE(::ftruncate(fd, kSize) == 0);
+  void* const mapped = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  REQUIRE(mapped != MAP_FAILED);
+  const Source cut{make_bytes(fed.shelf, "cut", kSize),
+                   std::span<const std::byte>(static_cast<std::byte*>(mapped), kSize), true};
+  const auto plan = plan_of({cut, source(fed.tensor(1), fed.sources[1])});
+  fed.shelf.persist();
+  unsigned writes = 0;
+  fed.hook->before_write = [&] {  // of the other one, first
+    if (++writes == 4) CHECK(::ftruncate(fd, kSize - kChunkBytes) == 0);
+  };
+  Pipeline pipeline(fed.shelf, {.check_one_in = 1});
+  CHECK(code_of([&] { pipeline.save(plan, 2).value().wait_durable(); }) == Errc::torn);
+  CHECK(fed.shelf.persist(3).version == 3);
+  ::munmap(mapped, kSize);
+  ::close(fd);
 }
 
 TEST_CASE("several workers copy at once") {
