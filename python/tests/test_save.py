@@ -215,6 +215,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "objects in an array": (lambda: [np.array([None])], r"state\[0\]: element type object"),
     "fields": (lambda: [np.zeros(2, "i4,f4")], r"state\[0\]: element type"),
     "fields of one": (lambda: [np.zeros(2, "i4,f4")[0]], r"state\[0\]: the NumPy type"),
+    "type of arrays": (lambda: [np.dtype((np.int32, (2,)))], r"state\[0\]: the NumPy type"),
     "long double": (lambda: {"l": np.zeros(2, np.longdouble)}, r"state\['l'\]: element type"),
     "mask": (lambda: np.ma.zeros(3), r"^state: a MaskedArray is more than an array"),
     "key": (lambda: {"a": {Own: 1}}, r"state\['a'\] has the key <class"),
