@@ -187,6 +187,15 @@ def another_row(state: Any) -> None:
     optimizer.state[first] = OrderedDict(optimizer.state[first])
 
 
+def grouped(model: Any) -> Any:
+    return torch.optim.SGD([{"params": list(model[at].parameters())} for at in (0, 1, 3)], 0.1)
+
+
+def move_parameter(optimizer: Any) -> None:
+    first, second, _ = (group["params"] for group in optimizer.param_groups)
+    second.insert(0, first.pop())
+
+
 CHANGES: dict[str, Any] = {
     "a key more": lambda s: s.update(new=1),
     "a key less": lambda s: s.pop("n"),
@@ -229,6 +238,8 @@ CHANGES: dict[str, Any] = {
     "a column more": lambda s: first_row(s).update(more=torch.ones(2)),
     "a row of another kind": another_row,
     "a state of an optimizer less": lambda s: s["optimizer"].state.popitem(),
+    "a column of another type": lambda s: s["rows"]["x"].update({True: s["rows"]["x"].pop(1)}),
+    "a parameter in another group": lambda s: move_parameter(s["grouped"]),
     "an object gives another shape": lambda s: setattr(s["average"], "mean", torch.ones(2)),
 }  # fmt: skip
 
@@ -241,6 +252,8 @@ def test_what_changed_is_told(change: Any) -> None:
     z = torch.ones(4, dtype=torch.complex64)
     state |= {"z": z, "imag": z.imag, "other scalar": torch.tensor(2)}
     state["keys"] = {1: torch.ones(3), 0.0: torch.ones(2)}
+    state["rows"] = {"x": {1: torch.ones(3)}, "y": {1: torch.ones(3)}}
+    state["grouped"] = grouped(state["model"])
     state["ordered"] = OrderedDict(w=torch.ones(3))
     state["ordered"]._metadata = {"": {"version": 1}}
     again = Again(state, flatten(state))
