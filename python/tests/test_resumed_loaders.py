@@ -1,0 +1,79 @@
+"""Where loaders go on when a run is resumed or goes back, one fact each."""
+
+from typing import Any
+
+import pytest
+from conftest import OpenShelf
+
+import tensorshelf as ts
+
+pytest.importorskip("msgpack")
+torch = pytest.importorskip("torch")
+data = torch.utils.data
+
+
+def begun(shelf: ts.Shelf, loader: Any, count: int, **options: Any) -> list[Any]:
+    """The first batches, by a run that saved behind the last of them and ended."""
+    with shelf.autosave(progress={"n": 0}) as auto:
+        auto.resume()
+        batches = iter(auto.batches(loader, **options))
+        seen = [next(batches) for _ in range(count)]
+        auto.step(count)
+    return seen
+
+
+def resumed(shelf: ts.Shelf) -> Any:
+    auto = shelf.autosave(progress={"n": 0})
+    auto.resume()
+    return auto
+
+
+def listed(batches: Any) -> list[Any]:
+    return [batch.tolist() for batch in batches]
+
+
+def test_the_generator_of_a_sampler_within_is_resumed(shelf: ts.Shelf) -> None:
+    def made() -> Any:
+        generator = torch.Generator().manual_seed(1)
+        sampler = data.RandomSampler(range(12), generator=generator)
+        return data.DataLoader(range(12), batch_sampler=data.BatchSampler(sampler, 3, False))
+
+    whole = made()
+    expected = [listed(whole) for _ in range(2)][1]
+    with shelf.autosave(progress={"n": 0}) as auto:
+        loader = made()
+        list(auto.batches(loader))
+        for number, _ in enumerate(auto.batches(loader), 1):
+            if number == 2:
+                auto.step(6)
+                break
+    with resumed(shelf) as auto:
+        assert listed(auto.batches(made())) == expected[2:]
+
+
+def test_a_loader_with_lasting_workers_goes_back_within_its_epoch(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=8)
+    torch.manual_seed(0)
+    loader = data.DataLoader(
+        range(12), batch_size=3, shuffle=True, num_workers=1, persistent_workers=True
+    )
+    auto = shelf.autosave(progress={"n": 0})
+    seen = []
+    for step, batch in enumerate(auto.batches(loader, by_sampler=True), 1):
+        seen.append(batch.tolist())
+        auto.step(step)
+    auto.rollback(2)
+    assert listed(auto.batches(loader, by_sampler=True)) == seen[2:]
+    auto.close()
+
+
+@pytest.mark.parametrize("form", [{"batch_size": 4}, {"shuffle": True}, {"drop_last": True}])
+def test_a_run_saved_before_its_first_batch_takes_any_loader(
+    shelf: ts.Shelf, form: dict[str, Any]
+) -> None:
+    with shelf.autosave(progress={"n": 0}) as auto:
+        auto.batches(data.DataLoader(range(8), batch_size=2))
+        auto.step(0)
+    with resumed(shelf) as auto:
+        loader = data.DataLoader(range(8), **{"batch_size": 2, **form})
+        assert len(list(auto.batches(loader))) == len(loader)
