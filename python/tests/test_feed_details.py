@@ -106,6 +106,28 @@ def test_what_an_optimizer_keeps_by_no_parameter_comes_back(shelf: ts.Shelf) -> 
     assert again.state["global"] == {"n": 3}
 
 
+# ---- changed too early
+
+
+def test_what_was_changed_too_early_once_is_not_forgotten_for_another(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = momentum(model)
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline=RESTING, on_error="warn")
+    run(auto, model, optimizer, 1, 2)
+    for step, weight in ((3, model[3].weight), (5, model[0].weight)):
+        auto.step(step)
+        with torch.no_grad():
+            weight.add_(1)
+        auto.wait()
+        auto.step(step + 1)
+        auto.wait()
+    sources = auto._feed.sources
+    assert sources is not None
+    assert {"model.0.weight", "model.3.weight"} <= set(sources.eager)
+    assert "model.3.bias" in sources.lazy
+    auto.close()
+
+
 # ---- hooks
 
 
