@@ -100,11 +100,14 @@ class Timeline:
 
     def spans(self) -> Iterator[Span]:
         """All there is but for the copies of single tensors."""
+        return self._spans_with(self.saves)
+
+    def _spans_with(self, saves: Sequence[Save]) -> Iterator[Span]:
         yield from self.computed
         yield from self.stalled
         yield from self.gated
         ends: dict[int, float] = {}  # a save may begin before the one before has noted its end
-        for save in self.saves:
+        for save in saves:
             for name, lane, begin, end in _PHASES:
                 if begin in save.times and end in save.times:
                     began = max(save.times[begin], ends.get(lane, 0.0))
@@ -113,12 +116,13 @@ class Timeline:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """As a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+        saves = self.saves  # once, for all that is told of them: one that lands meanwhile is none
         events = [_thread(lane, name) for lane, name in enumerate(_LANES, 1)]
-        copying = sorted({thread for save in self._saves for _, thread, _, _ in save.copies})
+        copying = sorted({thread for save in saves for _, thread, _, _ in save.copies})
         events += [_thread(thread, f"copies, thread {thread}") for thread in copying]
-        for name, lane, began, ended, step in self.spans():
+        for name, lane, began, ended, step in self._spans_with(saves):
             events.append(_event(name, lane, began, ended, {} if step is None else {"step": step}))
-        for save in self._saves:
+        for save in saves:
             for name, thread, began, ended in save.copies:
                 events.append(_event(name, thread, began, ended, {"step": save.step}))
         trace = {"traceEvents": events, "displayTimeUnit": "ms"}
