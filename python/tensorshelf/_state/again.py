@@ -282,7 +282,7 @@ def _address(value: Any) -> int:
 def _same_layout(value: Any) -> Look:
     kind, shape, dtype = type(value), value.shape, value.dtype
     if isinstance(value, np.ndarray):
-        if value.dtype.kind in "SUMmV":
+        if tensors.is_of_bytes(value.dtype):
             raise Changed  # they are stored as other types
     elif _torch.memory_of(value) is None and not _torch.is_on_device(value):
         raise Changed
@@ -298,7 +298,7 @@ def _same_layout(value: Any) -> Look:
 def _same_array(value: Any) -> Look:
     """An array of the shelf: what it is saved from is where it was, and looks alike."""
     kind, shape, dtype = type(value), value.shape, value.dtype
-    if dtype.kind in "SUMmV" and not value.flags.c_contiguous:
+    if tensors.is_of_bytes(dtype) and not value.flags.c_contiguous:
         raise Changed  # its bytes are a copy
     address, strides = value.ctypes.data, value.strides
 

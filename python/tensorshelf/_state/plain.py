@@ -65,7 +65,11 @@ def _dtype_text(dtype: "_dtypes.DType") -> str:
     """One that NumPy reads again; of ml_dtypes' types, their name."""
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
         raise LayoutError(f"the NumPy type {dtype} is no plain one", "Store its fields.")
-    return dtype.name if dtype.name in _dtypes.carried_names() else dtype.str
+    if dtype.name in _dtypes.carried_names():
+        return dtype.name
+    if np.dtype(dtype.str) != dtype:
+        raise LayoutError(f"the NumPy type {dtype} is none of NumPy's own", "Store its name.")
+    return dtype.str
 
 
 def dtype_from(text: str) -> "_dtypes.DType":

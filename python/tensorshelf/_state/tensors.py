@@ -31,6 +31,13 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, np.ndarray) or _torch.is_tensor(value)
 
 
+def is_of_bytes(dtype: "np.dtype[Any]") -> bool:
+    """Whether a shelf has no such elements but as bytes: text, times, and bytes themselves. The
+    types of ml_dtypes have their kind, and are numbers.
+    """
+    return dtype.kind in "SUMm" or (dtype.type is np.void and dtype.names is None)
+
+
 class Leaf(NamedTuple):
     """A tensor of a state, with the node that is filled in when all are known."""
 
@@ -88,7 +95,7 @@ def _checked(value: Any) -> None:
             raise LayoutError(
                 f"a {type(value).__name__} is more than an array", "Store np.asarray(value)."
             )
-        if value.dtype.kind not in "SUMmV" or value.dtype.names is not None:
+        if not is_of_bytes(value.dtype):
             source_of(value)
         return
     import torch
@@ -200,7 +207,7 @@ def _group(leaves: list[Leaf], end: int) -> Iterator[tuple[int, Shown]]:
 
 
 def _element(value: Any) -> str:
-    if isinstance(value, np.ndarray) and value.dtype.kind in "SUMmV":
+    if isinstance(value, np.ndarray) and is_of_bytes(value.dtype):
         return str(value.dtype.str)
     return _dtypes.name_of(value.dtype)
 
@@ -220,7 +227,7 @@ def _node(leaf: Leaf, place: Any) -> Node:
 
 def _value(value: Any) -> Any:
     """What the shelf takes: text and times as their bytes, with an axis more."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "SUMmV":
+    if isinstance(value, np.ndarray) and is_of_bytes(value.dtype):
         flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         return flat.reshape(*value.shape, -1) if value.size else flat
     return value
@@ -229,7 +236,7 @@ def _value(value: Any) -> Any:
 def bytes_of(value: Any) -> bytes:
     """In C order, on the host."""
     if isinstance(value, np.ndarray):
-        return (value if value.dtype.kind in "SUMmV" else _dtypes.to_native(value)).tobytes()
+        return (value if is_of_bytes(value.dtype) else _dtypes.to_native(value)).tobytes()
     plain = _torch.memory_of(value)
     if plain is not None:
         return plain[1].tobytes()

@@ -1,0 +1,75 @@
+"""States whose tensors have element types that NumPy, or torch, lacks."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tensorshelf as ts
+from tensorshelf._values import _dtypes
+
+pytest.importorskip("msgpack")
+ml_dtypes = pytest.importorskip("ml_dtypes")
+
+LACKING = [name for name in _dtypes.carried_names() if hasattr(ml_dtypes, name)]
+
+
+def of(name: str, *values: float) -> Any:
+    return np.array(values).astype(getattr(ml_dtypes, name))
+
+
+# ---- arrays of what NumPy lacks
+
+
+@pytest.mark.parametrize("name", LACKING)
+def test_arrays_of_what_numpy_lacks_come_back_as_they_were(shelf: ts.Shelf, name: str) -> None:
+    state = {"a": of(name, 1, 2), "one": of(name, 4).reshape(()), "turned": of(name, 1, 2, 4)[::-1]}
+    shelf.save(state)
+    assert shelf["a"].dtype_name == name
+    loaded = shelf.load()
+    for key, array in state.items():
+        assert loaded[key].dtype == array.dtype
+        assert loaded[key].tolist() == array.tolist()
+    target = {key: np.zeros_like(array) for key, array in state.items()}
+    shelf.load_into(target)
+    assert target["turned"].tolist() == [4, 2, 1]
+
+
+def test_they_are_saved_again_and_again(shelf: ts.Shelf) -> None:
+    state = {"a": of("bfloat16", 0, 0), "turned": of("bfloat16", 0, 1)[::-1]}
+    auto = shelf.autosave(state=state)
+    for step in (1, 2, 3):
+        state["a"][:] = state["turned"][0] = step
+        auto.step(step)
+        auto.wait()
+        loaded = shelf.load()["state"]
+        assert loaded["a"].tolist() == [step, step]
+        assert loaded["turned"].tolist() == [step, 0]
+        assert loaded["a"].dtype == ml_dtypes.bfloat16
+    auto.close()
+
+
+def test_pairs_that_are_complex_come_back_as_pairs(shelf: ts.Shelf) -> None:
+    pairs = np.array([(1, 2), (3, 4)], _dtypes.COMPLEX32)
+    shelf.save({"z": pairs})
+    assert shelf["z"].dtype_name == "complex32"
+    assert np.array_equal(shelf.load()["z"], pairs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda t: np.zeros(2, t), lambda t: np.zeros((), t), lambda t: t, lambda t: np.zeros(2, t)[0]],
+    ids=["array", "one", "type", "number"],
+)
+def test_types_that_nobody_could_read_again_are_refused(shelf: ts.Shelf, make: Any) -> None:
+    with pytest.raises(ts.NotStorable, match=r"state\['x'\].* int4 "):
+        shelf.save({"x": make(np.dtype(ml_dtypes.int4))})
+
+
+def test_bytes_without_a_type_come_back(shelf: ts.Shelf) -> None:
+    raw = np.array([b"ab", b"cd"], "V2")
+    shelf.save({"raw": raw, "one": raw[0], "type": raw.dtype})
+    loaded = shelf.load()
+    assert loaded["raw"].tobytes() == b"abcd"
+    assert (loaded["raw"].dtype, loaded["type"]) == (raw.dtype, raw.dtype)
+    assert loaded["one"].tobytes() == b"ab"
