@@ -73,3 +73,50 @@ def test_bytes_without_a_type_come_back(shelf: ts.Shelf) -> None:
     assert loaded["raw"].tobytes() == b"abcd"
     assert (loaded["raw"].dtype, loaded["type"]) == (raw.dtype, raw.dtype)
     assert loaded["one"].tobytes() == b"ab"
+
+
+# ---- from one library to the other
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("name", [*LACKING, "float16", "int16"])
+def test_tensors_are_loaded_into_arrays(shelf: ts.Shelf, name: str, shared: bool) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.tensor([1.0, 2, 4, 8]).to(getattr(torch, name))
+    state = {"x": x.reshape(2, 2).t(), "one": torch.tensor(4.0).to(x.dtype)}
+    if shared:
+        state["all"] = x
+    shelf.save(state)
+    target = {key: np.zeros(value.shape, np.float32) for key, value in state.items()}
+    shelf.load_into(target)
+    assert target["x"].tolist() == [[1, 4], [2, 8]]
+    assert target["one"] == 4
+
+
+@pytest.mark.parametrize("name", [*LACKING, "float16", "uint16"])
+def test_arrays_are_loaded_into_tensors(shelf: ts.Shelf, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    array = np.array([1.0, 2, 4, 8]).astype(_dtypes.needed(name))
+    shelf.save({"x": np.asfortranarray(array.reshape(2, 2)), "one": array[:1].reshape(())})
+    target = {"x": torch.zeros(2, 2), "one": torch.zeros(())}
+    shelf.load_into(target)
+    assert target["x"].tolist() == [[1, 2], [4, 8]]
+    assert target["one"] == 1
+
+
+def test_pairs_are_loaded_into_a_complex_tensor(shelf: ts.Shelf) -> None:
+    torch = pytest.importorskip("torch")
+    shelf.save({"z": np.array([(1, 2), (3, 4)], _dtypes.COMPLEX32)})
+    target = {"z": torch.zeros(2, dtype=torch.complex64)}
+    shelf.load_into(target)
+    assert target["z"].tolist() == [1 + 2j, 3 + 4j]
+
+
+@pytest.mark.parametrize("array", [np.array(["a", "b"]), np.array([1, 2], "M8[D]")])
+def test_what_torch_lacks_is_refused_before_anything_is_loaded(shelf: ts.Shelf, array: Any) -> None:
+    torch = pytest.importorskip("torch")
+    shelf.save({"a": torch.ones(2), "x": array})
+    target = {"a": torch.zeros(2), "x": torch.zeros(2)}
+    with pytest.raises(ts.LayoutError, match=r"state\['x'\] is a torch tensor, and .* torch has"):
+        shelf.load_into(target)
+    assert not target["a"].any()

@@ -304,6 +304,12 @@ class _Fill:
         if not isinstance(node, list) or node[0] not in ("tensor", "tie"):
             raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
         about = self.reader.about(node)
+        if not isinstance(target, np.ndarray) and not _dtypes.is_known(about.element):
+            raise LayoutError(
+                f"{shown(path)} is a torch tensor, and {about.element} was saved, which torch has "
+                "not",
+                "Give a NumPy array. Nothing was loaded.",
+            )
         if isinstance(target, np.ndarray) and not tensors.may_be_cast(about.element, target.dtype):
             raise LayoutError(
                 f"{shown(path)} is {target.dtype}, and {about.element} was saved, which it would "

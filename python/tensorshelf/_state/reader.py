@@ -11,7 +11,7 @@ from tensorshelf._state import tensors
 from tensorshelf._state.checked import Checked
 from tensorshelf._state.plain import Node, dtype_from
 from tensorshelf._state.record import Reads
-from tensorshelf._values import _torch
+from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import CorruptError
 
@@ -184,13 +184,21 @@ def _plain_memory(target: Any, tensor: tensors.Tensor) -> Array | None:
 
 
 def _copy(source: Any, target: Any) -> None:
+    """From one library to another by way of carriers: each lacks types that the other has."""
     if isinstance(target, np.ndarray):
-        np.copyto(target, source if isinstance(source, np.ndarray) else source.numpy())
+        if not isinstance(source, np.ndarray):
+            found = _torch.TorchSource(source)
+            source = found.array().view(_dtypes.needed(found.name))
+        np.copyto(target, source)
         return
     import torch
 
+    if isinstance(source, np.ndarray):
+        name = _dtypes.name_of(source.dtype)
+        carrier = torch.from_numpy(source.view(_dtypes.carrier(name)))
+        source = carrier if _dtypes.is_native(name) else carrier.view(_torch.dtype_of(name))
     with torch.no_grad():
-        target.copy_(source if isinstance(source, torch.Tensor) else torch.from_numpy(source))
+        target.copy_(source)
 
 
 def _put(into: Array, data: bytes) -> None:
