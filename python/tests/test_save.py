@@ -220,6 +220,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "mask": (lambda: np.ma.zeros(3), r"^state: a MaskedArray is more than an array"),
     "key": (lambda: {"a": {Own: 1}}, r"state\['a'\] has the key <class"),
     "key within": (lambda: {(1, len): 1}, r"^state has the key"),
+    "type as key": (lambda: {"a": {np.dtype("i4,f4"): 1}}, r"state\['a'\] has a key: the NumPy"),
     "circle": (circle, r"state\[0\]\['again'\] contains itself"),
     "depth": (deep, "more than 200 containers within each other"),
 }

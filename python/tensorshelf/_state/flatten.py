@@ -111,6 +111,8 @@ class _Walk:
                 f"{shown(path)} has the key {key!r}, a {type(key).__name__}",
                 "Use text, numbers or tuples of them.",
             ) from None
+        except LayoutError as error:
+            raise NotStorable(f"{shown(path)} has a key: {error.what}", error.remedy) from error
 
     def _optimizer(self, optimizer: Any, path: Path | None, depth: int) -> Node:
         packed = optimizer.state_dict()
