@@ -201,6 +201,11 @@ CHANGES: dict[str, Any] = {
     "a key less": lambda s: s.pop("n"),
     "other keys": lambda s: s.update(m=s.pop("n")),
     "another order": lambda s: s.update(n=s.pop("n")),
+    "a list within itself": lambda s: s["list"].append(s["list"]),
+    "a list that is a tuple": lambda s: s.update(tensors=tuple(s["tensors"])),
+    "a list with a tensor more": lambda s: s["tensors"].append(torch.ones(1)),
+    "a list with a tensor less": lambda s: s["tensors"].pop(),
+    "a dictionary of another kind": lambda s: s.update(keys=OrderedDict(s["keys"])),
     "a leaf that is a set": lambda s: s.update(n={1}),
     "a leaf that is a tensor": lambda s: s.update(n=np.ones(3)),
     "a list with a tensor": lambda s: s["list"].append(torch.ones(1)),
@@ -212,9 +217,12 @@ CHANGES: dict[str, Any] = {
     "another memory": lambda s: s["t"].set_(torch.ones(8)),
     "other strides": lambda s: s.update(t=torch.as_strided(s["t"], (8,), (0,))),
     "another array": lambda s: s.update(a=s["a"].copy()),
+    "an array of another shape": lambda s: s.update(a=s["a"][:2]),
+    "an array that is turned": lambda s: s.update(square=s["square"].T),
     "an array of another type": lambda s: s.update(a=s["a"].view(np.int64)),
     "a tensor that was a scalar": lambda s: s.update(scalar=torch.ones(2)),
     "another set": lambda s: s["set"].add(3),
+    "a set that is frozen": lambda s: s.update(set=frozenset(s["set"])),
     "a set of other types": lambda s: s.update(set={True, 2}),
     "keys of other types": lambda s: s["keys"].update({True: s["keys"].pop(1)}),
     "a key with another sign": lambda s: s["keys"].update({-0.0: s["keys"].pop(0.0)}),
@@ -241,6 +249,7 @@ CHANGES: dict[str, Any] = {
     "a column of another type": lambda s: s["rows"]["x"].update({True: s["rows"]["x"].pop(1)}),
     "a parameter in another group": lambda s: move_parameter(s["grouped"]),
     "an object gives another shape": lambda s: setattr(s["average"], "mean", torch.ones(2)),
+    "an object gives another type": lambda s: setattr(s["average"], "mean", torch.arange(5)),
 }  # fmt: skip
 
 
@@ -254,11 +263,22 @@ def test_what_changed_is_told(change: Any) -> None:
     state["keys"] = {1: torch.ones(3), 0.0: torch.ones(2)}
     state["rows"] = {"x": {1: torch.ones(3)}, "y": {1: torch.ones(3)}}
     state["grouped"] = grouped(state["model"])
+    state |= {"tensors": [torch.ones(2), torch.ones(3)], "square": np.arange(4).reshape(2, 2)}
     state["ordered"] = OrderedDict(w=torch.ones(3))
     state["ordered"]._metadata = {"": {"version": 1}}
     again = Again(state, flatten(state))
     again.look(state)
     change(state)
+    with pytest.raises(Changed):
+        again.look(state)
+
+
+@pytest.mark.parametrize("at", [0, 511, 512, 599])
+def test_one_of_many_that_moved_is_told(at: int) -> None:
+    state = [torch.ones(1) for _ in range(600)]
+    again = Again(state, flatten(state))
+    again.look(state)
+    state[at] = state[at].clone()
     with pytest.raises(Changed):
         again.look(state)
 
