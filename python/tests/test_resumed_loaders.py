@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from conftest import OpenShelf
+from test_feed_details import Stateful
 
 import tensorshelf as ts
 
@@ -77,3 +78,36 @@ def test_a_run_saved_before_its_first_batch_takes_any_loader(
     with resumed(shelf) as auto:
         loader = data.DataLoader(range(8), **{"batch_size": 2, **form})
         assert len(list(auto.batches(loader))) == len(loader)
+
+
+def test_loaders_that_are_equal_are_two(shelf: ts.Shelf) -> None:
+    auto = shelf.autosave(progress={"n": 0})
+    first, second = [0, 1], [0, 1]
+    next(iter(auto.batches(first)))
+    assert list(auto.batches(second)) == [0, 1]
+    auto.step(1)
+    auto.close()
+    with resumed(shelf) as auto:
+        assert [list(auto.batches(loader)) for loader in (first, second)] == [[1], []]
+
+
+def test_what_a_rollback_skips_of_a_loader_with_a_state_stays_skipped(reopen: OpenShelf) -> None:
+    auto = reopen(keep=4).autosave(progress={"n": 0})
+    for step, _ in enumerate(auto.batches(Stateful()), 1):
+        auto.step(step)
+        if step == 3:
+            break
+    auto.rollback(1, skip_batches=2)
+    auto.close()
+    with resumed(reopen()) as auto:
+        assert list(auto.batches(Stateful())) == [3, 4, 5]
+
+
+def test_an_epoch_that_is_told_needs_no_warning(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun(shelf, [0, 1, 2], 3, epoch=4)
+    with resumed(shelf) as auto:
+        assert list(auto.batches([0, 1, 2], epoch=4)) == []
+        assert list(auto.batches([0, 1, 2], epoch=5)) == [0, 1, 2]
+    assert caplog.text == ""
