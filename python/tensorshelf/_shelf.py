@@ -180,7 +180,7 @@ class Shelf(TensorMapping):
             shelf.load_into({"model": model, "optimizer": optimizer, "epoch": 0})
 
         Tensors and arrays are filled, models, optimizers, generators and whatever has
-        ``load_state_dict()`` are given theirs, other values of dicts and lists are replaced; an
+        ``load_state_dict()`` are given theirs, in tuples too; other values are replaced; an
         empty dict, and a list that holds only such values, get all that was saved. Keys that only
         one of the two has raise KeyMismatch, with nothing changed; ``strict=False`` loads the rest.
         Shapes must be the same (LayoutError). Where a checksum fails (CorruptError), some tensors

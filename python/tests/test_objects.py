@@ -90,3 +90,60 @@ def test_a_model_hears_its_version_whatever_wraps_it(
     model = nn.Sequential(Versioned())
     shelf.load_into({"model": wrapped(loaded, model)})
     assert model[0].loaded == [3]
+
+
+# ---- objects within tuples
+
+
+def tupled(step: int) -> dict[str, Any]:
+    torch.manual_seed(step)
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    optimizer = torch.optim.Adam(list(model.parameters())[:: 1 if step else -1])
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    return {"all": [(model, optimizer, step, (torch.full((2,), step), "text"))], "plain": (step, 2)}
+
+
+def test_objects_in_a_tuple_are_loaded_into(shelf: ts.Shelf) -> None:
+    saved, target = tupled(1), tupled(0)
+    shelf.save(saved)
+    model, optimizer, _, (tensor, _) = before = target["all"][0]
+    shelf.load_into(target)
+    assert target["all"][0][:2] == before[:2]
+    assert target["all"][0][2] == 1
+    assert target["all"][0][3][0] is tensor
+    assert tensor.tolist() == [1, 1]
+    assert target["plain"] == (1, 2)
+    theirs, adam, *_ = saved["all"][0]
+    for ours, other in zip(model.parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(ours, other)
+        assert torch.equal(optimizer.state[ours]["exp_avg"], adam.state[other]["exp_avg"])
+
+
+@pytest.mark.parametrize(
+    ("saved", "missing", "unexpected"),
+    [((1,), ("x.1",), ()), ((1, 2, 3), (), ("x.2",))],
+)
+def test_tuples_of_objects_that_differ_in_length_change_nothing(
+    shelf: ts.Shelf, saved: Any, missing: Any, unexpected: Any
+) -> None:
+    of = [torch.full((2,), n) for n in range(3)]
+    shelf.save({"x": tuple(of[n - 1] for n in saved)})
+    target = {"x": (torch.full((2,), 7), torch.full((2,), 8))}
+    with pytest.raises(ts.KeyMismatch) as error:
+        shelf.load_into(target)
+    assert (error.value.missing_keys, error.value.unexpected_keys) == (missing, unexpected)
+    assert [tensor.tolist() for tensor in target["x"]] == [[7, 7], [8, 8]]
+    shelf.save({"x": 3})
+    with pytest.raises(ts.LayoutError, match=r"state\['x'\] is a tuple, and none was saved"):
+        shelf.load_into(target)
+
+
+def test_a_run_of_objects_in_a_tuple_resumes(shelf: ts.Shelf) -> None:
+    with shelf.autosave(run=tupled(1)) as auto:
+        auto.step(1)
+        expected = shelf.load()["run"]["all"][0][0]["0.weight"]
+    target = tupled(0)
+    with shelf.autosave(run=target) as auto:
+        assert auto.resume() == 1
+    assert torch.equal(target["all"][0][0][0].weight, expected)

@@ -252,6 +252,11 @@ def can_be_filled(target: Any) -> bool:
     return is_tensor(target) or isinstance(target, kinds) or objects.has_state(target)
 
 
+def _holds_what_stays(target: Any) -> bool:
+    """Whether it is filled, or is a tuple in which something is."""
+    return can_be_filled(target) or (type(target) is tuple and any(map(_holds_what_stays, target)))
+
+
 class _Fill:
     """Walks a state beside a tree, and notes what is to be done."""
 
@@ -343,10 +348,21 @@ class _Fill:
         if not isinstance(node, list) or node[0] != "list":
             raise LayoutError(f"{shown(path)} is a list, and none was saved there", _OTHER)
         parts: Sequence[Node] = node[1:]
-        if not any(map(can_be_filled, target)):
+        if not any(map(_holds_what_stays, target)):
             values = value_of(node, self.reader)
             self.actions.append(lambda: target.__setitem__(slice(None), values))
             return
+        self._items(target, parts, path)
+
+    def _tuple(self, target: tuple[Any, ...], node: Node, path: Path | None) -> list[Any]:
+        """What of it stays, filled, beside what was saved: as a list, when all is done."""
+        if not isinstance(node, list) or node[0] != "tuple":
+            raise LayoutError(f"{shown(path)} is a tuple, and none was saved there", _OTHER)
+        made = list(target)
+        self._items(made, node[1:], path)
+        return made
+
+    def _items(self, target: list[Any], parts: Sequence[Node], path: Path | None) -> None:
         for index in range(len(parts), len(target)):
             self.missing.append(dotted(Path(path, index)))
         for index, part in enumerate(parts):
@@ -356,7 +372,11 @@ class _Fill:
                 self._item(target, index, part, Path(path, index))
 
     def _item(self, holder: Any, key: Any, node: Node, path: Path) -> None:
-        if not self._fill(holder[key], node, path):
+        there = holder[key]
+        if type(there) is tuple and _holds_what_stays(there):
+            made = self._tuple(there, node, path)
+            self.actions.append(lambda: holder.__setitem__(key, tuple(made)))
+        elif not self._fill(there, node, path):
             value = value_of(node, self.reader)
             self.actions.append(lambda: holder.__setitem__(key, value))
 
