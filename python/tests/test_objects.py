@@ -60,6 +60,32 @@ def test_a_group_whose_first_parameter_is_new_has_the_options_of_its_place(
     assert [group["lr"] for group in state["optimizer"].param_groups] == [0.1, 0.01]
 
 
+def test_an_optimizer_of_another_kind_is_refused_by_number_too(shelf: ts.Shelf) -> None:
+    model = nn.Linear(2, 2)
+    shelf.save({"optimizer": torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)})
+    adam = torch.optim.Adam(model.parameters(), 0.1)
+    with pytest.raises(ts.LayoutError, match=r"state\['optimizer'\] is Adam, with amsgrad"):
+        shelf.load_into({"optimizer": adam})
+
+
+def test_an_optimizer_is_loaded_without_its_model(shelf: ts.Shelf) -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    shelf.save({"model": model, "optimizer": optimizer})
+    again = torch.optim.SGD(model.parameters(), 0.7)
+    report = shelf.load_into({"optimizer": again}, strict=False)
+    assert again.param_groups[0]["lr"] == 0.1
+    assert report.unexpected_keys == ("model",)
+
+
+def test_a_parameter_that_an_optimizer_did_not_have_is_told(shelf: ts.Shelf) -> None:
+    model = nn.Linear(2, 2)
+    shelf.save({"model": model, "optimizer": torch.optim.SGD([model.weight], 0.1)})
+    with pytest.raises(ts.KeyMismatch) as error:
+        shelf.load_into({"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)})
+    assert error.value.missing_keys == ("optimizer.model.bias",)
+
+
 # ---- models
 
 
@@ -88,8 +114,11 @@ def test_a_model_hears_its_version_whatever_wraps_it(
 
     shelf.save({"model": wrapped(saved, nn.Sequential(Versioned()))})
     model = nn.Sequential(Versioned())
+    with torch.no_grad():
+        model[0].w.zero_()
     shelf.load_into({"model": wrapped(loaded, model)})
     assert model[0].loaded == [3]
+    assert model[0].w.tolist() == [1, 1, 1]
 
 
 # ---- objects within tuples
@@ -139,6 +168,15 @@ def test_tuples_of_objects_that_differ_in_length_change_nothing(
         shelf.load_into(target)
 
 
+def test_a_tensor_in_a_tuple_in_a_tuple_is_filled(shelf: ts.Shelf) -> None:
+    shelf.save({"x": ((torch.ones(2),),)})
+    tensor = torch.zeros(2)
+    target = {"x": ((tensor,),)}
+    shelf.load_into(target)
+    assert tensor.tolist() == [1, 1]
+    assert target["x"][0][0] is tensor
+
+
 def test_a_run_of_objects_in_a_tuple_resumes(shelf: ts.Shelf) -> None:
     with shelf.autosave(run=tupled(1)) as auto:
         auto.step(1)
@@ -147,3 +185,165 @@ def test_a_run_of_objects_in_a_tuple_resumes(shelf: ts.Shelf) -> None:
     with shelf.autosave(run=target) as auto:
         assert auto.resume() == 1
     assert torch.equal(target["all"][0][0][0].weight, expected)
+
+
+def test_an_optimizer_in_a_tuple_waits_for_what_is_copied(shelf: ts.Shelf) -> None:
+    state = tupled(1)
+    model, optimizer, *_ = state["all"][0]
+    auto = shelf.autosave(run=state, grads=False, pipeline={"bytes_per_second": 1})
+    for step in (1, 2, 3):
+        auto.step(step)
+        before = model[0].weight.clone()
+        optimizer.step()
+        auto.wait()
+        assert torch.equal(shelf.load()["run"]["all"][0][0]["0.weight"], before)
+    auto.close()
+
+
+# ---- groups
+
+
+def sgd(*groups: tuple[float, list[Any]]) -> Any:
+    return torch.optim.SGD([{"lr": lr, "params": parameters} for lr, parameters in groups])
+
+
+def test_a_group_without_parameters_keeps_the_options_of_its_place(shelf: ts.Shelf) -> None:
+    model = nn.Linear(2, 2)
+    shelf.save({"model": model, "optimizer": sgd((0.1, []), (0.2, list(model.parameters())))})
+    optimizer = sgd((1.0, []), (1.0, list(model.parameters())))
+    shelf.load_into({"model": model, "optimizer": optimizer})
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.2]
+
+
+def test_a_group_more_has_the_options_of_the_last(shelf: ts.Shelf) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    shelf.save({"model": model[:1], "optimizer": sgd((0.1, list(model[0].parameters())))})
+    optimizer = sgd(*((1.0, list(part.parameters())) for part in model))
+    shelf.load_into({"model": model, "optimizer": optimizer}, strict=False)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+
+
+# ---- wrappers
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute"),
+    [
+        ("FullyShardedDataParallel", "_fsdp_wrapped_module"),
+        ("CheckpointWrapper", "_checkpoint_wrapped_module"),
+        ("OptimizedModule", "_orig_mod"),
+        ("DataParallel", "module"),
+        ("DistributedDataParallel", "module"),
+        ("DeepSpeedEngine", "module"),
+    ],
+)
+def test_no_wrapper_leaves_a_trace(shelf: ts.Shelf, kind: str, attribute: str) -> None:
+    wrapper = type(kind, (nn.Module,), {})()
+    wrapper.add_module(attribute, nn.Linear(2, 2))
+    model = nn.Sequential(wrapper)
+    shelf.save({"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)})
+    assert list(shelf) == ["__state__", "model.0.bias", "model.0.weight"]
+    plain = nn.Sequential(nn.Linear(2, 2))
+    shelf.load_into({"model": plain, "optimizer": torch.optim.SGD(plain.parameters(), 0.1)})
+    assert torch.equal(plain[0].weight, getattr(wrapper, attribute).weight)
+
+
+@pytest.mark.parametrize(
+    "wrap", [torch.compile, nn.DataParallel, lambda m: nn.DataParallel(torch.compile(m))]
+)
+def test_the_keys_that_a_wrapper_made_find_the_plain_model(shelf: ts.Shelf, wrap: Any) -> None:
+    model = nn.Linear(2, 2)
+    shelf.save({"model": wrap(model).state_dict()})
+    other = nn.Linear(2, 2)
+    shelf.load_into({"model": other})
+    assert torch.equal(other.weight, model.weight)
+
+
+def test_names_that_a_wrapper_alone_tells_apart_are_refused(shelf: ts.Shelf) -> None:
+    model = Holder()
+    model.add_module("_orig_mod", Holder())
+    with pytest.raises(ts.LayoutError, match="are one without what wraps it"):
+        shelf.save({"model": model})
+    shelf.save({"model": model.state_dict()})
+
+
+# ---- models that have a say in how they are loaded
+
+
+class Hears(nn.Linear):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.heard: list[str] = []
+
+
+class Loads(Hears):
+    def _load_from_state_dict(self, *of: Any) -> None:
+        self.heard.append("loads")
+        super()._load_from_state_dict(*of)
+
+
+class LoadsAll(Hears):
+    def load_state_dict(self, *of: Any, **options: Any) -> Any:
+        self.heard.append("loads")
+        return super().load_state_dict(*of, **options)
+
+
+def with_hook(register: str) -> Any:
+    model = Hears()
+    getattr(model, register)(lambda *_: model.heard.append("loads"))
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Loads,
+        LoadsAll,
+        lambda: with_hook("register_load_state_dict_pre_hook"),
+        lambda: with_hook("register_load_state_dict_post_hook"),
+    ],
+    ids=["part", "whole", "before", "behind"],
+)
+def test_a_model_that_has_a_say_in_how_it_is_loaded_hears_of_it(shelf: ts.Shelf, make: Any) -> None:
+    model, other = make(), make()
+    shelf.save({"model": model})
+    shelf.load_into({"model": other})
+    assert other.heard == ["loads"]
+    assert torch.equal(other.weight, model.weight)
+
+
+# ---- tensors
+
+
+def test_a_tensor_and_its_conjugate_are_two(shelf: ts.Shelf) -> None:
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    shelf.save({"z": z, "conj": z.conj()})
+    loaded = shelf.load()
+    assert loaded["conj"].tolist() == [1 - 2j, 3 + 4j]
+    assert loaded["z"].tolist() == z.tolist()
+
+
+class Fleeting:
+    """Gives a tensor that nobody keeps."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"t": torch.full((4096,), complex(self.value, 1.0)).conj()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def test_tensors_that_nobody_keeps_are_not_taken_for_each_other(shelf: ts.Shelf) -> None:
+    shelf.save([Fleeting(value) for value in range(8)])
+    assert [each["t"][0] for each in shelf.load()] == [complex(value, -1) for value in range(8)]
+
+
+def test_parts_of_one_memory_are_filled_where_they_are(shelf: ts.Shelf) -> None:
+    base = torch.arange(6.0).reshape(2, 3)
+    shelf.save({"base": base, "row": base[1]})
+    target = {"base": torch.zeros(2, 3), "row": torch.zeros(3)}
+    shelf.load_into(target)
+    assert target["base"].tolist() == base.tolist()
+    assert target["row"].tolist() == [3, 4, 5]
