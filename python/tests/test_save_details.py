@@ -7,6 +7,8 @@ import pytest
 from test_save import same
 
 import tensorshelf as ts
+from tensorshelf._state import record
+from tensorshelf._state.paths import DEEPEST
 
 pytest.importorskip("msgpack")
 
@@ -38,6 +40,23 @@ def test_an_array_and_its_transpose_are_two(shelf: ts.Shelf) -> None:
     array = np.arange(4).reshape(2, 2)
     shelf.save({"array": array, "turned": array.T})
     assert shelf.load()["turned"].tolist() == [[0, 2], [1, 3]]
+
+
+def test_an_array_and_its_bits_are_two(shelf: ts.Shelf) -> None:
+    array = np.arange(3.0)
+    shelf.save({"array": array, "bits": array.view(np.int64)})
+    loaded = shelf.load()
+    assert (loaded["array"].dtype, loaded["bits"].dtype) == (np.float64, np.int64)
+    assert loaded["bits"].tolist() == array.view(np.int64).tolist()
+
+
+def test_an_array_keeps_its_order(shelf: ts.Shelf) -> None:
+    array = np.arange(6).reshape(2, 3)
+    shelf.save({"c": array, "f": np.asfortranarray(array), "part": np.arange(12)[::2]})
+    loaded = shelf.load()
+    assert loaded["c"].flags.c_contiguous
+    assert loaded["f"].flags.f_contiguous
+    assert loaded["f"].tolist() == array.tolist()
 
 
 # ---- what a save does to the shelf
@@ -90,3 +109,55 @@ def test_no_keys_at_all_load_nothing(shelf: ts.Shelf) -> None:
     assert shelf.load(keys=[]) == {}
     shelf.save({})
     assert shelf.load(keys=[]) == {}
+
+
+def test_a_state_without_keys_has_none_to_be_loaded(shelf: ts.Shelf) -> None:
+    shelf.save([full(1)])
+    with pytest.raises(ts.UnknownName, match="nothing of the key 'x'") as error:
+        shelf.load("x")
+    assert error.value.remedy == "Leave keys out."
+
+
+def test_no_key_is_renamed_to_nothing(shelf: ts.Shelf) -> None:
+    shelf.save({"a": {"b": 1}})
+    for rename in ({"a": ""}, {"a.b": "a."}):
+        with pytest.raises(ts.BadArgument, match="rename= makes"):
+            shelf.load(rename=rename)
+
+
+def test_a_tuple_is_not_loaded_into_a_list(shelf: ts.Shelf) -> None:
+    shelf.save({"x": (full(1), full(2))})
+    target = {"x": [full(0), full(0)]}
+    with pytest.raises(ts.LayoutError, match=r"state\['x'\] is a list, and none was saved there"):
+        shelf.load_into(target)
+    assert not target["x"][0].any()
+
+
+# ---- the record
+
+
+def test_a_record_fits_as_long_as_all_of_it_does() -> None:
+    room = np.full(32, 255, np.uint8)
+    assert record.put(room, b"x" * 24)
+    assert room[8:].tobytes() == b"x" * 24
+    assert not record.put(room, b"y" * 25)
+    assert room[8:].tobytes() == b"x" * 24
+    assert record.put(room, b"z")
+    assert room.tobytes() == bytes([1, *[0] * 7, *b"z", *[0] * 23])
+
+
+@pytest.mark.parametrize("more", [1, 8])
+def test_a_record_that_would_end_behind_its_tensor_is_none(shelf: ts.Shelf, more: int) -> None:
+    room = np.zeros(64, np.uint8)
+    room[0] = 56 + more
+    shelf["__state__"] = room
+    with pytest.raises(ts.CorruptError, match=f"its length is said to be {56 + more}"):
+        shelf.load()
+
+
+def test_as_many_containers_as_may_be_come_back(shelf: ts.Shelf) -> None:
+    state: Any = 1
+    for _ in range(DEEPEST):
+        state = [state]
+    shelf.save(state)
+    assert shelf.load() == state

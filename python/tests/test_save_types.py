@@ -30,6 +30,10 @@ def test_arrays_of_what_numpy_lacks_come_back_as_they_were(shelf: ts.Shelf, name
     for key, array in state.items():
         assert loaded[key].dtype == array.dtype
         assert loaded[key].tolist() == array.tolist()
+    shelf.save([state["a"].dtype, state["a"][1]])
+    dtype, number = shelf.load()
+    assert (dtype, number.dtype, number) == (state["a"].dtype, dtype, 2)
+    shelf.save(state)
     target = {key: np.zeros_like(array) for key, array in state.items()}
     shelf.load_into(target)
     assert target["turned"].tolist() == [4, 2, 1]
