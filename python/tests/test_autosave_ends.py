@@ -1,6 +1,7 @@
 """How an autosave ends, and how it does not, one fact each."""
 
 import signal
+import types
 from typing import Any
 
 import pytest
@@ -84,3 +85,78 @@ def test_each_failure_is_told_once_where_saves_only_warn(
     del state["y"]
     assert auto.step(5) is not None
     auto.close()
+
+
+def test_a_run_that_an_error_ends_is_told_nothing_else(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    def train() -> None:
+        with shelf.autosave(every=4, x=[1]) as auto:
+            auto.step(1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    assert caplog.text == ""
+    shelf.save({"x": [1]})  # which an autosave that is not closed would refuse
+
+
+def test_what_was_not_saved_is_told_once_though_it_is_closed_twice(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    auto = shelf.autosave(every=4, x=[1])
+    auto.step(1)
+    for _ in range(2):
+        auto.close()
+    assert caplog.text.count("step 1 was the last") == 1
+
+
+def test_one_that_fails_twice_as_it_closes_tells_both(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(text: str) -> Any:
+        def fail(*_: Any) -> None:
+            raise ts.IoError(text, "look at the drive")
+
+        return fail
+
+    auto = shelf.autosave(x=[1])
+    with monkeypatch.context() as patch:
+        patch.setattr(auto._feed, "close", fails("the flush failed"))
+        with pytest.raises(ts.IoError, match="the flush failed"):
+            auto.close()
+        patch.setattr(auto._flight, "wait", fails("the save failed"))
+        with pytest.raises(ts.IoError, match="the save failed") as error:
+            auto.close()
+    assert error.value.__notes__ == ["Besides: the flush failed. Look at the drive."]
+    auto.close()
+
+
+def test_resuming_is_measured(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf.save({"x": [1]}, step=3)
+    clock = types.SimpleNamespace(monotonic=iter((10.0, 13.5)).__next__)
+    auto = shelf.autosave(x=[1])
+    monkeypatch.setattr("tensorshelf._auto.run.time", clock)
+    assert auto.resume() == 3
+    assert auto._run.load_seconds == 3.5
+    auto.close()
+
+
+def test_a_state_that_was_saved_without_a_step_resumes_at_0(shelf: ts.Shelf) -> None:
+    shelf.save({"x": [1]})
+    with shelf.autosave(x=[0]) as auto:
+        assert auto.resume() == 0
+
+
+def test_going_back_to_the_newest_makes_no_version(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=4)
+    state = [1.5]
+    with shelf.autosave(x=state) as auto:
+        for step in (1, 2):
+            auto.step(step)
+        auto.wait()
+        before = shelf.version
+        state[0] = 2.5
+        assert auto.rollback(2) == 2
+    assert state == [1.5]
+    assert shelf.version == before
