@@ -128,6 +128,32 @@ def test_what_was_changed_too_early_once_is_not_forgotten_for_another(shelf: ts.
     auto.close()
 
 
+def test_a_resumed_run_without_overlap_may_change_everything_at_once(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = momentum(model)
+    shelf.save({"model": model, "optimizer": optimizer}, step=1)
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline=RESTING, overlap=False)
+    auto.resume()
+    auto.step(2)
+    before = model[3].weight.clone()
+    model[3].weight.data.add_(1)
+    auto.wait()
+    assert torch.equal(shelf.load()["model"]["3.weight"], before)
+    auto.close()
+
+
+def test_a_step_within_an_edit_is_refused(shelf: ts.Shelf) -> None:
+    shelf.mine = [1.0]
+    auto = shelf.autosave(x=np.zeros(3))
+    auto.resume()
+    for step in (1, 2):  # by both ways of saving
+        with shelf.mine.edit(), pytest.raises(ts.UnsupportedError, match="within the edit"):
+            auto.step(step)
+        auto.step(step)
+    auto.close()
+    assert shelf.step == 2
+
+
 # ---- hooks
 
 
@@ -156,6 +182,17 @@ def test_an_optimizer_of_other_parameters_besides_is_told_too(
     auto.close()
 
 
+def test_each_kind_of_optimizer_that_is_not_saved_is_told_once(
+    shelf: ts.Shelf, caplog: Warnings
+) -> None:
+    model = net()
+    auto = shelf.autosave(model=model, optimizer=momentum(model))
+    for make in (torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adam):
+        plain(lambda: model(torch.randn(4, 8)).square().mean(), make(model.parameters()))
+    assert [record.getMessage().split()[2] for record in caplog.records] == ["Adam", "RMSprop"]
+    auto.close()
+
+
 # ---- gradients
 
 
@@ -164,6 +201,20 @@ def test_the_first_parameter_may_be_frozen(shelf: ts.Shelf) -> None:
     model[0].requires_grad_(False)
     auto = shelf.autosave(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
     model(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(ts.UnsupportedError, match="adding up"):
+        auto.step(1)
+
+
+@pytest.mark.parametrize("trained", [0, 1], ids=["first", "last"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one group", "two"])
+def test_gradients_of_few_parameters_are_the_middle_too(
+    shelf: ts.Shelf, trained: int, apart: bool
+) -> None:
+    parts = [nn.Parameter(torch.ones(2), requires_grad=at == trained) for at in range(2)]
+    model = nn.ParameterList(parts)
+    groups = [{"params": [part]} for part in parts] if apart else parts
+    auto = shelf.autosave(model=model, optimizer=torch.optim.SGD(groups, 0.1))
+    parts[trained].sum().backward()
     with pytest.raises(ts.UnsupportedError, match="adding up"):
         auto.step(1)
 
