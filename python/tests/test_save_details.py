@@ -111,6 +111,17 @@ def test_no_keys_at_all_load_nothing(shelf: ts.Shelf) -> None:
     assert shelf.load(keys=[]) == {}
 
 
+@pytest.mark.parametrize(
+    "keys", [["m", "m.a"], ["m.a", "m"], ["m", "*.b"], ["m", "m.c.d", "*.a"]], ids=" ".join
+)
+def test_a_key_within_another_loads_no_less(shelf: ts.Shelf, keys: list[str]) -> None:
+    state = {"m": {"a": full(1), "b": 2, "c": {"d": 3}}, "n": 4}
+    shelf.save(state)
+    assert same(shelf.load(keys), {"m": state["m"]})
+    with pytest.raises(ts.UnknownName, match=r"nothing of the key 'm\.x'"):
+        shelf.load([*keys, "m.x"])
+
+
 def test_a_state_without_keys_has_none_to_be_loaded(shelf: ts.Shelf) -> None:
     shelf.save([full(1)])
     with pytest.raises(ts.UnknownName, match="nothing of the key 'x'") as error:

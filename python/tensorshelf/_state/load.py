@@ -113,6 +113,10 @@ def _choose(node: Node, path: Path | None, keys: list[str], used: set[str]) -> N
     named = [key for key in keys if path is not None and fnmatch.fnmatchcase(dotted(path), key)]
     if named:
         used.update(named)
+        others = [key for key in keys if key not in used]
+        if others and is_mapping(node):  # they may name a part of it besides
+            for key, part in pairs(node):
+                _choose(part, Path(path, key_of(key)), others, used)
         return node
     if not is_mapping(node):
         return None
