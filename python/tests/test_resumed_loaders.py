@@ -111,3 +111,22 @@ def test_an_epoch_that_is_told_needs_no_warning(
         assert list(auto.batches([0, 1, 2], epoch=4)) == []
         assert list(auto.batches([0, 1, 2], epoch=5)) == [0, 1, 2]
     assert caplog.text == ""
+
+
+def test_a_loader_that_came_to_have_a_state_goes_on_where_another_was(shelf: ts.Shelf) -> None:
+    assert begun(shelf, list(range(6)), 3) == [0, 1, 2]
+    with resumed(shelf) as auto:
+        batches = auto.batches(Stateful())
+        assert list(batches) == [3, 4, 5]
+        auto.step(6)
+        at = iter(batches)
+        assert [next(at) for _ in range(2)] == [0, 1]
+        auto.step(8)
+    with resumed(shelf) as auto:  # by its own from here on
+        assert list(auto.batches(Stateful())) == [2, 3, 4, 5]
+
+
+def test_a_loader_that_had_a_state_goes_on_without_one(shelf: ts.Shelf) -> None:
+    begun(shelf, Stateful(), 3)
+    with resumed(shelf) as auto:
+        assert list(auto.batches(list(range(6)))) == [3, 4, 5]

@@ -21,7 +21,7 @@ class Batches:
     counted as they are given, not as workers fetch them. After resuming, the first iteration begins
     with those generators, draws and drops what was given already, and goes on with the global
     generators as they are. A loader with a ``state_dict()`` (torchdata's StatefulDataLoader)
-    resumes by that.
+    resumes by that, where it was saved with it.
 
     ``by_sampler``: what was given is drawn from the sampler of a torch DataLoader, and not loaded.
     An iterator that was begun before ``resume()`` or ``rollback()`` raises UnsupportedError.
@@ -37,6 +37,7 @@ class Batches:
         self.loader = loader
         self._by_sampler = by_sampler
         self._own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+        self._goes_on_by_itself = self._own  # where it was resumed
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
         self._resumed = False
@@ -64,7 +65,7 @@ class Batches:
                 f"Begin the loop at {saved}: `for epoch in range(progress['epoch'], epochs)`, with "
                 "progress={'epoch': 0} among what autosave() is given.",
             )
-        if number > saved and not self._own:
+        if number > saved and not self._goes_on_by_itself:
             self._resumed = False
         return self
 
@@ -96,7 +97,7 @@ class Batches:
     def _again(self) -> Iterator[Any]:
         """The loader's iterator, behind the batches that were given."""
         self._resumed = False
-        if self._own:
+        if self._goes_on_by_itself:
             return iter(self.loader)
         begin = time.monotonic()
         assert self._before is not None
@@ -123,7 +124,7 @@ class Batches:
 
     def skip(self, batches: int) -> None:
         """Leaves so many out of the iteration to come."""
-        if self._resumed and not self._own:
+        if self._resumed and not self._goes_on_by_itself:
             self.given += batches  # they are drawn with those that were given
         else:
             self._left_out += batches
@@ -144,10 +145,12 @@ class Batches:
         """
         self._loads += 1
         self.began_anew = False
-        if not self._own:
+        # A run of another loader may have been saved, that had no state of its own.
+        by_itself = self._goes_on_by_itself = self._own and "loader" in state
+        if not by_itself:
             self._check_form(state)
         saved, own = state.get("length"), _length(self.loader)
-        if not self._own and saved != own and None not in (saved, own) and state["given"]:
+        if not by_itself and saved != own and None not in (saved, own) and state["given"]:
             if state["given"] < saved:
                 raise LayoutError(
                     f"this loader gives {own} batches an epoch, and the saved run was at "
@@ -160,7 +163,7 @@ class Batches:
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before = state["before"]
         self._resumed = self._before is not None
-        if self._own and "loader" in state:
+        if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
 
     def _check_form(self, state: dict[str, Any]) -> None:
