@@ -221,6 +221,14 @@ CHANGES: dict[str, Any] = {
     "an array that is turned": lambda s: s.update(square=s["square"].T),
     "an array of another type": lambda s: s.update(a=s["a"].view(np.int64)),
     "a tensor that was a scalar": lambda s: s.update(scalar=torch.ones(2)),
+    "a scalar of another type": lambda s: s.update(scalar=torch.tensor(1.5)),
+    "a scalar of another library": lambda s: s.update(scalar=np.array(1)),
+    "a row with other keys": lambda s: s["row"].update(u=s["row"].pop("t")),
+    "a row that is ordered": lambda s: s.update(row=OrderedDict(s["row"])),
+    "a row with another scalar": lambda s: s["row"].update(s=torch.ones(1)),
+    "rows that are ordered": lambda s: s.update(rows=OrderedDict(s["rows"])),
+    "rows of other names": lambda s: s["rows"].update(z=s["rows"].pop("y")),
+    "a row less": lambda s: s["rows"].pop("y"),
     "another set": lambda s: s["set"].add(3),
     "a set that is frozen": lambda s: s.update(set=frozenset(s["set"])),
     "a set of other types": lambda s: s.update(set={True, 2}),
@@ -262,6 +270,7 @@ def test_what_changed_is_told(change: Any) -> None:
     state |= {"z": z, "imag": z.imag, "other scalar": torch.tensor(2)}
     state["keys"] = {1: torch.ones(3), 0.0: torch.ones(2)}
     state["rows"] = {"x": {1: torch.ones(3)}, "y": {1: torch.ones(3)}}
+    state["row"] = {"s": torch.tensor(1.0), "t": torch.ones(2)}
     state["grouped"] = grouped(state["model"])
     state |= {"tensors": [torch.ones(2), torch.ones(3)], "square": np.arange(4).reshape(2, 2)}
     state["ordered"] = OrderedDict(w=torch.ones(3))
