@@ -160,3 +160,14 @@ def test_going_back_to_the_newest_makes_no_version(reopen: OpenShelf) -> None:
         assert auto.rollback(2) == 2
     assert state == [1.5]
     assert shelf.version == before
+
+
+def test_steps_that_a_rollback_undid_are_none_that_were_not_saved(
+    reopen: OpenShelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    auto = reopen(keep=4).autosave(every=4, x=[1])
+    for step in range(1, 11):
+        auto.step(step)
+    auto.rollback(4)
+    auto.close()
+    assert caplog.text == ""

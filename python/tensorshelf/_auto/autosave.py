@@ -178,6 +178,7 @@ class Autosave:
             raise BadArgument(f"skip_batches={skip_batches!r} is below 0", "Use 0 or more.")
         self.wait()
         self._run.go_back(step, skip_batches=skip_batches)
+        self._steps.went_back(step)
         if skip_batches:
             self._save(step)
             self.wait()

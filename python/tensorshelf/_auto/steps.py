@@ -13,6 +13,10 @@ class Steps:
         self.saved: int | None = None  # of the last save that was begun
         self.optimizer_stepped = False
 
+    def went_back(self, step: int) -> None:
+        """What was told since is undone."""
+        self.told = self.saved = step
+
     def warn_of_unsaved(self) -> None:
         """Where the run ends here."""
         if self.told is None and self.optimizer_stepped:
