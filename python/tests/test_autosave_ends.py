@@ -2,7 +2,7 @@
 
 import signal
 import types
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conftest import OpenShelf
@@ -171,3 +171,41 @@ def test_steps_that_a_rollback_undid_are_none_that_were_not_saved(
     auto.rollback(4)
     auto.close()
     assert caplog.text == ""
+
+
+class Flying:
+    """A commit that is on its way for good."""
+
+    copies: ClassVar[list[Any]] = []
+
+    def done(self) -> bool:
+        return False
+
+    def staged(self) -> bool:
+        return True
+
+
+def test_what_is_busy_is_skipped_where_it_is_due_and_not_forced(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto = shelf.autosave(on_busy="skip", every=2, x=[1])
+    monkeypatch.setattr(auto._feed, "save", lambda *_: Flying())
+    assert auto.step(2) is not None
+    assert auto.step(3) is None
+    assert auto.skipped == 0
+    assert auto.step(4, force=True) is not None
+    assert auto.skipped == 0
+    assert auto.step(6) is None
+    assert auto.skipped == 1
+    auto._flight.commit = None
+    auto.close()
+
+
+def test_a_run_that_was_not_resumed_is_named_by_its_step(shelf: ts.Shelf) -> None:
+    shelf.save({"x": [1]})
+    for step, text in ((None, "holds a run, and step"), (7, "holds a run, at step 7, and step")):
+        if step is not None:
+            shelf.save({"x": [1]}, step=step)
+        with shelf.autosave(x=[2]) as auto, pytest.raises(ts.UnsupportedError, match=text):
+            auto.step(8)
+    assert shelf.load() == {"x": [1]}
