@@ -7,6 +7,7 @@ from conftest import OpenShelf
 from test_feed_details import Stateful
 
 import tensorshelf as ts
+from tensorshelf._auto.batches import Batches
 
 pytest.importorskip("msgpack")
 torch = pytest.importorskip("torch")
@@ -130,3 +131,28 @@ def test_a_loader_that_had_a_state_goes_on_without_one(shelf: ts.Shelf) -> None:
     begun(shelf, Stateful(), 3)
     with resumed(shelf) as auto:
         assert list(auto.batches(list(range(6)))) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("lacking", ["length", "loop", "left_out", "form", "loader"])
+def test_what_an_earlier_release_saved_of_a_loader_resumes(lacking: str) -> None:
+    def made() -> Any:
+        return Batches(data.DataLoader(range(8), batch_size=2))
+
+    first = made()
+    batches = iter(first)
+    next(batches)
+    state = first.state_dict()
+    state.pop(lacking, None)
+    again = made()
+    again.load_state_dict(state)
+    assert listed(again) == [[2, 3], [4, 5], [6, 7]]
+
+
+def test_more_loaders_than_were_saved_begin(shelf: ts.Shelf) -> None:
+    first, second = [0, 1, 2], [5, 6]
+    begun(shelf, first, 1)
+    auto = shelf.autosave(progress={"n": 0})
+    batches = [auto.batches(loader) for loader in (first, second)]  # before it is resumed
+    auto.resume()
+    assert [list(each) for each in batches] == [[1, 2], [5, 6]]
+    auto.close()
