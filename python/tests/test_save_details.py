@@ -144,6 +144,14 @@ def test_a_tuple_is_not_loaded_into_a_list(shelf: ts.Shelf) -> None:
     assert not target["x"][0].any()
 
 
+def test_other_shapes_are_refused_though_other_keys_are_not(shelf: ts.Shelf) -> None:
+    shelf.save({"a": full(1), "b": full(2), "c": 3})
+    target = {"a": full(0), "b": np.zeros(4)}
+    with pytest.raises(ts.LayoutError, match=r"state\['b'\] is float64\[4\]"):
+        shelf.load_into(target, strict=False)
+    assert not target["a"].any()
+
+
 # ---- the record
 
 
