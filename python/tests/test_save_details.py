@@ -152,6 +152,24 @@ def test_other_shapes_are_refused_though_other_keys_are_not(shelf: ts.Shelf) -> 
     assert not target["a"].any()
 
 
+class Tells:
+    """Has a state, and no way to take it back."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"n": 1}
+
+
+def test_what_takes_no_state_is_refused_before_anything_is_loaded(shelf: ts.Shelf) -> None:
+    shelf.save({"a": full(1), "tells": [Tells()]})
+    assert shelf.load("tells") == {"tells": [{"n": 1}]}
+    target = {"a": full(0), "tells": [Tells()]}
+    with pytest.raises(ts.LayoutError, match=r"state\['tells'\]\[0\] is a Tells, which has state"):
+        shelf.load_into(target)
+    assert not target["a"].any()
+    with pytest.raises(ts.BadArgument, match="tells= is a Tells, which has no state that could be"):
+        shelf.autosave(tells=Tells())
+
+
 # ---- the record
 
 

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tensorshelf._state import objects
 from tensorshelf._state.load import can_be_filled
 from tensorshelf.errors import BadArgument
 
@@ -61,7 +62,7 @@ def check_state(state: Mapping[str, Any], own_keys: Iterable[str]) -> None:
                 f"{key}= is the class {value.__name__}, which has no state",
                 f"Give an object of it: {key}={value.__name__}(...).",
             )
-        if value is None or can_be_filled(value):
+        if value is None or (can_be_filled(value) and objects.takes_state(value)):
             continue
         raise BadArgument(
             f"{key}= is a {type(value).__name__}, which has no state that could be resumed",

@@ -294,6 +294,12 @@ class _Fill:
             kind = objects.kind_of(target)
             if kind is None:
                 return False
+            if not objects.takes_state(target):
+                raise LayoutError(
+                    f"{shown(path)} is a {type(target).__name__}, which has state_dict() and no "
+                    "load_state_dict()",
+                    "Leave it out, and set it from what load() gives. Nothing was loaded.",
+                )
             value = value_of(node, self.reader)
             self.actions.append(lambda: kind.set(target, value))
         return True

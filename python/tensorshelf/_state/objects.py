@@ -80,6 +80,11 @@ def has_state(value: object) -> bool:
     return is_module(value) or is_optimizer(value) or kind_of(value) is not None
 
 
+def takes_state(value: object) -> bool:
+    """False for what has a state_dict() and nothing that takes it back."""
+    return kind_of(value) is not _STATE_DICT or callable(getattr(value, "load_state_dict", None))
+
+
 # ---- models
 
 
