@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tensorshelf as ts
+from tensorshelf._state import record
 from tensorshelf._values import _dtypes
 
 pytest.importorskip("msgpack")
@@ -68,6 +69,15 @@ def test_pairs_that_are_complex_come_back_as_pairs(shelf: ts.Shelf) -> None:
 def test_types_that_nobody_could_read_again_are_refused(shelf: ts.Shelf, make: Any) -> None:
     with pytest.raises(ts.NotStorable, match=r"state\['x'\].* int4 "):
         shelf.save({"x": make(np.dtype(ml_dtypes.int4))})
+
+
+def test_numbers_that_were_saved_as_bytes_come_back_as_bytes(shelf: ts.Shelf) -> None:
+    """As such arrays were saved at first."""
+    array = of("bfloat16", 1, 2)
+    shelf.a = array.view(np.uint8).reshape(2, 2)
+    tree = ["dict", "a", ["tensor", "numpy", "<V2", [2], "a", None]]
+    shelf["__state__"] = record.encoded(record.Record(tree, ["a"]))
+    assert shelf.load()["a"].view(array.dtype).tolist() == [1, 2]
 
 
 def test_bytes_without_a_type_come_back(shelf: ts.Shelf) -> None:

@@ -84,7 +84,8 @@ def dtype_of_text(text: str) -> "_dtypes.DType | None":
         return _dtypes.carrier(text)
     try:
         dtype = np.dtype(text)
-        return dtype if _dtype_text(dtype) == text else None
+        # Arrays of ml_dtypes were bytes in some byte order, to releases that took them for bytes.
+        return dtype if _dtype_text(dtype) in (text, text.replace("<V", "|V")) else None
     except (TypeError, ValueError, SyntaxError, LayoutError):
         return None
 
