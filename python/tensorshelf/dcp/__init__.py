@@ -1,0 +1,1 @@
+"""Shelves as the storage of ``torch.distributed.checkpoint``: many ranks, one commit for all."""

@@ -1,0 +1,107 @@
+"""What a shelf says of the group save that it is part of: the tensor ``__dcp__``.
+
+    format    1
+    id        of this rank's part
+    shares    of the coordinator's alone: for each rank its number, file, shelf, version and id
+    metadata  of the coordinator's alone: the Metadata, as msgpack once more, so that who asks for
+              the ids alone does not decode it
+
+A version of the coordinator's shelf that has it is the group save. That of another rank says which
+save its version belongs to, and decides nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
+
+from tensorshelf.dcp import _codec, _room
+from tensorshelf.dcp._names import RECORD
+from tensorshelf.dcp._shares import Piece, Share
+from tensorshelf.errors import CorruptError, FormatTooNew
+
+FORMAT = 1
+
+_DAMAGED = (ValueError, TypeError, KeyError, RuntimeError, OverflowError)
+_TYPES = (int, str, str, int, bytes)  # of a share's fields
+
+
+class Head(NamedTuple):
+    """A record without the Metadata, which is decoded when it is asked for."""
+
+    id: bytes
+    shares: dict[int, Share]  # none but in the coordinator's shelf
+    metadata: bytes
+
+
+def mark(part: bytes) -> bytes:
+    """What the shelf of a rank says that does not coordinate."""
+    return _packed({"format": FORMAT, "id": part})
+
+
+def group(
+    part: bytes, shares: dict[int, Share], metadata: Metadata, pieces: dict[MetadataIndex, Piece]
+) -> bytes:
+    """What the coordinator's shelf says. Raises NotStorable."""
+    rows = [[s.rank, s.file, s.shelf_id, s.version, s.id] for s in shares.values()]
+    inner = _packed(_codec.encoded(metadata, pieces))
+    return _packed({"format": FORMAT, "id": part, "shares": rows, "metadata": inner})
+
+
+def find(tensors: Mapping[str, Any]) -> Head | None:
+    """What a shelf, or a version of one, says; None where DCP never saved into it."""
+    if RECORD not in tensors:
+        return None
+    data = _room.content(tensors, RECORD)
+    try:
+        found = _unpacked(data)
+        if found["format"] > FORMAT:
+            raise FormatTooNew(
+                f"the record of a DCP save is of format {found['format']}; this release reads "
+                f"{FORMAT}",
+                "Load it with the tensorshelf release that saved it, or a later one.",
+            )
+        shares = [_share(row) for row in found.get("shares", [])]
+        part, metadata = found["id"], found.get("metadata", b"")
+        if not isinstance(part, bytes) or not isinstance(metadata, bytes):
+            raise TypeError("its parts are of other types")
+        return Head(part, {share.rank: share for share in shares}, metadata)
+    except _DAMAGED as error:
+        if isinstance(error, FormatTooNew):
+            raise
+        raise _no_record(error) from error
+
+
+def metadata_of(head: Head) -> Metadata:
+    """The Metadata of a group save, with where each piece is. Raises CorruptError."""
+    try:
+        found = _codec.decoded(_unpacked(head.metadata))
+        if any(piece.rank not in head.shares for piece in found.storage_data.values()):
+            raise ValueError("it names a rank that has no share")
+        return found
+    except _DAMAGED as error:
+        raise _no_record(error) from error
+
+
+def _share(row: list[Any]) -> Share:
+    """Each field of its type: the number of a rank becomes part of a path."""
+    if tuple(map(type, row)) != _TYPES:
+        raise TypeError(f"no share: {row!r}")
+    return Share(*row)
+
+
+def _packed(node: Any) -> bytes:
+    data: bytes = msgpack.packb(node, use_bin_type=True, unicode_errors="surrogatepass")
+    return data
+
+
+def _unpacked(data: bytes) -> Any:
+    return msgpack.unpackb(data, raw=False, strict_map_key=False, unicode_errors="surrogatepass")
+
+
+def _no_record(error: Exception) -> CorruptError:
+    return CorruptError(
+        f"{RECORD!r} is no record of a DCP save: {type(error).__name__}: {error}",
+        "Something else was assigned to it. Save again; where versions are kept, rollback() first.",
+    )
