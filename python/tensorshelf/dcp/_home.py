@@ -1,0 +1,174 @@
+"""The shelf of one rank, as this process holds it: opened when needed, closed when a save fails.
+
+What failed is not mended: closing drops it, and the next opening is a recovery, which says what is
+true. Writers of one path share a home, and a reader of this process finds it.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tensorshelf._open import open as open_shelf
+from tensorshelf._options import BlockOptions, new_options
+from tensorshelf._shelf import Shelf
+from tensorshelf.dcp._names import RECORD
+from tensorshelf.dcp._shares import Share
+from tensorshelf.errors import ClosedError, ShelfBusy, ShelfError, UnsupportedError
+
+logger = logging.getLogger("tensorshelf")
+
+_PAUSE = 0.02  # seconds between two looks at a shelf that another process holds
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a rank's shelf is opened for writing."""
+
+    size: int | str | None
+    tier: str
+    block: BlockOptions | None
+    keep: int | None
+    threads: int | None
+    keep_unchanged: bool
+    lock_wait: float  # seconds to wait for another process that has it open
+
+    def __post_init__(self) -> None:
+        new_options(self.size, self.tier, self.block, self.keep, None, None, self.threads)
+
+
+class Home:
+    """One shelf. Whoever writes to it holds ``lock``."""
+
+    def __init__(self, path: str, rank: int, options: Options) -> None:
+        self.path = path
+        self.rank = rank
+        self.lock = threading.RLock()
+        self.stays_open = True  # between saves
+        self.assigned: Share | None = None  # by a coordinator, for a save that is on its way
+        self._options = options
+        self._shelf: Shelf | None = None
+
+    @property
+    def shelf(self) -> Shelf | None:
+        """The shelf, where it is open."""
+        return None if self._shelf is None or self._shelf.closed else self._shelf
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[Shelf]:
+        """The open shelf, for a part of a save: what fails in it closes the shelf."""
+        with self.lock:
+            try:
+                shelf = self.shelf
+                yield self._open() if shelf is None else shelf
+            except BaseException as error:
+                error.add_note(f"This is of rank {self.rank}, whose shelf is {self.path}.")
+                self.drop()
+                raise
+
+    def close(self) -> None:
+        """Lets the file go; what is prepared stays so. The next save opens it again."""
+        with self.lock:
+            shelf, self._shelf, self.assigned = self._shelf, None, None
+            if shelf is not None:
+                shelf.close()
+
+    def discard(self, shelf: Shelf) -> None:
+        """Drops what was assigned. A save that was on its way cannot be finished then."""
+        self.assigned = None
+        shelf.discard()
+
+    def take_assigned(self, expected: Share | None) -> Share:
+        """What was assigned for the save that is to be committed now.
+
+        Raises ClosedError where it is gone: it would be the record of one over values of another.
+        """
+        found, self.assigned = self.assigned, None
+        if found is None or (expected is not None and expected != found):
+            raise ClosedError(
+                f"{self.path} was closed, or another save into it began, while one was on its way",
+                "Wait for a save before the next one.",
+            )
+        return found
+
+    def let_go(self) -> None:
+        """Closes it where it is to be open within saves alone."""
+        if not self.stays_open:
+            self.close()
+
+    def drop(self) -> None:
+        """Closes it behind a failure, which says more than another one would."""
+        try:
+            self.close()
+        except ShelfError as error:
+            logger.warning("%s: closing after a failed save: %s", self.path, error)
+
+    def _open(self) -> Shelf:
+        asked = self._options
+        deadline = time.monotonic() + asked.lock_wait
+        while True:
+            try:
+                self._shelf = open_shelf(
+                    self.path,
+                    size=asked.size,
+                    tier=asked.tier,
+                    block=asked.block,
+                    keep=asked.keep,
+                    threads=asked.threads,
+                    keep_unchanged=asked.keep_unchanged,
+                )
+                break
+            except ShelfBusy as error:
+                wait_or_raise(error, deadline)
+        _refuse_foreign(self._shelf, self.path)
+        return self._shelf
+
+
+def wait_or_raise(error: ShelfBusy, deadline: float) -> None:
+    """Waits a moment for whoever has the shelf open, unless it is this process or too late."""
+    if error.errno == errno.EDEADLK or time.monotonic() >= deadline:
+        raise error
+    time.sleep(_PAUSE)
+
+
+def _refuse_foreign(shelf: Shelf, path: str) -> None:
+    if len(shelf) and RECORD not in shelf:
+        raise UnsupportedError(
+            f"{path} holds tensors that no DCP save put there, and a save would delete them",
+            "Give ShelfWriter another path.",
+        )
+
+
+_homes: "weakref.WeakValueDictionary[tuple[int, str], Home]" = weakref.WeakValueDictionary()
+_adding = threading.Lock()
+
+
+def home_of(path: str, rank: int, options: Options) -> Home:
+    """That of a path, as whoever came first to it in this process opens it."""
+    with _adding:
+        key = _key(path)
+        found = _homes.get(key)
+        if found is None:
+            found = _homes[key] = Home(path, rank, options)
+        return found
+
+
+def find_home(path: str) -> Home | None:
+    """That of a path, if a writer of this process has one."""
+    with _adding:
+        return _homes.get(_key(path))
+
+
+def homes() -> list[Home]:
+    """All of this process."""
+    with _adding:
+        return [home for (pid, _), home in _homes.items() if pid == os.getpid()]
+
+
+def _key(path: str) -> tuple[int, str]:
+    return os.getpid(), os.path.realpath(path)  # a forked child has no share in its parent's
