@@ -20,7 +20,7 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 
 from torch.distributed.checkpoint import staging, storage  # noqa: E402
 
-from tensorshelf.dcp import ShelfReader, ShelfWriter  # noqa: E402
+from tensorshelf.dcp import ShelfReader, ShelfWriter, from_dcp, to_dcp  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -328,6 +328,15 @@ def test_damage_is_found_as_it_is_read(tmp_path: pathlib.Path) -> None:
     error = caught.value.failures[0][0]
     assert type(error) is ts.CorruptError
     assert f"This is of rank 0, whose shelf is {path}." in error.__notes__
+
+
+def test_there_and_back_as_files(tmp_path: pathlib.Path) -> None:
+    state = state_of(3)
+    save(state, dcp.FileSystemWriter(tmp_path / "files"))
+    from_dcp(tmp_path / "files", tmp_path / "run.shelf")
+    assert_same(load(ShelfReader(tmp_path / "run.shelf")), state)
+    to_dcp(tmp_path / "run.shelf", tmp_path / "again")
+    assert_same(load(dcp.FileSystemReader(tmp_path / "again")), state)
 
 
 def test_the_package_alone_imports_no_torch() -> None:

@@ -10,7 +10,8 @@
 It needs torch 2.9 or later. docs/distributed.md says what a crash leaves, and what the limits are.
 """
 
+from tensorshelf.dcp._convert import from_dcp, to_dcp
 from tensorshelf.dcp._reader import ShelfReader
 from tensorshelf.dcp._writer import ShelfWriter
 
-__all__ = ["ShelfReader", "ShelfWriter"]
+__all__ = ["ShelfReader", "ShelfWriter", "from_dcp", "to_dcp"]
