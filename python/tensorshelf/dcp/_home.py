@@ -51,6 +51,8 @@ class Home:
         self.lock = threading.RLock()
         self.stays_open = True  # between saves
         self.assigned: Share | None = None  # by a coordinator, for a save that is on its way
+        self.turn: object = None  # of the save that began last
+        self._entered = False
         self._options = options
         self._shelf: Shelf | None = None
 
@@ -61,8 +63,17 @@ class Home:
 
     @contextlib.contextmanager
     def whole(self) -> Iterator[Shelf]:
-        """The open shelf, for a part of a save: what fails in it closes the shelf."""
+        """The open shelf, for a part of a save: what fails in it closes the shelf.
+
+        Raises ClosedError within another such part: a signal's handler may come there.
+        """
         with self.lock:
+            if self._entered:
+                raise ClosedError(
+                    f"a save into {self.path} was begun within another one",
+                    "Let the one end before the next begins.",
+                )
+            self._entered = True
             try:
                 shelf = self.shelf
                 yield self._open() if shelf is None else shelf
@@ -70,6 +81,8 @@ class Home:
                 error.add_note(f"This is of rank {self.rank}, whose shelf is {self.path}.")
                 self.drop()
                 raise
+            finally:
+                self._entered = False
 
     def close(self) -> None:
         """Lets the file go; what is prepared stays so. The next save opens it again."""
@@ -83,6 +96,11 @@ class Home:
         self.assigned = None
         shelf.discard()
 
+    def check_turn(self, turn: object) -> None:
+        """Raises ClosedError where another save began since."""
+        if turn is None or turn is not self.turn:
+            raise self._overtaken()
+
     def take_assigned(self, expected: Share | None) -> Share:
         """What was assigned for the save that is to be committed now.
 
@@ -90,11 +108,14 @@ class Home:
         """
         found, self.assigned = self.assigned, None
         if found is None or (expected is not None and expected != found):
-            raise ClosedError(
-                f"{self.path} was closed, or another save into it began, while one was on its way",
-                "Wait for a save before the next one.",
-            )
+            raise self._overtaken()
         return found
+
+    def _overtaken(self) -> ClosedError:
+        return ClosedError(
+            f"{self.path} was closed, or another save into it began, while one was on its way",
+            "Wait for a save before the next one.",
+        )
 
     def let_go(self) -> None:
         """Closes it where it is to be open within saves alone."""

@@ -1,6 +1,7 @@
 """DCP's StorageWriter over shelves: one for each rank, under one commit of the coordinator's."""
 
 import os
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +75,7 @@ class ShelfWriter(StorageWriter):
         self._is_coordinator = False
         self._home: Home | None = None
         self._staging = Staging()
+        self._of_thread = threading.local()  # turn: of the save whose calls it makes
 
     # ---- a save, in the order of DCP's calls
 
@@ -100,6 +102,7 @@ class ShelfWriter(StorageWriter):
         self._home = home_of(self._places.of(self._rank), self._rank, self._options)
         self._home.stays_open = self._keep_open
         with self._home.whole() as shelf:
+            self._home.turn = self._of_thread.turn = object()
             if is_coordinator:
                 _verdicts.refuse_prepared(shelf)
                 self._home.discard(shelf)  # of a save that another rank failed in
@@ -111,6 +114,7 @@ class ShelfWriter(StorageWriter):
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Tells each rank what became of its part of the save before."""
         with self._own().whole() as shelf:
+            self._check_turn()  # or what it says may be older than the save that it says it to
             words = _verdicts.words_for(shelf, range(len(plans)))
         return [replace(plan, storage_data=word) for plan, word in zip(plans, words, strict=True)]
 
@@ -131,6 +135,8 @@ class ShelfWriter(StorageWriter):
         pieces, shares = _gathered(results)
         home = self._own()
         with home.whole() as shelf:
+            self._check_turn()
+            self._of_thread.turn = None
             mine = home.take_assigned(shares.get(self._rank))
             shares[self._rank] = mine
             _write.put_record(shelf, _record.group(mine.id, shares, metadata, pieces))
@@ -156,6 +162,7 @@ class ShelfWriter(StorageWriter):
     def _assign(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         home = self._own()
         with home.whole() as shelf:
+            self._check_turn()
             rows = _write.assign(shelf, plan, planner)
             home.assigned = self._share(shelf, new_id(shelf.info().shelf_id))
             return _results(rows, home.assigned)
@@ -193,6 +200,10 @@ class ShelfWriter(StorageWriter):
         """Of the version that the shelf has next."""
         file = file_name(self._own().path)
         return Share(self._rank, file, shelf.info().shelf_id, shelf.version + 1, part)
+
+    def _check_turn(self) -> None:
+        """Raises ClosedError where another save began while this one was on its way."""
+        self._own().check_turn(getattr(self._of_thread, "turn", None))
 
     def _own(self) -> Home:
         if self._home is None:

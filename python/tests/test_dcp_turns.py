@@ -1,0 +1,95 @@
+"""One save at a time, of one group: what else comes ends with an error, and mixes nothing."""
+
+import contextlib
+import copy
+import pathlib
+import pickle
+import threading
+from typing import Any
+
+import pytest
+from dcp_ranks import alone
+
+import tensorshelf as ts
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+
+from tensorshelf.dcp import ShelfReader, ShelfWriter  # noqa: E402
+from tensorshelf.dcp._names import name_of  # noqa: E402
+from tensorshelf.dcp._shares import Word, moment  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+def state_of(value: float) -> dict[str, Any]:
+    return {name: torch.full((4,), value) for name in "abcd"}
+
+
+def save(value: float, writer: ShelfWriter, **more: Any) -> None:
+    with alone():
+        dcp.save(state_of(value), storage_writer=writer, no_dist=True, **more)
+
+
+def values(path: pathlib.Path) -> set[float]:
+    found = state_of(-1)
+    with alone():
+        dcp.load(found, storage_reader=ShelfReader(path), no_dist=True)
+    return {value for tensor in found.values() for value in tensor.tolist()}
+
+
+class Interrupted(dcp.DefaultSavePlanner):  # type: ignore[misc,name-defined]
+    """Something comes before the third of its items, or before its plan."""
+
+    def __init__(self, come: Any, *, in_plan: bool = False) -> None:
+        super().__init__()
+        self._come, self._in_plan, self._items = come, in_plan, 0
+
+    def create_local_plan(self) -> Any:
+        if self._in_plan:
+            self._come()
+        return super().create_local_plan()
+
+    def resolve_data(self, item: Any) -> Any:
+        self._items += 1
+        if self._items == 3 and not self._in_plan:
+            self._come()
+        return super().resolve_data(item)
+
+
+@pytest.mark.parametrize("in_plan", [False, True])
+def test_a_save_within_the_calls_of_another_makes_no_mix(
+    tmp_path: pathlib.Path, in_plan: bool
+) -> None:
+    path = tmp_path / "run.shelf"
+    ended: list[float] = [1]
+    with ShelfWriter(path) as writer:
+        save(1, writer)
+
+        def attempt(value: float, **more: Any) -> None:
+            with contextlib.suppress(dcp.CheckpointException):
+                save(value, writer, **more)
+                ended.append(value)
+
+        attempt(3, planner=Interrupted(lambda: attempt(2), in_plan=in_plan))
+        assert values(path) == {ended[-1]}
+        assert 3 not in ended or 2 not in ended
+        attempt(4)
+        assert ended[-1] == 4
+    assert values(path) == {4}
+
+
+def test_a_save_that_another_thread_overtakes_ends(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path) as writer:
+        save(1, writer)
+
+        def overtake() -> None:
+            thread = threading.Thread(target=save, args=(2, writer))
+            thread.start()
+            thread.join()
+
+        with pytest.raises(dcp.CheckpointException, match="another save into it began"):
+            save(3, writer, planner=Interrupted(overtake, in_plan=True))
+    assert values(path) == {2}
