@@ -93,3 +93,14 @@ def test_a_save_that_another_thread_overtakes_ends(tmp_path: pathlib.Path) -> No
         with pytest.raises(dcp.CheckpointException, match="another save into it began"):
             save(3, writer, planner=Interrupted(overtake, in_plan=True))
     assert values(path) == {2}
+
+
+def test_a_word_has_arrived_when_it_was_sent_and_not_when_it_is_copied() -> None:
+    word = Word("shelf", b"part")
+    assert word.arrived == 0
+    begun = moment()
+    sent = pickle.loads(pickle.dumps(word))
+    assert (sent.coordinator, sent.committed) == ("shelf", b"part")
+    assert sent.arrived > begun
+    later = moment()
+    assert copy.deepcopy(sent).arrived < later

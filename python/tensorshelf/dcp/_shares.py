@@ -1,8 +1,10 @@
 """What ranks tell each other of a save: values, made to be sent."""
 
+import itertools
 import os
 import uuid
 from dataclasses import dataclass
+from typing import Any
 
 _PREFIX = b"tensorshelf.dcp"
 
@@ -42,7 +44,16 @@ class Word:
 
     coordinator: str  # the identity of its shelf
     committed: bytes | None  # that rank's part of the newest group save
-    heard: bool = False  # a planner that keeps plans gives an old one again, with this set
+    # A planner that keeps plans gives an old one again: with this set, or from before the save.
+    heard: bool = False
+    arrived: int = 0  # the moment
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.arrived = moment()
+
+    def __deepcopy__(self, memo: object) -> "Word":
+        return self  # a copy has not arrived
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,14 @@ class Vouched:
 
     id: bytes  # of the group save that all load
     durable: bool  # its record is known to be
+
+
+_moments = itertools.count(1)
+
+
+def moment() -> int:
+    """Later ones are larger, in this process."""
+    return next(_moments)
 
 
 def new_id(coordinator: str) -> bytes:

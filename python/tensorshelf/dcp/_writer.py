@@ -16,7 +16,7 @@ from tensorshelf.dcp import _record, _verdicts, _write
 from tensorshelf.dcp._home import Home, Options, home_of
 from tensorshelf.dcp._news import news_of
 from tensorshelf.dcp._places import Places, is_path
-from tensorshelf.dcp._shares import Piece, Share, Word, Written, file_name, new_id
+from tensorshelf.dcp._shares import Piece, Share, Word, Written, file_name, moment, new_id
 from tensorshelf.dcp._staging import Staging
 from tensorshelf.errors import ClosedError, ShelfError, UnsupportedError
 
@@ -75,7 +75,7 @@ class ShelfWriter(StorageWriter):
         self._is_coordinator = False
         self._home: Home | None = None
         self._staging = Staging()
-        self._of_thread = threading.local()  # turn: of the save whose calls it makes
+        self._of_thread = threading.local()  # turn, begun: of the save whose calls it makes
 
     # ---- a save, in the order of DCP's calls
 
@@ -103,6 +103,7 @@ class ShelfWriter(StorageWriter):
         self._home.stays_open = self._keep_open
         with self._home.whole() as shelf:
             self._home.turn = self._of_thread.turn = object()
+            self._of_thread.begun = moment()
             if is_coordinator:
                 _verdicts.refuse_prepared(shelf)
                 self._home.discard(shelf)  # of a save that another rank failed in
@@ -183,7 +184,7 @@ class ShelfWriter(StorageWriter):
     def _heard(self, plan: SavePlan, shelf: Shelf) -> Word:
         """The coordinator's word. A planner that keeps plans drops it: then it is looked up."""
         word = plan.storage_data if isinstance(plan.storage_data, Word) else None
-        if word is not None and not word.heard:
+        if word is not None and not word.heard and word.arrived > self._of_thread.begun:
             word.heard = True
             return word
         path = self._places.of(0)
