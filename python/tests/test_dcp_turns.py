@@ -95,6 +95,22 @@ def test_a_save_that_another_thread_overtakes_ends(tmp_path: pathlib.Path) -> No
     assert values(path) == {2}
 
 
+def test_a_load_whose_reader_looked_at_another_save_is_ended(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+
+    class Looks(dcp.DefaultLoadPlanner):  # type: ignore[misc,name-defined]
+        def finish_plan(self, plan: Any) -> Any:
+            save(2, writer)
+            reader.read_metadata()
+            return super().finish_plan(plan)
+
+    with ShelfWriter(path, keep=1) as writer:
+        save(1, writer)
+        reader = ShelfReader(path)
+        with alone(), pytest.raises(dcp.CheckpointException, match="looked at another save"):
+            dcp.load(state_of(0), storage_reader=reader, no_dist=True, planner=Looks())
+
+
 def test_a_word_has_arrived_when_it_was_sent_and_not_when_it_is_copied() -> None:
     word = Word("shelf", b"part")
     assert word.arrived == 0

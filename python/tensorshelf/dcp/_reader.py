@@ -115,7 +115,12 @@ class ShelfReader(StorageReader):
         """Reads what this rank's items need, shelf by shelf."""
         save = self._seen()
         word = plan.storage_data
-        save.vouched |= isinstance(word, Vouched) and word.durable and word.id == save.head.id
+        if isinstance(word, Vouched) and word.id != save.head.id:
+            raise StaleError(
+                "the reader looked at another save while one was being loaded",
+                "Load again; give each load a reader of its own.",
+            )
+        save.vouched |= isinstance(word, Vouched) and word.durable
         save.settle_here()
         for rank, items in sorted(self._by_rank(plan).items()):
             with save.part(rank) as tensors:
