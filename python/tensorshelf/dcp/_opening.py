@@ -75,7 +75,8 @@ class GroupSave:
             if home is None:
                 continue
             with home.lock:
-                if home.shelf is not None and _waits(home.shelf, share) and self.vouch():
+                if home.shelf is not None and _waits(home.shelf, share):
+                    self._await_durable()
                     _verdicts.commit(home.shelf)
 
     def vouch(self) -> bool:
@@ -128,6 +129,15 @@ class GroupSave:
                     "Load again.",
                 )
         self.vouched = True
+
+    def _await_durable(self) -> None:
+        """The same, with time for whoever has the coordinator's shelf open."""
+        deadline = time.monotonic() + self._access.lock_wait
+        while not self.vouched:
+            try:
+                self._make_durable()
+            except ShelfBusy as error:
+                wait_or_raise(error, deadline)
 
     def _is_newest(self, shelf: Shelf) -> bool:
         """A save on its way has assigned to it perhaps: what is committed counts."""
