@@ -111,6 +111,26 @@ def test_a_load_whose_reader_looked_at_another_save_is_ended(tmp_path: pathlib.P
             dcp.load(state_of(0), storage_reader=reader, no_dist=True, planner=Looks())
 
 
+def test_the_shelf_of_another_rank_is_no_beginning(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path) as writer:
+        save(1, writer)
+    with ts.open(tmp_path / "run.0.shelf") as shelf:  # as a rank that does not coordinate has it
+        from tensorshelf.dcp import _record, _write
+
+        _write.put_record(shelf, _record.mark(b"part"))
+        shelf.persist()
+    with pytest.raises(ts.CorruptError, match=r"run\.0\.shelf holds the part of another rank"):
+        _ = ShelfReader(path).has_save
+    with (
+        ShelfWriter(path) as writer,
+        pytest.raises(
+            dcp.CheckpointException, match=r"run\.0\.shelf holds the part of another rank"
+        ),
+    ):
+        save(2, writer)
+
+
 def test_a_word_has_arrived_when_it_was_sent_and_not_when_it_is_copied() -> None:
     word = Word("shelf", b"part")
     assert word.arrived == 0

@@ -14,7 +14,7 @@ from torch.futures import Future
 
 from tensorshelf._options import BlockOptions, on_medium
 from tensorshelf._view import Readable
-from tensorshelf.dcp import _record, _room
+from tensorshelf.dcp import _record, _room, _verdicts
 from tensorshelf.dcp._opening import Access, GroupSave, Tensors
 from tensorshelf.dcp._places import Places, is_path
 from tensorshelf.dcp._read import job_for, run_all
@@ -143,7 +143,9 @@ class ShelfReader(StorageReader):
     def _newest(self) -> _record.Head | None:
         with self._access.open(self._places.of(0)) as shelf:
             head = _record.find(shelf)
-        return head if head is not None and head.shares else None
+        if head is not None and not head.shares:
+            raise _verdicts.not_coordinators(self._places.of(0))
+        return head
 
     def _seen(self) -> GroupSave:
         if self._save is None:

@@ -67,6 +67,21 @@ def refuse_prepared(shelf: Shelf) -> None:
         raise stranger(shelf, "a coordinator's shelf waits for nobody")
 
 
+def refuse_part(shelf: Shelf) -> None:
+    """Of a coordinator: a shelf that holds another rank's part is not its own."""
+    head = _record.find(shelf)
+    if head is not None and not head.shares:
+        raise not_coordinators(shelf.info().path)
+
+
+def not_coordinators(path: str) -> CorruptError:
+    """The error for a shelf in rank 0's place that has another rank's part of a save."""
+    return CorruptError(
+        f"{path} holds the part of another rank than 0, whose shelf belongs there",
+        "Put the shelves back under the names that they had.",
+    )
+
+
 def stranger(shelf: Shelf, why: str) -> UnresolvedError:
     """The error for a prepared version whose decision cannot be had here."""
     waiting = shelf.prepared

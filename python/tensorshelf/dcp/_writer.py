@@ -106,6 +106,7 @@ class ShelfWriter(StorageWriter):
             self._of_thread.begun = moment()
             if is_coordinator:
                 _verdicts.refuse_prepared(shelf)
+                _verdicts.refuse_part(shelf)
                 self._home.discard(shelf)  # of a save that another rank failed in
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
