@@ -131,6 +131,11 @@ def test_the_shelf_of_another_rank_is_no_beginning(tmp_path: pathlib.Path) -> No
         save(2, writer)
 
 
+def test_a_name_like_a_shortened_one_is_another() -> None:
+    long = "x" * 2000
+    assert name_of(name_of(long, None), None) != name_of(long, None)
+
+
 def test_a_word_has_arrived_when_it_was_sent_and_not_when_it_is_copied() -> None:
     word = Word("shelf", b"part")
     assert word.arrived == 0

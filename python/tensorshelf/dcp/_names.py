@@ -2,7 +2,7 @@
 
 layers.0.weight           a tensor whole, or a value that is no tensor
 layers.0.weight[4,0]      the piece of it that begins at these offsets
-odd[4][]                  a whole one whose own name looks like one of these
+odd[4][]                  a whole one whose own name looks like one of these, or like a short one
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 RECORD = "__dcp__"
 
-_TAKEN = re.compile(rf".*\[[\d,]*\]|{re.escape(RECORD)}|", re.DOTALL)
+_TAKEN = re.compile(rf".*\[[\d,]*\]|.*\.\.\.[0-9a-f]{{64}}|{re.escape(RECORD)}|", re.DOTALL)
 _MOST_BYTES = 1024  # of a tensor's name
 _KEPT_BYTES = 900
 
