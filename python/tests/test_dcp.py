@@ -174,7 +174,7 @@ def test_the_checkpoint_id_is_the_path(tmp_path: pathlib.Path) -> None:
 def test_the_contract_with_dcp(ours: type, theirs: type) -> None:
     assert issubclass(ours, theirs)
     for name, its in inspect.getmembers(theirs, inspect.isfunction):
-        if not name.startswith("_"):
+        if not name.startswith("_") and name != "read_metadata":  # see its docstring
             names = [(p.name, p.kind) for p in inspect.signature(its).parameters.values()]
             mine = inspect.signature(getattr(ours, name)).parameters.values()
             assert [(p.name, p.kind) for p in mine] == names, name

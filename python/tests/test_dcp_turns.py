@@ -145,3 +145,10 @@ def test_a_word_has_arrived_when_it_was_sent_and_not_when_it_is_copied() -> None
     assert sent.arrived > begun
     later = moment()
     assert copy.deepcopy(sent).arrived < later
+
+
+def test_a_reader_is_not_asked_for_each_rank() -> None:
+    """Where DCP can give a rank, it tries again on that one alone, and the others wait for it."""
+    import inspect
+
+    assert list(inspect.signature(ShelfReader.read_metadata).parameters) == ["self"]

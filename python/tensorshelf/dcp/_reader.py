@@ -71,8 +71,11 @@ class ShelfReader(StorageReader):
         self._places.check(checkpoint_id)
         self._save = None
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self) -> Metadata:
         """What the newest group save holds.
+
+        It takes no arguments: where DCP could give ``rank``, it would try again on one rank what
+        failed there, while the others wait.
 
         Raises ShelfNotFound where there is no shelf of rank 0, UnknownName where no save was
         committed, CorruptError where the record is damaged.
