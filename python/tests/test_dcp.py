@@ -250,6 +250,32 @@ def test_what_is_refused(tmp_path: pathlib.Path) -> None:
     assert "no DCP save was committed" in str(failure_of(load, ShelfReader(tmp_path / "run.shelf")))
 
 
+@pytest.mark.parametrize(
+    "instead",
+    [torch.ones(4, 4), torch.ones(3, 2), torch.ones(2, 3).int(), torch.ones(2, 3).bfloat16()],
+    ids=["more", "turned", "of another type", "smaller"],
+)
+def test_a_tensor_that_somebody_replaced_is_told(tmp_path: pathlib.Path, instead: Any) -> None:
+    state = {"w": torch.zeros(2, 3)}
+    with ShelfWriter(tmp_path / "run.shelf") as writer:
+        save(state, writer)
+    with ts.open(tmp_path / "run.0.shelf") as shelf:
+        shelf.replace("w", instead)
+        shelf.persist()
+    with alone(), pytest.raises(dcp.CheckpointException) as caught:
+        dcp.load(state, storage_reader=ShelfReader(tmp_path / "run.shelf"))
+    error = caught.value.failures[0][0]
+    assert type(error) is ts.CorruptError
+    assert "'w' is " in str(error)
+    assert "the record says float32[2, 3]" in str(error)
+    assert state["w"].count_nonzero() == 0
+    with ShelfWriter(tmp_path / "run.shelf") as writer:
+        save({"w": torch.full((2, 3), 5.0)}, writer)
+    with alone():
+        dcp.load(state, storage_reader=ShelfReader(tmp_path / "run.shelf"))
+    assert state["w"].tolist() == [[5.0] * 3] * 2
+
+
 def test_a_save_within_another_ends_it(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
+import torch
+from torch.distributed.checkpoint.metadata import (
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from tensorshelf._options import BlockOptions, on_medium
+from tensorshelf._values import _dtypes
 from tensorshelf._view import Readable
 from tensorshelf.dcp import _record, _room, _verdicts
 from tensorshelf.dcp._opening import Access, GroupSave, Tensors
@@ -55,6 +62,7 @@ class ShelfReader(StorageReader):
         self._access = Access(tier, verify, block, lock_wait)
         self._save: GroupSave | None = None
         self._pieces: dict[MetadataIndex, Piece] = {}
+        self._forms: dict[MetadataIndex, tuple[torch.dtype, tuple[int, ...]]] = {}  # of tensors
 
     @property
     def has_save(self) -> bool:
@@ -94,8 +102,14 @@ class ShelfReader(StorageReader):
     def set_up_storage_reader(
         self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
     ) -> None:
-        """Remembers where the pieces are."""
+        """Remembers where the pieces are, and of what form."""
         self._pieces = metadata.storage_data
+        self._forms = {
+            MetadataIndex(fqn, chunk.offsets): (about.properties.dtype, tuple(chunk.sizes))
+            for fqn, about in metadata.state_dict_metadata.items()
+            if isinstance(about, TensorStorageMetadata)
+            for chunk in about.chunks
+        }
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         """Tells the coordinator which save this rank has seen."""
@@ -190,12 +204,26 @@ class ShelfReader(StorageReader):
             if item.type == LoadItemType.BYTE_IO:
                 planner.load_bytes(item, io.BytesIO(_room.content(tensors, handle.name)))
                 continue
+            self._check_form(handle, item)
             target = planner.resolve_tensor(item).detach()
             targets.append((item, target))
             jobs.append(job_for(handle, item, target))
         run_all([job for job in jobs if job is not None])
         for item, target in targets:
             planner.commit_tensor(item, target)
+
+    def _check_form(self, handle: Readable, item: ReadItem) -> None:
+        """Raises CorruptError where the tensor is not of the form that was saved."""
+        index = item.storage_index
+        dtype, shape = self._forms[MetadataIndex(index.fqn, index.offset)]
+        name = _dtypes.name_of(dtype)
+        if (handle.dtype_name, handle.shape) != (name, shape):
+            there = _dtypes.layout_text(handle.dtype_name, handle.shape)
+            raise CorruptError(
+                f"{handle.name!r} is {there}, and the record says "
+                f"{_dtypes.layout_text(name, shape)}",
+                "Somebody replaced it. Save again, or load another save.",
+            )
 
     def _handle(self, tensors: Tensors, item: ReadItem) -> Readable:
         name = self._piece(item).name
