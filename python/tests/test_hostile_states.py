@@ -232,6 +232,18 @@ HUGE = 1 << 62
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("shape", [[HUGE], [HUGE, HUGE], [4], [3, 0], [HUGE, 0, HUGE]])
+def test_no_memory_is_taken_for_what_is_not_there(
+    shelf: ts.Shelf, library: str, shape: list[int]
+) -> None:
+    pytest.importorskip(library)
+    for strides in (None, [1] * len(shape)):
+        put_tree(shelf, ["tensor", library, "float32", shape, "gone", strides], ["gone"])
+        with pytest.raises(ts.CorruptError, match=r"'gone', a part .* is not in the shelf"):
+            shelf.load()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("shape", [[HUGE], [HUGE, HUGE], [4], [3, 0], [HUGE, 0, HUGE]])
 def test_no_memory_is_taken_for_more_than_there_is(
     shelf: ts.Shelf, library: str, shape: list[int]
 ) -> None:

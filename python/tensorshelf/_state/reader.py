@@ -135,20 +135,17 @@ class Reader:
     def _number(self, node: Node) -> int:
         return int(node[1]) if node[0] == "tie" else self._numbers[id(node)]
 
-    def _check_room(self, tensor: tensors.Tensor, name: str) -> None:
-        """Before memory is taken for it."""
-        if name in self._shelf and self._shelf[name].nbytes != tensor.nbytes:
-            raise _changed(
-                name, f"has {self._shelf[name].nbytes} bytes there, and had {tensor.nbytes}"
-            )
-
     def _job(self, name: str, into: Array) -> Job:
+        return Job(self._handle(name, into.nbytes), into)
+
+    def _handle(self, name: str, nbytes: int) -> Any:
+        """The tensor of the shelf, which is to have so many bytes."""
         if name not in self._shelf:
             raise _changed(name, "is not in the shelf any more")
         handle = self._shelf[name]
-        if handle.nbytes != into.nbytes:
-            raise _changed(name, f"has {handle.nbytes} bytes there, and had {into.nbytes}")
-        return Job(handle, into)
+        if handle.nbytes != nbytes:
+            raise _changed(name, f"has {handle.nbytes} bytes there, and had {nbytes}")
+        return handle
 
     def _new(self, tensor: tensors.Tensor) -> Any:
         place = tensor.place
@@ -156,7 +153,7 @@ class Reader:
             return self._part(tensor, *place)
         if isinstance(place, bytes):
             return tensors.new(tensor, lambda into: _put(into, place))
-        self._check_room(tensor, place)
+        self._handle(place, tensor.nbytes)  # before memory is taken for it
         if tensor.strides is not None:  # copied once more when it is read
             return tensors.new(tensor, lambda into: _ignore(self._job(place, into).run()))
         return tensors.new(tensor, lambda into: self._jobs.append(self._job(place, into)))
