@@ -62,7 +62,8 @@ struct Ticket {
 //                                                                  old or new
 //   these behind a barrier   new   new                 new         new              new
 //
-//   later        For whoever opens the medium once this one is gone; a barrier of theirs covers it.
+//   later        For whoever opens the medium once this one is gone. A barrier of theirs covers it,
+//                but on mapped media: see ~Medium().
 //   old or new   For good. Destroyed: page by page and word by word, on mapped media all new. Power
 //                lost: by units of Promises::atomic_bytes.
 //   unsure       Old or new, by the same units, and the next read may say otherwise; on mapped

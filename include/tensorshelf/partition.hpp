@@ -5,9 +5,9 @@
 //     const Partition partition(sizes, writers.size());
 //     for (const Piece& piece : partition.of(mine)) ...
 //
-// The split at any byte of any tensor, balanced whatever their sizes, is FastPersist's (Wang et
-// al., 2024, section 4.2: "byte granularity"). Here it is cut at blocks, so that a medium writes no
-// block in two halves, and each writer begins its pieces at an aligned place.
+// The split within tensors, balanced whatever their sizes, is FastPersist's (Wang et al., 2024).
+// Here it is cut at blocks, so that a medium writes no block in two halves, and each writer begins
+// its pieces at an aligned place.
 //
 // Values: const calls from any number of threads.
 #pragma once
@@ -71,7 +71,7 @@ struct RankPlace {
 // - per_node     Where a node has one drive, which one writer fills.
 enum class WriterSet { every_rank, per_socket, per_node };
 
-// The ranks that write, rising: of each socket, or node, the lowest.
+// The ranks that write, rising: all, or of each socket, or node, the lowest.
 std::vector<std::size_t> choose_writers(std::span<const RankPlace> ranks, WriterSet set);
 // `count` of the ranks, rising. Nodes are served in turn, and so are the sockets of each node: no
 // node or socket has two writers while another has none. Errc::bad_argument for 0, and for more
@@ -83,7 +83,7 @@ std::vector<std::size_t> choose_writers(std::span<const RankPlace> ranks, std::s
 class Copies {
  public:
   // node_of_writer[w] is the node of writer w. Errc::bad_argument for 0 copies, and where one node
-  // has more than writers / copies of the writers: no placement is even then, see writers.cpp.
+  // has more than writers / copies of the writers, for then no placement is even.
   Copies(std::span<const std::uint32_t> node_of_writer, std::size_t copies);
 
   std::size_t copies() const { return copies_; }

@@ -166,8 +166,8 @@ class Pipeline {
   // Returns when what was begun is on its way to the medium, or has failed, which it throws where
   // nobody heard. From here on what is assigned otherwise is in no save's version.
   void drain();
-  [[nodiscard]] bool drain_for(
-      std::chrono::nanoseconds time);  // at most; false where it is not yet
+  // So long at most; false where it is not done yet.
+  [[nodiscard]] bool drain_for(std::chrono::nanoseconds time);
 
   PipelineStats stats() const;
   // Returns when what was begun is on its way to the medium, or has failed; then save() throws
