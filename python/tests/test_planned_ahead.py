@@ -96,6 +96,24 @@ def test_the_first_save_of_a_resumed_run_walks_nothing(
     assert len(walks) == 2  # by the run behind it, too
 
 
+def test_who_resumes_again_leaves_the_plan_that_is_copied_by(
+    place: Place, walks: list[Any]
+) -> None:
+    first_run(place)
+    state = run()
+    with opened(place) as shelf, shelf.autosave(**state) as auto:
+        auto.resume()
+        train(**state)
+        auto.step(2)
+        auto.wait()
+        plan = auto._feed._plan
+        assert plan is not None
+        walks.clear()
+        assert auto.resume() == 2
+        assert walks == []
+        assert auto._feed._plan is plan
+
+
 def test_another_form_since_it_was_resumed_is_saved_as_it_is(
     place: Place, walks: list[Any]
 ) -> None:

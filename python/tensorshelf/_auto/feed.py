@@ -78,9 +78,10 @@ class Feed:
         """Of a state that was loaded: else its first save would walk it, while training goes on.
 
         No plan is made where a save would make other tensors than there are, or cannot be planned.
-        What cannot be stored is the first save's to tell.
+        What cannot be stored is the first save's to tell. Behind a first save there is nothing to
+        do, and the pipeline may be copying by the plan that there is.
         """
-        if paths.RECORD not in shelf:
+        if self._staging is not None or paths.RECORD not in shelf:
             return
         try:
             flat = flatten(state)
