@@ -103,5 +103,6 @@ def _unpacked(data: bytes) -> Any:
 def _no_record(error: Exception) -> CorruptError:
     return CorruptError(
         f"{RECORD!r} is no record of a DCP save: {type(error).__name__}: {error}",
-        "Something else was assigned to it. Save again; where versions are kept, rollback() first.",
+        "Something else was assigned to it. Where versions are kept, go back with "
+        "rollback(version); else move the shelf away, and save anew.",
     )

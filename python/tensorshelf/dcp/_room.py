@@ -44,5 +44,7 @@ def content(tensors: Mapping[str, Any], name: str) -> bytes:
             data: bytes = room[_LENGTH_BYTES : _LENGTH_BYTES + size].tobytes()
             return data
     raise CorruptError(
-        f"tensor {name!r} holds no value of a DCP save", "Something else was assigned to it."
+        f"tensor {name!r} holds no value of a DCP save",
+        "Something else was assigned to it. Where versions are kept, go back with "
+        "rollback(version); else move the shelf away, and save anew.",
     )
