@@ -166,6 +166,21 @@ enum class Bug {
   flush_repeated,          // I8: one that failed is tried again, and then succeeds
   held_page_overtaken,     // what goes by the cache lands before an older write of the same place
   cut_write_left,          // the rest of a write that was cut short is never written
+
+  // Of the group's protocol: tests/test_group_explored.cpp runs these.
+  group_generation_ignored,   // a decision of an older start of the job counts
+  group_epoch_ignored,        // a decision of another epoch counts
+  group_vote_overtaken,       // who has not voted takes a decision
+  group_old_vote_counted,     // a vote of an older start counts
+  group_decision_forgotten,   // who asks for the last commit again hears of an abort
+  group_no_overheard,         // a no counts as a yes
+  group_majority_decides,     // a commit before the last yes
+  group_votes_kept,           // the votes of one epoch count for the next
+  group_relay_early,          // a relay says yes at the first of those below it
+  group_prepared_overlooked,  // a restart sees what was committed alone
+  group_missing_part_taken,   // a restart goes on without one rank's part
+  group_older_taken,          // a restart goes back behind what was committed
+  group_leftover_committed,   // a restart commits what it should abandon
 };
 
 #ifdef TENSORSHELF_PLANTED_BUGS
