@@ -79,11 +79,15 @@ bool Runner::refused(const Op& op) {
 void Runner::prepare() {
   land_all();
   if (prepared_) return expect(Errc::unresolved, [this] { shelf_->prepare(); });
+  prepare_by([this](auto step, const std::string& id) { return shelf_->prepare(step, id); });
+}
+
+void Runner::prepare_by(const Preparing& call) {
   const std::size_t index = recording_.prepared.size();
   const Model next = next_version(true);
   mark(recording_.log, Mark::preparing, index);
   recording_.prepared.push_back(next);
-  const Prepared made = shelf_->prepare(next.step, prepared_id(index));
+  const Prepared made = call(next.step, prepared_id(index));
   mark(recording_.log, Mark::prepared, index);
   if (made.version != next.version || made.step != next.step) {
     throw std::runtime_error(fmt::format("prepare() returned version {}", made.version));

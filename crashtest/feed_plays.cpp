@@ -253,4 +253,38 @@ std::string durable_is_behind_the_barrier() {
   return durable ? "durable, and no barrier has returned" : "";
 }
 
+std::string prepared_save_is_left_for_its_decision() {
+  for (const Decision decision : {Decision::commit, Decision::abandon}) {
+    Fed fed;
+    {
+      Pipeline pipeline(fed.shelf);
+      fed.train(2);
+      const auto ticket = pipeline.save(fed.plan(), 2, "two").value();
+      while (!ticket.done()) std::this_thread::yield();
+    }
+    if (fed.shelf.version() != 1) return "a save that was to be prepared is committed";
+    fed.reopen();  // closing tells of nothing
+    if (!fed.shelf.prepared()) return "what was prepared is lost";
+    fed.shelf.resolve(decision);
+    const std::string wrong = fed.committed_difference(decision == Decision::commit ? 2 : 1);
+    if (!wrong.empty()) return "behind the decision another value of " + wrong;
+  }
+  return "";
+}
+
+std::string save_behind_a_prepared_one_waits() {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  fed.train(2);
+  pipeline.save(fed.plan(), 2, "two").value().wait_prepared();
+  fed.train(3);
+  const auto next = pipeline.save(fed.plan(), 3, "three").value();
+  next.wait_staged();
+  fed.shelf.resolve(Decision::commit);
+  next.wait_prepared();
+  fed.shelf.resolve(Decision::commit);
+  const std::string wrong = fed.committed_difference(3);
+  return wrong.empty() ? "" : "the version has another value of " + wrong;
+}
+
 }  // namespace tensorshelf::crash

@@ -19,5 +19,7 @@ std::string both_failures_are_told();
 std::string closing_drains();
 std::string save_beside_closing_is_refused();
 std::string durable_is_behind_the_barrier();
+std::string prepared_save_is_left_for_its_decision();
+std::string save_behind_a_prepared_one_waits();
 
 }  // namespace tensorshelf::crash

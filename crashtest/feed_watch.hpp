@@ -12,6 +12,7 @@ namespace tensorshelf::crash {
 // Set by the thread that saves, used by the one that copies; the one waits for the other.
 struct FeedWatch {
   bool copy_awaited = false;
+  bool prepares = false;  // the save under way is prepared, and not launched
   std::function<void()> before_copy = {};
 };
 

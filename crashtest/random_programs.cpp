@@ -124,7 +124,7 @@ std::string random_attempts(std::uint64_t seed) {
           say(rng.one_in(2) ? "resolve" : "abandon");
           since = 0;
         } else {
-          say("prepare");
+          say(rng.one_in(3) ? "offer" : "prepare");
         }
         prepared = !prepared;
         break;

@@ -345,6 +345,7 @@ void Runner::apply(const Op& op) {
     case Verb::drop:
       return leases_.clear();
     case Verb::feed:
+    case Verb::offer:
     case Verb::fly:
     case Verb::tear:
     case Verb::fall:

@@ -114,6 +114,9 @@ class Runner {
   bool refused(const Op& op);
   bool refused_commit(const std::function<void()>& call);
   void prepare();
+  using Preparing =
+      std::function<Prepared(std::optional<std::uint64_t> step, const std::string& id)>;
+  void prepare_by(const Preparing& call);
   void resolve();
   void abandon();
   void note_prepared();
@@ -134,7 +137,9 @@ class Runner {
   void feed_to_the_end();
   void feed_into_flight();
   void feed_in_vain(Verb how);
-  SaveTicket save(Feeding& feeding, std::optional<std::uint64_t> step);
+  SaveTicket save(Feeding& feeding, std::optional<std::uint64_t> step,
+                  std::optional<std::string> id = {});
+  void feed_to_a_decision();
   void await_launch(const SaveTicket& ticket);
 
   struct Leased {

@@ -20,7 +20,10 @@ class WatchedMedium final : public testing::ForwardingMedium {
       : ForwardingMedium(std::move(medium)), watch_(std::move(watch)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     // The threads that come between a save and its launch: the program's own, and then that one.
-    if (std::this_thread::get_id() != programs_ && std::exchange(watch_->copy_awaited, false)) {
+    // What is prepared the pipeline's own thread describes, and nobody leads it.
+    const bool others = std::this_thread::get_id() != programs_;
+    if (others && watch_->prepares) Lead::walk_free();
+    if (others && std::exchange(watch_->copy_awaited, false)) {
       Lead::walk_free();
       if (const auto act = std::exchange(watch_->before_copy, nullptr)) act();
     }
@@ -60,10 +63,13 @@ struct Runner::Feeding {
   }
 };
 
-SaveTicket Runner::save(Feeding& feeding, std::optional<std::uint64_t> step) {
+SaveTicket Runner::save(Feeding& feeding, std::optional<std::uint64_t> step,
+                        std::optional<std::string> id) {
   if (!pipeline_) pipeline_.emplace(*shelf_, PipelineOptions{.check_one_in = 1});
   watch_->copy_awaited = true;
-  return pipeline_->save(std::make_shared<const SavePlan>(feeding.sources), step).value();
+  watch_->prepares = id.has_value();
+  return pipeline_->save(std::make_shared<const SavePlan>(feeding.sources), step, std::move(id))
+      .value();
 }
 
 // Or until it has failed. Not asleep: then whoever looks would think that it waits for a version.
@@ -79,6 +85,7 @@ void Runner::feed(const Op& op) {
   leases_.clear();
   if (op.verb == Verb::feed) return feed_to_the_end();
   if (op.verb == Verb::fly) return feed_into_flight();
+  if (op.verb == Verb::offer) return feed_to_a_decision();
   feed_in_vain(op.verb);
 }
 
@@ -92,6 +99,14 @@ void Runner::feed_to_the_end() {
     lead_->let_go_to(Phase::landed);
     return ticket.wait_durable();
   });
+}
+
+void Runner::feed_to_a_decision() {
+  land_all();
+  Feeding feeding(working_, *shelf_, serial_);
+  working_.tensors = feeding.memory;
+  prepare_by(
+      [&](auto step, const std::string& id) { return save(feeding, step, id).wait_prepared(); });
 }
 
 void Runner::feed_into_flight() {

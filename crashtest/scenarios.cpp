@@ -367,6 +367,8 @@ const std::vector<Scenario>& scenarios() {
         {"fed-closed", "-", save_beside_closing_is_refused},
         {"fed-drained", "-", closing_drains},
         {"fed-durable", "I2", durable_is_behind_the_barrier},
+        {"fed-prepared", "I14", prepared_save_is_left_for_its_decision},
+        {"fed-behind-prepared", "-", save_behind_a_prepared_one_waits},
         {"late-writer", "I9", snapshot_is_of_one_moment},
         {"interleaved", "I9", interleaved_writers},
         {"contending", "I9", contending_writers},

@@ -39,7 +39,8 @@ constexpr std::array kGrammar = {
     Grammar{"resolve", Verb::resolve, false, 0}, Grammar{"abandon", Verb::abandon, false, 0},
     Grammar{"format", Verb::format, false, 1},   Grammar{"same", Verb::same, true, 0},
     Grammar{"feed", Verb::feed, false, 0},       Grammar{"fly", Verb::fly, false, 0},
-    Grammar{"tear", Verb::tear, false, 0},       Grammar{"fall", Verb::fall, false, 0},
+    Grammar{"offer", Verb::offer, false, 0},     Grammar{"tear", Verb::tear, false, 0},
+    Grammar{"fall", Verb::fall, false, 0},
 };
 
 Op parse_op(const std::string& text) {
@@ -202,6 +203,9 @@ const std::vector<Workload>& workloads() {
       {"feed-flight",
        "shelf 1 2; create a 64; create b 48; fly; go 1; fly; tear; go 2; fall; go 3; fly; go 4;"
        "assign a; fly; land; erase b; feed; fly; reopen; tear; feed"},
+      {"feed-prepare",
+       "shelf 0 2; create a 64; create b 48; feed; offer; assign a; resolve; offer; abandon; offer;"
+       "reopen; resolve; tear; offer; reopen; abandon; feed"},
       // Attempts in flight, in each of their states.
       {"flight",
        "shelf 0 1; create a 64; create b 5000; assign a; launch; assign b; go 1; part b 8 16; go 2;"

@@ -27,6 +27,7 @@
 //   split KEEP IN_FLIGHT reopen with another split of the same slots
 //
 //   feed                 all tensors by a pipeline, every other one lazily, until it is durable
+//   offer                the same, prepared, as prepare
 //   fly                  the same in flight, as launch
 //   tear                 the same, of which the last changes while it is copied: nothing is saved
 //   fall                 the same, of which the last cannot be copied: nothing is saved
@@ -88,6 +89,7 @@ enum class Verb {
   resolve,
   abandon,
   feed,
+  offer,
   fly,
   tear,
   fall

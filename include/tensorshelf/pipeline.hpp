@@ -51,6 +51,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -123,14 +124,18 @@ struct Save;
 class SaveTicket {
  public:
   bool staged() const;  // or failed: the sources may change
-  bool done() const;    // durable, or failed
+  bool done() const;    // durable, or prepared, or failed
   // Throw what the save failed with. Errc::unsupported within an assignment to the shelf, by the
   // same thread, which the save waits for.
   void wait_staged() const;
   Commit wait_durable() const;
+  // Of a save with an id, in its place: prepared, and Shelf::resolve() decides. Each of the two is
+  // Errc::bad_argument for a save of the other kind.
+  Prepared wait_prepared() const;
   // The same for so long at most; false where it is not yet.
   [[nodiscard]] bool wait_staged_for(std::chrono::nanoseconds time) const;
   [[nodiscard]] bool wait_durable_for(std::chrono::nanoseconds time) const;
+  [[nodiscard]] bool wait_prepared_for(std::chrono::nanoseconds time) const;
   SaveTimes times() const;
   std::vector<CopyTimes> copies() const;  // in the order in which they ended; see trace
 
@@ -160,8 +165,14 @@ class Pipeline {
 
   // Nothing where it was skipped. What it throws leaves no save behind, and discards what was
   // copied. Errc::bad_argument for tensors of another shelf.
+  //
+  // With an id (Shelf::prepare()) it is prepared, and not committed: for those that agree with
+  // others first. It is staged beside one that is still undecided, in slots of its own: with an
+  // in_flight of 1 there may be none, which is Errc::unresolved; then it waits for that decision.
+  // Where that is to abandon, this save is lost with it: Errc::abandoned.
   std::optional<SaveTicket> save(std::shared_ptr<const SavePlan> plan,
-                                 std::optional<std::uint64_t> step = {});
+                                 std::optional<std::uint64_t> step = {},
+                                 std::optional<std::string> id = {});
 
   // Returns when what was begun is on its way to the medium, or has failed, which it throws where
   // nobody heard. From here on what is assigned otherwise is in no save's version.

@@ -131,25 +131,28 @@ enum class Bug {
   blank_unsettled,  // I15: an old superblock may be there while its roots are overwritten
   mark_unsettled,   // I14: a mark is told of before its second copy is durable
   // Of the pipeline.
-  feed_source_left_out,      // the last of the lazy sources is not copied
-  feed_eager_lazily,         // I9: eager sources are copied when the trainer goes on already
-  feed_staged_early,         // I9: the trainer goes on before all is copied
-  feed_torn_committed,       // I9: a source that changed while it was copied is committed
-  feed_probe_left_out,       // I9: what changed before anything was copied is not noticed
-  feed_chunks_not_compared,  // I9: what changed in part is not noticed
-  feed_part_kept,            // I13: what a save that failed had copied is in the next version
-  feed_part_committed,       // I13: what was copied before a failure is committed
-  feed_turn_given_up,        // I13: a commit of somebody else's takes half of a save
-  feed_failure_forgotten,    // a save that failed is told nobody
-  feed_drained_early,        // I9: drained, and what is assigned next is in a save's version
-  closed_over_save,          // close() says nothing of the save that it was called under
-  second_failure_dropped,    // of two failures that nobody was told, close() tells the first
-  feed_failure_let_go,       // one that a pipeline is destroyed with is told nobody
-  let_go_in_silence,         // nor one that a shelf is destroyed with
-  feed_step_left_out,        // the version has the step of the one before
-  feed_closed_late,          // a save is handed to a thread that has ended, and keeps the turn
-  feed_not_drained,          // closing drops what was begun
-  feed_durable_early,        // I2: a save is durable when it is launched
+  feed_source_left_out,       // the last of the lazy sources is not copied
+  feed_eager_lazily,          // I9: eager sources are copied when the trainer goes on already
+  feed_staged_early,          // I9: the trainer goes on before all is copied
+  feed_torn_committed,        // I9: a source that changed while it was copied is committed
+  feed_probe_left_out,        // I9: what changed before anything was copied is not noticed
+  feed_chunks_not_compared,   // I9: what changed in part is not noticed
+  feed_part_kept,             // I13: what a save that failed had copied is in the next version
+  feed_part_committed,        // I13: what was copied before a failure is committed
+  feed_turn_given_up,         // I13: a commit of somebody else's takes half of a save
+  feed_failure_forgotten,     // a save that failed is told nobody
+  feed_drained_early,         // I9: drained, and what is assigned next is in a save's version
+  closed_over_save,           // close() says nothing of the save that it was called under
+  second_failure_dropped,     // of two failures that nobody was told, close() tells the first
+  feed_failure_let_go,        // one that a pipeline is destroyed with is told nobody
+  let_go_in_silence,          // nor one that a shelf is destroyed with
+  feed_step_left_out,         // the version has the step of the one before
+  feed_closed_late,           // a save is handed to a thread that has ended, and keeps the turn
+  feed_not_drained,           // closing drops what was begun
+  feed_durable_early,         // I2: a save is durable when it is launched
+  feed_prepared_committed,    // I14: a save that should wait for a decision waits for none
+  feed_decision_not_awaited,  // a save behind one that is undecided is refused
+  feed_prepared_as_staging,   // a prepared save counts as one that is being staged
 
   // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
   write_not_drained,    // I7: streaming stores are on their way when write() returns

@@ -123,9 +123,11 @@ bool Pipeline::Conductor::busy() const {
 }
 
 std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan> plan,
-                                                 std::optional<std::uint64_t> step) {
+                                                 std::optional<std::uint64_t> step,
+                                                 std::optional<std::string> id) {
   store_->refuse_inside("a save was begun");
   check_step(step);
+  if (id) check_id(*id);
   check_may_begin(*plan);
   check_heard();
   if (options_.on_busy == OnBusy::skip && busy()) {
@@ -138,7 +140,7 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
   std::shared_ptr<Save> save;
   try {
     check_heard();  // of one that we waited for
-    save = std::make_shared<Save>(store_, std::move(plan), step, saves_);
+    save = std::make_shared<Save>(store_, std::move(plan), step, std::move(id), saves_);
     if (!planted(Bug::feed_eager_lazily)) {
       queue_eager(*save);
       Pace unpaced(*save, 0);
@@ -239,6 +241,20 @@ void Pipeline::Conductor::compare(Save& save) {
       "it copied before the save returns (an eager source; autosave(overlap=False)).");
 }
 
+// Nothing is frozen behind what waits for a decision. Who closes waits for none.
+void Pipeline::Conductor::prepare(Save& save, bool& ended) {
+  const bool decided = planted(Bug::feed_decision_not_awaited) || store_->decisions().await([this] {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+  });
+  if (!decided) {
+    throw Error(Errc::unresolved,
+                "the pipeline was closed while a save waited for the decision on the one before",
+                "resolve() what is prepared, then close the pipeline.");
+  }
+  save.prepared(store_->prepare_save(save.step, *save.id, ended));
+}
+
 void Pipeline::Conductor::conduct(Save& save) {
   bool ended = false;
   try {
@@ -251,6 +267,7 @@ void Pipeline::Conductor::conduct(Save& save) {
     compare(save);
     save.staged();
     check_name(file_);
+    if (save.id && !planted(Bug::feed_prepared_committed)) return prepare(save, ended);
     const auto step = planted(Bug::feed_step_left_out) ? std::nullopt : save.step;
     save.launched(store_->launch_save(step, ended));
   } catch (...) {

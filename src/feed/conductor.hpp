@@ -30,7 +30,7 @@ class Pipeline::Conductor {
   Conductor& operator=(const Conductor&) = delete;
 
   std::shared_ptr<Save> begin(std::shared_ptr<const SavePlan> plan,
-                              std::optional<std::uint64_t> step);
+                              std::optional<std::uint64_t> step, std::optional<std::string> id);
   bool drain_for(std::chrono::nanoseconds time);
   void close();  // throws nothing of a save's
   void check_heard();
@@ -49,6 +49,7 @@ class Pipeline::Conductor {
   void conduct(Save& save);
   void copy_lazy(Save& save);
   void compare(Save& save);
+  void prepare(Save& save, bool& ended);
 
   const std::shared_ptr<Store> store_;
   const std::weak_ptr<const ShelfFile> file_;

@@ -51,11 +51,15 @@ bool SaveTicket::staged() const { return save_->has_staged(); }
 bool SaveTicket::done() const { return save_->has_landed(); }
 void SaveTicket::wait_staged() const { save_->wait_staged({}); }
 Commit SaveTicket::wait_durable() const { return save_->wait_durable({}).value(); }
+Prepared SaveTicket::wait_prepared() const { return save_->wait_prepared({}).value(); }
 bool SaveTicket::wait_staged_for(std::chrono::nanoseconds time) const {
   return save_->wait_staged(Save::Clock::now() + time);
 }
 bool SaveTicket::wait_durable_for(std::chrono::nanoseconds time) const {
   return save_->wait_durable(Save::Clock::now() + time).has_value();
+}
+bool SaveTicket::wait_prepared_for(std::chrono::nanoseconds time) const {
+  return save_->wait_prepared(Save::Clock::now() + time).has_value();
 }
 SaveTimes SaveTicket::times() const { return save_->times(); }
 std::vector<CopyTimes> SaveTicket::copies() const { return save_->copies(); }
@@ -70,8 +74,9 @@ Pipeline::~Pipeline() {
 }
 
 std::optional<SaveTicket> Pipeline::save(std::shared_ptr<const SavePlan> plan,
-                                         std::optional<std::uint64_t> step) {
-  auto save = conductor_->begin(std::move(plan), step);
+                                         std::optional<std::uint64_t> step,
+                                         std::optional<std::string> id) {
+  auto save = conductor_->begin(std::move(plan), step, std::move(id));
   if (!save) return std::nullopt;
   return SaveTicket(std::move(save));
 }

@@ -20,10 +20,12 @@ std::span<const Source> part(const SavePlan& plan, bool lazy) {
 }  // namespace
 
 Save::Save(std::shared_ptr<Store> on, std::shared_ptr<const SavePlan> what,
-           std::optional<std::uint64_t> at, std::uint64_t round)
+           std::optional<std::uint64_t> at, std::optional<std::string> prepared_as,
+           std::uint64_t round)
     : store(std::move(on)),
       plan(std::move(what)),
       step(at),
+      id(std::move(prepared_as)),
       eager(part(*plan, false)),
       lazy(part(*plan, true)),
       moment(lazy, round) {
@@ -58,6 +60,14 @@ void Save::launched(std::shared_future<Commit> on_its_way) {
   const std::lock_guard lock(mutex_);
   times_.launched = Clock::now();
   commit_ = std::move(on_its_way);
+  stage_ = Stage::launched;
+  changed_.notify_all();
+}
+
+void Save::prepared(Prepared as) {
+  const std::lock_guard lock(mutex_);
+  times_.launched = Clock::now();
+  prepared_ = std::move(as);
   stage_ = Stage::launched;
   changed_.notify_all();
 }
@@ -109,6 +119,7 @@ bool Save::has_landed() const {
   refuse_in_child();
   const std::lock_guard lock(mutex_);
   if (stage_ == Stage::failed) return true;
+  if (prepared_) return true;
   if (planted(Bug::feed_durable_early)) return stage_ == Stage::launched;
   return stage_ == Stage::launched &&
          commit_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
@@ -141,7 +152,23 @@ bool Save::wait_staged(std::optional<Clock::time_point> until) {
   return wait(Stage::staged, until);
 }
 
+void Save::refuse_unless(bool fits, const char* instead) const {
+  if (fits) return;
+  throw Error(Errc::bad_argument,
+              id ? "the save is prepared, and no version before it is resolved"
+                 : "the save is committed, and not prepared",
+              instead);
+}
+
+std::optional<Prepared> Save::wait_prepared(std::optional<Clock::time_point> until) {
+  refuse_unless(id.has_value(), "Wait with wait_durable(), or give save() an id.");
+  if (!wait(Stage::launched, until)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  return prepared_;
+}
+
 std::optional<Commit> Save::wait_durable(std::optional<Clock::time_point> until) {
+  refuse_unless(!id, "Wait with wait_prepared(), and then decide with Shelf::resolve().");
   if (!wait(Stage::launched, until)) return std::nullopt;
   if (planted(Bug::feed_durable_early)) return Commit{.step = step};
   if (until && commit_.wait_until(*until) != std::future_status::ready) return std::nullopt;

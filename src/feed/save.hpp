@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <tensorshelf/pipeline.hpp>
@@ -23,7 +24,8 @@ struct Save {
   using Clock = std::chrono::steady_clock;
 
   Save(std::shared_ptr<Store> on, std::shared_ptr<const SavePlan> what,
-       std::optional<std::uint64_t> at, std::uint64_t round);
+       std::optional<std::uint64_t> at, std::optional<std::string> prepared_as,
+       std::uint64_t round);
 
   // Of the pipeline, in this order; in place of any blame(), and failed() when nothing of it is
   // left.
@@ -32,6 +34,7 @@ struct Save {
   void copied();                        // all
   void staged();
   void launched(std::shared_future<Commit> on_its_way);
+  void prepared(Prepared as);  // in its place
   void blame(std::exception_ptr why) noexcept;
   void failed() noexcept;
   // Returns at that time, or as soon as somebody waits.
@@ -43,6 +46,7 @@ struct Save {
   bool has_landed() const;  // likewise
   bool wait_staged(std::optional<Clock::time_point> until);
   std::optional<Commit> wait_durable(std::optional<Clock::time_point> until);
+  std::optional<Prepared> wait_prepared(std::optional<Clock::time_point> until);
   SaveTimes times() const;
   std::vector<CopyTimes> copies() const;
 
@@ -51,6 +55,7 @@ struct Save {
   const std::shared_ptr<Store> store;
   const std::shared_ptr<const SavePlan> plan;
   const std::optional<std::uint64_t> step;
+  const std::optional<std::string> id;  // that it is prepared under
   const std::span<const Source> eager;  // of the plan
   const std::span<const Source> lazy;
   const Moment moment;
@@ -61,6 +66,7 @@ struct Save {
  private:
   enum class Stage { copying, staged, launched, failed };
   bool wait(Stage reached, std::optional<Clock::time_point> until);
+  void refuse_unless(bool fits, const char* instead) const;
   void refuse_in_child() const;
 
   const ForkGuard fork_guard_;
@@ -73,6 +79,7 @@ struct Save {
   std::exception_ptr error_;
   bool heard_ = false;
   std::shared_future<Commit> commit_;
+  std::optional<Prepared> prepared_;
 };
 
 }  // namespace tensorshelf

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <utility>
 
 #include "base/planted.hpp"
@@ -27,13 +28,23 @@ void Decisions::check_marks_left() const {
 Prepared Decisions::prepare(std::optional<std::uint64_t> step, std::string_view id) {
   state_.check_writable();
   refuse_inside(state_, "prepare() was called");
+  const Turn turn(state_);  // to the end: nothing is frozen behind it
+  return prepare_in_turn(step, id, [] {});
+}
+
+Prepared Decisions::prepare_in_turn(std::optional<std::uint64_t> step, std::string_view id,
+                                    const std::function<void()>& frozen) {
   Prepared info;
   info.id = id;
   PreparedAttempt made;
-  made.info = info;         // all that needs memory, before the freeze
-  const Turn turn(state_);  // to the end: nothing is frozen behind it
+  made.info = info;  // all that needs memory, before the freeze
   check_marks_left();
-  Flight flight = freezer_.freeze(step);
+  Flight flight;
+  {
+    const ClosedGate closed = freezer_.close_gate();
+    flight = freezer_.freeze_behind_gate(step);
+    frozen();
+  }
   sealer_.await_turn(flight);
   for (Prepared* told : {&info, &made.info}) {
     told->version = flight.version->number();
@@ -70,6 +81,16 @@ std::optional<Prepared> Decisions::prepared() const {
   if (!state_.writable) return state_.opened.report.prepared;
   if (!state_.prepared) return std::nullopt;
   return state_.prepared->info;
+}
+
+bool Decisions::await(const std::function<bool()>& give_up) {
+  constexpr std::chrono::milliseconds kAskAgain(20);
+  std::unique_lock lock(state_.structure);
+  while (state_.undecided() && !state_.health.failed()) {
+    if (give_up()) return false;
+    state_.published->wait_for(lock, kAskAgain);
+  }
+  return true;
 }
 
 // Stays so for whoever decides: one at a time does.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -29,7 +30,15 @@ class Decisions {
       : state_(state), freezer_(freezer), sealer_(sealer), mark_(state.opened.mark) {}
 
   Prepared prepare(std::optional<std::uint64_t> step, std::string_view id);
+  // The same for who has the turn (turn.hpp), and keeps it till this returns. `frozen`, which
+  // throws nothing, is called behind the closed gate, when the attempt takes no more and can be
+  // dropped no more.
+  Prepared prepare_in_turn(std::optional<std::uint64_t> step, std::string_view id,
+                           const std::function<void()>& frozen);
   std::optional<Prepared> prepared() const;
+  // Until nothing waits for a decision, or the store has failed. False where `give_up`, which is
+  // asked now and then, says so first.
+  bool await(const std::function<bool()>& give_up);
   Resolved commit();
   Resolved abandon();
 

@@ -6,6 +6,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "format/layout.hpp"
 #include "media/media.hpp"
 #include "store/format_shelf.hpp"
 #include "store/split.hpp"
@@ -108,6 +109,12 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
       return create_file(path, options);
   }
   throw Error(Errc::bad_argument, "the mode is none of those that there are", "Use Mode::append.");
+}
+
+void check_id(std::string_view id) {
+  if (id.size() <= format::kMaxIdBytes) return;
+  throw Error(Errc::bad_argument, fmt::format("an id of {} bytes", id.size()),
+              fmt::format("Use {} bytes at most.", format::kMaxIdBytes));
 }
 
 void check_step(std::optional<std::uint64_t> step) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <tensorshelf/medium.hpp>
 #include <tensorshelf/options.hpp>
@@ -35,6 +36,7 @@ void format_medium(Medium& medium, const OpenOptions& options);
 // Errc::bad_argument for the step that stands for none; Errc::gone where the file has lost its
 // name.
 void check_step(std::optional<std::uint64_t> step);
+void check_id(std::string_view id);                           // of what is prepared
 void check_name(const std::weak_ptr<const ShelfFile>& file);  // none: a medium of one's own
 
 }  // namespace tensorshelf

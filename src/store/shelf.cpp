@@ -102,10 +102,7 @@ std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> ste
 Prepared Shelf::prepare(std::optional<std::uint64_t> step, std::string_view id) {
   check_step(step);
   check_name(file_);
-  if (id.size() > format::kMaxIdBytes) {
-    throw Error(Errc::bad_argument, fmt::format("an id of {} bytes", id.size()),
-                fmt::format("Use {} bytes at most.", format::kMaxIdBytes));
-  }
+  check_id(id);
   return store_->decisions().prepare(step, id);
 }
 

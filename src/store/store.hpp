@@ -70,6 +70,8 @@ class Store {
   // whichever thread ends it, which end_transaction() does where it comes to nothing.
   void begin_save();
   std::shared_future<Commit> launch_save(std::optional<std::uint64_t> step, bool& ended);
+  // In place of launching it: prepared, when it returns (decisions.hpp).
+  Prepared prepare_save(std::optional<std::uint64_t> step, std::string_view id, bool& ended);
   // Whether the open attempt has these bytes as that chunk; the turn is ours.
   bool has_staged(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes) {
     return stager_.has(tensor, chunk, bytes);

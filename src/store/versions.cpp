@@ -146,6 +146,18 @@ std::shared_future<Commit> Store::launch_save(std::optional<std::uint64_t> step,
   return future;
 }
 
+// From the freeze on there is nothing to drop; and behind it nothing is frozen till it is prepared.
+Prepared Store::prepare_save(std::optional<std::uint64_t> step, std::string_view id, bool& ended) {
+  state_.check_writable();
+  std::optional<Turn::GiveBack> at_exit;
+  return decisions_.prepare_in_turn(step, id, [&] {
+    if (!planted(Bug::feed_prepared_as_staging)) state_.saving = false;
+    state_.spare.reset();
+    ended = true;
+    at_exit.emplace(state_);
+  });
+}
+
 // Also after a failure, which is for the next call to tell. One that goes within an assignment of
 // its own thread, within a snapshot, or what a wait calls, which nobody can refuse, cannot be
 // dropped: then nothing more is committed.
