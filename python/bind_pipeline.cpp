@@ -43,8 +43,10 @@ std::shared_ptr<SavePlan> plan_of(std::vector<SourceTuple> tuples) {
 
 std::optional<SavePending> save(Pipeline& pipeline, Session& session,
                                 const std::shared_ptr<SavePlan>& plan,
-                                std::optional<std::uint64_t> step) {
-  auto ticket = without_gil([&] { return pipeline.save(plan, step); });
+                                std::optional<std::uint64_t> step,
+                                const std::optional<std::string>& id) {
+  auto ticket =
+      without_gil([&] { return id ? pipeline.save(plan, step, *id) : pipeline.save(plan, step); });
   if (!ticket) return std::nullopt;
   session.saved();
   return SavePending(std::move(*ticket));
@@ -76,6 +78,10 @@ Commit SavePending::wait() const {
   return ticket_.wait_durable();
 }
 
+void SavePending::wait_prepared() const {
+  wait_and_hear([this](auto time) { return ticket_.wait_prepared_for(time); });
+}
+
 py::dict SavePending::times() const { return to_dict(ticket_.times()); }
 
 py::list SavePending::copies() const {
@@ -99,6 +105,7 @@ void bind_pipeline(py::module_& m) {
       .def("done", &SavePending::done)
       .def("wait_staged", &SavePending::wait_staged)
       .def("wait", &SavePending::wait)
+      .def("wait_prepared", &SavePending::wait_prepared)
       .def("times", &SavePending::times)
       .def("copies", &SavePending::copies);
 
@@ -112,7 +119,7 @@ void bind_pipeline(py::module_& m) {
           }),
           py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
           py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"), py::arg("trace"))
-      .def("save", &save, py::arg("session"), py::arg("plan"), py::arg("step"))
+      .def("save", &save, py::arg("session"), py::arg("plan"), py::arg("step"), py::arg("id"))
       .def("drain", &drain)
       .def("close", &Pipeline::close, py::call_guard<Unlocked>());
 }

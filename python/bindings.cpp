@@ -202,6 +202,7 @@ PYBIND11_MODULE(_core, m) {
   bind_assignment(m, shelf);
   bind_versions(m, shelf);
   bind_pipeline(m);
+  bind_group(m);
   m.def("repair", &repair_shelf, py::kw_only(), py::arg("path"), py::arg("tier"), py::arg("block"),
         py::arg("progress"));
 }

@@ -88,6 +88,7 @@ void bind_assignment(pybind11::module_& m, pybind11::class_<Shelf>& shelf);
 void bind_versions(pybind11::module_& m, pybind11::class_<Shelf>& shelf);
 void bind_tensor(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);
+void bind_group(pybind11::module_& m);
 void bind_pipeline(pybind11::module_& m);
 
 }  // namespace tensorshelf::python

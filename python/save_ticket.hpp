@@ -21,6 +21,7 @@ class SavePending {
   bool done() const { return ticket_.done(); }
   void wait_staged() const;
   Commit wait() const;
+  void wait_prepared() const;     // of one with an id
   pybind11::dict times() const;   // by name, in seconds of time.monotonic(); those that came
   pybind11::list copies() const;  // (number of the source, thread, begin, end) each
 

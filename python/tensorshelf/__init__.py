@@ -19,6 +19,7 @@ from tensorshelf._auto.rng import RNG
 from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
+from tensorshelf._group.group import Group
 from tensorshelf._info import (
     Damage,
     Info,
@@ -48,6 +49,7 @@ __all__ = [
     "Commit",
     "Committed",
     "Damage",
+    "Group",
     "Info",
     "LoadReport",
     "Plan",

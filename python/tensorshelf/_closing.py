@@ -10,7 +10,8 @@ import os
 from typing import Protocol
 
 from tensorshelf._auto.feed import Feed
-from tensorshelf._core import PendingCommit, PendingSave
+from tensorshelf._commit import SaveOnItsWay
+from tensorshelf._core import PendingCommit
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf.errors import ShelfError
 
@@ -22,7 +23,7 @@ class Ending(Protocol):
 
     _core: NativeShelf
     _feed: Feed | None
-    _flight: PendingCommit | PendingSave | None
+    _flight: PendingCommit | SaveOnItsWay | None
     _path: str
     _pid: int
 

@@ -2,9 +2,26 @@
 
 import contextlib
 from collections.abc import Callable
+from typing import Protocol
 
-from tensorshelf._core import CommitResult, PendingCommit, PendingSave
+from tensorshelf._core import CommitResult, PendingCommit
 from tensorshelf.errors import ShelfError
+
+
+class SaveOnItsWay(Protocol):
+    """A save that copies in the background: PendingSave, or a part of a group's."""
+
+    def staged(self) -> bool: ...
+
+    def wait_staged(self) -> None: ...
+
+    def done(self) -> bool: ...
+
+    def wait(self) -> CommitResult: ...
+
+    def times(self) -> dict[str, float]: ...
+
+    def copies(self) -> list[tuple[int, int, float, float]]: ...
 
 
 class Commit:
@@ -17,16 +34,19 @@ class Commit:
 
     def __init__(
         self,
-        result: CommitResult | PendingCommit | PendingSave,
+        result: CommitResult | PendingCommit | SaveOnItsWay,
         when_staged: Callable[[bool], None] | None = None,
     ) -> None:
         """``when_staged`` is called once, before anybody is told that it is staged, with True; with
         False where it failed before it was.
         """
-        pending = result if isinstance(result, (PendingCommit, PendingSave)) else None
-        self._pending: PendingCommit | PendingSave | None = pending
-        self._result = None if isinstance(result, (PendingCommit, PendingSave)) else result
-        self._save = result if isinstance(result, PendingSave) else None
+        self._result = result if isinstance(result, CommitResult) else None
+        self._pending: PendingCommit | SaveOnItsWay | None = (
+            None if isinstance(result, CommitResult) else result
+        )
+        self._save: SaveOnItsWay | None = (
+            None if isinstance(result, (CommitResult, PendingCommit)) else result
+        )
         self._when_staged = when_staged
 
     def staged(self) -> bool:

@@ -13,9 +13,10 @@ from tensorshelf._assignments import Assignments
 from tensorshelf._auto.autosave import Autosave
 from tensorshelf._auto.feed import Feed
 from tensorshelf._closing import close_shelf, let_go
-from tensorshelf._commit import Commit
-from tensorshelf._core import PendingCommit, PendingSave, TensorRef
+from tensorshelf._commit import Commit, SaveOnItsWay
+from tensorshelf._core import PendingCommit, TensorRef
 from tensorshelf._core import Shelf as NativeShelf
+from tensorshelf._group.group import Group
 from tensorshelf._info import (
     Info,
     Prepared,
@@ -68,7 +69,7 @@ class Shelf(TensorMapping):
     _assignments: Assignments
     _core: NativeShelf
     _feed: Feed | None  # of autosave()
-    _flight: PendingCommit | PendingSave | None  # the last in the background
+    _flight: PendingCommit | SaveOnItsWay | None  # the last in the background
     _opening: Opening
     _path: str
     _pid: int
@@ -143,7 +144,13 @@ class Shelf(TensorMapping):
 
     def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit:
         uncommitted = self._core.has_uncommitted()
-        return _save.save(self, flat, step=step, wait=wait, uncommitted=uncommitted)
+        return _save.save(
+            self, flat, lambda: self.persist(step, wait=wait), uncommitted=uncommitted
+        )
+
+    def _prepare(self, flat: Flat, *, step: int, id: bytes) -> None:
+        uncommitted = self._core.has_uncommitted()
+        _save.save(self, flat, lambda: self.prepare(step, id=id), uncommitted=uncommitted)
 
     def load(
         self,
@@ -204,6 +211,7 @@ class Shelf(TensorMapping):
         overlap: bool = True,
         grads: bool | None = None,
         pipeline: Mapping[str, Any] | None = None,
+        group: Group | None = None,
         **state: Any,
     ) -> Autosave:
         """Saves a run as it goes, and resumes it.
@@ -228,6 +236,9 @@ class Shelf(TensorMapping):
                   ``workers``, ``bytes_per_second`` while nobody waits, and ``check_one_in``: so
                   many chunks are copied for one that is compared once more (1 for all); and
                   ``trace`` for ``auto.write_trace()`` to tell of each tensor
+        group     ranks that save together: a version is committed when all have theirs. Each rank
+                  has a shelf of its own, saves the same steps, and calls ``resume()`` first. With
+                  ``in_flight=2`` of the shelf a save need not wait for the one before
 
         Returns at once and saves nothing yet. Raises BadArgument for what has no state that could
         be resumed, and UnsupportedError for optimizers that step within backward.
@@ -245,6 +256,7 @@ class Shelf(TensorMapping):
             overlap=overlap,
             grads=grads,
             pipeline=pipeline or {},
+            group=group,
         )
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:

@@ -17,6 +17,7 @@ __all__ = [
     "CorruptError",
     "ForkedError",
     "FormatTooNew",
+    "GroupError",
     "IoError",
     "KeyMismatch",
     "LayoutError",
@@ -257,6 +258,14 @@ class TornSave(ShelfError, RuntimeError):
     """A tensor changed while a save copied it: nothing was saved, the version before stands."""
 
     code = "torn_save"
+
+
+class GroupError(ShelfError, RuntimeError):
+    """A rank could not save its part, so none did: the version before stands on all of them."""
+
+    code = "group_aborted"
+
+    rank: int | None = None  # which one
 
 
 class StaleError(ShelfError, RuntimeError):

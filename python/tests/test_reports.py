@@ -125,7 +125,10 @@ def test_a_commit_tells_what_it_was(step: int | None) -> None:
     given: Any = types.SimpleNamespace(
         version=4, step=step, data_bytes=100, metadata_bytes=24_576, seconds=0.0123456
     )
-    commit = ts.Commit(given)
+    landed: Any = types.SimpleNamespace(
+        staged=lambda: True, done=lambda: True, wait=lambda: given, times=dict
+    )
+    commit = ts.Commit(landed)
     assert (commit.version, commit.step, commit.nbytes) == (4, step, 100)
     assert (commit.metadata_nbytes, commit.seconds) == (24_576, 0.0123456)
     assert (commit.done(), commit.wait()) == (True, commit)
@@ -268,6 +271,7 @@ ERRORS: dict[str, tuple[str, tuple[type, ...], int]] = {
     "AbandonedError": ("abandoned", (RuntimeError,), 0),
     "TransactionError": ("in_transaction", (RuntimeError,), 0),
     "SpoiledError": ("tensor_spoiled", (RuntimeError,), 0),
+    "GroupError": ("group_aborted", (RuntimeError,), 0),
     "TornSave": ("torn_save", (RuntimeError,), 0),
     "StaleError": ("version_overwritten", (RuntimeError,), 0),
     "IoError": ("io_error", (OSError,), errno.EIO),

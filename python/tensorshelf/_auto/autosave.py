@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tensorshelf._auto.batches import Batches
-from tensorshelf._auto.checked import check_options, check_signals, check_state
+from tensorshelf._auto.checked import check_group, check_options, check_signals, check_state
+from tensorshelf._auto.commits import Alone, Commits
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
 from tensorshelf._auto.gates import Gates
@@ -23,6 +24,8 @@ from tensorshelf._auto.start import Start
 from tensorshelf._auto.steps import Steps
 from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
+from tensorshelf._group.group import Group
+from tensorshelf._group.together import Together
 from tensorshelf._numbers import step_number
 from tensorshelf.errors import BadArgument, ShelfError, UnsupportedError
 
@@ -52,11 +55,14 @@ class Autosave:
         overlap: bool,
         grads: bool | None,
         pipeline: Mapping[str, Any],
+        group: Group | None,
     ) -> None:
         # What can be refused is refused before anything is done, options of the pipeline when the
         # feed is made: an autosave that the shelf has already goes on then.
         check_state(state, OWN_KEYS)
         check_options(every, mtbi, on_busy, on_error, overlap)
+        if group is not None:
+            check_group(group, every, on_busy)
         caught = check_signals(signals)
         if overlap:
             refuse_in_backward(state)
@@ -64,13 +70,14 @@ class Autosave:
         self.skipped = 0  # saves that on_busy="skip" left out
         self._on_busy = on_busy
         self._notices = Notices(raises=on_error == "raise")
-        self._run = Run(shelf, state, grads=bool(grads))
+        self._commits: Commits = Alone() if group is None else Together(group)
+        self._run = Run(shelf, state, self._commits.state, grads=bool(grads))
         self._steps = Steps()
         self._accumulation = Accumulation(state) if grads is None else None
         self._timeline = Timeline()
         self._interval = Interval(self._timeline, mtbi=mtbi)
         self._began: Start | None = None
-        self._feed = Feed(shelf, pipeline, self._notices, overlap=overlap)
+        self._feed = Feed(shelf, pipeline, self._notices, self._commits, overlap=overlap)
         # The one before gives way. Where closing it raises what it failed with, this is none, and
         # that is closed: the next try finds nothing in its way.
         if shelf._feed is not None:
@@ -115,7 +122,11 @@ class Autosave:
 
         ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. Call it
         before iterating over loaders. What ``save()`` saved can be resumed, too.
+
+        Ranks of a group agree here on what all go on from, and wait for each other: call it on all
+        of them. Raises the same on each where they cannot.
         """
+        self._commits.start(self._run.shelf)
         step = self._run.resume(strict=strict, rename=rename)
         self._feed.plan_ahead(self._run.shelf, self._run.state)
         return step
@@ -174,6 +185,11 @@ class Autosave:
         over ``batches()`` and begin it anew: what it goes on with raises UnsupportedError. Needs a
         shelf opened with ``keep=``. Raises UnknownName where no version of that step is kept.
         """
+        if isinstance(self._commits, Together):
+            raise UnsupportedError(
+                "one rank of a group cannot go back by itself",
+                "Start the job anew: all ranks go on from the version that they have in common.",
+            )
         if skip_batches < 0:
             raise BadArgument(f"skip_batches={skip_batches!r} is below 0", "Use 0 or more.")
         self.wait()

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tensorshelf._group.group import Group
 from tensorshelf._state import objects
 from tensorshelf._state.load import can_be_filled
 from tensorshelf.errors import BadArgument
@@ -29,6 +30,18 @@ def check_options(every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: A
         raise BadArgument(f"on_error={on_error!r} is unknown", 'Use "raise" or "warn".')
     if not isinstance(overlap, bool):
         raise BadArgument(f"overlap={overlap!r} is neither True nor False", "Use one of them.")
+
+
+def check_group(group: Any, every: Any, on_busy: Any) -> None:
+    """Raises BadArgument for what ranks could not do alike."""
+    if not isinstance(group, Group):
+        raise BadArgument(f"group={group!r} is no group", "Use tensorshelf.Group().")
+    if every == "auto" or on_busy == "skip":
+        chosen = "every='auto'" if every == "auto" else "on_busy='skip'"
+        raise BadArgument(
+            f"{chosen}: each rank of a group would choose by itself which steps it saves",
+            'Say how often: every=10, and leave on_busy="wait".',
+        )
 
 
 def check_signals(signals: Iterable[Any]) -> tuple[int, ...]:

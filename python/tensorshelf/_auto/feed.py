@@ -7,14 +7,15 @@ from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
+from tensorshelf._auto.commits import Commits
 from tensorshelf._auto.early import Early, TooEarly
 from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
-from tensorshelf._commit import Commit
-from tensorshelf._core import PendingCommit, PendingSave
+from tensorshelf._commit import Commit, SaveOnItsWay
+from tensorshelf._core import PendingCommit
 from tensorshelf._state import paths
-from tensorshelf._state.flatten import Flat, flatten
+from tensorshelf._state.flatten import flatten
 from tensorshelf._state.looks import Changed
 from tensorshelf._state.save import holds
 from tensorshelf.errors import BadArgument, ShelfError, TornSave
@@ -38,20 +39,24 @@ class Shelf(Protocol):
 
     _assignments: Assignments
     _core: _core.Shelf
-    _flight: PendingCommit | PendingSave | None
+    _flight: PendingCommit | SaveOnItsWay | None
 
     def __contains__(self, name: object) -> bool: ...
 
     def __getitem__(self, name: str) -> Any: ...
-
-    def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit: ...
 
 
 class Feed:
     """The pipeline of one shelf, and the plan of the state that it saves. For one thread."""
 
     def __init__(
-        self, shelf: Shelf, options: Mapping[str, Any], notices: Notices, *, overlap: bool
+        self,
+        shelf: Shelf,
+        options: Mapping[str, Any],
+        notices: Notices,
+        commits: Commits,
+        *,
+        overlap: bool,
     ) -> None:
         unknown = options.keys() - _DEFAULTS.keys()
         if unknown:
@@ -71,6 +76,7 @@ class Feed:
         self._pid = os.getpid()
         self._last: Commit | None = None
         self._notices = notices
+        self._commits = commits
         self.overlap = overlap
         self.closed = False
 
@@ -92,6 +98,14 @@ class Feed:
 
     def save(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """The version on its way."""
+        self._commits.begin(shelf, step)
+        try:
+            return self._begin(shelf, state, step)
+        except BaseException as error:
+            self._commits.failed(error)
+            raise
+
+    def _begin(self, shelf: Shelf, state: Any, step: int) -> Commit:
         plan = self._plan
         if plan is not None:
             try:
@@ -99,14 +113,13 @@ class Feed:
             except Changed:
                 plan = None
         if plan is None:
-            return self._begin_anew(shelf, state, step)
+            return self._begin_anew(shelf, state)
         shelf._assignments.refuse_within_edit("a save")
         counts = plan.early.counts()
         # Before it is begun, for a signal may end this call anywhere behind that. By what was here
         # before nothing is copied any more: another plan is made behind drain() alone.
         self._staging = plan
-        pending = self._pipeline.save(shelf._assignments.session, plan.sources, step)
-        assert pending is not None  # it skips none
+        pending = self._commits.planned(shelf, self._pipeline, plan.sources)
         self._settle()  # it waited until the one before was on its way
         self.saved_names = plan.about.eager + plan.about.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
@@ -133,13 +146,13 @@ class Feed:
         self._eager.update(changed)
         self._plan = None
 
-    def _begin_anew(self, shelf: Shelf, state: Any, step: int) -> Commit:
+    def _begin_anew(self, shelf: Shelf, state: Any) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
         self._plan, self.saved_names = None, ()
         self._pipeline.drain()  # else what is assigned here would be in the version on its way
         self._settle()
         flat = flatten(state)
-        commit = shelf._save(flat, step=step, wait=False)
+        commit = self._commits.anew(shelf, flat)
         if not self._plain:
             try:
                 self._plan = planned(shelf, state, flat, self._eager if self.overlap else None)
@@ -187,6 +200,8 @@ class Feed:
         TornSave for what was changed behind the last save.
         """
         self.closed = True
+        if os.getpid() == self._pid:
+            self._commits.close()
         self._pipeline.close()
         if os.getpid() == self._pid:
             self._settle()

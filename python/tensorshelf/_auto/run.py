@@ -5,10 +5,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from tensorshelf._auto import commits
 from tensorshelf._auto.batches import Loaders
 from tensorshelf._auto.feed import Feed, Shelf
 from tensorshelf._auto.gradients import Gradients
 from tensorshelf._commit import Commit
+from tensorshelf._group import part, together
 from tensorshelf._info import Info, VersionInfo
 from tensorshelf._state.load import LoadReport
 from tensorshelf._state.paths import RECORD
@@ -18,12 +20,12 @@ logger = logging.getLogger("tensorshelf")
 
 _LOADERS = "autosave"
 _GRADIENTS = "gradients"
-OWN_KEYS = (_LOADERS, _GRADIENTS)  # of what autosave itself saves
+OWN_KEYS = (_LOADERS, _GRADIENTS, part.KEY)  # of what autosave itself saves
 
 Rename = Mapping[str, str] | Callable[[str], str] | None
 
 
-class Saves(Shelf, Protocol):
+class Saves(Shelf, commits.Shelf, together.Shelf, Protocol):
     """What autosave asks of a shelf."""
 
     _feed: Feed | None
@@ -48,10 +50,12 @@ class Saves(Shelf, Protocol):
 class Run:
     """What autosave() was given and what it adds, and the shelf that holds it. For one thread."""
 
-    def __init__(self, shelf: Saves, given: dict[str, Any], *, grads: bool) -> None:
+    def __init__(
+        self, shelf: Saves, given: dict[str, Any], added: Mapping[str, Any], *, grads: bool
+    ) -> None:
         self.shelf = shelf
         self.loaders = Loaders()
-        self.state = {**given, _LOADERS: self.loaders}
+        self.state = {**given, **added, _LOADERS: self.loaders}
         if grads:
             self.state[_GRADIENTS] = Gradients(given)
         self.load_seconds = 0.0  # that resuming took
@@ -84,7 +88,7 @@ class Run:
                 'Call resume() first; to begin anew, open the shelf with mode="w".',
             )
         self._resumed = True  # what the shelf holds from here on, this run saved
-        if self.state.keys() == {_LOADERS} and not self.loaders.made:
+        if not (self.state.keys() - OWN_KEYS) and not self.loaders.made:
             raise BadArgument(
                 "autosave() was given nothing to save",
                 "Give it what the run consists of: autosave(model=model, optimizer=optimizer).",

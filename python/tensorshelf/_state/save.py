@@ -1,16 +1,18 @@
 """shelf.save(): a state becomes the newest version, whole."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from tensorshelf._commit import Commit
 from tensorshelf._state import paths, record
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.record import Record
 from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._sources import source_of
 from tensorshelf.errors import LayoutError, ShelfError
+
+Made = TypeVar("Made")
 
 
 class Shelf(Protocol):
@@ -26,13 +28,12 @@ class Shelf(Protocol):
 
     def replace(self, name: str, value: Any) -> Any: ...
 
-    def persist(self, step: int | None = None, *, wait: bool = True) -> Commit: ...
-
     def discard(self) -> None: ...
 
 
-def save(shelf: Shelf, flat: Flat, *, step: int | None, wait: bool, uncommitted: bool) -> Commit:
-    """See Shelf.save. ``uncommitted``: whether something else was assigned since the last version.
+def save(shelf: Shelf, flat: Flat, commit: Callable[[], Made], *, uncommitted: bool) -> Made:
+    """See Shelf.save. ``commit`` makes it a version, or prepares it. ``uncommitted``: whether
+    something else was assigned since the last version.
 
     Everything is looked at before anything is assigned: flatten() found what cannot be stored, and
     here is found what would need another layout than a tensor of somebody else has.
@@ -57,7 +58,7 @@ def save(shelf: Shelf, flat: Flat, *, step: int | None, wait: bool, uncommitted:
             shelf.replace(paths.RECORD, tree)
         else:
             shelf[paths.RECORD] = tree
-        return shelf.persist(step, wait=wait)
+        return commit()
     except BaseException as error:
         if not uncommitted:
             _discard(shelf, error)

@@ -1,0 +1,93 @@
+// The machines of a group (group.hpp), for the threads of Python that move their messages.
+#include <tuple>
+#include <utility>
+
+#include <tensorshelf/group.hpp>
+
+#include "bindings.hpp"
+
+namespace py = pybind11;
+
+namespace tensorshelf::python {
+namespace {
+
+using Numbers = std::pair<std::uint64_t, std::uint64_t>;  // of an epoch: generation, number
+
+// (rank, members, the epochs that are committed, the one that is prepared)
+using PartTuple =
+    std::tuple<std::uint32_t, std::uint32_t, std::vector<Numbers>, std::optional<Numbers>>;
+
+Numbers numbers_of(const Epoch& epoch) { return {epoch.generation, epoch.number}; }
+Epoch epoch_of(const Numbers& numbers) { return {numbers.first, numbers.second}; }
+
+// The epoch to go on from, and what each part's shelf has to do.
+py::tuple agreed(const std::vector<PartTuple>& tuples, std::uint32_t members) {
+  std::vector<GroupPart> parts;
+  parts.reserve(tuples.size());
+  for (const auto& [rank, of, committed, prepared] : tuples) {
+    GroupPart part{rank, of, {}, {}};
+    for (const Numbers& each : committed) part.committed.push_back(epoch_of(each));
+    if (prepared) part.prepared = epoch_of(*prepared);
+    parts.push_back(std::move(part));
+  }
+  const Agreement found = without_gil([&] { return agree(parts, members); });
+  return py::make_tuple(numbers_of(found.epoch), found.todos);
+}
+
+}  // namespace
+
+void bind_group(py::module_& m) {
+  py::enum_<Todo>(m, "Todo")
+      .value("nothing", Todo::nothing)
+      .value("commit", Todo::commit)
+      .value("abandon", Todo::abandon);
+
+  py::enum_<GroupMessage::Kind>(m, "GroupMessageKind")
+      .value("yes", GroupMessage::Kind::yes)
+      .value("no", GroupMessage::Kind::no)
+      .value("commit", GroupMessage::Kind::commit)
+      .value("abort", GroupMessage::Kind::abort);
+
+  py::class_<GroupMessage>(m, "GroupMessage")
+      .def(py::init([](GroupMessage::Kind kind, const Numbers& epoch, std::uint32_t rank,
+                       const std::string& cause) {
+             return GroupMessage{kind, epoch_of(epoch), rank, cause};
+           }),
+           py::arg("kind"), py::arg("epoch"), py::arg("rank"), py::arg("cause"))
+      .def_static("decode", &decode_group_message, py::arg("data"))
+      .def("encode", [](const GroupMessage& message) { return py::bytes(encode(message)); })
+      .def_readonly("kind", &GroupMessage::kind)
+      .def_property_readonly("epoch",
+                             [](const GroupMessage& message) { return numbers_of(message.epoch); })
+      .def_readonly("rank", &GroupMessage::rank)
+      .def_property_readonly("cause",
+                             [](const GroupMessage& message) { return py::bytes(message.cause); });
+
+  py::class_<Participant>(m, "Participant")
+      .def(py::init([](std::uint32_t rank, const Numbers& last) {
+             return Participant(rank, epoch_of(last));
+           }),
+           py::arg("rank"), py::arg("last"))
+      .def("begin", [](Participant& participant) { return numbers_of(participant.begin()); })
+      .def("prepared", &Participant::prepared)
+      .def("refused", &Participant::refused, py::arg("cause"))
+      .def("receive", &Participant::receive, py::arg("decision"))
+      .def_property_readonly("ended", &Participant::ended)
+      .def_property_readonly("aborted", &Participant::aborted);
+
+  py::class_<Coordinator>(m, "Coordinator")
+      .def(py::init([](std::uint32_t members, const Numbers& last) {
+             return Coordinator(members, epoch_of(last));
+           }),
+           py::arg("members"), py::arg("last"))
+      .def("receive", &Coordinator::receive, py::arg("vote"))
+      .def("awaited", &Coordinator::awaited)
+      .def_property_readonly("decided", [](const Coordinator& coordinator) {
+        return numbers_of(coordinator.decided());
+      });
+
+  m.def("next_generation", &next_generation, py::arg("seen"), py::arg("random"));
+  m.def("agree", &agreed, py::arg("parts"), py::arg("members"));
+}
+
+}  // namespace tensorshelf::python

@@ -1,0 +1,70 @@
+"""How a save becomes a version: by itself, or with those of other ranks (_group/together.py)."""
+
+from typing import Any, Protocol
+
+from tensorshelf import _core
+from tensorshelf._assignments import Assignments
+from tensorshelf._commit import Commit, SaveOnItsWay
+from tensorshelf._state.flatten import Flat
+
+
+class Shelf(Protocol):
+    """What saving asks of a shelf."""
+
+    _assignments: Assignments
+
+    def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit: ...
+
+
+class Commits(Protocol):
+    """Of one autosave. For one thread; each save is begun, and then planned, anew or failed. Keeps
+    no shelf alive.
+    """
+
+    state: dict[str, Any]  # saved with every version
+
+    def start(self, shelf: Any) -> None:
+        """Before what was saved is loaded."""
+
+    def begin(self, shelf: Any, step: int) -> None:
+        """Before anything of the save is looked at."""
+
+    def planned(self, shelf: Any, pipeline: _core.Pipeline, plan: _core.SavePlan) -> SaveOnItsWay:
+        """Copied by the pipeline."""
+
+    def anew(self, shelf: Any, flat: Flat) -> Commit:
+        """Copied before this returns."""
+
+    def failed(self, error: BaseException) -> None:
+        """Neither of them came to its end."""
+
+    def close(self) -> None:
+        """Waits for what is on its way with others."""
+
+
+class Alone:
+    """Each save is a version as soon as it is durable."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+        self._step = 0
+
+    def start(self, shelf: Shelf) -> None:
+        """The shelf's newest version is what there is."""
+
+    def begin(self, shelf: Shelf, step: int) -> None:
+        self._step = step
+
+    def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> SaveOnItsWay:
+        pending = pipeline.save(shelf._assignments.session, plan, self._step, None)
+        assert pending is not None  # it skips none
+        return pending
+
+    def anew(self, shelf: Shelf, flat: Flat) -> Commit:
+        return shelf._save(flat, step=self._step, wait=False)
+
+    def failed(self, error: BaseException) -> None:
+        """Nobody else waits for it."""
+
+    def close(self) -> None:
+        """The pipeline waits for what it has."""

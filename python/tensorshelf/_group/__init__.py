@@ -1,0 +1,12 @@
+"""Ranks of a job that save together: one version over all their shelves.
+
+    group       Group, which a user makes
+    part        whose part of which epoch a shelf holds
+    start       what all go on from, agreed on before anything is loaded
+    together    Together: how a save of a rank begins, and ends
+    member      a thread for each rank: its votes, and what it does at a decision
+    coordinate  a thread on rank 0: decisions
+    wire        what carries their messages
+
+Who decides what is `src/group` (include/tensorshelf/group.hpp), and no line of it is here.
+"""

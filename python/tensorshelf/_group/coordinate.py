@@ -1,0 +1,58 @@
+"""Rank 0's second thread: collects the votes of all ranks, and tells what is decided."""
+
+import itertools
+import logging
+import struct
+
+from tensorshelf import _core
+from tensorshelf._group.wire import Wire, in_short
+
+logger = logging.getLogger("tensorshelf")
+
+BOX = "votes"
+END = b""  # in place of a vote: nobody votes any more
+_STEP = struct.Struct("<q")
+
+
+def with_step(step: int, vote: _core.GroupMessage) -> bytes:
+    """As it is posted: of whom the coordinator hears which step it saves."""
+    return _STEP.pack(step) + vote.encode()
+
+
+def decision_key(number: int) -> str:
+    return f"decision/{number}"
+
+
+def coordinate(wire: Wire, members: int, last: tuple[int, int]) -> None:
+    """Until END comes, or the store is gone."""
+    coordinator = _core.Coordinator(members, last)
+    steps: dict[int, tuple[int, int]] = {}  # by the number of an epoch: a rank, and its step
+    for number in itertools.count(1):
+        try:
+            posted = wire.next_of(BOX, number)
+        except RuntimeError as error:
+            logger.debug("the group's coordinator ends: %s", in_short(error))
+            return
+        if posted == END:
+            return
+        before = coordinator.decided
+        decision = coordinator.receive(_checked(posted, steps))
+        if decision is None or decision.epoch <= before:
+            continue  # undecided, or told already
+        wire.put(decision_key(decision.epoch[1]), decision.encode())
+        steps = {epoch: found for epoch, found in steps.items() if epoch > decision.epoch[1]}
+        if decision.kind == _core.GroupMessageKind.commit:
+            wire.drop(decision_key(decision.epoch[1] - 1))  # all who voted have heard of that
+
+
+def _checked(posted: bytes, steps: dict[int, tuple[int, int]]) -> _core.GroupMessage:
+    """The vote; a no where it is of another step than others saved in that epoch."""
+    (step,) = _STEP.unpack_from(posted)
+    vote = _core.GroupMessage.decode(posted[_STEP.size :])
+    if vote.kind != _core.GroupMessageKind.yes:
+        return vote
+    rank, others = steps.setdefault(vote.epoch[1], (vote.rank, step))
+    if step == others:
+        return vote
+    cause = f"it saved step {step}, and rank {rank} step {others}: all ranks save the same steps"
+    return _core.GroupMessage(_core.GroupMessageKind.no, vote.epoch, vote.rank, cause.encode())

@@ -1,0 +1,82 @@
+"""Which ranks save together, and the store that carries their messages."""
+
+import itertools
+from typing import Any
+
+from tensorshelf._group.wire import Store
+from tensorshelf.errors import BadArgument, UnsupportedError
+
+_made = itertools.count()  # in this process; the same on every rank, for all make the same ones
+
+
+class Group:
+    """The ranks of a job whose saves are one version: each of all, or none.
+
+        shelf = ts.open(f"run.{rank}.shelf", size="4GiB", in_flight=2)
+        auto = shelf.autosave(group=ts.Group(), model=model, optimizer=optimizer)
+
+    Without arguments these are the ranks of torch.distributed, which is to be initialized before;
+    its store carries the messages, over connections of our own, and no collective is called. Every
+    rank makes the same groups, in the same order; each is for one ``autosave()``.
+
+    store    a store of torch.distributed, such as TCPStore; ``rank`` and ``members`` go with it
+    rank     whose part of the state this process saves: from 0 on, each once
+    members  how many there are
+    timeout  seconds that ``resume()``, ``wait()`` and ``close()`` wait for other ranks
+    """
+
+    def __init__(
+        self,
+        store: Any = None,
+        *,
+        rank: int | None = None,
+        members: int | None = None,
+        timeout: float = 300.0,
+    ) -> None:
+        if (store is None, rank is None, members is None) not in ((True,) * 3, (False,) * 3):
+            raise BadArgument(
+                "of store, rank and members some are given, and some are not",
+                "Give all three, or none: then they are torch.distributed's.",
+            )
+        if not timeout > 0:
+            raise BadArgument(f"timeout={timeout!r} is no time to wait", "Give seconds above 0.")
+        if store is None:
+            store, rank, members = _of_torch()
+        assert rank is not None
+        assert members is not None
+        if not 0 <= rank < members:
+            raise BadArgument(
+                f"rank={rank!r} of members={members!r} is none of them",
+                "Ranks count from 0 to members - 1.",
+            )
+        self._store: Store = store
+        self.rank = rank
+        self.members = members
+        self.timeout = timeout
+        self._number = next(_made)
+        self._taken = False
+
+    def _take(self) -> str:
+        """What its keys begin with. Raises UnsupportedError the second time."""
+        if self._taken:
+            raise UnsupportedError(
+                "this group has an autosave() already, and messages of two would mix",
+                "Make a Group for each, on all ranks.",
+            )
+        self._taken = True
+        return f"tensorshelf/{self._number}"
+
+    def __repr__(self) -> str:
+        return f"<Group: rank {self.rank} of {self.members}>"
+
+
+def _of_torch() -> tuple[Store, int, int]:
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        raise UnsupportedError(
+            "torch.distributed has no process group yet, and Group() is of its ranks",
+            "Call torch.distributed.init_process_group() before, or give store, rank and members.",
+        )
+    store: Any = dist.distributed_c10d._get_default_store()
+    return store, dist.get_rank(), dist.get_world_size()

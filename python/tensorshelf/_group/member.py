@@ -1,0 +1,257 @@
+"""A rank's thread: it waits for a part to be prepared, votes, and does what was decided."""
+
+import contextlib
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from tensorshelf import _core
+from tensorshelf._assignments import Assignments
+from tensorshelf._core import CommitResult, PendingSave
+from tensorshelf._group.coordinate import BOX, decision_key, with_step
+from tensorshelf._group.part import Part
+from tensorshelf._group.wire import Wire, in_short
+from tensorshelf.errors import (
+    AbandonedError,
+    ForkedError,
+    GroupError,
+    ShelfError,
+    UnresolvedError,
+)
+
+_TICK = 0.05  # seconds between two looks for Ctrl-C
+
+
+class Shelf(Protocol):
+    """What a member asks of a shelf."""
+
+    _assignments: Assignments
+    _core: _core.Shelf
+    _path: str
+
+
+class GroupSave:
+    """A rank's part of a save, and what becomes of that: as PendingSave, for any thread.
+
+    ``pending`` is what a pipeline copies; None where all is prepared already.
+    """
+
+    def __init__(
+        self, part: Part, step: int, pending: PendingSave | None, *, timeout: float
+    ) -> None:
+        self.part = part
+        self.step = step
+        self._pending = pending
+        self._timeout = timeout
+        self._end = threading.Event()
+        self._result: CommitResult | None = None
+        self._error: Exception | None = None
+        self._pid = os.getpid()
+
+    def staged(self) -> bool:
+        return self._pending is None or self._pending.staged()
+
+    def wait_staged(self) -> None:
+        if self._pending is not None:
+            self._pending.wait_staged()
+
+    def wait_prepared(self) -> None:
+        if self._pending is not None:
+            self._pending.wait_prepared()
+
+    def done(self) -> bool:
+        """True when all ranks have it, durable, or it came to nothing."""
+        return self._end.is_set()
+
+    def wait(self) -> CommitResult:
+        """Until it is done. Raises what it came to nothing by, and UnresolvedError where nothing
+        was decided in time.
+        """
+        if os.getpid() != self._pid:
+            raise ForkedError(
+                "the save was begun by the parent of this process", "Wait for it there."
+            )
+        waited = 0.0
+        while not self._end.wait(_TICK):
+            waited += _TICK
+            if waited >= self._timeout:
+                raise undecided(self.step, f"for {self._timeout:g} s")
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def ended(self, end: CommitResult | Exception) -> None:
+        """Once; what comes later is dropped."""
+        if self._end.is_set():
+            return
+        if isinstance(end, Exception):
+            self._error = end
+        else:
+            self._result = end
+        self._end.set()
+
+    def times(self) -> dict[str, float]:
+        return {} if self._pending is None else self._pending.times()
+
+    def copies(self) -> list[tuple[int, int, float, float]]:
+        return [] if self._pending is None else self._pending.copies()
+
+
+class Member:
+    """Of one generation of a group. ``last``: the epoch that all go on from, in this generation."""
+
+    def __init__(self, shelf: Shelf, wire: Wire, rank: int, last: tuple[int, int]) -> None:
+        self._core = shelf._core  # not the shelf: who lets it go ends this
+        self._session = shelf._assignments.session
+        self._path = shelf._path
+        self._wire = wire
+        self._rank = rank
+        self._machine = _core.Participant(rank, last)
+        self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
+        self._under_way: list[GroupSave] = []  # the oldest first
+        self._lost: ShelfError | None = None  # the store is
+        self._aborted: GroupError | None = None  # the last epoch was
+        self._resolving = threading.Lock()
+        self._given_up = False  # by close(): the next start decides
+        self._thread = threading.Thread(target=self._run, name="tensorshelf-group", daemon=True)
+        self._thread.start()
+
+    def submit(self, save: GroupSave) -> None:
+        """In the order of their epochs. One that failed already is voted against."""
+        self._under_way.append(save)
+        self._saves.put(save)
+
+    def wait_decided(self) -> None:
+        """Until nothing of this rank waits for a decision. Raises as GroupSave.wait() where none
+        comes; what failed is for others to tell.
+        """
+        for save in list(self._under_way):
+            try:
+                save.wait()
+            except UnresolvedError:
+                raise
+            except (ShelfError, MemoryError):
+                continue
+
+    def close(self, seconds: float) -> bool:
+        """Waits so long for what is under way, and leaves the group. False where that did not end:
+        it stays prepared, and the next start decides.
+        """
+        self._saves.put(None)
+        self._thread.join(seconds)
+        if not self._thread.is_alive():
+            return self._lost is None
+        with self._resolving:
+            self._given_up = True
+        for save in list(self._under_way):
+            save.ended(undecided(save.step, "when the shelf was closed"))
+        return False
+
+    def _run(self) -> None:
+        while (save := self._saves.get()) is not None:
+            self._or_lose(lambda save=save: self._bring_to_its_end(save))  # type: ignore[misc]
+            if self._lost is not None:
+                save.ended(self._lost)
+            self._under_way.remove(save)
+            del save  # and with it what it was copied from
+        self._or_lose(self._leave)
+
+    def _or_lose(self, call: Callable[[], None]) -> None:
+        """What the store raises, which is torch's, ends the group, and no error passes unheard."""
+        if self._lost is not None:
+            return
+        try:
+            call()
+        except Exception as error:
+            self._lost = UnresolvedError(
+                f"the messages of the group do not come through: {in_short(error)}",
+                "Start the job anew: what is prepared is decided then.",
+            )
+            self._lost.__cause__ = error
+
+    def _bring_to_its_end(self, save: GroupSave) -> None:
+        epoch = self._machine.begin()
+        assert epoch == save.part.epoch
+        try:
+            failed = save._error
+            if failed is None:
+                save.wait_prepared()
+        except Exception as error:
+            failed = error
+        if failed is None:
+            vote = self._machine.prepared()
+        else:
+            save.ended(self._blamed(failed))  # whatever others say: nobody waits for it
+            vote = self._machine.refused(self._cause(failed))
+        self._wire.post(BOX, with_step(save.step, vote))
+        while not self._machine.ended:
+            told = self._wire.take(decision_key(epoch[1]))
+            todo = self._machine.receive(_core.GroupMessage.decode(told))
+            with self._resolving:
+                if not self._given_up:
+                    self._do(save, todo)
+        if failed is not None:
+            self._drop_what_is_left(save)
+
+    def _do(self, save: GroupSave, todo: _core.Todo) -> None:
+        if todo == _core.Todo.nothing:
+            return
+        self._aborted = None if todo == _core.Todo.commit else self._told(save)
+        try:
+            made = self._resolve(commit=todo == _core.Todo.commit)
+        except Exception as error:  # the medium's: what is prepared waits for the next start
+            save.ended(error)
+            return
+        end = self._aborted or made
+        assert end is not None
+        save.ended(end)
+
+    def _resolve(self, *, commit: bool) -> CommitResult | None:
+        return self._core.resolve(self._session, commit)
+
+    def _drop_what_is_left(self, save: GroupSave) -> None:
+        """Of one that was voted against: Ctrl-C may have come behind its preparing."""
+        found = self._core.prepared()
+        if found is not None and found["id"] == save.part.mark():
+            with contextlib.suppress(ShelfError):
+                self._resolve(commit=False)
+
+    def _told(self, save: GroupSave) -> GroupError:
+        """What a rank said no for, on all others."""
+        no = self._machine.aborted
+        assert no is not None
+        error = GroupError(
+            f"nothing was saved at step {save.step} on any rank: rank {no.rank} could not: "
+            + no.cause.decode("utf-8", "replace"),
+            "The version before stands. Mend that, and go on: the next save is tried anew.",
+        )
+        error.rank = no.rank
+        return error
+
+    def _blamed(self, error: Exception) -> Exception:
+        """What was behind an aborted save went with it: what ended that one is told."""
+        if isinstance(error, AbandonedError) and self._aborted is not None:
+            return self._aborted
+        return error
+
+    def _cause(self, error: Exception) -> bytes:
+        where = f"{self._path} on {socket.gethostname()}"
+        return f"{error} ({type(error).__name__}, {where})".encode(errors="replace")
+
+    def _leave(self) -> None:
+        """Who saves on, without this rank, hears of it at once."""
+        self._machine.begin()
+        vote = self._machine.refused(b"it has closed its shelf, or autosave")
+        self._wire.post(BOX, with_step(0, vote))
+
+
+def undecided(step: int, when: str) -> UnresolvedError:
+    return UnresolvedError(
+        f"the other ranks have not decided on the save of step {step} {when}",
+        "One of them is slow, stopped or gone. This rank's part is prepared, and the next start of "
+        "the job decides. Group(timeout=) says how long to wait.",
+    )

@@ -1,0 +1,153 @@
+"""Saves of a rank, each committed when all ranks have their parts of it."""
+
+import logging
+import threading
+from typing import Any, Protocol
+
+from tensorshelf import _core
+from tensorshelf._commit import Commit
+from tensorshelf._group.coordinate import BOX, END, coordinate
+from tensorshelf._group.group import Group
+from tensorshelf._group.member import GroupSave, Member
+from tensorshelf._group.member import Shelf as MemberShelf
+from tensorshelf._group.part import KEY, Identity, Part
+from tensorshelf._group.start import Agreed, agree_on_start
+from tensorshelf._group.start import Shelf as StartShelf
+from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._info import Info
+from tensorshelf._state.flatten import Flat
+from tensorshelf.errors import UnsupportedError
+
+logger = logging.getLogger("tensorshelf")
+
+_FAREWELL = 10.0  # seconds that rank 0 stays for others: what was decided they have soon
+_LEFT = "left"
+_ALL_LEFT = "all left"
+
+
+class Shelf(MemberShelf, StartShelf, Protocol):
+    """What is asked of a rank's shelf."""
+
+    def info(self) -> Info: ...
+
+    def _prepare(self, flat: Flat, *, step: int, id: bytes) -> None: ...
+
+
+class Together:
+    """Of one autosave, in place of ``Alone``. For one thread. Keeps no shelf alive."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._prefix = group._take()
+        self._starts = 0
+        self._identity = Identity()
+        self.state: dict[str, Any] = {KEY: self._identity}
+        self._agreed: Agreed | None = None
+        self._member: Member | None = None
+        self._wire: Wire | None = None  # its own
+        self._coordinator: threading.Thread | None = None
+        self._begun: tuple[Part, int] | None = None  # and not given to the member yet
+
+    def start(self, shelf: Shelf) -> None:
+        """Agrees with all ranks on what they go on from."""
+        self.close()
+        self._starts += 1
+        group, prefix = self._group, f"{self._prefix}/{self._starts}/"
+        wire = Wire(group._store, prefix)
+        agreed = agree_on_start(shelf, wire, group.rank, group.members, group.timeout)
+        last = (agreed.generation, agreed.number)
+        if group.rank == 0:
+            own = Wire(group._store, prefix)
+            self._coordinator = threading.Thread(
+                target=coordinate,
+                args=(own, group.members, last),
+                name="tensorshelf-coordinator",
+                daemon=True,
+            )
+            self._coordinator.start()
+        self._wire = wire
+        self._member = Member(shelf, wire, group.rank, last)
+        self._agreed = agreed
+        logger.info(
+            "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
+        )
+
+    def begin(self, shelf: Shelf, step: int) -> None:
+        if self._member is None or self._agreed is None:
+            raise UnsupportedError(
+                "ranks that save together agree first on what they go on from",
+                "Call resume() on all of them, also for a new run.",
+            )
+        if shelf.info().in_flight < 2:  # no slots for what comes behind a prepared version
+            self._member.wait_decided()
+        job, generation, number = self._agreed
+        part = Part(job, self._group.rank, self._group.members, generation, number + 1)
+        self._agreed = self._agreed._replace(number=part.number)
+        self._identity.part = part
+        self._begun = part, step
+
+    def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> GroupSave:
+        assert self._begun is not None
+        part, step = self._begun
+        session = shelf._assignments.session
+        pending = pipeline.save(session, plan, step, part.mark())
+        assert pending is not None  # it skips none
+        return self._submit(pending)
+
+    def anew(self, shelf: Shelf, flat: Flat) -> Commit:
+        assert self._begun is not None
+        assert self._member is not None
+        self._member.wait_decided()  # nothing is frozen behind what is prepared
+        part, step = self._begun
+        shelf._prepare(flat, step=step, id=part.mark())
+        return Commit(self._submit(None))
+
+    def failed(self, error: BaseException) -> None:
+        """What was begun comes to nothing: the others hear of it."""
+        if self._begun is None:
+            return
+        part, step = self._begun
+        save = GroupSave(part, step, None, timeout=self._group.timeout)
+        save.ended(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+        self._give(save)
+
+    def close(self) -> None:
+        """Waits for what is under way, and leaves the group. Rank 0, at which the store may lie,
+        stays till all have left.
+        """
+        member, self._member = self._member, None
+        if member is None:
+            return
+        settled = member.close(self._group.timeout)
+        try:
+            if settled:
+                self._part_from_others()
+        except RuntimeError as error:  # torch's, of its store
+            logger.info(
+                "group: rank %d left before others had: %s", self._group.rank, in_short(error)
+            )
+        finally:
+            self._coordinator = None
+
+    def _part_from_others(self) -> None:
+        wire = self._wire  # the member has ended
+        assert wire is not None
+        if wire.count(_LEFT) == self._group.members:
+            wire.put(_ALL_LEFT, b"1")
+        if self._coordinator is None:
+            return
+        wire.take(_ALL_LEFT, seconds=min(_FAREWELL, self._group.timeout))
+        wire.post(BOX, END)
+        self._coordinator.join(self._group.timeout)
+
+    def _submit(self, pending: _core.PendingSave | None) -> GroupSave:
+        assert self._begun is not None
+        part, step = self._begun
+        save = GroupSave(part, step, pending, timeout=self._group.timeout)
+        self._give(save)
+        return save
+
+    def _give(self, save: GroupSave) -> None:
+        assert self._member is not None
+        self._begun = None
+        self._member.submit(save)

@@ -1,0 +1,91 @@
+"""Ranks of a group as threads of one process, each with a shelf of its own."""
+
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tensorshelf as ts
+
+SECONDS = 60
+
+
+class Ranks:
+    """Starts a job of so many ranks, again and again, over the same shelves."""
+
+    def __init__(self, folder: pathlib.Path, members: int) -> None:
+        self.folder = folder
+        self.members = members
+        self._starts = 0
+
+    def path(self, rank: int) -> pathlib.Path:
+        return self.folder / f"run.{rank}.shelf"
+
+    def run(self, body: Callable[["Rank"], Any], *, timeout: float = SECONDS) -> list[Any]:
+        """What ``body`` returned on each rank, or raised."""
+        from torch.distributed import HashStore
+
+        self._starts += 1
+        store = HashStore()
+        found: list[Any] = [TimeoutError] * self.members
+
+        def one(rank: int) -> None:
+            group = ts.Group(store, rank=rank, members=self.members, timeout=timeout)
+            group._number = self._starts  # threads share a count that processes have each
+            try:
+                found[rank] = body(Rank(rank, self, group))
+            except Exception as error:
+                found[rank] = error
+
+        threads = [threading.Thread(target=one, args=(rank,)) for rank in range(self.members)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), "a rank hangs"
+        return found
+
+    def shelves(self) -> list[tuple[int | None, float]]:
+        """What each holds: step, and value."""
+        found = []
+        for rank in range(self.members):
+            with ts.open(self.path(rank), "r") as shelf:
+                found.append((shelf.step, float(shelf["values"].numpy()[0])))
+        return found
+
+
+class Rank:
+    """One of them; its state is an array, which a step adds 1 to."""
+
+    def __init__(self, rank: int, ranks: Ranks, group: ts.Group) -> None:
+        self.rank = rank
+        self.group = group
+        self._path = ranks.path(rank)
+        self.values = np.full(1000, float(rank))
+
+    def open(self, **options: Any) -> ts.Shelf:
+        return ts.open(self._path, size="64MiB", **{"in_flight": 2, **options})
+
+    def autosave(self, shelf: ts.Shelf, **options: Any) -> ts.Autosave:
+        return shelf.autosave(group=self.group, signals=(), values=self.values, **options)
+
+    def step(self, auto: ts.Autosave, number: int) -> None:
+        self.values += 1
+        auto.step(number)
+
+
+def trained(steps: int) -> Callable[[Rank], tuple[int, float]]:
+    """A body: resumes, and goes so many steps further; where it began, and its value at the end."""
+
+    def body(rank: Rank) -> tuple[int, float]:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            first = auto.resume()
+            for number in range(first + 1, first + steps + 1):
+                rank.step(auto, number)
+            auto.close()
+        return first, float(rank.values[0])
+
+    return body

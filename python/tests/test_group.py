@@ -1,0 +1,590 @@
+"""Ranks that save together: all have a version, or none, and a start goes on from one."""
+
+import datetime
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+
+from group_ranks import Rank, Ranks, trained  # noqa: E402
+
+import tensorshelf as ts  # noqa: E402
+from tensorshelf._group import member, together, wire  # noqa: E402
+from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+@pytest.fixture
+def two(tmp_path):
+    return Ranks(tmp_path, 2)
+
+
+@pytest.mark.parametrize("members", [1, 2, 5])
+def test_all_go_on_from_the_last_save_of_all(tmp_path, members):
+    ranks = Ranks(tmp_path, members)
+    assert ranks.run(trained(4)) == [(0, rank + 4.0) for rank in range(members)]
+    assert ranks.run(trained(3)) == [(4, rank + 7.0) for rank in range(members)]
+    assert ranks.shelves() == [(7, rank + 7.0) for rank in range(members)]
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_each_save_is_a_version_of_every_rank(two, in_flight):
+    def body(rank: Rank):
+        with rank.open(in_flight=in_flight) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            versions = []
+            for number in range(1, 6):
+                rank.values += 1
+                versions.append(auto.step(number))
+            auto.wait()
+            return [(commit.version, commit.step) for commit in versions]
+
+    expected = [(number, number) for number in range(1, 6)]
+    assert two.run(body) == [expected, expected]
+
+
+# ---- who cannot save
+
+
+def failing(rank: Rank, number: int) -> list[Any]:
+    """Rank 1 cannot save that step: what each step() raised, and what there is at the end."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf)
+        auto.resume()
+        heard = []
+        for step in range(1, 6):
+            if rank.rank == 1 and step == number:
+                auto._run.state["unheard"] = object()  # nothing that can be stored
+            try:
+                rank.step(auto, step)
+                auto.wait()
+            except ts.ShelfError as error:
+                heard.append((step, error))
+            auto._run.state.pop("unheard", None)
+        return [*heard, (shelf.step, float(shelf["values"].numpy()[0]))]
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_what_one_cannot_save_nobody_saves(two, number):
+    (told, end0), (own, end1) = two.run(lambda rank: failing(rank, number))
+    assert told[0] == own[0] == number
+    assert type(own[1]) is ts.errors.NotStorable
+    assert type(told[1]) is ts.errors.GroupError
+    assert told[1].rank == 1
+    assert told[1].code == "group_aborted"
+    assert "rank 1 could not" in str(told[1])
+    assert f"step {number}" in str(told[1])
+    assert str(own[1]) in str(told[1])
+    assert "run.1.shelf" in str(told[1])
+    assert (end0, end1) == ((5, 5.0), (5, 6.0))  # they went on
+
+
+def test_the_version_before_stands_where_the_last_save_fails(two):
+    two.run(lambda rank: failing(rank, 5))
+    assert two.shelves() == [(4, 4.0), (4, 5.0)]
+    assert [start for start, _ in two.run(trained(1))] == [4, 4]
+
+
+def test_a_torn_part_is_nobodys(two):
+    def body(rank: Rank):
+        weight = torch.nn.Parameter(torch.zeros(1 << 20))
+        optimizer = torch.optim.SGD([weight], lr=1.0)
+        with rank.open(in_flight=2) as shelf:
+            auto = shelf.autosave(
+                group=rank.group,
+                signals=(),
+                model=torch.nn.ParameterList([weight]),
+                optimizer=optimizer,
+                pipeline={"check_one_in": 1},
+            )
+            auto.resume()
+            auto.step(1)
+            auto.step(2)
+            auto.wait()
+            heard = None
+            with torch.no_grad():
+                auto.step(3)
+                if rank.rank == 0:
+                    weight += 1  # behind the gate's back
+            try:
+                auto.wait()
+            except ts.ShelfError as error:
+                heard = error
+            return heard, shelf.step
+
+    (own, step0), (told, step1) = two.run(body)
+    if own is None or (isinstance(own, ts.TornSave) and told is None):
+        assert step0 == step1 == 3  # all was copied before it changed
+    else:
+        assert isinstance(own, ts.TornSave)
+        assert isinstance(told, ts.errors.GroupError)
+        assert told.rank == 0
+        assert step0 == step1 == 2
+
+
+def test_ranks_that_save_other_steps_save_nothing(two):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            auto.step(1 + rank.rank)
+            try:
+                auto.wait()
+            except ts.ShelfError as error:
+                return error, shelf.version
+
+    for error, version in two.run(body):
+        assert type(error) is ts.errors.GroupError
+        assert "saved step" in str(error)
+        assert "all ranks save the same steps" in str(error)
+        assert version == 0
+
+
+def test_who_leaves_is_no_more_waited_for(two):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            if rank.rank == 1:
+                return shelf.step
+            rank.step(auto, 2)
+            try:
+                auto.wait()
+            except ts.ShelfError as error:
+                return error, shelf.step
+
+    (error, step), other = two.run(body)
+    assert type(error) is ts.errors.GroupError
+    assert error.rank == 1
+    assert "closed" in str(error)
+    assert step == other == 1
+
+
+# ---- deaths between the votes and the decision
+
+
+def left_undecided(ranks: Ranks, monkeypatch, *, who_votes: set[int], at: int) -> list[Any]:
+    """No decision on that step is heard of; these have their parts of it prepared."""
+    heard = member.decision_key
+    monkeypatch.setattr(
+        member, "decision_key", lambda number: f"never/{number}" if number == at else heard(number)
+    )
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            for number in range(1, at):
+                rank.step(auto, number)
+            auto.wait()
+            if rank.rank in who_votes:
+                rank.step(auto, at)
+            try:
+                auto.close()
+            except ts.ShelfError as error:
+                return error, shelf.prepared
+
+    found = ranks.run(body, timeout=0.5)
+    monkeypatch.undo()
+    return found
+
+
+def test_what_all_had_prepared_is_committed_by_the_next_start(two, monkeypatch):
+    for error, prepared in left_undecided(two, monkeypatch, who_votes={0, 1}, at=3):
+        assert type(error) is ts.errors.UnresolvedError
+        assert "step 3" in str(error)
+        assert "timeout" in error.remedy
+        assert prepared.step == 3
+        assert part_of_mark(prepared.id).number == 3
+    assert two.shelves() == [(2, 2.0), (2, 3.0)]
+    assert two.run(trained(0)) == [(3, 3.0), (3, 4.0)]
+    assert two.shelves() == [(3, 3.0), (3, 4.0)]
+
+
+def test_what_one_had_not_prepared_is_dropped_by_the_next_start(two, monkeypatch):
+    left_undecided(two, monkeypatch, who_votes={1}, at=3)
+    with ts.open(two.path(1), "r+") as shelf:
+        assert shelf.prepared.step == 3
+    assert two.run(trained(0)) == [(2, 2.0), (2, 3.0)]
+    with ts.open(two.path(1), "r+") as shelf:
+        assert shelf.prepared is None
+
+
+def test_what_one_had_committed_the_others_follow(two, monkeypatch):
+    left_undecided(two, monkeypatch, who_votes={0, 1}, at=3)
+    with ts.open(two.path(0), "r+") as shelf:
+        shelf.resolve("commit")
+    assert two.run(trained(1)) == [(3, 4.0), (3, 5.0)]
+
+
+def test_a_start_that_was_cut_short_begins_again(two, monkeypatch):
+    left_undecided(two, monkeypatch, who_votes={0, 1}, at=3)
+
+    def cut(*_: object) -> None:
+        raise RuntimeError("cut short")
+
+    monkeypatch.setattr(member.Member, "__init__", cut)  # behind resolving
+    assert [str(each) for each in two.run(trained(0))] == ["cut short"] * 2
+    monkeypatch.undo()
+    assert two.run(trained(1)) == [(3, 4.0), (3, 5.0)]
+
+
+def test_an_older_start_is_not_heard_of(two):
+    generations = []
+    for _ in range(3):
+        two.run(trained(1))
+        with ts.open(two.path(0), "r") as shelf:
+            generations.append(shelf.load("group")["group"]["generation"])
+    assert generations == sorted(set(generations))
+
+
+# ---- what all go on from
+
+
+def test_shelves_that_changed_places_are_refused(two):
+    two.run(trained(1))
+    first, second = two.path(0), two.path(1)
+    first.rename(first.with_suffix(".moved"))
+    second.rename(first)
+    first.with_suffix(".moved").rename(second)
+    for error in two.run(trained(1)):
+        assert type(error) is ts.BadArgument
+        assert "which holds the part of rank 1 of 2" in str(error)
+
+
+def test_a_lost_shelf_is_told_by_its_rank(two):
+    two.run(trained(1))
+    two.path(1).unlink()
+    for error in two.run(trained(1)):
+        assert type(error) is ts.ShelfNotFound
+        assert "no shelf that is here has the part of rank 1" in str(error)
+
+
+def test_a_shelf_put_back_from_a_copy_is_told(two):
+    two.run(trained(1))
+    copy = two.path(1).read_bytes()
+    two.run(trained(1))
+    two.path(1).write_bytes(copy)
+    for error in two.run(trained(1)):
+        assert type(error) is ts.StaleError
+        assert "rank 1" in str(error)
+
+
+def test_shelves_of_different_jobs_are_refused(two, tmp_path):
+    two.run(trained(1))
+    (tmp_path / "other").mkdir()
+    other = Ranks(tmp_path / "other", 2)
+    other.run(trained(1))
+    other.path(1).rename(two.path(1))
+    for error in two.run(trained(1)):
+        assert type(error) is ts.BadArgument
+        assert "different jobs" in str(error)
+
+
+def test_a_job_of_another_size_is_refused(two, tmp_path):
+    two.run(trained(1))
+    for error in Ranks(tmp_path, 3).run(trained(1)):
+        assert type(error) is ts.BadArgument
+        assert "3 ranks" in str(error)
+
+
+def test_a_run_that_no_group_saved_is_refused(two):
+    with ts.open(two.path(1), size="64MiB", in_flight=2) as shelf:
+        shelf.save({"values": np.zeros(1000)}, step=1)
+    for error in two.run(trained(1)):
+        assert type(error) is ts.BadArgument
+        assert "no group saved" in str(error)
+        assert "run.1.shelf" in str(error)
+    assert "rank 1: " in str(two.run(trained(1))[0])
+
+
+def test_what_somebody_else_prepared_stays(two):
+    with ts.open(two.path(0), size="64MiB", in_flight=2) as shelf:
+        shelf["a"] = np.ones(3)
+        shelf.prepare(id="mine")
+    for error in two.run(trained(1)):
+        assert type(error) is ts.UnresolvedError
+        assert "no group did that" in str(error)
+    with ts.open(two.path(0), "r+") as shelf:
+        assert shelf.prepared.id == b"mine"
+
+
+def test_who_does_not_come_is_named(tmp_path):
+    def body(rank: Rank):
+        if rank.rank == 1:
+            return
+        with rank.open() as shelf:
+            rank.autosave(shelf).resume()
+
+    first, nobody, third = Ranks(tmp_path, 3).run(body, timeout=0.5)
+    assert nobody is None
+    for error in (first, third):
+        assert type(error) is ts.UnresolvedError
+        assert "1 of 3 ranks did not say what they hold: 1" in str(error)
+
+
+# ---- beside training
+
+
+def test_a_slow_rank_does_not_hold_up_the_others(two):
+    went_on = threading.Event()
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            if rank.rank == 1:
+                assert went_on.wait(30)
+            rank.step(auto, 2)
+            if rank.rank == 0:
+                assert shelf.step == 1  # it could not commit yet
+                rank.values += 1
+                went_on.set()
+            auto.wait()
+            return shelf.step
+
+    assert two.run(body) == [2, 2]
+
+
+def test_no_message_is_sent_by_the_trainers_thread(two, monkeypatch):
+    senders = set()
+    for name in ("put", "take", "count"):
+        method = getattr(wire.Wire, name)
+
+        def noted(self, *args, _method=method, **options):
+            senders.add(threading.current_thread().name.split("-")[0])
+            return _method(self, *args, **options)
+
+        monkeypatch.setattr(wire.Wire, name, noted)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            if rank.rank == 0:
+                senders.clear()
+            rank.step(auto, 2)
+            auto.wait()
+            found = set(senders)
+            auto.close()
+            return found
+
+    first, _ = two.run(body)
+    assert first == {"tensorshelf"}
+
+
+def test_a_store_that_is_gone_is_told(two, monkeypatch):
+    def gone(*_: object, **__: object) -> bytes:
+        raise RuntimeError("connection reset by peer")
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            auto._commits._wire.take = gone
+            errors = []
+            for number in (2, 3):
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    errors.append(error)
+            return errors, shelf.prepared.step
+
+    for errors, prepared in two.run(body):
+        assert [type(each) for each in errors] == [ts.UnresolvedError] * 2
+        assert "connection reset by peer" in str(errors[0])
+        assert prepared == 2
+    assert [first for first, _ in two.run(trained(0))] == [2, 2]
+
+
+def test_a_run_is_resumed_again_within_a_job(two):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            firsts = [auto.resume()]
+            rank.step(auto, 1)
+            rank.values += 100  # to be forgotten
+            firsts.append(auto.resume())
+            rank.step(auto, 2)
+            auto.close()
+            return firsts, float(rank.values[0])
+
+    assert two.run(body) == [([0, 1], 2.0), ([0, 1], 3.0)]
+
+
+def test_a_medium_that_fails_at_the_decision_is_told(two, monkeypatch):
+    resolve = member.Member._resolve
+
+    def failing_once(self, *, commit):
+        if self._rank == 1 and self._machine.aborted is None and self._epochs_left == 0:
+            raise ts.errors.IoError("the drive failed", "Look at it.")
+        self._epochs_left -= 1
+        return resolve(self, commit=commit)
+
+    monkeypatch.setattr(member.Member, "_epochs_left", 1, raising=False)
+    monkeypatch.setattr(member.Member, "_resolve", failing_once)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            rank.step(auto, 2)
+            try:
+                auto.wait()
+            except ts.ShelfError as error:
+                return error
+            return shelf.step
+
+    step, error = two.run(body)
+    assert step == 2
+    assert "the drive failed" in str(error)
+    monkeypatch.undo()
+    assert [first for first, _ in two.run(trained(0))] == [2, 2]
+
+
+def test_a_shelf_that_is_let_go_leaves_the_group(two, monkeypatch):
+    monkeypatch.setattr(together, "_FAREWELL", 0.1)  # one thread lets both go
+
+    def body(rank: Rank):
+        shelf = rank.open()
+        auto = rank.autosave(shelf)
+        auto.resume()
+        rank.step(auto, 1)
+        auto.wait()
+
+    assert two.run(body) == [None, None]  # nothing was closed
+    gc.collect()
+    assert two.run(trained(1)) == [(1, 2.0), (1, 3.0)]
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"every": "auto", "mtbi": 60.0}, "every='auto'"), ({"on_busy": "skip"}, "on_busy='skip'")],
+)
+def test_what_ranks_would_choose_by_themselves_is_refused(tmp_path, options, named):
+    with ts.open(tmp_path / "a.shelf", size="16MiB") as shelf:
+        group = ts.Group(torch.distributed.HashStore(), rank=0, members=1)
+        with pytest.raises(ts.BadArgument, match=named):
+            shelf.autosave(group=group, values=np.zeros(3), **options)
+
+
+def test_a_save_before_all_agreed_is_refused(tmp_path):
+    with ts.open(tmp_path / "a.shelf", size="16MiB") as shelf:
+        group = ts.Group(torch.distributed.HashStore(), rank=0, members=1)
+        auto = shelf.autosave(group=group, values=np.zeros(3))
+        with pytest.raises(ts.UnsupportedError, match="resume"):
+            auto.step(1)
+
+
+def test_one_rank_cannot_go_back(two):
+    def body(rank: Rank):
+        with rank.open(keep=2) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            auto.rollback(1)
+
+    for error in two.run(body):
+        assert type(error) is ts.UnsupportedError
+        assert "go back" in str(error)
+
+
+def test_a_group_is_for_one_autosave(tmp_path):
+    group = ts.Group(torch.distributed.HashStore(), rank=0, members=1)
+    assert repr(group) == "<Group: rank 0 of 1>"
+    with ts.open(tmp_path / "a.shelf", size="16MiB") as shelf:
+        shelf.autosave(group=group, values=np.zeros(3))
+        with pytest.raises(ts.UnsupportedError, match="a Group for each"):
+            shelf.autosave(group=group, values=np.zeros(3))
+        with pytest.raises(ts.BadArgument, match="no group"):
+            shelf.autosave(group=3, values=np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"rank": 0}, "some are not"),
+        ({"store": object(), "rank": 0}, "some are not"),
+        ({"store": object(), "rank": 2, "members": 2}, "rank=2 of members=2"),
+        ({"store": object(), "rank": -1, "members": 2}, "rank=-1"),
+        ({"timeout": 0}, "timeout=0"),
+    ],
+)
+def test_a_group_that_cannot_be(given, text):
+    with pytest.raises(ts.BadArgument, match=text):
+        ts.Group(**given)
+
+
+def test_a_group_of_no_process_group():
+    with pytest.raises(ts.UnsupportedError, match="init_process_group"):
+        ts.Group()
+
+
+def test_marks_are_read_as_they_were_written():
+    part = Part("0" * 32, 4095, 4096, 2**62, 2**62)
+    assert part_of_mark(part.mark()) == part
+    assert len(part.mark()) <= 256
+    assert part_of_state(part._asdict()) == part
+    for other in (b"", b"mine", part.mark() + b" 1", b"tensorshelf.group j 1 2 3 x", b"\xff\xfe"):
+        assert part_of_mark(other) is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        {},
+        7,
+        {"job": "j"},
+        {**Part("j", 0, 1, 1, 1)._asdict(), "rank": -1},
+        {**Part("j", 0, 1, 1, 1)._asdict(), "number": True},
+        {**Part("j", 0, 1, 1, 1)._asdict(), "job": 3},
+    ],
+)
+def test_a_state_that_says_nothing_of_its_part(found):
+    with pytest.raises(ts.CorruptError, match="group"):
+        part_of_state(found)
+
+
+def test_keys_are_taken_away(two):
+    """A job of a million saves has no more keys than one of ten."""
+    stores = []
+
+    def body(rank: Rank):
+        stores.append(rank.group._store)
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            counts = []
+            for number in range(1, 31):
+                rank.step(auto, number)
+                auto.wait()
+                counts.append(rank.group._store.num_keys())
+            return counts
+
+    counts, _ = two.run(body)
+    assert max(counts[20:]) <= max(counts[5:10]) + 2
+    assert together._FAREWELL > 0
+    assert datetime.timedelta(days=1) < wire._FOR_GOOD
