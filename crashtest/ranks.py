@@ -1,0 +1,314 @@
+"""`./run crashtest ranks`: a job of several ranks, killed at random moments and started again.
+
+Each round starts the ranks by torchrun (or, with --fork, as forks of one process, which is faster),
+does one thing to them, and looks at what they said: every start goes on from one step of all ranks,
+no step that was told to be durable is lost, and every loss is, to the last bit, that of a run that
+nobody disturbed.
+
+    kill one    a rank dies by SIGKILL, and the others with it, as torchrun sees to it
+    kill all    all die at once
+    stop        a rank is stopped for a while (SIGSTOP), goes on, and later all are killed
+
+SIGKILL is not power loss: what a rank had written stays in the page cache.
+"""
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+
+TRAINER = pathlib.Path(__file__).with_name("ranks_trainer.py")
+SECONDS = 120  # that a start may take
+KINDS = ("kill one", "kill all", "stop")
+
+
+class Ranks:
+    """Processes of one start, by rank."""
+
+    def __init__(
+        self, pids: Sequence[int], ended: Callable[[float], bool], end: Callable[[], None]
+    ):
+        self.pids = pids
+        self.ended = ended  # within so many seconds
+        self.end = end
+
+    def hear(self, number: signal.Signals, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pids[rank], number)
+
+
+# ---- starting
+
+
+def torchrun(folder: pathlib.Path, world: int, steps: int, shift: int) -> Ranks:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(world),
+        str(TRAINER),
+        str(folder),
+        str(steps),
+        str(shift),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    log = open(folder / "torchrun.log", "ab")  # noqa: SIM115 - the child's
+    agent = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    log.close()
+    pids: list[int] = []
+    deadline = time.monotonic() + SECONDS
+    while len(pids) < world and agent.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        pids = children(agent.pid)
+
+    def ended(seconds: float) -> bool:
+        try:
+            agent.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    return Ranks(pids, ended, agent.kill)
+
+
+def children(pid: int) -> list[int]:
+    """The ranks of an agent of torchrun's, in their order."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except FileNotFoundError:
+        return []
+    found = []
+    for child in map(int, text.split()):
+        try:
+            words = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
+            continue
+        ranks = [int(word[5:]) for word in words if word.startswith(b"RANK=")]
+        if ranks:
+            found.append((ranks[0], child))
+    return [child for _, child in sorted(found)]
+
+
+FORKS = multiprocessing.get_context("forkserver")
+
+
+def fork(folder: pathlib.Path, world: int, steps: int, shift: int) -> Ranks:
+    meeting = folder / f"meeting.{time.monotonic_ns()}"
+    ranks = [
+        FORKS.Process(target=_forked, args=(folder, meeting, rank, world, steps, shift))
+        for rank in range(world)
+    ]
+    for rank in ranks:
+        rank.start()
+    pids = [rank.pid or 0 for rank in ranks]
+
+    def ended(seconds: float) -> bool:
+        """As torchrun does it: where one failed, the others are ended."""
+        deadline = time.monotonic() + seconds
+        while any(rank.is_alive() for rank in ranks):
+            if any(rank.exitcode for rank in ranks):
+                for rank in ranks:
+                    rank.terminate()
+                deadline = min(deadline, time.monotonic() + 5)
+                for rank in ranks:
+                    rank.join(max(0.0, deadline - time.monotonic()))
+                    rank.kill()
+                    rank.join()
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def end() -> None:
+        for rank in ranks:
+            rank.kill()
+            rank.join()
+
+    return Ranks(pids, ended, end)
+
+
+def _forked(
+    folder: pathlib.Path, meeting: pathlib.Path, rank: int, world: int, steps: int, shift: int
+) -> None:
+    import warnings
+
+    import ranks_trainer
+    import torch.distributed as dist
+
+    log = os.open(folder / f"log.{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    ranks_trainer.train(folder, steps, shift)
+    dist.destroy_process_group()
+
+
+# ---- disturbing
+
+
+def disturb(kind: str, ranks: Ranks, folder: pathlib.Path, rng: random.Random) -> None:
+    """Once some step is done, and a random while later."""
+    begin = steps_done(folder)
+    deadline = time.monotonic() + SECONDS
+    while steps_done(folder) == begin and time.monotonic() < deadline:
+        if ranks.ended(0.02):
+            return
+    world = len(ranks.pids)
+    time.sleep(rng.uniform(0.0, 0.3))
+    if kind == "stop":
+        stopped = [rng.randrange(world)]
+        ranks.hear(signal.SIGSTOP, stopped)
+        time.sleep(rng.uniform(0.1, 0.5))
+        ranks.hear(signal.SIGCONT, stopped)
+        time.sleep(rng.uniform(0.0, 0.2))
+    struck = [rng.randrange(world)] if kind == "kill one" else range(world)
+    ranks.hear(signal.SIGKILL, list(struck))
+
+
+def steps_done(folder: pathlib.Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("losses.*"))
+
+
+# ---- looking
+
+
+def said(folder: pathlib.Path, member: int) -> list[list[str]]:
+    path = folder / f"losses.{member}"
+    lines = path.read_text().split("\n") if path.exists() else []
+    return [line.split() for line in lines[:-1]]  # behind the last newline a line was cut short
+
+
+def durable(folder: pathlib.Path, world: int) -> int:
+    """The last step that some rank was told to be durable."""
+    told = []
+    for member in range(world):
+        path = folder / f"told.{member}"
+        if path.exists():
+            told += [int(line) for line in path.read_text().split("\n")[:-1]]
+    return max(told, default=0)
+
+
+def check(folder: pathlib.Path, reference: dict[int, dict[str, str]], acknowledged: int) -> int:
+    """What the members said since the round began. Returns the step that they resumed at."""
+    resumed = {}
+    for member, expected in reference.items():
+        lines = said(folder, member)
+        starts = [int(words[1]) for words in lines if words[0] == "resumed"]
+        if starts:
+            resumed[member] = starts[-1]
+        for word, value in (words for words in lines if words[0] != "resumed"):
+            assert value == expected[word], (
+                f"member {member}, step {word}: a loss of {value}, and undisturbed "
+                f"{expected[word]}; resumed at {starts}"
+            )
+    assert len(set(resumed.values())) <= 1, f"ranks resumed at {resumed}"
+    step = next(iter(resumed.values()), 0)
+    if resumed:
+        assert step >= acknowledged, f"step {acknowledged} was durable, and {step} is resumed"
+    return step
+
+
+def clear(folder: pathlib.Path) -> None:
+    for path in (*folder.glob("losses.*"), *folder.glob("told.*")):
+        path.unlink()
+
+
+def run_to_the_end(
+    start: Callable[..., Ranks], folder: pathlib.Path, world: int, steps: int
+) -> dict[int, dict[str, str]]:
+    """What each member says of each step."""
+    assert start(folder, world, steps, 0).ended(SECONDS), "the run does not end"
+    found = {}
+    for member in range(world):
+        found[member] = dict(words for words in said(folder, member) if words[0] != "resumed")
+        assert "end" in found[member], f"member {member} did not come to the end: {folder}"
+    return found
+
+
+def campaign(
+    start: Callable[..., Ranks],
+    folder: pathlib.Path,
+    *,
+    world: int,
+    rounds: int,
+    seed: int,
+    steps: int,
+    kinds: Sequence[str] = KINDS,
+) -> dict[str, int]:
+    """How often each kind of disturbance was, and how many steps were resumed behind 0."""
+    rng = random.Random(seed)
+    undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
+    undisturbed.mkdir()
+    disturbed.mkdir()
+    reference = run_to_the_end(start, undisturbed, world, steps)
+    counts = dict.fromkeys([*kinds, "resumed behind 0", "came to the end", "renumbered"], 0)
+    acknowledged = reached = 0
+    for number in range(rounds):
+        kind = kinds[number % len(kinds)]
+        shift = rng.randrange(world)
+        clear(disturbed)
+        ranks = start(disturbed, world, steps, shift)
+        disturb(kind, ranks, disturbed, rng)
+        if not ranks.ended(SECONDS):
+            ranks.end()
+            raise AssertionError(f"round {number} ({kind}) hangs: {disturbed}")
+        reached = check(disturbed, reference, acknowledged)
+        acknowledged = max(acknowledged, durable(disturbed, world))
+        counts[kind] += 1
+        counts["resumed behind 0"] += reached > 0
+        counts["renumbered"] += shift != 0
+        if acknowledged >= steps - 1:  # to its end once, and another run begins
+            counts["came to the end"] += 1
+            for path in disturbed.glob("run.*"):
+                path.unlink()
+            acknowledged = 0
+        if sys.stdout.isatty() or number % 10 == 9:
+            print(f"round {number + 1} of {rounds}: resumed at {reached}", flush=True)
+    clear(disturbed)
+    assert start(disturbed, world, steps, 0).ended(SECONDS), "the run does not end"
+    check(disturbed, reference, acknowledged)
+    assert all(said(disturbed, member)[-1][0] == "end" for member in range(world))
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="./run crashtest ranks")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--world", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
+    parser.add_argument("--fork", action="store_true", help="forks of one process, no torchrun")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    chosen = parser.parse_args()
+    FORKS.set_forkserver_preload(["ranks_trainer", "torch._dynamo"])
+    print(f"{chosen.rounds} rounds of {chosen.world} ranks, seed {chosen.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="tensorshelf-ranks-") as name:
+        counts = campaign(
+            fork if chosen.fork else torchrun,
+            pathlib.Path(name),
+            world=chosen.world,
+            rounds=chosen.rounds,
+            seed=chosen.seed,
+            steps=chosen.steps,
+            kinds=chosen.kinds,
+        )
+    print(", ".join(f"{what} {count}" for what, count in counts.items()))
+    print("no step that was durable was lost, and every loss was that of an undisturbed run")
+
+
+if __name__ == "__main__":
+    main()
