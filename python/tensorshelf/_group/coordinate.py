@@ -27,22 +27,33 @@ def coordinate(wire: Wire, members: int, last: tuple[int, int]) -> None:
     """Until END comes, or the store is gone."""
     coordinator = _core.Coordinator(members, last)
     steps: dict[int, tuple[int, int]] = {}  # by the number of an epoch: a rank, and its step
-    for number in itertools.count(1):
-        try:
+    try:
+        for number in itertools.count(1):
             posted = wire.next_of(BOX, number)
-        except RuntimeError as error:
-            logger.debug("the group's coordinator ends: %s", in_short(error))
-            return
-        if posted == END:
-            return
-        before = coordinator.decided
-        decision = coordinator.receive(_checked(posted, steps))
-        if decision is None or decision.epoch <= before:
-            continue  # undecided, or told already
-        wire.put(decision_key(decision.epoch[1]), decision.encode())
-        steps = {epoch: found for epoch, found in steps.items() if epoch > decision.epoch[1]}
-        if decision.kind == _core.GroupMessageKind.commit:
-            wire.drop(decision_key(decision.epoch[1] - 1))  # all who voted have heard of that
+            if posted == END:
+                return
+            _take(wire, coordinator, _checked(posted, steps), steps)
+            wire.done_with(BOX, number)  # behind the decision: that is waited for
+    except RuntimeError as error:  # torch's, of its store
+        logger.debug("the group's coordinator ends: %s", in_short(error))
+
+
+def _take(
+    wire: Wire,
+    coordinator: _core.Coordinator,
+    vote: _core.GroupMessage,
+    steps: dict[int, tuple[int, int]],
+) -> None:
+    before = coordinator.decided
+    decision = coordinator.receive(vote)
+    if decision is None or decision.epoch <= before:
+        return  # undecided, or told already
+    _, number = decision.epoch
+    wire.put(decision_key(number), decision.encode())
+    for epoch in [epoch for epoch in steps if epoch <= number]:
+        del steps[epoch]
+    if decision.kind == _core.GroupMessageKind.commit:
+        wire.drop(decision_key(number - 1))  # all who voted have heard of that
 
 
 def _checked(posted: bytes, steps: dict[int, tuple[int, int]]) -> _core.GroupMessage:

@@ -22,6 +22,8 @@ class Store(Protocol):
 
     def get(self, key: str, /) -> bytes: ...
 
+    def set_timeout(self, timeout: datetime.timedelta, /) -> None: ...
+
     def wait(self, keys: list[str], timeout: datetime.timedelta, /) -> None: ...
 
     def check(self, keys: list[str], /) -> bool: ...
@@ -39,6 +41,7 @@ class Wire:
 
     def __init__(self, store: Store, prefix: str) -> None:
         self._store = store.clone()
+        self._store.set_timeout(_FOR_GOOD)
         self._prefix = prefix
 
     def put(self, key: str, value: bytes) -> None:
@@ -47,9 +50,9 @@ class Wire:
     def take(self, key: str, *, seconds: float | None = None) -> bytes:
         """Waits for it. Raises RuntimeError where it does not come, or the store is gone."""
         full = self._prefix + key
-        timeout = _FOR_GOOD if seconds is None else datetime.timedelta(seconds=seconds)
-        self._store.wait([full], timeout)
-        return self._store.get(full)
+        if seconds is not None:
+            self._store.wait([full], datetime.timedelta(seconds=seconds))
+        return self._store.get(full)  # which waits; each call takes the GIL once more
 
     def has(self, key: str) -> bool:
         return self._store.check([self._prefix + key])
@@ -64,11 +67,16 @@ class Wire:
 
     def post(self, box: str, value: bytes) -> None:
         """Behind all that was posted there before."""
-        self.put(f"{box}/{self.count(box)}", value)
+        self.put(_posted(box, self.count(box)), value)
 
     def next_of(self, box: str, number: int) -> bytes:
-        """Waits for the number-th that was posted there, from 1, and takes it away."""
-        key = f"{box}/{number}"
-        value = self.take(key)
-        self.drop(key)
-        return value
+        """Waits for the number-th that was posted there, from 1."""
+        return self.take(_posted(box, number))
+
+    def done_with(self, box: str, number: int) -> None:
+        """Takes it away."""
+        self.drop(_posted(box, number))
+
+
+def _posted(box: str, number: int) -> str:
+    return f"{box}/{number}"
