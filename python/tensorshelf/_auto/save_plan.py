@@ -10,7 +10,7 @@ import numpy as np
 from tensorshelf import _core
 from tensorshelf._auto.early import Early
 from tensorshelf._auto.start import Sources
-from tensorshelf._state import objects, paths, record
+from tensorshelf._state import objects, paths, record, shards
 from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.looks import Changed
@@ -123,8 +123,11 @@ def _gated(state: Any) -> frozenset[int]:
         tensors += [p for group in optimizer.param_groups for p in group["params"]]
         for kept in optimizer.state.values():
             tensors += [t for t in kept.values() if _torch.is_tensor(t)]
+    tensors = [shards.local(t) for t in tensors]
     parts = [part for module in objects.modules(state) for part in module.modules()]
-    forward = [part.weight for part in parts if getattr(part, "max_norm", None) is not None]
+    forward = [
+        shards.local(part.weight) for part in parts if getattr(part, "max_norm", None) is not None
+    ]
     return frozenset(t.data_ptr() for t in tensors if t.numel()) - {t.data_ptr() for t in forward}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorshelf._state import objects, paths, plain, record, tensors
+from tensorshelf._state import objects, paths, plain, record, shards, tensors
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.keys import Keys
 from tensorshelf._state.looks import Changed, Found, Look, stays
@@ -90,6 +90,9 @@ class _Maker:
         return self._object(value, node)
 
     def _tensor(self, value: Any, node: Node) -> Look:
+        if node[0] == "part":
+            self._writer.head(node, 3)
+            return _part(self._tensor(shards.local(value), node[3]), value)
         if node[0] == "tensor" and isinstance(node[4], bytes):
             self._writer.scalar(node)
             return Scalar(value)
@@ -277,6 +280,18 @@ def _constant(known: Iterable[Any], kind: type) -> Look:
 
 def _address(value: Any) -> int:
     return int(value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr())
+
+
+def _part(look_at: Look, value: Any) -> Look:
+    """Of a tensor that is sharded: at what this rank has of it."""
+    shape, placements = value.shape, value.placements
+
+    def look(now: Any, found: Found) -> None:
+        if not shards.is_sharded(now) or now.shape != shape or now.placements != placements:
+            raise Changed
+        look_at(shards.local(now), found)
+
+    return look
 
 
 def _same_layout(value: Any) -> Look:

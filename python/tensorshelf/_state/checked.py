@@ -230,6 +230,19 @@ def _tensor(parts: list[Any], seen: _Seen, depth: int) -> bool:
     return strides_fit and _is_place(place, itemsize, shape)
 
 
+def _part(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    if len(parts) != 3 or not (_is_a("tensor", parts[2]) or _is_a("tie", parts[2])):
+        return False
+    shape, offsets, node = parts
+    _check(node, seen, depth)
+    return (
+        _lengths(shape)
+        and _lengths(offsets)
+        and len(shape) == len(offsets)
+        and all(offset <= length for offset, length in zip(offsets, shape, strict=True))
+    )
+
+
 def _itemsize(library: object, element: object) -> int | None:
     if not isinstance(element, str) or library not in ("torch", "numpy"):
         return None
@@ -262,6 +275,7 @@ _BRANCHES: dict[str, Callable[[list[Any], _Seen, int], bool]] = {
     "by_name": _by_name,
     "tensor": _tensor,
     "tie": _tie,
+    "part": _part,
 }
 
 _TAGS = frozenset(_LEAVES) | frozenset(_BRANCHES)

@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tensorshelf._state import objects, plain
+from tensorshelf._state import objects, plain, shards
 from tensorshelf._state.paths import DEEPEST, Path, shown
 from tensorshelf._state.plain import Node, NoPlainValue
 from tensorshelf._state.tensors import Tensors, is_tensor
@@ -65,7 +65,11 @@ class _Walk:
 
     def _tensor(self, value: Any, path: Path | None, depth: int) -> Node:
         try:
-            return self.tensors.add(value, path)
+            if not shards.is_sharded(value):
+                return self.tensors.add(value, path)
+            part = shards.part_of(value)
+            node = self.tensors.add(part.local, path)
+            return ["part", list(part.shape), list(part.offsets), node]
         except LayoutError as error:
             if self._default is not None:
                 return self._replaced(value, path, depth)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tensorshelf._progress import Report
-from tensorshelf._state import objects, plain, record, tensors
+from tensorshelf._state import objects, plain, record, shards, tensors
 from tensorshelf._state.paths import Path, dotted, shown
 from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader
@@ -63,6 +63,8 @@ def value_of(node: Node, reader: Reader | None) -> Any:
     if kind in ("tensor", "tie"):
         assert reader is not None
         return reader.tensor(node)
+    if kind == "part":
+        return value_of(node[3], reader)
     if kind in _SEQUENCES:
         return _SEQUENCES[kind](value_of(part, reader) for part in node[1:])
     if kind in _MAPPINGS:
@@ -305,6 +307,7 @@ class _Fill:
         return True
 
     def _tensor(self, target: Any, node: Node, path: Path | None) -> None:
+        target, node = self._of_this_rank(target, node, path)
         self._same_shape(target, node, path)
         if isinstance(target, np.ndarray):
             if not target.flags.writeable:
@@ -314,6 +317,22 @@ class _Fill:
                 f"{shown(path)} shows one element several times, as expand() does", "Clone it."
             )
         self.reader.into(node, target)
+
+    def _of_this_rank(self, target: Any, node: Node, path: Path | None) -> tuple[Any, Node]:
+        """What is there and what was saved, of a tensor that is sharded: the same part of it."""
+        saved = isinstance(node, list) and node[0] == "part"
+        if not saved and not shards.is_sharded(target):
+            return target, node
+        lengths = self.reader.about(node[3]).shape if saved else ()
+        if not saved or not shards.fits(target, node[1], node[2], lengths):
+            there = "no part of a sharded tensor"
+            if saved:
+                there = f"{list(lengths)} from {node[2]} on of {node[1]}"
+            raise LayoutError(
+                f"{shown(path)} is {_sharded_text(target)}, and what was saved is {there}",
+                "Shard it as it was, over as many ranks. Nothing was loaded.",
+            )
+        return shards.local(target), node[3]
 
     def _same_shape(self, target: Any, node: Node, path: Path | None) -> None:
         if not isinstance(node, list) or node[0] not in ("tensor", "tie"):
@@ -401,16 +420,20 @@ class _Fill:
         self.missing += missing
         self.unexpected += [dotted(Path(path, key)) for key in saved if key not in own]
         both = [key for key in own if key in saved]
+        parts: dict[str, tuple[Any, Node]] = {}  # of this rank: all, where nothing is sharded
         for key in both:
+            parts[key] = own[key], saved[key]
             if is_tensor(own[key]):
-                self._same_shape(own[key], saved[key], Path(path, key))
+                parts[key] = self._of_this_rank(own[key], saved[key], Path(path, key))
+                self._same_shape(*parts[key], Path(path, key))
         if not missing and objects.takes_copies(module):
-            for key in both:
-                self.reader.into(saved[key], own[key])
+            for target, part in parts.values():
+                self.reader.into(part, target)
             return
-        values: OrderedDict[str, Any] = OrderedDict(
-            (key, value_of(saved[key], self.reader)) for key in both
-        )
+        values: OrderedDict[str, Any] = OrderedDict()
+        for key, (_, part) in parts.items():
+            value = value_of(part, self.reader)
+            values[key] = shards.like(own[key], value) if shards.is_sharded(own[key]) else value
         if node[0] == "OrderedDict" and node[1] is not None:
             values._metadata = value_of(node[1], self.reader)  # type: ignore[attr-defined]
         self.actions.append(
@@ -433,8 +456,29 @@ class _Fill:
             own = {name for group in names for name in group}
             self.missing += [dotted(Path(path, name)) for name in sorted(own - saved)]
             self.unexpected += [dotted(Path(path, name)) for name in sorted(saved - own)]
+            self._shard(optimizer, node[1], names, named["state"], path)
         value = objects.by_number(named, names)
         self.actions.append(lambda: optimizer.load_state_dict(value))
+
+    def _shard(
+        self,
+        optimizer: Any,
+        node: Node,
+        names: list[list[str]],
+        state: dict[str, Any],
+        path: Path | None,
+    ) -> None:
+        """What was kept of a parameter, part by part, is sharded as the parameter is."""
+        parameters = _parameters(optimizer, names)
+        for name, kept in pairs({key_of(key): part for key, part in pairs(node)}["state"]):
+            for key, part in pairs(kept) if is_mapping(kept) else ():
+                parameter = parameters.get(key_of(name))
+                if parameter is None or not isinstance(part, list) or part[0] != "part":
+                    continue
+                where = Path(Path(path, key_of(name)), key_of(key))
+                self._of_this_rank(parameter, part, where)
+                own = state[key_of(name)]
+                own[key_of(key)] = shards.like(parameter, own[key_of(key)])
 
     def _adopt(self, optimizer: Any, node: Node, names: list[list[str]]) -> None:
         """What torch's own optimizers keep already is read in place: new memory costs more than
@@ -442,11 +486,7 @@ class _Fill:
         """
         if not type(optimizer).__module__.startswith("torch.optim."):
             return
-        parameters = {
-            name: parameter
-            for group, some in zip(optimizer.param_groups, names, strict=True)
-            for parameter, name in zip(group["params"], some, strict=True)
-        }
+        parameters = _parameters(optimizer, names)
         state = {key_of(key): part for key, part in pairs(node)}["state"]
         for name, kept in pairs(state):
             own = optimizer.state.get(parameters.get(key_of(name)), {})
@@ -460,6 +500,21 @@ class _Fill:
         if not is_mapping(node):
             raise LayoutError(f"{shown(path)} has keys, and none were saved there", _OTHER)
         return {key_of(key): part for key, part in pairs(node)}
+
+
+def _parameters(optimizer: Any, names: list[list[str]]) -> dict[str, Any]:
+    return {
+        name: parameter
+        for group, some in zip(optimizer.param_groups, names, strict=True)
+        for parameter, name in zip(group["params"], some, strict=True)
+    }
+
+
+def _sharded_text(target: Any) -> str:
+    if not shards.is_sharded(target):
+        return "not sharded"
+    own = shards.part_of(target)
+    return f"{list(own.local.shape)} from {list(own.offsets)} on of {list(own.shape)}"
 
 
 def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:

@@ -103,7 +103,7 @@ def _checked(value: Any) -> None:
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         raise LayoutError(
             f"a {type(value).__name__} is more than a torch.Tensor",
-            "Store what it is made of; a DTensor's own part is value.to_local().",
+            "Store what it is made of.",
         )
     if _torch.memory_of(value) is None:
         source_of(value)

@@ -1,0 +1,220 @@
+"""Models that are sharded over ranks (FSDP2, tensor parallelism), saved by a group."""
+
+import pathlib
+import warnings
+from typing import Any
+
+import pytest
+from dcp_ranks import run_ranks
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+pytest.importorskip("torch.distributed.fsdp")
+
+import tensorshelf as ts  # noqa: E402
+from tensorshelf._state import shards  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+ODD = 7  # rows, which 2 ranks have 4 and 3 of
+
+
+def sharded() -> Any:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, ODD), torch.nn.GELU(), torch.nn.Linear(ODD, 2))
+    fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    return model
+
+
+def run_of(model: Any, rank: int) -> tuple[Any, Any]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    torch.manual_seed(rank)
+    return optimizer, ts.RNG()
+
+
+def open_shelf(folder: pathlib.Path, rank: int) -> ts.Shelf:
+    warnings.simplefilter("ignore")
+    return ts.open(folder / f"run.{rank}.shelf", size="32MiB", in_flight=2)
+
+
+def trained(rank: int, folder: pathlib.Path, steps: int) -> tuple[int, list[float], list[bytes]]:
+    """From where it was: the first step, the losses, and what this rank has at the end."""
+    model = sharded()
+    optimizer, rng = run_of(model, rank)
+    losses = []
+    with open_shelf(folder, rank) as shelf:
+        auto = shelf.autosave(group=ts.Group(), model=model, optimizer=optimizer, rng=rng)
+        first = auto.resume()
+        for step in range(first + 1, steps + 1):
+            loss = model(torch.randn(5, 6)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            auto.step(step)
+            losses.append(loss.item())
+        copied_behind_step = auto.start
+        auto.close()
+    assert copied_behind_step is None or "model.0.weight" in copied_behind_step.sources.lazy
+    kept = [
+        optimizer.state[p][key] for p in model.parameters() for key in ("exp_avg", "exp_avg_sq")
+    ]
+    held = [*model.parameters(), *kept]
+    assert all(map(shards.is_sharded, held))
+    return (
+        first,
+        losses,
+        [shards.local(each).numpy().tobytes() for each in map(torch.Tensor.detach, held)],
+    )
+
+
+def test_a_sharded_run_goes_on_to_the_last_bit(tmp_path: pathlib.Path) -> None:
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    whole.mkdir()
+    parted.mkdir()
+    expected = run_ranks(trained, 2, whole, 7)
+    begun = run_ranks(trained, 2, parted, 4)
+    resumed = run_ranks(trained, 2, parted, 7)
+    for (_, losses, held), (_, early, _), (first, late, found) in zip(
+        expected, begun, resumed, strict=True
+    ):
+        assert first == 4
+        assert early + late == losses
+        assert found == held
+    with (
+        ts.open(parted / "run.0.shelf", "r") as first,
+        ts.open(parted / "run.1.shelf", "r") as last,
+    ):
+        assert (first["model.0.weight"].shape, last["model.0.weight"].shape) == ((4, 6), (3, 6))
+        loaded = first.load("model.0.weight")["model"]["0.weight"]
+        assert type(loaded) is torch.Tensor
+        assert loaded.shape == (4, 6)
+
+
+def resumed_otherwise(rank: int, folder: pathlib.Path, how: str) -> str:
+    """What is raised where the model is not sharded as the one that was saved."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    model: Any = torch.nn.Sequential(
+        torch.nn.Linear(6, ODD), torch.nn.GELU(), torch.nn.Linear(ODD, 2)
+    )
+    if how == "by columns":
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for name, parameter in list(model.named_parameters()):
+            dim = parameter.ndim - 1
+            new = torch.nn.Parameter(distribute_tensor(parameter.detach(), mesh, [Shard(dim)]))
+            module, _, last = name.rpartition(".")
+            setattr(model.get_submodule(module), last, new)
+    before = [shards.local(p).detach().clone() for p in model.parameters()]
+    with open_shelf(folder, rank) as shelf:
+        try:
+            shelf.load_into({"model": model}, strict=False)
+        except ts.LayoutError as error:
+            after = [shards.local(p).detach() for p in model.parameters()]
+            assert all(map(torch.equal, before, after))
+            return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("how", "text"), [("whole", "not sharded"), ("by columns", "[7, 3] from [0, ")]
+)
+def test_what_is_sharded_otherwise_is_refused(tmp_path: pathlib.Path, how: str, text: str) -> None:
+    run_ranks(trained, 2, tmp_path, 2)
+    for error in run_ranks(resumed_otherwise, 2, tmp_path, how):
+        assert text in error
+        assert "0.weight" in error
+        assert "[7, 6]" in error
+        assert "Shard it as it was" in error
+
+
+def whole_into_sharded(rank: int, folder: pathlib.Path) -> str:
+    with ts.open(folder / f"plain.{rank}.shelf", size="8MiB") as shelf:
+        shelf.save({"model": torch.nn.Linear(6, ODD).state_dict()})
+        model = sharded()
+        try:
+            shelf.load_into({"model": model[0]})
+        except ts.LayoutError as error:
+            return str(error)
+    return ""
+
+
+def test_a_whole_tensor_is_no_part(tmp_path: pathlib.Path) -> None:
+    for error in run_ranks(whole_into_sharded, 2, tmp_path):
+        assert "no part of a sharded tensor" in error
+
+
+def partial(rank: int, folder: pathlib.Path) -> str:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    summand = DTensor.from_local(torch.ones(3), mesh, [Partial()])
+    with ts.open(folder / f"partial.{rank}.shelf", size="8MiB") as shelf:
+        try:
+            shelf.save({"summand": summand})
+        except ts.errors.NotStorable as error:
+            return str(error)
+    return ""
+
+
+def test_a_summand_is_not_stored(tmp_path: pathlib.Path) -> None:
+    for error in run_ranks(partial, 2, tmp_path):
+        assert "summand" in error
+        assert "Partial" in error
+
+
+def by_rows_and_columns(rank: int, folder: pathlib.Path) -> tuple[list[int], bool]:
+    """A mesh of two dimensions: offsets in both, and back into tensors that are there."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2, 2))
+    whole = torch.arange(24.0).reshape(4, 6)
+    state = {
+        "both": distribute_tensor(whole, mesh, [Shard(0), Shard(1)]),
+        "one": distribute_tensor(whole, mesh, [Replicate(), Shard(1)]),
+    }
+    with ts.open(folder / f"mesh.{rank}.shelf", size="8MiB") as shelf:
+        shelf.save(state)
+        empty = {key: value.clone().zero_() for key, value in state.items()}
+        shelf.load_into(empty)
+        same = all(torch.equal(empty[key].to_local(), state[key].to_local()) for key in state)
+    return list(shards.part_of(state["both"]).offsets), same
+
+
+def test_parts_of_a_mesh(tmp_path: pathlib.Path) -> None:
+    found = run_ranks(by_rows_and_columns, 4, tmp_path)
+    assert found == [([0, 0], True), ([0, 3], True), ([2, 0], True), ([2, 3], True)]
+
+
+def planned_again(rank: int, folder: pathlib.Path) -> tuple[bool, bool]:
+    """Whether the plan of a save stays, and goes where another tensor comes."""
+    model = sharded()
+    optimizer, rng = run_of(model, rank)
+    with open_shelf(folder, rank) as shelf:
+        auto = shelf.autosave(group=ts.Group(), model=model, optimizer=optimizer, rng=rng)
+        auto.resume()
+        plans = []
+        for step in range(1, 5):
+            model(torch.randn(5, 6)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            auto.step(step)
+            plans.append(auto._feed._plan)
+            if step == 3:
+                auto.wait()
+                state = optimizer.state[next(iter(model.parameters()))]
+                state["exp_avg"] = state["exp_avg"].clone()
+        auto.close()
+    return plans[1] is plans[2], plans[2] is plans[3]
+
+
+def test_the_plan_of_sharded_tensors_stays_while_they_do(tmp_path: pathlib.Path) -> None:
+    assert run_ranks(planned_again, 2, tmp_path) == [(True, False)] * 2
