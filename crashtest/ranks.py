@@ -49,7 +49,7 @@ class Ranks:
 # ---- starting
 
 
-def torchrun(folder: pathlib.Path, world: int, steps: int, shift: int) -> Ranks:
+def torchrun(folder: pathlib.Path, world: int, steps: int, shift: int, *, sharded: bool) -> Ranks:
     command = [
         sys.executable,
         "-m",
@@ -61,6 +61,7 @@ def torchrun(folder: pathlib.Path, world: int, steps: int, shift: int) -> Ranks:
         str(folder),
         str(steps),
         str(shift),
+        *(["sharded"] if sharded else []),
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     log = open(folder / "torchrun.log", "ab")  # noqa: SIM115 - the child's
@@ -103,10 +104,10 @@ def children(pid: int) -> list[int]:
 FORKS = multiprocessing.get_context("forkserver")
 
 
-def fork(folder: pathlib.Path, world: int, steps: int, shift: int) -> Ranks:
+def fork(folder: pathlib.Path, world: int, steps: int, shift: int, *, sharded: bool) -> Ranks:
     meeting = folder / f"meeting.{time.monotonic_ns()}"
     ranks = [
-        FORKS.Process(target=_forked, args=(folder, meeting, rank, world, steps, shift))
+        FORKS.Process(target=_forked, args=(folder, meeting, rank, world, steps, shift, sharded))
         for rank in range(world)
     ]
     for rank in ranks:
@@ -140,7 +141,13 @@ def fork(folder: pathlib.Path, world: int, steps: int, shift: int) -> Ranks:
 
 
 def _forked(
-    folder: pathlib.Path, meeting: pathlib.Path, rank: int, world: int, steps: int, shift: int
+    folder: pathlib.Path,
+    meeting: pathlib.Path,
+    rank: int,
+    world: int,
+    steps: int,
+    shift: int,
+    sharded: bool,
 ) -> None:
     import warnings
 
@@ -153,7 +160,7 @@ def _forked(
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     warnings.simplefilter("ignore")
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
-    ranks_trainer.train(folder, steps, shift)
+    ranks_trainer.train(folder, steps, shift, sharded=sharded)
     dist.destroy_process_group()
 
 
@@ -228,10 +235,10 @@ def clear(folder: pathlib.Path) -> None:
 
 
 def run_to_the_end(
-    start: Callable[..., Ranks], folder: pathlib.Path, world: int, steps: int
+    start: Callable[..., Ranks], folder: pathlib.Path, world: int, steps: int, *, sharded: bool
 ) -> dict[int, dict[str, str]]:
     """What each member says of each step."""
-    assert start(folder, world, steps, 0).ended(SECONDS), "the run does not end"
+    assert start(folder, world, steps, 0, sharded=sharded).ended(SECONDS), "the run does not end"
     found = {}
     for member in range(world):
         found[member] = dict(words for words in said(folder, member) if words[0] != "resumed")
@@ -248,20 +255,21 @@ def campaign(
     seed: int,
     steps: int,
     kinds: Sequence[str] = KINDS,
+    sharded: bool = False,
 ) -> dict[str, int]:
     """How often each kind of disturbance was, and how many steps were resumed behind 0."""
     rng = random.Random(seed)
     undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
     undisturbed.mkdir()
     disturbed.mkdir()
-    reference = run_to_the_end(start, undisturbed, world, steps)
+    reference = run_to_the_end(start, undisturbed, world, steps, sharded=sharded)
     counts = dict.fromkeys([*kinds, "resumed behind 0", "came to the end", "renumbered"], 0)
     acknowledged = reached = 0
     for number in range(rounds):
         kind = kinds[number % len(kinds)]
-        shift = rng.randrange(world)
+        shift = 0 if sharded else rng.randrange(world)
         clear(disturbed)
-        ranks = start(disturbed, world, steps, shift)
+        ranks = start(disturbed, world, steps, shift, sharded=sharded)
         disturb(kind, ranks, disturbed, rng)
         if not ranks.ended(SECONDS):
             ranks.end()
@@ -279,7 +287,7 @@ def campaign(
         if sys.stdout.isatty() or number % 10 == 9:
             print(f"round {number + 1} of {rounds}: resumed at {reached}", flush=True)
     clear(disturbed)
-    assert start(disturbed, world, steps, 0).ended(SECONDS), "the run does not end"
+    assert start(disturbed, world, steps, 0, sharded=sharded).ended(SECONDS), "the run does not end"
     check(disturbed, reference, acknowledged)
     assert all(said(disturbed, member)[-1][0] == "end" for member in range(world))
     return counts
@@ -292,6 +300,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--fork", action="store_true", help="forks of one process, no torchrun")
+    parser.add_argument("--sharded", action="store_true", help="FSDP2 in place of DDP")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     chosen = parser.parse_args()
     FORKS.set_forkserver_preload(["ranks_trainer", "torch._dynamo"])
@@ -305,6 +314,7 @@ def main() -> None:
             seed=chosen.seed,
             steps=chosen.steps,
             kinds=chosen.kinds,
+            sharded=chosen.sharded,
         )
     print(", ".join(f"{what} {count}" for what, count in counts.items()))
     print("no step that was durable was lost, and every loss was that of an undisturbed run")

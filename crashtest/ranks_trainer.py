@@ -1,4 +1,4 @@
-"""A rank of the job that crashtest/ranks.py kills: it trains a small model under DDP.
+"""A rank of the job that crashtest/ranks.py kills: it trains a small model under DDP, or FSDP2.
 
 Whose part of the state a process has is its member number, which a start may give to another rank
 of torch.distributed's (SHIFT): gradients are summed in the order of the members, so that losses are
@@ -11,8 +11,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 import tensorshelf as ts
+from tensorshelf._state import shards
 
 WIDTH = 64
 
@@ -35,7 +38,7 @@ def in_order_of_members(
     return work.get_future().then(mean)
 
 
-def train(folder: pathlib.Path, steps: int, shift: int) -> None:
+def train(folder: pathlib.Path, steps: int, shift: int, *, sharded: bool) -> None:
     """Each step that was done is a line of losses.MEMBER, each that is durable of told.MEMBER."""
     torch.set_num_threads(1)
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -48,8 +51,12 @@ def train(folder: pathlib.Path, steps: int, shift: int) -> None:
         torch.nn.GELU(),
         torch.nn.Linear(WIDTH, 1),
     )
-    model = torch.nn.parallel.DistributedDataParallel(model)
-    model.register_comm_hook(members, in_order_of_members)
+    if sharded:  # whose part is whose goes by the rank
+        assert shift == 0
+        fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        model.register_comm_hook(members, in_order_of_members)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(member)
     store = dist.distributed_c10d._get_default_store()
@@ -78,14 +85,14 @@ def train(folder: pathlib.Path, steps: int, shift: int) -> None:
                 landed.wait()
                 print(number, file=told)
         auto.close()
-        total = sum(float(p.double().sum()) for p in model.parameters())
+        total = sum(float(p.double().sum()) for p in map(shards.local, model.parameters()))
         print("end", total.hex(), file=losses)
 
 
 def main() -> None:
-    folder, steps, shift = sys.argv[1:]
+    folder, steps, shift, *sharded = sys.argv[1:]
     dist.init_process_group("gloo")
-    train(pathlib.Path(folder), int(steps), int(shift))
+    train(pathlib.Path(folder), int(steps), int(shift), sharded=bool(sharded))
     dist.destroy_process_group()
 
 
