@@ -20,6 +20,7 @@ from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
 from tensorshelf._group.group import Group
+from tensorshelf._group.merge import merge
 from tensorshelf._info import (
     Damage,
     Info,
@@ -68,6 +69,7 @@ __all__ = [
     "__version__",
     "build_info",
     "errors",
+    "merge",
     "open",
     "plan",
     "repair",

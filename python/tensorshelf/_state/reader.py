@@ -83,6 +83,10 @@ class Reader:
             self._made[number] = self._new(tensors.Tensor.of(self._nodes[number]))
         return self._made[number]
 
+    def forget(self, node: Node) -> None:
+        """Keeps the tensor no longer, which has been read."""
+        self._made.pop(self._number(node), None)
+
     def into(self, node: Node, target: Any) -> None:
         """The tensor into one that is there, of the same shape."""
         tensor = self.about(node)

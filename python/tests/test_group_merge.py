@@ -1,0 +1,164 @@
+"""Shelves of a group's ranks, made one."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from dcp_ranks import run_ranks
+from group_ranks import Rank, Ranks, trained
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+pytest.importorskip("torch.distributed.fsdp")
+
+from test_group import left_undecided  # noqa: E402
+from test_group_fsdp import ODD, sharded  # noqa: E402
+from test_group_fsdp import trained as fsdp  # noqa: E402
+
+import tensorshelf as ts  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+@pytest.fixture
+def two(tmp_path):
+    return Ranks(tmp_path, 2)
+
+
+def merged(ranks: Ranks, *, to: str = "whole.shelf", of: Any = (0, 1)) -> pathlib.Path:
+    ts.merge([ranks.path(rank) for rank in of], ranks.folder / to)
+    return ranks.folder / to
+
+
+def of_rank_0(rank: int, folder: pathlib.Path) -> Any:
+    """What is sharded, gathered by torch itself."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    model = sharded()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with ts.open(folder / f"run.{rank}.shelf", in_flight=2) as shelf:
+        auto = shelf.autosave(group=ts.Group(), model=model, optimizer=optimizer, rng=ts.RNG())
+        auto.resume()
+        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        of_model, of_optimizer = get_state_dict(model, optimizer, options=whole)
+        auto.close()
+    kept = of_optimizer["state"] if rank == 0 else {}
+    return {
+        **{name: value.numpy() for name, value in of_model.items()},
+        **{
+            f"{name}.{key}": value.numpy() for name, of in kept.items() for key, value in of.items()
+        },
+    }
+
+
+def test_what_was_sharded_is_whole(tmp_path: pathlib.Path) -> None:
+    run_ranks(fsdp, 2, tmp_path, 3)
+    expected, _ = run_ranks(of_rank_0, 2, tmp_path)
+    made = ts.merge([tmp_path / "run.1.shelf", tmp_path / "run.0.shelf"], tmp_path / "whole.shelf")
+    assert made.step == 3
+    model = torch.nn.Sequential(torch.nn.Linear(6, ODD), torch.nn.GELU(), torch.nn.Linear(ODD, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with ts.open(tmp_path / "whole.shelf", "r+") as shelf:
+        assert shelf["model.0.weight"].shape == (ODD, 6)
+        auto = shelf.autosave(model=model, optimizer=optimizer, rng=ts.RNG())
+        assert auto.resume() == 3  # by one process, without a group
+        found = {name: value.numpy() for name, value in model.state_dict().items()}
+        for name, parameter in model.named_parameters():
+            for key, value in optimizer.state[parameter].items():
+                found[f"{name}.{key}"] = value.numpy()
+        auto.close()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_what_all_have_alike_is_rank_0s(two):
+    two.run(trained(2))
+    with ts.open(merged(two), "r") as shelf:
+        assert shelf.step == 2
+        state = shelf.load()
+    assert state.keys() == {"values", "autosave"}
+    np.testing.assert_array_equal(state["values"], np.full(1000, 2.0))
+
+
+def test_all_ranks_are_asked_for(two):
+    two.run(trained(1))
+    for of in ((0,), (0, 0), (0, 0, 1)):
+        with pytest.raises(ts.BadArgument, match="2 ranks"):
+            merged(two, of=of)
+    with pytest.raises(ts.BadArgument, match="nothing to merge"):
+        merged(two, of=())
+    assert not (two.folder / "whole.shelf").exists()
+
+
+def test_other_jobs_are_refused(two, tmp_path):
+    two.run(trained(1))
+    (tmp_path / "other").mkdir()
+    other = Ranks(tmp_path / "other", 2)
+    other.run(trained(1))
+    with pytest.raises(ts.BadArgument, match="different jobs"):
+        ts.merge([two.path(0), other.path(1)], tmp_path / "whole.shelf")
+
+
+def test_an_older_copy_is_refused(two):
+    two.run(trained(1))
+    copy = two.path(1).read_bytes()
+    two.run(trained(1))
+    two.path(1).write_bytes(copy)
+    with pytest.raises(ts.StaleError, match="rank 1"):
+        merged(two)
+
+
+def test_what_waits_for_the_group_is_told(two, monkeypatch):
+    left_undecided(two, monkeypatch, who_votes={0, 1}, at=3)
+    with pytest.raises(ts.UnresolvedError, match="resume"):
+        merged(two)
+    two.run(trained(0))
+    with ts.open(merged(two), "r") as shelf:
+        assert shelf.step == 3
+
+
+def test_what_one_had_not_prepared_is_left_out(two, monkeypatch):
+    left_undecided(two, monkeypatch, who_votes={1}, at=3)
+    with ts.open(merged(two), "r") as shelf:
+        assert shelf.step == 2
+
+
+def test_what_is_there_stays(two):
+    two.run(trained(1))
+    merged(two)
+    before = (two.folder / "whole.shelf").read_bytes()
+    with pytest.raises(ts.ShelfExists):
+        merged(two)
+    assert (two.folder / "whole.shelf").read_bytes() == before
+
+
+def test_where_it_fails_no_file_is_left(two):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.close()
+            shelf.values[:] = 7.0
+
+    two.run(body)
+    data = bytearray(two.path(0).read_bytes())
+    with ts.open(two.path(0), "r") as shelf:
+        there = shelf["values"].numpy().tobytes()
+    at = bytes(data).find(there)
+    while at >= 0:  # in each of its slots
+        data[at] ^= 1
+        at = bytes(data).find(there, at + 1)
+    two.path(0).write_bytes(data)
+    with pytest.raises(ts.CorruptError):
+        merged(two)
+    assert not (two.folder / "whole.shelf").exists()
+
+
+def test_a_run_of_one_process_is_no_groups(two):
+    with ts.open(two.path(0), size="8MiB") as shelf:
+        shelf.save({"values": np.zeros(3)})
+    with pytest.raises(ts.BadArgument, match="no group saved"):
+        merged(two, of=(0,))
