@@ -133,9 +133,9 @@ def test_what_is_sharded_otherwise_is_refused(tmp_path: pathlib.Path, how: str, 
         assert "Shard it as it was" in error
 
 
-def whole_into_sharded(rank: int, folder: pathlib.Path) -> str:
+def of_another_shape(rank: int, folder: pathlib.Path) -> str:
     with ts.open(folder / f"plain.{rank}.shelf", size="8MiB") as shelf:
-        shelf.save({"model": torch.nn.Linear(6, ODD).state_dict()})
+        shelf.save({"model": torch.nn.Linear(6, ODD + 1).state_dict()})
         model = sharded()
         try:
             shelf.load_into({"model": model[0]})
@@ -144,9 +144,52 @@ def whole_into_sharded(rank: int, folder: pathlib.Path) -> str:
     return ""
 
 
-def test_a_whole_tensor_is_no_part(tmp_path: pathlib.Path) -> None:
-    for error in run_ranks(whole_into_sharded, 2, tmp_path):
+def test_a_whole_tensor_of_another_shape_is_refused(tmp_path: pathlib.Path) -> None:
+    for error in run_ranks(of_another_shape, 2, tmp_path):
         assert "no part of a sharded tensor" in error
+
+
+def resharded(rank: int, folder: pathlib.Path, steps: int) -> tuple[list[float], bool]:
+    """Goes on from one shelf of all ranks, over as many as there are now."""
+    import torch.distributed as dist
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+    model = sharded()
+    optimizer, _ = run_of(model, rank)
+    with ts.open(folder / "whole.shelf", "r") as whole:
+        report = whole.load_into({"model": model, "optimizer": optimizer}, strict=False)
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        of_model, of_optimizer = get_state_dict(model, optimizer, options=options)
+        saved = whole.load(["model", "optimizer"])
+    same = rank > 0 or all(
+        torch.equal(of_model[name], value) for name, value in saved["model"].items()
+    )
+    if rank == 0:
+        numbered = dict(enumerate(of_optimizer["state"].values()))
+        for number, kept in saved["optimizer"]["state"].items():
+            same = same and all(torch.equal(numbered[number][key], kept[key]) for key in kept)
+    losses = []
+    torch.manual_seed(5)  # alike on all ranks: what is computed does not go by their number
+    for _ in range(steps):
+        loss = model(torch.randn(5, 6)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert report.step == 3
+    assert dist.get_world_size() == 1 or shards.is_sharded(next(iter(model.parameters())))
+    return losses, same
+
+
+def test_another_number_of_ranks_goes_on_from_the_merged_shelf(tmp_path: pathlib.Path) -> None:
+    run_ranks(trained, 2, tmp_path, 3)
+    ts.merge([tmp_path / f"run.{rank}.shelf" for rank in range(2)], tmp_path / "whole.shelf")
+    ((expected, same),) = run_ranks(resharded, 1, tmp_path, 4)
+    assert same
+    for world in (2, 3):
+        for losses, same in run_ranks(resharded, world, tmp_path, 4):
+            assert same
+            assert losses == pytest.approx(expected, rel=1e-4)
 
 
 def partial(rank: int, folder: pathlib.Path) -> str:

@@ -60,7 +60,7 @@ def value_of(node: Node, reader: Reader | None) -> Any:
     if not isinstance(node, list):
         return node
     kind = node[0]
-    if kind in ("tensor", "tie"):
+    if kind in ("tensor", "tie", "region"):
         assert reader is not None
         return reader.tensor(node)
     if kind == "part":
@@ -319,10 +319,15 @@ class _Fill:
         self.reader.into(node, target)
 
     def _of_this_rank(self, target: Any, node: Node, path: Path | None) -> tuple[Any, Node]:
-        """What is there and what was saved, of a tensor that is sharded: the same part of it."""
+        """What is there and what was saved, of a tensor that is sharded: the same part of it, or
+        the region of one that was saved whole.
+        """
         saved = isinstance(node, list) and node[0] == "part"
         if not saved and not shards.is_sharded(target):
             return target, node
+        if self._is_whole(target, node):
+            own = shards.part_of(target)
+            return own.local, ["region", node, list(own.offsets), list(own.local.shape)]
         lengths = self.reader.about(node[3]).shape if saved else ()
         if not saved or not shards.fits(target, node[1], node[2], lengths):
             there = "no part of a sharded tensor"
@@ -334,8 +339,15 @@ class _Fill:
             )
         return shards.local(target), node[3]
 
+    def _is_whole(self, target: Any, node: Node) -> bool:
+        """Whether a tensor of the shape of the sharded one was saved, and not sharded."""
+        if not shards.is_sharded(target) or not isinstance(node, list):
+            return False
+        tensor = node[0] in ("tensor", "tie")
+        return tensor and self.reader.about(node).shape == tuple(target.shape)
+
     def _same_shape(self, target: Any, node: Node, path: Path | None) -> None:
-        if not isinstance(node, list) or node[0] not in ("tensor", "tie"):
+        if not isinstance(node, list) or node[0] not in ("tensor", "tie", "region"):
             raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
         about = self.reader.about(node)
         if not isinstance(target, np.ndarray) and not _dtypes.is_known(about.element):
@@ -468,17 +480,18 @@ class _Fill:
         state: dict[str, Any],
         path: Path | None,
     ) -> None:
-        """What was kept of a parameter, part by part, is sharded as the parameter is."""
+        """What was kept of a parameter that is sharded is sharded alike."""
         parameters = _parameters(optimizer, names)
         for name, kept in pairs({key_of(key): part for key, part in pairs(node)}["state"]):
             for key, part in pairs(kept) if is_mapping(kept) else ():
                 parameter = parameters.get(key_of(name))
-                if parameter is None or not isinstance(part, list) or part[0] != "part":
+                sharded = isinstance(part, list) and part[0] == "part"
+                if parameter is None or not (sharded or self._is_whole(parameter, part)):
                     continue
                 where = Path(Path(path, key_of(name)), key_of(key))
-                self._of_this_rank(parameter, part, where)
-                own = state[key_of(name)]
-                own[key_of(key)] = shards.like(parameter, own[key_of(key)])
+                _, region = self._of_this_rank(parameter, part, where)
+                of_this_rank = shards.like(parameter, self.reader.tensor(region))
+                state[key_of(name)][key_of(key)] = of_this_rank
 
     def _adopt(self, optimizer: Any, node: Node, names: list[list[str]]) -> None:
         """What torch's own optimizers keep already is read in place: new memory costs more than

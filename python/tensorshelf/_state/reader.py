@@ -73,11 +73,18 @@ class Reader:
         self._then: list[Callable[[], object]] = []
 
     def about(self, node: Node) -> tensors.Tensor:
-        """What the tree says of a tensor."""
+        """What the tree says of a tensor, or of a region of one."""
+        if node[0] == "region":
+            _, whole, _, lengths = node
+            return self.about(whole)._replace(shape=tuple(lengths), place=None, strides=None)
         return tensors.Tensor.of(self._nodes[self._number(node)])
 
     def tensor(self, node: Node) -> Any:
-        """The tensor, in memory of its own; one and the same for ties."""
+        """The tensor, in memory of its own; one and the same for ties. A node ["region", tensor,
+        offsets, lengths], which is never stored, is a part of one of torch's.
+        """
+        if node[0] == "region":
+            return self._region(*node[1:])
         number = self._number(node)
         if number not in self._made:
             self._made[number] = self._new(tensors.Tensor.of(self._nodes[number]))
@@ -161,6 +168,17 @@ class Reader:
         if tensor.strides is not None:  # copied once more when it is read
             return tensors.new(tensor, lambda into: _ignore(self._job(place, into).run()))
         return tensors.new(tensor, lambda into: self._jobs.append(self._job(place, into)))
+
+    def _region(self, node: Node, offsets: list[int], lengths: list[int]) -> Any:
+        import torch
+
+        whole = self.tensor(node)
+        made = torch.empty(lengths, dtype=whole.dtype)
+        places = tuple(
+            slice(begin, begin + length) for begin, length in zip(offsets, lengths, strict=True)
+        )
+        self._then.append(lambda: made.copy_(whole[places]))
+        return made
 
     def _part(self, tensor: tensors.Tensor, name: str, offset: int) -> Any:
         if name not in self._memories:
