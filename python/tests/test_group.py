@@ -86,6 +86,22 @@ def test_what_one_cannot_save_nobody_saves(two, number):
     assert (end0, end1) == ((5, 5.0), (5, 6.0))  # they went on
 
 
+def test_a_first_save_that_others_refuse_at_once_is_told(two, monkeypatch):
+    """Before it is planned, its tensors are gone already."""
+    submit = together.Together._submit
+
+    def decided(self, pending):
+        save = submit(self, pending)
+        save._end.wait(30)
+        return save
+
+    monkeypatch.setattr(together.Together, "_submit", decided)
+    (told, end), _ = two.run(lambda rank: failing(rank, 1))
+    assert told[0] == 1
+    assert type(told[1]) is ts.errors.GroupError
+    assert end == (5, 5.0)
+
+
 def test_the_version_before_stands_where_the_last_save_fails(two):
     two.run(lambda rank: failing(rank, 5))
     assert two.shelves() == [(4, 4.0), (4, 5.0)]

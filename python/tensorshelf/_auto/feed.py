@@ -156,6 +156,8 @@ class Feed:
         if not self._plain:
             try:
                 self._plan = planned(shelf, state, flat, self._eager if self.overlap else None)
+            except ShelfError as error:  # other ranks have refused it meanwhile: it tells
+                logger.debug("the next save makes its own plan: %r", error)
             except Changed:
                 logger.info(
                     "the state is copied before step() returns: it has tensors that a "
