@@ -19,7 +19,7 @@ from tensorshelf._auto.rng import RNG
 from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
-from tensorshelf._group.group import Group
+from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.merge import merge
 from tensorshelf._info import (
     Damage,
@@ -51,6 +51,7 @@ __all__ = [
     "Committed",
     "Damage",
     "Group",
+    "GroupInfo",
     "Info",
     "LoadReport",
     "Plan",

@@ -491,6 +491,60 @@ def test_a_shelf_that_is_let_go_leaves_the_group(two, monkeypatch):
     assert two.run(trained(1)) == [(1, 2.0), (1, 3.0)]
 
 
+def test_info_says_who_is_awaited(two):
+    seen = threading.Event()
+
+    def body(rank: Rank):
+        before = rank.group.info()
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 10)
+            auto.wait()
+            idle = rank.group.info()
+            if rank.rank == 1:
+                assert seen.wait(30)
+            rank.step(auto, 20)
+            if rank.rank == 0:
+                while rank.group.info().awaited != (1,):
+                    pass
+                waiting = rank.group.info()
+                seen.set()
+            auto.wait()
+            end = rank.group.info()
+        return before, idle, waiting if rank.rank == 0 else None, end
+
+    (before, idle, waiting, end), (_, other, _, _) = two.run(body)
+    assert (before.job, before.generation, before.epoch, before.members) == (None, None, 0, 2)
+    assert (idle.job, idle.generation) == (other.job, other.generation)
+    assert (idle.epoch, idle.step, idle.undecided, idle.awaited) == (1, 10, 0, (0, 1))
+    assert (waiting.epoch, waiting.step, waiting.undecided) == (1, 10, 1)
+    assert (end.epoch, end.step) == (2, 20)
+    assert other.awaited is None
+
+
+def test_rank_0_names_who_has_not_voted(tmp_path):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 0:
+                rank.step(auto, 1)
+            try:
+                auto.wait()
+            except ts.ShelfError as error:
+                return error
+            finally:
+                if rank.rank:
+                    told.wait(30)
+                told.set()
+
+    told = threading.Event()
+    error, *_ = Ranks(tmp_path, 3).run(body, timeout=0.5)
+    assert type(error) is ts.UnresolvedError
+    assert "ranks 1, 2 have not voted on the save of step 1 for 0.5 s" in str(error)
+
+
 # ---- what is refused
 
 

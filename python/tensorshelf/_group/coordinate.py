@@ -23,9 +23,8 @@ def decision_key(number: int) -> str:
     return f"decision/{number}"
 
 
-def coordinate(wire: Wire, members: int, last: tuple[int, int]) -> None:
+def coordinate(wire: Wire, coordinator: _core.Coordinator) -> None:
     """Until END comes, or the store is gone."""
-    coordinator = _core.Coordinator(members, last)
     steps: dict[int, tuple[int, int]] = {}  # by the number of an epoch: a rank, and its step
     try:
         for number in itertools.count(1):

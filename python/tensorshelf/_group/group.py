@@ -1,12 +1,28 @@
 """Which ranks save together, and the store that carries their messages."""
 
 import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tensorshelf._group.wire import Store
 from tensorshelf.errors import BadArgument, UnsupportedError
 
 _made = itertools.count()  # in this process; the same on every rank, for all make the same ones
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """Where a rank of a group stands."""
+
+    job: str | None  # None before resume() has agreed with the others
+    rank: int
+    members: int
+    generation: int | None  # of this start of the job
+    epoch: int  # the last one that this rank has committed, or gone on from; 0 for none
+    step: int | None  # of that
+    undecided: int  # saves of this rank that wait for others, or are being copied
+    awaited: tuple[int, ...] | None  # ranks that have not voted on the next; rank 0 knows
 
 
 class Group:
@@ -54,16 +70,22 @@ class Group:
         self.members = members
         self.timeout = timeout
         self._number = next(_made)
-        self._taken = False
+        self._info: Callable[[], GroupInfo] | None = None  # of who has it
 
-    def _take(self) -> str:
+    def info(self) -> GroupInfo:
+        """Which version all have, as far as this rank knows, and whom it waits for."""
+        if self._info is None:
+            return GroupInfo(None, self.rank, self.members, None, 0, None, 0, None)
+        return self._info()
+
+    def _take(self, info: Callable[[], GroupInfo]) -> str:
         """What its keys begin with. Raises UnsupportedError the second time."""
-        if self._taken:
+        if self._info is not None:
             raise UnsupportedError(
                 "this group has an autosave() already, and messages of two would mix",
                 "Make a Group for each, on all ranks.",
             )
-        self._taken = True
+        self._info = info
         return f"tensorshelf/{self._number}"
 
     def __repr__(self) -> str:

@@ -32,6 +32,9 @@ class Shelf(Protocol):
     _core: _core.Shelf
     _path: str
 
+    @property
+    def step(self) -> int | None: ...
+
 
 class GroupSave:
     """A rank's part of a save, and what becomes of that: as PendingSave, for any thread.
@@ -40,12 +43,19 @@ class GroupSave:
     """
 
     def __init__(
-        self, part: Part, step: int, pending: PendingSave | None, *, timeout: float
+        self,
+        part: Part,
+        step: int,
+        pending: PendingSave | None,
+        *,
+        timeout: float,
+        awaited: Callable[[], tuple[int, ...] | None],
     ) -> None:
         self.part = part
         self.step = step
         self._pending = pending
         self._timeout = timeout
+        self._awaited = awaited
         self._end = threading.Event()
         self._result: CommitResult | None = None
         self._error: Exception | None = None
@@ -78,11 +88,22 @@ class GroupSave:
         while not self._end.wait(_TICK):
             waited += _TICK
             if waited >= self._timeout:
-                raise undecided(self.step, f"for {self._timeout:g} s")
+                raise self.undecided(f"for {self._timeout:g} s")
         if self._error is not None:
             raise self._error
         assert self._result is not None
         return self._result
+
+    def undecided(self, when: str) -> UnresolvedError:
+        awaited = self._awaited()
+        who = "of the other ranks some have" if not awaited else f"rank {awaited[0]} has"
+        if awaited and len(awaited) > 1:
+            who = f"ranks {', '.join(map(str, awaited[:5]))} have"
+        return UnresolvedError(
+            f"{who} not voted on the save of step {self.step} {when}",
+            "Slow, stopped or gone. This rank's part is prepared, and the next start of the job "
+            "decides. Group(timeout=) says how long to wait.",
+        )
 
     def ended(self, end: CommitResult | Exception) -> None:
         """Once; what comes later is dropped."""
@@ -110,6 +131,7 @@ class Member:
         self._path = shelf._path
         self._wire = wire
         self._rank = rank
+        self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
         self._machine = _core.Participant(rank, last)
         self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
         self._under_way: list[GroupSave] = []  # the oldest first
@@ -137,6 +159,10 @@ class Member:
             except (ShelfError, MemoryError):
                 continue
 
+    def undecided(self) -> int:
+        """How many saves of this rank are under way."""
+        return len(self._under_way)
+
     def close(self, seconds: float) -> bool:
         """Waits so long for what is under way, and leaves the group. False where that did not end:
         it stays prepared, and the next start decides.
@@ -148,7 +174,7 @@ class Member:
         with self._resolving:
             self._given_up = True
         for save in list(self._under_way):
-            save.ended(undecided(save.step, "when the shelf was closed"))
+            save.ended(save.undecided("when the shelf was closed"))
         return False
 
     def _run(self) -> None:
@@ -206,6 +232,8 @@ class Member:
         except Exception as error:  # the medium's: what is prepared waits for the next start
             save.ended(error)
             return
+        if made is not None:
+            self.committed = save.part.number, save.step
         end = self._aborted or made
         assert end is not None
         save.ended(end)
@@ -247,11 +275,3 @@ class Member:
         self._machine.begin()
         vote = self._machine.refused(b"it has closed its shelf, or autosave")
         self._wire.post(BOX, with_step(0, vote))
-
-
-def undecided(step: int, when: str) -> UnresolvedError:
-    return UnresolvedError(
-        f"the other ranks have not decided on the save of step {step} {when}",
-        "One of them is slow, stopped or gone. This rank's part is prepared, and the next start of "
-        "the job decides. Group(timeout=) says how long to wait.",
-    )

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from tensorshelf import _core
 from tensorshelf._commit import Commit
 from tensorshelf._group.coordinate import BOX, END, coordinate
-from tensorshelf._group.group import Group
+from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.member import GroupSave, Member
 from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.part import KEY, Identity, Part
@@ -38,14 +38,15 @@ class Together:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._prefix = group._take()
+        self._prefix = group._take(self.info)
         self._starts = 0
         self._identity = Identity()
         self.state: dict[str, Any] = {KEY: self._identity}
         self._agreed: Agreed | None = None
         self._member: Member | None = None
         self._wire: Wire | None = None  # its own
-        self._coordinator: threading.Thread | None = None
+        self._coordinator: _core.Coordinator | None = None  # on rank 0
+        self._coordinating: threading.Thread | None = None
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
 
     def start(self, shelf: Shelf) -> None:
@@ -57,14 +58,14 @@ class Together:
         agreed = agree_on_start(shelf, wire, group.rank, group.members, group.timeout)
         last = (agreed.generation, agreed.number)
         if group.rank == 0:
-            own = Wire(group._store, prefix)
-            self._coordinator = threading.Thread(
+            self._coordinator = _core.Coordinator(group.members, last)
+            self._coordinating = threading.Thread(
                 target=coordinate,
-                args=(own, group.members, last),
+                args=(Wire(group._store, prefix), self._coordinator),
                 name="tensorshelf-coordinator",
                 daemon=True,
             )
-            self._coordinator.start()
+            self._coordinating.start()
         self._wire = wire
         self._member = Member(shelf, wire, group.rank, last)
         self._agreed = agreed
@@ -107,7 +108,7 @@ class Together:
         if self._begun is None:
             return
         part, step = self._begun
-        save = GroupSave(part, step, None, timeout=self._group.timeout)
+        save = GroupSave(part, step, None, timeout=self._group.timeout, awaited=self._awaited)
         save.ended(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         self._give(save)
 
@@ -127,23 +128,40 @@ class Together:
                 "group: rank %d left before others had: %s", self._group.rank, in_short(error)
             )
         finally:
-            self._coordinator = None
+            self._coordinator = self._coordinating = None
+
+    def info(self) -> GroupInfo:
+        agreed, member, group = self._agreed, self._member, self._group
+        epoch, step = (0, None) if member is None else member.committed
+        return GroupInfo(
+            job=None if agreed is None else agreed.job,
+            rank=group.rank,
+            members=group.members,
+            generation=None if agreed is None else agreed.generation,
+            epoch=epoch,
+            step=step,
+            undecided=0 if member is None else member.undecided(),
+            awaited=self._awaited(),
+        )
+
+    def _awaited(self) -> tuple[int, ...] | None:
+        return None if self._coordinator is None else tuple(self._coordinator.awaited())
 
     def _part_from_others(self) -> None:
         wire = self._wire  # the member has ended
         assert wire is not None
         if wire.count(_LEFT) == self._group.members:
             wire.put(_ALL_LEFT, b"1")
-        if self._coordinator is None:
+        if self._coordinating is None:
             return
         wire.take(_ALL_LEFT, seconds=min(_FAREWELL, self._group.timeout))
         wire.post(BOX, END)
-        self._coordinator.join(self._group.timeout)
+        self._coordinating.join(self._group.timeout)
 
     def _submit(self, pending: _core.PendingSave | None) -> GroupSave:
         assert self._begun is not None
         part, step = self._begun
-        save = GroupSave(part, step, pending, timeout=self._group.timeout)
+        save = GroupSave(part, step, pending, timeout=self._group.timeout, awaited=self._awaited)
         self._give(save)
         return save
 
