@@ -188,8 +188,12 @@ def test_who_leaves_is_no_more_waited_for(two):
 # ---- deaths between the votes and the decision
 
 
-def left_undecided(ranks: Ranks, monkeypatch, *, who_votes: set[int], at: int) -> list[Any]:
-    """No decision on that step is heard of; these have their parts of it prepared."""
+def left_undecided(
+    ranks: Ranks, monkeypatch, *, who_votes: set[int], at: int, apart: int = 0
+) -> list[Any]:
+    """No decision on that step is heard of; these have their parts of it prepared, each rank's of
+    a step so much further than that of the rank before.
+    """
     heard = member.decision_key
     monkeypatch.setattr(
         member, "decision_key", lambda number: f"never/{number}" if number == at else heard(number)
@@ -203,7 +207,7 @@ def left_undecided(ranks: Ranks, monkeypatch, *, who_votes: set[int], at: int) -
                 rank.step(auto, number)
             auto.wait()
             if rank.rank in who_votes:
-                rank.step(auto, at)
+                rank.step(auto, at + apart * rank.rank)
             try:
                 auto.close()
             except ts.ShelfError as error:
@@ -233,6 +237,17 @@ def test_what_one_had_not_prepared_is_dropped_by_the_next_start(two, monkeypatch
     assert two.run(trained(0)) == [(2, 2.0), (2, 3.0)]
     with ts.open(two.path(1), "r+") as shelf:
         assert shelf.prepared is None
+
+
+def test_parts_of_different_steps_are_dropped_by_the_next_start(two, monkeypatch):
+    """The coordinator aborts what is of different steps, and all die before they hear of it."""
+    for rank, (_, prepared) in enumerate(
+        left_undecided(two, monkeypatch, who_votes={0, 1}, at=3, apart=1)
+    ):
+        assert prepared.step == 3 + rank
+        assert part_of_mark(prepared.id).number == 3
+    assert two.run(trained(1)) == [(2, 3.0), (2, 4.0)]
+    assert two.shelves() == [(3, 3.0), (3, 4.0)]
 
 
 def test_what_one_had_committed_the_others_follow(two, monkeypatch):

@@ -45,6 +45,7 @@ class Offer(NamedTuple):
     path: str
     committed: Part | None
     prepared: Part | None
+    step: int | None  # of what is prepared
 
     def parts(self) -> list[Part]:
         return [part for part in (self.committed, self.prepared) if part is not None]
@@ -95,7 +96,7 @@ def _offer(shelf: Shelf) -> Offer:
             f"{shelf._path} has version {waiting.version} prepared, and no group did that",
             "Decide on it with resolve(), as whoever prepared it would.",
         )
-    return Offer(shelf._path, committed, prepared)
+    return Offer(shelf._path, committed, prepared, None if waiting is None else waiting.step)
 
 
 def _committed(shelf: Shelf) -> Part:
@@ -116,8 +117,8 @@ def _decoded(data: bytes) -> Offer:
     content = json.loads(data)
     if "error" in content:
         raise _error(content["error"])
-    path, *parts = content["offer"]
-    return Offer(path, *(None if part is None else Part(*part) for part in parts))
+    path, *parts, step = content["offer"]
+    return Offer(path, *(None if part is None else Part(*part) for part in parts), step)
 
 
 def _as_json(error: ShelfError) -> list[str]:
@@ -180,19 +181,34 @@ def _agreed(offers: list[Offer]) -> tuple[Agreed, list[_core.Todo]]:
             f"the shelves {one} and {other} are of different jobs",
             "Give each job shelves of its own; to begin one anew, remove all that it had.",
         )
+    apart = _of_other_steps(offers)
     tuples: list[_core.GroupPartTuple] = []
-    for rank, (_, committed, prepared) in enumerate(offers):
+    for rank, (_, committed, prepared, _) in enumerate(offers):
         known = committed or prepared
         tuples.append(
             (
                 rank,
                 known.members if known else members,
                 [committed.epoch] if committed else [],
-                prepared.epoch if prepared else None,
+                prepared.epoch if prepared and prepared.epoch not in apart else None,
             )
         )
     (_, number), todos = _core.agree(tuples, members)
+    for rank, offer in enumerate(offers):
+        if offer.prepared and offer.prepared.epoch in apart:
+            todos[rank] = _core.Todo.abandon
     seen = max((part.generation for offer in offers for part in offer.parts()), default=0)
     generation = _core.next_generation(seen, secrets.randbits(32))
     job = next(iter(jobs), uuid.uuid4().hex)
     return Agreed(job, generation, number), todos
+
+
+def _of_other_steps(offers: list[Offer]) -> set[tuple[int, int]]:
+    """Epochs in which ranks had saved different steps: the coordinator cannot have committed them,
+    though all have their parts.
+    """
+    steps: dict[tuple[int, int], set[int | None]] = {}
+    for offer in offers:
+        if offer.prepared:
+            steps.setdefault(offer.prepared.epoch, set()).add(offer.step)
+    return {epoch for epoch, found in steps.items() if len(found) > 1}
