@@ -163,6 +163,39 @@ def test_ranks_that_save_other_steps_save_nothing(two):
         assert version == 0
 
 
+def test_who_waits_for_a_slow_rank_in_vain_saves_with_it_again(two):
+    """What a rank could not begin is an epoch for it too: else its saves meet others' of other
+    steps from then on.
+    """
+    waited = threading.Event()
+
+    def body(rank: Rank):
+        rank.group.timeout = 0.5 if rank.rank == 0 else 30
+        with rank.open(in_flight=1) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            heard = []
+            for number in (2, 3, 4):
+                if (rank.rank, number) == (1, 2):
+                    assert waited.wait(30)
+                try:
+                    rank.step(auto, number)
+                    if number != 2:
+                        auto.wait()
+                except ts.ShelfError as error:
+                    heard.append((number, type(error)))
+                    waited.set()
+                    rank.group.timeout = 30
+            return heard, shelf.step
+
+    assert two.run(body) == [
+        ([(3, ts.errors.UnresolvedError)], 4),
+        ([(3, ts.errors.GroupError)], 4),
+    ]
+
+
 def test_who_leaves_is_no_more_waited_for(two):
     def body(rank: Rank):
         with rank.open() as shelf:

@@ -36,7 +36,7 @@ class Commits(Protocol):
         """Copied before this returns."""
 
     def failed(self, error: BaseException) -> None:
-        """Neither of them came to its end."""
+        """One of these three did not come to its end."""
 
     def close(self) -> None:
         """Waits for what is on its way with others."""

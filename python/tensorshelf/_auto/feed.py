@@ -98,8 +98,8 @@ class Feed:
 
     def save(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """The version on its way."""
-        self._commits.begin(shelf, step)
         try:
+            self._commits.begin(shelf, step)
             return self._begin(shelf, state, step)
         except BaseException as error:
             self._commits.failed(error)

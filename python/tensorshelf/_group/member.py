@@ -154,10 +154,9 @@ class Member:
         for save in list(self._under_way):
             try:
                 save.wait()
-            except UnresolvedError:
-                raise
-            except (ShelfError, MemoryError):
-                continue
+            except Exception:
+                if not save.done():
+                    raise
 
     def undecided(self) -> int:
         """How many saves of this rank are under way."""

@@ -79,13 +79,13 @@ class Together:
                 "ranks that save together agree first on what they go on from",
                 "Call resume() on all of them, also for a new run.",
             )
-        if shelf.info().in_flight < 2:  # no slots for what comes behind a prepared version
-            self._member.wait_decided()
         job, generation, number = self._agreed
         part = Part(job, self._group.rank, self._group.members, generation, number + 1)
         self._agreed = self._agreed._replace(number=part.number)
         self._identity.part = part
-        self._begun = part, step
+        self._begun = part, step  # an epoch is a save of every rank, though it comes to nothing
+        if shelf.info().in_flight < 2:  # no slots for what comes behind a prepared version
+            self._member.wait_decided()
 
     def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> GroupSave:
         assert self._begun is not None
