@@ -108,6 +108,47 @@ def test_the_version_before_stands_where_the_last_save_fails(two):
     assert [start for start, _ in two.run(trained(1))] == [4, 4]
 
 
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_what_is_not_saved_is_told_though_the_next_save_was_begun(two, monkeypatch, in_flight):
+    begun = [threading.Event(), threading.Event()]
+    wait_prepared, begin = member.GroupSave.wait_prepared, together.Together.begin
+
+    def torn(self):
+        wait_prepared(self)
+        if self.step == 3:
+            assert all(each.wait(30) for each in begun)
+            if self.part.rank == 1:
+                raise ts.TornSave("'values' changed", "Look at it.")
+
+    def noted(self, shelf, step):
+        if step == 4:  # what becomes of step 3 is not known yet
+            begun[self._group.rank].set()
+        begin(self, shelf, step)
+
+    monkeypatch.setattr(member.GroupSave, "wait_prepared", torn)
+    monkeypatch.setattr(together.Together, "begin", noted)
+
+    def body(rank: Rank):
+        with rank.open(in_flight=in_flight) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            heard = []
+            for number in range(1, 6):
+                try:
+                    rank.step(auto, number)
+                    if number != 3:
+                        auto.wait()
+                except ts.ShelfError as error:
+                    heard.append(error)
+            return [type(error) for error in heard], str(heard[:1]), shelf.step
+
+    (told, text, step0), (own, _, step1) = two.run(body)
+    assert told[0] is ts.errors.GroupError
+    assert "at step 3" in text
+    assert own[0] is ts.TornSave
+    assert step0 == step1 == 5
+
+
 def test_a_torn_part_is_nobodys(two):
     def body(rank: Rank):
         weight = torch.nn.Parameter(torch.zeros(1 << 20))

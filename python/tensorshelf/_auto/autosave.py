@@ -83,7 +83,9 @@ class Autosave:
         if shelf._feed is not None:
             shelf._feed.close()
         shelf._feed = self._feed
-        self._flight = Flight(self._feed, self._timeline, deadline=deadline)
+        self._flight = Flight(
+            self._feed, self._timeline, deadline=deadline, all_heard=group is not None
+        )
         # Optimizers and signals may call at once, so that all they need is there by now. Signals
         # are last: where something behind them raised, nobody would give them back.
         self._gates = Gates(

@@ -24,19 +24,26 @@ _NAP_SECONDS = 0.005
 class Flight:
     """Of one autosave: the last of its saves. For one thread, and for signals that end its calls.
 
-    ``deadline``: seconds that a signal waits for it.
+    ``deadline``: seconds that a signal waits for it. ``all_heard``: nobody else tells what became
+    of a save behind which another was begun; a pipeline does, of its own.
     """
 
-    def __init__(self, feed: Feed, timeline: Timeline, *, deadline: float) -> None:
+    def __init__(
+        self, feed: Feed, timeline: Timeline, *, deadline: float, all_heard: bool = False
+    ) -> None:
         self._feed = feed
         self._timeline = timeline
         self._deadline = deadline
+        self._all_heard = all_heard
         self.commit: Commit | None = None  # until somebody heard what became of it
+        self._overtaken: list[Commit] = []  # that others were begun behind, the oldest first
         self._met: ShelfError | None = None  # by the gate
 
     def begin(self, run: Run, step: int) -> Commit:
         """Saves, in the background."""
-        self.commit = self._feed.save(run.shelf, run.state, step)
+        before, self.commit = self.commit, self._feed.save(run.shelf, run.state, step)
+        if before is not None and self._all_heard:
+            self._overtaken.append(before)
         return self.commit
 
     def has_landed(self) -> bool:
@@ -53,12 +60,16 @@ class Flight:
             commit.wait_staged()
         except ShelfError as error:
             self._met = error
+            if self._all_heard:
+                self.commit = None  # else it is told once more
         finally:
             self._timeline.waited(begin, time.monotonic())
 
     def hear(self) -> None:
         """Raises what the gate met, or what the save failed with where that is known by now."""
         self._raise_met()
+        while self._overtaken and self._overtaken[0].done():
+            self._overtaken.pop(0).wait()
         commit = self.commit
         if commit is None or not commit.done():
             return
@@ -69,10 +80,25 @@ class Flight:
     def wait(self) -> None:
         """Until it is durable. Raises what it failed with, or what the gate met."""
         self._raise_met()
-        if self.commit is not None:
-            self.commit.wait()  # where a signal ends it, the gate still knows of it
-            self.commit = None
-            self._feed.note(None)
+        failures: list[ShelfError] = []
+        while (commit := self._overtaken[0] if self._overtaken else self.commit) is not None:
+            try:
+                commit.wait()  # where a signal ends it, the gate still knows of it
+            except ShelfError as error:
+                if error not in failures:
+                    failures.append(error)
+                if not (self._all_heard and commit.done()):
+                    break
+            if self._overtaken:
+                del self._overtaken[0]
+            else:
+                self.commit = None
+                if not failures:
+                    self._feed.note(None)
+        for other in failures[1:]:
+            failures[0].add_note(f"Besides: {other}")
+        if failures:
+            raise failures[0]
 
     def _raise_met(self) -> None:
         met, self._met = self._met, None
@@ -81,7 +107,7 @@ class Flight:
 
     def failed(self, error: ShelfError) -> None:
         """Notes what was raised here, or by ``begin()``."""
-        if self.commit is not None and self.commit.done():
+        if self.commit is not None and self.commit.done() and not self._all_heard:
             self.commit = None  # else the gate waits for it, whatever else failed
         self._feed.note(error)
 
