@@ -149,6 +149,55 @@ def test_what_is_not_saved_is_told_though_the_next_save_was_begun(two, monkeypat
     assert step0 == step1 == 5
 
 
+def test_ranks_that_hear_of_it_at_different_steps_save_the_same_ones(two, monkeypatch):
+    """Who hears of a failure at the next step saves that step, as the others do that had not
+    heard of it yet. Else all epochs from then on are of different steps.
+    """
+    wait_prepared, do = member.GroupSave.wait_prepared, member.Member._do
+    gone_on = threading.Event()
+
+    def torn(self):
+        wait_prepared(self)
+        if (self.part.rank, self.step) == (1, 3):
+            raise ts.TornSave("'values' changed", "Look at it.")
+
+    def late(self, save, todo):
+        if (save.part.rank, save.step) == (0, 3):
+            assert gone_on.wait(30)
+        do(self, save, todo)
+
+    monkeypatch.setattr(member.GroupSave, "wait_prepared", torn)
+    monkeypatch.setattr(member.Member, "_do", late)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            heard = []
+            for number in range(1, 8):
+                try:
+                    rank.step(auto, number)
+                except ts.ShelfError as error:
+                    heard.append((number, type(error)))
+                if number == 3 and rank.rank == 1:
+                    while not auto._flight.has_landed():
+                        pass
+                if number == 4 and rank.rank == 0:
+                    gone_on.set()
+                if number != 3 and (number != 4 or rank.rank == 1):
+                    try:
+                        auto.wait()
+                    except ts.ShelfError as error:
+                        heard.append((number, type(error)))
+            return heard, shelf.step
+
+    (told, step0), (own, step1) = two.run(body, timeout=5)
+    assert step0 == step1 == 7
+    assert ts.errors.GroupError in [error for _, error in told]
+    assert own[0] == (4, ts.TornSave)
+    assert max(number for number, _ in (*told, *own)) <= 5  # from then on all is saved
+
+
 def test_a_torn_part_is_nobodys(two):
     def body(rank: Rank):
         weight = torch.nn.Parameter(torch.zeros(1 << 20))

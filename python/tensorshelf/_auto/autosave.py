@@ -152,14 +152,18 @@ class Autosave:
         if self._accumulation is not None and self._accumulation.begin() and due:
             self._notices.in_the_middle(number)  # what is on its way goes on
             due = False
-        saved = None
+        saved = heard = None
         try:
-            self._flight.hear()
+            heard = self._hear(instead=not due or not isinstance(self._commits, Together))
             saved = self._save(number) if due else None
         except ShelfError as error:
+            if heard is not None:
+                error.add_note(f"Besides: {heard}")
             self._tell(error)
         finally:
             self._timeline.stepped(number, begin, time.monotonic(), saved=saved is not None)
+        if heard is not None:
+            self._notices.not_saved(heard)
         self._feed.tell_too_early()
         return saved
 
@@ -285,6 +289,19 @@ class Autosave:
     def _behind_optimizer(self) -> None:
         if self._accumulation is not None:
             self._accumulation.optimizer_stepped()
+
+    def _hear(self, *, instead: bool) -> ShelfError | None:
+        """What a save failed with since: raised, where nothing is to be saved then. A rank of a
+        group saves, for the others do, which may hear of it a step later.
+        """
+        try:
+            self._flight.hear()
+        except ShelfError as error:
+            if instead:
+                raise
+            self._flight.failed(error)
+            return error
+        return None
 
     def _save(self, number: int) -> Commit:
         self.every = self._interval.after(self.every, load_seconds=self._run.load_seconds)
