@@ -11,6 +11,7 @@ logger = logging.getLogger("tensorshelf")
 
 BOX = "votes"
 END = b""  # in place of a vote: nobody votes any more
+LEAVES = -1  # in place of a step: this no is the rank's last vote
 _STEP = struct.Struct("<q")
 
 
@@ -26,12 +27,18 @@ def decision_key(number: int) -> str:
 def coordinate(wire: Wire, coordinator: _core.Coordinator) -> None:
     """Until END comes, or the store is gone."""
     steps: dict[int, tuple[int, int]] = {}  # by the number of an epoch: a rank, and its step
+    left: _core.GroupMessage | None = None  # what the first rank that left said
     try:
         for number in itertools.count(1):
             posted = wire.next_of(BOX, number)
             if posted == END:
                 return
-            _take(wire, coordinator, _checked(posted, steps), steps)
+            vote = _checked(posted, steps)
+            if left is None and _STEP.unpack_from(posted)[0] == LEAVES:
+                left = vote
+            if left is not None and (vote is left or vote.epoch > coordinator.decided):
+                vote = _again(left, coordinator.decided)
+            _take(wire, coordinator, vote, steps)
             wire.done_with(BOX, number)  # behind the decision: that is waited for
     except RuntimeError as error:  # torch's, of its store
         logger.debug("the group's coordinator ends: %s", in_short(error))
@@ -53,6 +60,13 @@ def _take(
         del steps[epoch]
     if decision.kind == _core.GroupMessageKind.commit:
         wire.drop(decision_key(number - 1))  # all who voted have heard of that
+
+
+def _again(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.GroupMessage:
+    """Its no to the epoch that is not decided."""
+    generation, number = decided
+    epoch = generation, number + 1
+    return _core.GroupMessage(_core.GroupMessageKind.no, epoch, left.rank, left.cause)
 
 
 def _checked(posted: bytes, steps: dict[int, tuple[int, int]]) -> _core.GroupMessage:

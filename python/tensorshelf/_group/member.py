@@ -11,7 +11,7 @@ from typing import Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._core import CommitResult, PendingSave
-from tensorshelf._group.coordinate import BOX, decision_key, with_step
+from tensorshelf._group.coordinate import BOX, LEAVES, decision_key, with_step
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf.errors import (
@@ -273,4 +273,4 @@ class Member:
         """Who saves on, without this rank, hears of it at once."""
         self._machine.begin()
         vote = self._machine.refused(b"it has closed its shelf, or autosave")
-        self._wire.post(BOX, with_step(0, vote))
+        self._wire.post(BOX, with_step(LEAVES, vote))
