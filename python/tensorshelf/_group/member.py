@@ -57,6 +57,7 @@ class GroupSave:
         self._timeout = timeout
         self._awaited = awaited
         self._end = threading.Event()
+        self._settled = threading.Event()
         self._result: CommitResult | None = None
         self._error: Exception | None = None
         self._pid = os.getpid()
@@ -80,19 +81,29 @@ class GroupSave:
         """Until it is done. Raises what it came to nothing by, and UnresolvedError where nothing
         was decided in time.
         """
+        self._wait(self._end)
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result
+
+    def wait_settled(self) -> None:
+        """Until nothing of it is left to be resolved, whatever it came to."""
+        self._wait(self._settled)
+
+    def _wait(self, event: threading.Event) -> None:
         if os.getpid() != self._pid:
             raise ForkedError(
                 "the save was begun by the parent of this process", "Wait for it there."
             )
         waited = 0.0
-        while not self._end.wait(_TICK):
+        while not event.wait(_TICK):
             waited += _TICK
             if waited >= self._timeout:
                 raise self.undecided(f"for {self._timeout:g} s")
-        if self._error is not None:
-            raise self._error
-        assert self._result is not None
-        return self._result
+
+    def settled(self) -> None:
+        self._settled.set()
 
     def undecided(self, when: str) -> UnresolvedError:
         awaited = self._awaited()
@@ -148,15 +159,11 @@ class Member:
         self._saves.put(save)
 
     def wait_decided(self) -> None:
-        """Until nothing of this rank waits for a decision. Raises as GroupSave.wait() where none
-        comes; what failed is for others to tell.
+        """Until nothing of this rank is prepared and waits for a decision. Raises UnresolvedError
+        where none comes in time; what failed is for others to tell.
         """
         for save in list(self._under_way):
-            try:
-                save.wait()
-            except Exception:
-                if not save.done():
-                    raise
+            save.wait_settled()
 
     def undecided(self) -> int:
         """How many saves of this rank are under way."""
@@ -182,6 +189,7 @@ class Member:
             if self._lost is not None:
                 save.ended(self._lost)
             self._under_way.remove(save)
+            save.settled()
             del save  # and with it what it was copied from
         self._or_lose(self._leave)
 

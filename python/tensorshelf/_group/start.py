@@ -117,8 +117,12 @@ def _decoded(data: bytes) -> Offer:
     content = json.loads(data)
     if "error" in content:
         raise _error(content["error"])
-    path, *parts, step = content["offer"]
-    return Offer(path, *(None if part is None else Part(*part) for part in parts), step)
+    path, committed, prepared, step = content["offer"]
+    return Offer(path, _part(committed), _part(prepared), step)
+
+
+def _part(found: list[Any] | None) -> Part | None:
+    return None if found is None else Part(*found)
 
 
 def _as_json(error: ShelfError) -> list[str]:
