@@ -286,6 +286,41 @@ def test_who_waits_for_a_slow_rank_in_vain_saves_with_it_again(two):
     ]
 
 
+def test_a_rank_that_leaves_a_save_out_votes_against_it(two):
+    """It adds up gradients; and the steps behind it are saved by all again."""
+
+    def body(rank: Rank):
+        heard = []
+        weight = torch.nn.Parameter(torch.zeros(3))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        with rank.open() as shelf:
+            auto = shelf.autosave(
+                group=rank.group,
+                signals=(),
+                model=torch.nn.ParameterList([weight]),
+                optimizer=optimizer,
+            )
+            auto.resume()
+            for number in range(1, 6):
+                weight.sum().backward()
+                if (rank.rank, number) != (1, 3):
+                    optimizer.step()
+                    optimizer.zero_grad()
+                try:
+                    auto.step(number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    heard.append((number, error))
+            return heard, shelf.step
+
+    (told, step0), (own, step1) = two.run(body)
+    assert [number for number, _ in told] == [number for number, _ in own] == [3]
+    assert type(told[0][1]) is ts.errors.GroupError
+    assert "gradients" in str(told[0][1])
+    assert type(own[0][1]) is ts.UnsupportedError
+    assert step0 == step1 == 5
+
+
 def test_who_leaves_is_no_more_waited_for(two):
     def body(rank: Rank):
         with rank.open() as shelf:

@@ -14,7 +14,7 @@ from tensorshelf._auto.commits import Alone, Commits
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
 from tensorshelf._auto.gates import Gates
-from tensorshelf._auto.gradients import Accumulation, refuse_in_backward
+from tensorshelf._auto.gradients import Accumulation, in_the_middle, refuse_in_backward
 from tensorshelf._auto.interval import Interval
 from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.report import write_report
@@ -150,6 +150,7 @@ class Autosave:
         due = force or self._is_due(number)
         self._steps.told = number
         if self._accumulation is not None and self._accumulation.begin() and due:
+            self._commits.left_out(number, in_the_middle(number))
             self._notices.in_the_middle(number)  # what is on its way goes on
             due = False
         saved = heard = None

@@ -38,6 +38,9 @@ class Commits(Protocol):
     def failed(self, error: BaseException) -> None:
         """One of these three did not come to its end."""
 
+    def left_out(self, step: int, error: Exception) -> None:
+        """A save was due, and is not begun."""
+
     def close(self) -> None:
         """Waits for what is on its way with others."""
 
@@ -65,6 +68,9 @@ class Alone:
 
     def failed(self, error: BaseException) -> None:
         """Nobody else waits for it."""
+
+    def left_out(self, step: int, error: Exception) -> None:
+        """Nor for that."""
 
     def close(self) -> None:
         """The pipeline waits for what it has."""

@@ -74,6 +74,18 @@ class Together:
         )
 
     def begin(self, shelf: Shelf, step: int) -> None:
+        self._number(step)
+        if shelf.info().in_flight < 2:  # no slots for what comes behind a prepared version
+            assert self._member is not None
+            self._member.wait_decided()
+
+    def left_out(self, step: int, error: Exception) -> None:
+        """Else the epochs of this rank would be of other steps than those of the others."""
+        self._number(step)
+        self.failed(error)
+
+    def _number(self, step: int) -> None:
+        """Of the epoch that begins: each is a save of every rank, though it comes to nothing."""
         if self._member is None or self._agreed is None:
             raise UnsupportedError(
                 "ranks that save together agree first on what they go on from",
@@ -83,9 +95,7 @@ class Together:
         part = Part(job, self._group.rank, self._group.members, generation, number + 1)
         self._agreed = self._agreed._replace(number=part.number)
         self._identity.part = part
-        self._begun = part, step  # an epoch is a save of every rank, though it comes to nothing
-        if shelf.info().in_flight < 2:  # no slots for what comes behind a prepared version
-            self._member.wait_decided()
+        self._begun = part, step
 
     def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> GroupSave:
         assert self._begun is not None
