@@ -129,6 +129,21 @@ def test_what_a_model_makes_anew_is_copied_each_time() -> None:
         assert [int(value[0]) for value in found.moving] == [count]
 
 
+def test_what_an_object_gives_behind_another_object_may_lie_elsewhere() -> None:
+    class Outer:
+        inner = Averaged()
+        mean = torch.zeros(5)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"inner": self.inner, "mean": self.mean}
+
+    state = {"outer": Outer()}
+    again = Again(state, flatten(state))
+    assert again.moving == ["outer.inner.mean", "outer.mean"]
+    state["outer"].mean = torch.ones(5)
+    assert [float(value[0]) for value in again.look(state).moving] == [0, 1]
+
+
 def test_an_object_that_gives_more_each_time() -> None:
     class Growing:
         given: ClassVar[list[int]] = []

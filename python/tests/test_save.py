@@ -386,6 +386,12 @@ def test_a_state_of_a_later_release(shelf: ts.Shelf, monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     with pytest.raises(ts.FormatTooNew, match="of format 2; this release reads 1"):
         shelf.load()
+    other_parts = record._packer().pack({"format": 2, "tree": None, "shards": []})
+    room = np.zeros(4096, np.uint8)
+    record.put(room, other_parts)
+    shelf.replace("__state__", room)
+    with pytest.raises(ts.FormatTooNew, match="of format 2; this release reads 1"):
+        shelf.load()
     room = record.encoded(record.Record(["dict", "a", ["hypercube", 1]], []))
     shelf.replace("__state__", room)
     with pytest.raises(ts.CorruptError, match="holds a 'hypercube'"):
