@@ -39,6 +39,24 @@ def test_ctrl_c_while_it_closes_gives_everything_back(
     assert not optimizer._optimizer_step_post_hooks
 
 
+def test_a_second_ctrl_c_while_it_closes_gives_everything_back_too(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    model = net()
+    optimizer = sgd(model)
+    auto = shelf.autosave(model=model, optimizer=optimizer)
+    auto.step(1)
+    monkeypatch.setattr(auto._flight, "wait", interrupted)
+    monkeypatch.setattr(auto._feed, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        auto.close()
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not optimizer._optimizer_step_pre_hooks
+    monkeypatch.undo()
+    auto.close()
+
+
 @pytest.mark.parametrize(
     "options",
     [{"pipeline": {"worker": 2}}, {"every": 0}, {"signals": [signal.SIGKILL]}, {"model": 3}],

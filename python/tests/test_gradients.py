@@ -153,6 +153,18 @@ def test_a_scaler_may_leave_steps_out(shelf: ts.Shelf) -> None:
     assert shelf.step == 3
 
 
+def test_what_comes_behind_a_step_of_a_scaler_is_a_middle(shelf: ts.Shelf) -> None:
+    model, optimizer = run()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with shelf.autosave(model=model, optimizer=optimizer, scaler=scaler) as auto:
+        scaler.scale(model(torch.randn(6, 4)).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        backward(model, 2)
+        with pytest.raises(ts.UnsupportedError, match="step 1 is in the middle"):
+            auto.step(1)
+
+
 def test_an_optimizer_within_backward_needs_no_overlap(shelf: ts.Shelf) -> None:
     model, _ = run()
     optimizers = {p: torch.optim.SGD([p], 0.1) for p in model.parameters()}

@@ -69,6 +69,26 @@ def test_a_loader_with_lasting_workers_goes_back_within_its_epoch(reopen: OpenSh
     auto.close()
 
 
+@pytest.mark.parametrize("by_sampler", [False, True])
+def test_generators_are_as_they_were_saved_when_batches_were_drawn_again(
+    shelf: ts.Shelf, by_sampler: bool
+) -> None:
+    def made() -> Any:
+        return data.DataLoader(range(12), batch_size=3, shuffle=True)
+
+    with shelf.autosave(rng=ts.RNG()) as auto:
+        batches = iter(auto.batches(made()))
+        for step in (1, 2):
+            next(batches)
+            torch.rand(step)  # as dropout draws
+            auto.step(step)
+    expected = torch.rand(4)
+    with shelf.autosave(rng=ts.RNG()) as auto:
+        auto.resume()
+        next(iter(auto.batches(made(), by_sampler=by_sampler)))
+        assert torch.equal(torch.rand(4), expected)
+
+
 @pytest.mark.parametrize("form", [{"batch_size": 4}, {"shuffle": True}, {"drop_last": True}])
 def test_a_run_saved_before_its_first_batch_takes_any_loader(
     shelf: ts.Shelf, form: dict[str, Any]

@@ -23,7 +23,8 @@ def test_a_step_worked_without_all_of_its_gates() -> None:
     timeline.waited(2.0, 3.0)  # of one optimizer
     timeline.waited(4.0, 6.0)  # and of another
     timeline.stepped(2, 11.0, 12.0, saved=False)
-    assert list(timeline.worked) == [7.0]
+    timeline.stepped(3, 20.0, 21.0, saved=False)  # which had none
+    assert list(timeline.worked) == [7.0, 8.0]
 
 
 def test_a_report_tells_no_more_than_was_measured() -> None:
