@@ -8,7 +8,9 @@
 #include <array>
 #include <csignal>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <tensorshelf/shelf.hpp>
@@ -16,6 +18,7 @@
 #include "catch.hpp"
 #include "denied_memory.hpp"
 #include "fake_cudart.hpp"
+#include "feed/cuda/lanes.hpp"
 #include "media/memory/medium.hpp"
 
 using namespace tensorshelf;
@@ -111,6 +114,15 @@ TEST_CASE_METHOD(Fixture, "buffers, stream and events are kept for the next call
     const auto made = first.find(function);
     CHECK(fake::cuda().calls[function] == (made == first.end() ? 0 : made->second));
   }
+}
+
+TEST_CASE_METHOD(Fixture, "32 MiB of idle buffers are kept, and no more") {
+  cuda::LanePool pool;
+  std::vector<std::unique_ptr<cuda::CopyLane>> lanes(6);
+  for (auto& lane : lanes) lane = pool.take(0);
+  CHECK(fake::cuda().buffers == 12);  // of 4 MiB each
+  for (auto& lane : lanes) pool.give(std::move(lane));
+  CHECK(fake::cuda().buffers == 8);
 }
 
 TEST_CASE_METHOD(Fixture, "the thread's current device stays, and no device is taken into use") {

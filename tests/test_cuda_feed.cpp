@@ -288,6 +288,13 @@ TEST_CASE_METHOD(OnDevices, "sources of one buffer in all are queued together, t
   CHECK(queued({1, kBuffer}) == 1);
 }
 
+TEST_CASE_METHOD(OnDevices, "sources of two streams of one device are not queued together") {
+  CUstream_st third{.device = 0, .work = {}};
+  const std::array sources = {DeviceBytes{memory[0].data(), 8, &first},
+                              DeviceBytes{memory[0].data() + 8, 8, &third}};
+  CHECK(make_cuda_batch(sources)->count() == 1);
+}
+
 TEST_CASE_METHOD(OnDevices, "an eager source without bytes is looked up nowhere") {
   const std::array<std::int64_t, 1> none = {0};
   const Source empty{fed.shelf.create("none", DType::uint8, none),
