@@ -363,8 +363,8 @@ def left_undecided(
     def body(rank: Rank):
         with rank.open() as shelf:
             auto = rank.autosave(shelf)
-            auto.resume()
-            for number in range(1, at):
+            first = auto.resume()
+            for number in range(first + 1, at):
                 rank.step(auto, number)
             auto.wait()
             if rank.rank in who_votes:
@@ -508,6 +508,24 @@ def test_what_somebody_else_prepared_stays(two):
         assert "no group did that" in str(error)
     with ts.open(two.path(0), "r+") as shelf:
         assert shelf.prepared.id == b"mine"
+
+
+def test_the_store_of_an_older_start_is_refused(two, monkeypatch):
+    """What that agreed on was for other parts: rank 1 would commit by it what rank 0 has not."""
+    older = torch.distributed.HashStore()
+
+    def body(rank: Rank):
+        rank.group._store, rank.group._number = older, 1000
+        with rank.open() as shelf:
+            return rank.autosave(shelf).resume()
+
+    left_undecided(two, monkeypatch, who_votes={0, 1}, at=3)
+    assert two.run(body) == [3, 3]  # agreed to commit
+    left_undecided(two, monkeypatch, who_votes={1}, at=4)
+    for error in two.run(body):
+        assert type(error) is ts.BadArgument
+        assert "an older start" in str(error)
+    assert [first for first, _ in two.run(trained(0))] == [3, 3]
 
 
 def test_who_does_not_come_is_named(tmp_path):

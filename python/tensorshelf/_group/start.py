@@ -13,6 +13,7 @@ from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import BadArgument, ShelfError, UnknownName, UnresolvedError
 
 _AGREED = "agreed"
+_CAME = "came"
 _SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
 
 
@@ -56,10 +57,11 @@ def agree_on_start(shelf: Shelf, wire: Wire, rank: int, members: int, timeout: f
 
     Raises the same on all ranks: what one of them met, UnresolvedError where one did not come,
     CorruptError, StaleError or UnknownName where no epoch is whole, BadArgument where shelves are
-    of other ranks, jobs or groups.
+    of other ranks, jobs or groups, or the store has messages of an older start.
     """
     own: ShelfError | None = None
     try:
+        _refuse_second_start(wire, members)
         wire.put(_offer_key(rank), _encoded(_offer(shelf)))
     except ShelfError as error:
         own = error
@@ -81,6 +83,16 @@ def agree_on_start(shelf: Shelf, wire: Wire, rank: int, members: int, timeout: f
     if todo != _core.Todo.nothing.name:
         shelf.resolve(todo)
     return Agreed(*answer["agreed"])
+
+
+def _refuse_second_start(wire: Wire, members: int) -> None:
+    """What an older start had agreed on would be taken for what this one has."""
+    if wire.count(_CAME) > members:
+        raise BadArgument(
+            "the group's store has messages of an older start of the job",
+            "Give each start a store of its own, or a torch.distributed.PrefixStore in it with "
+            "another prefix; and start all ranks anew, not one alone.",
+        )
 
 
 def _offer_key(rank: int) -> str:
