@@ -1,5 +1,6 @@
 """Ranks that save together: all have a version, or none, and a start goes on from one."""
 
+import contextlib
 import datetime
 import gc
 import threading
@@ -737,6 +738,32 @@ def test_rank_0_names_who_has_not_voted(tmp_path):
     error, *_ = Ranks(tmp_path, 3).run(body, timeout=0.5)
     assert type(error) is ts.UnresolvedError
     assert "ranks 1, 2 have not voted on the save of step 1 for 0.5 s" in str(error)
+
+
+def test_ctrl_c_behind_the_pipeline_leaves_nothing_undecided(two, monkeypatch):
+    submit = together.Together._submit
+
+    def interrupted(self, pending):
+        if self._group.rank == 1 and self._begun[1] == 3 and not interrupts:
+            interrupts.append(3)
+            raise KeyboardInterrupt
+        return submit(self, pending)
+
+    interrupts: list[int] = []
+    monkeypatch.setattr(together.Together, "_submit", interrupted)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            for number in range(1, 6):
+                with contextlib.suppress(KeyboardInterrupt):
+                    rank.step(auto, number)
+                auto.wait()
+            return shelf.step
+
+    assert two.run(body, timeout=5) == [5, 5]
+    assert interrupts == [3]
 
 
 # ---- what is refused

@@ -1,5 +1,6 @@
 """Saves of a rank, each committed when all ranks have their parts of it."""
 
+import itertools
 import logging
 import threading
 from typing import Any, Protocol
@@ -48,6 +49,7 @@ class Together:
         self._coordinator: _core.Coordinator | None = None  # on rank 0
         self._coordinating: threading.Thread | None = None
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
+        self._saved: list[_core.PendingSave | None] = []  # what the pipeline gave for that
 
     def start(self, shelf: Shelf) -> None:
         """Agrees with all ranks on what they go on from."""
@@ -95,15 +97,18 @@ class Together:
         part = Part(job, self._group.rank, self._group.members, generation, number + 1)
         self._agreed = self._agreed._replace(number=part.number)
         self._identity.part = part
+        self._saved = []
         self._begun = part, step
 
     def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> GroupSave:
         assert self._begun is not None
         part, step = self._begun
         session = shelf._assignments.session
-        pending = pipeline.save(session, plan, step, part.mark())
-        assert pending is not None  # it skips none
-        return self._submit(pending)
+        # No signal comes between the call and what it gave: extend() is one step to Python.
+        saved: list[_core.PendingSave | None] = []
+        self._saved = saved
+        saved.extend(itertools.starmap(pipeline.save, [(session, plan, step, part.mark())]))
+        return self._submit(saved[0])
 
     def anew(self, shelf: Shelf, flat: Flat) -> Commit:
         assert self._begun is not None
@@ -116,6 +121,9 @@ class Together:
     def failed(self, error: BaseException) -> None:
         """What was begun comes to nothing: the others hear of it."""
         if self._begun is None:
+            return
+        if self._saved:  # a signal came behind that: it goes on
+            self._submit(self._saved[0])
             return
         part, step = self._begun
         save = GroupSave(part, step, None, timeout=self._group.timeout, awaited=self._awaited)
