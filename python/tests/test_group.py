@@ -624,6 +624,45 @@ def test_a_store_that_is_gone_is_told(two, monkeypatch):
     assert [first for first, _ in two.run(trained(0))] == [2, 2]
 
 
+def test_a_store_that_goes_with_saves_under_way_holds_up_no_step(two):
+    """One is prepared, and the pipeline waits for the decision on it, for one more."""
+    begun = threading.Barrier(2)
+
+    def body(rank: Rank):
+        go = threading.Event()
+
+        def gone(*_: object, **__: object) -> bytes:
+            assert go.wait(30)
+            raise RuntimeError("connection reset by peer")
+
+        errors: list[Exception] = []
+        with contextlib.suppress(ts.errors.UnresolvedError), rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            begun.wait(30)
+            auto._commits._wire.take = gone
+            rank.step(auto, 2)
+            rank.step(auto, 3)
+            go.set()
+            for number in (4, 5, 6):
+                auto._commits._member._thread.join(0.1)
+                try:
+                    auto.wait()
+                except ts.ShelfError as error:
+                    errors.append(error)
+                try:
+                    rank.step(auto, number)
+                except ts.ShelfError as error:
+                    errors.append(error)
+        return errors
+
+    for errors in two.run(body):
+        assert len(errors) >= 4
+        assert {type(error) for error in errors} == {ts.errors.UnresolvedError}
+
+
 def test_a_run_is_resumed_again_within_a_job(two):
     def body(rank: Rank):
         with rank.open() as shelf:

@@ -158,6 +158,11 @@ class Member:
         self._under_way.append(save)
         self._saves.put(save)
 
+    def refuse_lost(self) -> None:
+        """Raises where nothing is decided any more: a save would wait for that for good."""
+        if self._lost is not None:
+            raise self._lost
+
     def wait_decided(self) -> None:
         """Until nothing of this rank is prepared and waits for a decision. Raises UnresolvedError
         where none comes in time; what failed is for others to tell.

@@ -93,6 +93,7 @@ class Together:
                 "ranks that save together agree first on what they go on from",
                 "Call resume() on all of them, also for a new run.",
             )
+        self._member.refuse_lost()
         job, generation, number = self._agreed
         part = Part(job, self._group.rank, self._group.members, generation, number + 1)
         self._agreed = self._agreed._replace(number=part.number)
