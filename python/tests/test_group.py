@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import gc
+import sys
 import threading
 from typing import Any
 
@@ -803,6 +804,28 @@ def test_ctrl_c_behind_the_pipeline_leaves_nothing_undecided(two, monkeypatch):
 
     assert two.run(body, timeout=5) == [5, 5]
     assert interrupts == [3]
+
+
+def test_a_signal_may_wait_for_what_is_being_waited_for():
+    save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: None)
+    save.ended(ts.TornSave("'values' changed", "Look at it."))
+    ended = threading.Event()
+
+    def handler(frame: Any, event: str, _: Any) -> None:
+        if event == "return" and frame.f_code is threading.Condition.__enter__.__code__:
+            sys.setprofile(None)
+            with contextlib.suppress(ts.TornSave):
+                save.wait()
+
+    def waits() -> None:
+        sys.setprofile(handler)
+        with contextlib.suppress(ts.TornSave):
+            save.wait()
+        sys.setprofile(None)
+        ended.set()
+
+    threading.Thread(target=waits, daemon=True).start()
+    assert ended.wait(10)
 
 
 # ---- what is refused

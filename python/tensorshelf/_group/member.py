@@ -36,6 +36,30 @@ class Shelf(Protocol):
     def step(self) -> int | None: ...
 
 
+class _Once:
+    """As an Event, and signals may come at any moment. That has an ordinary lock: Ctrl-C in the
+    middle of its wait() may leave it locked, and what a signal calls there would wait for itself.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._until_set = threading.Lock()  # that nobody keeps, once it is let go
+        self._until_set.acquire()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        with contextlib.suppress(RuntimeError):  # it was let go
+            self._until_set.release()
+
+    def wait(self, seconds: float) -> bool:
+        if not self._is_set and self._until_set.acquire(timeout=seconds):
+            self._until_set.release()
+        return self._is_set
+
+
 class GroupSave:
     """A rank's part of a save, and what becomes of that: as PendingSave, for any thread.
 
@@ -56,8 +80,8 @@ class GroupSave:
         self._pending = pending
         self._timeout = timeout
         self._awaited = awaited
-        self._end = threading.Event()
-        self._settled = threading.Event()
+        self._end = _Once()
+        self._settled = _Once()
         self._result: CommitResult | None = None
         self._error: Exception | None = None
         self._pid = os.getpid()
@@ -91,7 +115,7 @@ class GroupSave:
         """Until nothing of it is left to be resolved, whatever it came to."""
         self._wait(self._settled)
 
-    def _wait(self, event: threading.Event) -> None:
+    def _wait(self, event: _Once) -> None:
         if os.getpid() != self._pid:
             raise ForkedError(
                 "the save was begun by the parent of this process", "Wait for it there."
