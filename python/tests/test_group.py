@@ -544,6 +544,28 @@ def test_who_does_not_come_is_named(tmp_path):
         assert "1 of 3 ranks did not say what they hold: 1" in str(error)
 
 
+def test_a_run_that_is_undecided_is_not_resumed_within_the_job(two, monkeypatch):
+    heard = member.decision_key
+    monkeypatch.setattr(
+        member, "decision_key", lambda number: "never" if number == 2 else heard(number)
+    )
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            rank.step(auto, 2)
+            with pytest.raises(ts.UnresolvedError, match="wait for the others"):
+                auto.resume()
+            return shelf.prepared.step
+
+    assert two.run(body, timeout=0.5) == [2, 2]
+    monkeypatch.undo()
+    assert [first for first, _ in two.run(trained(0))] == [2, 2]
+
+
 # ---- beside training
 
 
@@ -921,7 +943,8 @@ def test_a_state_that_says_nothing_of_its_part(found):
         part_of_state(found)
 
 
-def test_keys_are_taken_away(two):
+@pytest.mark.parametrize("aborted", [False, True])
+def test_keys_are_taken_away(two, aborted):
     """A job of a million saves has no more keys than one of ten."""
     stores = []
 
@@ -932,9 +955,15 @@ def test_keys_are_taken_away(two):
             auto.resume()
             counts = []
             for number in range(1, 31):
-                rank.step(auto, number)
-                auto.wait()
+                if aborted and number % 3 and rank.rank == 1:
+                    auto._run.state["unheard"] = object()  # nothing that can be stored
+                with contextlib.suppress(ts.ShelfError):
+                    rank.step(auto, number)
+                with contextlib.suppress(ts.ShelfError):
+                    auto.wait()
+                auto._run.state.pop("unheard", None)
                 counts.append(rank.group._store.num_keys())
+            assert shelf.step == 30
             return counts
 
     counts, _ = two.run(body)

@@ -41,8 +41,8 @@ class Commits(Protocol):
     def left_out(self, step: int, error: Exception) -> None:
         """A save was due, and is not begun."""
 
-    def close(self) -> None:
-        """Waits for what is on its way with others."""
+    def close(self) -> bool:
+        """Waits for what is on its way with others; False where it is undecided still."""
 
 
 class Alone:
@@ -72,5 +72,6 @@ class Alone:
     def left_out(self, step: int, error: Exception) -> None:
         """Nor for that."""
 
-    def close(self) -> None:
+    def close(self) -> bool:
         """The pipeline waits for what it has."""
+        return True

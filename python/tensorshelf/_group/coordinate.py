@@ -6,6 +6,7 @@ import struct
 
 from tensorshelf import _core
 from tensorshelf._group.wire import Wire, in_short
+from tensorshelf.errors import ShelfError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -27,6 +28,7 @@ def decision_key(number: int) -> str:
 def coordinate(wire: Wire, coordinator: _core.Coordinator) -> None:
     """Until END comes, or the store is gone."""
     steps: dict[int, tuple[int, int]] = {}  # by the number of an epoch: a rank, and its step
+    told = [coordinator.decided[1] + 1]
     left: _core.GroupMessage | None = None  # what the first rank that left said
     try:
         for number in itertools.count(1):
@@ -38,10 +40,12 @@ def coordinate(wire: Wire, coordinator: _core.Coordinator) -> None:
                 left = vote
             if left is not None and (vote is left or vote.epoch > coordinator.decided):
                 vote = _again(left, coordinator.decided)
-            _take(wire, coordinator, vote, steps)
+            _take(wire, coordinator, vote, steps, told)
             wire.done_with(BOX, number)  # behind the decision: that is waited for
     except RuntimeError as error:  # torch's, of its store
         logger.debug("the group's coordinator ends: %s", in_short(error))
+    except ShelfError as error:  # a vote that is none
+        logger.error("the group's coordinator ends, and no save is decided any more: %s", error)
 
 
 def _take(
@@ -49,7 +53,9 @@ def _take(
     coordinator: _core.Coordinator,
     vote: _core.GroupMessage,
     steps: dict[int, tuple[int, int]],
+    told: list[int],
 ) -> None:
+    """``told``: the oldest decision that is in the store."""
     before = coordinator.decided
     decision = coordinator.receive(vote)
     if decision is None or decision.epoch <= before:
@@ -59,7 +65,9 @@ def _take(
     for epoch in [epoch for epoch in steps if epoch <= number]:
         del steps[epoch]
     if decision.kind == _core.GroupMessageKind.commit:
-        wire.drop(decision_key(number - 1))  # all who voted have heard of that
+        for heard in range(told[0], number):  # all who voted have heard of those
+            wire.drop(decision_key(heard))
+        told[0] = number
 
 
 def _again(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.GroupMessage:

@@ -8,6 +8,8 @@ from typing import Any
 from tensorshelf._group.wire import Store
 from tensorshelf.errors import BadArgument, UnsupportedError
 
+_LONGEST = 10**7  # seconds
+
 _made = itertools.count()  # in this process; the same on every rank, for all make the same ones
 
 
@@ -54,8 +56,11 @@ class Group:
                 "of store, rank and members some are given, and some are not",
                 "Give all three, or none: then they are torch.distributed's.",
             )
-        if not timeout > 0:
-            raise BadArgument(f"timeout={timeout!r} is no time to wait", "Give seconds above 0.")
+        if not 0 < timeout <= _LONGEST:
+            raise BadArgument(
+                f"timeout={timeout!r} is no time to wait",
+                f"Give seconds above 0, and {_LONGEST:,} at most.",
+            )
         if store is None:
             store, rank, members = _of_torch()
         assert rank is not None

@@ -170,9 +170,11 @@ class Member:
         self._machine = _core.Participant(rank, last)
         self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
         self._under_way: list[GroupSave] = []  # the oldest first
-        self._lost: ShelfError | None = None  # the store is
+        self._lost: Exception | None = None  # why nothing is decided any more
+        self.pipeline: _core.Pipeline | None = None  # that copies its saves
         self._aborted: GroupError | None = None  # the last epoch was
         self._resolving = threading.Lock()
+        self._left = False
         self._given_up = False  # by close(): the next start decides
         self._thread = threading.Thread(target=self._run, name="tensorshelf-group", daemon=True)
         self._thread.start()
@@ -205,7 +207,7 @@ class Member:
         self._saves.put(None)
         self._thread.join(seconds)
         if not self._thread.is_alive():
-            return self._lost is None
+            return self._left
         with self._resolving:
             self._given_up = True
         for save in list(self._under_way):
@@ -220,7 +222,9 @@ class Member:
             self._under_way.remove(save)
             save.settled()
             del save  # and with it what it was copied from
-        self._or_lose(self._leave)
+        if self._machine.ended:
+            with contextlib.suppress(RuntimeError):  # torch's, of its store
+                self._leave()
 
     def _or_lose(self, call: Callable[[], None]) -> None:
         """What the store raises, which is torch's, ends the group, and no error passes unheard."""
@@ -229,11 +233,19 @@ class Member:
         try:
             call()
         except Exception as error:
-            self._lost = UnresolvedError(
+            lost = UnresolvedError(
                 f"the messages of the group do not come through: {in_short(error)}",
                 "Start the job anew: what is prepared is decided then.",
             )
-            self._lost.__cause__ = error
+            lost.__cause__ = error
+            self._lose(lost)
+
+    def _lose(self, error: Exception) -> None:
+        """What is prepared stays so. Who waits in the pipeline for its decision waits no more."""
+        self._lost = error
+        if self.pipeline is not None:
+            with contextlib.suppress(ShelfError):
+                self.pipeline.close()
 
     def _bring_to_its_end(self, save: GroupSave) -> None:
         epoch = self._machine.begin()
@@ -267,6 +279,7 @@ class Member:
             made = self._resolve(commit=todo == _core.Todo.commit)
         except Exception as error:  # the medium's: what is prepared waits for the next start
             save.ended(error)
+            self._lose(error)
             return
         if made is not None:
             self.committed = save.part.number, save.step
@@ -311,3 +324,4 @@ class Member:
         self._machine.begin()
         vote = self._machine.refused(b"it has closed its shelf, or autosave")
         self._wire.post(BOX, with_step(LEAVES, vote))
+        self._left = True

@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import sys
 import threading
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from tensorshelf._group.start import Shelf as StartShelf
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf._info import Info
 from tensorshelf._state.flatten import Flat
-from tensorshelf.errors import UnsupportedError
+from tensorshelf.errors import UnresolvedError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -53,7 +54,11 @@ class Together:
 
     def start(self, shelf: Shelf) -> None:
         """Agrees with all ranks on what they go on from."""
-        self.close()
+        if not self.close():
+            raise UnresolvedError(
+                "saves of this rank wait for the others still: what all go on from is not known",
+                "Start the job anew.",
+            )
         self._starts += 1
         group, prefix = self._group, f"{self._prefix}/{self._starts}/"
         wire = Wire(group._store, prefix)
@@ -108,6 +113,8 @@ class Together:
         # No signal comes between the call and what it gave: extend() is one step to Python.
         saved: list[_core.PendingSave | None] = []
         self._saved = saved
+        assert self._member is not None
+        self._member.pipeline = pipeline
         saved.extend(itertools.starmap(pipeline.save, [(session, plan, step, part.mark())]))
         return self._submit(saved[0])
 
@@ -131,14 +138,18 @@ class Together:
         save.ended(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         self._give(save)
 
-    def close(self) -> None:
-        """Waits for what is under way, and leaves the group. Rank 0, at which the store may lie,
-        stays till all have left.
+    def close(self) -> bool:
+        """Waits for what is under way, and leaves the group; False where others did not decide on
+        it. Rank 0, at which the store may lie, stays till all have left. Where an exception ends
+        this rank, others may wait for it: then this waits for them a short while alone.
         """
         member, self._member = self._member, None
         if member is None:
-            return
-        settled = member.close(self._group.timeout)
+            return True
+        seconds = self._group.timeout
+        if sys.exc_info()[0] is not None:
+            seconds = min(seconds, _FAREWELL)
+        settled = member.close(seconds)
         try:
             if settled:
                 self._part_from_others()
@@ -148,6 +159,7 @@ class Together:
             )
         finally:
             self._coordinator = self._coordinating = None
+        return settled
 
     def info(self) -> GroupInfo:
         agreed, member, group = self._agreed, self._member, self._group
@@ -186,5 +198,5 @@ class Together:
 
     def _give(self, save: GroupSave) -> None:
         assert self._member is not None
-        self._begun = None
         self._member.submit(save)
+        self._begun = None
