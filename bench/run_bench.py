@@ -2,7 +2,8 @@
 
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
-NAME: commit, open, versions, compare, state, saves, feed, writes, sweeps; else all.
+NAME: commit, open, versions, compare, state, saves, feed, writes, sweeps, dcp; else all. Of dcp,
+--size says how many MiB the state has, --kills how often ranks are killed.
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
@@ -316,7 +317,7 @@ def write_json(name: str, body: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ["commit", "open", "versions", "partition", "compare", "state", "saves", "feed"]
-    choices += ["writes", "sweeps", "all"]
+    choices += ["writes", "sweeps", "dcp", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -324,6 +325,8 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, few rounds: a smoke test"
     )
+    parser.add_argument("--size", type=int, help="MiB of dcp's state; default 256")
+    parser.add_argument("--kills", type=int, help="of each store of dcp's; default 20")
     args = parser.parse_args()
     (ROOT / "out" / "bench").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.dir or ROOT / "out" / "bench") as block:
@@ -367,6 +370,15 @@ def main() -> int:
 
             print("\nsweeps: over how often a training is saved", flush=True)
             write_json("sweeps", sweeps.run(settings.mapped, settings.block, args.quick))
+        if args.what in ("dcp", "all"):
+            import dcp_bench
+
+            print(
+                "\ndcp: torch.distributed.checkpoint over shelves and its own files\n", flush=True
+            )
+            nbytes = (args.size or (32 if args.quick else 256)) << 20
+            kills = args.kills if args.kills is not None else 4 if args.quick else 20
+            write_json("dcp", dcp_bench.run(settings.block, nbytes, kills, args.quick))
     return 0
 
 
