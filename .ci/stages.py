@@ -211,6 +211,20 @@ def wheel(stage: Stage, full: bool) -> None:
     stage.pytest("tests/test_wheel.py")
 
 
+def upstream(stage: Stage, full: bool) -> None:
+    """PyTorch's own tests of DCP, of a checkout that is there: none is fetched."""
+    checkout = os.environ.get("PYTORCH_CHECKOUT", "")
+    harness = (sys.executable, "tests/upstream_dcp.py", checkout)
+    reason = subprocess.run(
+        [*harness, "--lacking"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    if reason:
+        hint = "" if checkout else " (by PYTORCH_CHECKOUT)"
+        stage.outcome.skips.append(f"PyTorch's own tests of DCP: {reason}{hint}")
+        return
+    stage.report(lambda path: stage.command(*harness, f"--junitxml={path}"))
+
+
 STAGES: dict[str, tuple[str, Callable[[Stage, bool], None]]] = {
     "release": ("C++ tests as released, the guest and an installed package among them", release),
     "python": ("Python tests, README listings, architecture rules", python),
@@ -219,6 +233,7 @@ STAGES: dict[str, tuple[str, Callable[[Stage, bool], None]]] = {
     "tsan": ("threaded C++ tests under ThreadSanitizer", tsan),
     "crashtest": ("crash explorer on the released build", crashtest),
     "wheel": ("wheel, in an environment with nothing but NumPy", wheel),
+    "upstream": ("PyTorch's own tests of DCP, over shelves", upstream),
 }
 
 
