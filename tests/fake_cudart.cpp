@@ -66,7 +66,18 @@ CUresult context_state(CUdevice device, unsigned* flags, int* active) {
   return CUDA_SUCCESS;
 }
 
+// Those that were made, and are there.
+std::set<CUstream_st*>& made() {
+  static std::set<CUstream_st*> made;
+  return made;
+}
+
 }  // namespace
+
+void run_all() {
+  const std::lock_guard lock(mutex);
+  for (CUstream_st* stream : made()) run_until(*stream, queued(*stream));
+}
 
 void queue(cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard lock(mutex);
@@ -160,6 +171,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaStreamCreate"); error != cudaSuccess) return error;
   *stream = new CUstream_st{.device = cuda().current, .work = {}};
+  fake::made().insert(*stream);
   ++cuda().streams;
   return cudaSuccess;
 }
@@ -168,6 +180,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   static std::vector<std::unique_ptr<CUstream_st>> destroyed;
   const std::lock_guard lock(fake::mutex);
+  fake::made().erase(stream);
   destroyed.emplace_back(stream);
   --cuda().streams;
   return cudaSuccess;
@@ -232,6 +245,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size, 
                             cudaStream_t stream) {
   const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaMemcpyAsync"); error != cudaSuccess) return error;
+  cuda().bytes += size;
   fake::queue(stream, [target, source, size] { std::memcpy(target, source, size); });
   return cudaSuccess;
 }

@@ -32,6 +32,7 @@ struct Cuda {
   int buffers = 0;       // page-locked, allocated now
   int streams = 0;
   int events = 0;
+  std::size_t bytes = 0;                                           // that were asked to be copied
   std::map<const std::byte*, std::pair<std::size_t, int>> memory;  // address: size and device
 };
 Cuda& cuda();
@@ -41,6 +42,9 @@ void add_memory(const void* at, std::size_t size, int device);
 
 // Queues work on a stream; it runs no earlier than it has to.
 void queue(cudaStream_t stream, std::function<void()> work);
+
+// Runs what is queued on the streams that the library made.
+void run_all();
 
 }  // namespace fake
 

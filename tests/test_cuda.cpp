@@ -59,8 +59,10 @@ TEST_CASE("without a device, or a build for one, an error says so and nothing is
   TensorRef tensor = make_tensor(shelf, 100);
   std::vector<std::byte> bytes(100, std::byte{3});
   const DeviceBytes source = {.data = bytes.data(), .size_bytes = bytes.size()};
+  const DeviceTarget target = {.data = bytes.data(), .size_bytes = bytes.size()};
   for (const auto& use : {std::function<void()>([&] { write_from_device(tensor, source); }),
-                          std::function<void()>([&] { copy_from_device(bytes, source); })}) {
+                          std::function<void()>([&] { copy_from_device(bytes, source); }),
+                          std::function<void()>([&] { read_to_device(tensor, target); })}) {
     const auto error = error_of(use);
     REQUIRE(error);
     CHECK(error->code() == Errc::unsupported);
@@ -116,6 +118,19 @@ TEST_CASE("a device's bytes", "[.device]") {
     CHECK(found[offset + count] == std::byte{0});
     copy_from_device(found, source);
     CHECK(found == expected);
+  }
+  SECTION("and back, whole and in part") {
+    tensor.write(expected);
+    shelf.persist(1);
+    for (int i = 0; i < 100; ++i) REQUIRE(cudaMemsetAsync(memory, i, size, stream) == cudaSuccess);
+    read_to_device(tensor, {.data = memory, .size_bytes = size, .stream = stream});
+    REQUIRE(cudaMemcpy(found.data(), memory, size, cudaMemcpyDeviceToHost) == cudaSuccess);
+    CHECK(found == expected);
+    const std::uint64_t offset = 3 * kChunkBytes + 77;
+    read_to_device(tensor, {.data = memory, .size_bytes = size - offset}, offset);
+    REQUIRE(cudaMemcpy(found.data(), memory, size, cudaMemcpyDeviceToHost) == cudaSuccess);
+    CHECK(std::equal(expected.begin() + offset, expected.end(), found.begin()));
+    CHECK(std::equal(expected.end() - offset, expected.end(), found.end() - offset));
   }
   SECTION("host memory is refused") {
     const auto error =

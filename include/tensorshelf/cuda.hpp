@@ -1,21 +1,25 @@
 // Assigning from CUDA memory: device -> page-locked host memory -> the shelf, the next piece on its
-// way over the bus while the last one is copied and hashed into the medium.
+// way over the bus while the last one is copied and hashed into the medium. Reading into it the
+// same way back, the next piece read and verified while the last one is on its way.
 //
 //     auto w = shelf.create("w", DType::float32, shape);
 //     write_from_device(w, {.data = weights, .size_bytes = bytes, .stream = stream});
 //     shelf.persist(step);
+//     read_to_device(w, {.data = weights, .size_bytes = bytes, .stream = stream});
 //
 // These functions exist in every build. In one without CUDA, and where there is no device or no
 // driver, they throw Errc::unsupported, saying which; cuda_support() asks beforehand.
 //
 // Order: work that was queued on `stream` before the call is seen; the copy runs on a stream of its
-// own. When the call returns, every byte has left the device: memory may be changed or freed.
+// own. When the call returns, every byte has left the device, or is there: the memory may be
+// changed, freed, or used on any stream.
 // Thread-safety: any thread; calls at once use buffers of their own. The calling thread's current
 // device is the same afterwards, except on a thread that has not used CUDA yet.
 // Memory: 8 MiB of page-locked host memory per call under way, kept for later calls (at most 32 MiB
 // idle per process).
 // Errors: Errc::unsupported; Errc::bad_argument for an address that is not CUDA's; Errc::io where
-// CUDA fails; and all that TensorRef::write throws.
+// CUDA fails; and all that TensorRef::write or read throws. No copy is under way then; what was
+// read into holds some of the value.
 #pragma once
 
 #include <cstddef>
@@ -51,6 +55,25 @@ struct DeviceBytes {
 void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64_t offset = 0);
 // The same as a part of an assignment.
 void write_from_device(Assignment& assignment, const DeviceBytes& source, std::uint64_t offset = 0);
+
+struct DeviceTarget {
+  void* data = nullptr;  // device, managed or page-locked memory
+  std::uint64_t size_bytes = 0;
+  CUstream_st* stream = nullptr;  // whose work on it comes first; as in DeviceBytes
+  int device = -1;                // likewise
+};
+
+// Fills the target from byte `offset` of the tensor, as TensorRef::read does: verified, and all of
+// one moment, so that assigning that tensor waits meanwhile. In pieces, as above.
+//
+// It is the host that waits for the last of them, and no stream: so that what CUDA fails with is an
+// error of this call, and who uses the memory next needs no order behind a stream of ours.
+void read_to_device(const TensorRef& tensor, const DeviceTarget& target, std::uint64_t offset = 0);
+void read_to_device(const RetainedTensor& tensor, const DeviceTarget& target,
+                    std::uint64_t offset = 0);
+// As TensorRef::read_committed does.
+void read_committed_to_device(const TensorRef& tensor, const DeviceTarget& target,
+                              std::uint64_t offset = 0);
 
 // Copies the source, source.size_bytes of it, to host memory of that size.
 void copy_from_device(std::span<std::byte> target, const DeviceBytes& source);

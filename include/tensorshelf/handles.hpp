@@ -23,7 +23,7 @@ class Store;
 struct StoredTensor;
 struct NewTensor;
 class StoredAssignment;
-struct FeedAccess;  // of the pipeline
+struct FeedAccess;  // of the pipeline, and of copies to a device
 
 class Assignment;
 
@@ -106,6 +106,7 @@ class RetainedTensor {
 
  private:
   friend class RetainedVersion;
+  friend struct FeedAccess;
   RetainedTensor(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor,
                  std::uint64_t version)
       : store_(std::move(store)), tensor_(std::move(tensor)), version_(version) {}

@@ -1,6 +1,7 @@
-// What the pipeline sees of a shelf and its handles: the store behind them.
+// What the pipeline, and copies to a device, see of a shelf and its handles: the store behind them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include <tensorshelf/shelf.hpp>
@@ -14,6 +15,11 @@ struct FeedAccess {
   static const std::shared_ptr<StoredTensor>& tensor(const TensorRef& tensor) {
     return tensor.tensor_;
   }
+  static const std::shared_ptr<Store>& store(const RetainedTensor& tensor) { return tensor.store_; }
+  static const std::shared_ptr<StoredTensor>& tensor(const RetainedTensor& tensor) {
+    return tensor.tensor_;
+  }
+  static std::uint64_t version(const RetainedTensor& tensor) { return tensor.version_; }
 };
 
 }  // namespace tensorshelf

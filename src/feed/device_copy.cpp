@@ -18,15 +18,16 @@ Piece piece_at(std::uint64_t from, const CopyPlan& plan, std::uint64_t buffer_by
   return {from, std::min(room, plan.size_bytes - from)};
 }
 
+template <class Copy>
 class Settled {
  public:
-  explicit Settled(DeviceCopy& copy) : copy_(copy) {}
+  explicit Settled(Copy& copy) : copy_(copy) {}
   Settled(const Settled&) = delete;
   Settled& operator=(const Settled&) = delete;
   ~Settled() { copy_.settle(); }
 
  private:
-  DeviceCopy& copy_;
+  Copy& copy_;
 };
 
 }  // namespace
@@ -45,6 +46,18 @@ void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& 
     piece = next;
     buffer = other;
   }
+}
+
+void fill_in_pieces(DeviceFill& fill, const CopyPlan& plan, const ProducePiece& produce) {
+  const Settled settled(fill);
+  unsigned buffer = 0;
+  for (Piece piece = piece_at(0, plan, fill.buffer_bytes()); piece.size_bytes > 0;
+       piece = piece_at(piece.from + piece.size_bytes, plan, fill.buffer_bytes())) {
+    produce(fill.room(buffer, piece.size_bytes), piece.from);
+    fill.begin(buffer, piece.from, piece.size_bytes);
+    buffer = (buffer + 1) % kDeviceBuffers;
+  }
+  fill.finish();
 }
 
 }  // namespace tensorshelf

@@ -1,6 +1,7 @@
 // Bytes of a device to the host in pieces, through two buffers: while one is consumed, the copy
-// into the other runs. Owns the order of begin and wait; what a device is stays behind DeviceCopy,
-// so that the order is tested without one.
+// into the other runs. And the other way: while one is filled, the copy out of the other runs. Owns
+// the order of begin and wait; what a device is stays behind DeviceCopy and DeviceFill, so that the
+// order is tested without one.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +42,23 @@ class DeviceCopy {
   virtual void settle() noexcept = 0;
 };
 
+// One target on a device, likewise.
+class DeviceFill {
+ public:
+  virtual ~DeviceFill() = default;
+  virtual std::uint64_t buffer_bytes() const = 0;
+
+  // Room for so many bytes in a buffer, once the last copy out of it has ended.
+  virtual std::span<std::byte> room(unsigned buffer, std::uint64_t size_bytes) = 0;
+
+  // Starts to copy them, as they lie there by now, to byte `to` of the target.
+  virtual void begin(unsigned buffer, std::uint64_t to, std::uint64_t size_bytes) = 0;
+
+  // Returns when all copies have arrived.
+  virtual void finish() = 0;
+  virtual void settle() noexcept = 0;
+};
+
 // The copies of some sources, all queued when it was made, with what their stream is given later
 // behind them: for the device they are done, and it may change the sources next. Destroying it
 // waits for them.
@@ -62,5 +80,11 @@ using ConsumePiece = std::function<void(std::span<const std::byte> bytes, std::u
 // Copies all of the source. Whatever is thrown on the way, by the device or by the consumer, leaves
 // when no copy is under way any more: the source and the buffers may be freed.
 void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& consume);
+
+// Called for each piece in turn, with its room and its place in the target.
+using ProducePiece = std::function<void(std::span<std::byte> room, std::uint64_t to)>;
+
+// Fills all of the target, and returns when it has arrived. What is thrown leaves as above.
+void fill_in_pieces(DeviceFill& fill, const CopyPlan& plan, const ProducePiece& produce);
 
 }  // namespace tensorshelf

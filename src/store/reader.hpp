@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -21,6 +22,16 @@ class Reader {
   explicit Reader(State& state) : state_(state) {}
 
   void read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset, Of which);
+  // Some bytes of a tensor in parts of any size, which together are of one moment: `body` is called
+  // once, with what reads one. Nobody assigns the tensor until it returns.
+  struct Range {
+    std::uint64_t offset = 0;
+    std::uint64_t size_bytes = 0;
+    Of which = Of::staged();
+  };
+  using ReadPart = std::function<void(std::span<std::byte> bytes, std::uint64_t offset)>;
+  void read_parts(StoredTensor& tensor, const Range& range,
+                  const std::function<void(const ReadPart&)>& body);
   Lease lease(const std::shared_ptr<StoredTensor>& tensor, Of which);
   VerifyReport verify(const Progress& progress);
 

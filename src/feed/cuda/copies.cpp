@@ -19,8 +19,10 @@ using cuda::BesideCaptures;
 using cuda::check;
 using cuda::CopyLane;
 using cuda::CurrentDevice;
+using cuda::Given;
 using cuda::holder_of;
 using cuda::kBufferBytes;
+using cuda::LaneUse;
 using cuda::pool;
 using cuda::refuse_capture;
 using cuda::use_holder_of;
@@ -30,7 +32,7 @@ class CudaMark final : public DeviceMark {
   explicit CudaMark(const DeviceBytes& source) : stream_(source.stream) {
     const BesideCaptures aside;
     CurrentDevice current;
-    static_cast<void>(use_holder_of(source, current));
+    static_cast<void>(use_holder_of(Given(source), current));
     device_ = current.device();
     refuse_capture(stream_, device_);
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event", device_);
@@ -46,7 +48,7 @@ class CudaMark final : public DeviceMark {
     if (source.stream != stream_) return false;
     if (source.device >= 0) return source.device == device_;
     const CurrentDevice current;
-    return holder_of(source, current.device()).device == device_;
+    return holder_of(Given(source), current.device()).device == device_;
   }
   cudaEvent_t event() const { return event_; }
 
@@ -64,58 +66,38 @@ class CudaMark final : public DeviceMark {
 class CudaCopy final : public DeviceCopy {
  public:
   CudaCopy(const DeviceBytes& source, const CudaMark* after)
-      : data_(static_cast<const std::byte*>(source.data)) {
-    static_cast<void>(use_holder_of(source, current_));
-    if (after == nullptr) refuse_capture(source.stream, device());
-    lane_ = pool().take(device());
-    lane_->begin_behind(after ? after->event() : nullptr, source);
-  }
-
-  ~CudaCopy() override {
-    if (sound_) pool().give(std::move(lane_));
-  }
+      : data_(static_cast<const std::byte*>(source.data)),
+        use_(Given(source), source.stream, after ? after->event() : nullptr) {}
 
   std::uint64_t buffer_bytes() const override { return kBufferBytes; }
 
   void begin(unsigned buffer, std::uint64_t from, std::uint64_t size_bytes) override {
-    guarded([&] {
+    use_.guarded([&] {
       // Which way is found from the addresses: managed and page-locked memory are sources, too.
-      check(cudaMemcpyAsync(lane_->buffers[buffer], data_ + from, size_bytes, cudaMemcpyDefault,
-                            lane_->stream),
-            "copying to the host", device());
-      check(cudaEventRecord(lane_->done[buffer], lane_->stream), "recording an event", device());
+      check(cudaMemcpyAsync(lane().buffers[buffer], data_ + from, size_bytes, cudaMemcpyDefault,
+                            lane().stream),
+            "copying to the host", use_.device());
+      check(cudaEventRecord(lane().done[buffer], lane().stream), "recording an event",
+            use_.device());
     });
     sizes_[buffer] = size_bytes;
   }
 
   std::span<const std::byte> wait(unsigned buffer) override {
-    guarded(
-        [&] { check(cudaEventSynchronize(lane_->done[buffer]), "copying to the host", device()); });
-    return {static_cast<const std::byte*>(lane_->buffers[buffer]), sizes_[buffer]};
+    use_.guarded([&] {
+      check(cudaEventSynchronize(lane().done[buffer]), "copying to the host", use_.device());
+    });
+    return {static_cast<const std::byte*>(lane().buffers[buffer]), sizes_[buffer]};
   }
 
-  void settle() noexcept override {
-    if (cudaStreamSynchronize(lane_->stream) == cudaSuccess) return;
-    static_cast<void>(cudaGetLastError());
-    sound_ = false;
-  }
+  void settle() noexcept override { use_.settle(); }
 
  private:
-  int device() const { return current_.device(); }
-
-  template <typename Body>
-  void guarded(Body body) {
-    sound_ = false;
-    body();
-    sound_ = true;
-  }
+  CopyLane& lane() { return use_.lane(); }
 
   const std::byte* data_;
-  BesideCaptures aside_;
-  CurrentDevice current_;
-  std::unique_ptr<CopyLane> lane_;  // before current_ is what it was
+  LaneUse use_;
   std::array<std::uint64_t, kDeviceBuffers> sizes_ = {};
-  bool sound_ = true;  // no CUDA call has failed: the lane may serve again
 };
 
 // So many of the first can be copied together.
@@ -125,7 +107,7 @@ std::size_t together(std::span<const DeviceBytes> sources) {
   std::size_t count = 0;
   int first = 0;
   for (const DeviceBytes& source : sources) {
-    const cuda::Held held = use_holder_of(source, current);
+    const cuda::Held held = use_holder_of(Given(source), current);
     if (count == 0) first = held.device;
     const bool alike = source.stream == sources[0].stream && held.device == first;
     if (!held.by_device_alone || !alike || source.size_bytes > kBufferBytes - all) break;
@@ -170,7 +152,7 @@ class CudaBatch final : public DeviceBatch {
  private:
   static int device_of(const DeviceBytes& source) {
     CurrentDevice current;
-    static_cast<void>(use_holder_of(source, current));
+    static_cast<void>(use_holder_of(Given(source), current));
     return current.device();
   }
 
@@ -178,7 +160,7 @@ class CudaBatch final : public DeviceBatch {
     const cudaStream_t theirs = sources[0].stream;
     refuse_capture(theirs, device_);
     sound_ = false;
-    lane_->begin_behind(nullptr, sources[0]);
+    lane_->begin_behind(nullptr, theirs);
     auto* to = static_cast<std::byte*>(lane_->buffers[0]);
     for (const DeviceBytes& source : sources) {
       check(cudaMemcpyAsync(to, source.data, source.size_bytes, cudaMemcpyDefault, lane_->stream),

@@ -76,21 +76,20 @@ BesideCaptures::~BesideCaptures() {
   static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
 }
 
-Held holder_of(const DeviceBytes& source, int current) {
+Held holder_of(const Given& memory, int current) {
   cudaPointerAttributes found = {};
-  check(cudaPointerGetAttributes(&found, source.data), "looking up an address", current);
+  check(cudaPointerGetAttributes(&found, memory.data), "looking up an address", current);
   if (found.type == cudaMemoryTypeUnregistered) {
     throw Error(Errc::bad_argument,
-                fmt::format("the address {} is not of CUDA memory", source.data),
-                "Write host memory with write().");
+                fmt::format("the address {} is not of CUDA memory", memory.data), memory.remedy);
   }
   return {.device = found.device >= 0 ? found.device : current,
           .by_device_alone = found.type == cudaMemoryTypeDevice};
 }
 
-Held use_holder_of(const DeviceBytes& source, CurrentDevice& current) {
-  if (source.device >= 0) current.use(source.device);
-  const Held held = holder_of(source, current.device());
+Held use_holder_of(const Given& memory, CurrentDevice& current) {
+  if (memory.device >= 0) current.use(memory.device);
+  const Held held = holder_of(memory, current.device());
   current.use(held.device);
   return held;
 }
@@ -100,7 +99,7 @@ void refuse_capture(cudaStream_t stream, int device) {
   check(cudaStreamIsCapturing(stream, &status), "asking the stream for its state", device);
   if (status == cudaStreamCaptureStatusNone) return;
   throw Error(Errc::unsupported, "the stream is capturing a CUDA graph, which runs nothing yet",
-              "Assign to the shelf after the capture, and after each replay.");
+              "Assign to the shelf, or read from it, after the capture, and after each replay.");
 }
 
 CopyLane::CopyLane(int of_device) : device(of_device) {
@@ -132,10 +131,9 @@ void CopyLane::free() noexcept {  // after a CUDA error each may fail as well, a
   static_cast<void>(cudaGetLastError());
 }
 
-// Of the event, or of all that is queued on the stream of the source now.
-void CopyLane::begin_behind(cudaEvent_t event, const DeviceBytes& source) {
+void CopyLane::begin_behind(cudaEvent_t event, cudaStream_t theirs) {
   if (event == nullptr) {
-    check(cudaEventRecord(earlier, source.stream), "recording an event on the stream", device);
+    check(cudaEventRecord(earlier, theirs), "recording an event on the stream", device);
   }
   check(cudaStreamWaitEvent(stream, event ? event : earlier, 0), "ordering two streams", device);
 }
@@ -165,6 +163,23 @@ void LanePool::give(std::unique_ptr<CopyLane> lane) noexcept {  // room for it i
 LanePool& pool() {
   static auto* const pool = new LanePool;
   return *pool;
+}
+
+LaneUse::LaneUse(const Given& memory, cudaStream_t theirs, cudaEvent_t after) {
+  static_cast<void>(use_holder_of(memory, current_));
+  if (after == nullptr) refuse_capture(theirs, device());
+  lane_ = pool().take(device());
+  lane_->begin_behind(after, theirs);
+}
+
+LaneUse::~LaneUse() {
+  if (sound_) pool().give(std::move(lane_));
+}
+
+void LaneUse::settle() noexcept {
+  if (cudaStreamSynchronize(lane_->stream) == cudaSuccess) return;
+  static_cast<void>(cudaGetLastError());
+  sound_ = false;
 }
 
 }  // namespace tensorshelf::cuda

@@ -51,13 +51,25 @@ class BesideCaptures {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the one that was before
 };
 
-// Where the source lies, as far as CUDA tells: Errc::bad_argument for what is not its memory.
+// Memory that a caller gave, to be read or to be written.
+struct Given {
+  explicit Given(const DeviceBytes& source)
+      : data(source.data), device(source.device), remedy("Write host memory with write().") {}
+  explicit Given(const DeviceTarget& target)
+      : data(target.data), device(target.device), remedy("Read into host memory with read().") {}
+
+  const void* data;
+  int device;          // -1: as CUDA says
+  const char* remedy;  // where it is none of CUDA's
+};
+
+// Where it lies, as far as CUDA tells: Errc::bad_argument for what is not its memory.
 struct Held {
   int device = 0;
   bool by_device_alone = false;  // no managed or page-locked memory, which the host may change
 };
-Held holder_of(const DeviceBytes& source, int current);
-Held use_holder_of(const DeviceBytes& source, CurrentDevice& current);  // makes it current
+Held holder_of(const Given& memory, int current);
+Held use_holder_of(const Given& memory, CurrentDevice& current);  // makes it current
 void refuse_capture(cudaStream_t stream, int device);  // Errc::unsupported where it captures
 
 // Buffers, stream and events of one device, used by one call at a time. Making them takes
@@ -67,9 +79,9 @@ struct CopyLane {
   CopyLane(const CopyLane&) = delete;
   CopyLane& operator=(const CopyLane&) = delete;
   ~CopyLane() { free(); }
-  // What is copied on the lane's stream comes behind the event; else behind all that the source's
+  // What is copied on the lane's stream comes behind the event; else behind all that the caller's
   // stream was given so far.
-  void begin_behind(cudaEvent_t event, const DeviceBytes& source);
+  void begin_behind(cudaEvent_t event, cudaStream_t theirs);
   void free() noexcept;
 
   int device;
@@ -91,5 +103,33 @@ class LanePool {
 };
 
 LanePool& pool();
+
+// A lane in use, on its device: from here on that is the current one, and captures of other threads
+// go on. Given back in the end where no call of CUDA failed.
+class LaneUse {
+ public:
+  // Behind `after`; else behind all that `theirs`, which must not be capturing, was given so far.
+  LaneUse(const Given& memory, cudaStream_t theirs, cudaEvent_t after = nullptr);
+  ~LaneUse();
+  LaneUse(const LaneUse&) = delete;
+  LaneUse& operator=(const LaneUse&) = delete;
+
+  CopyLane& lane() { return *lane_; }
+  int device() const { return current_.device(); }
+
+  template <typename Body>
+  void guarded(Body body) {
+    sound_ = false;
+    body();
+    sound_ = true;
+  }
+  void settle() noexcept;
+
+ private:
+  BesideCaptures aside_;
+  CurrentDevice current_;
+  std::unique_ptr<CopyLane> lane_;  // before current_ is what it was
+  bool sound_ = true;               // no CUDA call has failed: the lane may serve again
+};
 
 }  // namespace tensorshelf::cuda

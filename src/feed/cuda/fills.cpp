@@ -1,0 +1,65 @@
+// Copies into CUDA memory, out of the page-locked buffers of a lane, on its stream.
+#include <array>
+
+#include "feed/cuda/copies.hpp"
+#include "feed/cuda/lanes.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using cuda::check;
+using cuda::CopyLane;
+using cuda::Given;
+using cuda::LaneUse;
+
+class CudaFill final : public DeviceFill {
+ public:
+  explicit CudaFill(const DeviceTarget& target)
+      : data_(static_cast<std::byte*>(target.data)), use_(Given(target), target.stream) {}
+
+  std::uint64_t buffer_bytes() const override { return cuda::kBufferBytes; }
+
+  std::span<std::byte> room(unsigned buffer, std::uint64_t size_bytes) override {
+    if (busy_[buffer]) {
+      use_.guarded([&] {
+        check(cudaEventSynchronize(lane().done[buffer]), "copying to the device", use_.device());
+      });
+    }
+    return {static_cast<std::byte*>(lane().buffers[buffer]), size_bytes};
+  }
+
+  void begin(unsigned buffer, std::uint64_t to, std::uint64_t size_bytes) override {
+    use_.guarded([&] {
+      check(cudaMemcpyAsync(data_ + to, lane().buffers[buffer], size_bytes, cudaMemcpyDefault,
+                            lane().stream),
+            "copying to the device", use_.device());
+      check(cudaEventRecord(lane().done[buffer], lane().stream), "recording an event",
+            use_.device());
+    });
+    busy_[buffer] = true;
+  }
+
+  void finish() override {
+    use_.guarded([&] {
+      check(cudaStreamSynchronize(lane().stream), "copying to the device", use_.device());
+    });
+  }
+
+  void settle() noexcept override { use_.settle(); }
+
+ private:
+  CopyLane& lane() { return use_.lane(); }
+
+  std::byte* data_;
+  LaneUse use_;
+  std::array<bool, kDeviceBuffers> busy_ = {};  // was copied from since the lane was taken
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceFill> make_cuda_fill(const DeviceTarget& target) {
+  cuda::require_device();
+  return std::make_unique<CudaFill>(target);
+}
+
+}  // namespace tensorshelf
