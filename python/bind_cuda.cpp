@@ -16,6 +16,14 @@ DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uint
           .device = device};
 }
 
+DeviceTarget device_target(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
+                           int device) {
+  return {.data = reinterpret_cast<void*>(address),
+          .size_bytes = nbytes,
+          .stream = reinterpret_cast<CUstream_st*>(stream),
+          .device = device};
+}
+
 namespace {
 
 void copy_to(const py::buffer& target, std::uintptr_t address, std::uintptr_t stream, int device) {

@@ -8,6 +8,8 @@
 #include <span>
 #include <string_view>
 
+#include <tensorshelf/cuda.hpp>
+
 #include "bindings.hpp"
 #include "session.hpp"
 #include "tensor_buffer.hpp"
@@ -52,6 +54,20 @@ void read_committed_into(const TensorRef& tensor, py::handle target, std::uint64
   Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
   Unlocked unlocked;
   tensor.read_committed(buffer.bytes(), offset);
+}
+
+template <class Tensor>
+void read_to_device_at(const Tensor& tensor, std::uintptr_t address, std::uint64_t nbytes,
+                       std::uint64_t offset, std::uintptr_t stream, int device) {
+  Unlocked unlocked;
+  read_to_device(tensor, device_target(address, nbytes, stream, device), offset);
+}
+
+void read_committed_to_device_at(const TensorRef& tensor, std::uintptr_t address,
+                                 std::uint64_t nbytes, std::uint64_t offset, std::uintptr_t stream,
+                                 int device) {
+  Unlocked unlocked;
+  read_committed_to_device(tensor, device_target(address, nbytes, stream, device), offset);
 }
 
 // ---- out ----------------------------------------------------------------------------------------
@@ -113,6 +129,11 @@ void bind_tensor(py::module_& m) {
            py::arg("dtype") = "")
       .def("_read_into", &read_into<TensorRef>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)
+      .def("_read_to_device", &read_to_device_at<TensorRef>, py::kw_only(), py::arg("address"),
+           py::arg("nbytes"), py::arg("offset"), py::arg("stream"), py::arg("device"))
+      .def("_read_committed_to_device", &read_committed_to_device_at, py::kw_only(),
+           py::arg("address"), py::arg("nbytes"), py::arg("offset"), py::arg("stream"),
+           py::arg("device"))
       .def("_lease", [](const TensorRef& tensor) { return take_lease(tensor, false); })
       .def("_lease_committed", [](const TensorRef& tensor) { return take_lease(tensor, true); });
 
@@ -120,6 +141,8 @@ void bind_tensor(py::module_& m) {
       .def(py::init<const RetainedTensor&>(), py::arg("other"))
       .def("_info", &RetainedTensor::info, py::call_guard<Unlocked>())
       .def("_read_into", &read_into<RetainedTensor>, py::arg("target"), py::arg("offset") = 0)
+      .def("_read_to_device", &read_to_device_at<RetainedTensor>, py::kw_only(), py::arg("address"),
+           py::arg("nbytes"), py::arg("offset"), py::arg("stream"), py::arg("device"))
       .def("_lease", &take_retained_lease);
 }
 

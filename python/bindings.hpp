@@ -80,6 +80,8 @@ class Buffer {
 // bind_cuda.cpp. An address comes from Python as a number.
 DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
                          int device);
+DeviceTarget device_target(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
+                           int device);
 
 // session.cpp: Session. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor
 // and Lease. bind_versions.cpp: versions and transactions. bind_cuda.cpp: CUDA memory.

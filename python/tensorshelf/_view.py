@@ -17,6 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tensorshelf._core import Lease, TensorInfo, TensorRef
 from tensorshelf._part import Part
 from tensorshelf._values import _dtypes, _index, _memory, _torch, _ufunc
+from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array, DType, StandInDType
 from tensorshelf.errors import UnsupportedError
 
@@ -32,6 +33,10 @@ class Ref(Protocol):
     """What is needed here of the native half's tensors."""
 
     def _read_into(self, target: Array, offset: int = 0) -> None: ...
+
+    def _read_to_device(
+        self, *, address: int, nbytes: int, offset: int, stream: int, device: int
+    ) -> None: ...
 
     def _lease(self) -> Lease: ...
 
@@ -304,6 +309,9 @@ class Readable(NDArrayOperatorsMixin):
     def _read(self, flat: Array, offset: int) -> None:
         self._ref._read_into(flat, offset)
 
+    def _read_onto(self, memory: DeviceMemory, offset: int) -> None:
+        self._ref._read_to_device(**memory.where(offset))
+
     def _lease_now(self) -> Lease:
         return self._ref._lease()
 
@@ -419,6 +427,9 @@ class Committed(Readable):
 
     def _read(self, flat: Array, offset: int) -> None:
         self._ref._read_committed_into(flat, offset)
+
+    def _read_onto(self, memory: DeviceMemory, offset: int) -> None:
+        self._ref._read_committed_to_device(**memory.where(offset))
 
     def _lease_now(self) -> Lease:
         return self._ref._lease_committed()

@@ -2,6 +2,7 @@
 say they are a device's, and (marked gpu) on one.
 """
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
             return None
         return DeviceMemory(value.data_ptr(), value.nbytes, found.stream, 3)
 
+    def read(ref: Any, **where: Any) -> None:
+        flat = np.empty(where["nbytes"], np.uint8)
+        ref._read_into(flat, where["offset"])
+        ctypes.memmove(where["address"], flat.ctypes.data, flat.nbytes)
+
     def plan(sources: list[Any]) -> Any:
         found.plans.append({ref._info().name: (lazy, at) for ref, _, _, lazy, at in sources})
         return native_plan([(*source[:4], None) for source in sources])
@@ -53,6 +59,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(_torch, "device_memory_of", device_memory_of)
     monkeypatch.setattr(_torch, "current_stream", lambda number: found.stream + number - 3)
     monkeypatch.setattr(_core, "SavePlan", plan)
+    monkeypatch.setattr(_core.TensorRef, "_read_to_device", read)
     return found
 
 

@@ -12,6 +12,7 @@ from tensorshelf._state.checked import Checked
 from tensorshelf._state.plain import Node, dtype_from
 from tensorshelf._state.record import Reads
 from tensorshelf._values import _dtypes, _torch
+from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import CorruptError
 
@@ -20,14 +21,17 @@ _BATCH_BYTES = 4 << 20  # that one thread takes at once: small ones together
 
 
 class Job(NamedTuple):
-    """A tensor of the shelf to be read into memory, flat uint8."""
+    """A tensor of the shelf to be read into memory, flat uint8, or of a CUDA device."""
 
     handle: Any
-    into: Array
+    into: Array | DeviceMemory
 
     def run(self) -> int:
         """Reads and checks, for the most part without the GIL. Returns how many bytes."""
-        self.handle._read(self.into, 0)
+        if isinstance(self.into, DeviceMemory):
+            self.handle._read_onto(self.into, 0)
+        else:
+            self.handle._read(self.into, 0)
         return self.into.nbytes
 
 
@@ -146,7 +150,7 @@ class Reader:
     def _number(self, node: Node) -> int:
         return int(node[1]) if node[0] == "tie" else self._numbers[id(node)]
 
-    def _job(self, name: str, into: Array) -> Job:
+    def _job(self, name: str, into: Array | DeviceMemory) -> Job:
         return Job(self._handle(name, into.nbytes), into)
 
     def _handle(self, name: str, nbytes: int) -> Any:
@@ -189,13 +193,18 @@ class Reader:
         return tensors.part_of(self._memories[name], tensor, offset)
 
 
-def _plain_memory(target: Any, tensor: tensors.Tensor) -> Array | None:
-    """The bytes of a target in C order and of the tensor's element type, else None."""
+def _plain_memory(target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
+    """The bytes of a target in C order and of the tensor's element type, else None. Of one on a
+    CUDA device they are read into behind what its current stream has queued by now.
+    """
     if isinstance(target, np.ndarray):
         alike = target.dtype == dtype_from(tensor.element) and target.flags.c_contiguous
         return target.reshape(-1).view(np.uint8) if alike and target.size else None
     if str(target.dtype).removeprefix("torch.") != tensor.element or not target.is_contiguous():
         return None
+    on_device = _torch.device_memory_of(target)
+    if on_device is not None:
+        return on_device
     memory = _torch.memory_of(target)
     if memory is None or not memory[1].size:
         return None

@@ -1,13 +1,14 @@
-"""CUDA memory as a source of values, without torch or CuPy: an address, a layout and a stream.
+"""CUDA memory as a source of values, without torch or CuPy: an address, a layout and a stream. And
+as what is read into.
 
-Bytes go from the device through page-locked buffers into the shelf. Only contiguous memory does;
+Bytes go between device and shelf through page-locked buffers. Only contiguous memory does;
 what else there is on a device is copied to the host by the library that owns it.
 """
 
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -26,6 +27,16 @@ def usable() -> bool:
     return bool(_core.cuda_support()["devices"])
 
 
+class Where(TypedDict):
+    """Bytes of a device, and where of a tensor they are."""
+
+    address: int
+    nbytes: int
+    offset: int
+    stream: int
+    device: int
+
+
 @dataclass(frozen=True)
 class DeviceMemory:
     """Consecutive bytes of a device, whole once ``stream`` has done what is queued on it."""
@@ -37,13 +48,17 @@ class DeviceMemory:
 
     def write_to(self, into: _core.Assignment, offset: int) -> None:
         """Assigns the bytes to a tensor, from a byte offset on."""
-        into._write_from_device(
-            address=self.address,
-            nbytes=self.nbytes,
-            offset=offset,
-            stream=self.stream,
-            device=self.device,
-        )
+        into._write_from_device(**self.where(offset))
+
+    def where(self, offset: int) -> "Where":
+        """It as the native half takes it, for what begins at a byte of a tensor."""
+        return {
+            "address": self.address,
+            "nbytes": self.nbytes,
+            "offset": offset,
+            "stream": self.stream,
+            "device": self.device,
+        }
 
     def to_host(self) -> Array:
         """A copy, as flat uint8."""

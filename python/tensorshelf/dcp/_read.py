@@ -8,6 +8,7 @@ import torch
 from torch.distributed.checkpoint.planner import ReadItem
 
 from tensorshelf._values import _dtypes, _index, _torch
+from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
 from tensorshelf._view import Readable
 from tensorshelf.errors import LayoutError
@@ -17,15 +18,18 @@ _ALONE_BYTES = 4 << 20  # up to so many are read by the caller
 
 
 class Job(NamedTuple):
-    """A run of a tensor's bytes to be read into memory, flat uint8."""
+    """A run of a tensor's bytes to be read into memory, flat uint8, or of a CUDA device."""
 
     handle: Readable
     start: int
-    into: Array
+    into: Array | DeviceMemory
 
     def run(self) -> None:
         """Reads and checks, for the most part without the GIL."""
-        self.handle._read(self.into, self.start)
+        if isinstance(self.into, DeviceMemory):
+            self.handle._read_onto(self.into, self.start)
+        else:
+            self.handle._read(self.into, self.start)
 
 
 def run_all(jobs: list[Job]) -> None:
@@ -81,11 +85,15 @@ def _region(handle: Readable, item: ReadItem) -> _index.Region:
     return found[0]
 
 
-def _memory(handle: Readable, target: torch.Tensor) -> Array | None:
-    """The target's memory as flat bytes, where it is in host memory, in order and of the type."""
-    found = _torch.memory_of(target)
-    if found is None or _dtypes.name_of(target.dtype) != handle.dtype_name:
+def _memory(handle: Readable, target: torch.Tensor) -> Array | DeviceMemory | None:
+    """The target's memory, on the host as flat bytes, where it is in order and of the type."""
+    on_device, found = _torch.device_memory_of(target), _torch.memory_of(target)
+    if on_device is None and found is None:
         return None
+    if _dtypes.name_of(target.dtype) != handle.dtype_name:
+        return None
+    if found is None:
+        return on_device
     array = found[1]
     return array.reshape(-1).view(np.uint8) if array.flags.c_contiguous else None
 
