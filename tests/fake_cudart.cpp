@@ -24,9 +24,9 @@ namespace {
 
 std::recursive_mutex mutex;
 // What may break off a capture in another thread.
-const std::set<std::string> kUnsafe = {"cudaHostAlloc",        "cudaStreamCreate",
-                                       "cudaEventCreate",      "cudaMemcpyAsync",
-                                       "cudaEventSynchronize", "cudaStreamSynchronize"};
+const std::set<std::string> kUnsafe = {
+    "cudaHostAlloc",     "cudaStreamCreate",     "cudaEventCreate",      "cudaMemcpyAsync",
+    "cudaMemcpy2DAsync", "cudaEventSynchronize", "cudaStreamSynchronize"};
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 CUstream_st& stream_of(cudaStream_t stream) {
@@ -247,6 +247,24 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size, 
   if (const cudaError_t error = called("cudaMemcpyAsync"); error != cudaSuccess) return error;
   cuda().bytes += size;
   fake::queue(stream, [target, source, size] { std::memcpy(target, source, size); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void* source,
+                              std::size_t source_pitch, std::size_t width, std::size_t height,
+                              cudaMemcpyKind, cudaStream_t stream) {
+  const std::lock_guard lock(fake::mutex);
+  if (const cudaError_t error = called("cudaMemcpy2DAsync"); error != cudaSuccess) return error;
+  const auto wrong = [&](std::size_t pitch) { return pitch < width || pitch > 0x7fffffff; };
+  if (wrong(target_pitch) || wrong(source_pitch)) return cuda().last = cudaErrorInvalidPitchValue;
+  cuda().bytes += width * height;
+  fake::queue(stream, [=] {
+    auto* to = static_cast<std::byte*>(target);
+    const auto* from = static_cast<const std::byte*>(source);
+    for (std::size_t row = 0; row < height; ++row, to += target_pitch, from += source_pitch) {
+      std::memcpy(to, from, width);
+    }
+  });
   return cudaSuccess;
 }
 

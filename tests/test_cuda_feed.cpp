@@ -159,20 +159,33 @@ TEST_CASE_METHOD(OnDevices,
 }
 
 TEST_CASE_METHOD(OnDevices, "device memory that changed while it was copied is told") {
+  const bool in_parts = GENERATE(false, true);
+  CAPTURE(in_parts);
+  Source changing = source(0);
+  if (in_parts) {  // of which the last comes first
+    constexpr std::int64_t kPart = kSize / 11;
+    static_assert(kPart * 11 == kSize);
+    auto& bytes = std::get<DeviceBytes>(changing.bytes);
+    bytes.data = memory[0].data() + 10 * kPart;
+    bytes.axes = {{11, -kPart}};
+  }
+  const std::span<const std::byte> host(fed.sources[1]);
+  const auto saved = std::make_shared<const SavePlan>(
+      std::vector<Source>{{fed.tensor(1), host, true}, changing, source(1)});
   Pipeline pipeline(fed.shelf, {.check_one_in = 1});
   int writes = 0;
   // Behind the pieces of "host" and the first of "one".
   fed.hook->before_write = [&] {
     if (++writes == 4 + 5) memory[0][kChunkBytes + 7] ^= std::byte{1};
   };
-  const auto ticket = pipeline.save(plan(), 2).value();
+  const auto ticket = pipeline.save(saved, 2).value();
   const auto error = error_of([&] { ticket.wait_durable(); });
   REQUIRE(error);
   CHECK(error->code() == Errc::torn);
   CHECK(std::string(error->what()).find("'one' changed") != std::string::npos);
   CHECK(fed.shelf.info().version == 2);
   fed.hook->before_write = {};
-  pipeline.save(plan(), 3).value().wait_durable();
+  pipeline.save(saved, 3).value().wait_durable();
   CHECK_FALSE(committed(0));
   CHECK(committed(1) == 1);
 }

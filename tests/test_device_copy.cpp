@@ -108,6 +108,22 @@ ConsumePiece into(Received& received, FakeDevice& device, std::uint64_t offset) 
 
 }  // namespace
 
+TEST_CASE("a part of a source comes in its place") {
+  const auto source = pattern(2 * kBuffer + 9);
+  const std::uint64_t begin = 3;
+  const CopyPlan plan = {.size_bytes = source.size() - begin - 1, .offset = 9, .from = begin};
+  FakeDevice device(source);
+  std::vector<std::byte> received;
+  copy_in_pieces(device, plan, [&](std::span<const std::byte> bytes, std::uint64_t from) {
+    CHECK(from == begin + received.size());
+    received.insert(received.end(), bytes.begin(), bytes.end());
+    device.consumed();
+  });
+  CHECK((received == std::vector(source.begin() + begin, source.end() - 1)));
+  CHECK(device.misuses.empty());
+  CHECK(device.settled);
+}
+
 TEST_CASE("all bytes arrive in order, in pieces that end where chunks end") {
   struct Row {
     std::uint64_t size;

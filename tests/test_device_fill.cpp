@@ -116,6 +116,19 @@ TEST_CASE("a target is filled in pieces that end where chunks end") {
   }
 }
 
+TEST_CASE("a part of a target is filled, and nothing beside it") {
+  const std::uint64_t begin = 3;
+  const std::uint64_t end = begin + 2 * kBuffer + 5;
+  FakeTarget device(end + 1);
+  fill_in_pieces(device, {.size_bytes = end - begin, .offset = 9, .from = begin}, produce);
+  bool same = true;
+  for (std::uint64_t i = begin; i < end; ++i) same &= device.bytes[i] == value_at(i);
+  CHECK(same);
+  CHECK((device.bytes[begin - 1] == std::byte{0} && device.bytes[end] == std::byte{0}));
+  CHECK(device.ends ==
+        std::vector<std::uint64_t>{kBuffer - 9 + begin, 2 * kBuffer - 9 + begin, end});
+}
+
 TEST_CASE("a piece is on its way to the device while the next one is produced") {
   FakeTarget device(4 * kBuffer);
   std::vector<unsigned> under_way;

@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <tensorshelf/handles.hpp>
 
@@ -43,11 +44,22 @@ struct CudaSupport {
 // Asks the driver, and so initialises it: children forked later cannot use CUDA.
 CudaSupport cuda_support();
 
+// So many equal parts, each so far behind the one before (or before it, where that is negative).
+struct DeviceAxis {
+  std::uint64_t count = 0;
+  std::int64_t step_bytes = 0;
+};
+
 struct DeviceBytes {
   const void* data = nullptr;  // device, managed or page-locked memory
   std::uint64_t size_bytes = 0;
   CUstream_st* stream = nullptr;  // that fills it, of the same device; nullptr: the legacy default
   int device = -1;                // that holds it; -1: as CUDA says of the address
+  // Of what lies with gaps, as the columns w[:, :10] do, the outermost first; `data` is its first
+  // byte. Of the innermost the parts are rows of consecutive bytes, size_bytes by all the counts.
+  // They go over the bus as they lie: no memory of the device is taken, and no kernel runs. Empty:
+  // all bytes are consecutive. Errc::bad_argument where the counts do not divide size_bytes.
+  std::vector<DeviceAxis> axes = {};
 };
 
 // Stages all bytes of the source at byte `offset` of the tensor, as TensorRef::write does, in
@@ -59,8 +71,9 @@ void write_from_device(Assignment& assignment, const DeviceBytes& source, std::u
 struct DeviceTarget {
   void* data = nullptr;  // device, managed or page-locked memory
   std::uint64_t size_bytes = 0;
-  CUstream_st* stream = nullptr;  // whose work on it comes first; as in DeviceBytes
-  int device = -1;                // likewise
+  CUstream_st* stream = nullptr;      // whose work on it comes first; as in DeviceBytes
+  int device = -1;                    // likewise
+  std::vector<DeviceAxis> axes = {};  // likewise; no two parts in one place
 };
 
 // Fills the target from byte `offset` of the tensor, as TensorRef::read does: verified, and all of

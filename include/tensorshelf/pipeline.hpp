@@ -71,7 +71,8 @@ struct Source {
 };
 
 // Which tensors are saved from where: checked once, used for many saves. Errc::layout for a source
-// of another size than its tensor has, Errc::bad_argument for two of one tensor, or none at all.
+// of another size than its tensor has, Errc::bad_argument for two of one tensor, none at all, or
+// axes that its bytes do not have.
 class SavePlan {
  public:
   explicit SavePlan(std::vector<Source> sources);

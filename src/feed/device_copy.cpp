@@ -37,12 +37,12 @@ void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& 
   const std::uint64_t room = copy.buffer_bytes();
   Piece piece = piece_at(0, plan, room);
   unsigned buffer = 0;
-  if (piece.size_bytes > 0) copy.begin(buffer, piece.from, piece.size_bytes);
+  if (piece.size_bytes > 0) copy.begin(buffer, plan.from, piece.size_bytes);
   while (piece.size_bytes > 0) {
     const unsigned other = (buffer + 1) % kDeviceBuffers;
     const Piece next = piece_at(piece.from + piece.size_bytes, plan, room);
-    if (next.size_bytes > 0) copy.begin(other, next.from, next.size_bytes);
-    consume(copy.wait(buffer), piece.from);
+    if (next.size_bytes > 0) copy.begin(other, plan.from + next.from, next.size_bytes);
+    consume(copy.wait(buffer), plan.from + piece.from);
     piece = next;
     buffer = other;
   }
@@ -53,8 +53,8 @@ void fill_in_pieces(DeviceFill& fill, const CopyPlan& plan, const ProducePiece& 
   unsigned buffer = 0;
   for (Piece piece = piece_at(0, plan, fill.buffer_bytes()); piece.size_bytes > 0;
        piece = piece_at(piece.from + piece.size_bytes, plan, fill.buffer_bytes())) {
-    produce(fill.room(buffer, piece.size_bytes), piece.from);
-    fill.begin(buffer, piece.from, piece.size_bytes);
+    produce(fill.room(buffer, piece.size_bytes), plan.from + piece.from);
+    fill.begin(buffer, plan.from + piece.from, piece.size_bytes);
     buffer = (buffer + 1) % kDeviceBuffers;
   }
   fill.finish();

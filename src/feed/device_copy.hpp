@@ -72,19 +72,20 @@ class DeviceBatch {
 struct CopyPlan {
   std::uint64_t size_bytes = 0;
   std::uint64_t offset = 0;  // of the first byte in the tensor: pieces end where its chunks end
+  std::uint64_t from = 0;    // the first byte of the source, or the target
 };
 
 // Called with each piece in turn and its place in the source; the bytes are gone when it returns.
 using ConsumePiece = std::function<void(std::span<const std::byte> bytes, std::uint64_t from)>;
 
-// Copies all of the source. Whatever is thrown on the way, by the device or by the consumer, leaves
-// when no copy is under way any more: the source and the buffers may be freed.
+// Copies that much of the source. Whatever is thrown on the way, by the device or by the consumer,
+// leaves when no copy is under way any more: the source and the buffers may be freed.
 void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& consume);
 
 // Called for each piece in turn, with its room and its place in the target.
 using ProducePiece = std::function<void(std::span<std::byte> room, std::uint64_t to)>;
 
-// Fills all of the target, and returns when it has arrived. What is thrown leaves as above.
+// Fills that much of the target, and returns when it has arrived. What is thrown leaves as above.
 void fill_in_pieces(DeviceFill& fill, const CopyPlan& plan, const ProducePiece& produce);
 
 }  // namespace tensorshelf

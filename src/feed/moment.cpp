@@ -55,14 +55,13 @@ bool Moment::has_staged(Store& store, const Source& source, std::uint64_t chunk)
   if (const auto* bytes = std::get_if<std::span<const std::byte>>(&source.bytes)) {
     return store.has_staged(tensor, chunk, bytes->subspan(at, size));
   }
-  DeviceBytes part = std::get<DeviceBytes>(source.bytes);
-  part.data = static_cast<const std::byte*>(part.data) + at;
-  part.size_bytes = size;
-  const auto copy = make_cuda_copy(part, mark_of(part));
+  const auto& device = std::get<DeviceBytes>(source.bytes);
+  const auto copy = make_cuda_copy(device, mark_of(device));
   bool same = true;
-  copy_in_pieces(*copy, {size, at}, [&](std::span<const std::byte> piece, std::uint64_t) {
-    same = store.has_staged(tensor, chunk, piece);
-  });
+  copy_in_pieces(*copy, {.size_bytes = size, .offset = at, .from = at},
+                 [&](std::span<const std::byte> piece, std::uint64_t) {
+                   same = store.has_staged(tensor, chunk, piece);
+                 });
   return same;
 }
 

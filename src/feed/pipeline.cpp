@@ -12,6 +12,7 @@
 #include "feed/access.hpp"
 #include "feed/conductor.hpp"
 #include "feed/save.hpp"
+#include "feed/strided.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -37,6 +38,9 @@ SavePlan::SavePlan(std::vector<Source> sources) : sources_(std::move(sources)) {
                   fmt::format("a source of {} bytes for '{}', which has {}", size, layout.name,
                               layout.size_bytes),
                   "Give all bytes of the tensor, or replace() it first.");
+    }
+    if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) {
+      static_cast<void>(Strided(size, device->axes));
     }
     if (!seen.insert(tensor.get()).second) {
       throw Error(Errc::bad_argument, fmt::format("two sources of '{}' in one plan", layout.name),

@@ -66,17 +66,15 @@ class CudaMark final : public DeviceMark {
 class CudaCopy final : public DeviceCopy {
  public:
   CudaCopy(const DeviceBytes& source, const CudaMark* after)
-      : data_(static_cast<const std::byte*>(source.data)),
+      : data_(source.data),
+        layout_(source.size_bytes, source.axes),
         use_(Given(source), source.stream, after ? after->event() : nullptr) {}
 
   std::uint64_t buffer_bytes() const override { return kBufferBytes; }
 
   void begin(unsigned buffer, std::uint64_t from, std::uint64_t size_bytes) override {
     use_.guarded([&] {
-      // Which way is found from the addresses: managed and page-locked memory are sources, too.
-      check(cudaMemcpyAsync(lane().buffers[buffer], data_ + from, size_bytes, cudaMemcpyDefault,
-                            lane().stream),
-            "copying to the host", use_.device());
+      queue_to_host(lane(), lane().buffers[buffer], data_, {layout_, from, size_bytes});
       check(cudaEventRecord(lane().done[buffer], lane().stream), "recording an event",
             use_.device());
     });
@@ -95,7 +93,8 @@ class CudaCopy final : public DeviceCopy {
  private:
   CopyLane& lane() { return use_.lane(); }
 
-  const std::byte* data_;
+  const void* data_;
+  const Strided layout_;
   LaneUse use_;
   std::array<std::uint64_t, kDeviceBuffers> sizes_ = {};
 };
@@ -163,8 +162,8 @@ class CudaBatch final : public DeviceBatch {
     lane_->begin_behind(nullptr, theirs);
     auto* to = static_cast<std::byte*>(lane_->buffers[0]);
     for (const DeviceBytes& source : sources) {
-      check(cudaMemcpyAsync(to, source.data, source.size_bytes, cudaMemcpyDefault, lane_->stream),
-            "copying to the host", device_);
+      const Strided layout(source.size_bytes, source.axes);
+      queue_to_host(*lane_, to, source.data, {layout, 0, source.size_bytes});
       parts_.emplace_back(to, source.size_bytes);
       to += source.size_bytes;
     }

@@ -15,7 +15,9 @@ using cuda::LaneUse;
 class CudaFill final : public DeviceFill {
  public:
   explicit CudaFill(const DeviceTarget& target)
-      : data_(static_cast<std::byte*>(target.data)), use_(Given(target), target.stream) {}
+      : data_(target.data),
+        layout_(target.size_bytes, target.axes),
+        use_(Given(target), target.stream) {}
 
   std::uint64_t buffer_bytes() const override { return cuda::kBufferBytes; }
 
@@ -30,9 +32,7 @@ class CudaFill final : public DeviceFill {
 
   void begin(unsigned buffer, std::uint64_t to, std::uint64_t size_bytes) override {
     use_.guarded([&] {
-      check(cudaMemcpyAsync(data_ + to, lane().buffers[buffer], size_bytes, cudaMemcpyDefault,
-                            lane().stream),
-            "copying to the device", use_.device());
+      queue_to_device(lane(), data_, lane().buffers[buffer], {layout_, to, size_bytes});
       check(cudaEventRecord(lane().done[buffer], lane().stream), "recording an event",
             use_.device());
     });
@@ -50,7 +50,8 @@ class CudaFill final : public DeviceFill {
  private:
   CopyLane& lane() { return use_.lane(); }
 
-  std::byte* data_;
+  void* data_;
+  const Strided layout_;
   LaneUse use_;
   std::array<bool, kDeviceBuffers> busy_ = {};  // was copied from since the lane was taken
 };

@@ -13,6 +13,7 @@
 #include <tensorshelf/extent.hpp>
 
 #include "feed/device_copy.hpp"
+#include "feed/strided.hpp"
 
 namespace tensorshelf::cuda {
 
@@ -90,6 +91,16 @@ struct CopyLane {
   cudaEvent_t earlier = nullptr;                      // the caller's work that comes before
   std::array<cudaEvent_t, kDeviceBuffers> done = {};  // the last copy into each buffer
 };
+
+// Bytes [from, from + size_bytes) of what lies at `data` in the way of `layout`, and host memory.
+// Which way they go is found from the addresses: managed and page-locked memory have devices, too.
+struct Stretch {
+  const Strided& layout;
+  std::uint64_t from = 0;
+  std::uint64_t size_bytes = 0;
+};
+void queue_to_host(CopyLane& lane, void* host, const void* data, const Stretch& stretch);
+void queue_to_device(CopyLane& lane, void* data, const void* host, const Stretch& stretch);
 
 class LanePool {
  public:
