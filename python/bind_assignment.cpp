@@ -31,11 +31,11 @@ void bind_assignment(py::module_& m, py::class_<Shelf>& shelf) {
       .def(
           "_write_from_device",
           [](AssignmentBlock& block, std::uintptr_t address, std::uint64_t nbytes,
-             std::uint64_t offset, std::uintptr_t stream, int device) {
-            block.write_from_device(device_bytes(address, nbytes, stream, device), offset);
+             std::uint64_t offset, std::uintptr_t stream, int device, const AxisTuples& axes) {
+            block.write_from_device(device_bytes(address, nbytes, stream, device, axes), offset);
           },
           py::kw_only(), py::arg("address"), py::arg("nbytes"), py::arg("offset"),
-          py::arg("stream"), py::arg("device"))
+          py::arg("stream"), py::arg("device"), py::arg("axes"))
       .def("_read_into", &AssignmentBlock::read_into, py::arg("target"), py::arg("offset") = 0);
   shelf.def(
       "create_with",

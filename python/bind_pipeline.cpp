@@ -22,17 +22,18 @@ py::list bytes_at(const std::vector<std::uintptr_t>& addresses,
   return all;
 }
 
-// (tensor, address, size in bytes, whether it is lazy, stream and number of its CUDA device)
+// (tensor, address, size in bytes, whether it is lazy, stream, number and axes of its CUDA device)
 using SourceTuple = std::tuple<TensorRef, std::uintptr_t, std::uint64_t, bool,
-                               std::optional<std::tuple<std::uintptr_t, int>>>;
+                               std::optional<std::tuple<std::uintptr_t, int, AxisTuples>>>;
 
 std::shared_ptr<SavePlan> plan_of(std::vector<SourceTuple> tuples) {
   std::vector<Source> sources;
   sources.reserve(tuples.size());
   for (auto& [target, address, size, lazy, device] : tuples) {
     if (device) {
-      const auto [stream, number] = *device;
-      sources.push_back({std::move(target), device_bytes(address, size, stream, number), lazy});
+      const auto& [stream, number, axes] = *device;
+      auto bytes = device_bytes(address, size, stream, number, axes);
+      sources.push_back({std::move(target), std::move(bytes), lazy});
     } else {
       const std::span bytes(reinterpret_cast<const std::byte*>(address), size);
       sources.push_back({std::move(target), bytes, lazy});

@@ -58,16 +58,17 @@ void read_committed_into(const TensorRef& tensor, py::handle target, std::uint64
 
 template <class Tensor>
 void read_to_device_at(const Tensor& tensor, std::uintptr_t address, std::uint64_t nbytes,
-                       std::uint64_t offset, std::uintptr_t stream, int device) {
+                       std::uint64_t offset, std::uintptr_t stream, int device,
+                       const AxisTuples& axes) {
   Unlocked unlocked;
-  read_to_device(tensor, device_target(address, nbytes, stream, device), offset);
+  read_to_device(tensor, device_target(address, nbytes, stream, device, axes), offset);
 }
 
 void read_committed_to_device_at(const TensorRef& tensor, std::uintptr_t address,
                                  std::uint64_t nbytes, std::uint64_t offset, std::uintptr_t stream,
-                                 int device) {
+                                 int device, const AxisTuples& axes) {
   Unlocked unlocked;
-  read_committed_to_device(tensor, device_target(address, nbytes, stream, device), offset);
+  read_committed_to_device(tensor, device_target(address, nbytes, stream, device, axes), offset);
 }
 
 // ---- out ----------------------------------------------------------------------------------------
@@ -130,10 +131,11 @@ void bind_tensor(py::module_& m) {
       .def("_read_into", &read_into<TensorRef>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)
       .def("_read_to_device", &read_to_device_at<TensorRef>, py::kw_only(), py::arg("address"),
-           py::arg("nbytes"), py::arg("offset"), py::arg("stream"), py::arg("device"))
+           py::arg("nbytes"), py::arg("offset"), py::arg("stream"), py::arg("device"),
+           py::arg("axes"))
       .def("_read_committed_to_device", &read_committed_to_device_at, py::kw_only(),
            py::arg("address"), py::arg("nbytes"), py::arg("offset"), py::arg("stream"),
-           py::arg("device"))
+           py::arg("device"), py::arg("axes"))
       .def("_lease", [](const TensorRef& tensor) { return take_lease(tensor, false); })
       .def("_lease_committed", [](const TensorRef& tensor) { return take_lease(tensor, true); });
 
@@ -142,7 +144,8 @@ void bind_tensor(py::module_& m) {
       .def("_info", &RetainedTensor::info, py::call_guard<Unlocked>())
       .def("_read_into", &read_into<RetainedTensor>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_to_device", &read_to_device_at<RetainedTensor>, py::kw_only(), py::arg("address"),
-           py::arg("nbytes"), py::arg("offset"), py::arg("stream"), py::arg("device"))
+           py::arg("nbytes"), py::arg("offset"), py::arg("stream"), py::arg("device"),
+           py::arg("axes"))
       .def("_lease", &take_retained_lease);
 }
 

@@ -77,11 +77,13 @@ class Buffer {
   Py_buffer view_{};
 };
 
-// bind_cuda.cpp. An address comes from Python as a number.
+// bind_cuda.cpp. An address comes from Python as a number, an axis as (parts, bytes from each to
+// the next).
+using AxisTuples = std::vector<std::pair<std::uint64_t, std::int64_t>>;
 DeviceBytes device_bytes(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
-                         int device);
+                         int device, const AxisTuples& axes);
 DeviceTarget device_target(std::uintptr_t address, std::uint64_t nbytes, std::uintptr_t stream,
-                           int device);
+                           int device, const AxisTuples& axes);
 
 // session.cpp: Session. bind_assignment.cpp: Assignment. bind_tensor.cpp: TensorRef, RetainedTensor
 // and Lease. bind_versions.cpp: versions and transactions. bind_cuda.cpp: CUDA memory.

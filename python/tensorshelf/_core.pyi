@@ -1,6 +1,6 @@
 """Native half of tensorshelf. Use the tensorshelf package, not this module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, final
 
@@ -84,8 +84,10 @@ class PendingCommit:
     def done(self) -> bool: ...
     def wait(self) -> CommitResult: ...
 
-# Tensor, address, bytes, whether it is lazy, and stream and number of the CUDA device it is on.
-SourceTuple = tuple[TensorRef, int, int, bool, tuple[int, int] | None]
+# Parts, and bytes from one to the next, of each axis of what lies with gaps.
+Axes = Sequence[tuple[int, int]]
+# Tensor, address, bytes, whether it is lazy, and stream, number and axes of its CUDA device.
+SourceTuple = tuple[TensorRef, int, int, bool, tuple[int, int, Axes] | None]
 
 @final
 class SavePlan:
@@ -200,10 +202,10 @@ class TensorRef:
     def _read_into(self, target: npt.NDArray[Any], offset: int = 0) -> None: ...
     def _read_committed_into(self, target: npt.NDArray[Any], offset: int = 0) -> None: ...
     def _read_to_device(
-        self, *, address: int, nbytes: int, offset: int, stream: int, device: int
+        self, *, address: int, nbytes: int, offset: int, stream: int, device: int, axes: Axes
     ) -> None: ...
     def _read_committed_to_device(
-        self, *, address: int, nbytes: int, offset: int, stream: int, device: int
+        self, *, address: int, nbytes: int, offset: int, stream: int, device: int, axes: Axes
     ) -> None: ...
     def _lease(self) -> Lease: ...
     def _lease_committed(self) -> Lease: ...
@@ -220,7 +222,7 @@ class Assignment:
     ) -> None: ...
     def _write(self, source: npt.NDArray[Any], offset: int = 0) -> None: ...
     def _write_from_device(
-        self, *, address: int, nbytes: int, offset: int, stream: int, device: int
+        self, *, address: int, nbytes: int, offset: int, stream: int, device: int, axes: Axes
     ) -> None: ...
     def _read_into(self, target: npt.NDArray[Any], offset: int = 0) -> None: ...
 
@@ -229,7 +231,7 @@ class RetainedTensor:
     def _info(self) -> TensorInfo: ...
     def _read_into(self, target: npt.NDArray[Any], offset: int = 0) -> None: ...
     def _read_to_device(
-        self, *, address: int, nbytes: int, offset: int, stream: int, device: int
+        self, *, address: int, nbytes: int, offset: int, stream: int, device: int, axes: Axes
     ) -> None: ...
     def _lease(self) -> Lease: ...
 
@@ -316,7 +318,7 @@ class Shelf:
     def closed(self) -> bool: ...
 
 def copy_from_device(
-    target: npt.NDArray[Any], *, address: int, stream: int, device: int
+    target: npt.NDArray[Any], *, address: int, stream: int, device: int, axes: Axes
 ) -> None: ...
 def repair(
     *,

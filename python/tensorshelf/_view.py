@@ -17,7 +17,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tensorshelf._core import Lease, TensorInfo, TensorRef
 from tensorshelf._part import Part
 from tensorshelf._values import _dtypes, _index, _memory, _torch, _ufunc
-from tensorshelf._values._cuda import DeviceMemory
+from tensorshelf._values._cuda import Axes, DeviceMemory
 from tensorshelf._values._dtypes import Array, DType, StandInDType
 from tensorshelf.errors import UnsupportedError
 
@@ -35,7 +35,7 @@ class Ref(Protocol):
     def _read_into(self, target: Array, offset: int = 0) -> None: ...
 
     def _read_to_device(
-        self, *, address: int, nbytes: int, offset: int, stream: int, device: int
+        self, *, address: int, nbytes: int, offset: int, stream: int, device: int, axes: Axes
     ) -> None: ...
 
     def _lease(self) -> Lease: ...

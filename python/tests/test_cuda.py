@@ -1,10 +1,10 @@
 """CUDA memory as a source: what any machine can show, and (marked gpu) what takes a device."""
 
-import ctypes
 from typing import Any
 
 import numpy as np
 import pytest
+from device_memory import gathered
 
 import tensorshelf as ts
 from tensorshelf import _core
@@ -33,12 +33,11 @@ def device(monkeypatch: pytest.MonkeyPatch) -> "list[dict[str, Any]]":
 
     def write(tensor: Any, **given: Any) -> None:
         calls.append(given)
-        raw = ctypes.string_at(given["address"], given["nbytes"])
-        tensor._write(np.frombuffer(raw, np.uint8), given["offset"])
+        tensor._write(np.frombuffer(gathered(given), np.uint8), given["offset"])
 
     def copy(target: Any, **given: Any) -> None:
         calls.append(given)
-        ctypes.memmove(target.ctypes.data, given["address"], target.nbytes)
+        target[:] = np.frombuffer(gathered({**given, "nbytes": target.nbytes}), np.uint8)
 
     monkeypatch.setattr(_core.Assignment, "_write_from_device", write)
     monkeypatch.setattr(_core, "copy_from_device", copy)
@@ -90,7 +89,7 @@ def test_straight_from_the_device(shelf: ts.Shelf, device: "list[dict[str, Any]]
     np.testing.assert_array_equal(shelf.x, value)
     address = value.ctypes.data
     assert device[0] == {
-        "address": address, "nbytes": 96, "offset": 0, "stream": 1, "device": -1
+        "address": address, "nbytes": 96, "offset": 0, "stream": 1, "device": -1, "axes": ()
     }  # fmt: skip
     assert (device[1]["nbytes"], device[1]["offset"]) == (48, 24)
     assert (device[2]["address"], device[2]["stream"]) == (address, 77)
@@ -108,6 +107,70 @@ def test_what_has_to_be_converted_goes_by_the_host(
     shelf.x.fill_(Exposed(np.array(9.0)))
     assert shelf.x.numpy().min() == 9
     assert all("offset" not in call for call in device)
+
+
+def test_with_gaps_straight_from_the_device(
+    shelf: ts.Shelf, device: "list[dict[str, Any]]"
+) -> None:
+    whole = np.arange(12000, dtype=np.float32).reshape(60, 200)
+    views = {
+        "columns": (whole[:, 10:60], ((60, 800),)),
+        "rows": (whole[::3], ((20, 2400),)),
+        "backwards": (whole[10::-1], ((11, -800),)),
+        "heads": (whole[:, :192].reshape(60, 3, 64).transpose(1, 0, 2), ((3, 256), (60, 800))),
+        "turned": (whole[:10, :9].T, ((9, 4), (10, 800))),
+        "spread": (np.broadcast_to(whole[0], (5, 200)), ((5, 0),)),
+        "gaps of one axis alone": (whole[:2, 64:].reshape(2, 136)[:, :64], ((2, 800),)),
+    }
+    for name, (value, axes) in views.items():
+        device.clear()
+        shelf[name] = Exposed(value, strides=value.strides)
+        np.testing.assert_array_equal(shelf[name], value, name)
+        (call,) = device
+        assert (call["address"], call["nbytes"]) == (value.ctypes.data, value.nbytes), name
+        assert call["axes"] == axes, name
+    shelf.x = np.zeros((60, 50), np.float64)
+    shelf.x[:] = Exposed(views["columns"][0], strides=views["columns"][0].strides)  # converted
+    np.testing.assert_array_equal(shelf.x, views["columns"][0])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_view_is_told_as_indexing_would(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    dtype = random.choice(["u1", "<f2", "<f4", "<c16"])
+    shape = tuple(random.integers(1, 6, random.integers(1, 5)))
+    whole = random.integers(0, 100, shape).astype(dtype)
+    slices = []
+    for length in shape:
+        begin = int(random.integers(0, length))
+        step = int(random.choice([1, 1, 2, -1]))
+        slices.append(slice(begin, None, step) if random.random() < 0.6 else slice(None))
+    view = whole[tuple(slices)]
+    view = view.transpose(random.permutation(view.ndim))
+    axes = _cuda.axes_of(view.shape, view.strides, view.itemsize)
+    assert axes is not None or view.size > 16
+    if axes is None:
+        return
+    where = {"address": view.ctypes.data, "nbytes": view.nbytes, "axes": axes}
+    assert gathered(where) == view.tobytes()
+    assert (axes == ()) == view.flags.c_contiguous
+    assert all(count > 1 for count, _ in axes)
+
+
+def test_what_is_scattered_too_widely_is_left_to_its_library() -> None:
+    rows, mib = 100_000, 1 << 20
+    assert _cuda.axes_of((rows, 32), (512, 4), 4) == ((rows, 512),)
+    assert _cuda.axes_of((rows, 31), (512, 4), 4) is None  # too short
+    assert _cuda.axes_of((256,), (512,), 4) == ((256, 512),)
+    assert _cuda.axes_of((257,), (512,), 4) is None
+    # A copy for each row that is before the last, over it, or too far from it.
+    for step in (-4096, 100, 1 << 31):
+        assert _cuda.axes_of((rows, 4096), (step, 1), 1) == ((rows, step),)
+        assert _cuda.axes_of((rows, 4095), (step, 1), 1) is None
+        assert _cuda.axes_of((16, 200), (step, 1), 1) == ((16, step),)
+    # One for all rows of the last axis.
+    assert _cuda.axes_of((rows, 16, 256), (mib, 512, 1), 1) == ((rows, mib), (16, 512))
+    assert _cuda.axes_of((rows, 15, 256), (mib, 512, 1), 1) is None
 
 
 def test_nothing_is_asked_of_the_device_for_no_bytes(
@@ -128,7 +191,7 @@ def test_nothing_is_asked_of_the_device_for_no_bytes(
         ({"shape": ("a",)}, "cannot be read"),
         ({"typestr": "<U4"}, "cannot be stored"),
         ({"mask": "a mask"}, "masked"),
-        ({"strides": (4, 8)}, "contiguous"),
+        ({"shape": (300, 2), "strides": (32, 8)}, "strides .32, 8.: .* too many"),
         ({"strides": (8,)}, "cannot be read"),
     ],
     ids=str,
@@ -179,3 +242,28 @@ def test_a_torch_tensor_on_a_device(shelf: ts.Shelf) -> None:
     part = value.cuda()[10:20]
     shelf.x[5:15] = part
     assert torch.equal(shelf.x.torch()[5:15], value[10:20])
+
+
+@pytest.mark.gpu
+def test_views_on_a_device_without_memory_of_its(shelf: ts.Shelf) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    if not _cuda.usable():
+        pytest.skip("this build cannot use the CUDA device")
+    host = torch.randn(3000, 1100)
+    for view_of in (
+        lambda whole: whole[:, 100:900],
+        lambda whole: whole[::7],
+        lambda whole: whole[:, :1088].unflatten(1, (17, 64)).transpose(0, 1),
+    ):
+        view, expected = view_of(host.cuda()), view_of(host)
+        allocated = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        shelf.x = view
+        assert torch.equal(shelf.x.torch(), expected)
+        shelf.save({"x": view})
+        view.zero_()
+        shelf.load_into({"x": view})
+        assert torch.cuda.max_memory_allocated() == allocated
+        assert torch.equal(view.cpu(), expected)

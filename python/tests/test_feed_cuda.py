@@ -2,12 +2,12 @@
 say they are a device's, and (marked gpu) on one.
 """
 
-import ctypes
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import OpenShelf
+from device_memory import gathered, scatter
 from test_feed import alike, snapshot
 
 import tensorshelf as ts
@@ -26,6 +26,7 @@ class Device:
     def __init__(self) -> None:
         self.stream = 7
         self.plans: list[dict[str, tuple[bool, Any]]] = []
+        self.gathered: list[Any] = []
 
 
 @pytest.fixture
@@ -41,18 +42,27 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
         return None if is_on_device(value) else host_memory_of(value)
 
     def device_memory_of(value: Any) -> DeviceMemory | None:
-        if not is_on_device(value) or not value.is_contiguous() or not value.numel():
+        axes = _torch.axes_of(value) if is_on_device(value) and value.numel() else None
+        if axes is None:
             return None
-        return DeviceMemory(value.data_ptr(), value.nbytes, found.stream, 3)
+        return DeviceMemory(value.data_ptr(), value.nbytes, found.stream, 3, axes)
 
     def read(ref: Any, **where: Any) -> None:
         flat = np.empty(where["nbytes"], np.uint8)
         ref._read_into(flat, where["offset"])
-        ctypes.memmove(where["address"], flat.ctypes.data, flat.nbytes)
+        scatter(where, flat.tobytes())
+
+    def on_host(source: Any) -> Any:
+        ref, address, nbytes, lazy, at = source
+        if at is not None and at[2]:  # as it is now
+            value = gathered({"address": address, "nbytes": nbytes, "axes": at[2]})
+            found.gathered.append(np.frombuffer(value, np.uint8))
+            address = found.gathered[-1].ctypes.data
+        return ref, address, nbytes, lazy, None
 
     def plan(sources: list[Any]) -> Any:
         found.plans.append({ref._info().name: (lazy, at) for ref, _, _, lazy, at in sources})
-        return native_plan([(*source[:4], None) for source in sources])
+        return native_plan([on_host(source) for source in sources])
 
     monkeypatch.setattr(_torch, "is_on_device", is_on_device)
     monkeypatch.setattr(_torch, "memory_of", memory_of)
@@ -90,7 +100,7 @@ def test_what_lies_on_a_device_is_copied_by_the_pipeline(shelf: ts.Shelf, device
         assert alike(shelf.load()["optimizer"], before["optimizer"])
     auto.close()
     (plan,) = device.plans
-    of = {True: (True, (7, 3)), False: (False, (7, 3))}
+    of = {True: (True, (7, 3, ())), False: (False, (7, 3, ()))}
     assert plan["model.0.weight"] == of[True]
     assert plan["model.1.running_mean"] == of[False]  # changes in the next forward
     assert plan["optimizer.state.model.0.weight.exp_avg"] == of[True]
@@ -98,7 +108,7 @@ def test_what_lies_on_a_device_is_copied_by_the_pipeline(shelf: ts.Shelf, device
         plan["optimizer.state.model.0.weight.step"] == of[True]
     )  # nobody waits for its one element
     assert plan["__state__"] == (False, None)
-    assert {at for _, at in plan.values()} == {None, (7, 3)}
+    assert {at for _, at in plan.values()} == {None, (7, 3, ())}
 
 
 def test_elements_without_dimensions_come_back(reopen: OpenShelf, device: Device) -> None:
@@ -130,13 +140,28 @@ def test_another_stream_is_another_plan(shelf: ts.Shelf, device: Device) -> None
         assert ("released" in commit.times) == (step in (2, 4))
     auto.close()
     first, second = device.plans
-    assert first["model.0.weight"][1] == (7, 3)
-    assert second["model.0.weight"][1] == (8, 3)
+    assert first["model.0.weight"][1] == (7, 3, ())
+    assert second["model.0.weight"][1] == (8, 3, ())
 
 
-def test_what_lies_in_no_order_there_is_copied_at_once(shelf: ts.Shelf, device: Device) -> None:
-    model = nn.Linear(8, 4, bias=False)
-    model.weight = nn.Parameter(torch.randn(8, 4).t())
+def test_what_lies_there_with_gaps_is_too(shelf: ts.Shelf, device: Device) -> None:
+    model = nn.Linear(4, 5, bias=False)
+    model.weight = nn.Parameter(torch.randn(5, 10)[:, 2:6])
+    auto = shelf.autosave(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.1))
+    for step in (1, 2):
+        commit = auto.step(step)
+        assert commit is not None
+        assert ("released" in commit.times) == (step > 1)
+        auto.wait()
+    assert torch.equal(shelf.load()["model"]["weight"], model.weight)
+    auto.close()
+    (plan,) = device.plans
+    assert plan["model.weight"] == (True, (7, 3, ((5, 40),)))
+
+
+def test_what_is_scattered_there_is_copied_at_once(shelf: ts.Shelf, device: Device) -> None:
+    model = nn.Linear(30, 20, bias=False)
+    model.weight = nn.Parameter(torch.randn(30, 20).t())
     given: dict[str, Any] = {"history": torch.zeros(3)}
 
     class Meter:  # gives another tensor at each look

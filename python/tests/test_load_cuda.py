@@ -2,12 +2,12 @@
 that say they are a device's, and (marked gpu) on one.
 """
 
-import ctypes
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import OpenShelf
+from device_memory import scatter
 
 import tensorshelf as ts
 from tensorshelf import _core
@@ -21,7 +21,7 @@ nn = torch.nn
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Whatever is float32 and in order lies on device 3; gives what was read into it."""
+    """Whatever is float32 lies on device 3; gives what was read into it."""
     calls: list[dict[str, Any]] = []
     host_memory_of = _torch.memory_of
 
@@ -32,16 +32,17 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return None if is_on_device(value) else host_memory_of(value)
 
     def device_memory_of(value: Any) -> DeviceMemory | None:
-        if not is_on_device(value) or not value.is_contiguous() or not value.numel():
+        axes = _torch.axes_of(value) if is_on_device(value) and value.numel() else None
+        if axes is None:
             return None
-        return DeviceMemory(value.data_ptr(), value.nbytes, 7, 3)
+        return DeviceMemory(value.data_ptr(), value.nbytes, 7, 3, axes)
 
     def read_by(read_into: Any) -> Any:
         def read(ref: Any, **where: Any) -> None:
             calls.append(where)
             flat = np.empty(where["nbytes"], np.uint8)
             read_into(ref, flat, where["offset"])
-            ctypes.memmove(where["address"], flat.ctypes.data, flat.nbytes)
+            scatter(where, flat.tobytes())
 
         return read
 
@@ -62,7 +63,14 @@ def test_tensors_on_a_device_are_read_into(shelf: ts.Shelf, reads: list[dict[str
     assert all(torch.equal(state[key], saved[key]) for key in saved)
     where = {key: value.data_ptr() for key, value in state.items()}
     assert reads == [
-        {"address": where[key], "nbytes": nbytes, "offset": 0, "stream": 7, "device": 3}
+        {
+            "address": where[key],
+            "nbytes": nbytes,
+            "offset": 0,
+            "stream": 7,
+            "device": 3,
+            "axes": (),
+        }
         for key, nbytes in (("w", 6000), ("t", 96))
     ]
 
@@ -102,17 +110,84 @@ def test_every_value_that_a_handle_is_of_is_read_into_a_device(reopen: OpenShelf
                 handle._read_onto(memory, 8)
 
 
-def test_what_is_not_in_order_there_or_of_another_type_is_copied(
+def test_what_lies_there_with_gaps_is_read_into_as_it_lies(
     shelf: ts.Shelf, reads: list[dict[str, Any]]
 ) -> None:
-    saved = {"t": torch.randn(4, 6), "d": torch.arange(6.0, dtype=torch.float64)}
+    saved = {"t": torch.randn(4, 6), "columns": torch.randn(50, 40), "part": torch.randn(5, 7)}
     shelf.save(saved)
     reads.clear()
-    state = {"t": torch.zeros(6, 4).t(), "d": torch.zeros(6)}
+    whole = torch.zeros(50, 100)
+    state = {"t": torch.zeros(6, 4).t(), "columns": whole[:, 30:70], "part": torch.zeros(7, 7)[2:]}
+    shelf.load_into(state)
+    assert all(torch.equal(state[key], saved[key]) for key in saved)
+    assert not whole[:, :30].any()
+    assert not whole[:, 70:].any()
+    assert [call["axes"] for call in reads] == [((4, 4), (6, 16)), ((50, 400),), ()]
+
+
+def test_what_is_scattered_there_or_of_another_type_is_copied(
+    shelf: ts.Shelf, reads: list[dict[str, Any]]
+) -> None:
+    saved = {"t": torch.randn(40, 60), "d": torch.arange(6.0, dtype=torch.float64)}
+    shelf.save(saved)
+    reads.clear()
+    state = {"t": torch.zeros(60, 40).t(), "d": torch.zeros(6)}
     shelf.load_into(state)
     assert torch.equal(state["t"], saved["t"])
     assert state["d"].tolist() == [0, 1, 2, 3, 4, 5]
     assert reads == []
+
+
+def part_of(name: str, shape: tuple[int, ...]) -> Any:
+    """What DCP asks for to read all of a tensor."""
+    from torch.distributed.checkpoint.metadata import MetadataIndex
+    from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
+
+    begin, index = torch.Size([0] * len(shape)), MetadataIndex(name)
+    return ReadItem(LoadItemType.TENSOR, index, begin, index, begin, torch.Size(shape))
+
+
+def test_elements_in_one_place_are_never_read_into(
+    shelf: ts.Shelf, reads: list[dict[str, Any]]
+) -> None:
+    """What is read last would be what stays."""
+    model = nn.Linear(200, 5, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    model(torch.randn(3, 200)).sum().backward()
+    optimizer.step()
+    moments = optimizer.state[model.weight]["momentum_buffer"].clone()
+    moments[0] += 1
+    optimizer.state[model.weight]["momentum_buffer"] = moments
+    state = {"model": model, "optimizer": optimizer}
+    shelf.save(state)
+    optimizer.state[model.weight]["momentum_buffer"] = torch.zeros(200).expand(5, 200)
+    reads.clear()
+    shelf.load_into(state)
+    assert torch.equal(optimizer.state[model.weight]["momentum_buffer"], moments)
+    assert [call["address"] for call in reads] == [model.weight.data_ptr()]
+
+
+def test_dcp_reads_into_what_lies_there_with_gaps(
+    shelf: ts.Shelf, reads: list[dict[str, Any]]
+) -> None:
+    from tensorshelf.dcp._read import job_for
+
+    saved = torch.randn(5, 200)
+    shelf.x = saved
+    item = part_of("x", (5, 200))
+    reads.clear()
+    with pytest.raises(RuntimeError, match="single memory location"):  # torch's, as elsewhere
+        job_for(shelf.x, item, torch.zeros(200).expand(5, 200))
+    scattered = torch.zeros(200, 5).t()
+    assert job_for(shelf.x, item, scattered) is None
+    assert torch.equal(scattered, saved)
+    assert reads == []
+    columns = torch.zeros(5, 300)[:, 50:250]
+    job = job_for(shelf.x, item, columns)
+    assert job is not None
+    job.run()
+    assert torch.equal(columns, saved)
+    assert [call["axes"] for call in reads] == [((5, 1200),)]
 
 
 @pytest.mark.gpu

@@ -15,6 +15,7 @@ from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.looks import Changed
 from tensorshelf._values import _torch
+from tensorshelf._values._cuda import Axes
 from tensorshelf._values._dtypes import Array
 
 
@@ -25,11 +26,11 @@ class Tensors(Protocol):
 
 
 class _Place(NamedTuple):
-    """Consecutive bytes that a tensor is saved from."""
+    """Bytes that a tensor is saved from, consecutive but on a CUDA device."""
 
     address: int
     nbytes: int
-    device: tuple[int, int] | None  # stream and number of a CUDA device
+    device: tuple[int, int, Axes] | None  # stream, number and axes of a CUDA device
     keeps: Any
 
 
@@ -133,11 +134,12 @@ def _gated(state: Any) -> frozenset[int]:
 
 def _place(value: Any) -> _Place | None:
     """The value's own, where it lies in order, in this machine's byte order, in the memory of this
-    machine or of a CUDA device.
+    machine; or in that of a CUDA device, with gaps too.
     """
     memory = _torch.device_memory_of(value)
     if memory is not None:
-        return _Place(memory.address, memory.nbytes, (memory.stream, memory.device), value)
+        device = memory.stream, memory.device, memory.axes
+        return _Place(memory.address, memory.nbytes, device, value)
     array = _array(value)
     in_order = array is not None and array.flags.c_contiguous and array.dtype.isnative
     return _of_array(array) if array is not None and in_order else None

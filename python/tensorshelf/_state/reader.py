@@ -194,17 +194,19 @@ class Reader:
 
 
 def _plain_memory(target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
-    """The bytes of a target in C order and of the tensor's element type, else None. Of one on a
-    CUDA device they are read into behind what its current stream has queued by now.
+    """The bytes of a target in C order and of the tensor's element type, else None. Those of one on
+    a CUDA device may have gaps, and are read into behind what its current stream has queued by now.
     """
     if isinstance(target, np.ndarray):
         alike = target.dtype == dtype_from(tensor.element) and target.flags.c_contiguous
         return target.reshape(-1).view(np.uint8) if alike and target.size else None
-    if str(target.dtype).removeprefix("torch.") != tensor.element or not target.is_contiguous():
+    if str(target.dtype).removeprefix("torch.") != tensor.element:
         return None
     on_device = _torch.device_memory_of(target)
     if on_device is not None:
-        return on_device
+        return None if tensors.overlaps_itself(target) else on_device  # torch says what it misses
+    if not target.is_contiguous():
+        return None
     memory = _torch.memory_of(target)
     if memory is None or not memory[1].size:
         return None

@@ -1,11 +1,12 @@
 """CUDA memory as a source of values, without torch or CuPy: an address, a layout and a stream. And
 as what is read into.
 
-Bytes go between device and shelf through page-locked buffers. Only contiguous memory does;
-what else there is on a device is copied to the host by the library that owns it.
+Bytes go between device and shelf through page-locked buffers, row by row where they lie with gaps.
+What is scattered too widely for that is copied to the host by the library that owns it.
 """
 
 import functools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -27,6 +28,41 @@ def usable() -> bool:
     return bool(_core.cuda_support()["devices"])
 
 
+# Of what lies with gaps, the outermost first: parts, and bytes from one to the next. Innermost are
+# rows of consecutive bytes.
+Axes = tuple[tuple[int, int], ...]
+
+# To queue a copy takes microseconds, and each row of one a transfer of its own over the bus. Where
+# the bytes of each are fewer, a kernel that brings them together first is faster. Estimates.
+_LEAST_COPY, _FEW_COPIES = 4 << 10, 16
+_LEAST_ROW, _FEW_ROWS = 128, 256
+
+
+def axes_of(shape: tuple[int, ...], steps: tuple[int, ...], itemsize: int) -> Axes | None:
+    """Where the elements of a value that has some lie, which are so many bytes apart; none where
+    they are consecutive. None where too many copies, or of too short rows, would bring them.
+    """
+    axes: list[tuple[int, int]] = []
+    row = itemsize
+    for length, step in reversed(list(zip(shape, steps, strict=True))):
+        if length == 1:
+            continue
+        if not axes and step == row:
+            row *= length
+        elif axes and step == axes[-1][0] * axes[-1][1]:
+            axes[-1] = (axes[-1][0] * length, axes[-1][1])
+        else:
+            axes.append((length, step))
+    if not axes:
+        return ()
+    # One copy takes all rows of the innermost axis, where they lie one behind the other.
+    together = 0 if row <= axes[0][1] < 1 << 31 else 1
+    copies = math.prod(length for length, _ in axes[1 - together :])
+    rows = math.prod(length for length, _ in axes)
+    few = copies <= max(_FEW_COPIES, row * rows // _LEAST_COPY)
+    return tuple(reversed(axes)) if few and (row >= _LEAST_ROW or rows <= _FEW_ROWS) else None
+
+
 class Where(TypedDict):
     """Bytes of a device, and where of a tensor they are."""
 
@@ -35,16 +71,18 @@ class Where(TypedDict):
     offset: int
     stream: int
     device: int
+    axes: Axes
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Consecutive bytes of a device, whole once ``stream`` has done what is queued on it."""
+    """Bytes of a device, whole once ``stream`` has done what is queued on it."""
 
     address: int
     nbytes: int
     stream: int = LEGACY_STREAM
     device: int = ANY_DEVICE
+    axes: Axes = ()
 
     def write_to(self, into: _core.Assignment, offset: int) -> None:
         """Assigns the bytes to a tensor, from a byte offset on."""
@@ -58,6 +96,7 @@ class DeviceMemory:
             "offset": offset,
             "stream": self.stream,
             "device": self.device,
+            "axes": self.axes,
         }
 
     def to_host(self) -> Array:
@@ -65,13 +104,17 @@ class DeviceMemory:
         flat = np.empty(self.nbytes, np.uint8)
         if self.nbytes:
             _core.copy_from_device(
-                flat, address=self.address, stream=self.stream, device=self.device
+                flat,
+                address=self.address,
+                stream=self.stream,
+                device=self.device,
+                axes=self.axes,
             )
         return flat
 
 
 class DeviceSource:
-    """A contiguous value on a device. ``owner`` keeps the memory alive."""
+    """A value on a device. ``owner`` keeps the memory alive."""
 
     weak = False
     conversion = "value.astype('{}')"
@@ -111,7 +154,7 @@ def interface_of(value: Any) -> Mapping[str, Any] | None:
 def from_interface(value: object, interface: Mapping[str, Any]) -> DeviceSource:
     """The Source that the interface describes (its version 3, of which earlier ones are parts).
 
-    Raises LayoutError for what is malformed, masked or not in C order.
+    Raises LayoutError for what is malformed, masked, or scattered over too many places.
     """
     kind = type(value).__name__
     try:
@@ -129,22 +172,14 @@ def from_interface(value: object, interface: Mapping[str, Any]) -> DeviceSource:
         ) from error
     if interface.get("mask") is not None:
         raise LayoutError(f"a masked {kind} cannot be stored", "Fill it, or store the mask apart.")
-    if not _in_c_order(shape, strides, dtype.itemsize):
+    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+    axes: Axes | None = ()
+    if strides is not None and nbytes:
+        axes = axes_of(shape, tuple(map(int, strides)), dtype.itemsize)
+    if axes is None:
         raise LayoutError(
-            f"a {kind} on a device must be contiguous, and has strides {strides}",
+            f"a {kind} on a device has strides {strides}: it would be copied in too many pieces",
             "Copy it first: cupy.ascontiguousarray(value), or value.copy().",
         )
-    nbytes = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-    memory = DeviceMemory(address, nbytes, stream)
+    memory = DeviceMemory(address, nbytes, stream, axes=axes)
     return DeviceSource(dtype, _dtypes.name_of(dtype), shape, memory, value)
-
-
-def _in_c_order(shape: tuple[int, ...], strides: Any, itemsize: int) -> bool:
-    if strides is None or 0 in shape:
-        return True
-    expected = itemsize
-    for length, stride in zip(reversed(shape), reversed(tuple(strides)), strict=True):
-        if length != 1 and stride != expected:
-            return False
-        expected *= length
-    return True

@@ -57,8 +57,8 @@ def memory_of(value: Any) -> tuple[str, Array] | None:
 
 
 def device_memory_of(value: Any) -> DeviceMemory | None:
-    """The memory of a plain CUDA tensor that lies in C order, as its device's current stream leaves
-    it. None for all others, and where this build cannot read from a device.
+    """The memory of a plain CUDA tensor, as its device's current stream leaves it. None for all
+    others, for what is scattered too widely, and where this build cannot read from a device.
     """
     torch = sys.modules.get("torch")
     if torch is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
@@ -67,18 +67,30 @@ def device_memory_of(value: Any) -> DeviceMemory | None:
 
 
 def _device_memory(tensor: "torch.Tensor") -> DeviceMemory | None:
-    if not tensor.is_cuda or not tensor.numel() or not tensor.is_contiguous() or _lazy(tensor):
+    if not tensor.is_cuda or not tensor.numel() or _lazy(tensor):
         return None
     import torch
 
     if torch.version.cuda is None or not _cuda.usable():  # ROCm calls its devices cuda, too
+        return None
+    axes = axes_of(tensor)
+    if axes is None:
         return None
     return DeviceMemory(
         address=tensor.data_ptr(),
         nbytes=tensor.numel() * tensor.element_size(),
         stream=current_stream(tensor.device.index),
         device=tensor.device.index,
+        axes=axes,
     )
+
+
+def axes_of(tensor: "torch.Tensor") -> _cuda.Axes | None:
+    """See ``_cuda.axes_of``."""
+    if tensor.is_contiguous():
+        return ()
+    width = tensor.element_size()
+    return _cuda.axes_of(tuple(tensor.shape), tuple(n * width for n in tensor.stride()), width)
 
 
 def current_stream(device: int) -> int:
@@ -123,7 +135,7 @@ class TorchSource:
         self._tensor = tensor.detach()
 
     def on_device(self) -> "DeviceSource | None":
-        """The same value as memory of a CUDA device, where it is that and lies in C order."""
+        """The same value as memory of a CUDA device, where it is that."""
         memory = _device_memory(self._tensor)
         if memory is None:
             return None

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch.distributed.checkpoint.planner import ReadItem
 
+from tensorshelf._state.tensors import overlaps_itself
 from tensorshelf._values import _dtypes, _index, _torch
 from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
@@ -86,14 +87,14 @@ def _region(handle: Readable, item: ReadItem) -> _index.Region:
 
 
 def _memory(handle: Readable, target: torch.Tensor) -> Array | DeviceMemory | None:
-    """The target's memory, on the host as flat bytes, where it is in order and of the type."""
+    """The target's memory, of the type: on the host as flat bytes in order, or on a device."""
     on_device, found = _torch.device_memory_of(target), _torch.memory_of(target)
     if on_device is None and found is None:
         return None
     if _dtypes.name_of(target.dtype) != handle.dtype_name:
         return None
     if found is None:
-        return on_device
+        return None if overlaps_itself(target) else on_device
     array = found[1]
     return array.reshape(-1).view(np.uint8) if array.flags.c_contiguous else None
 
