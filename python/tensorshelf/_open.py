@@ -9,6 +9,7 @@ import warnings
 from typing import Any
 
 from tensorshelf import _core, _exit, _opening
+from tensorshelf._group.part import part_of_mark
 from tensorshelf._info import Info
 from tensorshelf._opening import Opening
 from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
@@ -199,7 +200,13 @@ def _log_recovery(info: Info) -> None:
             step,
             found.version + 1,
         )
-    if found.prepared is not None:
+    if found.prepared is not None and part_of_mark(found.prepared.id) is not None:
+        logger.info(
+            "%s: version %d is prepared, and resume() of its group decides on it",
+            info.path,
+            found.prepared.version,
+        )
+    elif found.prepared is not None:
         logger.warning(
             "%s: version %d, prepared as %r, waits for resolve()",
             info.path,

@@ -92,6 +92,19 @@ def test_all_ranks_are_asked_for(two):
     assert not (two.folder / "whole.shelf").exists()
 
 
+def test_one_path_is_no_list(two):
+    with pytest.raises(ts.BadArgument, match="a list"):
+        ts.merge(str(two.path(0)), two.folder / "whole.shelf")
+
+
+def test_a_shelf_of_a_group_is_not_resumed_alone(two):
+    two.run(trained(1))
+    with ts.open(two.path(0), "r+") as shelf:
+        auto = shelf.autosave(values=np.zeros(1000), signals=())
+        with pytest.raises(ts.BadArgument, match=r"merge\(\)"):
+            auto.resume()
+
+
 def test_other_jobs_are_refused(two, tmp_path):
     two.run(trained(1))
     (tmp_path / "other").mkdir()

@@ -53,7 +53,7 @@ void check_members(std::span<const GroupPart> parts, std::uint32_t members) {
     throw Error(Errc::bad_argument,
                 fmt::format("a shelf holds the part of rank {} of {}, and the group has {} ranks",
                             part.rank, part.members, members),
-                "Start as many ranks as saved it, or load it into as many as there are.");
+                "Start as many ranks as saved it, or merge their shelves and go on from that.");
   }
 }
 

@@ -70,6 +70,12 @@ class Run:
         try:
             report = self.shelf.load_into(self.state, strict=strict, rename=rename)
         except KeyMismatch as error:
+            if part.KEY in error.unexpected_keys:
+                raise BadArgument(
+                    f"the shelf holds what one rank of a group saved: {self.shelf._path}",
+                    "Give autosave() its group=; or make one shelf of those of all ranks, with "
+                    "tensorshelf.merge().",
+                ) from error
             if error.unexpected_keys or error.missing_keys != (_LOADERS,):
                 raise
             logger.info("what save() saved is resumed: loaders begin an epoch")

@@ -55,6 +55,8 @@ def merge(
     ShelfExists where there is something at ``to``, and CorruptError for what is damaged; no file is
     left then.
     """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
     with contextlib.ExitStack() as stack:
         shelves = [stack.enter_context(open_shelf(path, "r")) for path in paths]
         ranks = _all_of_one_epoch([_rank(shelf) for shelf in shelves])

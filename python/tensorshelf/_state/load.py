@@ -335,7 +335,8 @@ class _Fill:
                 there = f"{list(lengths)} from {node[2]} on of {node[1]}"
             raise LayoutError(
                 f"{shown(path)} is {_sharded_text(target)}, and what was saved is {there}",
-                "Shard it as it was, over as many ranks. Nothing was loaded.",
+                "Shard it as it was, over as many ranks; or load what tensorshelf.merge() makes. "
+                "Nothing was loaded.",
             )
         return shards.local(target), node[3]
 
