@@ -1,6 +1,7 @@
 """Which ranks save together, and the store that carries their messages."""
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,7 @@ class Group:
         self.rank = rank
         self.members = members
         self.timeout = timeout
-        self._number = next(_made)
+        self._number = f"{_start_of_torchrun()}{next(_made)}"
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
 
     def info(self) -> GroupInfo:
@@ -95,6 +96,12 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<Group: rank {self.rank} of {self.members}>"
+
+
+def _start_of_torchrun() -> str:
+    """torchrun starts a job anew in place, over one and the same store."""
+    job, restarts = (os.environ.get(f"TORCHELASTIC_{x}") for x in ("RUN_ID", "RESTART_COUNT"))
+    return "" if restarts is None else f"{job}/{restarts}/"
 
 
 def _of_torch() -> tuple[Store, int, int]:
