@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import gc
+import signal
 import sys
 import threading
 from typing import Any
@@ -359,7 +360,9 @@ def left_undecided(
     """
     heard = member.decision_key
     monkeypatch.setattr(
-        member, "decision_key", lambda number: f"never/{number}" if number == at else heard(number)
+        member,
+        "decision_key",
+        lambda number, rank: f"never/{number}/{rank}" if number == at else heard(number, rank),
     )
 
     def body(rank: Rank):
@@ -547,7 +550,9 @@ def test_who_does_not_come_is_named(tmp_path):
 def test_a_run_that_is_undecided_is_not_resumed_within_the_job(two, monkeypatch):
     heard = member.decision_key
     monkeypatch.setattr(
-        member, "decision_key", lambda number: "never" if number == 2 else heard(number)
+        member,
+        "decision_key",
+        lambda number, rank: f"never/{rank}" if number == 2 else heard(number, rank),
     )
 
     def body(rank: Rank):
@@ -630,7 +635,7 @@ def test_a_store_that_is_gone_is_told(two, monkeypatch):
             auto.resume()
             rank.step(auto, 1)
             auto.wait()
-            auto._commits._wire.take = gone
+            auto._commits._member._wire.take = gone
             errors = []
             for number in (2, 3):
                 try:
@@ -665,7 +670,7 @@ def test_a_store_that_goes_with_saves_under_way_holds_up_no_step(two):
             rank.step(auto, 1)
             auto.wait()
             begun.wait(30)
-            auto._commits._wire.take = gone
+            auto._commits._member._wire.take = gone
             rank.step(auto, 2)
             rank.step(auto, 3)
             go.set()
@@ -774,7 +779,7 @@ def test_info_says_who_is_awaited(two):
     (before, idle, waiting, end), (_, other, _, _) = two.run(body)
     assert (before.job, before.generation, before.epoch, before.members) == (None, None, 0, 2)
     assert (idle.job, idle.generation) == (other.job, other.generation)
-    assert (idle.epoch, idle.step, idle.undecided, idle.awaited) == (1, 10, 0, (0, 1))
+    assert (idle.epoch, idle.step, idle.undecided, idle.awaited) == (1, 10, 0, ())
     assert (waiting.epoch, waiting.step, waiting.undecided) == (1, 10, 1)
     assert (end.epoch, end.step) == (2, 20)
     assert other.awaited is None
@@ -915,6 +920,58 @@ def test_a_group_that_cannot_be(given, text):
 def test_a_group_of_no_process_group():
     with pytest.raises(ts.UnsupportedError, match="init_process_group"):
         ts.Group()
+
+
+def test_torchrun_starts_a_job_anew_over_one_store(monkeypatch):
+    prefixes = set()
+    for job, restarts in (("a", "0"), ("a", "1"), ("b", "0")):
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", job)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
+        group = ts.Group(torch.distributed.HashStore(), rank=0, members=1)
+        prefixes.add(group._take(group.info).rpartition("/")[0])
+    assert len(prefixes) == 3
+
+
+def test_a_signal_ends_a_wait_for_other_ranks(two):
+    """It is heard between two looks at the store."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    group = ts.Group(torch.distributed.HashStore(), rank=0, members=2, timeout=60)
+    with ts.open(two.path(0), size="16MiB", in_flight=2) as shelf:
+        auto = shelf.autosave(group=group, signals=(), values=np.zeros(3))
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            with pytest.raises(Stopped):
+                auto.resume()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+def test_what_waits_long_for_others_says_for_whom(two, monkeypatch, caplog):
+    monkeypatch.setattr(member, "_TELL_AFTER", 0.1)
+    told = threading.Event()
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 1:
+                assert told.wait(30)
+            for number in range(1, 4):
+                if rank.rank == 0 and number == 3:
+                    threading.Timer(0.5, told.set).start()
+                rank.step(auto, number)  # the third waits for the first
+            auto.wait()
+            return shelf.step
+
+    assert two.run(body) == [3, 3]
+    assert "waiting: rank 1 has not voted on the save of step 1" in caplog.text
 
 
 def test_marks_are_read_as_they_were_written():

@@ -27,7 +27,7 @@ from tensorshelf._commit import Commit
 from tensorshelf._group.group import Group
 from tensorshelf._group.together import Together
 from tensorshelf._numbers import step_number
-from tensorshelf.errors import BadArgument, ShelfError, UnsupportedError
+from tensorshelf.errors import AbandonedError, BadArgument, ShelfError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -160,7 +160,7 @@ class Autosave:
         except ShelfError as error:
             if heard is not None:
                 error.add_note(f"Besides: {heard}")
-            self._tell(error)
+            self._tell(self._what_ended(error))
         finally:
             self._timeline.stepped(number, begin, time.monotonic(), saved=saved is not None)
         if heard is not None:
@@ -303,6 +303,16 @@ class Autosave:
             self._flight.failed(error)
             return error
         return None
+
+    def _what_ended(self, error: ShelfError) -> ShelfError:
+        """A save of a group that is abandoned takes along what is copied behind it."""
+        if isinstance(error, AbandonedError) and isinstance(self._commits, Together):
+            try:
+                self._flight.wait()
+            except ShelfError as before:
+                before.add_note(f"Besides: {error}")
+                return before
+        return error
 
     def _save(self, number: int) -> Commit:
         self.every = self._interval.after(self.every, load_seconds=self._run.load_seconds)

@@ -18,7 +18,7 @@ from tensorshelf._state import paths
 from tensorshelf._state.flatten import flatten
 from tensorshelf._state.looks import Changed
 from tensorshelf._state.save import holds
-from tensorshelf.errors import BadArgument, ShelfError, TornSave
+from tensorshelf.errors import BadArgument, ShelfError, TornSave, UnresolvedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -202,9 +202,12 @@ class Feed:
         TornSave for what was changed behind the last save.
         """
         self.closed = True
-        if os.getpid() == self._pid:
-            self._commits.close()
-        self._pipeline.close()
+        decided = os.getpid() != self._pid or self._commits.close()
+        try:
+            self._pipeline.close()
+        except UnresolvedError:  # it gives up what is undecided
+            if decided:
+                raise
         if os.getpid() == self._pid:
             self._settle()
         self.tell_too_early()

@@ -21,14 +21,14 @@ def with_step(step: int, vote: _core.GroupMessage) -> bytes:
     return _STEP.pack(step) + vote.encode()
 
 
-def decision_key(number: int) -> str:
-    return f"decision/{number}"
+def decision_key(number: int, rank: int) -> str:
+    """Each rank has a copy, and takes it away."""
+    return f"decision/{number}/{rank}"
 
 
-def coordinate(wire: Wire, coordinator: _core.Coordinator) -> None:
+def coordinate(wire: Wire, coordinator: _core.Coordinator, members: int) -> None:
     """Until END comes, or the store is gone."""
     steps: dict[int, tuple[int, int]] = {}  # by the number of an epoch: a rank, and its step
-    told = [coordinator.decided[1] + 1]
     left: _core.GroupMessage | None = None  # what the first rank that left said
     try:
         for number in itertools.count(1):
@@ -40,7 +40,7 @@ def coordinate(wire: Wire, coordinator: _core.Coordinator) -> None:
                 left = vote
             if left is not None and (vote is left or vote.epoch > coordinator.decided):
                 vote = _again(left, coordinator.decided)
-            _take(wire, coordinator, vote, steps, told)
+            _take(wire, coordinator, members, vote, steps)
             wire.done_with(BOX, number)  # behind the decision: that is waited for
     except RuntimeError as error:  # torch's, of its store
         logger.debug("the group's coordinator ends: %s", in_short(error))
@@ -51,23 +51,19 @@ def coordinate(wire: Wire, coordinator: _core.Coordinator) -> None:
 def _take(
     wire: Wire,
     coordinator: _core.Coordinator,
+    members: int,
     vote: _core.GroupMessage,
     steps: dict[int, tuple[int, int]],
-    told: list[int],
 ) -> None:
-    """``told``: the oldest decision that is in the store."""
     before = coordinator.decided
     decision = coordinator.receive(vote)
     if decision is None or decision.epoch <= before:
         return  # undecided, or told already
     _, number = decision.epoch
-    wire.put(decision_key(number), decision.encode())
+    for rank in range(members):
+        wire.put(decision_key(number, rank), decision.encode())
     for epoch in [epoch for epoch in steps if epoch <= number]:
         del steps[epoch]
-    if decision.kind == _core.GroupMessageKind.commit:
-        for heard in range(told[0], number):  # all who voted have heard of those
-            wire.drop(decision_key(heard))
-        told[0] = number
 
 
 def _again(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.GroupMessage:

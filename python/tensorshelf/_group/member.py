@@ -1,10 +1,12 @@
 """A rank's thread: it waits for a part to be prepared, votes, and does what was decided."""
 
 import contextlib
+import logging
 import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,6 +24,10 @@ from tensorshelf.errors import (
     UnresolvedError,
 )
 
+logger = logging.getLogger("tensorshelf")
+
+_PATIENCE = 1.0  # seconds
+_TELL_AFTER = 10.0  # seconds that something waits for other ranks
 _TICK = 0.05  # seconds between two looks for Ctrl-C
 
 
@@ -120,11 +126,14 @@ class GroupSave:
             raise ForkedError(
                 "the save was begun by the parent of this process", "Wait for it there."
             )
-        waited = 0.0
+        begin, told = time.monotonic(), False
         while not event.wait(_TICK):
-            waited += _TICK
+            waited = time.monotonic() - begin
             if waited >= self._timeout:
                 raise self.undecided(f"for {self._timeout:g} s")
+            if waited >= _TELL_AFTER and not told:
+                told = True
+                logger.warning("group: waiting: %s", self.undecided(f"for {waited:.0f} s").what)
 
     def settled(self) -> None:
         self._settled.set()
@@ -189,20 +198,22 @@ class Member:
         if self._lost is not None:
             raise self._lost
 
-    def wait_decided(self) -> None:
-        """Until nothing of this rank is prepared and waits for a decision. Raises UnresolvedError
-        where none comes in time; what failed is for others to tell.
+    def wait_decided(self, *, but: int = 0) -> None:
+        """Until no more saves of this rank than so many are under way. Raises UnresolvedError where
+        nothing is decided in time; what failed is for others to tell.
         """
-        for save in list(self._under_way):
+        under_way = list(self._under_way)
+        for save in under_way[: max(0, len(under_way) - but)]:
             save.wait_settled()
 
     def undecided(self) -> int:
         """How many saves of this rank are under way."""
-        return len(self._under_way)
+        return sum(not save.done() for save in list(self._under_way))
 
-    def close(self, seconds: float) -> bool:
+    def close(self, seconds: float, wake: Wire) -> bool:
         """Waits so long for what is under way, and leaves the group. False where that did not end:
-        it stays prepared, and the next start decides.
+        it stays prepared, and the next start decides. The thread ends, for one that waits in the
+        store's own code when the interpreter ends would end the process by SIGABRT.
         """
         self._saves.put(None)
         self._thread.join(seconds)
@@ -212,6 +223,8 @@ class Member:
             self._given_up = True
         for save in list(self._under_way):
             save.ended(save.undecided("when the shelf was closed"))
+            wake.put(decision_key(save.part.number, self._rank), b"")  # whom nobody else wakes
+        self._thread.join(_PATIENCE)
         return False
 
     def _run(self) -> None:
@@ -222,6 +235,8 @@ class Member:
             self._under_way.remove(save)
             save.settled()
             del save  # and with it what it was copied from
+            if self._given_up:
+                return
         if self._machine.ended:
             with contextlib.suppress(RuntimeError):  # torch's, of its store
                 self._leave()
@@ -263,11 +278,13 @@ class Member:
             vote = self._machine.refused(self._cause(failed))
         self._wire.post(BOX, with_step(save.step, vote))
         while not self._machine.ended:
-            told = self._wire.take(decision_key(epoch[1]))
-            todo = self._machine.receive(_core.GroupMessage.decode(told))
+            key = decision_key(epoch[1], self._rank)
+            told = self._wire.take(key)
             with self._resolving:
-                if not self._given_up:
-                    self._do(save, todo)
+                if self._given_up:
+                    return
+                self._do(save, self._machine.receive(_core.GroupMessage.decode(told)))
+            self._wire.drop(key)
         if failed is not None:
             self._drop_what_is_left(save)
 
@@ -304,7 +321,7 @@ class Member:
         error = GroupError(
             f"nothing was saved at step {save.step} on any rank: rank {no.rank} could not: "
             + no.cause.decode("utf-8", "replace"),
-            "The version before stands. Mend that, and go on: the next save is tried anew.",
+            "The version before stands on all ranks, and the next save is tried anew.",
         )
         error.rank = no.rank
         return error

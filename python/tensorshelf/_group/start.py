@@ -70,7 +70,7 @@ def agree_on_start(shelf: Shelf, wire: Wire, rank: int, members: int, timeout: f
         wire.put(_AGREED, _decided(wire, members, timeout))
     try:
         answer = json.loads(wire.take(_AGREED, seconds=timeout + _SLACK))
-    except RuntimeError as error:
+    except (RuntimeError, TimeoutError) as error:
         raise UnresolvedError(
             f"rank 0 did not say within {timeout:g} s what all go on from: {in_short(error)}",
             "Look for what became of it. Group(timeout=) says how long to wait.",
@@ -162,7 +162,7 @@ def _offers(wire: Wire, members: int, timeout: float) -> list[Offer]:
     for rank in range(members):
         try:
             data = wire.take(_offer_key(rank), seconds=timeout)
-        except RuntimeError as error:
+        except (RuntimeError, TimeoutError) as error:
             missing = [str(each) for each in range(members) if not wire.has(_offer_key(each))]
             raise UnresolvedError(
                 f"within {timeout:g} s {len(missing)} of {members} ranks did not say what they "

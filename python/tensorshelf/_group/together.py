@@ -1,5 +1,6 @@
 """Saves of a rank, each committed when all ranks have their parts of it."""
 
+import contextlib
 import itertools
 import logging
 import sys
@@ -22,6 +23,7 @@ from tensorshelf.errors import UnresolvedError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
+_MOMENT = 1.0  # seconds
 _FAREWELL = 10.0  # seconds that rank 0 stays for others: what was decided they have soon
 _LEFT = "left"
 _ALL_LEFT = "all left"
@@ -46,9 +48,10 @@ class Together:
         self.state: dict[str, Any] = {KEY: self._identity}
         self._agreed: Agreed | None = None
         self._member: Member | None = None
-        self._wire: Wire | None = None  # its own
+        self._wire: Wire | None = None  # of the trainer's thread
         self._coordinator: _core.Coordinator | None = None  # on rank 0
         self._coordinating: threading.Thread | None = None
+        self._committed: tuple[int, int | None] = (0, None)  # by the last member
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
         self._saved: list[_core.PendingSave | None] = []  # what the pipeline gave for that
 
@@ -68,13 +71,13 @@ class Together:
             self._coordinator = _core.Coordinator(group.members, last)
             self._coordinating = threading.Thread(
                 target=coordinate,
-                args=(Wire(group._store, prefix), self._coordinator),
+                args=(Wire(group._store, prefix), self._coordinator, group.members),
                 name="tensorshelf-coordinator",
                 daemon=True,
             )
             self._coordinating.start()
         self._wire = wire
-        self._member = Member(shelf, wire, group.rank, last)
+        self._member = Member(shelf, Wire(group._store, prefix), group.rank, last)
         self._agreed = agreed
         logger.info(
             "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
@@ -82,9 +85,9 @@ class Together:
 
     def begin(self, shelf: Shelf, step: int) -> None:
         self._number(step)
-        if shelf.info().in_flight < 2:  # no slots for what comes behind a prepared version
-            assert self._member is not None
-            self._member.wait_decided()
+        assert self._member is not None
+        # One that is prepared, and with slots for it one that is copied behind that.
+        self._member.wait_decided(but=min(shelf.info().in_flight, 2) - 1)
 
     def left_out(self, step: int, error: Exception) -> None:
         """Else the epochs of this rank would be of other steps than those of the others."""
@@ -141,29 +144,42 @@ class Together:
     def close(self) -> bool:
         """Waits for what is under way, and leaves the group; False where others did not decide on
         it. Rank 0, at which the store may lie, stays till all have left. Where an exception ends
-        this rank, others may wait for it: then this waits for them a short while alone.
+        this rank, the others may be waiting for it: then it waits for them a moment alone.
         """
         member, self._member = self._member, None
         if member is None:
             return True
-        seconds = self._group.timeout
-        if sys.exc_info()[0] is not None:
-            seconds = min(seconds, _FAREWELL)
-        settled = member.close(seconds)
+        assert self._wire is not None
+        failing = sys.exc_info()[0] is not None or getattr(sys, "last_type", None) is not None
+        seconds = _MOMENT if failing else self._group.timeout
+        settled = True
         try:
-            if settled:
-                self._part_from_others()
-        except RuntimeError as error:  # torch's, of its store
-            logger.info(
-                "group: rank %d left before others had: %s", self._group.rank, in_short(error)
-            )
+            settled = member.close(seconds, self._wire)
+            self._part_from_others(self._wire, min(seconds, _FAREWELL))
+        except (RuntimeError, TimeoutError) as error:  # torch's, of its store; nobody came
+            rank = self._group.rank
+            logger.info("group: rank %d left before others had: %s", rank, in_short(error))
         finally:
-            self._coordinator = self._coordinating = None
+            self._end_coordinator(self._wire)
+            self._committed = member.committed
         return settled
+
+    def _part_from_others(self, wire: Wire, seconds: float) -> None:
+        if wire.count(_LEFT) == self._group.members:
+            wire.put(_ALL_LEFT, b"1")
+        if self._coordinating is not None:
+            wire.take(_ALL_LEFT, seconds=seconds)
+
+    def _end_coordinator(self, wire: Wire) -> None:
+        coordinating, self._coordinating, self._coordinator = self._coordinating, None, None
+        if coordinating is not None:
+            with contextlib.suppress(RuntimeError):
+                wire.post(BOX, END)
+                coordinating.join(_MOMENT)
 
     def info(self) -> GroupInfo:
         agreed, member, group = self._agreed, self._member, self._group
-        epoch, step = (0, None) if member is None else member.committed
+        epoch, step = self._committed if member is None else member.committed
         return GroupInfo(
             job=None if agreed is None else agreed.job,
             rank=group.rank,
@@ -172,22 +188,14 @@ class Together:
             epoch=epoch,
             step=step,
             undecided=0 if member is None else member.undecided(),
-            awaited=self._awaited(),
+            awaited=None if self._coordinator is None else self._awaited_now(member),
         )
+
+    def _awaited_now(self, member: Member | None) -> tuple[int, ...] | None:
+        return self._awaited() if member is not None and member.undecided() else ()
 
     def _awaited(self) -> tuple[int, ...] | None:
         return None if self._coordinator is None else tuple(self._coordinator.awaited())
-
-    def _part_from_others(self) -> None:
-        wire = self._wire  # the member has ended
-        assert wire is not None
-        if wire.count(_LEFT) == self._group.members:
-            wire.put(_ALL_LEFT, b"1")
-        if self._coordinating is None:
-            return
-        wire.take(_ALL_LEFT, seconds=min(_FAREWELL, self._group.timeout))
-        wire.post(BOX, END)
-        self._coordinating.join(self._group.timeout)
 
     def _submit(self, pending: _core.PendingSave | None) -> GroupSave:
         assert self._begun is not None

@@ -6,8 +6,10 @@ more are deleted.
 
 import contextlib
 import datetime
+import time
 from typing import Protocol
 
+_FIRST_NAP, _LONGEST_NAP = 0.0005, 0.02  # seconds
 _FOR_GOOD = datetime.timedelta(days=30)  # who stops waiting is woken by a message
 
 
@@ -23,8 +25,6 @@ class Store(Protocol):
     def get(self, key: str, /) -> bytes: ...
 
     def set_timeout(self, timeout: datetime.timedelta, /) -> None: ...
-
-    def wait(self, keys: list[str], timeout: datetime.timedelta, /) -> None: ...
 
     def check(self, keys: list[str], /) -> bool: ...
 
@@ -48,11 +48,20 @@ class Wire:
         self._store.set(self._prefix + key, value)
 
     def take(self, key: str, *, seconds: float | None = None) -> bytes:
-        """Waits for it. Raises RuntimeError where it does not come, or the store is gone."""
-        full = self._prefix + key
+        """Waits for it; with ``seconds`` signals are heard meanwhile, and takes some ms more.
+        Raises TimeoutError where it does not come, and RuntimeError where the store is gone.
+        """
         if seconds is not None:
-            self._store.wait([full], datetime.timedelta(seconds=seconds))
-        return self._store.get(full)  # which waits; each call takes the GIL once more
+            self._look_for(key, seconds)
+        return self._store.get(self._prefix + key)  # which waits, and takes the GIL once
+
+    def _look_for(self, key: str, seconds: float) -> None:
+        end, nap = time.monotonic() + seconds, _FIRST_NAP
+        while not self.has(key):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{key!r} did not come within {seconds:g} s")
+            time.sleep(nap)
+            nap = min(2 * nap, _LONGEST_NAP)
 
     def has(self, key: str) -> bool:
         return self._store.check([self._prefix + key])
