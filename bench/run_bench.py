@@ -2,8 +2,8 @@
 
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
-NAME: commit, open, versions, compare, state, saves, feed, writes, sweeps, dcp; else all. Of dcp,
---size says how many MiB the state has, --kills how often ranks are killed.
+NAME: commit, open, versions, compare, state, saves, feed, writes, sweeps, dcp, group; else all. Of
+dcp, --size says how many MiB the state has, --kills how often ranks are killed.
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
@@ -317,7 +317,7 @@ def write_json(name: str, body: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ["commit", "open", "versions", "partition", "compare", "state", "saves", "feed"]
-    choices += ["writes", "sweeps", "dcp", "all"]
+    choices += ["writes", "sweeps", "dcp", "group", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -379,6 +379,11 @@ def main() -> int:
             nbytes = (args.size or (32 if args.quick else 256)) << 20
             kills = args.kills if args.kills is not None else 4 if args.quick else 20
             write_json("dcp", dcp_bench.run(settings.block, nbytes, kills, args.quick))
+        if args.what in ("group", "all"):
+            import group_bench
+
+            print("\ngroup: ranks that save together\n", flush=True)
+            write_json("group", group_bench.run(settings.block, args.quick))
     return 0
 
 
