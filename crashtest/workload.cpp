@@ -204,8 +204,9 @@ const std::vector<Workload>& workloads() {
        "shelf 1 2; create a 64; create b 48; fly; go 1; fly; tear; go 2; fall; go 3; fly; go 4;"
        "assign a; fly; land; erase b; feed; fly; reopen; tear; feed"},
       {"feed-prepare",
-       "shelf 0 2; create a 64; create b 48; feed; offer; assign a; resolve; offer; abandon; offer;"
-       "reopen; resolve; tear; offer; reopen; abandon; feed"},
+       "shelf 0 2; create a 64; create b 48; feed; offer; assign a; resolve; offer; reopen; "
+       "resolve;"
+       "tear; offer; abandon"},
       // Attempts in flight, in each of their states.
       {"flight",
        "shelf 0 1; create a 64; create b 5000; assign a; launch; assign b; go 1; part b 8 16; go 2;"
