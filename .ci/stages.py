@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "build" / "reports"
 JOBS = str(os.cpu_count() or 2)
+WORKERS = str(int(JOBS) + 1)  # of pytest: ranks and killed processes wait for each other
 
 # ThreadSanitizer needs a fixed address layout on kernels that randomise more bits than it knows.
 FIXED_LAYOUT = ["setarch", os.uname().machine, "-R"]
@@ -140,7 +141,7 @@ def release(stage: Stage, full: bool) -> None:
 
 
 def python(stage: Stage, full: bool) -> None:
-    stage.pytest("-n", JOBS, "python/tests", "tests", "--ignore=tests/test_wheel.py")
+    stage.pytest("-n", WORKERS, "python/tests", "tests", "--ignore=tests/test_wheel.py")
 
 
 def lint(stage: Stage, full: bool) -> None:
