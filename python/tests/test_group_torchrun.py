@@ -60,6 +60,3 @@ def test_a_job_of_torchrun_goes_on(tmp_path: pathlib.Path) -> None:
     torchrun(tmp_path, script)
     first, second = (saved(tmp_path, rank) for rank in range(2))
     assert first == second  # replicas, step and all
-    (tmp_path / "whole").mkdir()
-    torchrun(tmp_path / "whole", script)
-    assert saved(tmp_path / "whole", 0) == first
