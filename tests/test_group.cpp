@@ -114,6 +114,14 @@ TEST_CASE("the first no decides, with its rank and cause") {
   CHECK_FALSE(other.aborted());
 }
 
+TEST_CASE("a yes says nothing of the no before it") {
+  Participant rank(1, epoch(0));
+  rank.begin();
+  rank.receive({Kind::abort, epoch(1), 1, rank.refused("no room").cause});
+  rank.begin();
+  CHECK(rank.prepared() == GroupMessage{Kind::yes, epoch(2), 1, ""});
+}
+
 TEST_CASE("what was decided before is told again") {
   Coordinator coordinator(1, epoch(0));
   const GroupMessage first{Kind::yes, epoch(1), 0, ""};
