@@ -192,13 +192,14 @@ def test_another_number_of_ranks_goes_on_from_the_merged_shelf(tmp_path: pathlib
             assert losses == pytest.approx(expected, rel=1e-4)
 
 
-def partial(rank: int, folder: pathlib.Path) -> str:
+def partial(rank: int, folder: pathlib.Path, wholly: bool) -> str:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Partial
+    from torch.distributed.tensor import DTensor, Partial, Shard
 
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    summand = DTensor.from_local(torch.ones(3), mesh, [Partial()])
+    placements = [Partial(), Partial() if wholly else Shard(0)]
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1))
+    summand = DTensor.from_local(torch.ones(3), mesh, placements)
     with ts.open(folder / f"partial.{rank}.shelf", size="8MiB") as shelf:
         try:
             shelf.save({"summand": summand})
@@ -207,8 +208,9 @@ def partial(rank: int, folder: pathlib.Path) -> str:
     return ""
 
 
-def test_a_summand_is_not_stored(tmp_path: pathlib.Path) -> None:
-    for error in run_ranks(partial, 2, tmp_path):
+@pytest.mark.parametrize("wholly", [True, False])
+def test_a_summand_is_not_stored(tmp_path: pathlib.Path, wholly: bool) -> None:
+    for error in run_ranks(partial, 2, tmp_path, wholly):
         assert "summand" in error
         assert "Partial" in error
 
@@ -261,3 +263,86 @@ def planned_again(rank: int, folder: pathlib.Path) -> tuple[bool, bool]:
 
 def test_the_plan_of_sharded_tensors_stays_while_they_do(tmp_path: pathlib.Path) -> None:
     assert run_ranks(planned_again, 2, tmp_path) == [(True, False)] * 2
+
+
+def refusals(rank: int, folder: pathlib.Path) -> list[str]:
+    """Of what has the lengths of the part that was saved, and is another part."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+
+    def rows(number: int) -> Any:
+        return distribute_tensor(torch.arange(float(number)), mesh, [Shard(0)])
+
+    path = str(folder / "part.{}.shelf")
+    with ts.open(path.format(rank), size="8MiB") as shelf:
+        shelf.save({"rows": rows(4)})
+    dist.barrier()
+    found = []
+    for of, target in ((1 - rank, rows(4)), (rank, rows(3))):
+        with ts.open(path.format(of), "r") as shelf:
+            try:
+                shelf.load_into({"rows": target})
+                found.append("")
+            except ts.LayoutError as error:
+                found.append(str(error))
+    return found
+
+
+def test_another_part_of_the_same_lengths_is_refused(tmp_path: pathlib.Path) -> None:
+    (by_offset0, by_shape), (by_offset1, _) = run_ranks(refusals, 2, tmp_path)
+    assert "[2] from [0] on of [4], and what was saved is [2] from [2] on of [4]" in by_offset0
+    assert "[2] from [2] on of [4], and what was saved is [2] from [0] on of [4]" in by_offset1
+    assert "[2] from [0] on of [3], and what was saved is [2] from [0] on of [4]" in by_shape
+
+
+def nothing_of_it(rank: int, folder: pathlib.Path) -> list[bool]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    one = distribute_tensor(torch.ones(1), init_device_mesh("cpu", (2,)), [Shard(0)])
+    length = tuple(one.to_local().shape)
+    return [shards.fits(one, [1], [offset], length) for offset in (0, 1)]
+
+
+def test_where_a_rank_has_nothing_offsets_say_nothing(tmp_path: pathlib.Path) -> None:
+    """Releases of torch give others."""
+    assert run_ranks(nothing_of_it, 2, tmp_path) == [[True, False], [True, True]]
+
+
+def moved(rank: int, folder: pathlib.Path, how: str) -> bool:
+    """Whether a save is of the part that there is, where its memory was another's before."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    mesh = init_device_mesh("cpu", (2, 2))
+    rows, columns = [Shard(0), Shard(1)], [Shard(1), Shard(0)]
+    local = torch.full((2, 2), float(rank))
+    box = {"x": DTensor.from_local(local, mesh, rows)}
+    if how == "another mesh of parts":
+        after = DTensor.from_local(local, mesh, columns)
+    else:  # of which the ranks above have one row
+        length = 2 if rank < 2 else 1
+        after = DTensor.from_local(
+            local[:length], mesh, rows, run_check=False, shape=(3, 4), stride=(4, 1)
+        )
+    with open_shelf(folder, rank) as shelf:
+        auto = shelf.autosave(group=ts.Group(), box=box)
+        auto.resume()
+        for step in (1, 2):
+            auto.step(step)
+        auto.wait()
+        box["x"] = after
+        local += 10
+        auto.step(3)
+        auto.close()
+        empty = {"box": {"x": after.clone().zero_()}}
+        shelf.load_into(empty, strict=False)
+    return torch.equal(empty["box"]["x"].to_local(), after.to_local())
+
+
+@pytest.mark.parametrize("how", ["another mesh of parts", "another shape"])
+def test_a_part_of_another_tensor_is_planned_anew(tmp_path: pathlib.Path, how: str) -> None:
+    assert run_ranks(moved, 4, tmp_path, how) == [True] * 4
