@@ -13,7 +13,7 @@ pytest.importorskip("msgpack")
 pytest.importorskip("torch.distributed.fsdp")
 
 from test_group import left_undecided  # noqa: E402
-from test_group_fsdp import ODD, sharded  # noqa: E402
+from test_group_fsdp import ODD, open_shelf, sharded  # noqa: E402
 from test_group_fsdp import trained as fsdp  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
@@ -71,6 +71,43 @@ def test_what_was_sharded_is_whole(tmp_path: pathlib.Path) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value)
+
+
+def parts(rank: int, folder: pathlib.Path, how: str) -> None:
+    """Of 6 rows that are 0 to 5, saved as ranks never do that go by one program."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    begin, end = ((0, 3), (3, 6))[rank]
+    if (how, rank) == ("some of it twice", 0):
+        end = 4
+    rows = torch.arange(begin, end, dtype=torch.float32)
+    if (how, rank) == ("another tensor", 1):
+        rows = rows.double()
+    mesh = init_device_mesh("cpu", (2,))
+    value = DTensor.from_local(rows, mesh, [Shard(0)], run_check=False, shape=(6,), stride=(1,))
+    with open_shelf(folder, rank) as shelf:
+        auto = shelf.autosave(group=ts.Group(), kept={"a": value, "b": value})
+        auto.resume()
+        auto.step(1)
+        auto.close()
+
+
+def test_ties_of_what_was_sharded_stay(tmp_path: pathlib.Path) -> None:
+    run_ranks(parts, 2, tmp_path, "alike")
+    ts.merge([tmp_path / f"run.{rank}.shelf" for rank in range(2)], tmp_path / "whole.shelf")
+    with ts.open(tmp_path / "whole.shelf", "r") as shelf:
+        kept = shelf.load("kept")["kept"]
+    assert kept["a"] is kept["b"]
+    assert torch.equal(kept["a"], torch.arange(6.0))
+
+
+@pytest.mark.parametrize("how", ["some of it twice", "another tensor"])
+def test_parts_that_are_not_of_one_tensor_are_refused(tmp_path: pathlib.Path, how: str) -> None:
+    run_ranks(parts, 2, tmp_path, how)
+    with pytest.raises(ts.CorruptError, match=how):
+        ts.merge([tmp_path / f"run.{rank}.shelf" for rank in range(2)], tmp_path / "whole.shelf")
+    assert not (tmp_path / "whole.shelf").exists()
 
 
 def test_what_all_have_alike_is_rank_0s(two):
