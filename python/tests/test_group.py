@@ -435,6 +435,18 @@ def test_a_start_that_was_cut_short_begins_again(two, monkeypatch):
     assert two.run(trained(1)) == [(3, 4.0), (3, 5.0)]
 
 
+def test_a_start_that_left_nothing_committed_is_an_older_one(two, monkeypatch):
+    """The shelves' versions would be in another order than their generations."""
+    monkeypatch.setattr("tensorshelf._group.start.secrets.randbits", lambda bits: 2**bits - 1)
+    found = left_undecided(two, monkeypatch, who_votes={0, 1}, at=1)
+    begun = {part_of_mark(prepared.id).generation for _, prepared in found}
+    monkeypatch.setattr("tensorshelf._group.start.secrets.randbits", lambda bits: 0)
+    two.run(trained(1))
+    with ts.open(two.path(0), "r") as shelf:
+        assert shelf.step == 2
+        assert shelf.load("group")["group"]["generation"] > max(begun)
+
+
 def test_an_older_start_is_not_heard_of(two):
     generations = []
     for _ in range(3):
@@ -508,9 +520,12 @@ def test_what_somebody_else_prepared_stays(two):
     with ts.open(two.path(0), size="64MiB", in_flight=2) as shelf:
         shelf["a"] = np.ones(3)
         shelf.prepare(id="mine")
-    for error in two.run(trained(1)):
+    own, told = two.run(trained(1))
+    for error in (own, told):
         assert type(error) is ts.UnresolvedError
         assert "no group did that" in str(error)
+    assert "rank 0: " in str(told)
+    assert "rank 0: " not in str(own)
     with ts.open(two.path(0), "r+") as shelf:
         assert shelf.prepared.id == b"mine"
 
