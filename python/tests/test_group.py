@@ -6,6 +6,7 @@ import gc
 import signal
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
+from tensorshelf._auto.flight import Flight  # noqa: E402
 from tensorshelf._group import member, together, wire  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
@@ -870,6 +872,69 @@ def test_a_signal_may_wait_for_what_is_being_waited_for():
 
     threading.Thread(target=waits, daemon=True).start()
     assert ended.wait(10)
+
+
+class Told:
+    """A save's end, as a Flight hears of it."""
+
+    def __init__(self, error: Exception | None = None, *, done: bool = True) -> None:
+        self._error = error
+        self._done = done
+
+    def staged(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return self._done
+
+    def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    wait_staged = wait
+
+
+def flight_of(*saves: Told) -> Flight:
+    """Each begun behind the one before."""
+    begun = iter(saves)
+    feed: Any = SimpleNamespace(save=lambda *_: next(begun), note=lambda _: None)
+    timeline: Any = SimpleNamespace(waited=lambda *_: None)
+    flight = Flight(feed, timeline, deadline=1.0, all_heard=True)
+    run: Any = SimpleNamespace(shelf=None, state=None)
+    for step, _ in enumerate(saves):
+        flight.begin(run, step)
+    return flight
+
+
+def torn(step: int) -> ts.TornSave:
+    return ts.TornSave(f"'values' changed at step {step}", "Look at it.")
+
+
+def test_what_the_gate_met_is_told_once():
+    flight = flight_of(Told(torn(1)))
+    flight.gate()
+    with pytest.raises(ts.TornSave):
+        flight.hear()
+    flight.hear()
+    flight.wait()
+
+
+def test_all_that_failed_are_heard_though_others_were_begun_behind():
+    flight = flight_of(Told(torn(1)), Told(torn(2)), Told(done=False))
+    for step in (1, 2):
+        with pytest.raises(ts.TornSave, match=f"step {step}"):
+            flight.hear()
+    flight.hear()
+
+
+def test_a_wait_tells_of_all_that_failed():
+    flight = flight_of(Told(torn(1)), Told(torn(2)), Told())
+    with pytest.raises(ts.TornSave, match="step 1") as told:
+        flight.wait()
+    (note,) = told.value.__notes__
+    assert "step 2" in note
+    flight.wait()
+    flight.hear()
 
 
 # ---- what is refused
