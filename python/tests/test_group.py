@@ -18,8 +18,9 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
+from tensorshelf import _core  # noqa: E402
 from tensorshelf._auto.flight import Flight  # noqa: E402
-from tensorshelf._group import member, together, wire  # noqa: E402
+from tensorshelf._group import coordinate, member, together, wire  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -256,6 +257,15 @@ def test_ranks_that_save_other_steps_save_nothing(two):
         assert "saved step" in str(error)
         assert "all ranks save the same steps" in str(error)
         assert version == 0
+
+
+@pytest.mark.parametrize("step", [4, 6])
+def test_the_vote_on_an_earlier_or_a_later_step_is_a_no(step):
+    steps: dict[int, tuple[int, int]] = {}
+    kinds = _core.GroupMessageKind
+    for rank, of, kind in ((0, 5, kinds.yes), (1, step, kinds.no), (2, 5, kinds.yes)):
+        vote = _core.GroupMessage(kinds.yes, (1, 1), rank, b"")
+        assert coordinate._checked(coordinate.with_step(of, vote), steps).kind == kind
 
 
 def test_who_waits_for_a_slow_rank_in_vain_saves_with_it_again(two):
