@@ -83,6 +83,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
       .def("find", &RetainedVersion::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &RetainedVersion::names, py::call_guard<Unlocked>());
 
+  py::class_<VersionPin>(m, "VersionPin").def_property_readonly("version", &VersionPin::version);
+
   py::class_<TransactionBlock>(m, "TransactionBlock")
       .def(py::init<Shelf&, Session&, py::object>(), py::kw_only(), py::arg("shelf"),
            py::arg("session"), py::arg("before_commit"), py::keep_alive<1, 2>(),
@@ -103,6 +105,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
 
   shelf.def("versions", &versions)
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
+      .def("pin", &Shelf::pin, py::arg("version") = py::none(), py::call_guard<Unlocked>(),
+           py::keep_alive<0, 1>())
       .def("diff", &diff, py::arg("before"), py::arg("after"))
       .def("snapshot", &snapshot, py::arg("path"), py::arg("options"), py::arg("version"),
            py::arg("progress"))

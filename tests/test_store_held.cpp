@@ -83,6 +83,40 @@ TEST_CASE("beside a version that is held there are never more than there are slo
   CHECK(shelf.names().size() == 5);
 }
 
+TEST_CASE("a version that is pinned stays, and who needs its slot waits") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  commit(shelf, 1);
+  TensorRef w = shelf.find("w").value();
+  std::optional<VersionPin> pin(shelf.pin());
+  CHECK(pin->version() == 1);
+  const RetainedVersion first = shelf.at(1);
+  w.write(pattern(kSmall, 2));
+  shelf.persist(2);
+  Waiter writer([&] { w.write(pattern(kSmall, 3)); });
+  REQUIRE(writer.waits());
+  CHECK(first.info().version == 1);
+  Waiter other([&] { pin.reset(); });  // which did not make it
+  other.join();
+  writer.join();
+  CHECK(code_of([&] { first.info(); }) == Errc::stale);
+  CHECK(code_of([&] { shelf.pin(1); }) == Errc::stale);
+}
+
+TEST_CASE("a pin leaves the thread that has it what it would refuse within a snapshot") {
+  const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  commit(shelf, 1);
+  const auto before = value_at(shelf, 1, "w");
+  {
+    const VersionPin pin = shelf.pin(1);
+    commit(shelf, 2);
+    CHECK(numbers(shelf) == std::vector<std::uint64_t>{1, 2});
+    CHECK((value_at(shelf, 1, "w") == before));
+  }
+  CHECK(numbers(shelf) == std::vector<std::uint64_t>{2});
+}
+
 namespace {
 
 // A thread that is known waits at a door where it looks for a rival.

@@ -59,6 +59,45 @@ TEST_CASE("what is prepared becomes a version when it is committed, and not befo
   CHECK(shelf.verify().damage.empty());
 }
 
+TEST_CASE("what is prepared can be read by its number, and stays so when it is committed") {
+  const Shape shape = any_shape();
+  CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement));
+  Begun begun(shape);
+  Shelf& shelf = begun.shelf;
+  begun.change();
+  const std::uint64_t number = shelf.prepare(20, "x").version;
+  const RetainedVersion prepared = shelf.at(number);
+  CHECK(prepared.info().step == 20);
+  CHECK(prepared.names() == std::vector<std::string>{"made", "w"});
+  CHECK((value_at(shelf, number, "w") == Begun::changed()));
+  CHECK(shelf.diff(1, number).created == std::vector<std::string>{"made"});
+  CHECK(shelf.diff(1, number).changed.size() == 1);
+  CHECK(shelf.versions().back().version == 1);  // it is none of them
+  CHECK(code_of([&] { shelf.pin(number); }) == Errc::stale);
+  CHECK(code_of([&] { shelf.rollback(number); }) == Errc::unresolved);
+  if (shape.keep + shape.in_flight > 1) begun.w.write(pattern(500, 3));  // behind it
+  CHECK((value_at(shelf, number, "w") == Begun::changed()));
+  shelf.resolve(Decision::commit);
+  CHECK((value_at(shelf, number, "w") == Begun::changed()));
+}
+
+TEST_CASE("what was prepared and abandoned is read no more") {
+  Begun begun(any_shape());
+  begun.change();
+  const RetainedVersion prepared = begun.shelf.at(begun.shelf.prepare(20, "x").version);
+  begun.shelf.resolve(Decision::abandon);
+  CHECK(code_of([&] { prepared.info(); }) == Errc::stale);
+  CHECK(code_of([&] { begun.shelf.at(2); }) == Errc::stale);
+}
+
+TEST_CASE("what opening found prepared can be read before it is decided") {
+  Begun begun({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  begun.change();
+  begun.shelf.prepare(20, "x");
+  begun.reopen();
+  CHECK((value_at(begun.shelf, 2, "w") == Begun::changed()));
+}
+
 TEST_CASE("what is abandoned was never there") {
   const Shape shape = any_shape();
   CAPTURE(shape.keep, shape.in_flight, shape.mapped, static_cast<int>(shape.placement));

@@ -23,6 +23,7 @@ class Store;
 struct StoredTensor;
 struct NewTensor;
 class StoredAssignment;
+class VersionHold;
 struct FeedAccess;  // of the pipeline, and of copies to a device
 
 class Assignment;
@@ -129,6 +130,23 @@ class RetainedVersion {
       : store_(std::move(store)), version_(version) {}
   std::shared_ptr<Store> store_;
   std::uint64_t version_;
+};
+
+// Shelf::pin(). Any thread may let it go; close() waits for that. A thread that keeps one and
+// writes may wait for itself.
+class VersionPin {
+ public:
+  VersionPin(VersionPin&&) noexcept;
+  VersionPin& operator=(VersionPin&&) = delete;
+  ~VersionPin();
+
+  std::uint64_t version() const;
+
+ private:
+  friend class Shelf;
+  VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version);
+  std::shared_ptr<Store> store_;
+  std::unique_ptr<VersionHold> hold_;
 };
 
 // Several changes as one version, or none: see Shelf::transaction().

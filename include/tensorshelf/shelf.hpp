@@ -137,8 +137,14 @@ class Shelf {
 
   // The versions that can be read, the oldest first: the newest, and as many before it as are kept.
   std::vector<VersionInfo> versions() const;
-  // Errc::stale where it is not among them.
+  // Errc::stale where it is not among them. What is prepared can be read by its number, too, until
+  // it is abandoned: then another may get that number.
   RetainedVersion at(std::uint64_t version) const;
+  // Keeps a version, the newest where none is said, as it is until the pin goes: it stays among
+  // versions(). An assignment that needs a slot of it waits for that, and so does a commit for
+  // which there would be more versions than the shelf has slots. Nothing of this is on the medium.
+  // Errc::stale where it is not among them.
+  VersionPin pin(std::optional<std::uint64_t> version = {}) const;
   // What changed from the one to the other, which may be the older one, by what the versions say of
   // their chunks: no data is read. Errc::stale where one is not, or no more, among them.
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;

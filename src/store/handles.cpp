@@ -80,6 +80,12 @@ Lease RetainedTensor::lease() const {
   return store_->reader().lease(tensor_, Of::version(version_));
 }
 
+VersionPin::VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version)
+    : store_(std::move(store)), hold_(store_->pin(version)) {}
+VersionPin::VersionPin(VersionPin&&) noexcept = default;
+VersionPin::~VersionPin() { hold_.reset(); }  // before the store goes
+std::uint64_t VersionPin::version() const { return hold_->version(); }
+
 Transaction::~Transaction() {
   if (!store_) return;
   try {

@@ -128,6 +128,10 @@ RetainedVersion Shelf::at(std::uint64_t version) const {
   return RetainedVersion(store_, version);
 }
 
+VersionPin Shelf::pin(std::optional<std::uint64_t> version) const {
+  return VersionPin(store_, version);
+}
+
 VersionDiff Shelf::diff(std::uint64_t from, std::uint64_t to) const {
   return store_->diff(from, to);
 }

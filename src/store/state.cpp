@@ -141,17 +141,23 @@ void State::check_may_write() {
 const Version& State::version_of(Of which) const {
   if (which.kind() == Of::Kind::staged && open) return *open->base;
   if (which.kind() != Of::Kind::version) return *retained.back();
+  if (prepared && prepared->version && prepared->version->number() == which.number()) {
+    return *prepared->version;
+  }
+  return retained_version(which.number());
+}
+
+const Version& State::retained_version(std::uint64_t number) const {
   for (const auto& each : retained) {
-    if (each->number() == which.number()) return *each;
+    if (each->number() == number) return *each;
   }
   const std::uint64_t oldest = retained.front()->number();
   const std::uint64_t newest = retained.back()->number();
-  throw Error(
-      Errc::stale,
-      fmt::format(
-          "version {} of {} is not retained: there is version {}", which.number(), path,
-          oldest == newest ? std::to_string(newest) : fmt::format("{} to {}", oldest, newest)),
-      "Shelf.versions lists those that can be read; keep= says how many are.");
+  throw Error(Errc::stale,
+              fmt::format("version {} of {} is not retained: there is version {}", number, path,
+                          oldest == newest ? std::to_string(newest)
+                                           : fmt::format("{} to {}", oldest, newest)),
+              "Shelf.versions lists those that can be read; keep= says how many are.");
 }
 
 const Names& State::names_now() const { return open ? *open->names : *retained.back()->names; }

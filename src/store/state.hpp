@@ -54,7 +54,9 @@ struct State {
 
   // structure is held for these, or the gate closed.
   const Names& names_now() const;
-  const Version& version_of(Of which) const;  // Errc::stale where it is not retained
+  // Errc::stale where it is neither retained nor prepared.
+  const Version& version_of(Of which) const;
+  const Version& retained_version(std::uint64_t number) const;  // Errc::stale
   bool undecided() const { return prepared && !prepared->decided; }
   bool held_from(std::uint64_t number) const;  // that version, or one before it (version_hold.hpp)
   // Whether another version may be made: there can be as many at once as the shelf has slots. With

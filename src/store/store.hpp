@@ -54,7 +54,12 @@ class Store {
   std::shared_ptr<StoredTensor> find(std::string_view name, std::uint64_t version) const;
   std::vector<std::string> names(std::uint64_t version) const;
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;  // diff.cpp
-  VersionHold hold(std::optional<std::uint64_t> version) { return {state_, version}; }
+  VersionHold hold(std::optional<std::uint64_t> version) {
+    return {state_, version, VersionHold::By::thread};
+  }
+  std::unique_ptr<VersionHold> pin(std::optional<std::uint64_t> version) {
+    return std::make_unique<VersionHold>(state_, version, VersionHold::By::anyone);
+  }
   Commit rollback(std::uint64_t version);
   bool has_uncommitted() const;
   std::string unheard_failure() const { return state_.health.unheard(); }

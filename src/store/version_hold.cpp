@@ -9,21 +9,22 @@
 
 namespace tensorshelf {
 
-VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version) : state_(state) {
+VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By by)
+    : state_(state), by_(by) {
   const auto lock = state.lock_usable();
-  const Version& there = state.version_of(version ? Of::version(*version) : Of::committed());
+  const Version& there = version ? state.retained_version(*version) : *state.retained.back();
   version_ = there.number();
   step_ = format::stated_step(there.root);
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
   state.held.push_back(version_);
-  outer_ = std::exchange(innermost_, this);
+  if (by_ == By::thread) outer_ = std::exchange(innermost_, this);
 }
 
 // What only this one kept goes. It is counted until its places are given back, for else a commit
 // might look for them in vain.
 VersionHold::~VersionHold() {
-  innermost_ = outer_;
+  if (by_ == By::thread) innermost_ = outer_;
   if (state_.health.in_child()) return;  // where a lock may be held for ever
   names_.reset();
   std::array<std::shared_ptr<Version>, format::kMaxSlots> gone;

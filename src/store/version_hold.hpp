@@ -11,11 +11,14 @@
 
 namespace tensorshelf {
 
-// For one thread, in which it ends.
 class VersionHold {
  public:
+  // Held by a thread, it ends there; one that is anyone's may end anywhere, and nobody is refused
+  // what waits for it.
+  enum class By { thread, anyone };
+
   // The newest version where none is said. Errc::stale where it is not retained.
-  VersionHold(State& state, std::optional<std::uint64_t> version);
+  VersionHold(State& state, std::optional<std::uint64_t> version, By by);
   ~VersionHold();
   VersionHold(const VersionHold&) = delete;
   VersionHold& operator=(const VersionHold&) = delete;
@@ -30,6 +33,7 @@ class VersionHold {
 
  private:
   State& state_;
+  const By by_;
   const Use use_{state_};  // close() waits
   std::uint64_t version_ = 0;
   std::optional<std::uint64_t> step_;

@@ -201,7 +201,7 @@ Commit Store::rollback(std::uint64_t number) {
     {
       // As a whole: one that is only held (version_hold.hpp) may go at any moment.
       std::lock_guard lock(state_.structure);
-      const Version& old = state_.version_of(Of::version(number));
+      const Version& old = state_.retained_version(number);
       version->tree = old.tree.successor(state_.open->sequence);
       version->names = old.names;
       version->tensor_bytes = old.tensor_bytes;
