@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <tensorshelf/group.hpp>
+#include <tensorshelf/partition.hpp>
 
 #include "bindings.hpp"
 
@@ -20,7 +21,7 @@ using PartTuple =
 Numbers numbers_of(const Epoch& epoch) { return {epoch.generation, epoch.number}; }
 Epoch epoch_of(const Numbers& numbers) { return {numbers.first, numbers.second}; }
 
-// The epoch to go on from, and what each part's shelf has to do.
+// The epoch to go on from, what each part's shelf has to do, and the parts that do not hold it.
 py::tuple agreed(const std::vector<PartTuple>& tuples, std::uint32_t members) {
   std::vector<GroupPart> parts;
   parts.reserve(tuples.size());
@@ -31,7 +32,30 @@ py::tuple agreed(const std::vector<PartTuple>& tuples, std::uint32_t members) {
     parts.push_back(std::move(part));
   }
   const Agreement found = without_gil([&] { return agree(parts, members); });
-  return py::make_tuple(numbers_of(found.epoch), found.todos);
+  return py::make_tuple(numbers_of(found.epoch), found.todos, found.behind);
+}
+
+// (tensor, offset, bytes) of each piece of a writer
+std::vector<std::tuple<std::size_t, std::uint64_t, std::uint64_t>> pieces_of(
+    const std::vector<std::uint64_t>& size_bytes, std::size_t writers, std::size_t writer) {
+  const Unlocked unlocked;
+  std::vector<std::tuple<std::size_t, std::uint64_t, std::uint64_t>> pieces;
+  for (const Piece& piece : Partition(size_bytes, writers).of(writer)) {
+    pieces.emplace_back(piece.tensor, piece.offset, piece.size_bytes);
+  }
+  return pieces;
+}
+
+// Of each share, the writers that hold it.
+std::vector<std::vector<std::size_t>> holders(const std::vector<std::uint32_t>& node_of_writer,
+                                              std::size_t copies) {
+  const Unlocked unlocked;
+  const Copies placed(node_of_writer, copies);
+  std::vector<std::vector<std::size_t>> all;
+  for (std::size_t share = 0; share < node_of_writer.size(); ++share) {
+    all.push_back(placed.holders(share));
+  }
+  return all;
 }
 
 }  // namespace
@@ -87,6 +111,8 @@ void bind_group(py::module_& m) {
       });
 
   m.def("next_generation", &next_generation, py::arg("seen"), py::arg("random"));
+  m.def("pieces_of", &pieces_of, py::arg("size_bytes"), py::arg("writers"), py::arg("writer"));
+  m.def("holders", &holders, py::arg("node_of_writer"), py::arg("copies"));
   m.def("agree", &agreed, py::arg("parts"), py::arg("members"));
 }
 

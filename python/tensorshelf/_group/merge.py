@@ -121,7 +121,7 @@ def _refuse_undecided(ranks: list[_Rank]) -> None:
                 None if prepared is None else prepared.epoch,
             )
         )
-    _, todos = _core.agree(tuples, len(ranks))
+    _, todos, _ = _core.agree(tuples, len(ranks))
     for rank, todo in zip(ranks, todos, strict=True):
         if todo == _core.Todo.commit:
             raise UnresolvedError(

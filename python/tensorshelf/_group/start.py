@@ -209,7 +209,7 @@ def _agreed(offers: list[Offer]) -> tuple[Agreed, list[_core.Todo]]:
                 prepared.epoch if prepared and prepared.epoch not in apart else None,
             )
         )
-    (_, number), todos = _core.agree(tuples, members)
+    (_, number), todos, _ = _core.agree(tuples, members)
     for rank, offer in enumerate(offers):
         if offer.prepared and offer.prepared.epoch in apart:
             todos[rank] = _core.Todo.abandon
