@@ -111,6 +111,13 @@ void bind_group(py::module_& m) {
       });
 
   m.def("next_generation", &next_generation, py::arg("seen"), py::arg("random"));
+  m.def(
+      "checksum",
+      [](py::handle source, std::uint64_t seed) {
+        const Buffer buffer(source, PyBUF_C_CONTIGUOUS);
+        return without_gil([&] { return checksum(buffer.bytes(), seed); });
+      },
+      py::arg("source"), py::arg("seed"));
   m.def("pieces_of", &pieces_of, py::arg("size_bytes"), py::arg("writers"), py::arg("writer"));
   m.def("holders", &holders, py::arg("node_of_writer"), py::arg("copies"));
   m.def("agree", &agreed, py::arg("parts"), py::arg("members"));

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -56,6 +57,9 @@ inline constexpr std::size_t kMostCauseBytes = 4096;
 std::string encode(const GroupMessage& message);
 // Errc::corrupt for bytes that encode() does not give.
 GroupMessage decode_group_message(std::string_view bytes);
+
+// XXH3-64 of bytes that ranks send to each other; the seed is that of what came before, or 0.
+std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed);
 
 // What a rank has to do with its part.
 enum class Todo : std::uint8_t {

@@ -10,6 +10,8 @@
 #include <tensorshelf/error.hpp>
 #include <tensorshelf/group.hpp>
 
+#include "base/copy_hash.hpp"
+
 namespace tensorshelf {
 namespace {
 
@@ -78,6 +80,10 @@ GroupMessage decode_group_message(std::string_view bytes) {
            joined(head.number_low, head.number_high)},
           head.rank,
           std::string(bytes.substr(sizeof head))};
+}
+
+std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed) {
+  return hash_bytes(bytes, seed);
 }
 
 }  // namespace tensorshelf
