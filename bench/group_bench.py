@@ -7,7 +7,6 @@ said to be.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import tempfile
@@ -16,13 +15,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import copies_bench
 import numpy as np
 import torch
 from ranks import largest, run_ranks
 
 import tensorshelf as ts
 from tensorshelf import _core
-from tensorshelf._group import coordinate, start
+from tensorshelf._group import coordinate, offer, start
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire
 
@@ -159,8 +159,8 @@ def start_of(members: int) -> float:
     wire = Wire(store, "bench/")
     part = Part("0" * 32, 0, members, 1 << 40, 1000)
     for rank in range(members):
-        offer = start.Offer(f"run.{rank}.shelf", part._replace(rank=rank), None, None)
-        wire.put(f"offer/{rank}", json.dumps({"offer": offer}).encode())
+        held = offer.Held(f"run.{rank}.shelf", part._replace(rank=rank), None, None)
+        wire.put(f"offer/{rank}", offer.encoded(offer.Offer(f"node {rank}", 0, held, {})))
     begin = time.perf_counter()
     start._decided(wire, members, 60.0)
     return time.perf_counter() - begin
@@ -213,7 +213,7 @@ def simulated(a_vote: float, a_trip: float) -> dict[str, Any]:
     return found
 
 
-def run(block: Path, quick: bool) -> dict[str, Any]:
+def run(memory: Path, block: Path, quick: bool) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(dir=block) as folder:
         print("from the slowest rank's prepared until all have flipped, median:")
@@ -228,6 +228,11 @@ def run(block: Path, quick: bool) -> dict[str, Any]:
         print(
             f"  4 ranks agree on what they go on from in {seconds * 1e3:.1f} ms (100)", flush=True
         )
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as fast,
+        tempfile.TemporaryDirectory(dir=block) as slow,
+    ):
+        results["copies"] = copies_bench.run(Path(fast), Path(slow), quick)
     results["start_of_1000_s"] = start_of(1000)
     print(
         f"  1,000 simulated ranks: rank 0 takes {results['start_of_1000_s']:.2f} s (1)", flush=True

@@ -510,10 +510,10 @@ def test_a_start_that_was_cut_short_begins_again(two, monkeypatch):
 
 def test_a_start_that_left_nothing_committed_is_an_older_one(two, monkeypatch):
     """The shelves' versions would be in another order than their generations."""
-    monkeypatch.setattr("tensorshelf._group.start.secrets.randbits", lambda bits: 2**bits - 1)
+    monkeypatch.setattr("tensorshelf._group.agree.secrets.randbits", lambda bits: 2**bits - 1)
     found = left_undecided(two, monkeypatch, who_votes={0, 1}, at=1)
     begun = {part_of_mark(prepared.id).generation for _, prepared in found}
-    monkeypatch.setattr("tensorshelf._group.start.secrets.randbits", lambda bits: 0)
+    monkeypatch.setattr("tensorshelf._group.agree.secrets.randbits", lambda bits: 0)
     two.run(trained(1))
     with ts.open(two.path(0), "r") as shelf:
         assert shelf.step == 2

@@ -27,7 +27,13 @@ from tensorshelf._commit import Commit
 from tensorshelf._group.group import Group
 from tensorshelf._group.together import Together
 from tensorshelf._numbers import step_number
-from tensorshelf.errors import AbandonedError, BadArgument, ShelfError, UnsupportedError
+from tensorshelf.errors import (
+    AbandonedError,
+    BadArgument,
+    CorruptError,
+    ShelfError,
+    UnsupportedError,
+)
 
 logger = logging.getLogger("tensorshelf")
 
@@ -129,7 +135,12 @@ class Autosave:
         of them. Raises the same on each where they cannot.
         """
         self._commits.start(self._run.shelf)
-        step = self._run.resume(strict=strict, rename=rename)
+        try:
+            step = self._run.resume(strict=strict, rename=rename)
+        except CorruptError:
+            if not self._commits.mend(self._run.shelf):
+                raise
+            step = self._run.resume(strict=strict, rename=rename)
         self._feed.plan_ahead(self._run.shelf, self._run.state)
         return step
 

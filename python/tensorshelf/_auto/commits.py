@@ -26,6 +26,9 @@ class Commits(Protocol):
     def start(self, shelf: Any) -> None:
         """Before what was saved is loaded."""
 
+    def mend(self, shelf: Any) -> bool:
+        """What was saved last is damaged; True where it has been had back from elsewhere."""
+
     def begin(self, shelf: Any, step: int) -> None:
         """Before anything of the save is looked at."""
 
@@ -54,6 +57,10 @@ class Alone:
 
     def start(self, shelf: Shelf) -> None:
         """The shelf's newest version is what there is."""
+
+    def mend(self, shelf: Shelf) -> bool:
+        """There is nowhere else."""
+        return False
 
     def begin(self, shelf: Shelf, step: int) -> None:
         self._step = step

@@ -2,11 +2,14 @@
 
 import itertools
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tensorshelf._group.replicas import Options
 from tensorshelf._group.wire import Store
+from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument, UnsupportedError
 
 _LONGEST = 10**7  # seconds
@@ -25,6 +28,8 @@ class GroupInfo:
     epoch: int  # the last one that this rank has committed, or gone on from; 0 for none
     step: int | None  # of that
     undecided: int  # saves of this rank that wait for others, or are being copied
+    keepers: tuple[int, ...]  # ranks with copies of this rank's part; none: its shelf is all
+    keeps: tuple[int, ...]  # whose parts it has copies of
     awaited: tuple[int, ...] | None  # ranks that have not voted on the next; rank 0 knows
 
 
@@ -42,6 +47,15 @@ class Group:
     rank     whose part of the state this process saves: from 0 on, each once
     members  how many there are
     timeout  seconds that ``resume()``, ``wait()`` and ``close()`` wait for other ranks
+
+    replicate     so many other ranks keep a copy of each rank's part, on other nodes where there
+                  are such, and a version is committed when they have it. A rank whose shelf is
+                  lost, or damaged, has it back from a copy when the job starts next
+    replicas      the folder for the copies that this rank keeps; by default they lie beside its
+                  shelf, named after that: ``run.1.shelf.of-0`` has the part of rank 0
+    replica_rate  bytes a second that this rank sends for its copies at most: a number, or text
+                  such as "500MB"; a save waits for them before it is durable
+    node          names what is lost together; by default the host
     """
 
     def __init__(
@@ -51,6 +65,10 @@ class Group:
         rank: int | None = None,
         members: int | None = None,
         timeout: float = 300.0,
+        replicate: int = 0,
+        replicas: str | os.PathLike[str] | None = None,
+        replica_rate: int | str | None = None,
+        node: str | None = None,
     ) -> None:
         if (store is None, rank is None, members is None) not in ((True,) * 3, (False,) * 3):
             raise BadArgument(
@@ -62,6 +80,8 @@ class Group:
                 f"timeout={timeout!r} is no time to wait",
                 f"Give seconds above 0, and {_LONGEST:,} at most.",
             )
+        if isinstance(replicate, bool) or not isinstance(replicate, int) or replicate < 0:
+            raise BadArgument(f"replicate={replicate!r} is no number of copies", "Use 0 or more.")
         if store is None:
             store, rank, members = _of_torch()
         assert rank is not None
@@ -71,6 +91,16 @@ class Group:
                 f"rank={rank!r} of members={members!r} is none of them",
                 "Ranks count from 0 to members - 1.",
             )
+        if replicate >= members:
+            raise BadArgument(
+                f"replicate={replicate} copies need as many other ranks, and there are "
+                f"{members - 1}",
+                "Use less.",
+            )
+        folder = None if replicas is None else os.path.abspath(os.path.expanduser(replicas))
+        most = None if replica_rate is None else float(parse_size(replica_rate, "replica_rate"))
+        self._replicas = Options(replicate, folder, most)
+        self._node = node or socket.gethostname()
         self._store: Store = store
         self.rank = rank
         self.members = members
@@ -81,7 +111,7 @@ class Group:
     def info(self) -> GroupInfo:
         """Which version all have, as far as this rank knows, and whom it waits for."""
         if self._info is None:
-            return GroupInfo(None, self.rank, self.members, None, 0, None, 0, None)
+            return GroupInfo(None, self.rank, self.members, None, 0, None, 0, (), (), None)
         return self._info()
 
     def _take(self, info: Callable[[], GroupInfo]) -> str:

@@ -14,6 +14,7 @@ from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._core import CommitResult, PendingSave
 from tensorshelf._group.coordinate import BOX, LEAVES, decision_key, with_step
+from tensorshelf._group.copies import Copy
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf.errors import (
@@ -167,14 +168,19 @@ class GroupSave:
 
 
 class Member:
-    """Of one generation of a group. ``last``: the epoch that all go on from, in this generation."""
+    """Of one generation of a group. ``last``: the epoch that all go on from, in this generation.
+    ``copies`` are those of its part, which have it before this rank votes.
+    """
 
-    def __init__(self, shelf: Shelf, wire: Wire, rank: int, last: tuple[int, int]) -> None:
+    def __init__(
+        self, shelf: Shelf, wire: Wire, rank: int, last: tuple[int, int], copies: list[Copy]
+    ) -> None:
         self._core = shelf._core  # not the shelf: who lets it go ends this
         self._session = shelf._assignments.session
         self._path = shelf._path
         self._wire = wire
         self._rank = rank
+        self._copies = copies
         self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
         self._machine = _core.Participant(rank, last)
         self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
@@ -269,6 +275,8 @@ class Member:
             failed = save._error
             if failed is None:
                 save.wait_prepared()
+                for copy in self._copies:
+                    copy.put(self._core, save.part, save.step)
         except Exception as error:
             failed = error
         if failed is None:
@@ -287,6 +295,7 @@ class Member:
             self._wire.drop(key)
         if failed is not None:
             self._drop_what_is_left(save)
+            self._tell_copies(None)
 
     def _do(self, save: GroupSave, todo: _core.Todo) -> None:
         if todo == _core.Todo.nothing:
@@ -300,9 +309,14 @@ class Member:
             return
         if made is not None:
             self.committed = save.part.number, save.step
+        self._tell_copies(None if made is None else made.version)
         end = self._aborted or made
         assert end is not None
         save.ended(end)
+
+    def _tell_copies(self, version: int | None) -> None:
+        for copy in self._copies:
+            copy.decided(version)
 
     def _resolve(self, *, commit: bool) -> CommitResult | None:
         return self._core.resolve(self._session, commit)

@@ -14,7 +14,8 @@ from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.member import GroupSave, Member
 from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.part import KEY, Identity, Part
-from tensorshelf._group.start import Agreed, agree_on_start
+from tensorshelf._group.replicas import Replicas
+from tensorshelf._group.start import Agreed, Rank, agree_on_start
 from tensorshelf._group.start import Shelf as StartShelf
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf._info import Info
@@ -49,6 +50,7 @@ class Together:
         self._agreed: Agreed | None = None
         self._member: Member | None = None
         self._wire: Wire | None = None  # of the trainer's thread
+        self._replicas: Replicas | None = None
         self._coordinator: _core.Coordinator | None = None  # on rank 0
         self._coordinating: threading.Thread | None = None
         self._committed: tuple[int, int | None] = (0, None)  # by the last member
@@ -65,7 +67,13 @@ class Together:
         self._starts += 1
         group, prefix = self._group, f"{self._prefix}/{self._starts}/"
         wire = Wire(group._store, prefix)
-        agreed = agree_on_start(shelf, wire, group.rank, group.members, group.timeout)
+        replicas = Replicas(group.rank, shelf._path, group._replicas)
+        rank = Rank(
+            group.rank, group.members, group._node, group._replicas.replicate, group.timeout
+        )
+        agreed = agree_on_start(shelf, replicas.open, wire, rank)
+        replicas.begin(shelf, agreed, group._store, prefix, group.timeout)
+        self._replicas = replicas
         last = (agreed.generation, agreed.number)
         if group.rank == 0:
             self._coordinator = _core.Coordinator(group.members, last)
@@ -77,11 +85,15 @@ class Together:
             )
             self._coordinating.start()
         self._wire = wire
-        self._member = Member(shelf, Wire(group._store, prefix), group.rank, last)
+        self._member = Member(shelf, Wire(group._store, prefix), group.rank, last, replicas.copies)
         self._agreed = agreed
         logger.info(
             "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
         )
+
+    def mend(self, shelf: Shelf) -> bool:
+        """After a CorruptError of what was loaded; True where it is whole again."""
+        return self._replicas is not None and self._replicas.mend(shelf)
 
     def begin(self, shelf: Shelf, step: int) -> None:
         self._number(step)
@@ -102,7 +114,7 @@ class Together:
                 "Call resume() on all of them, also for a new run.",
             )
         self._member.refuse_lost()
-        job, generation, number = self._agreed
+        job, generation, number, *_ = self._agreed
         part = Part(job, self._group.rank, self._group.members, generation, number + 1)
         self._agreed = self._agreed._replace(number=part.number)
         self._identity.part = part
@@ -155,6 +167,9 @@ class Together:
         settled = True
         try:
             settled = member.close(seconds, self._wire)
+            if self._replicas is not None:
+                wait = min(seconds, _FAREWELL)
+                self._replicas.close(self._wire, wait, settled=settled)
             self._part_from_others(self._wire, min(seconds, _FAREWELL))
         except (RuntimeError, TimeoutError) as error:  # torch's, of its store; nobody came
             rank = self._group.rank
@@ -188,6 +203,8 @@ class Together:
             epoch=epoch,
             step=step,
             undecided=0 if member is None else member.undecided(),
+            keepers=() if agreed is None else tuple(agreed.keepers[group.rank]),
+            keeps=() if self._replicas is None else self._replicas.keeps(),
             awaited=None if self._coordinator is None else self._awaited_now(member),
         )
 

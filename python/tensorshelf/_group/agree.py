@@ -1,0 +1,164 @@
+"""What rank 0 finds out of the offers of all: what to go on from, and where that lies."""
+
+import itertools
+import logging
+import secrets
+import uuid
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tensorshelf import _core
+from tensorshelf._group.offer import Held, Offer
+from tensorshelf.errors import BadArgument
+
+logger = logging.getLogger("tensorshelf")
+
+
+class Place(NamedTuple):
+    """Of a part that was found."""
+
+    owner: int  # whose part it is
+    rank: int  # that has found it
+    held: Held
+
+
+class Answer(NamedTuple):
+    """Epochs of this generation follow; ``number`` was the last one, 0 of a new job. Lists are by
+    ranks, and what they have by ranks, too.
+    """
+
+    job: str
+    generation: int
+    number: int
+    todos: list[str]  # of each rank's own shelf
+    copy_todos: list[dict[str, str]]  # of copies that it has, by owner
+    keepers: list[list[int]]  # of its part from now on
+    holding: list[list[int]]  # of these and others, those that have what is gone on from
+    lost: list[bool]  # its own shelf has not
+
+
+def answer(offers: list[Offer]) -> Answer:
+    """Raises StaleError or ShelfNotFound where no epoch is whole, and BadArgument where
+    shelves are of other ranks, jobs or groups.
+    """
+    members = len(offers)
+    copies = _same_on_all(offers)
+    for rank, offer in enumerate(offers):
+        _refuse_anothers(rank, offer)
+    places = [*_own(offers), *_copies(offers)]
+    jobs = {part.job: place.held.path for place in places for part in place.held.parts()}
+    if len(jobs) > 1:
+        one, other, *_ = jobs.values()
+        raise BadArgument(
+            f"the shelves {one} and {other} are of different jobs",
+            "Give each job shelves of its own; to begin one anew, remove all that it had.",
+        )
+    (_, number), todos, behind = _decided(places, members)
+    seen = max((part.generation for place in places for part in place.held.parts()), default=0)
+    return Answer(
+        job=next(iter(jobs), uuid.uuid4().hex),
+        generation=_core.next_generation(seen, secrets.randbits(32)),
+        number=number,
+        todos=todos[:members],
+        copy_todos=_by_rank(places, todos, members),
+        keepers=keepers_of([offer.node for offer in offers], copies),
+        holding=_holding(places, behind, members) if number else [[] for _ in offers],
+        lost=[rank in behind for rank in range(members)],
+    )
+
+
+def keepers_of(nodes: list[str], copies: int) -> list[list[int]]:
+    """For each rank those that keep its part: on other nodes than its own, and all different, where
+    that can be. Each keeps as many.
+    """
+    numbers = {node: number for number, node in enumerate(dict.fromkeys(nodes))}
+    try:
+        holders = _core.holders([numbers[node] for node in nodes], 1 + copies)
+    except BadArgument:
+        logger.warning(
+            "group: parts and their copies (%d of each) do not fit on different nodes: one that is "
+            "lost may take both",
+            copies,
+        )
+        holders = _core.holders(list(range(len(nodes))), 1 + copies)
+    return [held[1:] for held in holders]
+
+
+def _same_on_all(offers: list[Offer]) -> int:
+    first, *others = [offer.replicate for offer in offers]
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            raise BadArgument(
+                f"rank {rank} has replicate={other}, and rank 0 {first}", "Give all the same."
+            )
+    return first
+
+
+def _refuse_anothers(rank: int, offer: Offer) -> None:
+    for owner, held in ((rank, offer.own), *offer.copies.items()):
+        for part in held.parts():
+            if part.rank != owner:
+                raise BadArgument(
+                    f"rank {rank} has opened {held.path}, which holds the part of rank {part.rank} "
+                    f"of {part.members}",
+                    "Open it there: name shelves by the rank, or give Group(rank=) as it was.",
+                )
+
+
+def _own(offers: list[Offer]) -> Iterator[Place]:
+    return itertools.starmap(Place, ((rank, rank, offer.own) for rank, offer in enumerate(offers)))
+
+
+def _copies(offers: list[Offer]) -> Iterator[Place]:
+    for rank, offer in enumerate(offers):
+        for owner, held in offer.copies.items():
+            yield Place(owner, rank, held)
+
+
+def _decided(places: list[Place], members: int) -> tuple[tuple[int, int], list[str], set[int]]:
+    """The epoch, what becomes of what is prepared in each place, and the places that lack it."""
+    apart = _of_other_steps(places)
+    tuples: list[_core.GroupPartTuple] = []
+    for owner, _, held in places:
+        known = held.committed or held.prepared
+        prepared = held.prepared
+        tuples.append(
+            (
+                owner,
+                known.members if known else members,
+                [held.committed.epoch] if held.committed else [],
+                prepared.epoch if prepared and prepared.epoch not in apart else None,
+            )
+        )
+    epoch, todos, behind = _core.agree(tuples, members)
+    names = [todo.name for todo in todos]
+    for number, (_, _, held) in enumerate(places):
+        if held.prepared and held.prepared.epoch in apart:
+            names[number] = _core.Todo.abandon.name
+    return epoch, names, set(behind)
+
+
+def _of_other_steps(places: list[Place]) -> set[tuple[int, int]]:
+    """Epochs in which ranks had saved different steps: the coordinator cannot have committed them,
+    though all have their parts.
+    """
+    steps: dict[tuple[int, int], set[int | None]] = {}
+    for _, _, held in places:
+        if held.prepared:
+            steps.setdefault(held.prepared.epoch, set()).add(held.step)
+    return {epoch for epoch, found in steps.items() if len(found) > 1}
+
+
+def _by_rank(places: list[Place], todos: list[str], members: int) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = [{} for _ in range(members)]
+    for place, todo in list(zip(places, todos, strict=True))[members:]:
+        found[place.rank][str(place.owner)] = todo
+    return found
+
+
+def _holding(places: list[Place], behind: set[int], members: int) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in range(members)]
+    for number, place in list(enumerate(places))[members:]:
+        if number not in behind:
+            found[place.owner].append(place.rank)
+    return found

@@ -1,0 +1,142 @@
+"""Copies of this rank's part with other ranks, so that a shelf that is lost can be had back.
+
+A copy is a shelf: it has the tensors that the part has, and what is prepared here is prepared there
+with the same mark before this rank votes. So whoever starts the job next decides on it as on the
+rank's own shelf (I14), and goes on from it where that is lost.
+
+The owner of a part asks, over the group's store: put, commit or abandon, fetch, bye. The keeper
+(kept.py) answers what moves bytes, which go over a link.
+"""
+
+import contextlib
+import json
+from typing import Any, NamedTuple, Protocol
+
+from tensorshelf import _core
+from tensorshelf._assignments import Assignments
+from tensorshelf._group import stream
+from tensorshelf._group.link import Link, Links
+from tensorshelf._group.offer import error_of
+from tensorshelf._group.part import Part
+from tensorshelf._group.wire import Wire, in_short
+from tensorshelf.errors import ShelfError, StaleError, UnresolvedError
+
+
+class Shelf(Protocol):
+    """What is asked of a rank's own shelf."""
+
+    _assignments: Assignments
+    _core: _core.Shelf
+
+
+class Pair(NamedTuple):
+    """Whose part, and who keeps a copy of it."""
+
+    owner: int
+    keeper: int
+
+    def box(self) -> str:
+        return f"asked/{self.owner}/{self.keeper}"
+
+    def answer(self, number: int) -> str:
+        return f"answer/{self.owner}/{self.keeper}/{number}"
+
+    def link(self) -> str:
+        return f"link/{self.owner}/{self.keeper}"
+
+
+class Copy:
+    """Of this rank's part, with one keeper. For one thread at a time."""
+
+    def __init__(self, pair: Pair, wire: Wire, seconds: float, links: Links) -> None:
+        self.pair = pair
+        self._wire = wire
+        self._seconds = seconds
+        self._links = links
+        self._link: Link | None = None
+        self._asked = 0
+        self._lost: ShelfError | None = None
+        self.holds: int | None = None  # the version of this rank's shelf that it has
+
+    def put(self, shelf: _core.Shelf, part: Part, step: int) -> None:
+        """What this rank has prepared is prepared there, too. Raises what kept it from being so."""
+        prepared = shelf.prepared()
+        assert prepared is not None
+        version: int = prepared["version"]
+        contents = self._contents(shelf, version)
+        self._exchange(
+            {"do": "put", "mark": part.mark().decode(), "step": step},
+            lambda link: stream.send(link, shelf.at(version), contents),
+            contents,
+        )
+
+    def decided(self, version: int | None) -> None:
+        """What was put is committed, and has that number here; None: it is dropped."""
+        if self._lost is None:
+            self._ask({"do": "commit" if version is not None else "abandon"})
+            self.holds = version if version is not None else self.holds
+
+    def fetch(self, shelf: Shelf) -> None:
+        """Makes the shelf what the copy is, by a version of its own."""
+        self._ask({"do": "fetch"})
+        answer = self._answer()
+        contents = stream.decoded(answer["contents"].encode())
+        core, session = shelf._core, shelf._assignments.session
+        try:
+            stream.receive(self._linked(), core, session, contents)
+        except BaseException:
+            with contextlib.suppress(ShelfError):
+                core.discard(session)
+            raise
+        core.persist(session, answer["step"])
+        self.holds = core.version
+
+    def bye(self) -> None:
+        """Asks no more."""
+        self._ask({"do": "bye"})
+
+    def _contents(self, shelf: _core.Shelf, version: int) -> stream.Contents:
+        if self.holds is not None:
+            with contextlib.suppress(StaleError):  # something was committed beside the group
+                return stream.changes(shelf, self.holds, version)
+        return stream.all_of(shelf.at(version))
+
+    def _exchange(self, asked: dict[str, Any], send: Any, contents: stream.Contents) -> None:
+        if self._lost is not None:
+            raise self._lost
+        try:
+            self._ask(asked | {"contents": contents.encoded().decode()})
+            send(self._linked())
+            self._answer()
+        except (RuntimeError, TimeoutError, UnresolvedError) as error:
+            # What is on its way, and was not taken, would be taken for what comes next.
+            self._lost = self._told(error)
+            raise self._lost from error
+        except ShelfError:
+            self.holds = None  # nobody knows what it has: the next is sent whole
+            raise
+
+    def _ask(self, asked: dict[str, Any]) -> None:
+        self._asked += 1
+        self._wire.post(self.pair.box(), json.dumps(asked | {"number": self._asked}).encode())
+
+    def _answer(self) -> dict[str, Any]:
+        key = self.pair.answer(self._asked)
+        answer: dict[str, Any] = json.loads(self._wire.take(key, seconds=self._seconds))
+        self._wire.drop(key)
+        if "error" in answer:
+            error = error_of(answer["error"])
+            raise type(error)(f"rank {self.pair.keeper}: {error.what}", error.remedy)
+        return answer
+
+    def _linked(self) -> Link:
+        if self._link is None:
+            self._link = self._links.made(self.pair.link(), keeps=False)
+        return self._link
+
+    def _told(self, error: Exception) -> ShelfError:
+        return UnresolvedError(
+            f"rank {self.pair.keeper}, which keeps a copy of the part of rank {self.pair.owner}, "
+            f"does not answer: {in_short(error)}",
+            "Start the job anew: it goes on from the version before.",
+        )

@@ -1,0 +1,161 @@
+"""Copies of other ranks' parts that this rank keeps: shelves of their own, beside its shelf."""
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import pathlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tensorshelf import _core
+from tensorshelf._assignments import Assignments
+from tensorshelf._group import stream
+from tensorshelf._group.copies import Pair
+from tensorshelf._group.link import Link, Links
+from tensorshelf._group.offer import fields_of
+from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._options import encoded_path, new_options
+from tensorshelf.errors import BadArgument, ShelfError, UnresolvedError
+
+logger = logging.getLogger("tensorshelf")
+
+_END = b""  # in place of what is asked
+_MOMENT = 1.0  # seconds
+
+
+class KeptShelf:
+    """One of them, opened, or made."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        options = new_options(None, "auto", None, 0, 1, None)
+        self.core = _core.Shelf.open(
+            path=encoded_path(path), mode=_core.Mode.append, options=options, progress=None
+        )
+        self.session = Assignments(self.core, writable=True).session
+
+    def resolve(self, decision: str) -> None:
+        """ "commit" or "abandon"."""
+        self.core.resolve(self.session, decision == "commit")
+
+    def discard(self) -> None:
+        """What was assigned and is in no version; behind an error, which tells more."""
+        with contextlib.suppress(ShelfError):
+            self.core.discard(self.session)
+
+
+def kept_path(of: str, folder: str | None, owner: int) -> str:
+    """Of the copy that lies beside a rank's own shelf. Raises BadArgument beside a device."""
+    if folder is None and os.path.exists(of) and not os.path.isfile(of):
+        raise BadArgument(
+            f"{of} is no file, and a copy of another rank's part cannot lie beside it",
+            "Group(replicas=) says in which folder they lie.",
+        )
+    return str(_folder(of, folder) / _name(of, owner))
+
+
+def kept_beside(of: str, folder: str | None) -> dict[int, str]:
+    """Those that are there, by their owners."""
+    where, begin = _folder(of, folder), _name(of, "")
+    found = {}
+    for path in sorted(where.iterdir()) if where.is_dir() else ():
+        owner = path.name.removeprefix(begin)
+        if path.name.startswith(begin) and owner.isascii() and owner.isdecimal():
+            found[int(owner)] = str(path)
+    return found
+
+
+def _folder(of: str, folder: str | None) -> pathlib.Path:
+    return pathlib.Path(of).parent if folder is None else pathlib.Path(folder)
+
+
+def _name(of: str, owner: int | str) -> str:
+    return f"{pathlib.Path(of).name}.of-{owner}"
+
+
+class Keeper:
+    """A thread that keeps a copy of another rank's part, as that asks for it."""
+
+    def __init__(self, pair: Pair, shelf: KeptShelf, wire: Wire, links: Links) -> None:
+        self.pair = pair
+        self._shelf = shelf
+        self._wire = wire
+        self._links = links
+        self._link: Link | None = None
+        self._thread = threading.Thread(target=self._run, name="tensorshelf-keeper", daemon=True)
+        self._thread.start()
+
+    def close(self, wire: Wire, seconds: float) -> None:
+        """When the owner asks no more, or after so long."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            wire.post(self.pair.box(), _END)
+            self._thread.join(_MOMENT)
+
+    def _run(self) -> None:
+        try:
+            for number in itertools.count(1):
+                asked = self._wire.next_of(self.pair.box(), number)
+                if asked == _END or not self._take(json.loads(asked)):
+                    return
+                self._wire.done_with(self.pair.box(), number)
+        except (RuntimeError, UnresolvedError) as error:  # torch's, of its store; the owner is gone
+            logger.debug("group: a copy of rank %d ends: %s", self.pair.owner, in_short(error))
+        finally:
+            with contextlib.suppress(ShelfError):
+                self._shelf.core.close()
+
+    def _take(self, asked: dict[str, Any]) -> bool:
+        """False where that was the last."""
+        match asked["do"]:
+            case "put":
+                self._answer(asked, self._put)
+            case "fetch":
+                self._answer(asked, self._fetch)
+            case "commit" | "abandon" as decision:
+                if self._shelf.core.prepared() is not None:
+                    self._shelf.resolve(decision)
+            case _:
+                return False
+        return True
+
+    def _answer(self, asked: dict[str, Any], do: Callable[[dict[str, Any]], None]) -> None:
+        try:
+            do(asked)
+        except UnresolvedError:
+            raise
+        except ShelfError as error:
+            self._tell(asked, {"error": fields_of(error)})
+        except Exception as error:  # nobody would hear of it: who asked waits for an answer
+            told = UnresolvedError(f"keeping a copy failed: {error!r}", "Start the job anew.")
+            self._tell(asked, {"error": fields_of(told)})
+            raise
+
+    def _tell(self, asked: dict[str, Any], answer: dict[str, Any]) -> None:
+        self._wire.put(self.pair.answer(asked["number"]), json.dumps(answer).encode())
+
+    def _put(self, asked: dict[str, Any]) -> None:
+        shelf = self._shelf
+        contents = stream.decoded(asked["contents"].encode())
+        try:
+            stream.receive(self._linked(), shelf.core, shelf.session, contents)
+            shelf.core.prepare(shelf.session, asked["step"], asked["mark"].encode())
+        except BaseException:
+            shelf.discard()
+            raise
+        self._tell(asked, {})
+
+    def _fetch(self, asked: dict[str, Any]) -> None:
+        core = self._shelf.core
+        version = core.at(core.version)
+        contents = stream.all_of(version)
+        self._tell(asked, {"contents": contents.encoded().decode(), "step": core.step})
+        stream.send(self._linked(), version, contents)
+
+    def _linked(self) -> Link:
+        if self._link is None:
+            self._link = self._links.made(self.pair.link(), keeps=True)
+        return self._link

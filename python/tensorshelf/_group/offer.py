@@ -1,0 +1,93 @@
+"""What a rank has found when a job starts: its shelf, and copies of other ranks' parts."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tensorshelf import _core, errors
+from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
+from tensorshelf._state.paths import RECORD
+from tensorshelf._versions import RetainedVersion
+from tensorshelf.errors import BadArgument, ShelfError, UnknownName, UnresolvedError
+
+
+class Held(NamedTuple):
+    """What one shelf holds."""
+
+    path: str
+    committed: Part | None
+    prepared: Part | None
+    step: int | None  # of what is prepared
+
+    def parts(self) -> list[Part]:
+        return [part for part in (self.committed, self.prepared) if part is not None]
+
+
+class Offer(NamedTuple):
+    """Of one rank."""
+
+    node: str
+    replicate: int  # copies of each part that it was told to keep with others
+    own: Held
+    copies: Mapping[int, Held]  # that it keeps, by whose part it is
+
+
+def held(core: _core.Shelf, path: str) -> Held:
+    """Raises BadArgument for what no group saved, and UnresolvedError for what none prepared."""
+    version = RetainedVersion(core.at(core.version), path)
+    committed = _committed(version, path) if RECORD in version else None
+    waiting = core.prepared()
+    prepared = None if waiting is None else part_of_mark(waiting["id"])
+    if waiting is not None and prepared is None:
+        raise UnresolvedError(
+            f"{path} has version {waiting['version']} prepared, and no group did that",
+            "Decide on it with resolve(), as whoever prepared it would.",
+        )
+    return Held(path, committed, prepared, None if waiting is None else waiting["step"])
+
+
+def _committed(version: RetainedVersion, path: str) -> Part:
+    try:
+        return part_of_state(version.load(KEY)[KEY])
+    except UnknownName as error:
+        raise BadArgument(
+            f"{path} holds a run that no group saved", "Give the group a shelf of its own."
+        ) from error
+
+
+def encoded(offer: Offer) -> bytes:
+    return json.dumps({"offer": offer}).encode()
+
+
+def decoded(data: bytes) -> Offer:
+    """Raises what ``encoded_error`` was given."""
+    content = json.loads(data)
+    if "error" in content:
+        raise error_of(content["error"])
+    node, replicate, own, copies = content["offer"]
+    return Offer(
+        node, replicate, _held(own), {int(owner): _held(copy) for owner, copy in copies.items()}
+    )
+
+
+def _held(found: list[Any]) -> Held:
+    path, committed, prepared, step = found
+    return Held(path, _part(committed), _part(prepared), step)
+
+
+def _part(found: list[Any] | None) -> Part | None:
+    return None if found is None else Part(*found)
+
+
+def encoded_error(error: ShelfError) -> bytes:
+    return json.dumps({"error": fields_of(error)}).encode()
+
+
+def fields_of(error: ShelfError) -> list[str]:
+    """For ``error_of`` on another rank."""
+    return [error.code, error.what, error.remedy]
+
+
+def error_of(found: list[str]) -> ShelfError:
+    code, what, remedy = found
+    return errors.from_core(code, what, remedy, 0)

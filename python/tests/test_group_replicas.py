@@ -1,0 +1,372 @@
+"""Copies of a rank's part with other ranks: kept as it saves, and given back where it is lost."""
+
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+from group_ranks import Rank, Ranks
+
+import tensorshelf as ts
+
+
+class Kept(Ranks):
+    """Their groups keep copies."""
+
+    copies = 1
+
+    def run(self, body: Any, **options: Any) -> list[Any]:
+        def with_copies(rank: Rank) -> Any:
+            number = rank.group._number
+            rank.group = ts.Group(
+                rank.group._store,
+                rank=rank.rank,
+                members=self.members,
+                timeout=rank.group.timeout,
+                replicate=self.copies,
+                node=f"node {rank.rank}",
+            )
+            rank.group._number = number
+            return body(rank)
+
+        return super().run(with_copies, **options)
+
+    def copy(self, owner: int, keeper: int) -> pathlib.Path:
+        return self.folder / f"run.{keeper}.shelf.of-{owner}"
+
+
+@pytest.fixture
+def three(tmp_path: pathlib.Path) -> Kept:
+    return Kept(tmp_path, 3)
+
+
+def steps(rank: Rank, count: int) -> tuple[int, float]:
+    """Resumes and goes so many steps further: where it began, and its value then."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf)
+        begin = auto.resume()
+        value = float(rank.values[0])
+        for number in range(begin + 1, begin + count + 1):
+            rank.step(auto, number)
+        auto.wait()
+        return begin, value
+
+
+def damage(path: pathlib.Path, value: np.ndarray) -> None:
+    """Turns a bit of a tensor that has this value."""
+    data = bytearray(path.read_bytes())
+    at = data.find(value.tobytes())
+    assert at > 0
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_lost_shelf_is_had_back_from_its_copy(three):
+    assert three.run(lambda rank: steps(rank, 3)) == [(0, 0.0), (0, 1.0), (0, 2.0)]
+    three.path(1).unlink()
+    assert three.run(lambda rank: steps(rank, 2)) == [(3, 3.0), (3, 4.0), (3, 5.0)]
+    assert three.shelves() == [(5, 5.0), (5, 6.0), (5, 7.0)]
+
+
+def test_each_rank_may_lose_its_shelf_and_the_copies_beside_it(three):
+    three.run(lambda rank: steps(rank, 1))
+    for lost in range(3):
+        for path in three.folder.glob(f"run.{lost}.shelf*"):
+            path.unlink()
+        begun = three.run(lambda rank: steps(rank, 1))
+        assert begun == [(lost + 1, rank + lost + 1.0) for rank in range(3)]
+
+
+def test_two_parts_that_are_lost_with_their_copies_are_told(three):
+    three.run(lambda rank: steps(rank, 2))
+    info = three.run(lambda rank: (steps(rank, 1), rank.group.info())[1])
+    (keeper,) = info[1].keepers
+    three.path(1).unlink()
+    three.copy(1, keeper).unlink()
+    for error in three.run(lambda rank: steps(rank, 1)):
+        assert isinstance(error, ts.ShelfNotFound)
+        assert "rank 1" in str(error)
+
+
+def test_a_copy_has_what_its_owner_has(three):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            for number in range(1, 4):
+                rank.step(auto, number)
+            auto.wait()
+            info = rank.group.info()
+            return info.keepers, info.keeps
+
+    found = three.run(body)
+    for owner, (keepers, _) in enumerate(found):
+        assert len(keepers) == 1
+        assert owner not in keepers
+        assert owner in found[keepers[0]][1]
+        with (
+            ts.open(three.path(owner), "r") as own,
+            ts.open(three.copy(owner, keepers[0]), "r") as copy,
+        ):
+            assert own.step == copy.step == 3
+            assert list(own) == list(copy)
+            assert all(bytes(own[name].numpy()) == bytes(copy[name].numpy()) for name in own)
+            assert copy.verify()
+
+
+def test_what_changed_alone_is_sent(three, monkeypatch):
+    from tensorshelf._group import stream
+
+    sent = []
+    send = stream.send
+
+    def counted(link, version, contents):
+        sent.append((contents.whole, contents.nbytes()))
+        send(link, version, contents)
+
+    monkeypatch.setattr(stream, "send", counted)
+    frozen = np.arange(3 << 20, dtype=np.uint8)
+
+    def body(rank: Rank):
+        with rank.open(keep_unchanged=True) as shelf:
+            auto = rank.autosave(shelf, frozen=frozen)
+            begin = auto.resume()
+            for number in range(begin + 1, begin + 4):
+                rank.step(auto, number)
+            auto.wait()
+
+    three.run(body)
+    assert sorted(whole for whole, _ in sent) == [False] * 6 + [True] * 3
+    assert all(nbytes > 3 << 20 for whole, nbytes in sent if whole)
+    assert all(nbytes < 1 << 20 for whole, nbytes in sent if not whole)
+    sent.clear()
+    three.run(body)
+    assert [whole for whole, _ in sent] == [False] * 9  # the copies are what they were
+
+
+def test_a_damaged_chunk_is_had_back(three):
+    three.run(lambda rank: steps(rank, 3))
+    damage(three.path(2), np.full(1000, 5.0))
+    assert three.run(lambda rank: steps(rank, 1)) == [(3, 3.0), (3, 4.0), (3, 5.0)]
+    with ts.open(three.path(2), "r") as shelf:
+        assert shelf.verify()
+    assert three.run(lambda rank: steps(rank, 1)) == [(4, 4.0), (4, 5.0), (4, 6.0)]
+
+
+def test_a_shelf_that_was_put_back_from_a_copy_is_brought_up(three):
+    three.run(lambda rank: steps(rank, 1))
+    older = three.folder / "older"
+    shutil.copy(three.path(0), older)
+    three.run(lambda rank: steps(rank, 1))
+    shutil.copy(older, three.path(0))
+    assert three.run(lambda rank: steps(rank, 1)) == [(2, 2.0), (2, 3.0), (2, 4.0)]
+
+
+def test_a_copy_that_is_older_is_not_taken(three):
+    three.run(lambda rank: steps(rank, 1))
+    (keeper,) = three.run(lambda rank: (steps(rank, 1), rank.group.info().keepers)[1])[0]
+    older = three.folder / "older"
+    shutil.copy(three.copy(0, keeper), older)
+    three.run(lambda rank: steps(rank, 1))
+    shutil.copy(older, three.copy(0, keeper))
+    assert three.run(lambda rank: steps(rank, 1))[0] == (3, 3.0)  # and made anew
+    three.path(0).unlink()
+    assert three.run(lambda rank: steps(rank, 1))[0] == (4, 4.0)
+    shutil.copy(older, three.copy(0, keeper))
+    three.path(0).unlink()
+    for error in three.run(lambda rank: steps(rank, 1)):
+        assert isinstance(error, ts.StaleError)
+        assert "rank 0" in str(error)
+
+
+def test_a_copy_that_cannot_be_opened_is_put_aside(three):
+    (keeper,) = three.run(lambda rank: (steps(rank, 1), rank.group.info().keepers)[1])[0]
+    copy = three.copy(0, keeper)
+    copy.write_bytes(b"x" * 8192)
+    assert three.run(lambda rank: steps(rank, 1))[0] == (1, 1.0)
+    assert copy.with_name(copy.name + ".damaged").read_bytes() == b"x" * 8192
+    three.path(0).unlink()
+    assert three.run(lambda rank: steps(rank, 1))[0] == (2, 2.0)
+
+
+def test_without_a_copy_nobody_commits(three, monkeypatch):
+    from tensorshelf._group import stream
+
+    receive = stream.receive
+    full = []
+
+    def refused(link, shelf, session, contents):
+        receive(link, shelf, session, contents)
+        if not contents.whole and not full:
+            full.append(True)
+            raise ts.ShelfFull("no room", "Make some.")
+
+    monkeypatch.setattr(stream, "receive", refused)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            told = []
+            for number in range(1, 5):
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    told.append((number, type(error), str(error)))
+            return told, shelf.step
+
+    found = three.run(body)
+    assert [step for _, step in found] == [4, 4, 4]
+    assert all([number for number, *_ in told] == [2] for told, _ in found)
+    texts = [text for told, _ in found for *_, text in told]
+    assert all("no room" in text for text in texts)
+    for owner in range(3):  # what was sent behind that was sent right
+        three.path(owner).unlink()
+        assert three.run(lambda rank: steps(rank, 0))[owner] == (4, owner + 4.0)
+
+
+def test_what_is_prepared_everywhere_is_committed_from_copies_too(three, monkeypatch):
+    """A rank that lost its shelf behind its vote is no reason to go back."""
+    from tensorshelf._group import member
+
+    three.run(lambda rank: steps(rank, 1))
+    do = member.Member._do
+
+    def not_done(self, save, todo):
+        if save.step == 2:
+            raise RuntimeError("the rank dies here")
+        do(self, save, todo)
+
+    monkeypatch.setattr(member.Member, "_do", not_done)
+    three.run(lambda rank: steps(rank, 1))
+    monkeypatch.setattr(member.Member, "_do", do)
+    with ts.open(three.path(1), "r") as shelf:
+        assert shelf.step == 1
+        assert shelf.prepared.step == 2
+    three.path(1).unlink()
+    assert three.run(lambda rank: steps(rank, 1)) == [(2, 2.0), (2, 3.0), (2, 4.0)]
+
+
+def test_a_prepared_part_that_is_damaged_is_had_back(three, monkeypatch):
+    from tensorshelf._group import member
+
+    three.run(lambda rank: steps(rank, 1))
+    do = member.Member._do
+
+    def not_done(self, save, todo):
+        if save.step == 2:
+            raise RuntimeError("the rank dies here")
+        do(self, save, todo)
+
+    monkeypatch.setattr(member.Member, "_do", not_done)
+    three.run(lambda rank: steps(rank, 1))
+    monkeypatch.setattr(member.Member, "_do", do)
+    damage(three.path(1), np.full(1000, 3.0))
+    assert three.run(lambda rank: steps(rank, 1)) == [(2, 2.0), (2, 3.0), (2, 4.0)]
+
+
+def test_what_comes_otherwise_than_it_was_sent_is_not_kept(three, monkeypatch):
+    from tensorshelf._group import link
+
+    turned = []
+
+    def other(self, begun, room, nbytes):
+        link._wait(begun)
+        if nbytes > 1000:
+            turned.append(nbytes)
+            if len(turned) == 4:
+                room[7] ^= 1
+        frame = room.numpy()[:nbytes]
+        self._sum = link._core.checksum(frame, self._sum)
+        return frame
+
+    monkeypatch.setattr(link.Link, "_come", other)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            told = []
+            for number in range(1, 5):
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    told.append(str(error))
+            return told, shelf.step
+
+    found = three.run(body)
+    assert [step for _, step in found] == [4, 4, 4]
+    assert all("did not come as it was sent" in told[0] for told, _ in found)
+
+
+def test_copies_are_refused_where_they_cannot_be(tmp_path):
+    from torch.distributed import HashStore
+
+    with pytest.raises(ts.BadArgument, match="need as many other ranks"):
+        ts.Group(HashStore(), rank=0, members=2, replicate=2)
+    for wrong in (-1, True, "1"):
+        with pytest.raises(ts.BadArgument, match="no number of copies"):
+            ts.Group(HashStore(), rank=0, members=2, replicate=wrong)
+    with pytest.raises(ts.BadArgument, match="replica_rate"):
+        ts.Group(HashStore(), rank=0, members=2, replicate=1, replica_rate="much")
+
+
+def test_ranks_that_want_copies_otherwise_are_refused(tmp_path):
+    two = Kept(tmp_path, 2)
+
+    def body(rank: Rank):
+        if rank.rank == 1:
+            number, store = rank.group._number, rank.group._store
+            rank.group = ts.Group(store, rank=1, members=2, timeout=20)
+            rank.group._number = number
+        return steps(rank, 1)
+
+    for error in two.run(body):
+        assert isinstance(error, ts.BadArgument)
+        assert "rank 1 has replicate=0, and rank 0 1" in str(error)
+
+
+def test_keepers_are_on_other_nodes_and_keep_equally_many():
+    from tensorshelf._group.agree import keepers_of
+
+    nodes = ["a", "a", "b", "b", "c", "c"]
+    for copies in (1, 2):
+        found = keepers_of(nodes, copies)
+        kept = [0] * 6
+        for rank, keepers in enumerate(found):
+            held = {nodes[keeper] for keeper in keepers}
+            assert len(held) == copies
+            assert nodes[rank] not in held
+            for keeper in keepers:
+                kept[keeper] += 1
+        assert kept == [copies] * 6
+    assert keepers_of(["a", "b", "c"], 0) == [[], [], []]
+
+
+def test_one_node_for_all_is_told(caplog):
+    from tensorshelf._group.agree import keepers_of
+
+    found = keepers_of(["a"] * 4, 1)
+    assert all(keepers and rank not in keepers for rank, keepers in enumerate(found))
+    assert "do not fit on different nodes" in caplog.text
+
+
+def test_copies_lie_in_the_folder_that_is_given(tmp_path):
+    two = Kept(tmp_path, 2)
+    elsewhere = tmp_path / "copies"
+    elsewhere.mkdir()
+
+    def body(rank: Rank):
+        rank.group._replicas = rank.group._replicas._replace(folder=str(elsewhere))
+        return steps(rank, 1)
+
+    two.run(body)
+    assert sorted(path.name for path in elsewhere.iterdir()) == [
+        "run.0.shelf.of-1",
+        "run.1.shelf.of-0",
+    ]
+    two.path(0).unlink()
+    assert two.run(body) == [(1, 1.0), (1, 2.0)]
