@@ -383,7 +383,7 @@ def main() -> int:
             import group_bench
 
             print("\ngroup: ranks that save together\n", flush=True)
-            write_json("group", group_bench.run(settings.block, args.quick))
+            write_json("group", group_bench.run(settings.mapped, settings.block, args.quick))
     return 0
 
 
