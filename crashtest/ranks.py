@@ -8,6 +8,8 @@ nobody disturbed.
     kill one    a rank dies by SIGKILL, and the others with it, as torchrun sees to it
     kill all    all die at once
     stop        a rank is stopped for a while (SIGSTOP), goes on, and later all are killed
+    lose        all die at once, and the shelf of one is gone, with the copies beside it: for
+                --replicate
 
 SIGKILL is not power loss: what a rank had written stays in the page cache.
 """
@@ -24,10 +26,25 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 TRAINER = pathlib.Path(__file__).with_name("ranks_trainer.py")
 SECONDS = 120  # that a start may take
 KINDS = ("kill one", "kill all", "stop")
+LOSE = "lose"  # where copies are kept
+
+
+class Job(NamedTuple):
+    """What is started, again and again."""
+
+    world: int
+    steps: int
+    sharded: bool = False  # by FSDP2, and DDP where not
+    replicate: int = 0  # copies of each part
+
+    def words(self) -> list[str]:
+        """As the trainer takes them."""
+        return [str(self.steps), "sharded" if self.sharded else "whole", str(self.replicate)]
 
 
 class Ranks:
@@ -49,7 +66,8 @@ class Ranks:
 # ---- starting
 
 
-def torchrun(folder: pathlib.Path, world: int, steps: int, shift: int, *, sharded: bool) -> Ranks:
+def torchrun(folder: pathlib.Path, job: Job, shift: int) -> Ranks:
+    world = job.world
     command = [
         sys.executable,
         "-m",
@@ -59,9 +77,8 @@ def torchrun(folder: pathlib.Path, world: int, steps: int, shift: int, *, sharde
         str(world),
         str(TRAINER),
         str(folder),
-        str(steps),
         str(shift),
-        *(["sharded"] if sharded else []),
+        *job.words(),
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     log = open(folder / "torchrun.log", "ab")  # noqa: SIM115 - the child's
@@ -104,11 +121,11 @@ def children(pid: int) -> list[int]:
 FORKS = multiprocessing.get_context("forkserver")
 
 
-def fork(folder: pathlib.Path, world: int, steps: int, shift: int, *, sharded: bool) -> Ranks:
+def fork(folder: pathlib.Path, job: Job, shift: int) -> Ranks:
     meeting = folder / f"meeting.{time.monotonic_ns()}"
     ranks = [
-        FORKS.Process(target=_forked, args=(folder, meeting, rank, world, steps, shift, sharded))
-        for rank in range(world)
+        FORKS.Process(target=_forked, args=(folder, meeting, rank, job, shift))
+        for rank in range(job.world)
     ]
     for rank in ranks:
         rank.start()
@@ -140,15 +157,7 @@ def fork(folder: pathlib.Path, world: int, steps: int, shift: int, *, sharded: b
     return Ranks(pids, ended, end)
 
 
-def _forked(
-    folder: pathlib.Path,
-    meeting: pathlib.Path,
-    rank: int,
-    world: int,
-    steps: int,
-    shift: int,
-    sharded: bool,
-) -> None:
+def _forked(folder: pathlib.Path, meeting: pathlib.Path, rank: int, job: Job, shift: int) -> None:
     import warnings
 
     import ranks_trainer
@@ -159,8 +168,9 @@ def _forked(
     os.dup2(log, 2)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     warnings.simplefilter("ignore")
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
-    ranks_trainer.train(folder, steps, shift, sharded=sharded)
+    meet = f"file://{meeting}"
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=job.world)
+    ranks_trainer.train(folder, shift, *job.words())
     dist.destroy_process_group()
 
 
@@ -168,10 +178,14 @@ def _forked(
 
 
 def disturb(kind: str, ranks: Ranks, folder: pathlib.Path, rng: random.Random) -> None:
-    """Once some step is done, and a random while later."""
+    """Once some step is done, and a random while later; a step is durable by then that a copy is
+    to have.
+    """
     begin = steps_done(folder)
     deadline = time.monotonic() + SECONDS
-    while steps_done(folder) == begin and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        if steps_done(folder) > begin and (kind != LOSE or durable(folder, len(ranks.pids))):
+            break
         if ranks.ended(0.02):
             return
     world = len(ranks.pids)
@@ -184,6 +198,14 @@ def disturb(kind: str, ranks: Ranks, folder: pathlib.Path, rng: random.Random) -
         time.sleep(rng.uniform(0.0, 0.2))
     struck = [rng.randrange(world)] if kind == "kill one" else range(world)
     ranks.hear(signal.SIGKILL, list(struck))
+
+
+def lose(folder: pathlib.Path, member: int) -> int:
+    """The disk of a member: its shelf, and the copies of others that it kept."""
+    lost = list(folder.glob(f"run.{member}.shelf*"))
+    for path in lost:
+        path.unlink()
+    return int(bool(lost))
 
 
 def steps_done(folder: pathlib.Path) -> int:
@@ -235,12 +257,12 @@ def clear(folder: pathlib.Path) -> None:
 
 
 def run_to_the_end(
-    start: Callable[..., Ranks], folder: pathlib.Path, world: int, steps: int, *, sharded: bool
+    start: Callable[..., Ranks], folder: pathlib.Path, job: Job
 ) -> dict[int, dict[str, str]]:
     """What each member says of each step."""
-    assert start(folder, world, steps, 0, sharded=sharded).ended(SECONDS), "the run does not end"
+    assert start(folder, job, 0).ended(SECONDS), "the run does not end"
     found = {}
-    for member in range(world):
+    for member in range(job.world):
         found[member] = dict(words for words in said(folder, member) if words[0] != "resumed")
         assert "end" in found[member], f"member {member} did not come to the end: {folder}"
     return found
@@ -249,37 +271,40 @@ def run_to_the_end(
 def campaign(
     start: Callable[..., Ranks],
     folder: pathlib.Path,
+    job: Job,
     *,
-    world: int,
     rounds: int,
     seed: int,
-    steps: int,
     kinds: Sequence[str] = KINDS,
-    sharded: bool = False,
 ) -> dict[str, int]:
     """How often each kind of disturbance was, and how many steps were resumed behind 0."""
     rng = random.Random(seed)
     undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
     undisturbed.mkdir()
     disturbed.mkdir()
-    reference = run_to_the_end(start, undisturbed, world, steps, sharded=sharded)
-    counts = dict.fromkeys([*kinds, "resumed behind 0", "came to the end", "renumbered"], 0)
+    world = job.world
+    reference = run_to_the_end(start, undisturbed, job)
+    what = ("resumed behind 0", "came to the end", "renumbered", "shelves lost")
+    counts = dict.fromkeys([*kinds, *what], 0)
     acknowledged = reached = 0
     for number in range(rounds):
         kind = kinds[number % len(kinds)]
-        shift = 0 if sharded else rng.randrange(world)
+        shift = 0 if job.sharded else rng.randrange(world)
         clear(disturbed)
-        ranks = start(disturbed, world, steps, shift, sharded=sharded)
+        ranks = start(disturbed, job, shift)
         disturb(kind, ranks, disturbed, rng)
         if not ranks.ended(SECONDS):
             ranks.end()
             raise AssertionError(f"round {number} ({kind}) hangs: {disturbed}")
         reached = check(disturbed, reference, acknowledged)
-        acknowledged = max(acknowledged, durable(disturbed, world))
+        told = durable(disturbed, world)
+        acknowledged = max(acknowledged, told)
+        if kind == LOSE and told:  # else a copy that was lost before may not be made anew yet
+            counts["shelves lost"] += lose(disturbed, rng.randrange(world))
         counts[kind] += 1
         counts["resumed behind 0"] += reached > 0
         counts["renumbered"] += shift != 0
-        if acknowledged >= steps - 1:  # to its end once, and another run begins
+        if acknowledged >= job.steps - 1:  # to its end once, and another run begins
             counts["came to the end"] += 1
             for path in disturbed.glob("run.*"):
                 path.unlink()
@@ -287,7 +312,7 @@ def campaign(
         if sys.stdout.isatty() or number % 10 == 9:
             print(f"round {number + 1} of {rounds}: resumed at {reached}", flush=True)
     clear(disturbed)
-    assert start(disturbed, world, steps, 0, sharded=sharded).ended(SECONDS), "the run does not end"
+    assert start(disturbed, job, 0).ended(SECONDS), "the run does not end"
     check(disturbed, reference, acknowledged)
     assert all(said(disturbed, member)[-1][0] == "end" for member in range(world))
     return counts
@@ -301,20 +326,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--fork", action="store_true", help="forks of one process, no torchrun")
     parser.add_argument("--sharded", action="store_true", help="FSDP2 in place of DDP")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--replicate", type=int, default=0, help="copies of each rank's part")
+    parser.add_argument("--kinds", nargs="+", choices=(*KINDS, LOSE))
     chosen = parser.parse_args()
+    kinds = chosen.kinds or (*KINDS, *([LOSE] if chosen.replicate else []))
+    if LOSE in kinds and not chosen.replicate:
+        parser.error("a shelf that is lost is had back from copies: --replicate 1")
     FORKS.set_forkserver_preload(["ranks_trainer", "torch._dynamo"])
     print(f"{chosen.rounds} rounds of {chosen.world} ranks, seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="tensorshelf-ranks-") as name:
         counts = campaign(
             fork if chosen.fork else torchrun,
             pathlib.Path(name),
-            world=chosen.world,
+            Job(chosen.world, chosen.steps, chosen.sharded, chosen.replicate),
             rounds=chosen.rounds,
             seed=chosen.seed,
-            steps=chosen.steps,
-            kinds=chosen.kinds,
-            sharded=chosen.sharded,
+            kinds=kinds,
         )
     print(", ".join(f"{what} {count}" for what, count in counts.items()))
     print("no step that was durable was lost, and every loss was that of an undisturbed run")

@@ -38,8 +38,9 @@ def in_order_of_members(
     return work.get_future().then(mean)
 
 
-def train(folder: pathlib.Path, steps: int, shift: int, *, sharded: bool) -> None:
+def train(folder: pathlib.Path, shift: int, steps: str, form: str, replicate: str) -> None:
     """Each step that was done is a line of losses.MEMBER, each that is durable of told.MEMBER."""
+    sharded = form == "sharded"
     torch.set_num_threads(1)
     rank, world = dist.get_rank(), dist.get_world_size()
     members = [(each + shift) % world for each in range(world)]
@@ -60,7 +61,14 @@ def train(folder: pathlib.Path, steps: int, shift: int, *, sharded: bool) -> Non
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(member)
     store = dist.distributed_c10d._get_default_store()
-    group = ts.Group(store, rank=member, members=world, timeout=60)
+    group = ts.Group(
+        store,
+        rank=member,
+        members=world,
+        timeout=60,
+        replicate=int(replicate),
+        node=str(member),
+    )
     path = folder / f"run.{member}.shelf"
     losses = open(folder / f"losses.{member}", "a", buffering=1)  # noqa: SIM115 - to the end
     told = open(folder / f"told.{member}", "a", buffering=1)  # noqa: SIM115
@@ -71,7 +79,7 @@ def train(folder: pathlib.Path, steps: int, shift: int, *, sharded: bool) -> Non
         first = auto.resume()
         print("resumed", first, file=losses)
         flying: list[tuple[int, ts.Commit]] = []
-        for step in range(first + 1, steps + 1):
+        for step in range(first + 1, int(steps) + 1):
             loss = model(torch.randn(16, WIDTH)).square().mean()
             loss.backward()
             optimizer.step()
@@ -90,9 +98,9 @@ def train(folder: pathlib.Path, steps: int, shift: int, *, sharded: bool) -> Non
 
 
 def main() -> None:
-    folder, steps, shift, *sharded = sys.argv[1:]
+    folder, shift, *job = sys.argv[1:]
     dist.init_process_group("gloo")
-    train(pathlib.Path(folder), int(steps), int(shift), sharded=bool(sharded))
+    train(pathlib.Path(folder), int(shift), *job)
     dist.destroy_process_group()
 
 

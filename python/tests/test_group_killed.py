@@ -12,9 +12,15 @@ pytest.importorskip("msgpack")
 CRASHTEST = pathlib.Path(__file__).parents[2] / "crashtest"
 
 
-@pytest.mark.parametrize(("sharded", "rounds"), [(False, 6), (True, 4)])
+@pytest.mark.parametrize(
+    ("sharded", "replicate", "rounds"), [(False, 0, 3), (True, 0, 3), (False, 1, 4)]
+)
 def test_ranks_go_on_from_one_step_to_the_last_bit(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, sharded: bool, rounds: int
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sharded: bool,
+    replicate: int,
+    rounds: int,
 ) -> None:
     if not CRASHTEST.exists():
         pytest.skip("installed without the sources")
@@ -24,9 +30,10 @@ def test_ranks_go_on_from_one_step_to_the_last_bit(
     ranks.FORKS.set_forkserver_preload(["ranks_trainer"])
     seed = time.time_ns() % 2**32
     print("seed", seed)
-    counts = ranks.campaign(
-        ranks.fork, tmp_path, world=2, rounds=rounds, seed=seed, steps=150, sharded=sharded
-    )
-    assert counts["kill one"] == 2
-    assert counts["resumed behind 0"] > 0
+    kinds = (*ranks.KINDS, ranks.LOSE) if replicate else ranks.KINDS
+    job = ranks.Job(2, 150, sharded, replicate)
+    counts = ranks.campaign(ranks.fork, tmp_path, job, rounds=rounds, seed=seed, kinds=kinds)
+    assert counts["kill one"] == 1
+    assert counts["resumed behind 0"] + counts["came to the end"] > 0
+    assert counts["shelves lost"] <= replicate
     assert "ranks_trainer" not in sys.modules  # the ranks alone have it
