@@ -370,3 +370,61 @@ def test_copies_lie_in_the_folder_that_is_given(tmp_path):
     ]
     two.path(0).unlink()
     assert two.run(body) == [(1, 1.0), (1, 2.0)]
+
+
+def test_what_is_persisted_beside_the_group_comes_with_the_next_save(three):
+    """Also where the job starts anew in between, and the copy is of the same epoch."""
+
+    def body(rank: Rank):
+        with rank.open(keep=1) as shelf:
+            auto = rank.autosave(shelf)
+            begin = auto.resume()
+            rank.step(auto, begin + 1)
+            auto.wait()
+            shelf["beside"] = np.full(10, begin + 1.0)
+            shelf.persist()
+
+    for _ in range(3):
+        three.run(body)
+    three.run(lambda rank: steps(rank, 1))
+    three.path(1).unlink()
+    three.run(lambda rank: steps(rank, 1))
+    with ts.open(three.path(1), "r") as shelf:
+        assert shelf.step == 5
+        assert shelf["beside"].numpy().tolist() == [3.0] * 10
+
+
+def test_a_keeper_that_cannot_commit_refuses_what_comes_next(three, monkeypatch):
+    from tensorshelf._group import kept
+
+    resolve = kept.KeptShelf.resolve
+    failed = []
+
+    def once(self, decision):
+        if decision == "commit" and not failed:
+            failed.append(True)
+            raise ts.IoError("the medium failed", "Look at it.")
+        resolve(self, decision)
+
+    monkeypatch.setattr(kept.KeptShelf, "resolve", once)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            told = []
+            for number in range(1, 4):
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    told.append((number, str(error)))
+            return told, shelf.step
+
+    found = three.run(body, timeout=20)
+    assert {step for _, step in found} <= {1, 2, 3}
+    assert len({step for _, step in found}) == 1
+    assert all(told and "is prepared" in told[0][1] for told, _ in found)
+    step = found[0][1]
+    begun = [begin for begin, _ in three.run(lambda rank: steps(rank, 1))]
+    assert begun == [step] * 3

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._group import stream
-from tensorshelf._group.link import Link, Links
+from tensorshelf._group.link import Link, LinkLost, Links
 from tensorshelf._group.offer import error_of
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire, in_short
@@ -108,7 +108,7 @@ class Copy:
             self._ask(asked | {"contents": contents.encoded().decode()})
             send(self._linked())
             self._answer()
-        except (RuntimeError, TimeoutError, UnresolvedError) as error:
+        except (RuntimeError, TimeoutError, LinkLost) as error:
             # What is on its way, and was not taken, would be taken for what comes next.
             self._lost = self._told(error)
             raise self._lost from error

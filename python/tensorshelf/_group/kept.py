@@ -14,7 +14,7 @@ from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._group import stream
 from tensorshelf._group.copies import Pair
-from tensorshelf._group.link import Link, Links
+from tensorshelf._group.link import Link, LinkLost, Links
 from tensorshelf._group.offer import fields_of
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf._options import encoded_path, new_options
@@ -102,7 +102,7 @@ class Keeper:
                 if asked == _END or not self._take(json.loads(asked)):
                     return
                 self._wire.done_with(self.pair.box(), number)
-        except (RuntimeError, UnresolvedError) as error:  # torch's, of its store; the owner is gone
+        except (RuntimeError, LinkLost) as error:  # torch's, of its store; the owner is gone
             logger.debug("group: a copy of rank %d ends: %s", self.pair.owner, in_short(error))
         finally:
             with contextlib.suppress(ShelfError):
@@ -116,8 +116,7 @@ class Keeper:
             case "fetch":
                 self._answer(asked, self._fetch)
             case "commit" | "abandon" as decision:
-                if self._shelf.core.prepared() is not None:
-                    self._shelf.resolve(decision)
+                self._decide(decision)
             case _:
                 return False
         return True
@@ -125,7 +124,7 @@ class Keeper:
     def _answer(self, asked: dict[str, Any], do: Callable[[dict[str, Any]], None]) -> None:
         try:
             do(asked)
-        except UnresolvedError:
+        except LinkLost:
             raise
         except ShelfError as error:
             self._tell(asked, {"error": fields_of(error)})
@@ -136,6 +135,14 @@ class Keeper:
 
     def _tell(self, asked: dict[str, Any], answer: dict[str, Any]) -> None:
         self._wire.put(self.pair.answer(asked["number"]), json.dumps(answer).encode())
+
+    def _decide(self, decision: str) -> None:
+        """Where the medium does not, the next that is put is refused, and the start decides."""
+        try:
+            if self._shelf.core.prepared() is not None:
+                self._shelf.resolve(decision)
+        except ShelfError as error:
+            logger.error("group: %s: %s", self._shelf.path, error)
 
     def _put(self, asked: dict[str, Any]) -> None:
         shelf = self._shelf

@@ -18,9 +18,13 @@ _OWNER, _KEEPER = range(2)
 _SUM_BYTES = np.dtype(np.uint64).itemsize
 
 
+class LinkLost(UnresolvedError):
+    """The other end is gone, or too slow: what comes next is not known to be what was sent."""
+
+
 class Link:
     """One end of it. Both are made at about the same time: each waits for the other. For one
-    thread. Raises UnresolvedError where the other end is gone, or too slow for ``seconds``.
+    thread. Raises LinkLost where the other end is gone, or too slow for ``seconds``.
 
     A frame is on its way while the next one is filled, or the one before is used.
     """
@@ -122,8 +126,8 @@ def _wait(begun: Any) -> None:
         raise _gone(error) from error
 
 
-def _gone(error: RuntimeError) -> UnresolvedError:
-    return UnresolvedError(
+def _gone(error: RuntimeError) -> LinkLost:
+    return LinkLost(
         f"the rank at the other end does not take or give what it should: {in_short(error)}",
         "Look for what became of it, and start the job anew. Group(timeout=) says how long to "
         "wait for it.",

@@ -11,6 +11,7 @@ from tensorshelf._group.kept import Keeper, KeptShelf, kept_beside, kept_path
 from tensorshelf._group.link import Links
 from tensorshelf._group.start import Agreed
 from tensorshelf._group.wire import Store, Wire
+from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import CorruptError, NotAShelf, TruncatedError
 
 logger = logging.getLogger("tensorshelf")
@@ -59,8 +60,7 @@ class Replicas:
             kept = self._found.pop(owner, None)
             kept = kept or KeptShelf(kept_path(self._path, self._options.folder, owner))
             self._keepers.append(Keeper(Pair(owner, rank), kept, Wire(store, prefix), links))
-        while self._found:  # of others, who have theirs elsewhere now
-            self._found.popitem()[1].core.close()
+        self._close_found()  # of others, who have theirs elsewhere now
         wire = Wire(store, prefix)
         made = {
             keeper: Copy(Pair(rank, keeper), wire, seconds, links)
@@ -71,7 +71,7 @@ class Replicas:
             logger.warning("group: %s is had back from its copy with rank %d", self._path, source)
             made[source].fetch(shelf)
         for keeper, copy in made.items():
-            if keeper in agreed.holding[rank]:
+            if keeper in agreed.holding[rank] and _is_of_the_group(shelf):
                 copy.holds = shelf._core.version
             if copy not in self.copies:
                 copy.bye()
@@ -99,11 +99,22 @@ class Replicas:
                 copy.bye()
         for keeper in self._keepers:
             keeper.close(wire, seconds)
+        self._close_found()
         self.copies, self._keepers = [], []
+
+    def _close_found(self) -> None:
+        while self._found:
+            self._found.popitem()[1].core.close()
 
     def keeps(self) -> tuple[int, ...]:
         """The ranks whose parts are kept here."""
         return tuple(keeper.pair.owner for keeper in self._keepers)
+
+
+def _is_of_the_group(shelf: Shelf) -> bool:
+    """The newest version, and none that was committed beside it: each save writes the record."""
+    record = shelf._core.find(RECORD)
+    return record is not None and record._info().version == shelf._core.version
 
 
 def _owners(rank: int, agreed: Agreed) -> list[int]:

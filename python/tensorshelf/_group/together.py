@@ -71,8 +71,12 @@ class Together:
         rank = Rank(
             group.rank, group.members, group._node, group._replicas.replicate, group.timeout
         )
-        agreed = agree_on_start(shelf, replicas.open, wire, rank)
-        replicas.begin(shelf, agreed, group._store, prefix, group.timeout)
+        try:
+            agreed = agree_on_start(shelf, replicas.open, wire, rank)
+            replicas.begin(shelf, agreed, group._store, prefix, group.timeout)
+        except BaseException:
+            replicas.close(wire, 0.0, settled=False)
+            raise
         self._replicas = replicas
         last = (agreed.generation, agreed.number)
         if group.rank == 0:
