@@ -239,6 +239,29 @@ def test_parts_of_a_mesh(tmp_path: pathlib.Path) -> None:
     assert found == [([0, 0], True), ([0, 3], True), ([2, 0], True), ([2, 3], True)]
 
 
+def without_dimensions(rank: int, folder: pathlib.Path) -> tuple[bool, float]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+
+    def scale(value: float) -> Any:
+        return distribute_tensor(torch.tensor(value), mesh, [Replicate()])
+
+    with open_shelf(folder, rank) as shelf:
+        kept = {"scale": scale(2.5)}
+        auto = shelf.autosave(group=ts.Group(), kept=kept)
+        auto.resume()
+        auto.step(1)
+        auto.close()
+        shelf.load_into({"kept": (found := {"scale": scale(0.0)})}, strict=False)
+    return shards.is_sharded(found["scale"]), found["scale"].to_local().item()
+
+
+def test_a_sharded_tensor_without_dimensions(tmp_path: pathlib.Path) -> None:
+    assert run_ranks(without_dimensions, 2, tmp_path) == [(True, 2.5)] * 2
+
+
 def planned_again(rank: int, folder: pathlib.Path) -> tuple[bool, bool]:
     """Whether the plan of a save stays, and goes where another tensor comes."""
     model = sharded()

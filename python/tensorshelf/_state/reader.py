@@ -59,7 +59,7 @@ def all_tensors(node: Node) -> Iterator[Node]:
     if node[0] == "tensor":
         yield node
         return
-    for part in node[1:]:
+    for part in node[3:4] if node[0] == "part" else node[1:]:
         yield from all_tensors(part)
 
 
