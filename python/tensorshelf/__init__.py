@@ -36,6 +36,7 @@ from tensorshelf._options import BlockOptions
 from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
 from tensorshelf._state.load import LoadReport
+from tensorshelf._state.shards import Shard
 from tensorshelf._tensor import Tensor
 from tensorshelf._versions import RetainedTensor, RetainedVersion, Transaction
 from tensorshelf._view import Committed
@@ -61,6 +62,7 @@ __all__ = [
     "Repair",
     "RetainedTensor",
     "RetainedVersion",
+    "Shard",
     "Shelf",
     "Tensor",
     "Transaction",

@@ -85,6 +85,8 @@ MALFORMED: dict[str, Any] = {
     "a part behind the whole": ["part", [6], [7], A],
     "a part before the whole": ["part", [6], [-1], A],
     "a part of a length that is none": ["part", [6.0], [0], A],
+    "a part of a name that is a number": ["part", [6], [0], A, 7],
+    "a part of two names": ["part", [6], [0], A, "w", "w"],
     "a part of nothing known": ["part", [6], [0], ["tie", 0]],
     "a tie to nothing": ["tie", 0],
     "a tie to a later tensor": ["list", ["tie", 1], A],

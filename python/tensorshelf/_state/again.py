@@ -74,7 +74,7 @@ class _Maker:
         return self._writer.parts()
 
     def look(self, value: Any, node: Node) -> Look:
-        if tensors.is_tensor(value):
+        if tensors.is_tensor(value) or shards.is_sharded(value):
             return self._tensor(value, node)
         if _is_plain(value):
             self._writer.hole()
@@ -92,7 +92,10 @@ class _Maker:
     def _tensor(self, value: Any, node: Node) -> Look:
         if node[0] == "part":
             self._writer.head(node, 3)
-            return _part(self._tensor(shards.local(value), node[3]), value)
+            look = self._tensor(shards.local(value), node[3])
+            for name in node[4:]:
+                self._writer.node(name)
+            return _part(look, value)
         if node[0] == "tensor" and isinstance(node[4], bytes):
             self._writer.scalar(node)
             return Scalar(value)
@@ -284,10 +287,10 @@ def _address(value: Any) -> int:
 
 def _part(look_at: Look, value: Any) -> Look:
     """Of a tensor that is sharded: at what this rank has of it."""
-    shape, placements = value.shape, value.placements
+    kind, place = type(value), shards.place_of(value)
 
     def look(now: Any, found: Found) -> None:
-        if not shards.is_sharded(now) or now.shape != shape or now.placements != placements:
+        if type(now) is not kind or shards.place_of(now) != place:
             raise Changed
         look_at(shards.local(now), found)
 

@@ -231,12 +231,13 @@ def _tensor(parts: list[Any], seen: _Seen, depth: int) -> bool:
 
 
 def _part(parts: list[Any], seen: _Seen, depth: int) -> bool:
-    if len(parts) != 3 or not (_is_a("tensor", parts[2]) or _is_a("tie", parts[2])):
+    if len(parts) not in (3, 4) or not (_is_a("tensor", parts[2]) or _is_a("tie", parts[2])):
         return False
-    shape, offsets, node = parts
+    shape, offsets, node, *name = parts
     _check(node, seen, depth)
     return (
-        _lengths(shape)
+        _is_list_of(name, str)
+        and _lengths(shape)
         and _lengths(offsets)
         and len(shape) == len(offsets)
         and all(offset <= length for offset, length in zip(offsets, shape, strict=True))

@@ -40,6 +40,7 @@ class _Walk:
         self._default = default
         self._names = names
         self._above: set[int] = set()
+        self._shapes: dict[str, tuple[int, ...]] = {}  # by the names of Shards
 
     def node(self, value: Any, path: Path | None, depth: int) -> Node:
         if depth > DEEPEST:
@@ -47,7 +48,7 @@ class _Walk:
                 f"{shown(path)[:200]}...: more than {DEEPEST} containers within each other",
                 "Store it less deeply.",
             )
-        if is_tensor(value):
+        if is_tensor(value) or shards.is_sharded(value):
             return self._tensor(value, path, depth)
         try:
             return plain.node_of(value)
@@ -67,13 +68,23 @@ class _Walk:
         try:
             if not shards.is_sharded(value):
                 return self.tensors.add(value, path)
-            part = shards.part_of(value)
-            node = self.tensors.add(part.local, path)
-            return ["part", list(part.shape), list(part.offsets), node]
+            return self._part(shards.part_of(value), path)
         except LayoutError as error:
             if self._default is not None:
                 return self._replaced(value, path, depth)
             raise NotStorable(f"{shown(path)}: {error.what}", error.remedy) from error
+
+    def _part(self, part: shards.Part, path: Path | None) -> Node:
+        head = ["part", list(part.shape), list(part.offsets)]
+        if part.name is None:
+            return [*head, self.tensors.add(part.local, path)]
+        other = self._shapes.setdefault(part.name, part.shape)
+        if other != part.shape:
+            raise LayoutError(
+                f"a part of {part.name!r} of {list(part.shape)}, and another is of {list(other)}",
+                "Give each whole tensor a name of its own.",
+            )
+        return [*head, self.tensors.add(part.local, path), part.name]
 
     def _compound(self, value: Any, path: Path | None, depth: int) -> Node:
         kind = type(value)

@@ -255,7 +255,8 @@ def _mismatch(report: LoadReport) -> KeyMismatch:
 def can_be_filled(target: Any) -> bool:
     """Whether it stays the object that it is, with what was saved in it."""
     kinds = (dict, list)
-    return is_tensor(target) or isinstance(target, kinds) or objects.has_state(target)
+    tensor = is_tensor(target) or shards.is_sharded(target)
+    return tensor or isinstance(target, kinds) or objects.has_state(target)
 
 
 def _holds_what_stays(target: Any) -> bool:
@@ -282,7 +283,7 @@ class _Fill:
 
     def _fill(self, target: Any, node: Node, path: Path | None) -> bool:
         """False where the target is a value that cannot be changed in place."""
-        if is_tensor(target):
+        if is_tensor(target) or shards.is_sharded(target):
             self._tensor(target, node, path)
         elif objects.is_module(target):
             self._module(target, node, path)
@@ -325,27 +326,43 @@ class _Fill:
         saved = isinstance(node, list) and node[0] == "part"
         if not saved and not shards.is_sharded(target):
             return target, node
-        if self._is_whole(target, node):
+        if saved:
+            _same_name(target, node, path)
+        whole = self._whole(node)
+        if whole is not None and not shards.is_sharded(target):
+            return target, whole
+        if whole is not None and self._is_whole(target, whole):
             own = shards.part_of(target)
-            return own.local, ["region", node, list(own.offsets), list(own.local.shape)]
-        lengths = self.reader.about(node[3]).shape if saved else ()
-        if not saved or not shards.fits(target, node[1], node[2], lengths):
-            there = "no part of a sharded tensor"
+            lengths = list(own.local.shape)
+            if lengths == list(own.shape):
+                return own.local, whole
+            return own.local, ["region", whole, list(own.offsets), lengths]
+        there = self.reader.about(node[3]).shape if saved else ()
+        if not saved or not shards.fits(target, node[1], node[2], there):
+            text = "no part of a sharded tensor"
             if saved:
-                there = f"{list(lengths)} from {node[2]} on of {node[1]}"
+                text = f"{list(there)} from {node[2]} on of {node[1]}"
             raise LayoutError(
-                f"{shown(path)} is {_sharded_text(target)}, and what was saved is {there}",
+                f"{shown(path)} is {_sharded_text(target)}, and what was saved is {text}",
                 "Shard it as it was, over as many ranks; or load what tensorshelf.merge() makes. "
                 "Nothing was loaded.",
             )
         return shards.local(target), node[3]
+
+    def _whole(self, node: Node) -> Node | None:
+        """The node of a tensor that was saved whole: not sharded, or with all of it in one part."""
+        if not isinstance(node, list) or node[0] not in ("tensor", "tie", "part"):
+            return None
+        if node[0] != "part":
+            return node
+        return node[3] if self.reader.about(node[3]).shape == tuple(node[1]) else None
 
     def _is_whole(self, target: Any, node: Node) -> bool:
         """Whether a tensor of the shape of the sharded one was saved, and not sharded."""
         if not shards.is_sharded(target) or not isinstance(node, list):
             return False
         tensor = node[0] in ("tensor", "tie")
-        return tensor and self.reader.about(node).shape == tuple(target.shape)
+        return tensor and self.reader.about(node).shape == shards.part_of(target).shape
 
     def _same_shape(self, target: Any, node: Node, path: Path | None) -> None:
         if not isinstance(node, list) or node[0] not in ("tensor", "tie", "region"):
@@ -436,7 +453,7 @@ class _Fill:
         parts: dict[str, tuple[Any, Node]] = {}  # of this rank: all, where nothing is sharded
         for key in both:
             parts[key] = own[key], saved[key]
-            if is_tensor(own[key]):
+            if is_tensor(own[key]) or shards.is_sharded(own[key]):
                 parts[key] = self._of_this_rank(own[key], saved[key], Path(path, key))
                 self._same_shape(*parts[key], Path(path, key))
         if not missing and objects.takes_copies(module):
@@ -446,7 +463,7 @@ class _Fill:
         values: OrderedDict[str, Any] = OrderedDict()
         for key, (_, part) in parts.items():
             value = value_of(part, self.reader)
-            values[key] = shards.like(own[key], value) if shards.is_sharded(own[key]) else value
+            values[key] = shards.like(own[key], value) if shards.is_dtensor(own[key]) else value
         if node[0] == "OrderedDict" and node[1] is not None:
             values._metadata = value_of(node[1], self.reader)  # type: ignore[attr-defined]
         self.actions.append(
@@ -491,8 +508,9 @@ class _Fill:
                     continue
                 where = Path(Path(path, key_of(name)), key_of(key))
                 _, region = self._of_this_rank(parameter, part, where)
-                of_this_rank = shards.like(parameter, self.reader.tensor(region))
-                state[key_of(name)][key_of(key)] = of_this_rank
+                if shards.is_dtensor(parameter):
+                    of_this_rank = shards.like(parameter, self.reader.tensor(region))
+                    state[key_of(name)][key_of(key)] = of_this_rank
 
     def _adopt(self, optimizer: Any, node: Node, names: list[list[str]]) -> None:
         """What torch's own optimizers keep already is read in place: new memory costs more than
@@ -522,6 +540,16 @@ def _parameters(optimizer: Any, names: list[list[str]]) -> dict[str, Any]:
         for group, some in zip(optimizer.param_groups, names, strict=True)
         for parameter, name in zip(group["params"], some, strict=True)
     }
+
+
+def _same_name(target: Any, node: Node, path: Path | None) -> None:
+    """Ranks may have different tensors in one place, of one shape: then the name tells."""
+    name = shards.name_of(node)
+    if isinstance(target, shards.Shard) and name not in (None, target.name):
+        raise LayoutError(
+            f"{shown(path)} is a part of {target.name!r}, and one of {name!r} was saved there",
+            "Give each Shard the key and the name that it was saved with. Nothing was loaded.",
+        )
 
 
 def _sharded_text(target: Any) -> str:

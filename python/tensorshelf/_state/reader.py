@@ -85,7 +85,7 @@ class Reader:
 
     def tensor(self, node: Node) -> Any:
         """The tensor, in memory of its own; one and the same for ties. A node ["region", tensor,
-        offsets, lengths], which is never stored, is a part of one of torch's.
+        offsets, lengths], which is never stored, is a part of one.
         """
         if node[0] == "region":
             return self._region(*node[1:])
@@ -174,14 +174,12 @@ class Reader:
         return tensors.new(tensor, lambda into: self._jobs.append(self._job(place, into)))
 
     def _region(self, node: Node, offsets: list[int], lengths: list[int]) -> Any:
-        import torch
-
         whole = self.tensor(node)
-        made = torch.empty(lengths, dtype=whole.dtype)
+        made = tensors.empty(self.about(node)._replace(shape=tuple(lengths)))
         places = tuple(
             slice(begin, begin + length) for begin, length in zip(offsets, lengths, strict=True)
         )
-        self._then.append(lambda: made.copy_(whole[places]))
+        self._then.append(lambda: made.__setitem__(..., whole[places]))
         return made
 
     def _part(self, tensor: tensors.Tensor, name: str, offset: int) -> Any:

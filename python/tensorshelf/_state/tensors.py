@@ -83,7 +83,7 @@ class Tensors:
                 leaf.node[:] = _node(leaf, bytes_of(leaf.value))
             else:
                 name = names.name(leaf.path)
-                values[name] = _value(leaf.value)
+                values[name] = as_stored(leaf.value)
                 leaf.node[:] = _node(leaf, name)
         return values
 
@@ -225,7 +225,7 @@ def _node(leaf: Leaf, place: Any) -> Node:
     return ["tensor", library, _element(leaf.value), shape, place, _strides(leaf.value)]
 
 
-def _value(value: Any) -> Any:
+def as_stored(value: Any) -> Any:
     """What the shelf takes: text and times as their bytes, with an axis more."""
     if isinstance(value, np.ndarray) and is_of_bytes(value.dtype):
         flat = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
@@ -290,6 +290,15 @@ def new(tensor: Tensor, fill: Callable[[Array], None]) -> Any:
     if array.size:
         fill(array.reshape(-1).view(np.uint8))
     return array if tensor.strides is None else np.asfortranarray(array)
+
+
+def empty(tensor: Tensor) -> Any:
+    """A tensor of its element type and shape in C order, with nothing written in it."""
+    if tensor.library == "numpy":
+        return np.empty(tensor.shape, dtype_from(tensor.element))
+    import torch
+
+    return torch.empty(tensor.shape, dtype=_torch.dtype_of(tensor.element))
 
 
 def _strided(tensor: "torch.Tensor", strides: list[int]) -> "torch.Tensor":
