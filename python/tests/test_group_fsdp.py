@@ -260,6 +260,9 @@ def without_dimensions(rank: int, folder: pathlib.Path) -> tuple[bool, float]:
 
 def test_a_sharded_tensor_without_dimensions(tmp_path: pathlib.Path) -> None:
     assert run_ranks(without_dimensions, 2, tmp_path) == [(True, 2.5)] * 2
+    ts.merge([tmp_path / f"run.{rank}.shelf" for rank in range(2)], tmp_path / "whole.shelf")
+    with ts.open(tmp_path / "whole.shelf", "r") as shelf:
+        assert shelf.load("kept")["kept"]["scale"].item() == 2.5
 
 
 def planned_again(rank: int, folder: pathlib.Path) -> tuple[bool, bool]:

@@ -1,30 +1,23 @@
 """Shelves of a group's ranks as one, which needs no group: offline, when no rank runs."""
 
 import contextlib
-import math
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from tensorshelf import _core
 from tensorshelf._commit import Commit
 from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
+from tensorshelf._group.pieces import filled
+from tensorshelf._group.whole import names_in, whole_of
 from tensorshelf._open import open as open_shelf
 from tensorshelf._shelf import Shelf
 from tensorshelf._state import record
 from tensorshelf._state.checked import Checked
-from tensorshelf._state.load import pairs
 from tensorshelf._state.paths import RECORD
-from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader
-from tensorshelf._values import _torch
-from tensorshelf.errors import (
-    BadArgument,
-    CorruptError,
-    StaleError,
-    UnknownName,
-    UnresolvedError,
-)
+from tensorshelf._state.tensors import as_stored
+from tensorshelf.errors import BadArgument, StaleError, UnknownName, UnresolvedError
 
 
 class _Rank(NamedTuple):
@@ -46,11 +39,17 @@ def merge(
 
         ts.merge(["run.0.shelf", "run.1.shelf"], "whole.shelf")
 
-    Tensors that are sharded over ranks are whole again; all else is as rank 0 saved it: what other
-    ranks have of their own, generators and loaders say, is left out. ``load()`` and ``autosave()``
-    take the new shelf as any. ``size`` is as for ``open()``.
+    Tensors that are sharded over ranks (DTensors, and each ``Shard``) are whole again; all else is
+    as rank 0 saved it: what other ranks have of their own, generators and loaders say, is left out.
+    ``load()`` and ``autosave()`` take the new shelf as any. ``size`` is as for ``open()``.
 
-    Raises BadArgument where the shelves are not those of all ranks of one job, UnresolvedError
+    The whole of a DTensor lies under the name that rank 0 has its part by, that of Shards under
+    theirs; a tensor of rank 0 that has such a name already gets another (``name~2``). Of parts that
+    several ranks have, that of the first of them is taken. What rank 0 has no Shard of lies in the
+    state where another rank has it.
+
+    Raises BadArgument where the shelves are not those of all ranks of one job, or where there is no
+    place in rank 0's state for a Shard that it has not, UnresolvedError
     where a version waits for the group's decision, StaleError where they are of different epochs,
     ShelfExists where there is something at ``to``, and CorruptError for what is damaged; no file is
     left then.
@@ -136,81 +135,11 @@ def _refuse_undecided(ranks: list[_Rank]) -> None:
 
 def _merge(ranks: list[_Rank], merged: Shelf) -> Commit:
     first, *_ = ranks
-    pieces = [list(_pieces(rank.saved.tree)) for rank in ranks]
-    if len(set(map(len, pieces))) > 1:
-        raise _unlike("have other tensors that are sharded")
-    owned = set(first.saved.owned)
-    for nodes in zip(*pieces, strict=True):
-        name = _make_whole(ranks, nodes, merged)
-        owned.discard(name)
-    for name in owned:
-        merged[name] = first.shelf[name]
-    tree = _whole(_without_group(first.saved.tree))
-    merged[RECORD] = record.encoded(record.Record(tree, first.saved.owned))
+    readers = [rank.reader for rank in ranks]
+    whole = whole_of([rank.saved.tree for rank in ranks], readers)
+    for tensor in whole.made:
+        merged[tensor.about.place] = as_stored(filled(tensor.about, tensor.parts, readers))
+    for new, old in whole.copied.items():
+        merged[new] = first.shelf[old]
+    merged[RECORD] = record.encoded(record.Record(whole.tree, names_in(whole.tree)))
     return merged.persist(first.shelf.step)
-
-
-def _pieces(node: Node) -> Iterator[Node]:
-    """The nodes of what is sharded, in their order; ties to it are none of them."""
-    if not isinstance(node, list) or node[0] in ("tensor", "tie"):
-        return
-    if node[0] == "part":
-        if node[3][0] == "tensor":
-            yield node
-    else:
-        for part in node[1:]:
-            yield from _pieces(part)
-
-
-def _make_whole(ranks: list[_Rank], nodes: tuple[Node, ...], merged: Shelf) -> str:
-    """Assigns one tensor, of what each rank has of it, under the name that rank 0 has it by."""
-    import torch
-
-    _, shape, _, first = nodes[0]
-    about = ranks[0].reader.about(first)
-    whole = torch.empty(shape, dtype=_torch.dtype_of(about.element))
-    covered: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
-    for rank, (_, of, offsets, node) in zip(ranks, nodes, strict=True):
-        if of != shape or rank.reader.about(node).element != about.element:
-            raise _unlike(f"have another tensor in the place of {about.place!r}")
-        part = rank.reader.tensor(node)
-        rank.reader.read_all()
-        rank.reader.forget(node)
-        if part.numel():
-            into = zip(offsets, part.shape, strict=True)
-            whole[tuple(slice(begin, begin + length) for begin, length in into)] = part
-            covered.add((tuple(offsets), tuple(part.shape)))
-    if sum(math.prod(lengths) for _, lengths in covered) != math.prod(shape):
-        raise _unlike(f"have not all of {about.place!r} together, or some of it twice")
-    name = _name(about.place)
-    merged[name] = whole
-    return name
-
-
-def _name(place: Any) -> str:
-    """By which a part lies in its shelf. Sharded tensors share no memory."""
-    if not isinstance(place, str):
-        raise _unlike("have a sharded tensor within other memory")
-    return place
-
-
-def _whole(node: Node) -> Node:
-    """The tree, with whole tensors in the place of parts."""
-    if not isinstance(node, list) or node[0] in ("tensor", "tie"):
-        return node
-    if node[0] != "part":
-        return [node[0], *(_whole(part) for part in node[1:])]
-    _, shape, _, part = node
-    if part[0] == "tie":
-        return part
-    _, library, element, _, place, _ = part
-    return ["tensor", library, element, shape, place, None]
-
-
-def _without_group(tree: Node) -> Node:
-    kept = [item for key, part in pairs(tree) if key != KEY for item in (key, part)]
-    return ["dict", *kept]
-
-
-def _unlike(what: str) -> CorruptError:
-    return CorruptError(f"the ranks {what}", "Were they saved by one and the same program?")

@@ -53,9 +53,14 @@ class TensorNames:
         if bad:
             digest = hashlib.blake2b(shown(path).encode(errors="backslashreplace"), digest_size=16)
             name = f"state.{digest.hexdigest()}"
-        chosen, number = name, 1
-        while chosen in self._taken:
-            number += 1
-            chosen = f"{name}~{number}"
-        self._taken.add(chosen)
-        return chosen
+        return free_name(name, self._taken)
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or one like it where it is taken; it is taken from here on."""
+    chosen, number = name, 1
+    while chosen in taken:
+        number += 1
+        chosen = f"{name}~{number}"
+    taken.add(chosen)
+    return chosen
