@@ -20,7 +20,7 @@ from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
 from tensorshelf._group.group import Group, GroupInfo
-from tensorshelf._group.merge import merge
+from tensorshelf._group.merge import Merged, merge
 from tensorshelf._info import (
     Damage,
     Info,
@@ -55,6 +55,7 @@ __all__ = [
     "GroupInfo",
     "Info",
     "LoadReport",
+    "Merged",
     "Plan",
     "Prepared",
     "Promises",

@@ -1,0 +1,186 @@
+"""A merged state as a file of safetensors: its tensors alone, by their names.
+
+A tensor that lies in no tensor of the shelf of its own, as one without dimensions, is named by its
+path in the state. What is tied is stored once.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tensorshelf._state import tensors
+from tensorshelf._state.load import is_mapping, key_of, pairs
+from tensorshelf._state.paths import Path, dotted, free_name
+from tensorshelf._state.plain import Node
+from tensorshelf._values import _dtypes, _torch
+from tensorshelf._values._dtypes import Array
+from tensorshelf.errors import IoError, LayoutError, ShelfExists, UnsupportedError
+
+SUFFIX = ".safetensors"
+
+_ELEMENTS = frozenset(
+    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64"
+    " complex64 float8_e4m3fn float8_e5m2".split()
+)
+_HOLDERS = {"list", "tuple"}
+
+
+class Named(NamedTuple):
+    """Of a state, what becomes of it in a file."""
+
+    tensors: dict[str, tensors.Tensor]
+    left_out: tuple[str, ...]  # paths of what is no tensor
+
+
+def named(tree: Node) -> Named:
+    """Raises LayoutError for element types that safetensors has not."""
+    found: list[tuple[Path | None, tensors.Tensor]] = []
+    left_out: list[str] = []
+    for path, node in _leaves(tree, None):
+        if isinstance(node, list) and node and node[0] == "tensor":
+            found.append((path, tensors.Tensor.of(node)))
+        elif not isinstance(node, list) or not node or node[0] != "tie":
+            left_out.append(dotted(path))
+    taken = {tensor.place for _, tensor in found if isinstance(tensor.place, str)}
+    by_name = {}
+    for path, tensor in found:
+        lies = isinstance(tensor.place, str)
+        name = tensor.place if lies else free_name(dotted(path) or "state", taken)
+        if tensor.element not in _ELEMENTS:
+            raise LayoutError(
+                f"{name!r} is {tensor.element}, which safetensors has not",
+                "Merge to a shelf, whose path ends otherwise, or convert it before it is saved.",
+            )
+        by_name[name] = tensor
+    return Named(by_name, tuple(left_out))
+
+
+def _leaves(node: Node, path: Path | None) -> Iterator[tuple[Path | None, Node]]:
+    if is_mapping(node):
+        for key, part in pairs(node):
+            yield from _leaves(part, Path(path, key_of(key)))
+    elif isinstance(node, list) and node and node[0] in _HOLDERS:
+        for index, part in enumerate(node[1:]):
+            yield from _leaves(part, Path(path, index))
+    elif isinstance(node, list) and node and node[0] == "by_name":
+        yield from _leaves(node[1], path)
+    elif isinstance(node, list) and node and node[0] == "part":
+        yield path, node[3]
+    else:
+        yield path, node
+
+
+def check(path: str | os.PathLike[str]) -> None:
+    """Raises what keeps a file from being made there, before anything is read."""
+    try:
+        import safetensors  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError(
+            "safetensors is not installed",
+            "Run: pip install safetensors; or merge to a shelf, whose path ends otherwise.",
+        ) from error
+    if os.path.lexists(path):
+        raise _exists(path)
+
+
+def write(
+    path: str | os.PathLike[str],
+    wanted: dict[str, tensors.Tensor],
+    values: Iterable[tuple[str, Any]],
+    step: int | None,
+) -> None:
+    """Of ``values``, tensors by the names of their places. Needs the memory for all of them. The
+    file is there whole or not at all, and durable.
+    """
+    held = {name: _bytes(value) for name, value in values}
+    arrays = {name: _array(tensor, held) for name, tensor in wanted.items()}
+    metadata = {"format": "pt"} | ({} if step is None else {"step": str(step)})
+    beside = f"{os.fspath(path)}.part"
+    try:
+        with open(path, "xb"):
+            pass
+    except FileExistsError as error:
+        raise _exists(path) from error
+    except OSError as error:
+        raise _failed(path, error) from error
+    try:
+        _save(wanted, arrays, beside, metadata)
+        _sync(beside)
+        os.replace(beside, path)
+        _sync(os.path.dirname(os.path.abspath(path)))
+    except BaseException as error:
+        for each in (beside, path):
+            if os.path.exists(each):
+                os.unlink(each)
+        if isinstance(error, OSError):
+            raise _failed(path, error) from error
+        raise
+
+
+def _exists(path: str | os.PathLike[str]) -> ShelfExists:
+    return ShelfExists(
+        f"there is something at {os.fspath(path)} already", "Give another path, or remove it."
+    )
+
+
+def _failed(path: str | os.PathLike[str], error: OSError) -> IoError:
+    return IoError(
+        f"{os.fspath(path)} cannot be written: {error.strerror or error}",
+        "See whether its folder is there, may be written, and has room.",
+        error.errno or 0,
+    )
+
+
+def _bytes(value: Any) -> Array:
+    """Flat uint8, in C order: in place, or read from a shelf."""
+    if isinstance(value, np.ndarray):
+        return _dtypes.to_native(np.ascontiguousarray(value)).reshape(-1).view(np.uint8)
+    if _torch.is_tensor(value):
+        plain = _torch.memory_of(value)
+        assert plain is not None  # made here
+        return plain[1].reshape(-1).view(np.uint8)
+    into = np.empty(value.nbytes, np.uint8)
+    if into.size:
+        value._read(into, 0)
+    return into
+
+
+def _array(tensor: tensors.Tensor, held: dict[str, Array]) -> Array:
+    """The tensor, of a type of NumPy that carries its bytes."""
+    place = tensor.place
+    if isinstance(place, list):
+        torch = _torch.required()
+        shown = tensors.part_of(torch.from_numpy(held[place[0]]), tensor, place[1])
+        data = np.frombuffer(tensors.bytes_of(shown), np.uint8)
+    else:
+        data = np.frombuffer(place, np.uint8) if isinstance(place, bytes) else held[place]
+    return data.view(_dtypes.carrier(tensor.element)).reshape(tensor.shape)
+
+
+def _save(
+    wanted: dict[str, tensors.Tensor], arrays: dict[str, Array], path: str, metadata: dict[str, str]
+) -> None:
+    """By torch where an element type is none of NumPy's."""
+    if all(_dtypes.is_native(tensor.element) for tensor in wanted.values()):
+        import safetensors.numpy
+
+        safetensors.numpy.save_file(arrays, path, metadata)
+        return
+    torch = _torch.required()
+    import safetensors.torch
+
+    made = {}
+    for name, array in arrays.items():
+        made[name] = torch.from_numpy(array.copy() if not array.flags.writeable else array)
+        made[name] = made[name].view(_torch.dtype_of(wanted[name].element))
+    safetensors.torch.save_file(made, path, metadata)
+
+
+def _sync(path: str) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
