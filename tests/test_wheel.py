@@ -90,3 +90,4 @@ def test_wheel_works_with_nothing_but_numpy(wheel: Path, tmp_path: Path) -> None
     stated, file = run(python, "-I", "-c", USE, cwd=tmp_path).split()
     assert wheel.name.startswith(f"tensorshelf-{stated}-")
     assert Path(file).is_relative_to(site)
+    assert "merge" in run(environment / "bin" / "tensorshelf", "--help", cwd=tmp_path)
