@@ -169,3 +169,42 @@ def test_a_plan_stays_while_a_shard_is_what_it_was(tmp_path: pathlib.Path) -> No
         shelf.load_into(target, strict=False)
         assert same(target["box"]["w"].tensor, memory)
         auto.close()
+
+
+class Kept:
+    """Gives Shards of what an optimizer keeps, anew at each look."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+
+    def state_dict(self) -> dict[str, Any]:
+        kept = list(self.optimizer.state.values())
+        return {"m": ts.Shard(kept[0]["exp_avg"], "w.m", (4, 6), (2, 0))} if kept else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def test_a_plan_stays_beside_shards_of_what_an_optimizer_keeps(tmp_path: pathlib.Path) -> None:
+    layer = torch.nn.Linear(6, 2, bias=False)
+    optimizer = torch.optim.AdamW(layer.parameters())
+    with ts.open(tmp_path / "run.shelf", size="8MiB", in_flight=2) as shelf:
+        auto = shelf.autosave(signals=(), model=layer, optimizer=optimizer, kept=Kept(optimizer))
+        auto.resume()
+        plans = []
+        for step in range(1, 6):
+            layer(torch.ones(6)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if step == 5:
+                kept = optimizer.state[layer.weight]
+                kept["exp_avg"] = kept["exp_avg"].clone()
+            auto.step(step)
+            plans.append(auto._feed._plan)
+        auto.wait()
+        stays = [plan is after for plan, after in itertools.pairwise(plans[1:])]
+        assert plans[1] is not None
+        assert stays == [True, True, False]
+        found = shelf.load()
+        assert torch.equal(found["kept"]["m"], optimizer.state[layer.weight]["exp_avg"])
+        assert "kept.m" not in shelf
+        auto.close()

@@ -100,7 +100,8 @@ class _Maker:
             self._writer.scalar(node)
             return Scalar(value)
         self._writer.node(node)
-        if not self._given and self._lies_where_saved(value, node):
+        stays_there = not self._given or node[0] == "tie"  # else it may lie elsewhere each time
+        if stays_there and self._lies_where_saved(value, node):
             if isinstance(value, np.ndarray):
                 return _same_array(value)
             if not self.memories.add(value):
