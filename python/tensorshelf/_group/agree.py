@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tensorshelf import _core
 from tensorshelf._group.offer import Held, Offer
+from tensorshelf._group.part import Part
 from tensorshelf.errors import BadArgument
 
 logger = logging.getLogger("tensorshelf")
@@ -118,24 +119,40 @@ def _copies(offers: list[Offer]) -> Iterator[Place]:
 def _decided(places: list[Place], members: int) -> tuple[tuple[int, int], list[str], set[int]]:
     """The epoch, what becomes of what is prepared in each place, and the places that lack it."""
     apart = _of_other_steps(places)
+    newest = max((p.held.committed.epoch for p in places if p.held.committed), default=None)
+    own = [place.held for place in places[:members]]
     tuples: list[_core.GroupPartTuple] = []
     for owner, _, held in places:
         known = held.committed or held.prepared
-        prepared = held.prepared
+        counts = (
+            held.prepared is not None
+            and held.prepared.epoch not in apart
+            and not held.damaged
+            and (held is own[owner] or _may_be_undecided(held.prepared, own[owner], newest))
+        )
         tuples.append(
             (
                 owner,
                 known.members if known else members,
                 [held.committed.epoch] if held.committed else [],
-                prepared.epoch if prepared and prepared.epoch not in apart else None,
+                held.prepared.epoch if held.prepared and counts else None,
             )
         )
     epoch, todos, behind = _core.agree(tuples, members)
     names = [todo.name for todo in todos]
-    for number, (_, _, held) in enumerate(places):
-        if held.prepared and held.prepared.epoch in apart:
+    for number, place in enumerate(places):
+        if place.held.prepared and tuples[number][3] is None:
             names[number] = _core.Todo.abandon.name
     return epoch, names, set(behind)
+
+
+def _may_be_undecided(copied: Part, own: Held, newest: tuple[int, int] | None) -> bool:
+    """What is prepared in a copy. Its owner prepares before it puts, and abandons before it votes
+    no: an own shelf that is of the newest epoch, without that one, has abandoned it.
+    """
+    if own.prepared and own.prepared.epoch == copied.epoch:
+        return True
+    return newest is not None and (own.committed is None or own.committed.epoch < newest)
 
 
 def _of_other_steps(places: list[Place]) -> set[tuple[int, int]]:

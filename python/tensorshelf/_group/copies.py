@@ -19,7 +19,9 @@ from tensorshelf._group.link import Link, LinkLost, Links
 from tensorshelf._group.offer import error_of
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire, in_short
-from tensorshelf.errors import ShelfError, StaleError, UnresolvedError
+from tensorshelf.errors import CorruptError, ShelfError, StaleError, UnresolvedError
+
+SENT = "/sent"  # behind the key of an answer: of what was sent behind that
 
 
 class Shelf(Protocol):
@@ -70,23 +72,37 @@ class Copy:
             contents,
         )
 
-    def decided(self, version: int | None) -> None:
-        """What was put is committed, and has that number here; None: it is dropped."""
-        if self._lost is None:
-            self._ask({"do": "commit" if version is not None else "abandon"})
-            self.holds = version if version is not None else self.holds
+    def decided(self, part: Part, version: int | None) -> None:
+        """What was put of the part is committed, with that number here; None: it is dropped."""
+        decision = "abandon" if version is None else "commit"
+        self._ask({"do": decision, "mark": part.mark().decode()})
+        if version is not None:
+            self.holds = version
 
     def fetch(self, shelf: Shelf) -> None:
-        """Makes the shelf what the copy is, by a version of its own."""
-        self._ask({"do": "fetch"})
-        answer = self._answer()
-        contents = stream.decoded(answer["contents"].encode())
+        """Makes the shelf what the copy is, by a version of its own. Raises what kept it from that,
+        and nothing has changed.
+        """
         core, session = shelf._core, shelf._assignments.session
         try:
-            stream.receive(self._linked(), core, session, contents)
-        except BaseException:
+            self._ask({"do": "fetch"})
+            answer = self._answer()
+            contents = stream.decoded(answer["contents"].encode())
+            damaged: CorruptError | None = None
+            try:
+                stream.receive(self._linked(), core, session, contents)
+            except CorruptError as error:
+                damaged = error
+            self._answer(SENT)  # raises what the keeper met: that is why
+            if damaged is not None:
+                raise damaged
+        except BaseException as error:
             with contextlib.suppress(ShelfError):
                 core.discard(session)
+            if isinstance(error, (RuntimeError, TimeoutError)) and not isinstance(
+                error, ShelfError
+            ):
+                raise self._told(error) from error
             raise
         core.persist(session, answer["step"])
         self.holds = core.version
@@ -108,20 +124,20 @@ class Copy:
             self._ask(asked | {"contents": contents.encoded().decode()})
             send(self._linked())
             self._answer()
-        except (RuntimeError, TimeoutError, LinkLost) as error:
+        except Exception as error:
+            self.holds = None  # nobody knows what it has: the next is sent whole
+            if isinstance(error, ShelfError) and not isinstance(error, LinkLost):
+                raise
             # What is on its way, and was not taken, would be taken for what comes next.
             self._lost = self._told(error)
             raise self._lost from error
-        except ShelfError:
-            self.holds = None  # nobody knows what it has: the next is sent whole
-            raise
 
     def _ask(self, asked: dict[str, Any]) -> None:
         self._asked += 1
         self._wire.post(self.pair.box(), json.dumps(asked | {"number": self._asked}).encode())
 
-    def _answer(self) -> dict[str, Any]:
-        key = self.pair.answer(self._asked)
+    def _answer(self, to: str = "") -> dict[str, Any]:
+        key = self.pair.answer(self._asked) + to
         answer: dict[str, Any] = json.loads(self._wire.take(key, seconds=self._seconds))
         self._wire.drop(key)
         if "error" in answer:

@@ -13,7 +13,7 @@ from typing import Any
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._group import stream
-from tensorshelf._group.copies import Pair
+from tensorshelf._group.copies import SENT, Pair
 from tensorshelf._group.link import Link, LinkLost, Links
 from tensorshelf._group.offer import fields_of
 from tensorshelf._group.wire import Wire, in_short
@@ -85,6 +85,7 @@ class Keeper:
         self._wire = wire
         self._links = links
         self._link: Link | None = None
+        self._undone: tuple[str, bytes] | None = None  # a decision that failed, and on what
         self._thread = threading.Thread(target=self._run, name="tensorshelf-keeper", daemon=True)
         self._thread.start()
 
@@ -116,7 +117,7 @@ class Keeper:
             case "fetch":
                 self._answer(asked, self._fetch)
             case "commit" | "abandon" as decision:
-                self._decide(decision)
+                self._decide(decision, asked["mark"].encode())
             case _:
                 return False
         return True
@@ -133,20 +134,28 @@ class Keeper:
             self._tell(asked, {"error": fields_of(told)})
             raise
 
-    def _tell(self, asked: dict[str, Any], answer: dict[str, Any]) -> None:
-        self._wire.put(self.pair.answer(asked["number"]), json.dumps(answer).encode())
+    def _tell(self, asked: dict[str, Any], answer: dict[str, Any], to: str = "") -> None:
+        self._wire.put(self.pair.answer(asked["number"]) + to, json.dumps(answer).encode())
 
-    def _decide(self, decision: str) -> None:
-        """Where the medium does not, the next that is put is refused, and the start decides."""
+    def _decide(self, decision: str, mark: bytes) -> None:
+        """On what was put with that mark. Where the medium does not commit it, it is tried again
+        before anything else is put, and else the next start does.
+        """
+        prepared = self._shelf.core.prepared()
+        if prepared is None or prepared["id"] != mark:
+            return
         try:
-            if self._shelf.core.prepared() is not None:
-                self._shelf.resolve(decision)
+            self._shelf.resolve(decision)
         except ShelfError as error:
+            self._undone = decision, mark
             logger.error("group: %s: %s", self._shelf.path, error)
 
     def _put(self, asked: dict[str, Any]) -> None:
         shelf = self._shelf
         contents = stream.decoded(asked["contents"].encode())
+        if self._undone is not None:
+            undone, self._undone = self._undone, None
+            self._decide(*undone)
         try:
             stream.receive(self._linked(), shelf.core, shelf.session, contents)
             shelf.core.prepare(shelf.session, asked["step"], asked["mark"].encode())
@@ -160,7 +169,14 @@ class Keeper:
         version = core.at(core.version)
         contents = stream.all_of(version)
         self._tell(asked, {"contents": contents.encoded().decode(), "step": core.step})
-        stream.send(self._linked(), version, contents)
+        try:
+            stream.send(self._linked(), version, contents)
+        except LinkLost:
+            raise
+        except ShelfError as error:
+            self._tell(asked, {"error": fields_of(error)}, SENT)
+        else:
+            self._tell(asked, {}, SENT)
 
     def _linked(self) -> Link:
         if self._link is None:

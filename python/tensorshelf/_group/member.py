@@ -283,6 +283,8 @@ class Member:
             vote = self._machine.prepared()
         else:
             save.ended(self._blamed(failed))  # whatever others say: nobody waits for it
+            # Before the vote: a start that finds all prepared takes it for undecided.
+            self._drop_what_is_left(save)
             vote = self._machine.refused(self._cause(failed))
         self._wire.post(BOX, with_step(save.step, vote))
         while not self._machine.ended:
@@ -294,8 +296,7 @@ class Member:
                 self._do(save, self._machine.receive(_core.GroupMessage.decode(told)))
             self._wire.drop(key)
         if failed is not None:
-            self._drop_what_is_left(save)
-            self._tell_copies(None)
+            self._tell_copies(save, None)
 
     def _do(self, save: GroupSave, todo: _core.Todo) -> None:
         if todo == _core.Todo.nothing:
@@ -309,14 +310,14 @@ class Member:
             return
         if made is not None:
             self.committed = save.part.number, save.step
-        self._tell_copies(None if made is None else made.version)
+        self._tell_copies(save, None if made is None else made.version)
         end = self._aborted or made
         assert end is not None
         save.ended(end)
 
-    def _tell_copies(self, version: int | None) -> None:
+    def _tell_copies(self, save: GroupSave, version: int | None) -> None:
         for copy in self._copies:
-            copy.decided(version)
+            copy.decided(save.part, version)
 
     def _resolve(self, *, commit: bool) -> CommitResult | None:
         return self._core.resolve(self._session, commit)

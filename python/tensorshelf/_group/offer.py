@@ -1,14 +1,28 @@
 """What a rank has found when a job starts: its shelf, and copies of other ranks' parts."""
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tensorshelf import _core, errors
 from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
 from tensorshelf._state.paths import RECORD
 from tensorshelf._versions import RetainedVersion
-from tensorshelf.errors import BadArgument, ShelfError, UnknownName, UnresolvedError
+from tensorshelf.errors import (
+    BadArgument,
+    CorruptError,
+    ShelfError,
+    StaleError,
+    UnknownName,
+    UnresolvedError,
+)
+
+logger = logging.getLogger("tensorshelf")
+
+_ROOM_BYTES = 8 << 20
 
 
 class Held(NamedTuple):
@@ -18,6 +32,7 @@ class Held(NamedTuple):
     committed: Part | None
     prepared: Part | None
     step: int | None  # of what is prepared
+    damaged: bool = False  # what is prepared
 
     def parts(self) -> list[Part]:
         return [part for part in (self.committed, self.prepared) if part is not None]
@@ -43,7 +58,27 @@ def held(core: _core.Shelf, path: str) -> Held:
             f"{path} has version {waiting['version']} prepared, and no group did that",
             "Decide on it with resolve(), as whoever prepared it would.",
         )
-    return Held(path, committed, prepared, None if waiting is None else waiting["step"])
+    if waiting is None:
+        return Held(path, committed, None, None)
+    damaged = _is_damaged(core, waiting["version"], path)
+    return Held(path, committed, prepared, waiting["step"], damaged)
+
+
+def _is_damaged(core: _core.Shelf, version: int, path: str) -> bool:
+    """What is prepared: nobody commits it then. Reads all of it, before anybody decides."""
+    room = np.empty(_ROOM_BYTES, dtype=np.uint8)
+    try:
+        prepared = core.at(version)
+        for name in prepared.names():
+            tensor = prepared.find(name)
+            assert tensor is not None
+            nbytes = tensor._info().nbytes
+            for offset in range(0, nbytes, _ROOM_BYTES):
+                tensor._read_into(room[: min(_ROOM_BYTES, nbytes - offset)], offset)
+    except (CorruptError, StaleError) as error:  # or its pages cannot be loaded
+        logger.warning("group: what is prepared in %s is damaged: %s", path, error)
+        return True
+    return False
 
 
 def _committed(version: RetainedVersion, path: str) -> Part:
@@ -71,8 +106,8 @@ def decoded(data: bytes) -> Offer:
 
 
 def _held(found: list[Any]) -> Held:
-    path, committed, prepared, step = found
-    return Held(path, _part(committed), _part(prepared), step)
+    path, committed, prepared, step, damaged = found
+    return Held(path, _part(committed), _part(prepared), step, damaged)
 
 
 def _part(found: list[Any] | None) -> Part | None:

@@ -3,16 +3,17 @@
 import contextlib
 import logging
 import os
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tensorshelf._group import copies
 from tensorshelf._group.copies import Copy, Pair
 from tensorshelf._group.kept import Keeper, KeptShelf, kept_beside, kept_path
 from tensorshelf._group.link import Links
+from tensorshelf._group.offer import held
 from tensorshelf._group.start import Agreed
 from tensorshelf._group.wire import Store, Wire
 from tensorshelf._state.paths import RECORD
-from tensorshelf.errors import CorruptError, NotAShelf, TruncatedError
+from tensorshelf.errors import BadArgument, CorruptError, NotAShelf, ShelfError, TruncatedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -21,6 +22,8 @@ class Shelf(copies.Shelf, Protocol):
     """What is asked of a rank's own shelf."""
 
     _path: str
+
+    def resolve(self, decision: Any) -> Any: ...
 
 
 class Options(NamedTuple):
@@ -40,14 +43,21 @@ class Replicas:
         self._options = options
         self._found: dict[int, KeptShelf] = {}
         self._keepers: list[Keeper] = []
-        self.copies: list[Copy] = []  # of this rank's part
+        self._keeps: tuple[int, ...] = ()
+        self._sources: list[Copy] = []  # that have what all go on from
+        self._others: list[Copy] = []  # of these, those that are kept no more
+        self.copies: list[Copy] = []  # of this rank's part, from now on
 
     def open(self) -> dict[int, KeptShelf]:
         """Those that are there of other ranks' parts, by whose they are."""
         if self._options.replicate:
             for owner, path in kept_beside(self._path, self._options.folder).items():
-                with _or_put_aside(path):
-                    self._found[owner] = KeptShelf(path)
+                with _or_put_aside(path), contextlib.ExitStack() as closing:
+                    kept = KeptShelf(path)
+                    closing.callback(kept.core.close)
+                    held(kept.core, path)
+                    closing.pop_all()
+                    self._found[owner] = kept
         return self._found
 
     def begin(
@@ -64,43 +74,62 @@ class Replicas:
         wire = Wire(store, prefix)
         made = {
             keeper: Copy(Pair(rank, keeper), wire, seconds, links)
-            for keeper in {*agreed.keepers[rank], *agreed.sources(rank)}
+            for keeper in {*agreed.keepers[rank], *agreed.holding[rank]}
         }
         self.copies = [made[keeper] for keeper in agreed.keepers[rank]]
-        for source in agreed.sources(rank):
-            logger.warning("group: %s is had back from its copy with rank %d", self._path, source)
-            made[source].fetch(shelf)
-        for keeper, copy in made.items():
-            if keeper in agreed.holding[rank] and _is_of_the_group(shelf):
+        self._sources = [made[keeper] for keeper in agreed.holding[rank]]
+        self._others = [copy for copy in self._sources if copy not in self.copies]
+        self._keeps = tuple(
+            owner for owner, keepers in enumerate(agreed.keepers) if rank in keepers
+        )
+        if agreed.sources(rank):
+            if shelf._core.prepared() is not None:  # of what counts as lost
+                shelf.resolve("abandon")
+            self._fetch(shelf)
+        elif _is_of_the_group(shelf):
+            for copy in self._sources:
                 copy.holds = shelf._core.version
-            if copy not in self.copies:
-                copy.bye()
 
     def mend(self, shelf: Shelf) -> bool:
         """Has the whole of the shelf's newest version back; False where no copy is of that."""
-        for copy in self.copies:
-            if copy.holds == shelf._core.version:
-                logger.warning(
-                    "group: %s is damaged, and had back from its copy with rank %d",
-                    self._path,
-                    copy.pair.keeper,
-                )
+        version = shelf._core.version
+        self._sources = [copy for copy in self._sources if copy.holds == version]
+        if self._sources:
+            self._fetch(shelf)
+        return bool(self._sources)
+
+    def _fetch(self, shelf: Shelf) -> None:
+        """From the first that can; they all have the same."""
+        failed: ShelfError | None = None
+        untried = list(self._sources)
+        while untried:
+            copy = untried.pop(0)
+            logger.warning(
+                "group: %s is had back from its copy with rank %d", self._path, copy.pair.keeper
+            )
+            try:
                 copy.fetch(shelf)
-                for other in self.copies:
-                    if other.holds is not None:
-                        other.holds = shelf._core.version
-                return True
-        return False
+            except ShelfError as error:
+                logger.warning("group: that cannot be had: %s", error)
+                failed = error
+                copy.holds = None  # the next save sends it all
+            else:
+                break
+        else:
+            assert failed is not None
+            raise failed
+        for other in untried:
+            other.holds = shelf._core.version
 
     def close(self, wire: Wire, seconds: float, *, settled: bool) -> None:
         """Waits so long for owners of what is kept here."""
         if settled:
-            for copy in self.copies:
+            for copy in (*self.copies, *self._others):
                 copy.bye()
         for keeper in self._keepers:
             keeper.close(wire, seconds)
         self._close_found()
-        self.copies, self._keepers = [], []
+        self.copies, self._others, self._sources, self._keepers = [], [], [], []
 
     def _close_found(self) -> None:
         while self._found:
@@ -108,7 +137,7 @@ class Replicas:
 
     def keeps(self) -> tuple[int, ...]:
         """The ranks whose parts are kept here."""
-        return tuple(keeper.pair.owner for keeper in self._keepers)
+        return self._keeps
 
 
 def _is_of_the_group(shelf: Shelf) -> bool:
@@ -118,11 +147,11 @@ def _is_of_the_group(shelf: Shelf) -> bool:
 
 
 def _owners(rank: int, agreed: Agreed) -> list[int]:
-    """Whose parts this rank keeps; and whose it only gives back."""
+    """Whose parts this rank keeps; and those of which it has a copy that may be asked for."""
     return [
         owner
         for owner, keepers in enumerate(agreed.keepers)
-        if rank in keepers or rank in agreed.sources(owner)
+        if rank in keepers or rank in agreed.holding[owner]
     ]
 
 
@@ -131,6 +160,6 @@ def _or_put_aside(path: str):  # type: ignore[no-untyped-def]
     """A copy that cannot be opened is none; the next is made in its place."""
     try:
         yield
-    except (CorruptError, NotAShelf, TruncatedError) as error:
+    except (BadArgument, CorruptError, NotAShelf, TruncatedError) as error:
         os.replace(path, f"{path}.damaged")
         logger.warning("group: a copy is put aside as %s.damaged: %s", path, error)

@@ -1,6 +1,7 @@
 """What all ranks go on from: found when a job starts, before anything is loaded."""
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -8,6 +9,7 @@ from tensorshelf import _core
 from tensorshelf._group.agree import Answer, answer
 from tensorshelf._group.kept import KeptShelf
 from tensorshelf._group.offer import (
+    Held,
     Offer,
     decoded,
     encoded,
@@ -18,6 +20,8 @@ from tensorshelf._group.offer import (
 )
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf.errors import BadArgument, CorruptError, ShelfError, UnresolvedError
+
+logger = logging.getLogger("tensorshelf")
 
 _AGREED = "agreed"
 _CAME = "came"
@@ -54,8 +58,8 @@ class Agreed(NamedTuple):
     lost: list[bool]  # a rank's own shelf is not of that epoch; one of these has it
 
     def sources(self, rank: int) -> list[int]:
-        """Who gives it back what it has lost: one rank, or none."""
-        return self.holding[rank][:1] if self.lost[rank] else []
+        """Who can give it back what it has lost; none where it has lost nothing."""
+        return self.holding[rank] if self.lost[rank] else []
 
 
 def agree_on_start(
@@ -111,7 +115,13 @@ def _offer_key(rank: int) -> str:
 
 
 def _offer(shelf: Shelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
-    own = held(shelf._core, shelf._path)
+    try:
+        own = held(shelf._core, shelf._path)
+    except CorruptError as error:
+        if rank.replicate == 0:
+            raise
+        logger.warning("group: %s counts as lost: %s", shelf._path, error)
+        own = Held(shelf._path, None, None, None)
     return Offer(
         rank.node,
         rank.replicate,
