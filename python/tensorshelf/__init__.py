@@ -19,6 +19,10 @@ from tensorshelf._auto.rng import RNG
 from tensorshelf._build import Build, build_info
 from tensorshelf._commit import Commit
 from tensorshelf._core import __version__
+from tensorshelf._drain.drainer import Drainer
+from tensorshelf._drain.fetch import drained, fetch
+from tensorshelf._drain.info import Drained, DrainInfo
+from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.merge import Merged, merge
 from tensorshelf._info import (
@@ -51,6 +55,10 @@ __all__ = [
     "Commit",
     "Committed",
     "Damage",
+    "Drain",
+    "DrainInfo",
+    "Drained",
+    "Drainer",
     "Group",
     "GroupInfo",
     "Info",
@@ -72,7 +80,9 @@ __all__ = [
     "VersionInfo",
     "__version__",
     "build_info",
+    "drained",
     "errors",
+    "fetch",
     "merge",
     "open",
     "plan",

@@ -16,6 +16,7 @@ from tensorshelf._closing import close_shelf, let_go
 from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit, TensorRef
 from tensorshelf._core import Shelf as NativeShelf
+from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group
 from tensorshelf._info import (
     Info,
@@ -212,6 +213,7 @@ class Shelf(TensorMapping):
         grads: bool | None = None,
         pipeline: Mapping[str, Any] | None = None,
         group: Group | None = None,
+        drain: Drain | None = None,
         **state: Any,
     ) -> Autosave:
         """Saves a run as it goes, and resumes it.
@@ -239,6 +241,8 @@ class Shelf(TensorMapping):
         group     ranks that save together: a version is committed when all have theirs. Each rank
                   has a shelf of its own, saves the same steps, and calls ``resume()`` first. With
                   ``in_flight=2`` of the shelf a save need not wait for the one before
+        drain     a remote place that whole versions are copied to, ``ts.Drain("/mnt/nfs/run1")``;
+                  ``auto.drain.info()`` says how far it is, and ``ts.fetch()`` brings them back
 
         Returns at once and saves nothing yet. Raises BadArgument for what has no state that could
         be resumed, and UnsupportedError for optimizers that step within backward.
@@ -257,6 +261,7 @@ class Shelf(TensorMapping):
             grads=grads,
             pipeline=pipeline or {},
             group=group,
+            drain=drain,
         )
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:

@@ -24,6 +24,8 @@ from tensorshelf._auto.start import Start
 from tensorshelf._auto.steps import Steps
 from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
+from tensorshelf._drain.drainer import Drainer, check_drain
+from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group
 from tensorshelf._group.together import Together
 from tensorshelf._numbers import step_number
@@ -62,6 +64,7 @@ class Autosave:
         grads: bool | None,
         pipeline: Mapping[str, Any],
         group: Group | None,
+        drain: Drain | None,
     ) -> None:
         # What can be refused is refused before anything is done, options of the pipeline when the
         # feed is made: an autosave that the shelf has already goes on then.
@@ -69,6 +72,8 @@ class Autosave:
         check_options(every, mtbi, on_busy, on_error, overlap)
         if group is not None:
             check_group(group, every, on_busy)
+        if drain is not None:
+            check_drain(drain)
         caught = check_signals(signals)
         if overlap:
             refuse_in_backward(state)
@@ -89,6 +94,9 @@ class Autosave:
         if shelf._feed is not None:
             shelf._feed.close()
         shelf._feed = self._feed
+        if drain is not None:
+            rank = None if group is None else group.rank
+            self._feed.drainer = Drainer(shelf, drain, rank)
         self._flight = Flight(
             self._feed, self._timeline, deadline=deadline, all_heard=group is not None
         )
@@ -144,11 +152,12 @@ class Autosave:
         self._feed.plan_ahead(self._run.shelf, self._run.state)
         return step
 
-    def step(self, n: int, *, force: bool = False) -> Commit | None:
+    def step(self, n: int, *, force: bool = False, metric: float | None = None) -> Commit | None:
         """Saves, where it is time to; ``n`` is the number of steps that are done.
 
         ``force`` saves whatever ``every`` and ``on_busy`` say: at the end of a run, say. The same
         number may come again, where something changed behind a step, as a validation does.
+        ``metric`` says what the version is worth to ``Drain(best=)``, where it is time to save.
 
         Raises what a save in the background failed with since. Returns the version that is on its
         way, or None. Raises UnsupportedError where the shelf holds a run that was not resumed,
@@ -164,6 +173,8 @@ class Autosave:
             self._commits.left_out(number, in_the_middle(number))
             self._notices.in_the_middle(number)  # what is on its way goes on
             due = False
+        if metric is not None:
+            self._measured(number, metric, due)
         saved = heard = None
         try:
             heard = self._hear(instead=not due or not isinstance(self._commits, Together))
@@ -177,6 +188,8 @@ class Autosave:
         if heard is not None:
             self._notices.not_saved(heard)
         self._feed.tell_too_early()
+        if self.drain is not None:
+            self.drain.tell_if_stuck()
         return saved
 
     def gate(self) -> None:
@@ -217,6 +230,11 @@ class Autosave:
             self._save(step)
             self.wait()
         return step
+
+    @property
+    def drain(self) -> Drainer | None:
+        """What copies versions to a remote; None without ``drain=``."""
+        return self._feed.drainer
 
     @property
     def start(self) -> Start | None:
@@ -274,6 +292,14 @@ class Autosave:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _measured(self, number: int, metric: float, due: bool) -> None:
+        if self.drain is None:
+            raise BadArgument(
+                "a metric is given, and nothing is drained", "Use autosave(drain=Drain(best=...))."
+            )
+        if due:  # before the version is durable
+            self.drain.measured(number, metric)
 
     def _is_due(self, number: int) -> bool:
         if number % self.every != 0:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
 from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit
+from tensorshelf._drain.drainer import Drainer
 from tensorshelf._state import paths
 from tensorshelf._state.flatten import flatten
 from tensorshelf._state.looks import Changed
@@ -22,6 +24,7 @@ from tensorshelf.errors import BadArgument, ShelfError, TornSave, UnresolvedErro
 
 logger = logging.getLogger("tensorshelf")
 
+_NAP_SECONDS = 0.005
 _TORN_BEFORE_GIVING_UP = 2  # saves in a row
 
 _DEFAULTS: dict[str, Any] = {
@@ -78,6 +81,8 @@ class Feed:
         self._notices = notices
         self._commits = commits
         self.overlap = overlap
+        self._newest: Commit | None = None
+        self.drainer: Drainer | None = None  # of what becomes durable; it ends with this
         self.closed = False
 
     def plan_ahead(self, shelf: Shelf, state: Any) -> None:
@@ -100,7 +105,8 @@ class Feed:
         """The version on its way."""
         try:
             self._commits.begin(shelf, step)
-            return self._begin(shelf, state, step)
+            self._newest = self._begin(shelf, state, step)
+            return self._newest
         except BaseException as error:
             self._commits.failed(error)
             raise
@@ -166,6 +172,16 @@ class Feed:
                 self._plain = True
         return commit
 
+    def _drain(self, decided: bool) -> None:
+        """The last version, too."""
+        if self.drainer is None or os.getpid() != self._pid:
+            return
+        try:
+            while decided and self._newest is not None and not self._newest.done():
+                time.sleep(_NAP_SECONDS)  # what it fails with, others tell
+        finally:
+            self.drainer.close()
+
     @property
     def sources(self) -> Sources | None:
         """Of the saves to come, where they can be planned."""
@@ -208,6 +224,8 @@ class Feed:
         except UnresolvedError:  # it gives up what is undecided
             if decided:
                 raise
+        finally:
+            self._drain(decided)
         if os.getpid() == self._pid:
             self._settle()
         self.tell_too_early()

@@ -1,0 +1,162 @@
+"""A remote that is a directory of this machine: a mounted one, mostly.
+
+A file is put under a temporary name, made durable and renamed. The rename is durable when its
+folder is, which settle() sees to for all at once.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+
+from tensorshelf.errors import IoError, ShelfError
+
+_TEMPORARY = ".tmp"
+
+
+class Directory:
+    """Of one job. Any thread."""
+
+    def __init__(self, path: str, below: str = "") -> None:
+        self._top = os.path.abspath(os.path.expanduser(path))
+        self._root = os.path.join(self._top, below) if below else self._top
+        self._lock = threading.Lock()
+        self._made: set[str] = set()  # folders that are there
+        self._unsettled: set[str] = set()  # folders with names that may not be durable
+
+    whole = True
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        top = self._path(folder)
+        with _told("listed", top):
+            for where, inner, files in os.walk(top, onerror=_raise_but_missing):
+                with self._lock:  # a process before this one may not have settled them
+                    self._unsettled.add(where)
+                    self._made.add(where)
+                for name in files:
+                    if not _is_temporary(name):
+                        path = os.path.join(where, name)
+                        with contextlib.suppress(FileNotFoundError):
+                            size = os.stat(path).st_size
+                            found[os.path.relpath(path, top).replace(os.sep, "/")] = size
+                inner.sort()
+        return found
+
+    def folders(self) -> list[str]:
+        with _told("listed", self._root):
+            try:
+                with os.scandir(self._root) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir())
+            except FileNotFoundError:
+                return []
+
+    def read(self, path: str) -> bytes:
+        with _told("read", self._path(path)), open(self._path(path), "rb") as file:
+            return file.read()
+
+    def put(self, path: str, data: bytes) -> None:
+        target = self._path(path)
+        folder, name = os.path.split(target)
+        with _told("written", target):
+            self._make(folder)
+            temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}{_TEMPORARY}")
+            try:
+                with open(temporary, "xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.rename(temporary, target)
+            except FileNotFoundError as error:  # somebody cleans up there
+                with self._lock:
+                    self._made.clear()
+                raise IoError(
+                    f"{folder} was removed", "It is made again by the next try.", errno.ENOENT
+                ) from error
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        with self._lock:
+            self._unsettled.add(folder)
+
+    def settle(self) -> None:
+        with self._lock:
+            waiting = sorted(self._unsettled)
+        for folder in waiting:
+            with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
+                _sync_folder(folder)
+        with self._lock:
+            self._unsettled.difference_update(waiting)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            target = self._path(path)
+            with _told("deleted", target), contextlib.suppress(FileNotFoundError):
+                os.unlink(target)
+            with self._lock:
+                self._unsettled.add(os.path.dirname(target))
+
+    def tidy(self, folder: str) -> None:
+        top = self._path(folder)
+        with _told("deleted", top):
+            for where, _, files in os.walk(top):
+                for name in filter(_is_temporary, files):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(where, name))
+
+    def _path(self, path: str) -> str:
+        return os.path.join(self._root, *path.split("/")) if path else self._root
+
+    def _make(self, folder: str) -> None:
+        """A folder, and those above it, each of which is durable by what settle() does."""
+        if folder in self._made:
+            return
+        above = os.path.dirname(folder)
+        if folder == self._top and not os.path.isdir(above):
+            raise IoError(
+                f"{folder} cannot be made, for {above} is not there",
+                "Is it mounted? Only the last folder of a path is made.",
+                errno.ENOENT,
+            )
+        if folder != self._top:
+            self._make(above)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        with self._lock:
+            self._made.add(folder)
+            self._unsettled |= {folder, above} if os.access(above, os.R_OK) else {folder}
+
+
+def _is_temporary(name: str) -> bool:
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _raise_but_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+@contextlib.contextmanager
+def _told(what: str, path: str) -> Iterator[None]:
+    """Errors of the system as the shelf's; what is not there stays FileNotFoundError."""
+    try:
+        yield
+    except (FileNotFoundError, ShelfError):
+        raise
+    except OSError as error:
+        raise IoError(
+            f"{path} could not be {what}: {os.strerror(error.errno or 0)}",
+            "See that it is mounted, has room, and may be written to.",
+            error.errno or 0,
+        ) from error

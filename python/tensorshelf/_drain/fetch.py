@@ -1,0 +1,273 @@
+"""A shelf made of a version that lies at a remote, checked whole."""
+
+import contextlib
+import datetime
+import os
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from tensorshelf import _core
+from tensorshelf._commit import Commit
+from tensorshelf._drain.catalog import (
+    Catalog,
+    Entry,
+    Epoch,
+    epoch_of,
+    in_common,
+    rank_folder,
+    ranks_at,
+)
+from tensorshelf._drain.info import Drained
+from tensorshelf._drain.layout import Piece, Tensor
+from tensorshelf._drain.manifest import Manifest, unpacked
+from tensorshelf._drain.remote import Remote, open_remote, shown
+from tensorshelf._open import open as open_shelf
+from tensorshelf._options import _number, encoded_path
+from tensorshelf._progress import Report, reporter
+from tensorshelf._shelf import Shelf
+from tensorshelf.errors import (
+    BadArgument,
+    CorruptError,
+    ShelfExists,
+    ShelfNotFound,
+    StaleError,
+    UnknownName,
+)
+
+_THREADS = 8
+_AHEAD = 2 * _THREADS  # pieces that are asked for before they are needed
+
+
+def drained(remote: str | os.PathLike[str]) -> list[Drained]:
+    """The versions that lie at a remote, whole, the oldest first.
+
+    Of what a group drained: those of which all ranks have their parts. Raises IoError where the
+    remote cannot be read, and UnsupportedError where a package lacks for it.
+    """
+    place = open_remote(remote)
+    ranks = ranks_at(place)
+    entries = _of_all(remote, ranks)[ranks[0]] if ranks else Catalog(place).look()
+    return [_told(entry) for entry in entries]
+
+
+def fetch(
+    remote: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    rank: int | None = None,
+    size: int | str | None = None,
+    keep: int | None = None,
+    in_flight: int | None = None,
+    tier: str = "auto",
+    progress: Report | bool | None = None,
+) -> Commit:
+    """Makes a shelf at ``to`` of the newest version that lies at a remote.
+
+        ts.fetch("s3://bucket/run1", "run.shelf")
+        ts.fetch("s3://bucket/run1", "run.3.shelf", rank=3)  # what a group of ranks drained
+
+    step      takes the newest version of that step
+    rank      of a group: whose part; of the newest version of which all ranks have theirs. Each
+              rank fetches its own; ``ts.merge()`` takes them, too
+    size, keep, in_flight, tier   as for ``open()``, of the new shelf
+    progress  True for a bar, or a function of (done, total) in bytes
+
+    The file appears, durable, when it is whole and every checksum is right. It is a shelf at
+    version 1, with the step of the one that was drained. Where versions are deleted meanwhile, for
+    newer ones came, it begins anew with the newest.
+
+    Raises ShelfNotFound where no version lies there, UnknownName where none of that step does,
+    ShelfExists where there is something at ``to``, CorruptError for what is damaged, IoError for a
+    remote that fails; no file is left then.
+    """
+    target = os.fsdecode(encoded_path(to))
+    if os.path.lexists(target):
+        raise ShelfExists(f"there is something at {target}", "Remove it, or fetch elsewhere.")
+    tried: Entry | None = None
+    while True:
+        place, entry = _chosen(remote, rank, step)
+        if tried is not None and entry.name == tried.name:
+            raise CorruptError(
+                f"{entry.name.path} at {shown(remote)} names a piece that is not there",
+                "Fetch another version, by its step; tensorshelf.drained() lists them.",
+            )
+        tried = entry
+        try:
+            with (
+                reporter(progress, "fetching") as report,
+                _appearing(target) as path,
+                open_shelf(
+                    path, "x", size=size, keep=keep, in_flight=in_flight, tier=tier
+                ) as shelf,
+            ):
+                try:
+                    return _fill(shelf, place, entry.manifest, report)
+                except BaseException:
+                    shelf.discard()
+                    raise
+        except StaleError:  # deleted meanwhile
+            continue
+
+
+def _told(entry: Entry) -> Drained:
+    made = entry.manifest
+    return Drained(
+        step=made.step,
+        version=made.version,
+        shelf_id=made.shelf,
+        time=datetime.datetime.fromtimestamp(made.time_ns / 1e9, datetime.UTC),
+        nbytes=made.nbytes,
+        metric=made.metric,
+        milestone=made.milestone,
+        ranks=None if made.group is None else made.group.members,
+    )
+
+
+# ---- which version
+
+
+def _chosen(
+    remote: str | os.PathLike[str], rank: int | None, step: int | None
+) -> tuple[Remote, Entry]:
+    top = open_remote(remote)
+    ranks = ranks_at(top)
+    if rank is None:
+        if ranks:
+            raise BadArgument(
+                f"{shown(remote)} holds the parts of a group's ranks",
+                "Say whose part to fetch: fetch(..., rank=0), and so for each.",
+            )
+        return top, _newest(remote, Catalog(top).look(), step)
+    if _number("rank", rank, 0, (1 << 31) - 1) not in ranks:
+        there = f"of the ranks {ranks}" if ranks else "of one process alone"
+        raise BadArgument(
+            f"{shown(remote)} has nothing of rank {rank}", f"What lies there is {there}."
+        )
+    by_rank = _of_all(remote, ranks)
+    first = _newest(remote, by_rank[ranks[0]], step).manifest.group
+    assert first is not None
+    entry = next(found for found in by_rank[rank] if _is_of(found, epoch_of(first)))
+    return open_remote(remote, rank_folder(rank)), entry
+
+
+def _newest(remote: str | os.PathLike[str], entries: list[Entry], step: int | None) -> Entry:
+    if not entries:
+        raise ShelfNotFound(
+            f"no whole version lies at {shown(remote)}", "Is it where the job drained to?"
+        )
+    there = [entry for entry in entries if step is None or entry.manifest.step == step]
+    if not there:
+        steps = ", ".join(str(entry.manifest.step) for entry in entries)
+        raise UnknownName(f"no version of step {step} lies there", f"Those are of steps {steps}.")
+    return there[-1]
+
+
+def _of_all(remote: str | os.PathLike[str], ranks: list[int]) -> dict[int, list[Entry]]:
+    """By rank, the versions of which all ranks have their parts, the oldest first."""
+    found = {rank: Catalog(open_remote(remote, rank_folder(rank))).look() for rank in ranks}
+    common = in_common(found.values())
+    return {
+        rank: [entry for entry in entries if any(_is_of(entry, epoch) for epoch in common)]
+        for rank, entries in found.items()
+    }
+
+
+def _is_of(entry: Entry, epoch: Epoch) -> bool:
+    part = entry.manifest.group
+    return part is not None and epoch_of(part) == epoch
+
+
+# ---- making the shelf
+
+
+def _fill(shelf: Shelf, place: Remote, made: Manifest, report: Report | None) -> Commit:
+    tensors, session = made.tensors, shelf._assignments.session
+
+    def create(tensor: Tensor) -> _core.Assignment:
+        shape = list(tensor.shape)
+        return shelf._core.create_with(session, tensor.name, tensor.dtype, shape)
+
+    for tensor in tensors:
+        if not tensor.nbytes:
+            shelf._core.create(tensor.name, tensor.dtype, list(tensor.shape))
+    done = 0
+    with contextlib.ExitStack() as stack:
+        into: _core.Assignment | None = None
+        for piece, data in _in_order(place, made):
+            values = np.frombuffer(data, np.uint8)
+            at = 0
+            for part in piece:
+                if part.offset == 0:
+                    stack.close()
+                    into = stack.enter_context(create(tensors[part.tensor]))
+                assert into is not None
+                into._write(values[at : at + part.nbytes], part.offset)
+                at += part.nbytes
+            done += at
+            if report is not None:
+                report(done, made.nbytes)
+    return shelf.persist(made.step)
+
+
+def _in_order(place: Remote, made: Manifest) -> Iterator[tuple[Piece, bytes]]:
+    """Each piece, checked, as the manifest names them; some are asked for ahead."""
+
+    def read(index: int) -> bytes:
+        stored, piece = made.stored[index], made.pieces[index]
+        try:
+            data = place.read(stored.path)
+        except FileNotFoundError:
+            raise StaleError(
+                f"{stored.path} is not there any more", "Fetch the newest version."
+            ) from None
+        return unpacked(data, stored, piece)
+
+    pool = ThreadPoolExecutor(_THREADS, "tensorshelf-fetch")
+    try:
+        waiting: deque[Future[bytes]] = deque()
+        asked = 0
+        for piece in made.pieces:
+            while asked < len(made.pieces) and len(waiting) < _AHEAD:
+                waiting.append(pool.submit(read, asked))
+                asked += 1
+            yield piece, waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _appearing(target: str) -> Iterator[str]:
+    """A path to make a shelf at, which gets its name when that is closed, or goes.
+
+    Its name is such that the next shelf of that name removes what a crash leaves.
+    """
+    folder, name = os.path.split(os.path.abspath(target))
+    path = os.path.join(folder, f".{name[:180]}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield path
+        _rename(path, target)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _rename(path: str, target: str) -> None:
+    """In the place of nothing."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise ShelfExists(f"there is something at {target}", "Fetch elsewhere.") from None
+    except OSError:  # a file system without links
+        if os.path.lexists(target):
+            raise ShelfExists(f"there is something at {target}", "Fetch elsewhere.") from None
+        os.rename(path, target)

@@ -1,0 +1,175 @@
+"""What one object says of a version that lies at a remote. It is there, or the version is not.
+
+    manifests/SEQUENCE-GENERATION-TOKEN     the newest has the highest; see names below
+    chunks/AB/ABCDEF...[.zlib|.zstd]        a piece, by the SHA-256 of its bytes before compression
+
+A manifest is one line of JSON, and one with the SHA-256 of the first.
+
+    sequence    counts the versions of a remote
+    generation  counts the jobs that drained to it, one after the other
+    token       random, of one of these jobs, so that two never write one name
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tensorshelf._drain import codec
+from tensorshelf._drain.layout import Part, Piece, Tensor, covers, size_of
+from tensorshelf._group.part import Part as GroupPart
+from tensorshelf._group.part import part_of_state
+from tensorshelf.errors import CorruptError, FormatTooNew
+
+FOLDER = "manifests"
+CHUNKS = "chunks"
+
+_FORMAT = "tensorshelf drain"
+_VERSION = 1
+_NAME = re.compile(r"(\d{12})-(\d{6})-([0-9a-f]{16})")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class Name(NamedTuple):
+    """Of a manifest; the newest compares highest."""
+
+    sequence: int
+    generation: int
+    token: str
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDER}/{self.sequence:012d}-{self.generation:06d}-{self.token}"
+
+
+def name_of(text: str) -> Name | None:
+    """None for what is no name of a manifest."""
+    found = _NAME.fullmatch(text)
+    return None if found is None else Name(int(found[1]), int(found[2]), found[3])
+
+
+class Stored(NamedTuple):
+    """A piece at a remote."""
+
+    hash: str  # of its bytes
+    suffix: str  # how they are stored
+    nbytes: int  # as stored
+
+    @property
+    def path(self) -> str:
+        return f"{CHUNKS}/{chunk_name(self.hash, self.suffix)}"
+
+
+def chunk_name(hash: str, suffix: str) -> str:
+    """Within CHUNKS."""
+    return f"{hash[:2]}/{hash}{suffix}"
+
+
+def hash_of(data: Any) -> str:
+    """Of a piece."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A version, whole."""
+
+    shelf: str  # the id of the shelf
+    version: int
+    step: int | None
+    time_ns: int  # when it was persisted, since 1970
+    metric: float | None
+    milestone: bool
+    group: GroupPart | None
+    tensors: list[Tensor]
+    pieces: list[Piece]
+    stored: list[Stored]  # of each piece
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    def encode(self) -> bytes:
+        about = {
+            "format": _FORMAT,
+            "format_version": _VERSION,
+            "shelf": self.shelf,
+            "version": self.version,
+            "step": self.step,
+            "time_ns": self.time_ns,
+            "metric": self.metric,
+            "milestone": self.milestone,
+            "group": None if self.group is None else self.group._asdict(),
+            "tensors": self.tensors,
+            "pieces": [[*at, piece] for at, piece in zip(self.stored, self.pieces, strict=True)],
+        }
+        line = json.dumps(about, separators=(",", ":")).encode()
+        return b"%s\n%s\n" % (line, hash_of(line).encode())
+
+
+def decode(data: bytes, where: str) -> Manifest:
+    """Raises CorruptError for what is damaged, FormatTooNew for what a later release wrote."""
+    line, _, rest = data.partition(b"\n")
+    if rest != hash_of(line).encode() + b"\n":
+        raise _damaged(where)
+    try:
+        about = json.loads(line)
+        if about["format"] != _FORMAT:
+            raise _damaged(where)
+        if about["format_version"] > _VERSION:
+            raise FormatTooNew(
+                f"{where} was written by a later tensorshelf", "Use that, or a later one."
+            )
+        return _manifest(about, where)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, FormatTooNew):
+            raise
+        raise _damaged(where) from error
+
+
+def _manifest(about: dict[str, Any], where: str) -> Manifest:
+    tensors = [
+        Tensor(str(name), str(dtype), tuple(map(int, shape)), int(nbytes), int(written))
+        for name, dtype, shape, nbytes, written in about["tensors"]
+    ]
+    stored = [
+        Stored(str(hash), str(suffix), int(nbytes)) for hash, suffix, nbytes, _ in about["pieces"]
+    ]
+    pieces = [tuple(Part(*map(int, part)) for part in parts) for *_, parts in about["pieces"]]
+    if not covers(tensors, pieces) or not all(
+        _HASH.fullmatch(each.hash) and each.suffix in codec.SUFFIXES for each in stored
+    ):
+        raise _damaged(where)
+    metric = about["metric"]
+    return Manifest(
+        shelf=str(about["shelf"]),
+        version=int(about["version"]),
+        step=None if about["step"] is None else int(about["step"]),
+        time_ns=int(about["time_ns"]),
+        metric=None if metric is None or not math.isfinite(metric) else float(metric),
+        milestone=bool(about["milestone"]),
+        group=None if about["group"] is None else part_of_state(about["group"]),
+        tensors=tensors,
+        pieces=pieces,
+        stored=stored,
+    )
+
+
+def unpacked(data: bytes, stored: Stored, piece: Piece) -> bytes:
+    """The bytes of a piece, as its object has them. Raises CorruptError where they are others."""
+    if len(data) == stored.nbytes:
+        with contextlib.suppress(CorruptError):
+            made = codec.decode(data, stored.suffix, size_of(piece))
+            if len(made) == size_of(piece) and hash_of(made) == stored.hash:
+                return made
+    raise CorruptError(
+        f"{stored.path} is damaged: its bytes are not those that were drained",
+        "Fetch another version, by its step; tensorshelf.drained() lists them.",
+    )
+
+
+def _damaged(where: str) -> CorruptError:
+    return CorruptError(f"{where} is damaged", "Fetch another version, by its step.")

@@ -1,0 +1,72 @@
+"""What a user asks of draining, checked."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+from tensorshelf._drain import codec
+from tensorshelf._drain.remote import shown
+from tensorshelf._options import _number, choice
+from tensorshelf._size import parse_size
+from tensorshelf.errors import BadArgument
+
+_MOST = 1 << 31
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Where versions of a shelf are copied to, and which stay: ``shelf.autosave(drain=...)``.
+
+        ts.Drain("/mnt/nfs/run1")
+        ts.Drain("s3://bucket/run1", keep=2, keep_every=1000, best="min", compress="zlib")
+
+    remote            a directory, which is made where there is none, or a URL that fsspec knows.
+                      One job drains to it at a time
+    every             versions whose step is a multiple of it are drained, and the last one: so
+                      ranks of a group drain the same, where each is there before the next is due
+    keep              so many of the newest versions stay, 1 or more
+    keep_every        the first version at or behind each multiple of so many steps stays, too
+    best              "min" or "max": the version with the best ``auto.step(n, metric=...)`` stays
+    compress          "zlib", or "zstd" where the package zstandard is; what it does not make
+                      smaller is copied as it is. Nothing is lost
+    bytes_per_second  the most that is sent, a number or a text ("50MB"); None for no limit
+    threads           that compress and send side by side
+    timeout           seconds that ``close()`` waits while nothing moves, before it leaves a version
+                      undrained and says so
+    spool             a local directory for what is read of a version and not sent yet: the tensors
+                      that were written since the last. By default the shelf's own folder
+    """
+
+    remote: str | os.PathLike[str]
+    every: int = 1
+    keep: int = 1
+    keep_every: int | None = None
+    best: Literal["min", "max"] | None = None
+    compress: Literal["zlib", "zstd"] | None = None
+    bytes_per_second: int | str | None = None
+    threads: int = 4
+    timeout: float = 60.0
+    spool: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        shown(self.remote)
+        _number("every", self.every, 1, _MOST)
+        _number("keep", self.keep, 1, _MOST)
+        _number("threads", self.threads, 1, 64)
+        if self.keep_every is not None:
+            _number("keep_every", self.keep_every, 1, _MOST)
+        if self.best is not None:
+            choice("best", self.best, {"min": "min", "max": "max"})
+        if self.bytes_per_second is not None:
+            parse_size(self.bytes_per_second, "bytes_per_second")
+        if not isinstance(self.timeout, (int, float)) or not self.timeout >= 0:
+            raise BadArgument(f"timeout={self.timeout!r} is no time", "Give seconds, 0 or more.")
+        codec.check(self.compress)
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        if self.bytes_per_second is None:
+            return math.inf
+        return parse_size(self.bytes_per_second, "bytes_per_second")

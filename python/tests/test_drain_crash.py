@@ -1,0 +1,155 @@
+"""A job that drains dies at any change of the remote, by a kill or a power cut: what lies there is
+a whole version, never older than what was told, and the next job goes on from there."""
+
+import os
+import pathlib
+from typing import Any
+
+import pytest
+from drain_remotes import (
+    Crash,
+    Remote,
+    assign,
+    check_whole,
+    copied,
+    entries,
+    fresh_names,
+    new_site,
+    unnamed,
+    use,
+)
+
+import tensorshelf as ts
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"keep": 2, "compress": "zlib"},
+    {"keep_every": 2, "best": "min"},
+]
+STEPS = 5
+
+
+def run(shelf: ts.Shelf, folder: object, told: list[int], options: dict[str, Any]) -> None:
+    """A job, from the shelf's step on. ``told``: what it said is drained."""
+    made = new_site(shelf, **options)
+    for step in range((shelf.step or 0) + 1, STEPS + 1):
+        assign(shelf, step)
+        told.append(copied(made, shelf, folder, metric=abs(step - 2)).step or 0)
+        made.collect()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_at_each_change(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    changes, images = 1, 0
+    crash_at = 0
+    names = fresh_names(tmpfs)
+    seen = set()
+    while crash_at < changes:
+        remote = Remote()
+        remote.crash_at = crash_at
+        use(monkeypatch, remote)
+        told: list[int] = []
+        with ts.open(tmpfs / "run.shelf", "w") as shelf:
+            with pytest.raises(Crash):
+                run(shelf, tmpfs, told, options)
+            for objects in remote.images():
+                key = (shelf.step, max(told, default=0), tuple(sorted(objects)))
+                if key in seen:
+                    continue
+                seen.add(key)
+                images += 1
+                use(monkeypatch, Remote(objects))
+                check(objects, next(names), max(told, default=0))
+        changes = changes_of(tmpfs, monkeypatch, options) if changes == 1 else changes
+        crash_at += 1
+    print(f"{crash_at} crashes, {images} images")
+    assert crash_at > 30
+
+
+def changes_of(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> int:
+    """Of a job that does not die."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    with ts.open(folder / "run.shelf", "w") as shelf:
+        run(shelf, folder, [], options)
+    assert unnamed(remote.now()) == set()
+    return remote.changes
+
+
+def check(objects: dict[str, bytes], path: str, told: int) -> None:
+    """The newest can be fetched, and so can all that are listed."""
+    found = ts.drained("nowhere")
+    assert max((each.step or 0 for each in found), default=0) >= told
+    if not found:
+        assert told == 0
+        return
+    for each in {found[0].step, found[-1].step}:
+        ts.fetch("nowhere", path, step=each)
+        with ts.open(path, "r") as shelf:
+            assert check_whole(shelf) == each
+        os.unlink(path)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_next_job_goes_on(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """It leaves nothing behind, and sends nothing that lies there, twice."""
+    changes = changes_of(tmpfs, monkeypatch, options)
+    for crash_at in range(changes):
+        first = Remote()
+        first.crash_at = crash_at
+        use(monkeypatch, first)
+        with ts.open(tmpfs / "run.shelf", "w") as shelf:
+            with pytest.raises(Crash):
+                run(shelf, tmpfs, [], options)
+            lay_there = first.now()
+            second = Remote(lay_there)
+            use(monkeypatch, second)
+            assign(shelf, 6)
+            made = new_site(shelf, **options)
+            copied(made, shelf, tmpfs)
+            made.collect()
+            assert not set(second.puts) & set(lay_there)
+            assert unnamed(second.now()) == set()
+            assert entries(second.now())[-1].step == 6
+            path = str(tmpfs / "back.shelf")
+            check(second.now(), path, 6)
+
+
+def test_a_crash_while_the_next_job_collects(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice in a row, the second one as it sweeps."""
+    first = Remote()
+    first.crash_at = changes_of(tmpfs, monkeypatch, {}) - 3  # it has deleted a manifest
+    use(monkeypatch, first)
+    with ts.open(tmpfs / "run.shelf", "w") as shelf:
+        with pytest.raises(Crash):
+            run(shelf, tmpfs, [], {})
+        step, total = shelf.step or 0, None
+        crash_at = 0
+        while total is None or crash_at < total:
+            second = Remote(first.now())
+            second.crash_at = crash_at if total is not None else None
+            use(monkeypatch, second)
+            made = new_site(shelf)
+            told = step - 1
+            try:
+                told = copied(made, shelf, tmpfs).step or 0
+                made.collect()
+            except Crash:
+                pass
+            if total is None:
+                total = second.changes
+                continue
+            for objects in second.images():
+                use(monkeypatch, Remote(objects))
+                check(objects, str(tmpfs / "back.shelf"), told)
+            crash_at += 1

@@ -1,0 +1,177 @@
+"""The two kinds of remotes: a directory, and what fsspec knows."""
+
+import os
+import pathlib
+from typing import Any
+
+import pytest
+from support import check
+
+import tensorshelf as ts
+from tensorshelf._drain.directory import Directory
+from tensorshelf._drain.remote import Remote, open_remote
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What is asked of the system, by the names of files."""
+    made: list[tuple[str, str]] = []
+    fsync, rename, unlink = os.fsync, os.rename, os.unlink
+
+    def note(what: str, path: Any) -> None:
+        made.append((what, os.path.basename(path)))
+
+    def syncs(handle: int) -> None:
+        note("fsync", os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    def renames(source: Any, target: Any) -> None:
+        note("rename", target)
+        rename(source, target)
+
+    def unlinks(path: Any) -> None:
+        note("unlink", path)
+        unlink(path)
+
+    for name, call in (("fsync", syncs), ("rename", renames), ("unlink", unlinks)):
+        monkeypatch.setattr(os, name, call)
+    return made
+
+
+def test_a_file_is_durable_before_it_has_its_name(
+    tmp_path: pathlib.Path, calls: list[tuple[str, str]]
+) -> None:
+    remote = Directory(str(tmp_path / "remote"))
+    remote.put("chunks/ab/abc", b"bytes")
+    (first, temporary), *rest = calls
+    assert (first, temporary[:5], temporary[-4:]) == ("fsync", ".abc.", ".tmp")
+    assert rest == [("rename", "abc")]
+    calls.clear()
+    remote.settle()
+    assert sorted(calls) == [
+        ("fsync", "ab"),
+        ("fsync", "chunks"),
+        ("fsync", "remote"),
+        ("fsync", tmp_path.name),
+    ]
+    calls.clear()
+    remote.settle()
+    assert calls == []
+    remote.delete(["chunks/ab/abc", "chunks/ab/lacks"])
+    remote.settle()
+    assert calls == [("unlink", "abc"), ("unlink", "lacks"), ("fsync", "ab")]
+
+
+def test_what_a_process_before_did_not_settle_is_settled(
+    tmp_path: pathlib.Path, calls: list[tuple[str, str]]
+) -> None:
+    Directory(str(tmp_path / "remote")).put("chunks/ab/abc", b"bytes")
+    remote = Directory(str(tmp_path / "remote"))
+    assert remote.sizes("chunks") == {"ab/abc": 5}
+    calls.clear()
+    remote.settle()
+    assert ("fsync", "ab") in calls
+
+
+def test_a_put_that_fails_leaves_what_was_there(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Directory(str(tmp_path))
+    remote.put("a", b"old")
+
+    def fails(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(ts.errors.IoError, match="No space left") as error:
+        remote.put("a", b"new")
+    assert check(error, ts.errors.IoError, "io_error", OSError).errno == 28  # type: ignore[attr-defined]
+    assert os.listdir(tmp_path) == ["a"]
+    assert remote.read("a") == b"old"
+
+
+def places(tmp_path: pathlib.Path, kind: str) -> Remote:
+    if kind == "memory":
+        pytest.importorskip("fsspec")
+        return open_remote(f"memory:/{tmp_path}/run")
+    return open_remote({"path": str(tmp_path / "run"), "url": f"file://{tmp_path}/run"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["path", "url", "memory"])
+def test_both_are_alike(tmp_path: pathlib.Path, kind: str) -> None:
+    remote = places(tmp_path, kind)
+    assert (remote.sizes("chunks"), remote.folders()) == ({}, [])
+    with pytest.raises(FileNotFoundError):
+        remote.read("chunks/ab/abc")
+    remote.put("chunks/ab/abc", b"12345")
+    remote.put("chunks/cd/cde", b"")
+    remote.put("rank-1/manifests/x", b"1")
+    remote.put("chunks/ab/abc", b"123")
+    remote.settle()
+    assert remote.sizes("chunks") == {"ab/abc": 3, "cd/cde": 0}
+    assert remote.sizes("rank-1") == {"manifests/x": 1}
+    assert remote.folders() == ["chunks", "rank-1"]
+    assert remote.read("chunks/ab/abc") == b"123"
+    remote.delete([])
+    remote.delete(["chunks/ab/abc", "chunks/lacks", "chunks/cd/cde"])
+    remote.tidy("chunks")
+    assert remote.sizes("chunks") == {}
+
+
+def test_what_a_cut_put_left_is_no_object(tmp_path: pathlib.Path) -> None:
+    remote = Directory(str(tmp_path))
+    remote.put("chunks/ab/abc", b"1")
+    (tmp_path / "chunks" / "ab" / ".abd.12345678.tmp").write_bytes(b"x")
+    assert remote.sizes("chunks") == {"ab/abc": 1}
+    remote.tidy("chunks")
+    assert os.listdir(tmp_path / "chunks" / "ab") == ["abc"]
+
+
+def test_whatever_a_package_raises_is_an_error_of_ours(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    remote = open_remote(f"memory:/{tmp_path}/run")
+    system = type(fsspec.filesystem("memory"))
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no credentials")
+
+    for name in ("pipe_file", "cat_file", "find", "ls", "rm"):
+        monkeypatch.setattr(system, name, fails)
+    for call in (
+        lambda: remote.put("a", b""),
+        lambda: remote.read("a"),
+        lambda: remote.sizes("a"),
+        remote.folders,
+        lambda: remote.delete(["a"]),
+    ):
+        with pytest.raises(ts.errors.IoError, match="no credentials") as error:
+            call()  # type: ignore[no-untyped-call]
+        check(error, ts.errors.IoError, "io_error", OSError)
+
+
+def test_folders_are_made_where_a_system_has_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    remote = open_remote(f"memory:/{tmp_path}/run")
+    system = type(fsspec.filesystem("memory"))
+    pipe, makedirs = system.pipe_file, system.makedirs
+    made: list[str] = []
+
+    def put(self: Any, path: str, data: bytes, **options: Any) -> None:
+        if path.rpartition("/")[0] not in made:
+            raise FileNotFoundError(path)
+        pipe(self, path, data, **options)
+
+    def make(self: Any, path: str, exist_ok: bool = False) -> None:
+        made.append(path)
+        makedirs(self, path, exist_ok=exist_ok)
+
+    monkeypatch.setattr(system, "pipe_file", put)
+    monkeypatch.setattr(system, "makedirs", make)
+    remote.put("chunks/ab/abc", b"1")
+    remote.put("chunks/ab/abd", b"1")
+    assert len(made) == 1
+    assert remote.read("chunks/ab/abc") == b"1"

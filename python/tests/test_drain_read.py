@@ -1,0 +1,141 @@
+"""What is read of a shelf to be drained, and what counts as lying at a remote already."""
+
+import pathlib
+from typing import Any
+
+import pytest
+from drain_remotes import Remote, assign, check_whole, copied, new_site, use
+from drain_run import Run, fetched
+
+import tensorshelf as ts
+from tensorshelf._drain.manifest import CHUNKS, FOLDER
+from tensorshelf._drain.stage import Spool
+
+pytest.importorskip("msgpack")
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+def test_a_version_stays_while_it_is_read(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it is overtaken by as many as there are slots for."""
+    use(monkeypatch, Remote())
+    with ts.open(tmpfs / "run.shelf", in_flight=2) as shelf:
+        assign(shelf, 1)
+        made = new_site(shelf)
+        overtaken: list[int] = []
+
+        def overtake(nbytes: int) -> None:
+            if not overtaken:
+                for step in (2, 3):
+                    assign(shelf, step)
+                    overtaken.append(step)
+
+        made._on_read = overtake
+        spool = Spool(str(tmpfs))
+        staged = made.stage(shelf._core, 1, spool)
+        assert overtaken == [2, 3]
+        assert made.put(staged, spool, None).step == 1
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+    with ts.open(tmpfs / "back.shelf", "r") as back:
+        assert check_whole(back) == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("compress", [None, "zlib"])
+def test_what_a_cut_put_left_is_sent_again(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, whole: bool, compress: Any
+) -> None:
+    first = Remote()
+    use(monkeypatch, first)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        copied(new_site(shelf, compress=compress), shelf, tmpfs)
+        pieces = {p: b for p, b in first.now().items() if p.startswith(CHUNKS)}
+        if not whole:
+            pieces |= {path: data[: len(data) // 2] for path, data in pieces.items()}
+        second = Remote(pieces)
+        second.whole = whole
+        use(monkeypatch, second)
+        copied(new_site(shelf, compress=compress), shelf, tmpfs)
+        assert (len(second.puts) == 1) is whole  # the manifest alone
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+
+
+def test_a_piece_that_is_named_and_cut_is_sent_again(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Remote()
+    remote.whole = False
+    use(monkeypatch, remote)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        stored = copied(new_site(shelf, compress="zlib"), shelf, tmpfs).stored
+        remote.settle()
+        for each in stored:
+            remote.durable[each.path] = remote.durable[each.path][: each.nbytes // 2]
+        shelf.persist()
+        copied(new_site(shelf, compress="zlib"), shelf, tmpfs)
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+
+
+def test_behind_a_failure_it_looks_what_lies_there(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The remote may have lost it: it was mounted anew, say."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        made = new_site(shelf)
+        copied(made, shelf, tmpfs)
+        shelf.persist(2)
+        remote.fail_at = {remote.changes}
+        with pytest.raises(ts.errors.IoError):
+            copied(made, shelf, tmpfs)
+        made.failed()
+        remote.durable.clear()
+        copied(made, shelf, tmpfs)
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+
+
+def test_a_shelf_that_was_put_back_is_drained_from_there(
+    tmpfs: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    """Its versions have numbers that lie at the remote already, of another history."""
+    path = tmpfs / "run.shelf"
+    with ts.open(path) as shelf:
+        Run(shelf, ts.Drain(tmp_path / "remote")).step(1)
+    copy = path.read_bytes()
+    with ts.open(path) as shelf:
+        run = Run(shelf, ts.Drain(tmp_path / "remote"))
+        run.step(2)
+        run.step(3)
+    path.write_bytes(copy)
+    with ts.open(path) as shelf:
+        run = Run(shelf, ts.Drain(tmp_path / "remote"))
+        assert run.drain.wait()
+        assert run.drain.info().step == 1
+        run.step(12)
+        run.step(13)
+        assert run.drain.info().version == 3
+        assert fetched(tmp_path / "remote", tmp_path / "back.shelf") == 13
+
+
+def test_beside_a_damaged_manifest_nothing_is_swept(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be whole again when somebody mends it."""
+    first = Remote()
+    use(monkeypatch, first)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        stored = copied(new_site(shelf), shelf, tmpfs).stored
+        first.settle()
+        for path in [path for path in first.durable if path.startswith(FOLDER)]:
+            first.durable[path] += b"x"
+        assign(shelf, 2)
+        made = new_site(shelf)
+        copied(made, shelf, tmpfs)
+        made.collect()
+        assert {each.path for each in stored} <= first.now().keys()
