@@ -31,7 +31,7 @@ class KeptShelf:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        options = new_options(None, "auto", None, 0, 1, None)
+        options = new_options(None, "auto", None, None, None, None)  # as it was made
         self.core = _core.Shelf.open(
             path=encoded_path(path), mode=_core.Mode.append, options=options, progress=None
         )
