@@ -89,3 +89,85 @@ def trained(steps: int) -> Callable[[Rank], tuple[int, float]]:
         return first, float(rank.values[0])
 
     return body
+
+
+class Kept(Ranks):
+    """Their groups keep copies."""
+
+    def __init__(self, folder: pathlib.Path, members: int) -> None:
+        super().__init__(folder, members)
+        self.copies = 1
+        self.nodes = [f"node {rank}" for rank in range(members)]
+        self.more: dict[str, Any] = {}  # that a Group takes
+
+    def run(self, body: Any, **options: Any) -> list[Any]:
+        def with_copies(rank: Rank) -> Any:
+            number = rank.group._number
+            rank.group = ts.Group(
+                rank.group._store,
+                rank=rank.rank,
+                members=self.members,
+                timeout=rank.group.timeout,
+                replicate=self.copies,
+                node=self.nodes[rank.rank],
+                **self.more,
+            )
+            rank.group._number = number
+            return body(rank)
+
+        return super().run(with_copies, **options)
+
+    def copy(self, owner: int, keeper: int) -> pathlib.Path:
+        return self.folder / f"run.{keeper}.shelf.of-{owner}"
+
+
+def steps(rank: Rank, count: int) -> tuple[int, float]:
+    """Resumes and goes so many steps further: where it began, and its value then."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf)
+        begin = auto.resume()
+        value = float(rank.values[0])
+        for number in range(begin + 1, begin + count + 1):
+            rank.step(auto, number)
+        auto.wait()
+        return begin, value
+
+
+def damage(path: pathlib.Path, value: np.ndarray) -> None:
+    """Turns a bit of a tensor that has this value."""
+    data = bytearray(path.read_bytes())
+    at = data.find(value.tobytes())
+    assert at > 0
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def keepers(ranks: Kept) -> list[tuple[int, ...]]:
+    """Of each rank's part, by a start that saves nothing."""
+    return ranks.run(lambda rank: (steps(rank, 0), rank.group.info().keepers)[1])
+
+
+def dying(monkeypatch: Any, ranks: Kept, body: Any) -> None:
+    """Every rank dies behind its vote on the second save."""
+    from tensorshelf._group import member
+
+    do = member.Member._do
+
+    def not_done(self, save, todo):
+        if save.part.number == 2:
+            raise RuntimeError("the rank dies here")
+        do(self, save, todo)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(member.Member, "_do", not_done)
+        ranks.run(body)
+
+
+def same(ranks: Kept, owner: int, keeper: int) -> None:
+    with ts.open(ranks.path(owner), "r") as own, ts.open(ranks.copy(owner, keeper), "r") as copy:
+        assert own.step == copy.step
+        assert sorted(own) == sorted(copy)
+        for name in own:
+            one, other = own[name].numpy(), copy[name].numpy()
+            assert (one.dtype, one.shape) == (other.dtype, other.shape)
+            assert bytes(one) == bytes(other)

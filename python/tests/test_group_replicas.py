@@ -6,60 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_ranks import Rank, Ranks
+from group_ranks import Kept, Rank, damage, steps
 
 import tensorshelf as ts
-
-
-class Kept(Ranks):
-    """Their groups keep copies."""
-
-    copies = 1
-
-    def run(self, body: Any, **options: Any) -> list[Any]:
-        def with_copies(rank: Rank) -> Any:
-            number = rank.group._number
-            rank.group = ts.Group(
-                rank.group._store,
-                rank=rank.rank,
-                members=self.members,
-                timeout=rank.group.timeout,
-                replicate=self.copies,
-                node=f"node {rank.rank}",
-            )
-            rank.group._number = number
-            return body(rank)
-
-        return super().run(with_copies, **options)
-
-    def copy(self, owner: int, keeper: int) -> pathlib.Path:
-        return self.folder / f"run.{keeper}.shelf.of-{owner}"
 
 
 @pytest.fixture
 def three(tmp_path: pathlib.Path) -> Kept:
     return Kept(tmp_path, 3)
-
-
-def steps(rank: Rank, count: int) -> tuple[int, float]:
-    """Resumes and goes so many steps further: where it began, and its value then."""
-    with rank.open() as shelf:
-        auto = rank.autosave(shelf)
-        begin = auto.resume()
-        value = float(rank.values[0])
-        for number in range(begin + 1, begin + count + 1):
-            rank.step(auto, number)
-        auto.wait()
-        return begin, value
-
-
-def damage(path: pathlib.Path, value: np.ndarray) -> None:
-    """Turns a bit of a tensor that has this value."""
-    data = bytearray(path.read_bytes())
-    at = data.find(value.tobytes())
-    assert at > 0
-    data[at] ^= 1
-    path.write_bytes(data)
 
 
 def test_a_lost_shelf_is_had_back_from_its_copy(three):

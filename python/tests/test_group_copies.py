@@ -1,0 +1,435 @@
+"""What goes wrong about copies of other ranks' parts, and what is left of it."""
+
+import pathlib
+import shutil
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+
+from group_ranks import Kept, Rank, damage, dying, keepers, same, steps  # noqa: E402
+
+import tensorshelf as ts  # noqa: E402
+from tensorshelf._group import agree, copies, kept, link, member, stream, wire  # noqa: E402
+from tensorshelf._group.offer import Held, Offer  # noqa: E402
+from tensorshelf._group.part import Part  # noqa: E402
+
+
+@pytest.fixture
+def three(tmp_path: pathlib.Path) -> Kept:
+    return Kept(tmp_path, 3)
+
+
+def telling(rank: Rank, count: int) -> tuple[list[tuple[int, ts.ShelfError]], int | None]:
+    """So many steps of a new run: what each raised, and the last that was saved."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf)
+        auto.resume()
+        told = []
+        for number in range(1, count + 1):
+            try:
+                rank.step(auto, number)
+                auto.wait()
+            except ts.ShelfError as error:
+                told.append((number, error))
+        return told, shelf.step
+
+
+# ---- which copies are taken
+
+
+def test_a_copy_under_another_ranks_name_is_refused(three):
+    three.run(lambda rank: steps(rank, 1))
+    (keeper,) = keepers(three)[0]
+    (other,) = {0, 1, 2} - {0, keeper}
+    three.copy(0, keeper).rename(three.copy(other, keeper))
+    for error in three.run(lambda rank: steps(rank, 1)):
+        assert isinstance(error, ts.BadArgument)
+        assert f"of-{other}, which holds the part of rank 0 of 3" in str(error)
+
+
+def test_a_copy_of_another_job_is_refused(tmp_path):
+    jobs = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        jobs.append(Kept(tmp_path / name, 3))
+        jobs[-1].run(lambda rank: steps(rank, 1))
+    one, other = jobs
+    (keeper,) = keepers(one)[0]
+    shutil.copy(other.copy(0, keeper), one.copy(0, keeper))
+    for error in one.run(lambda rank: steps(rank, 1)):
+        assert isinstance(error, ts.BadArgument)
+        assert "are of different jobs" in str(error)
+
+
+def test_a_part_that_is_prepared_alone_is_refused_elsewhere(tmp_path):
+    part = Part("job", 1, 2, 7, 1)
+    offers = [
+        Offer("a", 1, Held("there", None, part, 1), {}),
+        Offer("b", 1, Held("here", None, None, None), {}),
+    ]
+    with pytest.raises(ts.BadArgument, match="there, which holds the part of rank 1 of 2"):
+        agree.answer(offers)
+
+
+def test_of_two_copies_the_older_is_not_taken(three):
+    three.copies = 2
+    three.run(lambda rank: steps(rank, 1))
+    for keeper in (1, 2):
+        older = three.folder / "older"
+        shutil.copy(three.copy(0, keeper), older)
+        begin = three.run(lambda rank: steps(rank, 1))[0][0] + 1
+        shutil.copy(older, three.copy(0, keeper))
+        three.path(0).unlink()
+        assert three.run(lambda rank: steps(rank, 1))[0] == (begin, float(begin))
+
+
+def other_steps(rank: Rank) -> None:
+    """Rank 1 saves another step than the others, the second time."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf)
+        auto.resume()
+        rank.step(auto, 1)
+        rank.step(auto, 3 if rank.rank == 1 else 2)
+        auto.wait()
+
+
+@pytest.mark.parametrize("lost", [(), (1,)])
+def test_what_is_prepared_for_other_steps_is_dropped_in_copies_too(three, monkeypatch, lost):
+    dying(monkeypatch, three, other_steps)
+    for rank in lost:
+        three.path(rank).unlink()
+    assert three.run(lambda rank: steps(rank, 1)) == [(1, 1.0), (1, 2.0), (1, 3.0)]
+    assert three.shelves() == [(2, 2.0), (2, 3.0), (2, 4.0)]
+
+
+def test_a_copy_with_a_rank_that_keeps_it_no_more_is_given_back(tmp_path, monkeypatch):
+    posted = []
+    post = wire.Wire.post
+
+    def noted(self, box, value):
+        posted.append((box, value))
+        post(self, box, value)
+
+    monkeypatch.setattr(wire.Wire, "post", noted)
+    four = Kept(tmp_path, 4)
+    four.nodes = ["a", "a", "b", "b"]
+    four.run(lambda rank: steps(rank, 1))
+    before = keepers(four)
+    four.nodes = ["a", "b", "a", "b"]
+    after = agree.keepers_of(four.nodes, 1)
+    lost, kept_no_more = next(
+        (rank, before[rank][0]) for rank in range(4) if before[rank][0] not in after[rank]
+    )
+    four.path(lost).unlink()
+    posted.clear()
+    assert four.run(lambda rank: steps(rank, 1), timeout=20)[lost] == (1, lost + 1.0)
+    told = [value for box, value in posted if box == f"asked/{lost}/{kept_no_more}"]
+    assert len(told) == 2
+    assert b"bye" in told[1]
+
+
+def test_a_copy_that_is_in_use_stays_where_it_is(three):
+    three.run(lambda rank: steps(rank, 1))
+    (keeper,) = keepers(three)[0]
+    with ts.open(three.copy(0, keeper), "a"):
+        for error in three.run(lambda rank: steps(rank, 1)):
+            assert isinstance(error, ts.ShelfError)
+            assert "of-0" in str(error)
+    assert not list(three.folder.glob("*.damaged"))
+    assert three.run(lambda rank: steps(rank, 1))[0] == (1, 1.0)
+
+
+def test_other_files_in_the_folder_are_left_alone(tmp_path):
+    two = Kept(tmp_path, 2)
+    elsewhere = tmp_path / "copies"
+    elsewhere.mkdir()
+    two.more = {"replicas": elsewhere}
+    names = ["7", "run.0.shelf.of-", "run.0.shelf.of-1.damaged", "run.0.shelf.of-x", "other.of-1"]
+    for name in names:
+        (elsewhere / name).write_text(name * 3000)
+    two.run(lambda rank: steps(rank, 1))
+    two.run(lambda rank: steps(rank, 1))
+    assert all((elsewhere / name).read_text() == name * 3000 for name in names)
+    assert len(list(elsewhere.iterdir())) == len(names) + 2
+
+
+def test_a_start_that_fails_lets_copies_go(three):
+    three.run(lambda rank: steps(rank, 1))
+    before = keepers(three)
+    (keeper,) = before[0]
+    shutil.copy(three.path(keeper), three.copy(0, keeper))
+    owner, other = next((owner, each) for owner, (each,) in enumerate(before) if each != keeper)
+
+    def body(rank: Rank) -> None:
+        with rank.open() as shelf:
+            with pytest.raises(ts.BadArgument):
+                rank.autosave(shelf).resume()
+            if rank.rank == other:
+                ts.open(three.copy(owner, other), "a").close()
+
+    assert three.run(body) == [None] * 3
+
+
+def test_the_folder_may_be_below_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = torch.distributed.HashStore()
+    group = ts.Group(store, rank=0, members=2, replicate=1, replicas="~/copies")
+    assert group._replicas.folder == str(tmp_path / "copies")
+
+
+# ---- what a copy has
+
+
+def test_what_changed_beside_the_group_comes_however_it_changed(three):
+    """Other types, erased tensors, and more versions than are kept."""
+    first, _, last = makes = [
+        np.arange(10.0),
+        np.arange(10),
+        np.arange(20, dtype=np.float32).reshape(4, 5),
+    ]
+
+    def body(rank: Rank) -> tuple[int, ...]:
+        with rank.open(keep=1) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            shelf["gone"] = first
+            for number, made in enumerate(makes, 1):
+                shelf["beside"] = made
+                shelf.persist()
+                rank.step(auto, number)
+                auto.wait()
+                del shelf["beside"]
+            shelf["beside"] = last
+            del shelf["gone"]
+            for _ in range(4):
+                shelf.persist()
+            rank.step(auto, 4)
+            auto.wait()
+            return rank.group.info().keepers
+
+    for owner, (keeper,) in enumerate(three.run(body)):
+        same(three, owner, keeper)
+        with ts.open(three.path(owner), "r") as own:
+            assert own.step == 4
+            assert "gone" not in own
+
+
+def test_what_is_erased_beside_the_group_goes_from_copies_too(three, monkeypatch):
+    """Though what changed alone is sent; and what is made anew has its new type there."""
+    sent = []
+    send = stream.send
+
+    def noted(link, version, contents):
+        sent.append(contents.whole)
+        send(link, version, contents)
+
+    monkeypatch.setattr(stream, "send", noted)
+
+    def body(rank: Rank) -> tuple[int, ...]:
+        with rank.open(keep=4) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            shelf["gone"] = shelf["anew"] = np.arange(10.0)
+            shelf.persist()
+            rank.step(auto, 1)
+            auto.wait()
+            del shelf["gone"], shelf["anew"]
+            shelf["anew"] = np.arange(10)
+            shelf.persist()
+            rank.step(auto, 2)
+            auto.wait()
+            return rank.group.info().keepers
+
+    for owner, (keeper,) in enumerate(three.run(body)):
+        same(three, owner, keeper)
+        with ts.open(three.path(owner), "r") as own:
+            assert own.step == 2
+            assert "gone" not in own
+    assert sorted(sent) == [False] * 3 + [True] * 3
+
+
+def test_a_copy_that_was_lost_is_sent_whole_where_the_owner_is_mended(three):
+    three.copies = 2
+    frozen = np.arange(3 << 20, dtype=np.uint8)
+
+    def body(rank: Rank) -> tuple[int, bool]:
+        with rank.open(keep_unchanged=True) as shelf:
+            mine = frozen.copy() if shelf.step is None else np.zeros_like(frozen)
+            auto = rank.autosave(shelf, frozen=mine)
+            begin = auto.resume()
+            rank.step(auto, begin + 1)
+            auto.wait()
+            return begin, bool((mine == frozen).all())
+
+    three.run(body)
+    three.copy(0, 2).unlink()
+    damage(three.path(0), np.full(1000, 1.0))
+    assert three.run(body) == [(1, True)] * 3
+    same(three, 0, 2)
+
+
+def test_what_cannot_be_read_is_not_given_back(three):
+    """The keeper sends as many bytes as it said, and a sum that they have not."""
+    three.run(lambda rank: steps(rank, 2))
+    (keeper,) = keepers(three)[0]
+    three.path(0).unlink()
+    damage(three.copy(0, keeper), np.full(1000, 2.0))
+    error = three.run(lambda rank: steps(rank, 1), timeout=3)[0]
+    assert isinstance(error, ts.CorruptError)
+    with ts.open(three.path(0), "r") as shelf:
+        assert "values" not in shelf
+
+
+def test_a_fetch_that_fails_leaves_nothing_assigned(three, monkeypatch):
+    three.run(lambda rank: steps(rank, 2))
+    three.path(0).unlink()
+    receive = stream.receive
+
+    def failing(*args):
+        receive(*args)
+        raise ts.CorruptError("it came otherwise", "Try again.")
+
+    def body(rank: Rank, _):
+        with rank.open() as shelf:
+            with pytest.raises(ts.CorruptError):
+                rank.autosave(shelf).resume()
+            shelf.persist()
+            return list(shelf)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream, "receive", failing)
+        found = three.run(lambda rank: (steps, body)[rank.rank == 0](rank, 0), timeout=2)
+    assert found[0] == []
+
+
+def test_where_one_copy_cannot_be_the_others_drop_it_too(three, monkeypatch):
+    three.copies = 2
+    receive = stream.receive
+    refused = []
+    *_, last = agree.keepers_of(three.nodes, 2)[2]  # behind one that has it already
+
+    def once(link, shelf, session, contents):
+        receive(link, shelf, session, contents)
+        that = threading.current_thread().name == f"keeper of 2 on {last}"
+        if that and not contents.whole and not refused:
+            refused.append(True)
+            raise ts.ShelfFull("no room", "Make some.")
+
+    run = kept.Keeper._run
+
+    def named(self):
+        threading.current_thread().name = f"keeper of {self.pair.owner} on {self.pair.keeper}"
+        run(self)
+
+    monkeypatch.setattr(kept.Keeper, "_run", named)
+    monkeypatch.setattr(stream, "receive", once)
+    told = three.run(lambda rank: telling(rank, 4), timeout=20)
+    assert [([number for number, _ in heard], step) for heard, step in told] == [([2], 4)] * 3
+    assert f"rank {last}: no room" in str(told[2][0][0][1])
+    assert f"rank {last}: no room" in str(told[0][0][0][1])
+
+
+def test_where_a_copy_refuses_what_comes_behind_is_sent_right(three, monkeypatch):
+    """More than a frame of it was on its way."""
+    assignment = stream._assignment
+    much = np.zeros(20 << 20, dtype=np.uint8)
+    refused = []
+
+    def once(shelf, session, tensor):
+        if tensor.shape == [much.size] and shelf.version == 1 and not refused:
+            refused.append(True)
+            raise ts.ShelfFull("no room", "Make some.")
+        return assignment(shelf, session, tensor)
+
+    monkeypatch.setattr(stream, "_assignment", once)
+
+    def body(rank: Rank) -> tuple[list[int], tuple[int, ...]]:
+        with ts.open(three.path(rank.rank), size="128MiB") as shelf:
+            auto = rank.autosave(shelf, zeros=much.copy() if rank.rank == 0 else much[:1].copy())
+            zeros = auto._run.state["zeros"]
+            auto.resume()
+            told = []
+            for number in range(1, 4):
+                zeros += 1
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError:
+                    told.append(number)
+            return told, rank.group.info().keepers
+
+    for owner, (told, (keeper,)) in enumerate(three.run(body, timeout=20)):
+        assert told == [2]
+        same(three, owner, keeper)
+
+
+# ---- who does not answer
+
+
+def test_a_keeper_that_does_not_take_it_is_named(three, monkeypatch):
+    """And nothing goes over that link again: what was on its way would be taken for it."""
+    send = stream.send
+    sends = []
+
+    def lost(pair, version, contents):
+        if threading.current_thread().name == "owner 0":
+            sends.append(contents.whole)
+            if len(sends) == 2:
+                raise link.LinkLost("it is gone", "Look for it.")
+        send(pair, version, contents)
+
+    bring = member.Member._bring_to_its_end
+
+    def named(self, save):
+        threading.current_thread().name = f"owner {self._rank}"
+        bring(self, save)
+
+    monkeypatch.setattr(member.Member, "_bring_to_its_end", named)
+    monkeypatch.setattr(stream, "send", lost)
+    (own, step), *others = three.run(lambda rank: telling(rank, 3), timeout=2)
+    assert step == 1
+    assert [number for number, _ in own] == [2, 3]
+    for _, error in own:
+        assert type(error) is ts.UnresolvedError
+        assert "which keeps a copy of the part of rank 0, does not answer" in str(error)
+        assert "Start the job anew" in str(error)
+    assert len(sends) == 2
+    assert [step for _, step in others] == [1, 1]
+    monkeypatch.setattr(stream, "send", send)
+    assert three.run(lambda rank: steps(rank, 1)) == [(1, 1.0), (1, 2.0), (1, 3.0)]
+
+
+def test_what_nobody_foresaw_at_a_keeper_is_told(three, monkeypatch):
+    receive = stream.receive
+
+    def broken(*args):
+        receive(*args)
+        raise KeyError("nobody foresaw that")
+
+    monkeypatch.setattr(stream, "receive", broken)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    for told, step in three.run(lambda rank: telling(rank, 1), timeout=5):
+        assert step is None
+        assert "nobody foresaw that" in str(told[0][1])
+
+
+def test_a_keeper_ends_though_its_owner_does_not_say_bye(three, monkeypatch):
+    monkeypatch.setattr(copies.Copy, "bye", lambda self: None)
+    three.run(lambda rank: steps(rank, 1), timeout=1)
+    assert not [each for each in threading.enumerate() if each.name == "tensorshelf-keeper"]
+
+
+def test_saves_leave_nothing_in_the_store(three):
+    def body(rank: Rank, count: int) -> Any:
+        steps(rank, count)
+        return rank.group._store
+
+    few, many = (
+        three.run(lambda rank, count=count: body(rank, count))[0].num_keys() for count in (2, 9)
+    )
+    assert many == few
