@@ -178,13 +178,15 @@ def _forked(folder: pathlib.Path, meeting: pathlib.Path, rank: int, job: Job, sh
 
 
 def disturb(kind: str, ranks: Ranks, folder: pathlib.Path, rng: random.Random) -> None:
-    """Once some step is done, and a random while later; a step is durable by then that a copy is
-    to have.
+    """Once some step is done, and a random while later. All at once die, and lose a shelf, when a
+    step is durable by then: so that there is something to go on from.
     """
     begin = steps_done(folder)
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
-        if steps_done(folder) > begin and (kind != LOSE or durable(folder, len(ranks.pids))):
+        if steps_done(folder) > begin and (
+            kind in ("kill one", "stop") or durable(folder, len(ranks.pids))
+        ):
             break
         if ranks.ended(0.02):
             return
@@ -313,7 +315,7 @@ def campaign(
             print(f"round {number + 1} of {rounds}: resumed at {reached}", flush=True)
     clear(disturbed)
     assert start(disturbed, job, 0).ended(SECONDS), "the run does not end"
-    check(disturbed, reference, acknowledged)
+    counts["resumed behind 0"] += check(disturbed, reference, acknowledged) > 0
     assert all(said(disturbed, member)[-1][0] == "end" for member in range(world))
     return counts
 
