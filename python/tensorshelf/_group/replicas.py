@@ -66,22 +66,22 @@ class Replicas:
         """Keeps what this rank is to keep, and has its own shelf back where that is lost."""
         links = Links(store, prefix, seconds=seconds, most=self._options.most)
         rank = self._rank
+        self._keeps = tuple(
+            owner for owner, keepers in enumerate(agreed.keepers) if rank in keepers
+        )
         for owner in _owners(rank, agreed):
             kept = self._found.pop(owner, None)
             kept = kept or KeptShelf(kept_path(self._path, self._options.folder, owner))
             self._keepers.append(Keeper(Pair(owner, rank), kept, Wire(store, prefix), links))
         self._close_found()  # of others, who have theirs elsewhere now
+        asked = {*agreed.keepers[rank], *agreed.holding[rank]}
+        if not asked:
+            return
         wire = Wire(store, prefix)
-        made = {
-            keeper: Copy(Pair(rank, keeper), wire, seconds, links)
-            for keeper in {*agreed.keepers[rank], *agreed.holding[rank]}
-        }
+        made = {keeper: Copy(Pair(rank, keeper), wire, seconds, links) for keeper in asked}
         self.copies = [made[keeper] for keeper in agreed.keepers[rank]]
         self._sources = [made[keeper] for keeper in agreed.holding[rank]]
         self._others = [copy for copy in self._sources if copy not in self.copies]
-        self._keeps = tuple(
-            owner for owner, keepers in enumerate(agreed.keepers) if rank in keepers
-        )
         if agreed.sources(rank):
             if shelf._core.prepared() is not None:  # of what counts as lost
                 shelf.resolve("abandon")
