@@ -9,6 +9,7 @@ import pytest
 from group_ranks import Kept, Rank, damage, steps
 
 import tensorshelf as ts
+from tensorshelf._group import kept
 
 
 @pytest.fixture
@@ -563,4 +564,23 @@ def test_a_damaged_part_that_was_to_be_committed_takes_nobody_along(three, monke
     damage(three.path(1), np.full(1000, 3.0))
     for path in three.folder.glob("*.of-1"):
         path.unlink()
+    assert three.run(lambda rank: steps(rank, 1)) == [(1, 1.0), (1, 2.0), (1, 3.0)]
+
+
+def test_the_first_version_is_not_lost_with_the_one_rank_that_has_committed_it(three, monkeypatch):
+    """It was told to be durable there, and then the disk went, before others had committed it."""
+    from tensorshelf._group import member
+
+    do = member.Member._do
+
+    def dies(self, save, todo):
+        if save.part.rank != 0:
+            raise RuntimeError("the rank dies here")
+        do(self, save, todo)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.Member, "_do", dies)
+        patch.setattr(kept.Keeper, "_decide", lambda *_: None)
+        assert three.run(lambda rank: saved(rank, 1))[0] == ([], 1)
+    three.path(0).unlink()
     assert three.run(lambda rank: steps(rank, 1)) == [(1, 1.0), (1, 2.0), (1, 3.0)]

@@ -148,11 +148,15 @@ def _decided(places: list[Place], members: int) -> tuple[tuple[int, int], list[s
 
 def _may_be_undecided(copied: Part, own: Held, newest: tuple[int, int] | None) -> bool:
     """What is prepared in a copy. Its owner prepares before it puts, and abandons before it votes
-    no: an own shelf that is of the newest epoch, without that one, has abandoned it.
+    no: an own shelf that is of the newest epoch, without that one, has abandoned it. One that is
+    blank may be lost: of the first epoch nobody can say, and what all have is taken, for a rank
+    that is lost with its shelf may have told that it is durable.
     """
     if own.prepared and own.prepared.epoch == copied.epoch:
         return True
-    return newest is not None and (own.committed is None or own.committed.epoch < newest)
+    if own.committed is None:
+        return own.blank or newest is not None
+    return newest is not None and own.committed.epoch < newest
 
 
 def _of_other_steps(places: list[Place]) -> set[tuple[int, int]]:

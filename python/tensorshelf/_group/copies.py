@@ -96,6 +96,7 @@ class Copy:
             self._answer(SENT)  # raises what the keeper met: that is why
             if damaged is not None:
                 raise damaged
+            core.persist(session, answer["step"])
         except BaseException as error:
             with contextlib.suppress(ShelfError):
                 core.discard(session)
@@ -104,7 +105,6 @@ class Copy:
             ):
                 raise self._told(error) from error
             raise
-        core.persist(session, answer["step"])
         self.holds = core.version
 
     def bye(self) -> None:

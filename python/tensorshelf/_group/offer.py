@@ -33,6 +33,7 @@ class Held(NamedTuple):
     prepared: Part | None
     step: int | None  # of what is prepared
     damaged: bool = False  # what is prepared
+    blank: bool = False  # no version was ever committed: a shelf that is new, as one that was lost
 
     def parts(self) -> list[Part]:
         return [part for part in (self.committed, self.prepared) if part is not None]
@@ -59,9 +60,9 @@ def held(core: _core.Shelf, path: str) -> Held:
             "Decide on it with resolve(), as whoever prepared it would.",
         )
     if waiting is None:
-        return Held(path, committed, None, None)
+        return Held(path, committed, None, None, blank=core.version == 0)
     damaged = _is_damaged(core, waiting["version"], path)
-    return Held(path, committed, prepared, waiting["step"], damaged)
+    return Held(path, committed, prepared, waiting["step"], damaged, core.version == 0)
 
 
 def _is_damaged(core: _core.Shelf, version: int, path: str) -> bool:
@@ -106,8 +107,8 @@ def decoded(data: bytes) -> Offer:
 
 
 def _held(found: list[Any]) -> Held:
-    path, committed, prepared, step, damaged = found
-    return Held(path, _part(committed), _part(prepared), step, damaged)
+    path, committed, prepared, *rest = found
+    return Held(path, _part(committed), _part(prepared), *rest)
 
 
 def _part(found: list[Any] | None) -> Part | None:
