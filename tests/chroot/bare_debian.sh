@@ -9,6 +9,11 @@
 # this machine: apt's sources and settings, pip's settings, and the local folders that pip's settings
 # name, mounted read-only. Needs root, debootstrap and 6 GB; commits only are cloned.
 set -eu
+# What is mounted is seen by this process and its children alone: it goes with them, however they end.
+# In a mount that outlives them `rm -r` would remove this machine's own device nodes.
+if [ -z "${BARE_DEBIAN_APART:-}" ] && [ "$(id -u)" = 0 ]; then
+  BARE_DEBIAN_APART=yes exec unshare --mount --propagation private sh "$0" "$@"
+fi
 repository=$(cd "$(dirname "$0")/../.." && pwd)
 keep=no
 root=
