@@ -312,6 +312,10 @@ class Readable(NDArrayOperatorsMixin):
     def _read_onto(self, memory: DeviceMemory, offset: int) -> None:
         self._ref._read_to_device(**memory.where(offset))
 
+    def _read_box(self, box: _index.Box, flat: Array) -> None:
+        """A box of a tensor of that shape, whose bytes in C order these are."""
+        box.read(self._read, flat)
+
     def _lease_now(self) -> Lease:
         return self._ref._lease()
 
@@ -375,14 +379,7 @@ class Readable(NDArrayOperatorsMixin):
         """A carrier array of the region's shape, copied."""
         _dtypes.check_dims(f"a part of {self.name!r}", len(region.shape))
         values = _memory.empty(region.shape, self._carrier)
-        for index, part in region.leaves(_index.SPAN_BYTES):
-            if part.dense:
-                self._read(values[(*index, ...)].reshape(-1).view(np.uint8), part.start)
-                continue
-            low, high = part.span()
-            scratch = np.empty(high - low, np.uint8)
-            self._read(scratch, low)
-            values[index] = part.within(scratch, low, self._carrier)
+        _index.gather(self._read, region, values)
         return values
 
 

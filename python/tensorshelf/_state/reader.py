@@ -14,6 +14,7 @@ from tensorshelf._state.record import Reads
 from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
+from tensorshelf._values._index import Box
 from tensorshelf.errors import CorruptError
 
 _THREADS = 8  # more than cores: each waits for the drive, and memory loses nothing by it
@@ -35,8 +36,20 @@ class Job(NamedTuple):
         return self.into.nbytes
 
 
-def _batches(jobs: list[Job]) -> Iterator[list[Job]]:
-    some: list[Job] = []
+class BoxJob(NamedTuple):
+    """A box of a tensor of the shelf to be read into memory, flat uint8."""
+
+    handle: Any
+    into: Array
+    box: Box
+
+    def run(self) -> int:
+        self.handle._read_box(self.box, self.into)
+        return self.into.nbytes
+
+
+def _batches(jobs: list[Job | BoxJob]) -> Iterator[list[Job | BoxJob]]:
+    some: list[Job | BoxJob] = []
     held = 0
     for job in jobs:
         some.append(job)
@@ -48,7 +61,7 @@ def _batches(jobs: list[Job]) -> Iterator[list[Job]]:
         yield some
 
 
-def _run(jobs: list[Job]) -> int:
+def _run(jobs: list[Job | BoxJob]) -> int:
     return sum(job.run() for job in jobs)
 
 
@@ -73,7 +86,7 @@ class Reader:
         self._made: dict[int, Any] = {}
         self._adopted: set[int] = set()  # storages
         self._memories: dict[str, Any] = {}
-        self._jobs: list[Job] = []
+        self._jobs: list[Job | BoxJob] = []
         self._then: list[Callable[[], object]] = []
 
     def about(self, node: Node) -> tensors.Tensor:
@@ -88,7 +101,7 @@ class Reader:
         offsets, lengths], which is never stored, is a part of one.
         """
         if node[0] == "region":
-            return self._region(*node[1:])
+            return self._region(node)
         number = self._number(node)
         if number not in self._made:
             self._made[number] = self._new(tensors.Tensor.of(self._nodes[number]))
@@ -102,6 +115,9 @@ class Reader:
         """The tensor into one that is there, of the same shape."""
         tensor = self.about(node)
         memory = _plain_memory(target, tensor)
+        if node[0] == "region" and isinstance(memory, np.ndarray) and self._lies_apart(node):
+            self._jobs.append(self._box_job(node, memory))
+            return
         if memory is not None and isinstance(tensor.place, str):
             self._jobs.append(self._job(tensor.place, memory))
             return
@@ -173,14 +189,27 @@ class Reader:
             return tensors.new(tensor, lambda into: _ignore(self._job(place, into).run()))
         return tensors.new(tensor, lambda into: self._jobs.append(self._job(place, into)))
 
-    def _region(self, node: Node, offsets: list[int], lengths: list[int]) -> Any:
-        whole = self.tensor(node)
-        made = tensors.empty(self.about(node)._replace(shape=tuple(lengths)))
+    def _region(self, region: Node) -> Any:
+        made = self.about(region)
+        if self._lies_apart(region):
+            return tensors.new(made, lambda into: self._jobs.append(self._box_job(region, into)))
+        _, node, offsets, lengths = region
+        whole, part = self.tensor(node), tensors.empty(made)
         places = tuple(
             slice(begin, begin + length) for begin, length in zip(offsets, lengths, strict=True)
         )
-        self._then.append(lambda: made.__setitem__(..., whole[places]))
-        return made
+        self._then.append(lambda: part.__setitem__(..., whole[places]))
+        return part
+
+    def _lies_apart(self, region: Node) -> bool:
+        """Whether it is of a tensor of the shelf, and not of memory that several show."""
+        return isinstance(self.about(region[1]).place, str)
+
+    def _box_job(self, region: Node, into: Array) -> BoxJob:
+        _, node, offsets, lengths = region
+        whole = self.about(node)
+        box = Box(whole.shape, whole.itemsize, tuple(offsets), tuple(lengths))
+        return BoxJob(self._handle(whole.place, whole.nbytes), into, box)
 
     def _part(self, tensor: tensors.Tensor, name: str, offset: int) -> Any:
         if name not in self._memories:

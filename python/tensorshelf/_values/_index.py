@@ -6,7 +6,7 @@ Knowing the region, a read or a write moves only the bytes between its first and
 
 import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,42 @@ class Region:
                 (slice(first, first + count),),
                 replace(self, start=start, shape=(count, *self.shape[1:])),
             )
+
+
+@dataclass(frozen=True)
+class Box:
+    """Elements of a tensor of ``shape``: ``lengths`` of them from ``begin`` on in each axis."""
+
+    shape: tuple[int, ...]
+    itemsize: int
+    begin: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    def read(self, read: Callable[[Array, int], None], flat: Array) -> None:
+        """Into flat uint8, in C order; ``read`` gives bytes of the tensor from an offset on."""
+        ends = map(operator.add, self.begin, self.lengths)
+        places = tuple(map(slice, self.begin, ends))
+        region = _region(_expand(places, len(self.shape)), whole(self.shape, self.itemsize))
+        gather(read, region, self.values(flat))
+
+    def values(self, flat: Array) -> Array:
+        """Those bytes as elements."""
+        return flat.view(np.dtype((np.void, self.itemsize))).reshape(self.lengths)
+
+
+def gather(read: Callable[[Array, int], None], region: Region, values: Array) -> None:
+    """Fills an array of the region's shape; ``read`` gives bytes of the tensor from an offset on.
+
+    Of bytes that lie between the region's elements some are read along.
+    """
+    for index, part in region.leaves(SPAN_BYTES):
+        if part.dense:
+            read(values[(*index, ...)].reshape(-1).view(np.uint8), part.start)
+            continue
+        low, high = part.span()
+        scratch = np.empty(high - low, np.uint8)
+        read(scratch, low)
+        values[index] = part.within(scratch, low, values.dtype)
 
 
 @functools.lru_cache(maxsize=4096)
