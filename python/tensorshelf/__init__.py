@@ -25,6 +25,7 @@ from tensorshelf._drain.info import Drained, DrainInfo
 from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.merge import Merged, merge
+from tensorshelf._group.view import MergedView, open_merged
 from tensorshelf._info import (
     Damage,
     Info,
@@ -64,6 +65,7 @@ __all__ = [
     "Info",
     "LoadReport",
     "Merged",
+    "MergedView",
     "Plan",
     "Prepared",
     "Promises",
@@ -85,6 +87,7 @@ __all__ = [
     "fetch",
     "merge",
     "open",
+    "open_merged",
     "plan",
     "repair",
 ]

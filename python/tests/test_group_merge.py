@@ -124,7 +124,7 @@ def test_all_ranks_are_asked_for(two):
     for of in ((0,), (0, 0), (0, 0, 1)):
         with pytest.raises(ts.BadArgument, match="2 ranks"):
             merged(two, of=of)
-    with pytest.raises(ts.BadArgument, match="nothing to merge"):
+    with pytest.raises(ts.BadArgument, match="no shelves"):
         merged(two, of=())
     assert not (two.folder / "whole.shelf").exists()
 

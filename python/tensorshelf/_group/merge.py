@@ -2,24 +2,18 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from tensorshelf import _core
 from tensorshelf._group import export
-from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
-from tensorshelf._group.pieces import filled
-from tensorshelf._group.whole import Whole, names_in, whole_of
+from tensorshelf._group.saved import Paths, open_ranks
+from tensorshelf._group.state import JoinedState
 from tensorshelf._open import open as open_shelf
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
-from tensorshelf._state import record
-from tensorshelf._state.checked import Checked
 from tensorshelf._state.paths import RECORD
-from tensorshelf._state.reader import Reader
-from tensorshelf._state.tensors import as_stored
-from tensorshelf.errors import BadArgument, StaleError, UnknownName, UnresolvedError
+from tensorshelf.errors import BadArgument
 
 
 @dataclass(frozen=True)
@@ -32,17 +26,8 @@ class Merged:
     left_out: tuple[str, ...]  # paths of what is no tensor, where a file has tensors alone
 
 
-class _Rank(NamedTuple):
-    """One of them, with what it has saved."""
-
-    shelf: Shelf
-    part: Part
-    saved: Checked
-    reader: Reader
-
-
 def merge(
-    paths: Iterable[str | os.PathLike[str]],
+    paths: Paths,
     to: str | os.PathLike[str],
     *,
     size: int | str | None = None,
@@ -74,22 +59,20 @@ def merge(
     ShelfExists where there is something at ``to``, and CorruptError for what is damaged; no file is
     left then.
     """
-    if isinstance(paths, (str, bytes, os.PathLike)):
-        raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
     to_file = os.fspath(to).endswith(export.SUFFIX)
     if to_file:
         if size is not None:
             raise BadArgument(f"size={size!r} is of a shelf, and {to} is none", "Leave it out.")
         export.check(to)
     with contextlib.ExitStack() as stack:
-        shelves = [stack.enter_context(open_shelf(path, "r")) for path in paths]
-        ranks = _all_of_one_epoch([_rank(shelf) for shelf in shelves])
+        ranks = open_ranks(paths, stack)
+        state, step = JoinedState(ranks), ranks[0].shelf.step
         report = stack.enter_context(reporter(progress, "merge"))
         if to_file:
-            return _to_file(ranks, to, report)
+            return _to_file(state, step, to, report)
         merged = stack.enter_context(open_shelf(to, "x", size=size))
         try:
-            return _to_shelf(ranks, merged, report)
+            return _to_shelf(state, step, merged, report)
         except BaseException:
             merged.discard()
             merged.close()
@@ -98,109 +81,27 @@ def merge(
             raise
 
 
-def _rank(shelf: Shelf) -> _Rank:
-    saved = record.get(shelf)
-    try:
-        part = part_of_state(shelf.load(KEY)[KEY])
-    except UnknownName as error:
-        raise BadArgument(
-            f"{shelf._path} holds a run that no group saved", "Merge shelves of a group alone."
-        ) from error
-    return _Rank(shelf, part, saved, Reader(shelf, saved))
+def _to_shelf(state: JoinedState, step: int | None, to: Shelf, report: Report | None) -> Merged:
+    for name, value in _told(state, report):
+        to[name] = value
+    to[RECORD] = state.record
+    made = to.persist(step)
+    return Merged(len(state), state.nbytes, made.step, ())
 
 
-def _all_of_one_epoch(ranks: list[_Rank]) -> list[_Rank]:
-    """In their order."""
-    if not ranks:
-        raise BadArgument("there is nothing to merge", "Give the shelves of all ranks.")
-    ranks = sorted(ranks, key=lambda rank: rank.part.rank)
-    members = ranks[0].part.members
-    found = [rank.part.rank for rank in ranks]
-    if {(rank.part.job, rank.part.members) for rank in ranks} != {(ranks[0].part.job, members)}:
-        raise BadArgument("the shelves are of different jobs", "Give those of one.")
-    if found != list(range(members)):
-        raise BadArgument(
-            f"the group has {members} ranks, and the shelves are of {found}",
-            "Give the shelf of each rank once.",
-        )
-    _refuse_undecided(ranks)
-    epochs = [rank.part.epoch for rank in ranks]
-    if len(set(epochs)) > 1:
-        oldest = min(ranks, key=lambda rank: rank.part.epoch)
-        raise StaleError(
-            f"{oldest.shelf._path} has an older version than other ranks have",
-            "Was it put back from a copy? Bring the newer one back.",
-        )
-    return ranks
-
-
-def _refuse_undecided(ranks: list[_Rank]) -> None:
-    """What is prepared, and would be committed by the next start."""
-    tuples: list[_core.GroupPartTuple] = []
-    for rank in ranks:
-        waiting = rank.shelf.prepared
-        prepared = None if waiting is None else part_of_mark(waiting.id)
-        tuples.append(
-            (
-                rank.part.rank,
-                rank.part.members,
-                [rank.part.epoch],
-                None if prepared is None else prepared.epoch,
-            )
-        )
-    _, todos, _ = _core.agree(tuples, len(ranks))
-    for rank, todo in zip(ranks, todos, strict=True):
-        if todo == _core.Todo.commit:
-            raise UnresolvedError(
-                f"all ranks have a later version than {rank.shelf._path} has committed",
-                "Start the job once more, up to resume(); or open that shelf and call "
-                'resolve("commit").',
-            )
-
-
-# ---- making it whole
-
-
-def _whole(ranks: list[_Rank]) -> Whole:
-    return whole_of([rank.saved.tree for rank in ranks], [rank.reader for rank in ranks])
-
-
-def _to_shelf(ranks: list[_Rank], merged: Shelf, report: Report | None) -> Merged:
-    whole = _whole(ranks)
-    for name, value in _values(ranks, whole, report):
-        merged[name] = value
-    merged[RECORD] = record.encoded(record.Record(whole.tree, names_in(whole.tree)))
-    made = merged.persist(ranks[0].shelf.step)
-    count = len(whole.made) + len(whole.copied)
-    return Merged(count, _size(ranks, whole), made.step, ())
-
-
-def _to_file(ranks: list[_Rank], path: str | os.PathLike[str], report: Report | None) -> Merged:
-    whole = _whole(ranks)
-    wanted, left_out = export.named(whole.tree)
-    step = ranks[0].shelf.step
-    export.write(path, wanted, _values(ranks, whole, report), step)
+def _to_file(
+    state: JoinedState, step: int | None, path: str | os.PathLike[str], report: Report | None
+) -> Merged:
+    wanted, left_out = export.named(state.tree)
+    export.write(path, wanted, _told(state, report), step)
     nbytes = sum(tensor.nbytes for tensor in wanted.values())
     return Merged(len(wanted), nbytes, step, left_out)
 
 
-def _values(ranks: list[_Rank], whole: Whole, report: Report | None) -> Iterator[tuple[str, Any]]:
-    """Of all tensors, by the names that they get; each is done with when the next is asked for."""
-    readers = [rank.reader for rank in ranks]
-    done, total = 0, _size(ranks, whole)
-    for tensor in whole.made:
-        yield tensor.about.place, as_stored(filled(tensor.about, tensor.parts, readers))
-        done += tensor.about.nbytes
+def _told(state: JoinedState, report: Report | None) -> Iterator[tuple[str, Any]]:
+    done, total = 0, state.nbytes
+    for name, value in state.values():
+        yield name, value
+        done += state[name].nbytes
         if report is not None:
             report(done, total)
-    for new, old in whole.copied.items():
-        handle = ranks[0].shelf[old]
-        yield new, handle
-        done += handle.nbytes
-        if report is not None:
-            report(done, total)
-
-
-def _size(ranks: list[_Rank], whole: Whole) -> int:
-    made = sum(tensor.about.nbytes for tensor in whole.made)
-    return made + sum(ranks[0].shelf[old].nbytes for old in whole.copied.values())

@@ -1,7 +1,7 @@
 """One tensor of the parts that ranks have of it."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tensorshelf._state import tensors
 from tensorshelf._state.plain import Node
@@ -83,17 +83,3 @@ def _overlap(boxes: list[Box]) -> bool:
             if box.meets(other):
                 return True
     return False
-
-
-def filled(
-    about: tensors.Tensor, parts: Sequence[tuple[Box, Piece]], readers: Sequence[Reader]
-) -> Any:
-    """The whole tensor. It needs the memory for it, and for one part."""
-    whole = tensors.empty(about)
-    for box, piece in parts:
-        reader = readers[piece.rank]
-        part = reader.tensor(piece.node)
-        reader.read_all()
-        reader.forget(piece.node)
-        whole[tuple(map(slice, box.begin, box.end))] = part
-    return whole

@@ -219,12 +219,18 @@ def load_into(
     strict: bool,
     rename: Rename | None,
     report: Report | None,
+    given_only: bool = False,
 ) -> LoadReport:
-    """See Shelf.load_into. All is compared before anything is changed."""
+    """See Shelf.load_into. All is compared before anything is changed. ``given_only``: of a dict,
+    outermost keys that are saved alone are no others than it should have.
+    """
     saved = record.get(shelf)
-    tree = saved.tree
+    tree = saved.tree if rename is None else renamed(saved.tree, rename)
+    if given_only and isinstance(state, dict) and state and is_mapping(tree):
+        given = [item for pair in pairs(tree) if key_of(pair[0]) in state for item in pair]
+        tree = [*_head(tree), *given]
     fill = _Fill(Reader(shelf, saved), objects.parameter_names(state))
-    fill.root(state, tree if rename is None else renamed(tree, rename))
+    fill.root(state, tree)
     found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
     if strict and (fill.missing or fill.unexpected):
         raise _mismatch(found)

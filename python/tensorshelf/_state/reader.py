@@ -107,14 +107,15 @@ class Reader:
             self._made[number] = self._new(tensors.Tensor.of(self._nodes[number]))
         return self._made[number]
 
-    def forget(self, node: Node) -> None:
-        """Keeps the tensor no longer, which has been read."""
-        self._made.pop(self._number(node), None)
+    def handle(self, node: Node) -> Any:
+        """The tensor of the shelf that has the bytes of this one, and no others; else None."""
+        tensor = self.about(node)
+        return self._handle(tensor.place, tensor.nbytes) if isinstance(tensor.place, str) else None
 
     def into(self, node: Node, target: Any) -> None:
         """The tensor into one that is there, of the same shape."""
         tensor = self.about(node)
-        memory = _plain_memory(target, tensor)
+        memory = self._memory(target, tensor)
         if node[0] == "region" and isinstance(memory, np.ndarray) and self._lies_apart(node):
             self._jobs.append(self._box_job(node, memory))
             return
@@ -130,7 +131,7 @@ class Reader:
         """
         number = self._number(node)
         tensor = tensors.Tensor.of(self._nodes[number])
-        memory = _plain_memory(target, tensor)
+        memory = self._memory(target, tensor)
         if memory is None or not isinstance(tensor.place, str) or number in self._made:
             return
         storage = target.untyped_storage().data_ptr()
@@ -162,6 +163,14 @@ class Reader:
                         each.cancel()
         for step in self._then:
             step()
+
+    def _memory(self, target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
+        """Of a target, where the tensor can be read straight into it."""
+        memory = _plain_memory(target, tensor)
+        if isinstance(memory, DeviceMemory) and isinstance(tensor.place, str):
+            handle = self._handle(tensor.place, tensor.nbytes)
+            return memory if hasattr(handle, "_read_onto") else None
+        return memory
 
     def _number(self, node: Node) -> int:
         return int(node[1]) if node[0] == "tie" else self._numbers[id(node)]

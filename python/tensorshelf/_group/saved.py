@@ -1,0 +1,97 @@
+"""What the ranks of a group have saved: their shelves, opened for reading, all of one epoch."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tensorshelf import _core
+from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
+from tensorshelf._open import open as open_shelf
+from tensorshelf._shelf import Shelf
+from tensorshelf._state import record
+from tensorshelf._state.checked import Checked
+from tensorshelf._state.reader import Reader
+from tensorshelf.errors import BadArgument, StaleError, UnknownName, UnresolvedError
+
+Paths = Iterable[str | os.PathLike[str]]
+
+
+class Saved(NamedTuple):
+    """By one of them."""
+
+    shelf: Shelf
+    part: Part
+    saved: Checked
+    reader: Reader
+
+
+def open_ranks(paths: Paths, stack: contextlib.ExitStack) -> list[Saved]:
+    """In their order; the stack closes them. Raises BadArgument where they are not those of all
+    ranks of one job, UnresolvedError where a version waits for the group's decision, and StaleError
+    where they are of different epochs.
+    """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
+    shelves = [stack.enter_context(open_shelf(path, "r")) for path in paths]
+    return _all_of_one_epoch([_saved(shelf) for shelf in shelves])
+
+
+def _saved(shelf: Shelf) -> Saved:
+    saved = record.get(shelf)
+    try:
+        part = part_of_state(shelf.load(KEY)[KEY])
+    except UnknownName as error:
+        raise BadArgument(
+            f"{shelf._path} holds a run that no group saved", "Give shelves of a group alone."
+        ) from error
+    return Saved(shelf, part, saved, Reader(shelf, saved))
+
+
+def _all_of_one_epoch(ranks: list[Saved]) -> list[Saved]:
+    """In their order."""
+    if not ranks:
+        raise BadArgument("there are no shelves", "Give the shelves of all ranks.")
+    ranks = sorted(ranks, key=lambda rank: rank.part.rank)
+    members = ranks[0].part.members
+    found = [rank.part.rank for rank in ranks]
+    if {(rank.part.job, rank.part.members) for rank in ranks} != {(ranks[0].part.job, members)}:
+        raise BadArgument("the shelves are of different jobs", "Give those of one.")
+    if found != list(range(members)):
+        raise BadArgument(
+            f"the group has {members} ranks, and the shelves are of {found}",
+            "Give the shelf of each rank once.",
+        )
+    _refuse_undecided(ranks)
+    epochs = [rank.part.epoch for rank in ranks]
+    if len(set(epochs)) > 1:
+        oldest = min(ranks, key=lambda rank: rank.part.epoch)
+        raise StaleError(
+            f"{oldest.shelf._path} has an older version than other ranks have",
+            "Was it put back from a copy? Bring the newer one back.",
+        )
+    return ranks
+
+
+def _refuse_undecided(ranks: list[Saved]) -> None:
+    """What is prepared, and would be committed by the next start."""
+    tuples: list[_core.GroupPartTuple] = []
+    for rank in ranks:
+        waiting = rank.shelf.prepared
+        prepared = None if waiting is None else part_of_mark(waiting.id)
+        tuples.append(
+            (
+                rank.part.rank,
+                rank.part.members,
+                [rank.part.epoch],
+                None if prepared is None else prepared.epoch,
+            )
+        )
+    _, todos, _ = _core.agree(tuples, len(ranks))
+    for rank, todo in zip(ranks, todos, strict=True):
+        if todo == _core.Todo.commit:
+            raise UnresolvedError(
+                f"all ranks have a later version than {rank.shelf._path} has committed",
+                "Start the job once more, up to resume(); or open that shelf and call "
+                'resolve("commit").',
+            )

@@ -1,0 +1,64 @@
+"""What all ranks saved, as one state that is read where it lies: nothing is copied before."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tensorshelf._group.joined import JoinedTensor
+from tensorshelf._group.saved import Saved
+from tensorshelf._group.whole import names_in, whole_of
+from tensorshelf._state import record, tensors
+from tensorshelf._state.paths import RECORD
+from tensorshelf._values._dtypes import Array
+
+
+class _Record:
+    """The state's tree, as a handle of a shelf gives it."""
+
+    dtype_name = "uint8"
+
+    def __init__(self, data: Array) -> None:
+        self._data = data
+        self.shape, self.nbytes = data.shape, data.nbytes
+
+    def numpy(self) -> Array:
+        return self._data
+
+
+class JoinedState:
+    """As the shelf that merge() makes would hold it. For ``record.Reads``."""
+
+    def __init__(self, ranks: Sequence[Saved]) -> None:
+        readers = [rank.reader for rank in ranks]
+        whole = whole_of([rank.saved.tree for rank in ranks], readers)
+        locks = [threading.Lock() for _ in ranks]
+        shelf = ranks[0].shelf
+        self.tree = whole.tree
+        self.record = record.encoded(record.Record(whole.tree, names_in(whole.tree)))
+        self._tensors: dict[str, Any] = {
+            made.about.place: JoinedTensor(made.about, made.parts, readers, locks)
+            for made in whole.made
+        }
+        self._tensors |= {new: shelf[old] for new, old in whole.copied.items()}
+
+    def __contains__(self, name: object) -> bool:
+        return name == RECORD or name in self._tensors
+
+    def __getitem__(self, name: str) -> Any:
+        return _Record(self.record) if name == RECORD else self._tensors[name]
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self._tensors.values())
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Names, and what a shelf takes under them; each is done with when the next is wanted."""
+        for name, tensor in self._tensors.items():
+            yield name, _value_of(tensor) if isinstance(tensor, JoinedTensor) else tensor
+
+
+def _value_of(tensor: JoinedTensor) -> Any:
+    return tensors.as_stored(tensors.new(tensor.about, lambda flat: tensor._read(flat, 0)))

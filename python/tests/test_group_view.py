@@ -1,0 +1,299 @@
+"""Shelves of a group's ranks, read as one by any number of ranks, without one being made."""
+
+import pathlib
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from group_ranks import Rank, Ranks, damage, trained
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+
+from test_group import left_undecided  # noqa: E402
+
+import tensorshelf as ts  # noqa: E402
+from tensorshelf._view import Readable  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+SHAPE = (12, 10)
+NUMBERS = torch.arange(120.0).reshape(SHAPE)
+
+
+def rows(rank: int, ranks: int, whole: Any = NUMBERS, name: str = "w") -> ts.Shard:
+    """As even a part of them as there is."""
+    begin, end = (len(whole) * each // ranks for each in (rank, rank + 1))
+    offset = (begin, *(0,) * (whole.ndim - 1))
+    return ts.Shard(whole[begin:end] + 0, name, tuple(whole.shape), offset)
+
+
+def columns(rank: int, ranks: int) -> ts.Shard:
+    begin, end = (SHAPE[1] * each // ranks for each in (rank, rank + 1))
+    return ts.Shard(NUMBERS[:, begin:end].clone(), "w", SHAPE, (0, begin))
+
+
+def saved(
+    folder: pathlib.Path, members: int, state_of: Callable[[int], dict[str, Any]]
+) -> list[pathlib.Path]:
+    """The shelves of ranks that save once what they have."""
+    ranks = Ranks(folder, members)
+
+    def body(rank: Rank) -> None:
+        with rank.open() as shelf:
+            auto = shelf.autosave(group=rank.group, signals=(), **state_of(rank.rank))
+            auto.resume()
+            auto.step(7)
+            auto.close()
+
+    assert ranks.run(body) == [None] * members
+    return [ranks.path(rank) for rank in range(members)]
+
+
+def emptied(shard: ts.Shard) -> ts.Shard:
+    return ts.Shard(shard.tensor * 0 - 1, shard.name, shard.global_shape, shard.offset)
+
+
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each read of a shelf's tensor, from now on."""
+    found: list[int] = []
+    read = Readable._read
+
+    def counted(self: Readable, flat: Any, offset: int) -> None:
+        found.append(flat.nbytes)
+        read(self, flat, offset)
+
+    monkeypatch.setattr(Readable, "_read", counted)
+    return found
+
+
+@pytest.mark.parametrize("before", [rows, columns])
+@pytest.mark.parametrize("after", [rows, columns])
+@pytest.mark.parametrize("world", [1, 2, 5])
+def test_each_rank_gets_what_it_has_now(
+    tmp_path: pathlib.Path,
+    before: Callable[[int, int], ts.Shard],
+    after: Callable[[int, int], ts.Shard],
+    world: int,
+) -> None:
+    paths = saved(tmp_path, 3, lambda rank: {"kept": {"w": before(rank, 3)}})
+    for rank in range(world):
+        shard = after(rank, world)
+        found = emptied(shard)
+        with ts.open_merged(reversed(paths)) as view:
+            assert (view.ranks, view.step) == (3, 7)
+            report = view.load_into({"kept": {"w": found}})
+        assert report.step == 7
+        assert torch.equal(found.tensor, shard.tensor)
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_all_ranks_together_read_each_byte_once(
+    tmp_path: pathlib.Path, world: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = torch.arange(24 * 100.0).reshape(24, 100)
+    paths = saved(tmp_path, 4, lambda rank: {"kept": {"w": rows(rank, 4, whole)}})
+    read = []
+    for rank in range(world):
+        target = emptied(rows(rank, world, whole))
+        with ts.open_merged(paths) as view, monkeypatch.context() as patch:
+            counted = read_bytes(patch)
+            view.load_into({"kept": {"w": target}})
+            read += counted
+        assert torch.equal(target.tensor, rows(rank, world, whole).tensor)
+    assert sum(read) == whole.nbytes
+
+
+def test_a_whole_tensor_is_of_all_parts(tmp_path: pathlib.Path) -> None:
+    paths = saved(tmp_path, 2, lambda rank: {"kept": {"w": rows(rank, 2)}, "alike": {"b": NUMBERS}})
+    with ts.open_merged(paths) as view:
+        state = view.load()
+        found = {"w": torch.zeros(SHAPE), "b": torch.zeros(SHAPE)}
+        view.load_into({"kept": {"w": found["w"]}, "alike": {"b": found["b"]}})
+    for value in (state["kept"]["w"], state["alike"]["b"], *found.values()):
+        assert torch.equal(value, NUMBERS)
+    assert "group" not in state
+
+
+ARRAYS = {
+    "float64": np.arange(60.0).reshape(12, 5),
+    "int8": np.arange(60, dtype=np.int8).reshape(12, 5),
+    "text": np.array([f"row {number}" for number in range(12)]),
+    "fortran": np.asfortranarray(np.arange(60.0).reshape(12, 5)),
+    "empty": np.zeros((12, 0)),
+    "bfloat16": torch.arange(60.0).reshape(12, 5).bfloat16(),
+    "transposed": torch.arange(60.0).reshape(5, 12).T,
+    "complex": torch.arange(12.0) * 1j,
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_any_kind(tmp_path: pathlib.Path, kind: str) -> None:
+    whole = ARRAYS[kind]
+
+    def part(rank: int, ranks: int) -> ts.Shard:
+        begin, end = (12 * each // ranks for each in (rank, rank + 1))
+        offset = (begin, *(0,) * (whole.ndim - 1))
+        return ts.Shard(whole[begin:end], "w", tuple(whole.shape), offset)
+
+    paths = saved(tmp_path, 3, lambda rank: {"kept": {"w": part(rank, 3)}})
+    with ts.open_merged(paths) as view:
+        found = view.load("kept")["kept"]["w"]
+        assert found.dtype == whole.dtype
+        assert (found == whole).all()
+        for rank in range(2):
+            expected = part(rank, 2)
+            empty = np.empty_like if isinstance(whole, np.ndarray) else torch.empty_like
+            target = ts.Shard(empty(expected.tensor), "w", tuple(whole.shape), expected.offset)
+            view.load_into({"kept": {"w": target}})
+            assert (target.tensor == expected.tensor).all()
+
+
+def test_parts_within_one_memory(tmp_path: pathlib.Path) -> None:
+    def state(rank: int) -> dict[str, Any]:
+        memory = torch.cat(
+            [NUMBERS[6 * rank : 6 * rank + 6], NUMBERS[6 * rank : 6 * rank + 6] + 500]
+        )
+        offset = (6 * rank, 0)
+        return {
+            "kept": {
+                "a": ts.Shard(memory[:6], "a", SHAPE, offset),
+                "b": ts.Shard(memory[6:], "b", SHAPE, offset),
+                "all": memory,
+            }
+        }
+
+    paths = saved(tmp_path, 2, state)
+    with ts.open_merged(paths) as view:
+        kept = {name: emptied(rows(1, 3, NUMBERS, name)) for name in ("a", "b")}
+        view.load_into({"kept": kept}, strict=False)
+    assert torch.equal(kept["a"].tensor, NUMBERS[4:8])
+    assert torch.equal(kept["b"].tensor, NUMBERS[4:8] + 500)
+
+
+def test_what_is_not_given_is_not_missed(tmp_path: pathlib.Path) -> None:
+    paths = saved(
+        tmp_path, 2, lambda rank: {"kept": {"a": NUMBERS, "b": NUMBERS}, "more": {"c": 1}}
+    )
+    with ts.open_merged(paths) as view:
+        view.load_into({"kept": {"a": NUMBERS * 0, "b": NUMBERS * 0}})
+        with pytest.raises(ts.KeyMismatch, match=r"kept\.b"):
+            view.load_into({"kept": {"a": NUMBERS * 0}})
+        with pytest.raises(ts.KeyMismatch, match="other"):
+            view.load_into({"kept": {"a": NUMBERS * 0, "b": NUMBERS * 0}, "other": 1})
+        renamed: dict[str, Any] = {"new": {"a": NUMBERS * 0, "b": NUMBERS * 0}}
+        view.load_into(renamed, rename={"kept": "new"})
+        assert torch.equal(renamed["new"]["a"], NUMBERS)
+        everything: dict[str, Any] = {}
+        view.load_into(everything)
+    assert everything["more"] == {"c": 1}
+
+
+@pytest.mark.parametrize(
+    ("of_ranks", "own"),
+    [
+        ([{"seed": 3}, {"seed": 3}], False),
+        ([{"seed": 3}, {"seed": 4}], True),
+        ([{"seed": 3}, {"seed": 3.0}], True),
+        ([{"seed": float("nan")}, {"seed": float("nan")}], False),
+        ([{"seed": 3}, {"other": 4}], False),
+        ([{"seed": [1, 2]}, {"seed": [1, 2, 3]}], True),
+        ([{"seed": (1, {"a": b"x"})}, {"seed": (1, {"a": b"y"})}], True),
+        ([{"seed": torch.tensor(1)}, {"seed": torch.tensor(2)}], True),
+        ([{"seed": torch.tensor(1)}, {"seed": torch.tensor(1)}], False),
+        ([{"seed": torch.ones(3)}, {"seed": torch.zeros(3)}], False),  # as a model's buffers
+        ([{"seed": torch.ones(3).int()}, {"seed": torch.zeros(3).int()}], True),
+    ],
+)
+def test_what_is_of_each_rank_alone_is_refused(
+    tmp_path: pathlib.Path, of_ranks: Sequence[Any], own: bool
+) -> None:
+    paths = saved(tmp_path, 2, lambda rank: {"loader": of_ranks[rank], "kept": {"a": NUMBERS}})
+    target: dict[str, Any] = {"loader": {"seed": 0}, "kept": {"a": NUMBERS * 0}}
+    with ts.open_merged(paths) as view:
+        if own:
+            with pytest.raises(
+                ts.LayoutError, match="'loader' is of each rank alone: ranks 0 and 1"
+            ):
+                view.load_into(target)
+            assert not target["kept"]["a"].any()  # nothing was loaded
+        else:
+            view.load_into(target)
+        view.load_into({"kept": target["kept"]})
+        assert torch.equal(target["kept"]["a"], NUMBERS)
+        assert view.load("loader")["loader"].keys() == {"seed"}  # rank 0's
+
+
+class Seeded:
+    """Generators of a rank, as ts.RNG has those of a process."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def state_dict(self) -> dict[str, Any]:
+        words = random.Random(self.seed).getstate()[1]
+        return {"words": np.array(words, np.uint32), "numpy": np.random.RandomState(self.seed)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@pytest.mark.parametrize("seeds", [(0, 1), (1, 1)])
+def test_the_generators_of_ranks_are_their_own(
+    tmp_path: pathlib.Path, seeds: tuple[int, int]
+) -> None:
+    paths = saved(tmp_path, 2, lambda rank: {"rng": Seeded(seeds[rank])})
+    with ts.open_merged(paths) as view:
+        if seeds[0] == seeds[1]:
+            view.load_into({"rng": Seeded(0)})
+        else:
+            with pytest.raises(ts.LayoutError, match="rng"):
+                view.load_into({"rng": Seeded(0)})
+
+
+def test_damage_is_found_by_who_reads_it(tmp_path: pathlib.Path) -> None:
+    whole = np.arange(1 << 19, dtype=np.float64).reshape(4, -1)  # 1 MiB a row
+    paths = saved(tmp_path, 2, lambda rank: {"kept": {"w": rows(rank, 2, whole)}})
+    damage(paths[1], whole[3, 1000:1100])
+    for rank in range(4):
+        with ts.open_merged(paths) as view:
+            target = {"kept": {"w": emptied(rows(rank, 4, whole))}}
+            if rank == 3:
+                with pytest.raises(ts.CorruptError):
+                    view.load_into(target)
+            else:
+                view.load_into(target)
+
+
+def test_shelves_that_are_not_all_are_refused(tmp_path: pathlib.Path) -> None:
+    two = Ranks(tmp_path, 2)
+    two.run(trained(1))
+    with pytest.raises(ts.BadArgument, match="2 ranks"):
+        ts.open_merged([two.path(0)])
+    with pytest.raises(ts.BadArgument, match="one path"):
+        ts.open_merged(str(two.path(0)))
+    with ts.open(two.path(0), "r+"):  # none is held any more
+        pass
+
+
+def test_what_waits_for_the_group_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Ranks(tmp_path, 2)
+    left_undecided(two, monkeypatch, who_votes={0, 1}, at=3)
+    with pytest.raises(ts.UnresolvedError, match="resume"):
+        ts.open_merged([two.path(0), two.path(1)])
+
+
+def test_a_closed_view_says_so(tmp_path: pathlib.Path) -> None:
+    paths = saved(tmp_path, 2, lambda rank: {"kept": {"w": rows(rank, 2)}})
+    view = ts.open_merged(paths)
+    assert repr(view) == "<MergedView of 2 ranks, 1 tensors, step 7>"
+    view.close()
+    view.close()
+    with pytest.raises(ts.ClosedError):
+        view.load()
+    assert "closed" in repr(view)
+    with ts.open(paths[0], "r+"):
+        pass
