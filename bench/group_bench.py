@@ -17,6 +17,7 @@ from typing import Any
 
 import copies_bench
 import numpy as np
+import regroup_bench
 import torch
 from ranks import largest, run_ranks
 
@@ -233,6 +234,8 @@ def run(memory: Path, block: Path, quick: bool) -> dict[str, Any]:
         tempfile.TemporaryDirectory(dir=block) as slow,
     ):
         results["copies"] = copies_bench.run(Path(fast), Path(slow), quick)
+    with tempfile.TemporaryDirectory(dir=block) as slow:
+        results["regrouped"] = regroup_bench.run(Path(slow), quick)
     results["start_of_1000_s"] = start_of(1000)
     print(
         f"  1,000 simulated ranks: rank 0 takes {results['start_of_1000_s']:.2f} s (1)", flush=True
