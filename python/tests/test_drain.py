@@ -173,8 +173,9 @@ def test_every_so_many_steps(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -
     run = Run(shelf, ts.Drain("nowhere", every=4, keep=9))
 
     def drained_by(number: int) -> None:
-        with run.drain._state:
-            assert run.drain._state.wait_for(lambda: run.drain._step == number, 60)
+        standing = run.drain._standing
+        with standing.changed:
+            assert standing.changed.wait_for(lambda: standing.step == number, 60)
 
     for number in (1, 2, 3, 4):
         run.step(number, waits=False)
@@ -185,7 +186,7 @@ def test_every_so_many_steps(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -
     assert remote.waiting.wait(60)  # with step 8, whatever it was waited for before
     for number in range(9, 21):
         run.step(number, waits=False)
-        assert run.drain._next() == (number if number % 4 == 0 else None)
+        assert run.drain._copier._next() == (number if number % 4 == 0 else None)
     remote.stuck.set()
     drained_by(20)
     assert run.drain.info().skipped == 2  # 12 and 16

@@ -12,7 +12,7 @@ from drain_run import Run, fetched
 from support import in_child
 
 import tensorshelf as ts
-from tensorshelf._drain import drainer, upload
+from tensorshelf._drain import copier, drainer, upload
 from tensorshelf._drain.manifest import CHUNKS
 
 pytest.importorskip("msgpack")
@@ -111,7 +111,7 @@ def test_no_version_is_pinned_while_a_remote_is_waited_for(
 def test_what_fails_is_tried_again(
     shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(drainer, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(copier, "_FIRST_PAUSE", 0.01)
     remote = Remote()
     remote.fail_at = {0, 3, 5}
     use(monkeypatch, remote)
@@ -146,7 +146,7 @@ def test_a_folder_that_somebody_removes_is_made_again(
 ) -> None:
     import shutil
 
-    monkeypatch.setattr(drainer, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(copier, "_FIRST_PAUSE", 0.01)
     run = Run(shelf, ts.Drain(tmp_path / "remote"))
     run.step(1)
     shutil.rmtree(tmp_path / "remote")
@@ -199,7 +199,7 @@ def test_close_does_not_wait_for_what_is_held_back_and_given_up(
     use(monkeypatch, remote)
     run = Run(shelf, ts.Drain("nowhere", bytes_per_second=1, threads=1))
     run.step(1, waits=False)
-    run.drain._given_up = True  # as close() does
+    run.drain._standing.given_up = True  # as close() does
     run.drain._thread.join(60)
     assert not run.drain._thread.is_alive()
     assert not entries(remote.now())
@@ -256,7 +256,7 @@ def test_another_autosave_ends_it(shelf: ts.Shelf, tmp_path: pathlib.Path) -> No
     first = Run(shelf, ts.Drain(tmp_path / "remote"))
     first.step(1)
     second = Run(shelf, ts.Drain(tmp_path / "remote"))
-    assert first.drain._ended
+    assert first.drain._standing.ended
     second.step(2)
     assert second.drain.info().version == 2
 

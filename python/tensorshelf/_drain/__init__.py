@@ -11,7 +11,9 @@ upload        what of that the remote lacks is sent
 retain        what stays, and what is deleted
 site          one place, and one more version of it: pieces, then the manifest
 side_by_side  threads that share such work
-drainer       the thread that does all this, one version after the other
-info          what it tells of itself
+metrics       what steps are worth
+standing      how far a drain has come
+copier        the thread that does all this, one version after the other
+drainer       a drain as a program sees it; info: what it tells
 fetch         a shelf made of a version that lies at a remote
 """
