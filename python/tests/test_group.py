@@ -108,6 +108,23 @@ def test_a_first_save_that_others_refuse_at_once_is_told(two, monkeypatch):
     assert end == (5, 5.0)
 
 
+def test_what_was_aborted_is_not_told_as_committed(two):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            if rank.rank == 1:
+                auto._run.state["unheard"] = object()  # nothing that can be stored
+            with contextlib.suppress(ts.ShelfError):
+                rank.step(auto, 2)
+                auto.wait()
+            return rank.group.info().epoch, rank.group.info().step, shelf.step
+
+    assert two.run(body) == [(1, 1, 1), (1, 1, 1)]
+
+
 def test_the_version_before_stands_where_the_last_save_fails(two):
     two.run(lambda rank: failing(rank, 5))
     assert two.shelves() == [(4, 4.0), (4, 5.0)]
@@ -256,6 +273,7 @@ def test_ranks_that_save_other_steps_save_nothing(two):
         assert type(error) is ts.errors.GroupError
         assert "saved step" in str(error)
         assert "all ranks save the same steps" in str(error)
+        assert f"rank {error.rank} could not: it saved step {1 + error.rank}," in str(error)
         assert version == 0
 
 
@@ -420,6 +438,31 @@ def test_who_leaves_behind_an_aborted_save_is_no_more_waited_for(two):
     assert type(told) is type(left) is ts.errors.GroupError
     assert left.rank == 1
     assert "closed" in str(left)
+
+
+def test_who_leaves_without_a_vote_on_what_was_aborted_is_no_more_waited_for(two):
+    """Its last vote is on an epoch before the one that rank 0 has voted on."""
+    voted = threading.Event()
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 1:
+                assert voted.wait(30)
+                return
+            auto._run.state["unheard"] = object()  # nothing that can be stored
+            with pytest.raises(ts.errors.NotStorable):
+                rank.step(auto, 1)
+            auto._run.state.pop("unheard")
+            rank.step(auto, 2)
+            while rank.group.info().awaited != (1,):
+                pass
+            voted.set()
+            with pytest.raises(ts.errors.GroupError, match="rank 1 could not: it has closed"):
+                auto.wait()
+
+    assert two.run(body, timeout=10) == [None, None]
 
 
 # ---- deaths between the votes and the decision
@@ -840,6 +883,27 @@ def test_a_decision_that_comes_behind_close_is_the_next_starts(two):
     assert [first for first, _ in two.run(trained(0))] == [2, 2]
 
 
+def test_the_thread_of_who_gives_up_ends(two):
+    """One that waits in the store when the interpreter ends would end it by SIGABRT."""
+    looked_at = threading.Event()
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 1:  # it votes on nothing, and does not leave
+                return looked_at.wait(60)
+            thread = auto._commits._member._thread
+            rank.step(auto, 1)
+            with pytest.raises(ts.UnresolvedError):
+                auto.close()
+            thread.join(20)
+            looked_at.set()
+            return not thread.is_alive()
+
+    assert two.run(body, timeout=0.5) == [True, True]
+
+
 def test_a_rank_that_fails_waits_for_others_a_short_while_alone(two, monkeypatch):
     monkeypatch.setattr(together, "_MOMENT", 0.1)
     ended = threading.Event()
@@ -876,6 +940,28 @@ def test_rank_0_stays_till_the_last_has_left(two, monkeypatch):
     monkeypatch.setattr(wire.Wire, "put", noted)
     two.run(trained(1))
     assert left == [2]
+
+
+def test_who_saves_on_hears_that_rank_0_has_left(two):
+    """Which decides on what others save for as long as they do."""
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            heard = []
+            for number in (2, 3, 4)[: 3 * rank.rank]:
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    heard.append(error)
+            return heard
+
+    _, heard = two.run(body, timeout=5)
+    assert [(type(error), error.rank) for error in heard] == [(ts.errors.GroupError, 0)] * 3
 
 
 def test_a_decision_is_waited_for_longer_than_the_store_waits():
