@@ -15,12 +15,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("msgpack")
 
-from group_ranks import Rank, Ranks, trained  # noqa: E402
+from group_ranks import Rank, Ranks, damage, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 from tensorshelf import _core  # noqa: E402
 from tensorshelf._auto.flight import Flight  # noqa: E402
-from tensorshelf._group import coordinate, member, together, wire  # noqa: E402
+from tensorshelf._group import coordinate, member, offer, together, wire  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -512,6 +512,48 @@ def test_what_all_had_prepared_is_committed_by_the_next_start(two, monkeypatch):
     assert two.shelves() == [(3, 3.0), (3, 4.0)]
 
 
+def test_what_cannot_be_committed_without_a_copy_stays_prepared(two, monkeypatch):
+    """That one rank has abandoned what the other has committed would be told by nobody."""
+    left_undecided(two, monkeypatch, who_votes={0, 1}, at=3)
+    resolve = ts.Shelf.resolve
+
+    def damaged(self, decision):
+        if "run.1." in self._path and decision == "commit":
+            raise ts.CorruptError("a page is damaged", "Put it back.")
+        return resolve(self, decision)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ts.Shelf, "resolve", damaged)
+        patched.setattr(together, "_MOMENT", 0.1)
+        own = two.run(resumed_alone, timeout=0.5)[1]
+    assert type(own) is ts.CorruptError
+    with ts.open(two.path(1), "r") as shelf:
+        assert (shelf.step, shelf.prepared.step) == (2, 3)
+    assert two.run(trained(0)) == [(3, 3.0), (3, 4.0)]
+
+
+def resumed_alone(rank: Rank) -> int:
+    with rank.open() as shelf:
+        return rank.autosave(shelf).resume()
+
+
+def test_damage_far_behind_in_what_is_prepared_is_found(tmp_path, monkeypatch):
+    """It is read piece by piece."""
+    monkeypatch.setattr(offer, "_ROOM_BYTES", 1 << 20)
+    values = np.arange(5 << 16)  # two pieces and a half
+    path = tmp_path / "a.shelf"
+    found = []
+    for at in (None, 0, 1 << 17, 5 << 15):
+        with ts.open(path, "w", size="64MiB") as shelf:
+            shelf["values"] = values
+            shelf.prepare(id=Part("j", 0, 1, 1, 1).mark())
+        if at is not None:
+            damage(path, values[at:])
+        with ts.open(path, "a") as shelf:
+            found.append(offer.held(shelf._core, str(path)).damaged)
+    assert found == [False, True, True, True]
+
+
 def test_what_one_had_not_prepared_is_dropped_by_the_next_start(two, monkeypatch):
     left_undecided(two, monkeypatch, who_votes={1}, at=3)
     with ts.open(two.path(1), "r+") as shelf:
@@ -602,6 +644,17 @@ def test_a_shelf_put_back_from_a_copy_is_told(two):
     for error in two.run(trained(1)):
         assert type(error) is ts.StaleError
         assert "rank 1" in str(error)
+
+
+def test_a_damaged_shelf_is_told_where_nobody_has_a_copy(two):
+    """It is not taken for a lost one, in whose place others would look for copies."""
+    two.run(trained(1))
+    with ts.open(two.path(1), "r") as shelf:
+        record = np.array(shelf["__state__"].numpy(copy=True))
+    damage(two.path(1), record)
+    for error in two.run(trained(1)):
+        assert type(error) is ts.CorruptError
+        assert "'__state__'" in str(error)
 
 
 def test_shelves_of_different_jobs_are_refused(two, tmp_path):

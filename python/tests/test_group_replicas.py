@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_ranks import Kept, Rank, damage, steps
+from group_ranks import Kept, Rank, damage, dying, steps
 
 import tensorshelf as ts
 from tensorshelf._group import kept
@@ -509,6 +509,14 @@ def test_a_damaged_record_is_no_reason_to_stop(three, where):
     assert three.run(lambda rank: steps(rank, 1)) == [(2, 2.0), (2, 3.0), (2, 4.0)]
     three.path(1).unlink()
     assert three.run(lambda rank: steps(rank, 0))[1] == (3, 4.0)
+
+
+def test_a_damaged_shelf_that_has_a_version_prepared_is_had_back(three, monkeypatch):
+    dying(monkeypatch, three, lambda rank: steps(rank, 2))
+    damage(three.path(1), record_of(three.path(1)))
+    with ts.open(three.path(1), "r") as shelf:
+        assert (shelf.step, shelf.prepared.step) == (1, 2)
+    assert three.run(lambda rank: steps(rank, 1)) == [(2, 2.0), (2, 3.0), (2, 4.0)]
 
 
 def test_a_second_copy_helps_where_the_first_is_damaged(tmp_path):
