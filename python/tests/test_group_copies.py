@@ -186,7 +186,7 @@ def test_the_folder_may_be_below_the_home(tmp_path, monkeypatch):
 
 
 def test_what_changed_beside_the_group_comes_however_it_changed(three):
-    """Other types, erased tensors, and more versions than are kept."""
+    """Other types, another shape, erased tensors, and more versions than are kept."""
     first, _, last = makes = [
         np.arange(10.0),
         np.arange(10),
@@ -204,7 +204,7 @@ def test_what_changed_beside_the_group_comes_however_it_changed(three):
                 rank.step(auto, number)
                 auto.wait()
                 del shelf["beside"]
-            shelf["beside"] = last
+            shelf["beside"] = last.reshape(10, 2)
             del shelf["gone"]
             for _ in range(4):
                 shelf.persist()
