@@ -104,6 +104,15 @@ def test_tensors_by_their_names(saved: Any, tmp_path: pathlib.Path) -> None:
     ]
 
 
+def test_a_path_that_is_anothers_name_is_told_apart(saved: Any, tmp_path: pathlib.Path) -> None:
+    paths = saved(lambda rank: {"a": {"b": torch.tensor(5.0)}, "a.b": WHOLE})
+    made = ts.merge(paths, tmp_path / "whole.safetensors")
+    found = safetensors.torch.load_file(tmp_path / "whole.safetensors")
+    assert torch.equal(found["state.a.b"], WHOLE)
+    assert found["state.a.b~2"].item() == 5
+    assert made.tensors == len(found)
+
+
 @pytest.mark.parametrize("element", ["bfloat16", "float8_e4m3fn"])
 def test_types_that_numpy_lacks(saved: Any, tmp_path: pathlib.Path, element: str) -> None:
     dtype = getattr(torch, element)

@@ -107,6 +107,7 @@ def test_a_whole_tensor_of_another_shape_is_refused(shelf: ts.Shelf) -> None:
         ((WHOLE, "", (8, 6), (0, 0)), ts.BadName, ("''", "900 bytes")),
         ((WHOLE, "__state__", (8, 6), (0, 0)), ts.BadName, ("'__state__'",)),
         ((WHOLE, "x" * 901, (8, 6), (0, 0)), ts.BadName, ("900 bytes",)),
+        ((WHOLE, "ü" * 451, (8, 6), (0, 0)), ts.BadName, ("900 bytes",)),
     ],
 )
 def test_what_cannot_be_is_told_at_once(
