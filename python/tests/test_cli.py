@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("msgpack")
 
 import tensorshelf as ts
+from tensorshelf import _cli
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -104,6 +105,32 @@ def test_what_it_cannot_understand(words: tuple[str, ...], text: str) -> None:
     assert "usage: tensorshelf" in done.stderr
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "told"),
+    [
+        (OSError(5, "Input/output error"), 1, "Input/output error"),  # of a terminal that went
+        (MemoryError(), 1, "not enough memory"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_what_is_no_error_of_ours_ends_it_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    raised: BaseException,
+    code: int,
+    told: str,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(_cli, "merge", fails)
+    assert _cli.main(["merge", "run.0.shelf", "--to", "whole.shelf"]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert told in err
+    assert err.startswith("error: ") is bool(told)
 
 
 def test_a_terminal_sees_how_far_it_is(shelves: list[pathlib.Path], tmp_path: pathlib.Path) -> None:
