@@ -187,6 +187,27 @@ def test_what_is_there_stays(
     assert left_in(tmpfs) == ["back.shelf"]
 
 
+@pytest.mark.parametrize("comes", [False, True])
+def test_a_file_system_may_have_no_links(
+    remote: Remote, tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, comes: bool
+) -> None:
+    path = tmpfs / "back.shelf"
+
+    def refused(*_: object) -> None:
+        if comes:
+            path.write_text("mine")  # at the last moment
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    if comes:
+        with pytest.raises(ts.ShelfExists):
+            ts.fetch("x", path)
+        assert path.read_text() == "mine"
+    else:
+        assert ts.fetch("x", path).step == 3
+    assert left_in(tmpfs) == ["back.shelf"]
+
+
 def test_what_a_callback_raises_leaves_no_file(remote: Remote, tmpfs: pathlib.Path) -> None:
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import pytest
 from support import check
 
 import tensorshelf as ts
+from tensorshelf._drain import directory
 from tensorshelf._drain.directory import Directory
 from tensorshelf._drain.remote import Remote, open_remote
 
@@ -71,6 +72,28 @@ def test_what_a_process_before_did_not_settle_is_settled(
     calls.clear()
     remote.settle()
     assert ("fsync", "ab") in calls
+
+
+def test_what_comes_while_others_are_settled_is_settled_next(
+    tmp_path: pathlib.Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Directory(str(tmp_path))
+    for name in ("chunks/ab/abc", "chunks/cd/cde"):
+        remote.put(name, b"1")
+    remote.settle()
+    sync = directory._sync_folder
+
+    def meanwhile(folder: str) -> None:
+        sync(folder)
+        if folder.endswith("ab"):
+            remote.put("chunks/cd/cdf", b"2")
+
+    monkeypatch.setattr(directory, "_sync_folder", meanwhile)
+    remote.put("chunks/ab/abd", b"2")
+    remote.settle()
+    calls.clear()
+    remote.settle()
+    assert calls == [("fsync", "cd")]
 
 
 def test_a_put_that_fails_leaves_what_was_there(
@@ -149,6 +172,35 @@ def test_whatever_a_package_raises_is_an_error_of_ours(
         with pytest.raises(ts.errors.IoError, match="no credentials") as error:
             call()  # type: ignore[no-untyped-call]
         check(error, ts.errors.IoError, "io_error", OSError)
+
+
+def test_what_others_put_meanwhile_is_seen(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the package remembers what it has listed, as those of object stores do."""
+    fsspec = pytest.importorskip("fsspec")
+    system = type(fsspec.filesystem("memory"))
+    listed: dict[tuple[str, str], Any] = {}
+    for name in ("find", "ls"):
+        call = getattr(system, name)
+
+        def remembered(
+            self: Any, path: str, _call: Any = call, _name: str = name, **options: Any
+        ) -> Any:
+            if (_name, path) not in listed:
+                listed[_name, path] = _call(self, path, **options)
+            return listed[_name, path]
+
+        monkeypatch.setattr(system, name, remembered)
+    monkeypatch.setattr(system, "invalidate_cache", lambda self, path=None: listed.clear())
+    one, other = (open_remote(f"memory:/{tmp_path}/run") for _ in range(2))
+    one.put("chunks/ab/abc", b"1")
+    assert one.sizes("chunks") == {"ab/abc": 1}
+    other.put("chunks/ab/abd", b"12")
+    assert one.sizes("chunks") == {"ab/abc": 1, "ab/abd": 2}
+    assert one.folders() == ["chunks"]
+    other.put("rank-1/x", b"1")
+    assert one.folders() == ["chunks", "rank-1"]
 
 
 def test_folders_are_made_where_a_system_has_them(

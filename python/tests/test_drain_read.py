@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 import pytest
-from drain_remotes import Remote, assign, check_whole, copied, new_site, use
+from drain_remotes import Remote, assign, check_whole, copied, new_site, unnamed, use
 from drain_run import Run, fetched
 
 import tensorshelf as ts
@@ -120,6 +120,60 @@ def test_a_shelf_that_was_put_back_is_drained_from_there(
         run.step(13)
         assert run.drain.info().version == 3
         assert fetched(tmp_path / "remote", tmp_path / "back.shelf") == 13
+
+
+def test_a_version_of_another_history_is_drained_though_its_number_lies_there(
+    tmpfs: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    path = tmpfs / "run.shelf"
+    with ts.open(path) as shelf:
+        Run(shelf, ts.Drain(tmp_path / "remote")).step(1)
+    copy = path.read_bytes()
+    with ts.open(path) as shelf:
+        Run(shelf, ts.Drain(tmp_path / "remote")).step(2)
+    path.write_bytes(copy)
+    with ts.open(path) as shelf:
+        shelf["values"][:] = 12
+        shelf.persist(12)  # version 2 once more, and nobody drains it
+        run = Run(shelf, ts.Drain(tmp_path / "remote"))
+        assert run.drain.wait()
+        assert (run.drain.info().version, run.drain.info().step) == (2, 12)
+        assert fetched(tmp_path / "remote", tmp_path / "back.shelf") == 12
+
+
+@pytest.mark.parametrize("compress", [None, "zlib"])
+def test_what_was_deleted_is_sent_again_when_it_comes_back(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, compress: Any
+) -> None:
+    use(monkeypatch, Remote())
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        made = new_site(shelf, compress=compress)
+        for step in (1, 2, 1):
+            assign(shelf, step)
+            copied(made, shelf, tmpfs)
+            made.collect()
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+    with ts.open(tmpfs / "back.shelf", "r") as back:
+        assert check_whole(back) == 1
+
+
+def test_when_a_damaged_manifest_is_gone_what_it_named_goes(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Remote()
+    use(monkeypatch, remote)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        copied(new_site(shelf), shelf, tmpfs)
+        remote.settle()
+        (name,) = [path for path in remote.durable if path.startswith(FOLDER)]
+        remote.durable[name] += b"x"
+        assign(shelf, 2)
+        made = new_site(shelf)  # finds it damaged
+        del remote.durable[name]
+        copied(made, shelf, tmpfs)
+        made.collect()
+        assert unnamed(remote.now()) == set()
 
 
 def test_beside_a_damaged_manifest_nothing_is_swept(

@@ -96,6 +96,13 @@ def test_the_first_of_equals_is_the_best() -> None:
     assert not is_better(rule, None, None)
 
 
+def test_anothers_best_hides_none() -> None:
+    rule = Rule(OWN, 1, None, "min")
+    best = best_of(rule, [entry(1, shelf="other", metric=0.0), entry(2, metric=5.0)])
+    assert best is not None
+    assert best.name.sequence == 2
+
+
 def part(rank: int, number: int) -> Part:
     return Part("job", rank, 2, 1, number)
 

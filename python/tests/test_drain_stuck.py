@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from drain_remotes import Remote, entries, unnamed, use
+from drain_remotes import Remote, assign, copied, entries, new_site, unnamed, use
 from drain_run import Run, fetched
 from support import in_child
 
@@ -89,6 +89,7 @@ def test_it_goes_on_with_the_newest_and_counts_the_others(
     assert run.drain.wait()
     info = run.drain.info()
     assert (info.version, info.drained, info.skipped) == (6, 2, 4)
+    run.auto.close()  # what need not stay is deleted by then
     assert [made.step for made in entries(remote.now())] == [6]
 
 
@@ -123,6 +124,31 @@ def test_what_fails_is_tried_again(
     assert caplog.text.count("the remote failed") == 1
     assert len(set(remote.puts)) == len(remote.puts)  # what came there is not sent twice
     assert unnamed(remote.now()) == set()
+
+
+def test_a_failure_is_told_again_behind_a_success(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(copier, "_FIRST_PAUSE", 0.01)
+    remote = Remote()
+    use(monkeypatch, remote)
+    failures: list[ts.ShelfError] = []
+    change = remote._change
+
+    def changes() -> None:
+        if failures:
+            raise failures.pop()
+        change()
+
+    monkeypatch.setattr(remote, "_change", changes)
+    run = Run(shelf, ts.Drain("nowhere", threads=1))
+    with caplog.at_level(logging.WARNING):
+        for number in (1, 2, 3):
+            if number != 2:  # behind which all that became of step 1 has come to its end
+                failures.append(ts.errors.IoError("the remote failed", "Try again."))
+            run.step(number)
+    assert run.drain.info().failures == 2
+    assert caplog.text.count("the remote failed") == 2
 
 
 def test_a_failure_of_the_last_attempt_is_told(
@@ -183,6 +209,23 @@ def test_a_later_job_takes_the_place(tmpfs: pathlib.Path, monkeypatch: pytest.Mo
         assert "another job drains to nowhere" in (first.drain.info().error or "")
         second.step(4)
     assert [made.step for made in entries(remote.now())] == [1, 4]
+
+
+def test_of_two_that_began_at_one_moment_one_goes_on(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, Remote())
+    with ts.open(tmpfs / "a.shelf") as one, ts.open(tmpfs / "b.shelf") as two:
+        assign(one, 1)
+        assign(two, 2)
+        first, second = new_site(one), new_site(two)
+        assert first._generation == second._generation
+        first._token, second._token = "0" * 16, "f" * 16
+        copied(first, one, tmpfs)
+        copied(second, two, tmpfs)
+        with pytest.raises(ts.ShelfBusy, match="another job drains"):
+            copied(first, one, tmpfs)
+        copied(second, two, tmpfs)
 
 
 def test_it_is_held_back(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,6 +302,29 @@ def test_another_autosave_ends_it(shelf: ts.Shelf, tmp_path: pathlib.Path) -> No
     assert first.drain._standing.ended
     second.step(2)
     assert second.drain.info().version == 2
+
+
+def test_what_becomes_durable_behind_the_last_look_is_drained_by_close(
+    shelf: ts.Shelf, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(shelf, ts.Drain(tmp_path / "remote"))
+    run.step(1)
+    look, standing = run.drain._copier._next, run.drain._standing
+    looked = threading.Event()
+
+    def late() -> int | None:
+        found = look()
+        if not looked.is_set():
+            looked.set()
+            with standing.changed:
+                assert standing.changed.wait_for(lambda: standing.closing, 60)
+        return found
+
+    monkeypatch.setattr(run.drain._copier, "_next", late)
+    assert looked.wait(60)
+    run.step(2, waits=False)
+    run.auto.close()
+    assert steps_at(tmp_path / "remote")[-1] == 2
 
 
 def test_leaving_the_shelf_drains_the_last(tmpfs: pathlib.Path, tmp_path: pathlib.Path) -> None:
