@@ -15,6 +15,7 @@ pytest.importorskip("msgpack")
 safe = pytest.importorskip("safetensors")
 
 import safetensors.torch  # noqa: E402
+from safetensors import SafetensorError  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 
@@ -165,6 +166,14 @@ def test_where_it_fails_nothing_is_left(
     with pytest.raises(ts.IoError, match="No space left") as caught:
         ts.merge(paths, tmp_path / "whole.safetensors")
     assert caught.value.errno == 28
+
+    def full_of_safetensors(_: Any, path: str, __: Any) -> None:
+        pathlib.Path(path).write_text("half of it")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.numpy.save_file", full_of_safetensors)
+    with pytest.raises(ts.IoError, match="No space left") as caught:
+        ts.merge(paths, tmp_path / "whole.safetensors")
     assert {each.suffix for each in tmp_path.iterdir()} == {".shelf"}
 
 

@@ -114,7 +114,7 @@ def write(
         for each in (beside, path):
             if os.path.exists(each):
                 os.unlink(each)
-        if isinstance(error, OSError):
+        if isinstance(error, (OSError, _error_of_safetensors())):
             raise _failed(path, error) from error
         raise
 
@@ -125,11 +125,21 @@ def _exists(path: str | os.PathLike[str]) -> ShelfExists:
     )
 
 
-def _failed(path: str | os.PathLike[str], error: OSError) -> IoError:
+def _error_of_safetensors() -> type[Exception]:
+    """What it raises for a file that cannot be written, and for all else."""
+    from safetensors import SafetensorError
+
+    return SafetensorError
+
+
+def _failed(path: str | os.PathLike[str], error: Exception) -> IoError:
+    why, errno = str(error), 0
+    if isinstance(error, OSError):
+        why, errno = error.strerror or why, error.errno or 0
     return IoError(
-        f"{os.fspath(path)} cannot be written: {error.strerror or error}",
+        f"{os.fspath(path)} cannot be written: {why}",
         "See whether its folder is there, may be written, and has room.",
-        error.errno or 0,
+        errno,
     )
 
 
