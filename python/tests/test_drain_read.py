@@ -186,10 +186,16 @@ def test_beside_a_damaged_manifest_nothing_is_swept(
         assign(shelf, 1)
         stored = copied(new_site(shelf), shelf, tmpfs).stored
         first.settle()
-        for path in [path for path in first.durable if path.startswith(FOLDER)]:
-            first.durable[path] += b"x"
+        (damaged,) = [path for path in first.durable if path.startswith(FOLDER)]
+        first.durable[damaged] += b"x"
         assign(shelf, 2)
         made = new_site(shelf)
         copied(made, shelf, tmpfs)
         made.collect()
         assert {each.path for each in stored} <= first.now().keys()
+        first.settle()
+        del first.durable[damaged]
+        assign(shelf, 3)
+        copied(made, shelf, tmpfs)
+        made.collect()  # by the same job
+        assert unnamed(first.now()) == set()

@@ -98,7 +98,8 @@ class Collector:
         """Deletes what goes. Returns the names of pieces that went, within CHUNKS."""
         if self._swept and not going:
             return set()
-        sweeps, self._swept = not self._swept and not self._catalog.damaged, False
+        swept, self._swept = self._swept, False
+        sweeps = not swept and not self._catalog.damaged
         if sweeps:
             self._remote.tidy(FOLDER)
             self._remote.tidy(CHUNKS)
@@ -109,7 +110,7 @@ class Collector:
         self._remote.settle()  # else a power cut might bring back one whose pieces are gone
         unnamed = there - _pieces(kept)
         self._remote.delete(f"{CHUNKS}/{name}" for name in sorted(unnamed))
-        self._swept = True
+        self._swept = swept or sweeps
         return unnamed
 
 
