@@ -156,16 +156,21 @@ TEST_CASE("messages that are none of a vote, a member's or this generation's cha
 
 TEST_CASE("a relay is one member for those below it") {
   Relay relay(2, 7, epoch(0));
+  CHECK(relay.awaited() == std::vector<std::uint32_t>{0, 1});
   CHECK_FALSE(relay.receive_vote({Kind::yes, epoch(1), 0, ""}).up);
   CHECK_FALSE(relay.receive_vote({Kind::yes, epoch(1), 0, ""}).up);  // the same once more
+  CHECK(relay.awaited() == std::vector<std::uint32_t>{1});
   const auto step = relay.receive_vote({Kind::yes, epoch(1), 1, ""});
+  CHECK(relay.awaited().empty());
   CHECK(step.up == GroupMessage{Kind::yes, epoch(1), 7, ""});
   CHECK(relay.again() == step.up);
   const GroupMessage commit{Kind::commit, epoch(1), 3, ""};
   CHECK(relay.receive_decision(commit).down == commit);
   CHECK_FALSE(relay.again());
+  CHECK(relay.awaited() == std::vector<std::uint32_t>{0, 1});
   CHECK(relay.receive_vote({Kind::yes, epoch(1), 0, ""}).down == commit);  // who did not hear
   const auto no = relay.receive_vote({Kind::no, epoch(2), 1, "torn"});
+  CHECK(relay.awaited().empty());  // whatever the other says
   CHECK(no.up == GroupMessage{Kind::no, epoch(2), 7, "torn"});
   CHECK_FALSE(relay.receive_vote({Kind::no, {kGeneration + 1, 2}, 1, ""}).up);
   CHECK_FALSE(relay.receive_vote({Kind::yes, epoch(2), 2, ""}).up);

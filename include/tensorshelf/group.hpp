@@ -147,6 +147,9 @@ class Relay {
   Step receive_decision(const GroupMessage& decision);
   std::optional<GroupMessage> again() const;
 
+  // Of those below, who has not voted yes on the epoch under way; nobody once that was sent up.
+  std::vector<std::uint32_t> awaited() const;
+
   friend auto operator<=>(const Relay&, const Relay&) = default;
 
  private:

@@ -30,6 +30,14 @@ bool all(const std::vector<char>& said_yes) {
   return std::ranges::find(said_yes, 0) == said_yes.end();
 }
 
+std::vector<std::uint32_t> silent(const std::vector<char>& said_yes) {
+  std::vector<std::uint32_t> ranks;
+  for (std::uint32_t rank = 0; rank < said_yes.size(); ++rank) {
+    if (said_yes[rank] == 0) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(std::uint32_t members, Epoch last)
@@ -74,13 +82,7 @@ GroupMessage Coordinator::decide(GroupMessage decision) {
   return decision;
 }
 
-std::vector<std::uint32_t> Coordinator::awaited() const {
-  std::vector<std::uint32_t> ranks;
-  for (std::uint32_t rank = 0; rank < said_yes_.size(); ++rank) {
-    if (said_yes_[rank] == 0) ranks.push_back(rank);
-  }
-  return ranks;
-}
+std::vector<std::uint32_t> Coordinator::awaited() const { return silent(said_yes_); }
 
 // ---- relay --------------------------------------------------------------------------------------
 
@@ -118,5 +120,10 @@ Relay::Step Relay::receive_decision(const GroupMessage& decision) {
 }
 
 std::optional<GroupMessage> Relay::again() const { return vote_; }
+
+std::vector<std::uint32_t> Relay::awaited() const {
+  if (vote_) return {};
+  return silent(said_yes_);
+}
 
 }  // namespace tensorshelf
