@@ -7,28 +7,26 @@ said to be.
 
 from __future__ import annotations
 
-import math
 import statistics
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import copies_bench
+import messages_bench
 import numpy as np
 import regroup_bench
 import torch
 from ranks import largest, run_ranks
 
 import tensorshelf as ts
-from tensorshelf import _core
-from tensorshelf._group import coordinate, offer, start
+from tensorshelf._group import offer, routes, start
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire
 
 _RANKS = (2, 4, 8)
-_SIMULATED = (10, 100, 1_000, 10_000)
+_NODES = (2, 4)  # that the largest of these are taken to be on
 
 
 # ---- the commit behind the slowest rank
@@ -42,13 +40,20 @@ def _spin(seconds: float) -> None:
         count += 1
 
 
-def _latencies(rank: int, world: int, folder: str, saves: int, busy: bool) -> list[float]:
-    """From when the last rank was prepared until the last one has flipped, of each save."""
+def _latencies(
+    rank: int, world: int, folder: str, saves: int, busy: bool, nodes: int
+) -> list[float]:
+    """From when the last rank was prepared until the last one has flipped, of each save. Ranks of
+    several nodes vote by relays, few as they are.
+    """
     work = _spin if busy else time.sleep
+    routes._WORTH = -world
+    node = f"node {rank * nodes // world}"
     found = []
-    with ts.open(f"{folder}/{world}.{busy}.{rank}.shelf", size="16MiB", in_flight=2) as shelf:
+    path = f"{folder}/{world}.{busy}.{nodes}.{rank}.shelf"
+    with ts.open(path, size="16MiB", in_flight=2) as shelf:
         values = np.zeros(1000)
-        auto = shelf.autosave(group=ts.Group(), signals=(), values=values)
+        auto = shelf.autosave(group=ts.Group(node=node), signals=(), values=values)
         auto.resume()
         for step in range(1, saves + 3):
             values += 1
@@ -66,12 +71,14 @@ def _latencies(rank: int, world: int, folder: str, saves: int, busy: bool) -> li
 def commit_latency(folder: str, saves: int) -> dict[str, Any]:
     results = {}
     for busy in (False, True):
-        for world in _RANKS:
-            seconds = run_ranks(world, _latencies, folder, saves, busy)
-            name = f"{world} ranks, trainers {'in pure Python' if busy else 'in kernels'}"
+        flat = [(world, 1) for world in _RANKS]
+        for world, nodes in [*flat, *((_RANKS[-1], nodes) for nodes in _NODES)]:
+            seconds = run_ranks(world, _latencies, folder, saves, busy, nodes)
+            of = f" of {nodes} nodes" if nodes > 1 else ""
+            name = f"{world} ranks{of}, trainers {'in pure Python' if busy else 'in kernels'}"
             results[name] = statistics.median(seconds) * 1e3
             limit = 25 if busy else 5
-            print(f"  {name:<36} {results[name]:7.2f} ms (to reach: {limit})", flush=True)
+            print(f"  {name:<47} {results[name]:7.2f} ms (to reach: {limit})", flush=True)
     return results
 
 
@@ -150,13 +157,9 @@ def _starts(rank: int, world: int, folder: str, starts: int) -> list[float]:
     return found
 
 
-def _store() -> Any:
-    return torch.distributed.TCPStore("127.0.0.1", 0, 1, True, wait_for_workers=False)
-
-
 def start_of(members: int) -> float:
     """Seconds of rank 0 for so many offers, which are in the store: its ranks are simulated."""
-    store = _store()  # it is the server: who lets it go ends it
+    store = messages_bench.new_store()  # it is the server: who lets it go ends it
     wire = Wire(store, "bench/")
     part = Part("0" * 32, 0, members, 1 << 40, 1000)
     for rank in range(members):
@@ -165,53 +168,6 @@ def start_of(members: int) -> float:
     begin = time.perf_counter()
     start._decided(wire, members, 60.0)
     return time.perf_counter() - begin
-
-
-# ---- what messages cost
-
-
-def message_costs(votes: int) -> tuple[float, float]:
-    """Seconds of the coordinator for a vote that is there, and of a rank for a round trip."""
-    store = _store()
-    wire = Wire(store, "bench/")
-    last = (1 << 40, 0)
-    coordinator = _core.Coordinator(votes, last)
-    for rank in range(votes):
-        vote = _core.GroupMessage(_core.GroupMessageKind.yes, (last[0], 1), rank, b"")
-        wire.post(coordinate.BOX, coordinate.with_step(1, vote))
-    begin = time.perf_counter()
-    thread = threading.Thread(
-        target=coordinate.coordinate, args=(Wire(store, "bench/"), coordinator, votes)
-    )
-    thread.start()
-    wire.take(coordinate.decision_key(1, votes - 1))
-    a_vote = (time.perf_counter() - begin) / votes
-    wire.post(coordinate.BOX, coordinate.END)
-    thread.join()
-    trips = []
-    for number in range(200):
-        begin = time.perf_counter()
-        wire.has(f"trip/{number}")
-        trips.append(time.perf_counter() - begin)
-    return a_vote, statistics.median(trips)
-
-
-def simulated(a_vote: float, a_trip: float) -> dict[str, Any]:
-    """Of N ranks that are prepared at once: all votes at one coordinator, or by a relay for each
-    of sqrt(N) nodes, which takes its ranks' votes as a coordinator does.
-    """
-    found = {}
-    for ranks in _SIMULATED:
-        nodes = math.isqrt(ranks - 1) + 1
-        flat = ranks * a_vote + 2 * a_trip
-        relayed = (math.ceil(ranks / nodes) + nodes) * a_vote + 4 * a_trip
-        found[str(ranks)] = {"flat_ms": flat * 1e3, "relayed_ms": relayed * 1e3}
-        print(
-            f"  {ranks:>6} ranks, simulated: {flat * 1e3:8.1f} ms, "
-            f"by relays {relayed * 1e3:6.1f} ms",
-            flush=True,
-        )
-    return found
 
 
 def run(memory: Path, block: Path, quick: bool) -> dict[str, Any]:
@@ -240,10 +196,5 @@ def run(memory: Path, block: Path, quick: bool) -> dict[str, Any]:
     print(
         f"  1,000 simulated ranks: rank 0 takes {results['start_of_1000_s']:.2f} s (1)", flush=True
     )
-    a_vote, a_trip = message_costs(200 if quick else 2000)
-    results["vote_us"], results["trip_us"] = a_vote * 1e6, a_trip * 1e6
-    print(
-        f"  a vote costs the coordinator {a_vote * 1e6:.0f} us, a round trip {a_trip * 1e6:.0f} us"
-    )
-    results["simulated"] = simulated(a_vote, a_trip)
+    results["messages"] = messages_bench.run(quick)
     return results

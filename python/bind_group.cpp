@@ -110,6 +110,26 @@ void bind_group(py::module_& m) {
         return numbers_of(coordinator.decided());
       });
 
+  py::class_<Relay>(m, "Relay")
+      .def(py::init([](std::uint32_t members_below, std::uint32_t rank_above, const Numbers& last) {
+             return Relay(members_below, rank_above, epoch_of(last));
+           }),
+           py::arg("members_below"), py::arg("rank_above"), py::arg("last"))
+      .def(
+          "receive_vote",
+          [](Relay& relay, const GroupMessage& vote) {
+            const Relay::Step step = relay.receive_vote(vote);
+            return std::pair(step.up, step.down);
+          },
+          py::arg("vote"))
+      .def(
+          "receive_decision",
+          [](Relay& relay, const GroupMessage& decision) {
+            return relay.receive_decision(decision).down;
+          },
+          py::arg("decision"))
+      .def("awaited", &Relay::awaited);
+
   m.def("next_generation", &next_generation, py::arg("seen"), py::arg("random"));
   m.def(
       "checksum",

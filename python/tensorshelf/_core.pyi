@@ -174,6 +174,15 @@ class Coordinator:
     @property
     def decided(self) -> tuple[int, int]: ...
 
+@final
+class Relay:
+    def __init__(self, members_below: int, rank_above: int, last: tuple[int, int]) -> None: ...
+    def receive_vote(self, vote: GroupMessage) -> tuple[GroupMessage | None, GroupMessage | None]:
+        """What goes up, and what goes down."""
+
+    def receive_decision(self, decision: GroupMessage) -> GroupMessage | None: ...
+    def awaited(self) -> list[int]: ...
+
 # (rank, members, the epochs that are committed, the one that is prepared)
 GroupPartTuple = tuple[int, int, list[tuple[int, int]], tuple[int, int] | None]
 

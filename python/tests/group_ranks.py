@@ -18,6 +18,7 @@ class Ranks:
     def __init__(self, folder: pathlib.Path, members: int) -> None:
         self.folder = folder
         self.members = members
+        self.nodes: list[str] | None = None  # of each
         self._starts = 0
 
     def path(self, rank: int) -> pathlib.Path:
@@ -32,7 +33,8 @@ class Ranks:
         found: list[Any] = [TimeoutError] * self.members
 
         def one(rank: int) -> None:
-            group = ts.Group(store, rank=rank, members=self.members, timeout=timeout)
+            node = None if self.nodes is None else self.nodes[rank]
+            group = ts.Group(store, rank=rank, members=self.members, timeout=timeout, node=node)
             group._number = self._starts  # threads share a count that processes have each
             try:
                 found[rank] = body(Rank(rank, self, group))
@@ -97,7 +99,7 @@ class Kept(Ranks):
     def __init__(self, folder: pathlib.Path, members: int) -> None:
         super().__init__(folder, members)
         self.copies = 1
-        self.nodes = [f"node {rank}" for rank in range(members)]
+        self.nodes: list[str] = [f"node {rank}" for rank in range(members)]
         self.more: dict[str, Any] = {}  # that a Group takes
 
     def run(self, body: Any, **options: Any) -> list[Any]:

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import gc
 import signal
+import socket
 import sys
 import threading
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from group_ranks import Rank, Ranks, damage, trained  # noqa: E402
 import tensorshelf as ts  # noqa: E402
 from tensorshelf import _core  # noqa: E402
 from tensorshelf._auto.flight import Flight  # noqa: E402
-from tensorshelf._group import coordinate, member, offer, together, wire  # noqa: E402
+from tensorshelf._group import coordinate, member, offer, station, together, wire  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -283,7 +284,7 @@ def test_the_vote_on_an_earlier_or_a_later_step_is_a_no(step):
     kinds = _core.GroupMessageKind
     for rank, of, kind in ((0, 5, kinds.yes), (1, step, kinds.no), (2, 5, kinds.yes)):
         vote = _core.GroupMessage(kinds.yes, (1, 1), rank, b"")
-        assert coordinate._checked(coordinate.with_step(of, vote), steps).kind == kind
+        assert coordinate.checked(coordinate.with_step(of, vote), steps).kind == kind
 
 
 def test_who_waits_for_a_slow_rank_in_vain_saves_with_it_again(two):
@@ -986,8 +987,8 @@ def test_rank_0_stays_till_the_last_has_left(two, monkeypatch):
     put, left = wire.Wire.put, []
 
     def noted(self, key, value):
-        if key == together._ALL_LEFT:
-            left.append(self._store.add(self._prefix + together._LEFT, 0))
+        if key == station.ALL_LEFT:
+            left.append(self._store.add(self._prefix + station.LEFT, 0))
         put(self, key, value)
 
     monkeypatch.setattr(wire.Wire, "put", noted)
@@ -1143,7 +1144,8 @@ def test_rank_0_names_who_has_not_voted(tmp_path):
     told = threading.Event()
     error, *_ = Ranks(tmp_path, 3).run(body, timeout=0.5)
     assert type(error) is ts.UnresolvedError
-    assert "ranks 1, 2 have not voted on the save of step 1 for 0.5 s" in str(error)
+    host = socket.gethostname()
+    assert f"ranks 1, 2 ({host}) have not voted on the save of step 1 for 0.5 s" in str(error)
 
 
 def test_ctrl_c_behind_the_pipeline_leaves_nothing_undecided(two, monkeypatch):
@@ -1173,7 +1175,7 @@ def test_ctrl_c_behind_the_pipeline_leaves_nothing_undecided(two, monkeypatch):
 
 
 def test_a_save_ends_once():
-    save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: None)
+    save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: "nobody has")
     save.ended(ts.TornSave("'values' changed", "Look at it."))
     save.ended(ts.UnresolvedError("nobody voted", "Look at them."))
     with pytest.raises(ts.TornSave):
@@ -1181,7 +1183,7 @@ def test_a_save_ends_once():
 
 
 def test_a_signal_may_wait_for_what_is_being_waited_for():
-    save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: None)
+    save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: "nobody has")
     save.ended(ts.TornSave("'values' changed", "Look at it."))
     ended = threading.Event()
 
@@ -1381,7 +1383,8 @@ def test_what_waits_long_for_others_says_for_whom(two, monkeypatch, caplog):
             return shelf.step
 
     assert two.run(body) == [3, 3]
-    assert "waiting: rank 1 has not voted on the save of step 1" in caplog.text
+    host = socket.gethostname()
+    assert f"waiting: rank 1 ({host}) has not voted on the save of step 1" in caplog.text
 
 
 def test_marks_are_read_as_they_were_written():

@@ -5,7 +5,12 @@
     start       what all go on from, agreed on before anything is loaded
     together    Together: how a save of a rank begins, and ends
     member      a thread for each rank: its votes, and what it does at a decision
-    coordinate  a thread on rank 0: decisions
+    routes      which way the votes go
+    station     a rank's place on it: whose votes it takes
+    taker       the thread that takes them
+    coordinate  what it does on rank 0: decisions
+    relay       what it does on the first rank of another node
+    awaited     whose votes are missing
     wire        what carries their messages
 
 Who decides what is `src/group` (include/tensorshelf/group.hpp), and no line of it is here.

@@ -36,6 +36,7 @@ class Answer(NamedTuple):
     keepers: list[list[int]]  # of its part from now on
     holding: list[list[int]]  # of these and others, those that have what is gone on from
     lost: list[bool]  # its own shelf has not
+    nodes: list[str]
 
 
 def answer(offers: list[Offer]) -> Answer:
@@ -65,6 +66,7 @@ def answer(offers: list[Offer]) -> Answer:
         keepers=keepers_of([offer.node for offer in offers], copies),
         holding=_holding(places, behind, members) if number else [[] for _ in offers],
         lost=[rank in behind for rank in range(members)],
+        nodes=[offer.node for offer in offers],
     )
 
 

@@ -1,24 +1,35 @@
-"""Rank 0's second thread: collects the votes of all ranks, and tells what is decided."""
+"""What the coordinator does, a thread on rank 0: it collects votes, and tells what is decided."""
 
-import itertools
-import logging
 import struct
 
 from tensorshelf import _core
-from tensorshelf._group.wire import Wire, in_short
-from tensorshelf.errors import ShelfError
-
-logger = logging.getLogger("tensorshelf")
+from tensorshelf._group.wire import Wire
 
 BOX = "votes"
 END = b""  # in place of a vote: nobody votes any more
-LEAVES = -1  # in place of a step: this no is the rank's last vote
+LEAVES = -1  # in place of a step: this no is the rank's last vote, and what it ended was the last
 _STEP = struct.Struct("<q")
+_NO_STEP = 0  # of a decision
 
 
-def with_step(step: int, vote: _core.GroupMessage) -> bytes:
+def with_step(step: int, message: _core.GroupMessage) -> bytes:
     """As it is posted: of whom the coordinator hears which step it saves."""
-    return _STEP.pack(step) + vote.encode()
+    return _STEP.pack(step) + message.encode()
+
+
+def in_place_of(posted: bytes, message: _core.GroupMessage) -> bytes:
+    """This message, with all that was posted beside another."""
+    return posted[: _STEP.size] + message.encode()
+
+
+def message_of(posted: bytes) -> _core.GroupMessage:
+    return _core.GroupMessage.decode(posted[_STEP.size :])
+
+
+def is_last(posted: bytes) -> bool:
+    """Whether a rank leaves, or has left: nothing is saved any more."""
+    (step,) = _STEP.unpack_from(posted)
+    return bool(step == LEAVES)
 
 
 def decision_key(number: int, rank: int) -> str:
@@ -26,57 +37,65 @@ def decision_key(number: int, rank: int) -> str:
     return f"decision/{number}/{rank}"
 
 
-def coordinate(wire: Wire, coordinator: _core.Coordinator, members: int) -> None:
-    """Until END comes, or the store is gone."""
-    steps: dict[int, tuple[int, int]] = {}  # by the number of an epoch: a rank, and its step
-    left: _core.GroupMessage | None = None  # what the first rank that left said
-    try:
-        for number in itertools.count(1):
-            posted = wire.next_of(BOX, number)
-            if posted == END:
+def relay_box(first: int) -> str:
+    """Of the relay that this rank has."""
+    return f"{BOX}/of-{first}"
+
+
+class Coordination:
+    """``members``: ranks by themselves, and those that vote by a relay, which the first has. For
+    one thread.
+    """
+
+    def __init__(
+        self, wire: Wire, coordinator: _core.Coordinator, members: list[list[int]]
+    ) -> None:
+        self._wire = wire
+        self._coordinator = coordinator
+        self._members = members
+        self._member_of = {rank: at for at, ranks in enumerate(members) for rank in ranks}
+        self._steps: dict[int, tuple[int, int]] = {}  # by an epoch's number: a rank, and its step
+        self._one_left = False
+
+    def take(self, posted: bytes) -> None:
+        """A vote."""
+        vote = checked(posted, self._steps)
+        before = self._coordinator.decided
+        if is_last(posted):
+            if self._one_left:
                 return
-            vote = _checked(posted, steps)
-            if left is None and _STEP.unpack_from(posted)[0] == LEAVES:
-                left = vote
-            if left is not None and (vote is left or vote.epoch > coordinator.decided):
-                vote = _again(left, coordinator.decided)
-            _take(wire, coordinator, members, vote, steps)
-            wire.done_with(BOX, number)  # behind the decision: that is waited for
-    except RuntimeError as error:  # torch's, of its store
-        logger.debug("the group's coordinator ends: %s", in_short(error))
-    except ShelfError as error:  # a vote that is none
-        logger.error("the group's coordinator ends, and no save is decided any more: %s", error)
+            self._one_left = True
+            vote = _to_the_next(vote, before)
+        member = self._member_of.get(vote.rank, len(self._members))  # a number of nobody
+        decision = self._coordinator.receive(
+            _core.GroupMessage(vote.kind, vote.epoch, member, vote.cause)
+        )
+        if decision is not None and decision.epoch > before:  # else it was told already
+            kind, epoch, cause = decision.kind, decision.epoch, decision.cause
+            self._tell(_core.GroupMessage(kind, epoch, vote.rank, cause), last=is_last(posted))
+
+    def _tell(self, decision: _core.GroupMessage, *, last: bool) -> None:
+        posted = with_step(LEAVES if last else _NO_STEP, decision)
+        _, number = decision.epoch
+        # Relays have more to do with it, and stand last.
+        for ranks in reversed(self._members):
+            if len(ranks) > 1:
+                self._wire.post(relay_box(ranks[0]), posted)
+            else:
+                self._wire.put(decision_key(number, ranks[0]), posted)
+        forget(self._steps, number)
 
 
-def _take(
-    wire: Wire,
-    coordinator: _core.Coordinator,
-    members: int,
-    vote: _core.GroupMessage,
-    steps: dict[int, tuple[int, int]],
-) -> None:
-    before = coordinator.decided
-    decision = coordinator.receive(vote)
-    if decision is None or decision.epoch <= before:
-        return  # undecided, or told already
-    _, number = decision.epoch
-    for rank in range(members):
-        wire.put(decision_key(number, rank), decision.encode())
-    for epoch in [epoch for epoch in steps if epoch <= number]:
-        del steps[epoch]
-
-
-def _again(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.GroupMessage:
-    """Its no to the epoch that is not decided."""
+def _to_the_next(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.GroupMessage:
+    """Its no, to the epoch that is not decided."""
     generation, number = decided
-    epoch = generation, number + 1
-    return _core.GroupMessage(_core.GroupMessageKind.no, epoch, left.rank, left.cause)
+    return _core.GroupMessage(left.kind, (generation, number + 1), left.rank, left.cause)
 
 
-def _checked(posted: bytes, steps: dict[int, tuple[int, int]]) -> _core.GroupMessage:
+def checked(posted: bytes, steps: dict[int, tuple[int, int]]) -> _core.GroupMessage:
     """The vote; a no where it is of another step than others saved in that epoch."""
     (step,) = _STEP.unpack_from(posted)
-    vote = _core.GroupMessage.decode(posted[_STEP.size :])
+    vote = message_of(posted)
     if vote.kind != _core.GroupMessageKind.yes:
         return vote
     rank, others = steps.setdefault(vote.epoch[1], (vote.rank, step))
@@ -84,3 +103,9 @@ def _checked(posted: bytes, steps: dict[int, tuple[int, int]]) -> _core.GroupMes
         return vote
     cause = f"it saved step {step}, and rank {rank} step {others}: all ranks save the same steps"
     return _core.GroupMessage(_core.GroupMessageKind.no, vote.epoch, vote.rank, cause.encode())
+
+
+def forget(steps: dict[int, tuple[int, int]], number: int) -> None:
+    """Of epochs up to this one."""
+    for epoch in [epoch for epoch in steps if epoch <= number]:
+        del steps[epoch]

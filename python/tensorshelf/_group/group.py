@@ -30,7 +30,9 @@ class GroupInfo:
     undecided: int  # saves of this rank that wait for others, or are being copied
     keepers: tuple[int, ...]  # ranks with copies of this rank's part; none: its shelf is all
     keeps: tuple[int, ...]  # whose parts it has copies of
-    awaited: tuple[int, ...] | None  # ranks that have not voted on the next; rank 0 knows
+    # Ranks that have not voted on the next, or of whose node one has not, where that has a relay.
+    # Rank 0 knows, and a relay of its own node's.
+    awaited: tuple[int, ...] | None
 
 
 class Group:

@@ -13,7 +13,13 @@ from typing import Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._core import CommitResult, PendingSave
-from tensorshelf._group.coordinate import BOX, LEAVES, decision_key, with_step
+from tensorshelf._group.coordinate import (
+    LEAVES,
+    decision_key,
+    is_last,
+    message_of,
+    with_step,
+)
 from tensorshelf._group.copies import Copy
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire, in_short
@@ -80,7 +86,7 @@ class GroupSave:
         pending: PendingSave | None,
         *,
         timeout: float,
-        awaited: Callable[[], tuple[int, ...] | None],
+        awaited: Callable[[], str],
     ) -> None:
         self.part = part
         self.step = step
@@ -140,12 +146,8 @@ class GroupSave:
         self._settled.set()
 
     def undecided(self, when: str) -> UnresolvedError:
-        awaited = self._awaited()
-        who = "of the other ranks some have" if not awaited else f"rank {awaited[0]} has"
-        if awaited and len(awaited) > 1:
-            who = f"ranks {', '.join(map(str, awaited[:5]))} have"
         return UnresolvedError(
-            f"{who} not voted on the save of step {self.step} {when}",
+            f"{self._awaited()} not voted on the save of step {self.step} {when}",
             "Slow, stopped or gone. This rank's part is prepared, and the next start of the job "
             "decides. Group(timeout=) says how long to wait.",
         )
@@ -169,11 +171,17 @@ class GroupSave:
 
 class Member:
     """Of one generation of a group. ``last``: the epoch that all go on from, in this generation.
-    ``copies`` are those of its part, which have it before this rank votes.
+    ``copies`` are those of its part, which have it before this rank votes into the ``box``.
     """
 
     def __init__(
-        self, shelf: Shelf, wire: Wire, rank: int, last: tuple[int, int], copies: list[Copy]
+        self,
+        shelf: Shelf,
+        wire: Wire,
+        rank: int,
+        last: tuple[int, int],
+        copies: list[Copy],
+        box: str,
     ) -> None:
         self._core = shelf._core  # not the shelf: who lets it go ends this
         self._session = shelf._assignments.session
@@ -181,6 +189,7 @@ class Member:
         self._wire = wire
         self._rank = rank
         self._copies = copies
+        self._box = box
         self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
         self._machine = _core.Participant(rank, last)
         self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
@@ -190,6 +199,7 @@ class Member:
         self._aborted: GroupError | None = None  # the last epoch was
         self._resolving = threading.Lock()
         self._left = False
+        self._other_left: _core.GroupMessage | None = None  # an abort, as all are from then on
         self._given_up = False  # by close(): the next start decides
         self._thread = threading.Thread(target=self._run, name="tensorshelf-group", daemon=True)
         self._thread.start()
@@ -286,17 +296,31 @@ class Member:
             # Before the vote: a start that finds all prepared takes it for undecided.
             self._drop_what_is_left(save)
             vote = self._machine.refused(self._cause(failed))
-        self._wire.post(BOX, with_step(save.step, vote))
+        if self._other_left is None:
+            self._hear(save, vote)
+        else:  # who takes votes may have left, too
+            no = self._other_left
+            self._do(
+                save,
+                self._machine.receive(_core.GroupMessage(no.kind, epoch, no.rank, no.cause)),
+            )
+        if failed is not None:
+            self._tell_copies(save, None)
+
+    def _hear(self, save: GroupSave, vote: _core.GroupMessage) -> None:
+        """Votes, and does what is decided."""
+        self._wire.post(self._box, with_step(save.step, vote))
+        key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:
-            key = decision_key(epoch[1], self._rank)
             told = self._wire.take(key)
             with self._resolving:
                 if self._given_up:
                     return
-                self._do(save, self._machine.receive(_core.GroupMessage.decode(told)))
+                decision = message_of(told)
+                if is_last(told):
+                    self._other_left = decision
+                self._do(save, self._machine.receive(decision))
             self._wire.drop(key)
-        if failed is not None:
-            self._tell_copies(save, None)
 
     def _do(self, save: GroupSave, todo: _core.Todo) -> None:
         if todo == _core.Todo.nothing:
@@ -355,5 +379,5 @@ class Member:
         """Who saves on, without this rank, hears of it at once."""
         self._machine.begin()
         vote = self._machine.refused(b"it has closed its shelf, or autosave")
-        self._wire.post(BOX, with_step(LEAVES, vote))
+        self._wire.post(self._box, with_step(LEAVES, vote))
         self._left = True

@@ -56,6 +56,7 @@ class Agreed(NamedTuple):
     keepers: list[list[int]]  # of each rank's part
     holding: list[list[int]]  # the ranks with copies of each part, as of that epoch
     lost: list[bool]  # a rank's own shelf is not of that epoch; one of these has it
+    nodes: list[str]  # of each rank
 
     def sources(self, rank: int) -> list[int]:
         """Who can give it back what it has lost; none where it has lost nothing."""
@@ -145,7 +146,13 @@ def _resolved(shelf: Shelf, copies: dict[int, KeptShelf], rank: int, answer: Ans
             shelf.resolve("abandon")
             lost[rank] = True
     return Agreed(
-        answer.job, answer.generation, answer.number, answer.keepers, answer.holding, lost
+        answer.job,
+        answer.generation,
+        answer.number,
+        answer.keepers,
+        answer.holding,
+        lost,
+        answer.nodes,
     )
 
 

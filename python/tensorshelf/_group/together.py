@@ -1,22 +1,21 @@
 """Saves of a rank, each committed when all ranks have their parts of it."""
 
-import contextlib
 import itertools
 import logging
 import sys
-import threading
 from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._commit import Commit
-from tensorshelf._group.coordinate import BOX, END, coordinate
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.member import GroupSave, Member
 from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.part import KEY, Identity, Part
 from tensorshelf._group.replicas import Replicas
+from tensorshelf._group.routes import Routes
 from tensorshelf._group.start import Agreed, Rank, agree_on_start
 from tensorshelf._group.start import Shelf as StartShelf
+from tensorshelf._group.station import Station
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf._info import Info
 from tensorshelf._state.flatten import Flat
@@ -25,9 +24,7 @@ from tensorshelf.errors import UnresolvedError, UnsupportedError
 logger = logging.getLogger("tensorshelf")
 
 _MOMENT = 1.0  # seconds
-_FAREWELL = 10.0  # seconds that rank 0 stays for others: what was decided they have soon
-_LEFT = "left"
-_ALL_LEFT = "all left"
+_FAREWELL = 10.0  # seconds that it stays for others: what was decided they have soon
 
 
 class Shelf(MemberShelf, StartShelf, Protocol):
@@ -51,8 +48,7 @@ class Together:
         self._member: Member | None = None
         self._wire: Wire | None = None  # of the trainer's thread
         self._replicas: Replicas | None = None
-        self._coordinator: _core.Coordinator | None = None  # on rank 0
-        self._coordinating: threading.Thread | None = None
+        self._station: Station | None = None
         self._committed: tuple[int, int | None] = (0, None)  # by the last member
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
         self._saved: list[_core.PendingSave | None] = []  # what the pipeline gave for that
@@ -79,17 +75,18 @@ class Together:
             raise
         self._replicas = replicas
         last = (agreed.generation, agreed.number)
-        if group.rank == 0:
-            self._coordinator = _core.Coordinator(group.members, last)
-            self._coordinating = threading.Thread(
-                target=coordinate,
-                args=(Wire(group._store, prefix), self._coordinator, group.members),
-                name="tensorshelf-coordinator",
-                daemon=True,
-            )
-            self._coordinating.start()
+        self._station = Station(
+            group.rank, Routes(agreed.nodes), last, lambda: Wire(group._store, prefix)
+        )
         self._wire = wire
-        self._member = Member(shelf, Wire(group._store, prefix), group.rank, last, replicas.copies)
+        self._member = Member(
+            shelf,
+            Wire(group._store, prefix),
+            group.rank,
+            last,
+            replicas.copies,
+            self._station.box,
+        )
         self._agreed = agreed
         logger.info(
             "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
@@ -153,19 +150,21 @@ class Together:
             self._submit(self._saved[0])
             return
         part, step = self._begun
-        save = GroupSave(part, step, None, timeout=self._group.timeout, awaited=self._awaited)
+        save = self._save(part, step, None)
         save.ended(error if isinstance(error, Exception) else RuntimeError(repr(error)))
         self._give(save)
 
     def close(self) -> bool:
         """Waits for what is under way, and leaves the group; False where others did not decide on
-        it. Rank 0, at which the store may lie, stays till all have left. Where an exception ends
+        it. Who takes the votes of others stays till they have left. Where an exception ends
         this rank, the others may be waiting for it: then it waits for them a moment alone.
         """
         member, self._member = self._member, None
         if member is None:
             return True
         assert self._wire is not None
+        assert self._station is not None
+        station = self._station
         failing = sys.exc_info()[0] is not None or getattr(sys, "last_type", None) is not None
         seconds = _MOMENT if failing else self._group.timeout
         settled = True
@@ -174,27 +173,15 @@ class Together:
             if self._replicas is not None:
                 wait = min(seconds, _FAREWELL)
                 self._replicas.close(self._wire, wait, settled=settled)
-            self._part_from_others(self._wire, min(seconds, _FAREWELL))
+            station.leave(self._wire, min(seconds, _FAREWELL))
         except (RuntimeError, TimeoutError) as error:  # torch's, of its store; nobody came
             rank = self._group.rank
             logger.info("group: rank %d left before others had: %s", rank, in_short(error))
         finally:
-            self._end_coordinator(self._wire)
+            station.end(self._wire)
+            self._station = None
             self._committed = member.committed
         return settled
-
-    def _part_from_others(self, wire: Wire, seconds: float) -> None:
-        if wire.count(_LEFT) == self._group.members:
-            wire.put(_ALL_LEFT, b"1")
-        if self._coordinating is not None:
-            wire.take(_ALL_LEFT, seconds=seconds)
-
-    def _end_coordinator(self, wire: Wire) -> None:
-        coordinating, self._coordinating, self._coordinator = self._coordinating, None, None
-        if coordinating is not None:
-            with contextlib.suppress(RuntimeError):
-                wire.post(BOX, END)
-                coordinating.join(_MOMENT)
 
     def info(self) -> GroupInfo:
         agreed, member, group = self._agreed, self._member, self._group
@@ -209,21 +196,26 @@ class Together:
             undecided=0 if member is None else member.undecided(),
             keepers=() if agreed is None else tuple(agreed.keepers[group.rank]),
             keeps=() if self._replicas is None else self._replicas.keeps(),
-            awaited=None if self._coordinator is None else self._awaited_now(member),
+            awaited=self._awaited_now(member),
         )
 
     def _awaited_now(self, member: Member | None) -> tuple[int, ...] | None:
-        return self._awaited() if member is not None and member.undecided() else ()
-
-    def _awaited(self) -> tuple[int, ...] | None:
-        return None if self._coordinator is None else tuple(self._coordinator.awaited())
+        awaited = None if self._station is None else self._station.awaited.ranks()
+        if awaited is None:
+            return None
+        return awaited if member is not None and member.undecided() else ()
 
     def _submit(self, pending: _core.PendingSave | None) -> GroupSave:
         assert self._begun is not None
-        part, step = self._begun
-        save = GroupSave(part, step, pending, timeout=self._group.timeout, awaited=self._awaited)
+        save = self._save(*self._begun, pending)
         self._give(save)
         return save
+
+    def _save(self, part: Part, step: int, pending: _core.PendingSave | None) -> GroupSave:
+        assert self._station is not None
+        return GroupSave(
+            part, step, pending, timeout=self._group.timeout, awaited=self._station.awaited.have
+        )
 
     def _give(self, save: GroupSave) -> None:
         assert self._member is not None

@@ -1,0 +1,60 @@
+"""What a relay does, a thread on the first rank of a node: its ranks have one vote above.
+
+Decisions come into the box that its ranks post their votes to, so that one thread waits for both.
+Votes go up in the name of the rank that said them: it is named where it was a no.
+"""
+
+from tensorshelf import _core
+from tensorshelf._group.coordinate import (
+    BOX,
+    checked,
+    decision_key,
+    forget,
+    in_place_of,
+    is_last,
+    message_of,
+)
+from tensorshelf._group.wire import Wire
+
+_VOTES = (_core.GroupMessageKind.yes, _core.GroupMessageKind.no)
+
+
+class Relaying:
+    """Of the node that these ranks are on. For one thread."""
+
+    def __init__(self, wire: Wire, relay: _core.Relay, ranks: list[int]) -> None:
+        self._wire = wire
+        self._relay = relay
+        self._ranks = ranks
+        self._number_of = {rank: number for number, rank in enumerate(ranks)}
+        self._steps: dict[int, tuple[int, int]] = {}  # as the coordinator has them
+        self._sent = 0  # the last epoch's number of which it has a vote
+
+    def take(self, posted: bytes) -> None:
+        """A vote from below, or a decision from above."""
+        message = message_of(posted)
+        if message.kind not in _VOTES:
+            self._down(message, posted)
+        elif is_last(posted):
+            self._wire.post(BOX, posted)
+        else:
+            self._up(posted)
+
+    def _up(self, posted: bytes) -> None:
+        vote = checked(posted, self._steps)
+        below = self._number_of.get(vote.rank, len(self._ranks))  # a number of nobody
+        up, _ = self._relay.receive_vote(
+            _core.GroupMessage(vote.kind, vote.epoch, below, vote.cause)
+        )
+        if up is None or up.epoch[1] <= self._sent:  # nothing is lost on the way
+            return
+        self._sent = up.epoch[1]
+        named = _core.GroupMessage(up.kind, up.epoch, vote.rank, up.cause)
+        self._wire.post(BOX, in_place_of(posted, named))
+
+    def _down(self, decision: _core.GroupMessage, posted: bytes) -> None:
+        self._relay.receive_decision(decision)
+        _, number = decision.epoch
+        for rank in self._ranks:
+            self._wire.put(decision_key(number, rank), posted)
+        forget(self._steps, number)
