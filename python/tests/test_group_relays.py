@@ -323,9 +323,18 @@ class Above:
         machine = _core.Relay(2, 1, (1, 0))
         self.relay = relay.Relaying(Wire(store, "of/"), machine, [4, 7])
 
-    def take(self, kind: Any, number: int, rank: int, *, step: int = 1, cause: bytes = b"") -> None:
+    def take(
+        self,
+        kind: Any,
+        number: int,
+        rank: int,
+        *,
+        step: int = 1,
+        cause: bytes = b"",
+        every: int = 0,
+    ) -> None:
         message = _core.GroupMessage(kind, (1, number), rank, cause)
-        self.relay.take(coordinate.with_step(step, message))
+        self.relay.take(coordinate.with_step(step, message, every))
 
     def posted(self) -> list[bytes]:
         found = []
@@ -334,8 +343,11 @@ class Above:
             found.append(self._wire.next_of(coordinate.BOX, self._posted))
         return found
 
+    def told_bytes(self, number: int, rank: int) -> bytes:
+        return self._wire.take(coordinate.decision_key(number, rank))
+
     def told(self, number: int, rank: int) -> _core.GroupMessage:
-        return coordinate.message_of(self._wire.take(coordinate.decision_key(number, rank)))
+        return coordinate.message_of(self.told_bytes(number, rank))
 
 
 def test_a_relay_sends_one_vote_up_and_every_decision_down():
@@ -377,6 +389,17 @@ def test_a_relay_counts_no_vote_of_another_step():
     vote = coordinate.message_of(posted)
     assert (vote.kind, vote.rank) == (KINDS.no, 7)
     assert vote.cause == b"it saved step 20, and rank 4 step 10: all ranks save the same steps"
+
+
+def test_a_relay_sends_the_largest_interval_up_and_the_one_of_all_down():
+    above = Above()
+    for rank, every in ((4, 7), (7, 3)):
+        above.take(KINDS.yes, 1, rank, every=every)
+    above.take(KINDS.commit, 1, 0, every=9)
+    assert coordinate.every_of(above.told_bytes(1, 7)) == 9
+    for rank in (7, 4):
+        above.take(KINDS.yes, 2, rank, every=2)
+    assert [coordinate.every_of(posted) for posted in above.posted()] == [7, 2]
 
 
 def test_a_relay_counts_no_vote_of_another_nodes_rank():

@@ -71,7 +71,7 @@ class Autosave:
         check_state(state, OWN_KEYS)
         check_options(every, mtbi, on_busy, on_error, overlap)
         if group is not None:
-            check_group(group, every, on_busy)
+            check_group(group, on_busy)
         if drain is not None:
             check_drain(drain)
         caught = check_signals(signals)
@@ -81,7 +81,9 @@ class Autosave:
         self.skipped = 0  # saves that on_busy="skip" left out
         self._on_busy = on_busy
         self._notices = Notices(raises=on_error == "raise")
-        self._commits: Commits = Alone() if group is None else Together(group)
+        self._commits: Commits = (
+            Alone() if group is None else Together(group, chooses=every == "auto")
+        )
         self._run = Run(shelf, state, self._commits.state, grads=bool(grads))
         self._steps = Steps()
         self._accumulation = Accumulation(state) if grads is None else None
@@ -167,8 +169,13 @@ class Autosave:
         assert number is not None
         self._check_turn()
         begin = time.monotonic()
-        due = force or self._is_due(number)
         self._steps.told = number
+        try:
+            self.every = self._commits.interval(number, self.every, forced=force)
+        except ShelfError as error:
+            self._tell(error)
+            return None
+        due = force or self._is_due(number)
         if self._accumulation is not None and self._accumulation.begin() and due:
             self._commits.left_out(number, in_the_middle(number))
             self._notices.in_the_middle(number)  # what is on its way goes on
@@ -352,7 +359,10 @@ class Autosave:
         return error
 
     def _save(self, number: int) -> Commit:
-        self.every = self._interval.after(self.every, load_seconds=self._run.load_seconds)
+        alone = not isinstance(self._commits, Together)
+        load_seconds = self._run.load_seconds
+        wished = self._interval.after(self.every, load_seconds=load_seconds, alone=alone)
+        self.every = self._commits.chosen(wished)
         saved = self._flight.begin(self._run, number)
         self._steps.saved = number
         self._timeline.saved(number, saved, self._feed.saved_names)

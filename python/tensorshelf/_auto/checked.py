@@ -32,15 +32,14 @@ def check_options(every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: A
         raise BadArgument(f"overlap={overlap!r} is neither True nor False", "Use one of them.")
 
 
-def check_group(group: Any, every: Any, on_busy: Any) -> None:
+def check_group(group: Any, on_busy: Any) -> None:
     """Raises BadArgument for what ranks could not do alike."""
     if not isinstance(group, Group):
         raise BadArgument(f"group={group!r} is no group", "Use tensorshelf.Group().")
-    if every == "auto" or on_busy == "skip":
-        chosen = "every='auto'" if every == "auto" else "on_busy='skip'"
+    if on_busy == "skip":
         raise BadArgument(
-            f"{chosen}: each rank of a group would choose by itself which steps it saves",
-            'Say how often: every=10, and leave on_busy="wait".',
+            "on_busy='skip': each rank of a group would choose by itself which steps it saves",
+            'Use every="auto", by which all choose an interval that saves fit in, or every=10.',
         )
 
 

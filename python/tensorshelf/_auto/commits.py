@@ -29,6 +29,14 @@ class Commits(Protocol):
     def mend(self, shelf: Any) -> bool:
         """What was saved last is damaged; True where it has been had back from elsewhere."""
 
+    def interval(self, step: int, every: int, *, forced: bool) -> int:
+        """The one that holds at that step, where it was ``every`` before. ``forced``: it is saved
+        whatever that is.
+        """
+
+    def chosen(self, every: int) -> int:
+        """The interval from here on, where this rank would have that one."""
+
     def begin(self, shelf: Any, step: int) -> None:
         """Before anything of the save is looked at."""
 
@@ -61,6 +69,13 @@ class Alone:
     def mend(self, shelf: Shelf) -> bool:
         """There is nowhere else."""
         return False
+
+    def interval(self, step: int, every: int, *, forced: bool) -> int:
+        """There is nobody to agree with."""
+        return every
+
+    def chosen(self, every: int) -> int:
+        return every
 
     def begin(self, shelf: Shelf, step: int) -> None:
         self._step = step

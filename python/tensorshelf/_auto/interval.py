@@ -20,8 +20,10 @@ class Interval:
         self._mtbi = mtbi
         self._judged = False  # whether saves are hidden
 
-    def after(self, every: int, *, load_seconds: float) -> int:
-        """The one from here on, where it was ``every`` up to here."""
+    def after(self, every: int, *, load_seconds: float, alone: bool = True) -> int:
+        """The one from here on, where it was ``every`` up to here. Ranks that are not alone agree
+        on one, and tell then.
+        """
         if self._mtbi is None:
             self._judge(every)
             return every
@@ -29,7 +31,8 @@ class Interval:
         chosen = None if measured is None else measured.plan(self._mtbi, load_seconds)
         if chosen is None or chosen.every == every:
             return every
-        logger.info("autosave: %s", chosen)
+        if alone:
+            logger.info("autosave: %s", chosen)
         return chosen.every
 
     def _judge(self, every: int) -> None:

@@ -11,6 +11,7 @@
     coordinate  what it does on rank 0: decisions
     relay       what it does on the first rank of another node
     awaited     whose votes are missing
+    schedule    the interval at which all save, with every="auto"
     wire        what carries their messages
 
 Who decides what is `src/group` (include/tensorshelf/group.hpp), and no line of it is here.

@@ -8,28 +8,34 @@ from tensorshelf._group.wire import Wire
 BOX = "votes"
 END = b""  # in place of a vote: nobody votes any more
 LEAVES = -1  # in place of a step: this no is the rank's last vote, and what it ended was the last
-_STEP = struct.Struct("<q")
+_BESIDE = struct.Struct("<qq")  # the step, the interval
 _NO_STEP = 0  # of a decision
 
 
-def with_step(step: int, message: _core.GroupMessage) -> bytes:
-    """As it is posted: of whom the coordinator hears which step it saves."""
-    return _STEP.pack(step) + message.encode()
-
-
-def in_place_of(posted: bytes, message: _core.GroupMessage) -> bytes:
-    """This message, with all that was posted beside another."""
-    return posted[: _STEP.size] + message.encode()
+def with_step(step: int, message: _core.GroupMessage, every: int = 0) -> bytes:
+    """As it is posted: of whom the coordinator hears which step it saves, and at which interval it
+    would; of a decision the interval from then on (schedule.py). 0: it says nothing of that.
+    """
+    return _BESIDE.pack(step, every) + message.encode()
 
 
 def message_of(posted: bytes) -> _core.GroupMessage:
-    return _core.GroupMessage.decode(posted[_STEP.size :])
+    return _core.GroupMessage.decode(posted[_BESIDE.size :])
+
+
+def step_of(posted: bytes) -> int:
+    step, _ = _BESIDE.unpack_from(posted)
+    return int(step)
+
+
+def every_of(posted: bytes) -> int:
+    _, every = _BESIDE.unpack_from(posted)
+    return int(every)
 
 
 def is_last(posted: bytes) -> bool:
     """Whether a rank leaves, or has left: nothing is saved any more."""
-    (step,) = _STEP.unpack_from(posted)
-    return bool(step == LEAVES)
+    return step_of(posted) == LEAVES
 
 
 def decision_key(number: int, rank: int) -> str:
@@ -55,11 +61,13 @@ class Coordination:
         self._members = members
         self._member_of = {rank: at for at, ranks in enumerate(members) for rank in ranks}
         self._steps: dict[int, tuple[int, int]] = {}  # by an epoch's number: a rank, and its step
+        self._every = 0  # the largest that a vote said, since the last decision
         self._one_left = False
 
     def take(self, posted: bytes) -> None:
         """A vote."""
         vote = checked(posted, self._steps)
+        self._every = max(self._every, every_of(posted))  # of whom a save costs most
         before = self._coordinator.decided
         if is_last(posted):
             if self._one_left:
@@ -75,7 +83,8 @@ class Coordination:
             self._tell(_core.GroupMessage(kind, epoch, vote.rank, cause), last=is_last(posted))
 
     def _tell(self, decision: _core.GroupMessage, *, last: bool) -> None:
-        posted = with_step(LEAVES if last else _NO_STEP, decision)
+        posted = with_step(LEAVES if last else _NO_STEP, decision, self._every)
+        self._every = 0
         _, number = decision.epoch
         # Relays have more to do with it, and stand last.
         for ranks in reversed(self._members):
@@ -94,8 +103,7 @@ def _to_the_next(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.Gr
 
 def checked(posted: bytes, steps: dict[int, tuple[int, int]]) -> _core.GroupMessage:
     """The vote; a no where it is of another step than others saved in that epoch."""
-    (step,) = _STEP.unpack_from(posted)
-    vote = message_of(posted)
+    step, vote = step_of(posted), message_of(posted)
     if vote.kind != _core.GroupMessageKind.yes:
         return vote
     rank, others = steps.setdefault(vote.epoch[1], (vote.rank, step))

@@ -16,12 +16,14 @@ from tensorshelf._core import CommitResult, PendingSave
 from tensorshelf._group.coordinate import (
     LEAVES,
     decision_key,
+    every_of,
     is_last,
     message_of,
     with_step,
 )
 from tensorshelf._group.copies import Copy
 from tensorshelf._group.part import Part
+from tensorshelf._group.schedule import Schedule
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf.errors import (
     AbandonedError,
@@ -76,7 +78,8 @@ class _Once:
 class GroupSave:
     """A rank's part of a save, and what becomes of that: as PendingSave, for any thread.
 
-    ``pending`` is what a pipeline copies; None where all is prepared already.
+    ``pending`` is what a pipeline copies; None where all is prepared already. ``every`` is the
+    interval at which this rank would save, 0 where it says nothing of that.
     """
 
     def __init__(
@@ -87,8 +90,10 @@ class GroupSave:
         *,
         timeout: float,
         awaited: Callable[[], str],
+        every: int = 0,
     ) -> None:
         self.part = part
+        self.every = every
         self.step = step
         self._pending = pending
         self._timeout = timeout
@@ -190,6 +195,7 @@ class Member:
         self._rank = rank
         self._copies = copies
         self._box = box
+        self.schedule = Schedule()
         self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
         self._machine = _core.Participant(rank, last)
         self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
@@ -309,7 +315,7 @@ class Member:
 
     def _hear(self, save: GroupSave, vote: _core.GroupMessage) -> None:
         """Votes, and does what is decided."""
-        self._wire.post(self._box, with_step(save.step, vote))
+        self._wire.post(self._box, with_step(save.step, vote, save.every))
         key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:
             told = self._wire.take(key)
@@ -317,6 +323,7 @@ class Member:
                 if self._given_up:
                     return
                 decision = message_of(told)
+                self.schedule.told(save.part.number, every_of(told))
                 if is_last(told):
                     self._other_left = decision
                 self._do(save, self._machine.receive(decision))

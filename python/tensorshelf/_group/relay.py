@@ -9,10 +9,12 @@ from tensorshelf._group.coordinate import (
     BOX,
     checked,
     decision_key,
+    every_of,
     forget,
-    in_place_of,
     is_last,
     message_of,
+    step_of,
+    with_step,
 )
 from tensorshelf._group.wire import Wire
 
@@ -28,6 +30,7 @@ class Relaying:
         self._ranks = ranks
         self._number_of = {rank: number for number, rank in enumerate(ranks)}
         self._steps: dict[int, tuple[int, int]] = {}  # as the coordinator has them
+        self._every = 0  # as the coordinator has it
         self._sent = 0  # the last epoch's number of which it has a vote
 
     def take(self, posted: bytes) -> None:
@@ -42,6 +45,7 @@ class Relaying:
 
     def _up(self, posted: bytes) -> None:
         vote = checked(posted, self._steps)
+        self._every = max(self._every, every_of(posted))
         below = self._number_of.get(vote.rank, len(self._ranks))  # a number of nobody
         up, _ = self._relay.receive_vote(
             _core.GroupMessage(vote.kind, vote.epoch, below, vote.cause)
@@ -50,7 +54,7 @@ class Relaying:
             return
         self._sent = up.epoch[1]
         named = _core.GroupMessage(up.kind, up.epoch, vote.rank, up.cause)
-        self._wire.post(BOX, in_place_of(posted, named))
+        self._wire.post(BOX, with_step(step_of(posted), named, self._every))
 
     def _down(self, decision: _core.GroupMessage, posted: bytes) -> None:
         self._relay.receive_decision(decision)
@@ -58,3 +62,4 @@ class Relaying:
         for rank in self._ranks:
             self._wire.put(decision_key(number, rank), posted)
         forget(self._steps, number)
+        self._every = 0

@@ -13,6 +13,7 @@ from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.part import KEY, Identity, Part
 from tensorshelf._group.replicas import Replicas
 from tensorshelf._group.routes import Routes
+from tensorshelf._group.schedule import BEHIND
 from tensorshelf._group.start import Agreed, Rank, agree_on_start
 from tensorshelf._group.start import Shelf as StartShelf
 from tensorshelf._group.station import Station
@@ -38,8 +39,13 @@ class Shelf(MemberShelf, StartShelf, Protocol):
 class Together:
     """Of one autosave, in place of ``Alone``. For one thread. Keeps no shelf alive."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: Group, *, chooses: bool = False) -> None:
+        """``chooses``: the ranks choose the interval, together."""
         self._group = group
+        self._chooses = chooses
+        self._wish = 0  # the interval that this rank would have
+        self._every = 1  # that holds
+        self._passed: list[tuple[int, bool]] = []  # steps, and whether they were to be saved anyway
         self._prefix = group._take(self.info)
         self._starts = 0
         self._identity = Identity()
@@ -61,6 +67,7 @@ class Together:
                 "Start the job anew.",
             )
         self._starts += 1
+        self._passed, self._every = [], 1
         group, prefix = self._group, f"{self._prefix}/{self._starts}/"
         wire = Wire(group._store, prefix)
         replicas = Replicas(group.rank, shelf._path, group._replicas)
@@ -95,6 +102,33 @@ class Together:
     def mend(self, shelf: Shelf) -> bool:
         """After a CorruptError of what was loaded; True where it is whole again."""
         return self._replicas is not None and self._replicas.mend(shelf)
+
+    def interval(self, step: int, every: int, *, forced: bool) -> int:
+        """The one that holds at that step. Waits where this rank could not hear before what holds,
+        for a rank that did not vote in time; the steps that it passes meanwhile, and others save,
+        are epochs of its own, too: they come to nothing, and the next ones are those of all.
+        """
+        if not self._chooses or self._member is None or self._agreed is None:
+            return every
+        self._passed.append((step, forced))
+        while True:
+            self._member.wait_decided(but=BEHIND)
+            found = self._member.schedule.every(self._agreed.number)
+            passed, anyway = self._passed.pop(0)
+            if found != self._every:
+                logger.info("group: from step %d on every %d are saved", passed, found)
+                self._every = found
+            if not self._passed:
+                return found
+            if anyway or passed % found == 0:
+                self.left_out(passed, _not_known(passed))
+
+    def chosen(self, every: int) -> int:
+        """With the save that begins next, the interval that this rank would have is told."""
+        if not self._chooses:
+            return every
+        self._wish = every
+        return self._every
 
     def begin(self, shelf: Shelf, step: int) -> None:
         self._number(step)
@@ -214,10 +248,22 @@ class Together:
     def _save(self, part: Part, step: int, pending: _core.PendingSave | None) -> GroupSave:
         assert self._station is not None
         return GroupSave(
-            part, step, pending, timeout=self._group.timeout, awaited=self._station.awaited.have
+            part,
+            step,
+            pending,
+            timeout=self._group.timeout,
+            awaited=self._station.awaited.have,
+            every=self._wish,
         )
 
     def _give(self, save: GroupSave) -> None:
         assert self._member is not None
         self._member.submit(save)
         self._begun = None
+
+
+def _not_known(step: int) -> UnresolvedError:
+    return UnresolvedError(
+        f"whether step {step} is saved was not known in time: a save before it was undecided",
+        "Look for the rank that had not voted. Group(timeout=) says how long to wait.",
+    )
