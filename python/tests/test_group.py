@@ -89,7 +89,7 @@ def test_what_one_cannot_save_nobody_saves(two, number):
     assert "rank 1 could not" in str(told[1])
     assert f"step {number}" in str(told[1])
     assert str(own[1]) in str(told[1])
-    assert "run.1.shelf" in str(told[1])
+    assert f"{two.path(1)} on {socket.gethostname()})" in str(told[1])
     assert (end0, end1) == ((5, 5.0), (5, 6.0))  # they went on
 
 
@@ -274,7 +274,8 @@ def test_ranks_that_save_other_steps_save_nothing(two):
         assert type(error) is ts.errors.GroupError
         assert "saved step" in str(error)
         assert "all ranks save the same steps" in str(error)
-        assert f"rank {error.rank} could not: it saved step {1 + error.rank}," in str(error)
+        assert f"rank {error.rank} (" in str(error)
+        assert f" could not: it saved step {1 + error.rank}," in str(error)
         assert version == 0
 
 
@@ -376,7 +377,8 @@ def test_who_leaves_is_no_more_waited_for(two):
     (errors, step), other = two.run(body)
     assert [type(error) for error in errors] == [ts.errors.GroupError] * 3
     assert {error.rank for error in errors} == {1}
-    assert all("closed" in str(error) for error in errors)
+    where = f"{two.path(1)} on {socket.gethostname()}"
+    assert all(f"closed its shelf, or autosave ({where})" in str(error) for error in errors)
     assert step == other == 1
 
 
@@ -506,6 +508,8 @@ def test_what_all_had_prepared_is_committed_by_the_next_start(two, monkeypatch):
         assert type(error) is ts.errors.UnresolvedError
         assert "step 3" in str(error)
         assert "timeout" in error.remedy
+        where = f"{two.path(part_of_mark(prepared.id).rank)} on {socket.gethostname()}"
+        assert f"prepared, in {where}" in error.remedy
         assert prepared.step == 3
         assert part_of_mark(prepared.id).number == 3
     assert two.shelves() == [(2, 2.0), (2, 3.0)]
@@ -683,7 +687,8 @@ def test_a_run_that_no_group_saved_is_refused(two):
         assert type(error) is ts.BadArgument
         assert "no group saved" in str(error)
         assert "run.1.shelf" in str(error)
-    assert "rank 1: " in str(two.run(trained(1))[0])
+    host = socket.gethostname()
+    assert f"rank 1, {two.path(1)} on {host}: " in str(two.run(trained(1))[0])
 
 
 def test_what_somebody_else_prepared_stays(two):
@@ -694,8 +699,9 @@ def test_what_somebody_else_prepared_stays(two):
     for error in (own, told):
         assert type(error) is ts.UnresolvedError
         assert "no group did that" in str(error)
-    assert "rank 0: " in str(told)
-    assert "rank 0: " not in str(own)
+    where = f"rank 0, {two.path(0)} on {socket.gethostname()}: "
+    assert where in str(told)
+    assert where not in str(own)
     with ts.open(two.path(0), "r+") as shelf:
         assert shelf.prepared.id == b"mine"
 
@@ -835,6 +841,8 @@ def test_a_store_that_is_gone_is_told(two, monkeypatch):
     for errors, prepared in two.run(body):
         assert [type(each) for each in errors] == [ts.UnresolvedError] * 2
         assert all("connection reset by peer" in str(each) for each in errors)
+        assert all("come through to rank" in str(each) for each in errors)
+        assert all(f" on {socket.gethostname()}" in str(each) for each in errors)
         assert prepared == 2
     assert [first for first, _ in two.run(trained(0))] == [2, 2]
 
@@ -1412,10 +1420,9 @@ def test_a_state_that_says_nothing_of_its_part(found):
 @pytest.mark.parametrize("aborted", [False, True])
 def test_keys_are_taken_away(two, aborted):
     """A job of a million saves has no more keys than one of ten."""
-    stores = []
+    all_heard = threading.Barrier(2)
 
     def body(rank: Rank):
-        stores.append(rank.group._store)
         with rank.open() as shelf:
             auto = rank.autosave(shelf)
             auto.resume()
@@ -1428,7 +1435,9 @@ def test_keys_are_taken_away(two, aborted):
                 with contextlib.suppress(ts.ShelfError):
                     auto.wait()
                 auto._run.state.pop("unheard", None)
+                all_heard.wait(30)
                 counts.append(rank.group._store.num_keys())
+                all_heard.wait(30)
             assert shelf.step == 30
             return counts
 

@@ -330,8 +330,8 @@ def test_where_one_copy_cannot_be_the_others_drop_it_too(three, monkeypatch):
     monkeypatch.setattr(stream, "receive", once)
     told = three.run(lambda rank: telling(rank, 4), timeout=20)
     assert [([number for number, _ in heard], step) for heard, step in told] == [([2], 4)] * 3
-    assert f"rank {last}: no room" in str(told[2][0][0][1])
-    assert f"rank {last}: no room" in str(told[0][0][0][1])
+    assert f"rank {last} (node {last}): no room" in str(told[2][0][0][1])
+    assert f"rank {last} (node {last}): no room" in str(told[0][0][0][1])
 
 
 def test_where_a_copy_refuses_what_comes_behind_is_sent_right(three, monkeypatch):
@@ -396,7 +396,7 @@ def test_a_keeper_that_does_not_take_it_is_named(three, monkeypatch):
     assert [number for number, _ in own] == [2, 3]
     for _, error in own:
         assert type(error) is ts.UnresolvedError
-        assert "which keeps a copy of the part of rank 0, does not answer" in str(error)
+        assert "(node 1), which keeps a copy of the part of rank 0, does not answer" in str(error)
         assert "Start the job anew" in str(error)
     assert len(sends) == 2
     assert [step for _, step in others] == [1, 1]

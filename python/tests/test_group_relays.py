@@ -1,6 +1,7 @@
 """Ranks whose votes go by relays: what holds of a group holds, and errors name the rank itself."""
 
 import contextlib
+import socket
 import threading
 from typing import Any
 
@@ -121,8 +122,8 @@ def test_what_one_cannot_save_nobody_saves(five, who):
         if rank != who:
             assert type(error) is ts.errors.GroupError
             assert error.rank == who
-            assert f"rank {who} could not: {own}" in str(error)
-            assert f"run.{who}.shelf" in str(error)
+            assert f"rank {who} ({five.nodes[who]}) could not: {own}" in str(error)
+            assert f"{five.path(who)} on {socket.gethostname()}" in str(error)
 
 
 @pytest.mark.parametrize("apart", [0, 3])
@@ -142,7 +143,9 @@ def test_ranks_that_save_other_steps_save_nothing(five, apart):
     for error, version in five.run(body):
         assert type(error) is ts.errors.GroupError
         assert "all ranks save the same steps" in str(error)
-        assert f"it saved step {2 if error.rank == apart else 1}, and rank" in str(error)
+        step = 2 if error.rank == apart else 1
+        said = f"rank {error.rank} ({five.nodes[error.rank]}) could not: it saved step {step}, and"
+        assert said in str(error)
         assert version == 0
 
 

@@ -539,7 +539,7 @@ def test_a_damaged_copy_is_told_by_the_rank_that_keeps_it(three):
     three.path(0).unlink()
     error = three.run(lambda rank: steps(rank, 0), timeout=3)[0]
     assert isinstance(error, ts.CorruptError)
-    assert f"rank {keeper}: 'values'" in str(error)
+    assert f"rank {keeper} (node {keeper}): 'values'" in str(error)
 
 
 def test_what_was_kept_elsewhere_before_is_had_back_too(tmp_path):

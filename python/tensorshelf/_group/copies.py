@@ -48,10 +48,11 @@ class Pair(NamedTuple):
 
 
 class Copy:
-    """Of this rank's part, with one keeper. For one thread at a time."""
+    """Of this rank's part, with one keeper, on that node. For one thread at a time."""
 
-    def __init__(self, pair: Pair, wire: Wire, seconds: float, links: Links) -> None:
+    def __init__(self, pair: Pair, wire: Wire, seconds: float, links: Links, node: str) -> None:
         self.pair = pair
+        self._keeper = f"rank {pair.keeper} ({node})"
         self._wire = wire
         self._seconds = seconds
         self._links = links
@@ -142,7 +143,7 @@ class Copy:
         self._wire.drop(key)
         if "error" in answer:
             error = error_of(answer["error"])
-            raise type(error)(f"rank {self.pair.keeper}: {error.what}", error.remedy)
+            raise type(error)(f"{self._keeper}: {error.what}", error.remedy)
         return answer
 
     def _linked(self) -> Link:
@@ -152,7 +153,7 @@ class Copy:
 
     def _told(self, error: Exception) -> ShelfError:
         return UnresolvedError(
-            f"rank {self.pair.keeper}, which keeps a copy of the part of rank {self.pair.owner}, "
+            f"{self._keeper}, which keeps a copy of the part of rank {self.pair.owner}, "
             f"does not answer: {in_short(error)}",
             "Start the job anew: it goes on from the version before.",
         )

@@ -79,7 +79,7 @@ class GroupSave:
     """A rank's part of a save, and what becomes of that: as PendingSave, for any thread.
 
     ``pending`` is what a pipeline copies; None where all is prepared already. ``every`` is the
-    interval at which this rank would save, 0 where it says nothing of that.
+    interval at which this rank would save, 0 where it says nothing of that. ``where`` its part is.
     """
 
     def __init__(
@@ -91,9 +91,11 @@ class GroupSave:
         timeout: float,
         awaited: Callable[[], str],
         every: int = 0,
+        where: str = "",
     ) -> None:
         self.part = part
         self.every = every
+        self._where = where
         self.step = step
         self._pending = pending
         self._timeout = timeout
@@ -153,8 +155,9 @@ class GroupSave:
     def undecided(self, when: str) -> UnresolvedError:
         return UnresolvedError(
             f"{self._awaited()} not voted on the save of step {self.step} {when}",
-            "Slow, stopped or gone. This rank's part is prepared, and the next start of the job "
-            "decides. Group(timeout=) says how long to wait.",
+            f"Slow, stopped or gone. The part of rank {self.part.rank} is prepared, in "
+            f"{self._where}, and the next start of the job decides. Group(timeout=) says how long "
+            "to wait, and Group.info() on rank 0 who has not voted.",
         )
 
     def ended(self, end: CommitResult | Exception) -> None:
@@ -187,6 +190,7 @@ class Member:
         last: tuple[int, int],
         copies: list[Copy],
         box: str,
+        nodes: list[str],
     ) -> None:
         self._core = shelf._core  # not the shelf: who lets it go ends this
         self._session = shelf._assignments.session
@@ -195,6 +199,7 @@ class Member:
         self._rank = rank
         self._copies = copies
         self._box = box
+        self._nodes = nodes  # of all ranks
         self.schedule = Schedule()
         self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
         self._machine = _core.Participant(rank, last)
@@ -271,7 +276,8 @@ class Member:
             call()
         except Exception as error:
             lost = UnresolvedError(
-                f"the messages of the group do not come through: {in_short(error)}",
+                f"the messages of the group do not come through to rank {self._rank}, "
+                f"{self.where()}: {in_short(error)}",
                 "Start the job anew: what is prepared is decided then.",
             )
             lost.__cause__ = error
@@ -364,9 +370,11 @@ class Member:
         """What a rank said no for, on all others."""
         no = self._machine.aborted
         assert no is not None
+        cause, host = no.cause.decode("utf-8", "replace"), self._nodes[no.rank]
+        on = "" if f" on {host})" in cause else f" ({host})"
         error = GroupError(
-            f"nothing was saved at step {save.step} on any rank: rank {no.rank} could not: "
-            + no.cause.decode("utf-8", "replace"),
+            f"nothing was saved at step {save.step} on any rank: rank {no.rank}{on} could not: "
+            + cause,
             "The version before stands on all ranks, and the next save is tried anew.",
         )
         error.rank = no.rank
@@ -379,12 +387,16 @@ class Member:
         return error
 
     def _cause(self, error: Exception) -> bytes:
-        where = f"{self._path} on {socket.gethostname()}"
-        return f"{error} ({type(error).__name__}, {where})".encode(errors="replace")
+        return f"{error} ({type(error).__name__}, {self.where()})".encode(errors="replace")
+
+    def where(self) -> str:
+        """This rank's part is."""
+        return f"{self._path} on {socket.gethostname()}"
 
     def _leave(self) -> None:
         """Who saves on, without this rank, hears of it at once."""
         self._machine.begin()
-        vote = self._machine.refused(b"it has closed its shelf, or autosave")
+        cause = f"it has closed its shelf, or autosave ({self.where()})"
+        vote = self._machine.refused(cause.encode(errors="replace"))
         self._wire.post(self._box, with_step(LEAVES, vote))
         self._left = True

@@ -115,8 +115,10 @@ def _part(found: list[Any] | None) -> Part | None:
     return None if found is None else Part(*found)
 
 
-def encoded_error(error: ShelfError) -> bytes:
-    return json.dumps({"error": fields_of(error)}).encode()
+def encoded_error(error: ShelfError, where: str) -> bytes:
+    """``where`` it was met: the others do not know that."""
+    code, what, remedy = fields_of(error)
+    return json.dumps({"error": [code, f"{where}: {what}", remedy]}).encode()
 
 
 def fields_of(error: ShelfError) -> list[str]:

@@ -78,7 +78,10 @@ class Replicas:
         if not asked:
             return
         wire = Wire(store, prefix)
-        made = {keeper: Copy(Pair(rank, keeper), wire, seconds, links) for keeper in asked}
+        made = {
+            keeper: Copy(Pair(rank, keeper), wire, seconds, links, agreed.nodes[keeper])
+            for keeper in asked
+        }
         self.copies = [made[keeper] for keeper in agreed.keepers[rank]]
         self._sources = [made[keeper] for keeper in agreed.holding[rank]]
         self._others = [copy for copy in self._sources if copy not in self.copies]

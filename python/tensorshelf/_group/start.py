@@ -84,7 +84,7 @@ def agree_on_start(
         wire.put(_offer_key(rank.rank), encoded(_offer(shelf, copies, rank)))
     except ShelfError as error:
         own = error
-        wire.put(_offer_key(rank.rank), encoded_error(error))
+        wire.put(_offer_key(rank.rank), encoded_error(error, f"{shelf._path} on {rank.node}"))
     if rank.rank == 0:
         wire.put(_AGREED, _decided(wire, rank.members, rank.timeout))
     try:
@@ -181,5 +181,5 @@ def _offers(wire: Wire, members: int, timeout: float) -> list[Offer]:
         try:
             offers.append(decoded(data))
         except ShelfError as error:
-            raise type(error)(f"rank {rank}: {error.what}", error.remedy) from error
+            raise type(error)(f"rank {rank}, {error.what}", error.remedy) from error
     return offers

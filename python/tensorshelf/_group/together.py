@@ -63,7 +63,8 @@ class Together:
         """Agrees with all ranks on what they go on from."""
         if not self.close():
             raise UnresolvedError(
-                "saves of this rank wait for the others still: what all go on from is not known",
+                f"saves of rank {self._group.rank} into {shelf._path} wait for the others still: "
+                "what all go on from is not known",
                 "Start the job anew.",
             )
         self._starts += 1
@@ -93,6 +94,7 @@ class Together:
             last,
             replicas.copies,
             self._station.box,
+            agreed.nodes,
         )
         self._agreed = agreed
         logger.info(
@@ -247,6 +249,7 @@ class Together:
 
     def _save(self, part: Part, step: int, pending: _core.PendingSave | None) -> GroupSave:
         assert self._station is not None
+        assert self._member is not None
         return GroupSave(
             part,
             step,
@@ -254,6 +257,7 @@ class Together:
             timeout=self._group.timeout,
             awaited=self._station.awaited.have,
             every=self._wish,
+            where=self._member.where(),
         )
 
     def _give(self, save: GroupSave) -> None:
