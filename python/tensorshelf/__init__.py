@@ -14,6 +14,7 @@ from, or the one in flight, whole. Importing this module needs NumPy only.
 from tensorshelf import errors
 from tensorshelf._auto.autosave import Autosave
 from tensorshelf._auto.batches import Batches
+from tensorshelf._auto.joined import JoinedTraces, join_traces
 from tensorshelf._auto.plan import Plan, plan
 from tensorshelf._auto.rng import RNG
 from tensorshelf._build import Build, build_info
@@ -63,6 +64,7 @@ __all__ = [
     "Group",
     "GroupInfo",
     "Info",
+    "JoinedTraces",
     "LoadReport",
     "Merged",
     "MergedView",
@@ -85,6 +87,7 @@ __all__ = [
     "drained",
     "errors",
     "fetch",
+    "join_traces",
     "merge",
     "open",
     "open_merged",

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
+from tensorshelf._auto.joined import JoinedTraces, join_traces
 from tensorshelf._group.merge import Merged, merge
 from tensorshelf._size import format_size, parse_size
 from tensorshelf.errors import BadArgument, ShelfError, TierWarning
@@ -19,17 +20,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     warnings.simplefilter("ignore", TierWarning)  # of files that are read once
     try:
-        made = merge(options.shelves, options.to, size=options.size, progress=_to_be_shown())
+        options.do(options)
     except ShelfError as error:
         return _failed(error.what, error.remedy)
     except OSError as error:
         return _failed(str(error), "")
     except MemoryError:
-        return _failed("there is not enough memory", "Merge where there is more.")
+        return _failed("there is not enough memory", "Do it where there is more.")
     except KeyboardInterrupt:
         return 130
-    _tell(options.to, made)
     return 0
+
+
+def _merge(options: argparse.Namespace) -> None:
+    made = merge(options.shelves, options.to, size=options.size, progress=_to_be_shown())
+    _tell(options.to, made)
+
+
+def _join(options: argparse.Namespace) -> None:
+    _tell_joined(options.to, join_traces(options.traces, options.to))
 
 
 def _to_be_shown() -> bool:
@@ -44,6 +53,14 @@ def _tell(path: str, made: Merged) -> None:
         more = len(made.left_out) - _SHOWN
         names = ", ".join(made.left_out[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
         print(f"left out, for it is no tensor: {names}", file=sys.stderr)
+
+
+def _tell_joined(path: str, made: JoinedTraces) -> None:
+    ranks = "1 rank" if len(made.ranks) == 1 else f"{len(made.ranks)} ranks"
+    aligned = "clocks aligned by the times of day alone"
+    if made.within is not None:
+        aligned = f"clocks aligned within {made.within * 1e3:.3g} ms"
+    print(f"{path}: {ranks}, {aligned}")
 
 
 def _failed(what: str, remedy: str) -> int:
@@ -72,6 +89,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="cap on its growth, such as 4GiB; none by default",
     )
+    merging.set_defaults(do=_merge)
+    joining = commands.add_parser(
+        "traces",
+        help="make one trace of those of all ranks of a group",
+        description="Makes one trace for Perfetto of those that auto.write_trace() wrote on the "
+        "ranks of a group: each is a process of it, and their clocks are aligned.",
+    )
+    joining.add_argument("traces", nargs="+", metavar="TRACE", help="of each rank, in any order")
+    joining.add_argument("--to", required=True, metavar="PATH", help="the new trace")
+    joining.set_defaults(do=_join)
     return parser
 
 

@@ -252,9 +252,9 @@ class Autosave:
         """What the trainer and the saves did when, of the last 1,000 steps and saves.
 
         A Chrome trace: open it with Perfetto (ui.perfetto.dev). With ``pipeline={"trace": True}``
-        the copy of each tensor is in it.
+        the copy of each tensor is in it. ``join_traces()`` makes one of those of all ranks.
         """
-        self._timeline.write(path)
+        self._timeline.write(path, self._commits.moments)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """One HTML file with pictures: where the time of the last steps and saves went.

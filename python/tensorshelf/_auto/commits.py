@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit, SaveOnItsWay
+from tensorshelf._group.moments import Moments
 from tensorshelf._state.flatten import Flat
 
 
@@ -22,6 +23,7 @@ class Commits(Protocol):
     """
 
     state: dict[str, Any]  # saved with every version
+    moments: Moments | None  # what it did with others
 
     def start(self, shelf: Any) -> None:
         """Before what was saved is loaded."""
@@ -61,6 +63,7 @@ class Alone:
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
+        self.moments: Moments | None = None
         self._step = 0
 
     def start(self, shelf: Shelf) -> None:

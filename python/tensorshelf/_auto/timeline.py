@@ -7,24 +7,22 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tensorshelf._auto import trace
+from tensorshelf._auto.trace import COMMIT, PIPELINE, TRAINER
 from tensorshelf._commit import Commit
+from tensorshelf._group.moments import Moments
 
 _MOST = 1000  # steps and saves that are kept
-_MICRO = 1e6
-
-# A lane of the trace each, from the top; below them the threads that copied.
-_LANES = ("trainer", "pipeline", "commit")
-_TRAINER, _PIPELINE, _COMMIT = range(1, 4)
 
 # (name, lane, from, to) of a save's times
 _PHASES = (
-    ("copy", _PIPELINE, "released", "copied"),
-    ("compare", _PIPELINE, "copied", "staged"),
-    ("wait for the save before", _PIPELINE, "staged", "launched"),
-    ("write", _COMMIT, "sealing", "written"),
-    ("barrier", _COMMIT, "written", "ordered"),
-    ("flip", _COMMIT, "ordered", "flipped"),
-    ("barrier of the flip", _COMMIT, "flipped", "durable"),
+    ("copy", PIPELINE, "released", "copied"),
+    ("compare", PIPELINE, "copied", "staged"),
+    ("wait for the save before", PIPELINE, "staged", "launched"),
+    ("write", COMMIT, "sealing", "written"),
+    ("barrier", COMMIT, "written", "ordered"),
+    ("flip", COMMIT, "ordered", "flipped"),
+    ("barrier of the flip", COMMIT, "flipped", "durable"),
 )
 
 
@@ -69,15 +67,15 @@ class Timeline:
 
     def stepped(self, step: int, began: float, ended: float, *, saved: bool) -> None:
         if self._last is not None:
-            self.computed.append(Span("compute", _TRAINER, self._last, began, step))
+            self.computed.append(Span("compute", TRAINER, self._last, began, step))
             self.worked.append(began - self._last - self._gate_seconds)
         if saved:
-            self.stalled.append(Span("step()", _TRAINER, began, ended, step))
+            self.stalled.append(Span("step()", TRAINER, began, ended, step))
         self._last, self._gate_seconds = ended, 0.0
         self._land()
 
     def waited(self, began: float, ended: float) -> None:
-        self.gated.append(Span("gate", _TRAINER, began, ended))
+        self.gated.append(Span("gate", TRAINER, began, ended))
         self._gate_seconds += ended - began
 
     def saved(self, step: int, commit: Commit, names: Sequence[str]) -> None:
@@ -114,26 +112,21 @@ class Timeline:
                     ended = ends[lane] = max(save.times[end], began)
                     yield Span(name, lane, began, ended, save.step)
 
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """As a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+    def write(self, path: str | os.PathLike[str], group: Moments | None = None) -> None:
+        """As a Chrome trace; ``group`` is what this rank of one did."""
         saves = self.saves  # once, for all that is told of them: one that lands meanwhile is none
-        events = [_thread(lane, name) for lane, name in enumerate(_LANES, 1)]
+        pid = os.getpid() if group is None else group.rank
+        events = [trace.lane_name(pid, lane, name) for lane, name in enumerate(trace.LANES, 1)]
+        events += [] if group is None else trace.of_group(group)
         copying = sorted({thread for save in saves for _, thread, _, _ in save.copies})
-        events += [_thread(thread, f"copies, thread {thread}") for thread in copying]
+        events += [trace.lane_name(pid, thread, f"copies, thread {thread}") for thread in copying]
         for name, lane, began, ended, step in self._spans_with(saves):
-            events.append(_event(name, lane, began, ended, {} if step is None else {"step": step}))
+            about = {} if step is None else {"step": step}
+            events.append(trace.event(pid, name, lane, began, ended, about))
         for save in saves:
             for name, thread, began, ended in save.copies:
-                events.append(_event(name, thread, began, ended, {"step": save.step}))
-        trace = {"traceEvents": events, "displayTimeUnit": "ms"}
-        Path(path).write_text(json.dumps(trace, allow_nan=False), "utf-8")
-
-
-def _thread(lane: int, name: str) -> dict[str, Any]:
-    about = {"ph": "M", "pid": os.getpid(), "tid": lane, "name": "thread_name"}
-    return {**about, "args": {"name": name}}
-
-
-def _event(name: str, lane: int, began: float, ended: float, args: dict[str, Any]) -> Any:
-    at = {"ph": "X", "pid": os.getpid(), "tid": lane, "ts": began * _MICRO}
-    return {**at, "dur": (ended - began) * _MICRO, "name": name, "args": args}
+                events.append(trace.event(pid, name, thread, began, ended, {"step": save.step}))
+        told: dict[str, Any] = {"traceEvents": events, "displayTimeUnit": "ms"}
+        if group is not None:
+            told[trace.KEY] = trace.about_group(group)
+        Path(path).write_text(json.dumps(told, allow_nan=False), "utf-8")

@@ -61,8 +61,10 @@ class Copy:
         self._lost: ShelfError | None = None
         self.holds: int | None = None  # the version of this rank's shelf that it has
 
-    def put(self, shelf: _core.Shelf, part: Part, step: int) -> None:
-        """What this rank has prepared is prepared there, too. Raises what kept it from being so."""
+    def put(self, shelf: _core.Shelf, part: Part, step: int) -> int:
+        """What this rank has prepared is prepared there, too. Returns how many bytes were sent;
+        raises what kept it from being so.
+        """
         prepared = shelf.prepared()
         assert prepared is not None
         version: int = prepared["version"]
@@ -72,6 +74,7 @@ class Copy:
             lambda link: stream.send(link, shelf.at(version), contents),
             contents,
         )
+        return contents.nbytes()
 
     def decided(self, part: Part, version: int | None) -> None:
         """What was put of the part is committed, with that number here; None: it is dropped."""

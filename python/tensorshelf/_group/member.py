@@ -22,6 +22,7 @@ from tensorshelf._group.coordinate import (
     with_step,
 )
 from tensorshelf._group.copies import Copy
+from tensorshelf._group.moments import Epoch, Moments
 from tensorshelf._group.part import Part
 from tensorshelf._group.schedule import Schedule
 from tensorshelf._group.wire import Wire, in_short
@@ -186,23 +187,24 @@ class Member:
         self,
         shelf: Shelf,
         wire: Wire,
-        rank: int,
         last: tuple[int, int],
         copies: list[Copy],
         box: str,
         nodes: list[str],
+        moments: Moments,
     ) -> None:
         self._core = shelf._core  # not the shelf: who lets it go ends this
         self._session = shelf._assignments.session
         self._path = shelf._path
         self._wire = wire
-        self._rank = rank
+        self._rank = moments.rank
         self._copies = copies
         self._box = box
         self._nodes = nodes  # of all ranks
         self.schedule = Schedule()
+        self._moments = moments
         self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
-        self._machine = _core.Participant(rank, last)
+        self._machine = _core.Participant(moments.rank, last)
         self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
         self._under_way: list[GroupSave] = []  # the oldest first
         self._lost: Exception | None = None  # why nothing is decided any more
@@ -293,12 +295,13 @@ class Member:
     def _bring_to_its_end(self, save: GroupSave) -> None:
         epoch = self._machine.begin()
         assert epoch == save.part.epoch
+        told = self._moments.begin(epoch[1], save.step)
         try:
             failed = save._error
             if failed is None:
                 save.wait_prepared()
-                for copy in self._copies:
-                    copy.put(self._core, save.part, save.step)
+                told.at("prepared")
+                self._send(save, told)
         except Exception as error:
             failed = error
         if failed is None:
@@ -309,31 +312,45 @@ class Member:
             self._drop_what_is_left(save)
             vote = self._machine.refused(self._cause(failed))
         if self._other_left is None:
-            self._hear(save, vote)
+            self._hear(save, vote, told)
         else:  # who takes votes may have left, too
             no = self._other_left
             self._do(
                 save,
                 self._machine.receive(_core.GroupMessage(no.kind, epoch, no.rank, no.cause)),
             )
+        told.made = self.committed[0] == epoch[1]
+        told.at("ended")
         if failed is not None:
             self._tell_copies(save, None)
 
-    def _hear(self, save: GroupSave, vote: _core.GroupMessage) -> None:
+    def _hear(self, save: GroupSave, vote: _core.GroupMessage, told: Epoch) -> None:
         """Votes, and does what is decided."""
+        told.at("votes")
         self._wire.post(self._box, with_step(save.step, vote, save.every))
+        told.at("voted")
         key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:
-            told = self._wire.take(key)
+            found = self._wire.take(key)
+            told.at("decided")
             with self._resolving:
                 if self._given_up:
                     return
-                decision = message_of(told)
-                self.schedule.told(save.part.number, every_of(told))
-                if is_last(told):
+                decision = message_of(found)
+                self.schedule.told(save.part.number, every_of(found))
+                if is_last(found):
                     self._other_left = decision
                 self._do(save, self._machine.receive(decision))
             self._wire.drop(key)
+
+    def _send(self, save: GroupSave, told: Epoch) -> None:
+        """What is prepared here is prepared in its copies, too."""
+        for copy in self._copies:
+            began = time.monotonic()
+            nbytes = copy.put(self._core, save.part, save.step)
+            told.copied(copy.pair.keeper, nbytes, began)
+        if self._copies:
+            told.at("kept")
 
     def _do(self, save: GroupSave, todo: _core.Todo) -> None:
         if todo == _core.Todo.nothing:

@@ -10,6 +10,7 @@ from tensorshelf._commit import Commit
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.member import GroupSave, Member
 from tensorshelf._group.member import Shelf as MemberShelf
+from tensorshelf._group.moments import Moments
 from tensorshelf._group.part import KEY, Identity, Part
 from tensorshelf._group.replicas import Replicas
 from tensorshelf._group.routes import Routes
@@ -50,6 +51,7 @@ class Together:
         self._starts = 0
         self._identity = Identity()
         self.state: dict[str, Any] = {KEY: self._identity}
+        self.moments: Moments | None = None
         self._agreed: Agreed | None = None
         self._member: Member | None = None
         self._wire: Wire | None = None  # of the trainer's thread
@@ -87,14 +89,15 @@ class Together:
             group.rank, Routes(agreed.nodes), last, lambda: Wire(group._store, prefix)
         )
         self._wire = wire
+        self.moments = Moments(group.rank, group._node, (agreed.job, agreed.generation))
         self._member = Member(
             shelf,
             Wire(group._store, prefix),
-            group.rank,
             last,
             replicas.copies,
             self._station.box,
             agreed.nodes,
+            self.moments,
         )
         self._agreed = agreed
         logger.info(
