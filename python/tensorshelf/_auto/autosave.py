@@ -152,6 +152,7 @@ class Autosave:
                 raise
             step = self._run.resume(strict=strict, rename=rename)
         self._feed.plan_ahead(self._run.shelf, self._run.state)
+        self._commits.resumed(self._run.shelf)
         return step
 
     def step(self, n: int, *, force: bool = False, metric: float | None = None) -> Commit | None:

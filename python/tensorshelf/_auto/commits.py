@@ -39,6 +39,9 @@ class Commits(Protocol):
     def chosen(self, every: int) -> int:
         """The interval from here on, where this rank would have that one."""
 
+    def resumed(self, shelf: Any) -> None:
+        """Behind that."""
+
     def begin(self, shelf: Any, step: int) -> None:
         """Before anything of the save is looked at."""
 
@@ -79,6 +82,9 @@ class Alone:
 
     def chosen(self, every: int) -> int:
         return every
+
+    def resumed(self, shelf: Shelf) -> None:
+        """Nobody else needs it."""
 
     def begin(self, shelf: Shelf, step: int) -> None:
         self._step = step

@@ -4,12 +4,13 @@ A copy is a shelf: it has the tensors that the part has, and what is prepared he
 with the same mark before this rank votes. So whoever starts the job next decides on it as on the
 rank's own shelf (I14), and goes on from it where that is lost.
 
-The owner of a part asks, over the group's store: put, commit or abandon, fetch, bye. The keeper
-(kept.py) answers what moves bytes, which go over a link.
+The owner of a part asks, over the group's store: put, commit or abandon, renew, fetch, bye.
+The keeper (kept.py) answers what moves bytes, which go over a link.
 """
 
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tensorshelf import _core
@@ -60,6 +61,7 @@ class Copy:
         self._asked = 0
         self._lost: ShelfError | None = None
         self.holds: int | None = None  # the version of this rank's shelf that it has
+        self.epoch: int | None = None  # that it has committed, as far as is known
 
     def put(self, shelf: _core.Shelf, part: Part, step: int) -> int:
         """What this rank has prepared is prepared there, too. Returns how many bytes were sent;
@@ -76,12 +78,26 @@ class Copy:
         )
         return contents.nbytes()
 
+    def renew(self, shelf: _core.Shelf, epoch: int, stopped: Callable[[], bool]) -> int:
+        """Makes the copy what the shelf is, which is of that epoch. Returns how many bytes were
+        sent; raises what kept it from being so, and the copy is what it was.
+        """
+        version = shelf.version
+        contents = stream.all_of(shelf.at(version))
+        self._exchange(
+            {"do": "renew", "step": shelf.step},
+            lambda link: stream.send(link, shelf.at(version), contents, stopped),
+            contents,
+        )
+        self.holds, self.epoch = version, epoch
+        return contents.nbytes()
+
     def decided(self, part: Part, version: int | None) -> None:
         """What was put of the part is committed, with that number here; None: it is dropped."""
         decision = "abandon" if version is None else "commit"
         self._ask({"do": decision, "mark": part.mark().decode()})
         if version is not None:
-            self.holds = version
+            self.holds, self.epoch = version, part.number
 
     def fetch(self, shelf: Shelf) -> None:
         """Makes the shelf what the copy is, by a version of its own. Raises what kept it from that,

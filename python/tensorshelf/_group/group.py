@@ -29,6 +29,7 @@ class GroupInfo:
     step: int | None  # of that
     undecided: int  # saves of this rank that wait for others, or are being copied
     keepers: tuple[int, ...]  # ranks with copies of this rank's part; none: its shelf is all
+    held_by: tuple[int, ...]  # of these, those that have that epoch: each can give it back
     keeps: tuple[int, ...]  # whose parts it has copies of
     # Ranks that have not voted on the next, or of whose node one has not, where that has a relay.
     # Rank 0 knows, and a relay of its own node's.
@@ -113,7 +114,7 @@ class Group:
     def info(self) -> GroupInfo:
         """Which version all have, as far as this rank knows, and whom it waits for."""
         if self._info is None:
-            return GroupInfo(None, self.rank, self.members, None, 0, None, 0, (), (), None)
+            return GroupInfo(None, self.rank, self.members, None, 0, None, 0, (), (), (), None)
         return self._info()
 
     def _take(self, info: Callable[[], GroupInfo]) -> str:

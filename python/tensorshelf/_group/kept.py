@@ -7,7 +7,7 @@ import logging
 import os
 import pathlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tensorshelf import _core
@@ -114,6 +114,8 @@ class Keeper:
         match asked["do"]:
             case "put":
                 self._answer(asked, self._put)
+            case "renew":
+                self._answer(asked, self._renew)
             case "fetch":
                 self._answer(asked, self._fetch)
             case "commit" | "abandon" as decision:
@@ -152,17 +154,29 @@ class Keeper:
 
     def _put(self, asked: dict[str, Any]) -> None:
         shelf = self._shelf
-        contents = stream.decoded(asked["contents"].encode())
         if self._undone is not None:
             undone, self._undone = self._undone, None
             self._decide(*undone)
+        with self._received(asked):
+            shelf.core.prepare(shelf.session, asked["step"], asked["mark"].encode())
+        self._tell(asked, {})
+
+    def _renew(self, asked: dict[str, Any]) -> None:
+        """What comes was committed by all: it is a version here when it has come."""
+        with self._received(asked):
+            self._shelf.core.persist(self._shelf.session, asked["step"])
+        self._tell(asked, {})
+
+    @contextlib.contextmanager
+    def _received(self, asked: dict[str, Any]) -> Iterator[None]:
+        """All that is sent is assigned; and dropped, where that or what follows raises."""
+        shelf, contents = self._shelf, stream.decoded(asked["contents"].encode())
         try:
             stream.receive(self._linked(), shelf.core, shelf.session, contents)
-            shelf.core.prepare(shelf.session, asked["step"], asked["mark"].encode())
+            yield
         except BaseException:
             shelf.discard()
             raise
-        self._tell(asked, {})
 
     def _fetch(self, asked: dict[str, Any]) -> None:
         core = self._shelf.core

@@ -24,6 +24,7 @@ from tensorshelf._group.coordinate import (
 from tensorshelf._group.copies import Copy
 from tensorshelf._group.moments import Epoch, Moments
 from tensorshelf._group.part import Part
+from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.schedule import Schedule
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf.errors import (
@@ -205,7 +206,7 @@ class Member:
         self._moments = moments
         self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
         self._machine = _core.Participant(moments.rank, last)
-        self._saves: queue.SimpleQueue[GroupSave | None] = queue.SimpleQueue()
+        self._saves: queue.SimpleQueue[GroupSave | Renewal | None] = queue.SimpleQueue()
         self._under_way: list[GroupSave] = []  # the oldest first
         self._lost: Exception | None = None  # why nothing is decided any more
         self.pipeline: _core.Pipeline | None = None  # that copies its saves
@@ -216,6 +217,10 @@ class Member:
         self._given_up = False  # by close(): the next start decides
         self._thread = threading.Thread(target=self._run, name="tensorshelf-group", daemon=True)
         self._thread.start()
+
+    def renew(self, renewal: Renewal) -> None:
+        """Before what is submitted behind that."""
+        self._saves.put(renewal)
 
     def submit(self, save: GroupSave) -> None:
         """In the order of their epochs. One that failed already is voted against."""
@@ -258,6 +263,9 @@ class Member:
 
     def _run(self) -> None:
         while (save := self._saves.get()) is not None:
+            if isinstance(save, Renewal):
+                self._or_lose(lambda renewal=save: self._renew(renewal))  # type: ignore[misc]
+                continue
             self._or_lose(lambda save=save: self._bring_to_its_end(save))  # type: ignore[misc]
             if self._lost is not None:
                 save.ended(self._lost)
@@ -269,6 +277,13 @@ class Member:
         if self._machine.ended:
             with contextlib.suppress(RuntimeError):  # torch's, of its store
                 self._leave()
+
+    def _renew(self, renewal: Renewal) -> None:
+        renewal.run(
+            self._moments,
+            save_waits=lambda: bool(self._under_way),
+            stopped=lambda: self._given_up,
+        )
 
     def _or_lose(self, call: Callable[[], None]) -> None:
         """What the store raises, which is torch's, ends the group, and no error passes unheard."""

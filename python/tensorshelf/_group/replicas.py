@@ -85,6 +85,8 @@ class Replicas:
         self.copies = [made[keeper] for keeper in agreed.keepers[rank]]
         self._sources = [made[keeper] for keeper in agreed.holding[rank]]
         self._others = [copy for copy in self._sources if copy not in self.copies]
+        for copy in self._sources:
+            copy.epoch = agreed.number
         if agreed.sources(rank):
             if shelf._core.prepared() is not None:  # of what counts as lost
                 shelf.resolve("abandon")
@@ -115,7 +117,7 @@ class Replicas:
             except ShelfError as error:
                 logger.warning("group: that cannot be had: %s", error)
                 failed = error
-                copy.holds = None  # the next save sends it all
+                copy.holds = copy.epoch = None  # all of it is sent
             else:
                 break
         else:
@@ -123,6 +125,10 @@ class Replicas:
             raise failed
         for other in untried:
             other.holds = shelf._core.version
+
+    def lacking(self, epoch: int) -> list[Copy]:
+        """Of the copies of this rank's part, those that are not of that epoch."""
+        return [copy for copy in self.copies if copy.epoch != epoch]
 
     def close(self, wire: Wire, seconds: float, *, settled: bool) -> None:
         """Waits so long for owners of what is kept here."""

@@ -6,11 +6,11 @@ that, each of them read and checked where it lies, and a checksum of all.
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from tensorshelf import _core
-from tensorshelf._group.link import FRAME_BYTES, Link
+from tensorshelf._group.link import FRAME_BYTES, Link, LinkLost
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import ShelfError
 
@@ -115,9 +115,14 @@ def _frames(contents: Contents) -> Iterator[list[_Piece]]:
         yield frame
 
 
-def send(link: Link, version: Version, contents: Contents) -> None:
+def send(
+    link: Link,
+    version: Version,
+    contents: Contents,
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """The bytes of it. Raises what reading them did, and the other end hears of that: it gets as
-    many as it waits for, and a checksum of others.
+    many as it waits for, and a checksum of others. Raises LinkLost where it is stopped.
     """
     found: list[_core.RetainedTensor] = []
     for tensor in contents.tensors:
@@ -126,6 +131,8 @@ def send(link: Link, version: Version, contents: Contents) -> None:
         found.append(one)
     damaged: ShelfError | None = None
     for frame in _frames(contents):
+        if stopped():
+            raise LinkLost("this rank leaves its group", "Start the job anew.")
         at, values = 0, link.frame
         for piece in frame:
             room = values[at : at + piece.nbytes]

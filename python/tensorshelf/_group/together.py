@@ -12,6 +12,7 @@ from tensorshelf._group.member import GroupSave, Member
 from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.moments import Moments
 from tensorshelf._group.part import KEY, Identity, Part
+from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.replicas import Replicas
 from tensorshelf._group.routes import Routes
 from tensorshelf._group.schedule import BEHIND
@@ -58,6 +59,7 @@ class Together:
         self._replicas: Replicas | None = None
         self._station: Station | None = None
         self._committed: tuple[int, int | None] = (0, None)  # by the last member
+        self._held_by: tuple[int, ...] = ()  # of that
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
         self._saved: list[_core.PendingSave | None] = []  # what the pipeline gave for that
 
@@ -135,6 +137,14 @@ class Together:
         self._wish = every
         return self._every
 
+    def resumed(self, shelf: Shelf) -> None:
+        """Copies that lack what was loaded are made anew, by the group's thread."""
+        assert self._member is not None
+        assert self._replicas is not None
+        epoch, _ = self._member.committed
+        if epoch and (lacking := self._replicas.lacking(epoch)):
+            self._member.renew(Renewal(lacking, shelf._core, epoch))
+
     def begin(self, shelf: Shelf, step: int) -> None:
         self._number(step)
         assert self._member is not None
@@ -209,6 +219,7 @@ class Together:
         settled = True
         try:
             settled = member.close(seconds, self._wire)
+            self._held_by = self._held_now(member.committed[0])
             if self._replicas is not None:
                 wait = min(seconds, _FAREWELL)
                 self._replicas.close(self._wire, wait, settled=settled)
@@ -225,6 +236,7 @@ class Together:
     def info(self) -> GroupInfo:
         agreed, member, group = self._agreed, self._member, self._group
         epoch, step = self._committed if member is None else member.committed
+        held_by = self._held_by if member is None else self._held_now(epoch)
         return GroupInfo(
             job=None if agreed is None else agreed.job,
             rank=group.rank,
@@ -234,9 +246,16 @@ class Together:
             step=step,
             undecided=0 if member is None else member.undecided(),
             keepers=() if agreed is None else tuple(agreed.keepers[group.rank]),
+            held_by=held_by,
             keeps=() if self._replicas is None else self._replicas.keeps(),
             awaited=self._awaited_now(member),
         )
+
+    def _held_now(self, epoch: int) -> tuple[int, ...]:
+        """By whose copies."""
+        if self._replicas is None or not epoch:
+            return ()
+        return tuple(copy.pair.keeper for copy in self._replicas.copies if copy.epoch == epoch)
 
     def _awaited_now(self, member: Member | None) -> tuple[int, ...] | None:
         awaited = None if self._station is None else self._station.awaited.ranks()
