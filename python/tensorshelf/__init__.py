@@ -26,6 +26,7 @@ from tensorshelf._drain.info import Drained, DrainInfo
 from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.merge import Merged, merge
+from tensorshelf._group.places import open_part
 from tensorshelf._group.view import MergedView, open_merged
 from tensorshelf._info import (
     Damage,
@@ -91,6 +92,7 @@ __all__ = [
     "merge",
     "open",
     "open_merged",
+    "open_part",
     "plan",
     "repair",
 ]

@@ -2,6 +2,7 @@
 
     group       Group, which a user makes
     part        whose part of which epoch a shelf holds
+    places      open_part: who takes which part, by the shelves that each rank finds
     start       what all go on from, agreed on before anything is loaded
     together    Together: how a save of a rank begins, and ends
     member      a thread for each rank: its votes, and what it does at a decision

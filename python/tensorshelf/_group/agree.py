@@ -104,7 +104,8 @@ def _refuse_anothers(rank: int, offer: Offer) -> None:
                 raise BadArgument(
                     f"rank {rank} has opened {held.path}, which holds the part of rank {part.rank} "
                     f"of {part.members}",
-                    "Open it there: name shelves by the rank, or give Group(rank=) as it was.",
+                    "Open it there: name shelves by the rank, give Group(rank=) as it was, or let "
+                    "open_part() find it.",
                 )
 
 

@@ -47,7 +47,8 @@ class Group:
     rank makes the same groups, in the same order; each is for one ``autosave()``.
 
     store    a store of torch.distributed, such as TCPStore; ``rank`` and ``members`` go with it
-    rank     whose part of the state this process saves: from 0 on, each once
+    rank     whose part of the state this process saves: from 0 on, each once; ``open_part()``
+             finds out by the shelves that are there, and sets it
     members  how many there are
     timeout  seconds that ``resume()``, ``wait()`` and ``close()`` wait for other ranks
 
@@ -106,10 +107,12 @@ class Group:
         self._node = node or socket.gethostname()
         self._store: Store = store
         self.rank = rank
+        self._keeps_store = rank == 0  # it may lie there, whatever part open_part() gives this rank
         self.members = members
         self.timeout = timeout
         self._number = f"{_start_of_torchrun()}{next(_made)}"
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
+        self._has_places = False  # open_part() gave this rank its part
 
     def info(self) -> GroupInfo:
         """Which version all have, as far as this rank knows, and whom it waits for."""
@@ -126,6 +129,16 @@ class Group:
             )
         self._info = info
         return f"tensorshelf/{self._number}"
+
+    def _take_places(self) -> str:
+        """As ``_take``, of what ``open_part()`` tells. Raises UnsupportedError behind either."""
+        if self._info is not None or self._has_places:
+            raise UnsupportedError(
+                "this group has its parts already: by open_part(), or by autosave()",
+                "Make a Group for each run, on all ranks, and call open_part() once before.",
+            )
+        self._has_places = True
+        return f"tensorshelf/{self._number}/places/"
 
     def __repr__(self) -> str:
         return f"<Group: rank {self.rank} of {self.members}>"

@@ -50,6 +50,20 @@ class Offer(NamedTuple):
 
 def held(core: _core.Shelf, path: str) -> Held:
     """Raises BadArgument for what no group saved, and UnresolvedError for what none prepared."""
+    committed, prepared = _parts(core, path)
+    waiting = core.prepared()
+    if waiting is None:
+        return Held(path, committed, None, None, blank=core.version == 0)
+    damaged = _is_damaged(core, waiting["version"], path)
+    return Held(path, committed, prepared, waiting["step"], damaged, core.version == 0)
+
+
+def parts_of(core: _core.Shelf, path: str) -> list[Part]:
+    """Committed and prepared: whose shelf it is. Raises as ``held`` does, and reads no tensor."""
+    return [part for part in _parts(core, path) if part is not None]
+
+
+def _parts(core: _core.Shelf, path: str) -> tuple[Part | None, Part | None]:
     version = RetainedVersion(core.at(core.version), path)
     committed = _committed(version, path) if RECORD in version else None
     waiting = core.prepared()
@@ -59,10 +73,7 @@ def held(core: _core.Shelf, path: str) -> Held:
             f"{path} has version {waiting['version']} prepared, and no group did that",
             "Decide on it with resolve(), as whoever prepared it would.",
         )
-    if waiting is None:
-        return Held(path, committed, None, None, blank=core.version == 0)
-    damaged = _is_damaged(core, waiting["version"], path)
-    return Held(path, committed, prepared, waiting["step"], damaged, core.version == 0)
+    return committed, prepared
 
 
 def _is_damaged(core: _core.Shelf, version: int, path: str) -> bool:

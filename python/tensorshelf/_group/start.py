@@ -80,7 +80,7 @@ def agree_on_start(
     copies: dict[int, KeptShelf] = {}
     try:
         copies = open_copies()
-        _refuse_second_start(wire, rank.members)
+        refuse_second_start(wire, rank.members)
         wire.put(_offer_key(rank.rank), encoded(_offer(shelf, copies, rank)))
     except ShelfError as error:
         own = error
@@ -101,7 +101,7 @@ def agree_on_start(
     return _resolved(shelf, copies, rank.rank, Answer(*told["answer"]))
 
 
-def _refuse_second_start(wire: Wire, members: int) -> None:
+def refuse_second_start(wire: Wire, members: int) -> None:
     """What an older start had agreed on would be taken for what this one has."""
     if wire.count(_CAME) > members:
         raise BadArgument(

@@ -41,19 +41,19 @@ class Station:
             self._taker = Taker("relay", wire, relay_box(rank), Relaying(wire, relay, ranks).take)
             self.awaited = Awaited(routes.nodes, [[each] for each in ranks], relay.awaited)
 
-    def leave(self, wire: Wire, seconds: float) -> None:
-        """Who takes the votes of others waits so long for them: the store may lie at rank 0."""
+    def leave(self, wire: Wire, seconds: float, *, keeps_store: bool) -> None:
+        """Who takes the votes of others waits so long for them, and where the store may lie."""
         if self._relayed:
             first = self._relayed[0]
-            self._part(wire, f" of {first}", len(self._relayed), first, seconds)
+            self._part(wire, f" of {first}", len(self._relayed), self._rank == first, seconds)
             if self._rank == first:
                 self.end(wire)
-        self._part(wire, "", self._members, 0, seconds)
+        self._part(wire, "", self._members, self._rank == 0 or keeps_store, seconds)
 
-    def _part(self, wire: Wire, of: str, ranks: int, stays: int, seconds: float) -> None:
+    def _part(self, wire: Wire, of: str, ranks: int, stays: bool, seconds: float) -> None:
         if wire.count(LEFT + of) == ranks:
             wire.put(ALL_LEFT + of, b"1")
-        if self._rank == stays:
+        if stays:
             try:
                 wire.take(ALL_LEFT + of, seconds=seconds)
             except TimeoutError as error:

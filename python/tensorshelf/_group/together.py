@@ -205,8 +205,9 @@ class Together:
 
     def close(self) -> bool:
         """Waits for what is under way, and leaves the group; False where others did not decide on
-        it. Who takes the votes of others stays till they have left. Where an exception ends
-        this rank, the others may be waiting for it: then it waits for them a moment alone.
+        it. Who takes the votes of others, and where the store may lie, stays till they have left.
+        Where an exception ends this rank, the others may be waiting for it: then it waits for them
+        a moment alone.
         """
         member, self._member = self._member, None
         if member is None:
@@ -223,7 +224,7 @@ class Together:
             if self._replicas is not None:
                 wait = min(seconds, _FAREWELL)
                 self._replicas.close(self._wire, wait, settled=settled)
-            station.leave(self._wire, min(seconds, _FAREWELL))
+            station.leave(self._wire, min(seconds, _FAREWELL), keeps_store=self._group._keeps_store)
         except (RuntimeError, TimeoutError) as error:  # torch's, of its store; nobody came
             rank = self._group.rank
             logger.info("group: rank %d left before others had: %s", rank, in_short(error))

@@ -1,0 +1,147 @@
+"""Shelves of a group found by what they hold: for ranks whose numbers a launcher gives anew."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tensorshelf import _core
+from tensorshelf._group.group import Group
+from tensorshelf._group.offer import encoded_error, error_of, fields_of, parts_of
+from tensorshelf._group.part import Part
+from tensorshelf._group.placing import Place, Seen, Sight, placed
+from tensorshelf._group.start import refuse_second_start
+from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._open import open as open_shelf
+from tensorshelf._options import encoded_path, new_options
+from tensorshelf._shelf import Shelf
+from tensorshelf.errors import BadArgument, ShelfError, UnresolvedError
+
+_FIELD = "{part}"
+_PLACED = "placed"
+_SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
+
+
+def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> Shelf:
+    """Opens the shelf of the part that this rank is to go on with; ``group.rank`` says which.
+
+        group = ts.Group(store, rank=rank, members=members, replicate=1)
+        shelf = ts.open_part("/nvme/run.{part}.shelf", group, size="4GiB", in_flight=2)
+        auto = shelf.autosave(group=group, model=model, optimizer=optimizer)
+
+    ``path`` has "{part}" in the file's name, once. Each rank looks there for shelves of the group
+    on its own node, whatever numbers a launcher gave the ranks this time, and all tell each other:
+    each takes a part whose newest shelf lies on its node. A part that lies nowhere goes to a rank
+    that is left over, which makes a new shelf; ``resume()`` has it back from its copy.
+    ``group.rank`` is the number of the part from then on, and what data and generators are to go
+    by. ``options`` are those of ``open()``, but for the mode.
+
+    Every rank calls it, before ``autosave()``, and waits for all others; nothing is locked before.
+    Raises the same on all ranks: BadArgument where shelves are of different jobs or of another
+    number of ranks, or a file lies in the way of a new shelf, and UnresolvedError where a rank did
+    not come. What opening raises, it raises on that rank alone.
+    """
+    if "mode" in options:
+        raise BadArgument("open_part() opens what is there, or makes it", "Leave out mode=.")
+    given = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    folder, name = os.path.split(given)
+    if given.count(_FIELD) != 1 or _FIELD not in name:
+        raise BadArgument(
+            f"{given} has no place for a part's number in its file name, or several",
+            f'Give one, as in "run.{_FIELD}.shelf".',
+        )
+    place = _agreed(group, Wire(group._store, group._take_places()), folder, name)
+    group.rank = place.part
+    found = place.path or os.path.join(folder, name.replace(_FIELD, str(place.part)))
+    return open_shelf(found, "a", **options)
+
+
+def _agreed(group: Group, wire: Wire, folder: str, name: str) -> Place:
+    own: ShelfError | None = None
+    try:
+        refuse_second_start(wire, group.members)
+        sight = Sight(group._node, list(_seen(folder, name)))
+        wire.put(_key(group.rank), json.dumps({"sight": sight}).encode())
+    except ShelfError as error:
+        own = error
+        wire.put(_key(group.rank), encoded_error(error, f"{folder} on {group._node}"))
+    if group.rank == 0:
+        wire.put(_PLACED, _found(wire, group.members, group.timeout))
+    try:
+        told = json.loads(wire.take(_PLACED, seconds=group.timeout + _SLACK))
+    except (RuntimeError, TimeoutError) as error:
+        raise UnresolvedError(
+            f"rank 0 did not say within {group.timeout:g} s who opens what: {in_short(error)}",
+            "Look for what became of it. Group(timeout=) says how long to wait.",
+        ) from error
+    if own is not None:
+        raise own
+    if "error" in told:
+        raise error_of(told["error"])
+    return Place(*told["places"][group.rank])
+
+
+def _key(rank: int) -> str:
+    return f"sight/{rank}"
+
+
+def _seen(folder: str, name: str) -> Iterator[Seen]:
+    before, after = map(re.escape, name.split(_FIELD))
+    pattern = re.compile(f"{before}(0|[1-9][0-9]*){after}")
+    where = pathlib.Path(folder)
+    for path in sorted(where.iterdir()) if where.is_dir() else ():
+        found = pattern.fullmatch(path.name)
+        if found:
+            yield _looked_at(str(path), int(found[1]))
+
+
+def _looked_at(path: str, number: int) -> Seen:
+    """Takes no lock. A file of 0 bytes is no shelf yet."""
+    try:
+        if os.path.getsize(path) == 0:
+            return Seen(path, number, [])
+        options = new_options(None, "auto", None, None, None, None)
+        core = _core.Shelf.open(
+            path=encoded_path(path), mode=_core.Mode.read, options=options, progress=None
+        )
+        with contextlib.closing(core):
+            return Seen(path, number, parts_of(core, path))
+    except (ShelfError, OSError) as error:
+        return Seen(path, number, [], str(error))
+
+
+# ---- on rank 0
+
+
+def _found(wire: Wire, members: int, timeout: float) -> bytes:
+    try:
+        return json.dumps({"places": placed(_sights(wire, members, timeout))}).encode()
+    except ShelfError as error:
+        return json.dumps({"error": fields_of(error)}).encode()
+
+
+def _sights(wire: Wire, members: int, timeout: float) -> list[Sight]:
+    sights = []
+    for rank in range(members):
+        try:
+            told = json.loads(wire.take(_key(rank), seconds=timeout))
+        except (RuntimeError, TimeoutError) as error:
+            missing = [str(each) for each in range(members) if not wire.has(_key(each))]
+            raise UnresolvedError(
+                f"within {timeout:g} s {len(missing)} of {members} ranks did not say what they "
+                f"see: {', '.join(missing[:5])}",
+                "All ranks call open_part(). Group(timeout=) says how long to wait.",
+            ) from error
+        if "error" in told:
+            found = error_of(told["error"])
+            raise type(found)(f"rank {rank}: {found.what}", found.remedy)
+        node, files = told["sight"]
+        sights.append(Sight(node, [_decoded(*file) for file in files]))
+    return sights
+
+
+def _decoded(path: str, number: int, parts: list[list[Any]], unread: str | None) -> Seen:
+    return Seen(path, number, [Part(*part) for part in parts], unread)
