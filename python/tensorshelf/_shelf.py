@@ -38,6 +38,7 @@ from tensorshelf._state import load as _load
 from tensorshelf._state import save as _save
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.load import LoadReport
+from tensorshelf._state.split import Exchange
 from tensorshelf._tensor import Tensor
 from tensorshelf._versions import RetainedVersion, Transaction
 from tensorshelf.errors import BadArgument, ShelfError, UnsupportedError
@@ -199,6 +200,25 @@ class Shelf(TensorMapping):
             return _load.load_into(
                 self, state, step=self.step, strict=strict, rename=rename, report=report
             )
+
+    def _load_whole_into(
+        self,
+        state: Any,
+        exchange: Exchange | None,
+        *,
+        strict: bool,
+        rename: Mapping[str, str] | Callable[[str], str] | None,
+    ) -> LoadReport:
+        """As load_into(), and what lies here in pieces is whole by what ``exchange`` has."""
+        return _load.load_into(
+            self,
+            state,
+            step=self.step,
+            strict=strict,
+            rename=rename,
+            report=None,
+            exchange=exchange,
+        )
 
     def autosave(
         self,

@@ -109,6 +109,18 @@ MALFORMED: dict[str, Any] = {
     "a part of a number": ["tensor", "torch", "float32", [3], [7, 0], None],
     "a part without an offset": ["tensor", "torch", "float32", [3], ["a"], None],
     "a part of nothing": ["tensor", "torch", "float32", [3], [], None],
+    "a piece that is no place": ["piece", "torch", "float32", [3], "a", None],
+    "a piece of NumPy's": ["piece", "numpy", "float32", [3], ["w", 2, 0, 12, "a"], None],
+    "a piece of four": ["piece", "torch", "float32", [3], ["w", 2, 0, 12], None],
+    "a piece without a name": ["piece", "torch", "float32", [3], [7, 2, 0, 12, "a"], None],
+    "a piece of no writers": ["piece", "torch", "float32", [3], ["w", 0, 0, 12, "a"], None],
+    "a piece before the beginning": ["piece", "torch", "float32", [3], ["w", 2, -4, 8, "a"], None],
+    "a piece behind the end": ["piece", "torch", "float32", [3], ["w", 2, 4, 16, "a"], None],
+    "a piece of less than none": ["piece", "torch", "float32", [3], ["w", 2, 8, 4, "a"], None],
+    "a piece within an element": ["piece", "torch", "float32", [3], ["w", 2, 0, 6, "a"], None],
+    "a piece that is nowhere": ["piece", "torch", "float32", [3], ["w", 2, 0, 12, None], None],
+    "a piece of nothing": ["piece", "torch", "float32", [3], ["w", 2, 0, 0, "a"], None],
+    "a piece of strides": ["piece", "torch", "float32", [3], ["w", 2, 0, 12, "a"], [1, 1]],
     "a stride too many": ["tensor", "numpy", "float32", [3], "a", [1, 1]],
     "a stride below none": ["tensor", "numpy", "float32", [3], "a", [-1]],
     "a stride that is a number": ["tensor", "numpy", "float32", [3], "a", 1],
@@ -147,6 +159,8 @@ def names_in(tree: Any) -> list[str]:
     if tree[:1] == ["tensor"] and len(tree) > 4:
         place = tree[4][:1] if isinstance(tree[4], list) else [tree[4]]
         return [name for name in place if isinstance(name, str)]
+    if tree[:1] == ["piece"] and len(tree) > 4 and isinstance(tree[4], list):
+        return [name for name in tree[4][4:] if isinstance(name, str)]
     return sorted({name for part in tree for name in names_in(part)})
 
 
@@ -324,7 +338,7 @@ def test_numbers_and_texts_of_numpy(shelf: ts.Shelf, value: Any) -> None:
 def test_every_tag_that_is_written_is_checked() -> None:
     """And none else: those of the sources are found by their form, a list that begins with one."""
     written = set()
-    for name in ("plain", "tensors", "flatten"):
+    for name in ("plain", "tensors", "flatten", "split"):
         module = sys.modules[f"tensorshelf._state.{name}"]
         assert module.__file__ is not None
         with open(module.__file__) as file:

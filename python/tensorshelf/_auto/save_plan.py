@@ -14,6 +14,7 @@ from tensorshelf._state import objects, paths, record, shards
 from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.looks import Changed
+from tensorshelf._state.split import Piece
 from tensorshelf._values import _torch
 from tensorshelf._values._cuda import Axes
 from tensorshelf._values._dtypes import Array
@@ -78,13 +79,15 @@ def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> S
             moving[name] = copy = np.empty_like(_on_host(value), order="C")
             place, lazy = _of_array(copy), False
         else:
-            found = _place(value)
-            lazy = found is not None and found.address in gated and name not in (eager or ())
-            place, bring_up_to_date = (found, None) if found is not None else _copied(value)
+            piece = flat.pieces.get(name)
+            whole = value if piece is None else piece.whole
+            place, bring_up_to_date = _lies(value, piece)
+            begin = place.address if piece is None else whole.data_ptr()
+            lazy = bring_up_to_date is None and begin in gated and name not in (eager or ())
             if bring_up_to_date is not None:
                 fresh.append(bring_up_to_date)
-        if lazy:
-            watched.append((name, value))
+            if lazy:
+                watched.append((name, whole))
         if place.device is not None:
             streams[place.device[1]] = place.device[0]
         keeps += (value, place.keeps)
@@ -130,6 +133,15 @@ def _gated(state: Any) -> frozenset[int]:
         shards.local(part.weight) for part in parts if getattr(part, "max_norm", None) is not None
     ]
     return frozenset(t.data_ptr() for t in tensors if t.numel()) - {t.data_ptr() for t in forward}
+
+
+def _lies(value: Any, piece: Piece | None) -> tuple[_Place, Callable[[], object] | None]:
+    """Where it is copied from, and what brings that up to date where it is a copy itself."""
+    found = _place(value)
+    if piece is not None and not piece.is_shown:
+        assert found is not None  # it was made for this
+        return found, lambda: value.copy_(piece.values())
+    return _copied(value) if found is None else (found, None)
 
 
 def _place(value: Any) -> _Place | None:

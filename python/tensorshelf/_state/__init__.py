@@ -8,6 +8,7 @@ saved runs when it is loaded.
     plain     leaves that are no tensors, to nodes of the tree and back
     tensors   leaves that are: which are one, which share memory
     objects   models, optimizers, generators, and what else has a state
+    split     tensors of which the ranks of a group have pieces
     flatten   a state to its tree and its tensors
     record    the tree as bytes in a shelf
     save, load

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorshelf._state import objects, paths, plain, record, shards, tensors
+from tensorshelf._state import objects, paths, plain, record, shards, split, tensors
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.keys import Keys
 from tensorshelf._state.looks import Changed, Found, Look, stays
@@ -108,7 +108,7 @@ class _Maker:
                 raise Changed
             return stays
         if node[0] != "tensor" or not isinstance(node[4], str):
-            raise Changed  # it shares memory with another
+            raise Changed  # it is saved in pieces, or shares memory with another
         self.moving.append(node[4])
         return _same_layout(value)
 
@@ -119,8 +119,12 @@ class _Maker:
         address = _address(value)
         if node[0] == "tie":
             return address in self._addresses
-        place, offset = (node[4], 0) if isinstance(node[4], str) else node[4]
-        if address - offset != _address(self._flat.tensors[place]):
+        if split.is_piece(node):
+            known, offset = self._flat.wholes[node[4][0]], 0
+        else:
+            place, offset = (node[4], 0) if isinstance(node[4], str) else node[4]
+            known = self._flat.tensors[place]
+        if address - offset != _address(known):
             return False
         self._addresses.add(address)
         return True

@@ -5,6 +5,7 @@ The shelf's checksums tell damaged bytes, and not what something else wrote ther
 The tables have every tag that is stored, with what it takes.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard
 
@@ -230,6 +231,28 @@ def _tensor(parts: list[Any], seen: _Seen, depth: int) -> bool:
     return strides_fit and _is_place(place, itemsize, shape)
 
 
+def _piece(parts: list[Any], seen: _Seen, depth: int) -> bool:
+    if len(parts) != 5 or not _is_list_of(parts[2], int):
+        return False
+    library, element, shape, place, strides = parts
+    itemsize = _itemsize(library, element)
+    if itemsize is None or library != "torch" or not _lengths(shape):
+        return False
+    if not isinstance(place, list) or len(place) != 5 or not _lengths(place[1:4]):
+        return False
+    name, writers, begin, end, held = place
+    seen.tensors.append(held)
+    strides_fit = strides is None or (_lengths(strides) and len(strides) == len(shape))
+    return (
+        strides_fit
+        and isinstance(name, str)
+        and writers > 0
+        and begin <= end <= itemsize * math.prod(shape)
+        and begin % itemsize == end % itemsize == 0
+        and (isinstance(held, str) if begin < end else held is None)
+    )
+
+
 def _part(parts: list[Any], seen: _Seen, depth: int) -> bool:
     if len(parts) not in (3, 4) or not (_is_a("tensor", parts[2]) or _is_a("tie", parts[2])):
         return False
@@ -275,6 +298,7 @@ _BRANCHES: dict[str, Callable[[list[Any], _Seen, int], bool]] = {
     "OrderedDict": _ordered,
     "by_name": _by_name,
     "tensor": _tensor,
+    "piece": _piece,
     "tie": _tie,
     "part": _part,
 }

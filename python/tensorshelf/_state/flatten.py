@@ -1,12 +1,14 @@
 """A state to its tree and its tensors. Nothing is written: what cannot be stored is told first."""
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tensorshelf._state import objects, plain, shards
 from tensorshelf._state.paths import DEEPEST, Path, shown
 from tensorshelf._state.plain import Node, NoPlainValue
+from tensorshelf._state.split import Piece
 from tensorshelf._state.tensors import Tensors, is_tensor
 from tensorshelf.errors import LayoutError, NotStorable
 
@@ -22,6 +24,8 @@ class Flat(NamedTuple):
 
     tree: Node
     tensors: dict[str, Any]  # by the names that they get
+    pieces: Mapping[str, Piece] = MappingProxyType({})  # those of them that are of larger ones
+    wholes: Mapping[str, Any] = MappingProxyType({})  # of which there are pieces, by their names
 
 
 def flatten(state: Any, default: Default | None = None) -> Flat:

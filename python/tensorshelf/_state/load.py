@@ -14,6 +14,7 @@ from tensorshelf._state.paths import Path, dotted, shown
 from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader
 from tensorshelf._state.record import Reads
+from tensorshelf._state.split import Exchange
 from tensorshelf._state.tensors import is_tensor, overlaps_itself
 from tensorshelf._values import _dtypes
 from tensorshelf.errors import BadArgument, KeyMismatch, LayoutError, UnknownName
@@ -60,7 +61,7 @@ def value_of(node: Node, reader: Reader | None) -> Any:
     if not isinstance(node, list):
         return node
     kind = node[0]
-    if kind in ("tensor", "tie", "region"):
+    if kind in ("tensor", "tie", "region", "piece"):
         assert reader is not None
         return reader.tensor(node)
     if kind == "part":
@@ -220,16 +221,18 @@ def load_into(
     rename: Rename | None,
     report: Report | None,
     given_only: bool = False,
+    exchange: Exchange | None = None,
 ) -> LoadReport:
     """See Shelf.load_into. All is compared before anything is changed. ``given_only``: of a dict,
-    outermost keys that are saved alone are no others than it should have.
+    outermost keys that are saved alone are no others than it should have. ``exchange`` has the rest
+    of what lies here in pieces.
     """
     saved = record.get(shelf)
     tree = saved.tree if rename is None else renamed(saved.tree, rename)
     if given_only and isinstance(state, dict) and state and is_mapping(tree):
         given = [item for pair in pairs(tree) if key_of(pair[0]) in state for item in pair]
         tree = [*_head(tree), *given]
-    fill = _Fill(Reader(shelf, saved), objects.parameter_names(state))
+    fill = _Fill(Reader(shelf, saved, exchange), objects.parameter_names(state))
     fill.root(state, tree)
     found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
     if strict and (fill.missing or fill.unexpected):
@@ -357,7 +360,7 @@ class _Fill:
 
     def _whole(self, node: Node) -> Node | None:
         """The node of a tensor that was saved whole: not sharded, or with all of it in one part."""
-        if not isinstance(node, list) or node[0] not in ("tensor", "tie", "part"):
+        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "part"):
             return None
         if node[0] != "part":
             return node
@@ -367,11 +370,11 @@ class _Fill:
         """Whether a tensor of the shape of the sharded one was saved, and not sharded."""
         if not shards.is_sharded(target) or not isinstance(node, list):
             return False
-        tensor = node[0] in ("tensor", "tie")
+        tensor = node[0] in ("tensor", "piece", "tie")
         return tensor and self.reader.about(node).shape == shards.part_of(target).shape
 
     def _same_shape(self, target: Any, node: Node, path: Path | None) -> None:
-        if not isinstance(node, list) or node[0] not in ("tensor", "tie", "region"):
+        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "region"):
             raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
         about = self.reader.about(node)
         if not isinstance(target, np.ndarray) and not _dtypes.is_known(about.element):
@@ -530,7 +533,8 @@ class _Fill:
             own = optimizer.state.get(parameters.get(key_of(name)), {})
             for key, part in pairs(kept) if is_mapping(kept) else ():
                 target = own.get(key_of(key))
-                if is_tensor(target) and isinstance(part, list) and part[0] == "tensor":
+                stored = isinstance(part, list) and part[0] in ("tensor", "piece")
+                if is_tensor(target) and stored:
                     self.reader.adopt(part, target)
 
     def _saved(self, node: Node, path: Path | None) -> dict[Any, Node]:

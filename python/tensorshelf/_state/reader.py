@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tensorshelf._progress import Report
-from tensorshelf._state import tensors
+from tensorshelf._state import split, tensors
 from tensorshelf._state.checked import Checked
 from tensorshelf._state.plain import Node, dtype_from
 from tensorshelf._state.record import Reads
+from tensorshelf._state.split import Exchange, Spot
 from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
@@ -66,10 +67,10 @@ def _run(jobs: list[Job | BoxJob]) -> int:
 
 
 def all_tensors(node: Node) -> Iterator[Node]:
-    """The nodes of a tree's tensors, in their order; ties are none of them."""
+    """The nodes of a tree's tensors, and pieces of such, in their order; ties are none of them."""
     if not isinstance(node, list):
         return
-    if node[0] == "tensor":
+    if node[0] in ("tensor", "piece"):
         yield node
         return
     for part in node[3:4] if node[0] == "part" else node[1:]:
@@ -77,10 +78,16 @@ def all_tensors(node: Node) -> Iterator[Node]:
 
 
 class Reader:
-    """Of one tree. Memory is there at once; what it holds, when ``read_all`` has returned."""
+    """Of one tree. Memory is there at once; what it holds, when ``read_all`` has returned.
 
-    def __init__(self, shelf: Reads, record: Checked) -> None:
+    ``exchange`` has of other ranks what lies here in pieces. It is called once then, where there
+    are such, with all of them: other ranks need what this one does not.
+    """
+
+    def __init__(self, shelf: Reads, record: Checked, exchange: Exchange | None = None) -> None:
         self._shelf = shelf
+        self._exchange = exchange
+        self._spots: dict[int, Spot] = {}
         self._nodes = list(all_tensors(record.tree))
         self._numbers = {id(node): number for number, node in enumerate(self._nodes)}
         self._made: dict[int, Any] = {}
@@ -104,7 +111,9 @@ class Reader:
             return self._region(node)
         number = self._number(node)
         if number not in self._made:
-            self._made[number] = self._new(tensors.Tensor.of(self._nodes[number]))
+            about = tensors.Tensor.of(self._nodes[number])
+            whole = split.is_piece(self._nodes[number])
+            self._made[number] = self._gathered(number, about) if whole else self._new(about)
         return self._made[number]
 
     def handle(self, node: Node) -> Any:
@@ -122,6 +131,8 @@ class Reader:
         if memory is not None and isinstance(tensor.place, str):
             self._jobs.append(self._job(tensor.place, memory))
             return
+        if self._is_taken_by(node, target):
+            return
         source = self.tensor(node)
         self._then.append(lambda: _copy(source, target))
 
@@ -132,16 +143,23 @@ class Reader:
         number = self._number(node)
         tensor = tensors.Tensor.of(self._nodes[number])
         memory = self._memory(target, tensor)
-        if memory is None or not isinstance(tensor.place, str) or number in self._made:
+        if memory is None or number in self._made:
             return
         storage = target.untyped_storage().data_ptr()
-        if tuple(target.shape) == tensor.shape and storage not in self._adopted:
-            self._adopted.add(storage)
+        if tuple(target.shape) != tensor.shape or storage in self._adopted:
+            return
+        if isinstance(tensor.place, str):
             self._made[number] = target
             self._jobs.append(self._job(tensor.place, memory))
+        elif not self._is_taken_by(node, target):
+            return
+        self._adopted.add(storage)
 
     def read_all(self, report: Report | None = None) -> None:
         """Raises CorruptError where a checksum fails; then some of the memory holds nothing yet."""
+        if self._exchange is not None:
+            for node in filter(split.is_piece, self._nodes):
+                self.tensor(node)
         jobs, self._jobs = self._jobs, []
         batches = list(_batches(jobs))
         done, total = 0, sum(job.into.nbytes for job in jobs)
@@ -161,6 +179,9 @@ class Reader:
                 finally:
                     for each in waiting:
                         each.cancel()
+        if self._spots and self._exchange is not None:
+            spots, self._spots = self._spots, {}
+            self._exchange(list(spots.values()))
         for step in self._then:
             step()
 
@@ -171,6 +192,30 @@ class Reader:
             handle = self._handle(tensor.place, tensor.nbytes)
             return memory if hasattr(handle, "_read_onto") else None
         return memory
+
+    def _is_taken_by(self, node: Node, target: Any) -> bool:
+        """Whether the whole of what lies here in pieces comes into the target at once."""
+        if node[0] == "region" or not split.is_piece(self._nodes[self._number(node)]):
+            return False
+        number = self._number(node)
+        memory = None if number in self._made else _flat(target, self.about(node))
+        if memory is None:
+            return False
+        self._gather(number, memory)
+        self._made[number] = target
+        return True
+
+    def _gather(self, number: int, memory: Any) -> None:
+        place = split.Place(*self._nodes[number][4])
+        if self._exchange is None:
+            raise split.in_pieces(place.name, getattr(self._shelf, "_path", "this shelf"))
+        if place.held is not None:
+            part = memory[place.begin : place.end]
+            on_device = _torch.device_memory_of(part)
+            into = part.numpy() if on_device is None else on_device
+            self._jobs.append(self._job(place.held, into))
+        form = tensors.Tensor.of(self._nodes[number]).layout
+        self._spots[number] = split.Spot(place, form, memory)
 
     def _number(self, node: Node) -> int:
         return int(node[1]) if node[0] == "tie" else self._numbers[id(node)]
@@ -197,6 +242,20 @@ class Reader:
         if tensor.strides is not None:  # copied once more when it is read
             return tensors.new(tensor, lambda into: _ignore(self._job(place, into).run()))
         return tensors.new(tensor, lambda into: self._jobs.append(self._job(place, into)))
+
+    def _gathered(self, number: int, tensor: tensors.Tensor) -> Any:
+        """In new memory."""
+        import torch
+
+        made = tensors.new(
+            tensor._replace(strides=None),
+            lambda into: self._gather(number, torch.from_numpy(into)),
+        )
+        if tensor.strides is None:
+            return made
+        strided = tensors.strided(made, tensor.strides)
+        self._then.append(lambda: strided.copy_(made))
+        return strided
 
     def _region(self, region: Node) -> Any:
         made = self.about(region)
@@ -247,6 +306,17 @@ def _plain_memory(target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory |
     if memory is None or not memory[1].size:
         return None
     return memory[1].reshape(-1).view(np.uint8)
+
+
+def _flat(target: Any, tensor: tensors.Tensor) -> Any:
+    """The same bytes as a tensor of torch's, where they lie without gaps; else None."""
+    import torch
+
+    memory = _plain_memory(target, tensor)
+    if isinstance(memory, np.ndarray):
+        return torch.from_numpy(memory)
+    gaps = memory is None or not target.is_contiguous()
+    return None if gaps else target.detach().reshape(-1).view(torch.uint8)
 
 
 def _copy(source: Any, target: Any) -> None:

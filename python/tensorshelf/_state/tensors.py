@@ -284,7 +284,7 @@ def new(tensor: Tensor, fill: Callable[[Array], None]) -> Any:
     """A tensor of its layout, whose bytes in C order ``fill`` writes into a flat uint8 array."""
     if tensor.library == "torch":
         made = _torch.new_tensor(tensor.element, tensor.shape, fill)
-        return made if tensor.strides is None else _strided(made, tensor.strides)
+        return made if tensor.strides is None else strided(made, tensor.strides)
     dtype = dtype_from(tensor.element)
     array = _memory.empty(tensor.shape, dtype)
     if array.size:
@@ -301,7 +301,8 @@ def empty(tensor: Tensor) -> Any:
     return torch.empty(tensor.shape, dtype=_torch.dtype_of(tensor.element))
 
 
-def _strided(tensor: "torch.Tensor", strides: list[int]) -> "torch.Tensor":
+def strided(tensor: "torch.Tensor", strides: list[int]) -> "torch.Tensor":
+    """A copy with these strides."""
     import torch
 
     try:

@@ -1,0 +1,91 @@
+"""Tensors that ranks hold alike, of which each rank saves a piece.
+
+A node is ["piece", library, element type, shape, place, strides]: what a tensor's has, but for the
+place, [name, writers, begin, end, held]. The name is that of the whole, and every rank lists all of
+them. From ``begin`` to ``end``, in bytes of the whole in C order, this rank has it, in the tensor
+of the shelf that ``held`` names; None where it has nothing of it.
+
+So many ``writers``, the first of the group's ranks, share it out by the split of
+include/tensorshelf/partition.hpp. That is a part of this format: where the other pieces lie is
+computed, and written nowhere.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tensorshelf import _core
+from tensorshelf._state.plain import Node
+from tensorshelf.errors import BadArgument
+
+
+class Place(NamedTuple):
+    """What this rank has of a tensor."""
+
+    name: str  # of the whole
+    writers: int
+    begin: int  # bytes
+    end: int
+    held: str | None
+
+
+class Piece(NamedTuple):
+    """What is saved of a tensor that is here whole."""
+
+    whole: Any  # torch's
+    begin: int  # bytes, of whole elements
+    end: int
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether ``values`` are the whole's own memory."""
+        return bool(self.whole.is_contiguous())
+
+    def values(self) -> Any:
+        """One after the other, in C order; a copy, but of a whole that lies so."""
+        width = self.whole.element_size()
+        first, last = self.begin // width, self.end // width
+        if self.is_shown or self.whole.ndim == 0:
+            return self.whole.reshape(-1)[first:last]
+        row = math.prod(self.whole.shape[1:])
+        rows = self.whole[first // row : -(-last // row)]  # no more of it is copied
+        skipped = first // row * row
+        return rows.reshape(-1)[first - skipped : last - skipped].clone()
+
+
+class Spot(NamedTuple):
+    """Where a whole goes. Of this rank's piece the bytes are there already."""
+
+    place: Place
+    form: str  # of the whole: element type and shape
+    memory: Any  # flat, of torch's uint8, on any device
+
+
+Exchange = Callable[[list[Spot]], None]  # fills them, in one go with the other ranks
+
+
+def is_piece(node: Node) -> bool:
+    return isinstance(node, list) and bool(node) and node[0] == "piece"
+
+
+def shares(wholes: Mapping[str, tuple[int, int]], rank: int) -> dict[str, tuple[int, int]]:
+    """Where the pieces of a rank begin and end, of tensors with so many writers and bytes."""
+    found = {}
+    for writers in sorted({writers for writers, _ in wholes.values()}):
+        if rank >= writers:
+            continue
+        names = sorted(name for name, (by, _) in wholes.items() if by == writers)
+        sizes = [wholes[name][1] for name in names]
+        for number, begin, length in _core.pieces_of(sizes, writers, rank):
+            found[names[number]] = (begin, begin + length)
+    return found
+
+
+def in_pieces(name: str, shelf: str) -> BadArgument:
+    """Of one whose other pieces are not here."""
+    return BadArgument(
+        f"{name!r} lies in pieces in the shelves of a group's ranks, and {shelf} has one of them, "
+        "or none",
+        "Make one shelf of those of all ranks, with tensorshelf.merge(); or let "
+        "autosave(group=...) of all ranks resume it.",
+    )
