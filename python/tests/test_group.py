@@ -1393,10 +1393,18 @@ def test_what_waits_long_for_others_says_for_whom(two, monkeypatch, caplog):
 
 def test_marks_are_read_as_they_were_written():
     part = Part("0" * 32, 4095, 4096, 2**62, 2**62)
-    assert part_of_mark(part.mark()) == part
-    assert len(part.mark()) <= 256
-    assert part_of_state(part._asdict()) == part
-    for other in (b"", b"mine", part.mark() + b" 1", b"tensorshelf.group j 1 2 3 x", b"\xff\xfe"):
+    for each in (part, part._replace(alike=2**64 - 1)):
+        assert part_of_mark(each.mark()) == each
+        assert len(each.mark()) <= 256
+    assert part_of_state(part.state()) == part
+    for other in (
+        b"",
+        b"mine",
+        part.mark() + b" 1",
+        part.mark() + b" alike=x",
+        b"tensorshelf.group j 1 2 3 x",
+        b"\xff\xfe",
+    ):
         assert part_of_mark(other) is None
 
 
@@ -1407,9 +1415,9 @@ def test_marks_are_read_as_they_were_written():
         {},
         7,
         {"job": "j"},
-        {**Part("j", 0, 1, 1, 1)._asdict(), "rank": -1},
-        {**Part("j", 0, 1, 1, 1)._asdict(), "number": True},
-        {**Part("j", 0, 1, 1, 1)._asdict(), "job": 3},
+        {**Part("j", 0, 1, 1, 1).state(), "rank": -1},
+        {**Part("j", 0, 1, 1, 1).state(), "number": True},
+        {**Part("j", 0, 1, 1, 1).state(), "job": 3},
     ],
 )
 def test_a_state_that_says_nothing_of_its_part(found):

@@ -143,8 +143,9 @@ def test_what_a_keeper_refuses_is_told_and_sent_by_the_next_save(
     monkeypatch.setattr(kept.Keeper, "_renew", refused)
     found = two.run(lambda rank: (steps(rank, 0), rank.group.info().held_by)[1])
     assert found == [(), (0,)]
-    assert "the copy with rank 1 is not made anew before the next save: rank 1 (node 1): no room" in (
-        caplog.text
+    assert (
+        "the copy with rank 1 is not made anew before the next save: rank 1 (node 1): no room"
+        in (caplog.text)
     )
     assert two.run(lambda rank: (steps(rank, 1), rank.group.info().held_by)[1]) == [(1,), (0,)]
     same(two, 0, 1)

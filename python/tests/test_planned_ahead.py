@@ -7,7 +7,7 @@ import pytest
 from support import Place
 
 import tensorshelf as ts
-from tensorshelf._auto import feed
+from tensorshelf._auto import commits
 
 pytest.importorskip("msgpack")
 torch = pytest.importorskip("torch")
@@ -33,13 +33,13 @@ def train(model: Any, optimizer: Any) -> None:
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The states that were walked for a plan, one after the other."""
     seen: list[Any] = []
-    flatten = feed.flatten
+    flatten = commits.flatten
 
     def noted(state: Any) -> Any:
         seen.append(state)
         return flatten(state)
 
-    monkeypatch.setattr(feed, "flatten", noted)
+    monkeypatch.setattr(commits, "flatten", noted)
     return seen
 
 

@@ -145,12 +145,13 @@ class Autosave:
         of them. Raises the same on each where they cannot.
         """
         self._commits.start(self._run.shelf)
-        try:
-            step = self._run.resume(strict=strict, rename=rename)
-        except CorruptError:
-            if not self._commits.mend(self._run.shelf):
-                raise
-            step = self._run.resume(strict=strict, rename=rename)
+        with self._commits.loading() as exchange:
+            try:
+                step = self._run.resume(strict=strict, rename=rename, exchange=exchange)
+            except CorruptError:
+                if not self._commits.mend(self._run.shelf):
+                    raise
+                step = self._run.resume(strict=strict, rename=rename, exchange=exchange)
         self._feed.plan_ahead(self._run.shelf, self._run.state)
         self._commits.resumed(self._run.shelf)
         return step

@@ -1,12 +1,14 @@
 """How a save becomes a version: by itself, or with those of other ranks (_group/together.py)."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._group.moments import Moments
-from tensorshelf._state.flatten import Flat
+from tensorshelf._state.flatten import Flat, flatten
+from tensorshelf._state.split import Exchange
 
 
 class Shelf(Protocol):
@@ -41,6 +43,12 @@ class Commits(Protocol):
 
     def resumed(self, shelf: Any) -> None:
         """Behind that."""
+
+    def loading(self) -> AbstractContextManager[Exchange | None]:
+        """Around that; what it gives has of other ranks what lies there in pieces."""
+
+    def flat(self, state: Any) -> Flat:
+        """What is to be stored of a state."""
 
     def begin(self, shelf: Any, step: int) -> None:
         """Before anything of the save is looked at."""
@@ -85,6 +93,14 @@ class Alone:
 
     def resumed(self, shelf: Shelf) -> None:
         """Nobody else needs it."""
+
+    def loading(self) -> AbstractContextManager[None]:
+        """There are no others."""
+        return nullcontext()
+
+    def flat(self, state: Any) -> Flat:
+        """All of it."""
+        return flatten(state)
 
     def begin(self, shelf: Shelf, step: int) -> None:
         self._step = step

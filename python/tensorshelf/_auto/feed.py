@@ -17,7 +17,6 @@ from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._drain.drainer import Drainer
 from tensorshelf._state import paths
-from tensorshelf._state.flatten import flatten
 from tensorshelf._state.looks import Changed
 from tensorshelf._state.save import holds
 from tensorshelf.errors import BadArgument, ShelfError, TornSave, UnresolvedError
@@ -95,7 +94,7 @@ class Feed:
         if self._staging is not None or paths.RECORD not in shelf:
             return
         try:
-            flat = flatten(state)
+            flat = self._commits.flat(state)
             if holds(shelf, flat):
                 self._plan = planned(shelf, state, flat, self._eager if self.overlap else None)
         except (Changed, ShelfError) as error:
@@ -157,7 +156,7 @@ class Feed:
         self._plan, self.saved_names = None, ()
         self._pipeline.drain()  # else what is assigned here would be in the version on its way
         self._settle()
-        flat = flatten(state)
+        flat = self._commits.flat(state)
         commit = self._commits.anew(shelf, flat)
         if not self._plain:
             try:

@@ -14,6 +14,7 @@ from tensorshelf._group import part, together
 from tensorshelf._info import Info, VersionInfo
 from tensorshelf._state.load import LoadReport
 from tensorshelf._state.paths import RECORD
+from tensorshelf._state.split import Exchange
 from tensorshelf.errors import BadArgument, KeyMismatch, UnknownName, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
@@ -44,6 +45,10 @@ class Saves(Shelf, commits.Shelf, together.Shelf, Protocol):
         self, state: Any, *, strict: bool = True, rename: Rename = None
     ) -> LoadReport: ...
 
+    def _load_whole_into(
+        self, state: Any, exchange: Exchange | None, *, strict: bool, rename: Rename
+    ) -> LoadReport: ...
+
     def rollback(self, version: int) -> Commit: ...
 
 
@@ -61,14 +66,14 @@ class Run:
         self.load_seconds = 0.0  # that resuming took
         self._resumed = False  # or begun, where there was nothing to resume
 
-    def resume(self, *, strict: bool, rename: Rename) -> int:
+    def resume(self, *, strict: bool, rename: Rename, exchange: Exchange | None = None) -> int:
         """Loads what was saved last; returns its step, or 0 for a new run."""
         if RECORD not in self.shelf:
             self._resumed = True
             return 0
         begin = time.monotonic()
         try:
-            report = self.shelf.load_into(self.state, strict=strict, rename=rename)
+            report = self.shelf._load_whole_into(self.state, exchange, strict=strict, rename=rename)
         except KeyMismatch as error:
             if part.KEY in error.unexpected_keys:
                 raise BadArgument(

@@ -102,7 +102,7 @@ class Manifest:
             "time_ns": self.time_ns,
             "metric": self.metric,
             "milestone": self.milestone,
-            "group": None if self.group is None else self.group._asdict(),
+            "group": None if self.group is None else self.group.state(),
             "tensors": self.tensors,
             "pieces": [[*at, piece] for at, piece in zip(self.stored, self.pieces, strict=True)],
         }

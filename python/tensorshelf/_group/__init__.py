@@ -13,6 +13,10 @@
     relay       what it does on the first rank of another node
     awaited     whose votes are missing
     schedule    the interval at which all save, with every="auto"
+    alike       what data-parallel ranks hold alike
+    parted      a state of which a rank saves its pieces of that
+    drift       whether it is alike, chunk by chunk
+    exchange    pieces whole again on all ranks, at a start: by a ring
     wire        what carries their messages
 
 Who decides what is `src/group` (include/tensorshelf/group.hpp), and no line of it is here.

@@ -45,6 +45,7 @@ def answer(offers: list[Offer]) -> Answer:
     """
     members = len(offers)
     copies = _same_on_all(offers)
+    _refuse_partition_on_some(offers)
     for rank, offer in enumerate(offers):
         _refuse_anothers(rank, offer)
     places = [*_own(offers), *_copies(offers)]
@@ -95,6 +96,15 @@ def _same_on_all(offers: list[Offer]) -> int:
                 f"rank {rank} has replicate={other}, and rank 0 {first}", "Give all the same."
             )
     return first
+
+
+def _refuse_partition_on_some(offers: list[Offer]) -> None:
+    first, *others = [offer.partition for offer in offers]
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            raise BadArgument(
+                f"rank {rank} has partition={other}, and rank 0 {first}", "Give all the same."
+            )
 
 
 def _refuse_anothers(rank: int, offer: Offer) -> None:
@@ -163,14 +173,17 @@ def _may_be_undecided(copied: Part, own: Held, newest: tuple[int, int] | None) -
 
 
 def _of_other_steps(places: list[Place]) -> set[tuple[int, int]]:
-    """Epochs in which ranks had saved different steps: the coordinator cannot have committed them,
-    though all have their parts.
+    """Epochs in which ranks had saved different steps, or replicas that differed: the coordinator
+    cannot have committed them, though all have their parts.
     """
     steps: dict[tuple[int, int], set[int | None]] = {}
+    alike: dict[tuple[int, int], set[int]] = {}
     for _, _, held in places:
         if held.prepared:
             steps.setdefault(held.prepared.epoch, set()).add(held.step)
-    return {epoch for epoch, found in steps.items() if len(found) > 1}
+            if held.prepared.alike is not None:
+                alike.setdefault(held.prepared.epoch, set()).add(held.prepared.alike)
+    return {epoch for known in (steps, alike) for epoch, found in known.items() if len(found) > 1}
 
 
 def _by_rank(places: list[Place], todos: list[str], members: int) -> list[dict[str, str]]:

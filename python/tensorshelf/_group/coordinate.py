@@ -3,20 +3,22 @@
 import struct
 
 from tensorshelf import _core
+from tensorshelf._group.drift import Compared
 from tensorshelf._group.wire import Wire
 
 BOX = "votes"
 END = b""  # in place of a vote: nobody votes any more
 LEAVES = -1  # in place of a step: this no is the rank's last vote, and what it ended was the last
-_BESIDE = struct.Struct("<qq")  # the step, the interval
+_BESIDE = struct.Struct("<qqQ")  # the step, the interval, a hash
 _NO_STEP = 0  # of a decision
 
 
-def with_step(step: int, message: _core.GroupMessage, every: int = 0) -> bytes:
-    """As it is posted: of whom the coordinator hears which step it saves, and at which interval it
-    would; of a decision the interval from then on (schedule.py). 0: it says nothing of that.
+def with_step(step: int, message: _core.GroupMessage, every: int = 0, alike: int = 0) -> bytes:
+    """As it is posted: of whom the coordinator hears which step it saves, at which interval it
+    would, and a hash of what all hold alike (drift.py); of a decision the interval from then on
+    (schedule.py). 0: it says nothing of that.
     """
-    return _BESIDE.pack(step, every) + message.encode()
+    return _BESIDE.pack(step, every, alike) + message.encode()
 
 
 def message_of(posted: bytes) -> _core.GroupMessage:
@@ -24,13 +26,18 @@ def message_of(posted: bytes) -> _core.GroupMessage:
 
 
 def step_of(posted: bytes) -> int:
-    step, _ = _BESIDE.unpack_from(posted)
+    step, _, _ = _BESIDE.unpack_from(posted)
     return int(step)
 
 
 def every_of(posted: bytes) -> int:
-    _, every = _BESIDE.unpack_from(posted)
+    _, every, _ = _BESIDE.unpack_from(posted)
     return int(every)
+
+
+def alike_of(posted: bytes) -> int:
+    _, _, alike = _BESIDE.unpack_from(posted)
+    return int(alike)
 
 
 def is_last(posted: bytes) -> bool:
@@ -61,12 +68,13 @@ class Coordination:
         self._members = members
         self._member_of = {rank: at for at, ranks in enumerate(members) for rank in ranks}
         self._steps: dict[int, tuple[int, int]] = {}  # by an epoch's number: a rank, and its step
+        self._compared = Compared(members)
         self._every = 0  # the largest that a vote said, since the last decision
         self._one_left = False
 
     def take(self, posted: bytes) -> None:
         """A vote."""
-        vote = checked(posted, self._steps)
+        vote = self._compared.checked(checked(posted, self._steps), alike_of(posted))
         self._every = max(self._every, every_of(posted))  # of whom a save costs most
         before = self._coordinator.decided
         if is_last(posted):
@@ -93,6 +101,7 @@ class Coordination:
             else:
                 self._wire.put(decision_key(number, ranks[0]), posted)
         forget(self._steps, number)
+        self._compared.decided(number)
 
 
 def _to_the_next(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.GroupMessage:

@@ -34,6 +34,7 @@ class GroupInfo:
     # Ranks that have not voted on the next, or of whose node one has not, where that has a relay.
     # Rank 0 knows, and a relay of its own node's.
     awaited: tuple[int, ...] | None
+    partition: bool = False  # each has a piece of what all hold alike: a lost shelf is lost to all
 
 
 class Group:
@@ -60,6 +61,11 @@ class Group:
     replica_rate  bytes a second that this rank sends for its copies at most: a number, or text
                   such as "500MB"; a save waits for them before it is durable
     node          names what is lost together; by default the host
+
+    partition  each rank saves its piece of what data-parallel ranks hold alike, the parameters of
+               models and what optimizers keep of them, in place of all of it; ``resume()`` gives
+               each the whole. A lost shelf without copies is a lost piece of the state: use
+               ``replicate`` beside it
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Group:
         replicas: str | os.PathLike[str] | None = None,
         replica_rate: int | str | None = None,
         node: str | None = None,
+        partition: bool = False,
     ) -> None:
         if (store is None, rank is None, members is None) not in ((True,) * 3, (False,) * 3):
             raise BadArgument(
@@ -86,6 +93,8 @@ class Group:
             )
         if isinstance(replicate, bool) or not isinstance(replicate, int) or replicate < 0:
             raise BadArgument(f"replicate={replicate!r} is no number of copies", "Use 0 or more.")
+        if not isinstance(partition, bool):
+            raise BadArgument(f"partition={partition!r} is not True or False", "Use one of them.")
         if store is None:
             store, rank, members = _of_torch()
         assert rank is not None
@@ -110,6 +119,7 @@ class Group:
         self._keeps_store = rank == 0  # it may lie there, whatever part open_part() gives this rank
         self.members = members
         self.timeout = timeout
+        self.partition = partition
         self._number = f"{_start_of_torchrun()}{next(_made)}"
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
         self._has_places = False  # open_part() gave this rank its part
@@ -117,7 +127,9 @@ class Group:
     def info(self) -> GroupInfo:
         """Which version all have, as far as this rank knows, and whom it waits for."""
         if self._info is None:
-            return GroupInfo(None, self.rank, self.members, None, 0, None, 0, (), (), (), None)
+            return GroupInfo(
+                None, self.rank, self.members, None, 0, None, 0, (), (), (), None, self.partition
+            )
         return self._info()
 
     def _take(self, info: Callable[[], GroupInfo]) -> str:

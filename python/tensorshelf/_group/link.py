@@ -30,19 +30,26 @@ class Link:
     """
 
     def __init__(
-        self, store: Store, name: str, *, keeps: bool, seconds: float, most: float | None = None
+        self,
+        store: Store,
+        name: str,
+        *,
+        keeps: bool,
+        seconds: float,
+        most: float | None = None,
+        frame_bytes: int = FRAME_BYTES,
     ) -> None:
         import torch
 
         distributed: Any = torch.distributed
         end = _KEEPER if keeps else _OWNER
         self._other = _OWNER if keeps else _KEEPER
-        self._rooms = [torch.empty(FRAME_BYTES, dtype=torch.uint8) for _ in range(2)]
+        self._rooms = [torch.empty(frame_bytes, dtype=torch.uint8) for _ in range(2)]
         self._sending: Any = None
         self._most = most  # bytes a second
         self._free_at = 0.0
         self._sum = 0
-        own = distributed.PrefixStore(name, store.clone())
+        own = distributed.PrefixStore(name, store)
         timeout = datetime.timedelta(seconds=seconds)
         try:
             self._pair = distributed.ProcessGroupGloo(own, end, 2, timeout)
@@ -59,15 +66,16 @@ class Link:
         """So many bytes of ``frame``, which is another one then."""
         self._sum = _core.checksum(self.frame[:nbytes], self._sum)
         self._wait_for_rate(nbytes)
-        self._wait_sent()
+        self.wait_sent()
         self._sending = self._begun(self._pair.send, self._rooms[0], nbytes)
         self._rooms.reverse()
 
-    def send_sum(self, *, right: bool) -> None:
+    def send_sum(self, *, right: bool, wait: bool = True) -> None:
         """Of all that was sent; a wrong one, where that was not what was meant."""
         self.frame[:_SUM_BYTES].view(np.uint64)[0] = self._sum ^ (0 if right else 1)
         self.send(_SUM_BYTES)
-        self._wait_sent()
+        if wait:
+            self.wait_sent()
         self._sum = 0
 
     def receive(self, sizes: Iterable[int]) -> Iterator[Array]:
@@ -100,7 +108,8 @@ class Link:
         self._sum = _core.checksum(frame, self._sum)
         return frame
 
-    def _wait_sent(self) -> None:
+    def wait_sent(self) -> None:
+        """Until the other end has it."""
         sending, self._sending = self._sending, None
         if sending is not None:
             _wait(sending)
@@ -135,15 +144,26 @@ def _gone(error: RuntimeError) -> LinkLost:
 
 
 class Links:
-    """Makes those of one start of a group."""
+    """Makes those of one start of a group. ``own``: the store's connection is theirs alone while
+    they are made, and they need no further one.
+    """
 
-    def __init__(self, store: Store, prefix: str, *, seconds: float, most: float | None) -> None:
+    def __init__(
+        self, store: Store, prefix: str, *, seconds: float, most: float | None, own: bool = False
+    ) -> None:
         self._store = store
+        self._own = own
         self._prefix = prefix
         self._seconds = seconds
         self._most = most
 
-    def made(self, name: str, *, keeps: bool) -> Link:
+    def made(self, name: str, *, keeps: bool, frame_bytes: int = FRAME_BYTES) -> Link:
         """One end; ``keeps`` says which."""
-        name = f"{self._prefix}{name}"
-        return Link(self._store, name, keeps=keeps, seconds=self._seconds, most=self._most)
+        return Link(
+            self._store if self._own else self._store.clone(),
+            f"{self._prefix}{name}",
+            keeps=keeps,
+            seconds=self._seconds,
+            most=self._most,
+            frame_bytes=frame_bytes,
+        )

@@ -13,6 +13,7 @@ from typing import Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._core import CommitResult, PendingSave
+from tensorshelf._group import drift
 from tensorshelf._group.coordinate import (
     LEAVES,
     decision_key,
@@ -22,6 +23,7 @@ from tensorshelf._group.coordinate import (
     with_step,
 )
 from tensorshelf._group.copies import Copy
+from tensorshelf._group.drift import Chunk
 from tensorshelf._group.moments import Epoch, Moments
 from tensorshelf._group.part import Part
 from tensorshelf._group.renewal import Renewal
@@ -81,7 +83,8 @@ class GroupSave:
     """A rank's part of a save, and what becomes of that: as PendingSave, for any thread.
 
     ``pending`` is what a pipeline copies; None where all is prepared already. ``every`` is the
-    interval at which this rank would save, 0 where it says nothing of that. ``where`` its part is.
+    interval at which this rank would save, 0 where it says nothing of that. ``where`` its part
+    is. ``alike`` is of what ranks hold alike, where that is saved in pieces.
     """
 
     def __init__(
@@ -94,11 +97,13 @@ class GroupSave:
         awaited: Callable[[], str],
         every: int = 0,
         where: str = "",
+        alike: Chunk | None = None,
     ) -> None:
         self.part = part
         self.every = every
         self._where = where
         self.step = step
+        self.alike = alike
         self._pending = pending
         self._timeout = timeout
         self._awaited = awaited
@@ -311,11 +316,13 @@ class Member:
         epoch = self._machine.begin()
         assert epoch == save.part.epoch
         told = self._moments.begin(epoch[1], save.step)
+        alike = 0
         try:
             failed = save._error
             if failed is None:
                 save.wait_prepared()
                 told.at("prepared")
+                alike = 0 if save.alike is None else save.alike.hash()
                 self._send(save, told)
         except Exception as error:
             failed = error
@@ -327,7 +334,7 @@ class Member:
             self._drop_what_is_left(save)
             vote = self._machine.refused(self._cause(failed))
         if self._other_left is None:
-            self._hear(save, vote, told)
+            self._hear(save, vote, told, alike)
         else:  # who takes votes may have left, too
             no = self._other_left
             self._do(
@@ -339,10 +346,10 @@ class Member:
         if failed is not None:
             self._tell_copies(save, None)
 
-    def _hear(self, save: GroupSave, vote: _core.GroupMessage, told: Epoch) -> None:
+    def _hear(self, save: GroupSave, vote: _core.GroupMessage, told: Epoch, alike: int) -> None:
         """Votes, and does what is decided."""
         told.at("votes")
-        self._wire.post(self._box, with_step(save.step, vote, save.every))
+        self._wire.post(self._box, with_step(save.step, vote, save.every, alike))
         told.at("voted")
         key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:
@@ -402,6 +409,9 @@ class Member:
         """What a rank said no for, on all others."""
         no = self._machine.aborted
         assert no is not None
+        differ = drift.told(no.cause, save.step, save.alike)
+        if differ is not None:
+            return differ
         cause, host = no.cause.decode("utf-8", "replace"), self._nodes[no.rank]
         on = "" if f" on {host})" in cause else f" ({host})"
         error = GroupError(

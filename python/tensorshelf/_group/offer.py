@@ -46,6 +46,7 @@ class Offer(NamedTuple):
     replicate: int  # copies of each part that it was told to keep with others
     own: Held
     copies: Mapping[int, Held]  # that it keeps, by whose part it is
+    partition: bool = False  # whether it is to save a piece of what all hold alike
 
 
 def held(core: _core.Shelf, path: str) -> Held:
@@ -111,10 +112,9 @@ def decoded(data: bytes) -> Offer:
     content = json.loads(data)
     if "error" in content:
         raise error_of(content["error"])
-    node, replicate, own, copies = content["offer"]
-    return Offer(
-        node, replicate, _held(own), {int(owner): _held(copy) for owner, copy in copies.items()}
-    )
+    node, replicate, own, copies, partition = content["offer"]
+    kept = {int(owner): _held(copy) for owner, copy in copies.items()}
+    return Offer(node, replicate, _held(own), kept, partition)
 
 
 def _held(found: list[Any]) -> Held:

@@ -11,6 +11,7 @@ from tensorshelf.errors import CorruptError
 KEY = "group"  # of the state
 _MARK = "tensorshelf.group"
 _FIELDS = ("rank", "members", "generation", "number")  # numbers
+_ALIKE = "alike"  # of a mark alone
 
 
 class Part(NamedTuple):
@@ -21,6 +22,7 @@ class Part(NamedTuple):
     members: int
     generation: int  # one start of the job
     number: int  # of the epoch within that
+    alike: int | None = None  # hash of what all ranks hold alike, where it was known
 
     @property
     def epoch(self) -> tuple[int, int]:
@@ -28,15 +30,28 @@ class Part(NamedTuple):
 
     def mark(self) -> bytes:
         """For what is prepared."""
-        return " ".join((_MARK, *map(str, self))).encode()
+        words = [_MARK, *map(str, self[:-1])]
+        return " ".join(
+            words if self.alike is None else [*words, f"{_ALIKE}={self.alike}"]
+        ).encode()
+
+    def state(self) -> dict[str, Any]:
+        """For what is saved."""
+        return {field: value for field, value in self._asdict().items() if field != _ALIKE}
 
 
 def part_of_mark(mark: bytes) -> Part | None:
     """None where something else prepared it."""
     head, *words = mark.decode("utf-8", "replace").split(" ")
-    if head != _MARK or len(words) != 1 + len(_FIELDS):
+    count = 1 + len(_FIELDS)
+    if head != _MARK or len(words) not in (count, count + 1):
         return None
-    job, *numbers = words
+    job, *numbers = words[:count]
+    for word in words[count:]:
+        name, _, number = word.partition("=")
+        if name != _ALIKE:
+            return None
+        numbers.append(number)
     if not all(number.isascii() and number.isdecimal() for number in numbers):
         return None
     return Part(job, *map(int, numbers))
@@ -44,7 +59,7 @@ def part_of_mark(mark: bytes) -> Part | None:
 
 def part_of_state(found: Any) -> Part:
     """Of what a saved state has under KEY. Raises CorruptError for what is no part."""
-    if isinstance(found, dict) and found.keys() == set(Part._fields):
+    if isinstance(found, dict) and found.keys() == {"job", *_FIELDS}:
         job, numbers = found["job"], [found[field] for field in _FIELDS]
         if isinstance(job, str) and all(type(number) is int and number >= 0 for number in numbers):
             return Part(job, *numbers)
@@ -62,7 +77,7 @@ class Identity:
 
     def state_dict(self) -> dict[str, Any]:
         assert self.part is not None
-        return self.part._asdict()
+        return self.part.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.part = part_of_state(state)

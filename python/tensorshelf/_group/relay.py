@@ -7,6 +7,7 @@ Votes go up in the name of the rank that said them: it is named where it was a n
 from tensorshelf import _core
 from tensorshelf._group.coordinate import (
     BOX,
+    alike_of,
     checked,
     decision_key,
     every_of,
@@ -16,6 +17,7 @@ from tensorshelf._group.coordinate import (
     step_of,
     with_step,
 )
+from tensorshelf._group.drift import Compared
 from tensorshelf._group.wire import Wire
 
 _VOTES = (_core.GroupMessageKind.yes, _core.GroupMessageKind.no)
@@ -30,6 +32,7 @@ class Relaying:
         self._ranks = ranks
         self._number_of = {rank: number for number, rank in enumerate(ranks)}
         self._steps: dict[int, tuple[int, int]] = {}  # as the coordinator has them
+        self._compared = Compared([[rank] for rank in ranks])
         self._every = 0  # as the coordinator has it
         self._sent = 0  # the last epoch's number of which it has a vote
 
@@ -44,7 +47,7 @@ class Relaying:
             self._up(posted)
 
     def _up(self, posted: bytes) -> None:
-        vote = checked(posted, self._steps)
+        vote = self._compared.checked(checked(posted, self._steps), alike_of(posted))
         self._every = max(self._every, every_of(posted))
         below = self._number_of.get(vote.rank, len(self._ranks))  # a number of nobody
         up, _ = self._relay.receive_vote(
@@ -54,7 +57,7 @@ class Relaying:
             return
         self._sent = up.epoch[1]
         named = _core.GroupMessage(up.kind, up.epoch, vote.rank, up.cause)
-        self._wire.post(BOX, with_step(step_of(posted), named, self._every))
+        self._wire.post(BOX, with_step(step_of(posted), named, self._every, alike_of(posted)))
 
     def _down(self, decision: _core.GroupMessage, posted: bytes) -> None:
         self._relay.receive_decision(decision)
@@ -62,4 +65,5 @@ class Relaying:
         for rank in self._ranks:
             self._wire.put(decision_key(number, rank), posted)
         forget(self._steps, number)
+        self._compared.decided(number)
         self._every = 0

@@ -45,6 +45,7 @@ class Rank(NamedTuple):
     node: str
     replicate: int  # copies of each part with other ranks
     timeout: float  # seconds
+    partition: bool = False  # each saves a piece of what all hold alike
 
 
 class Agreed(NamedTuple):
@@ -128,6 +129,7 @@ def _offer(shelf: Shelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
         rank.replicate,
         own,
         {owner: held(copy.core, copy.path) for owner, copy in copies.items()},
+        rank.partition,
     )
 
 

@@ -1,5 +1,6 @@
 """Saves of a rank, each committed when all ranks have their parts of it."""
 
+import contextlib
 import itertools
 import logging
 import sys
@@ -7,11 +8,14 @@ from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._commit import Commit
+from tensorshelf._group.drift import Chunk, Chunks
+from tensorshelf._group.exchange import Exchange
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.member import GroupSave, Member
 from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.moments import Moments
 from tensorshelf._group.part import KEY, Identity, Part
+from tensorshelf._group.parted import parted
 from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.replicas import Replicas
 from tensorshelf._group.routes import Routes
@@ -21,7 +25,7 @@ from tensorshelf._group.start import Shelf as StartShelf
 from tensorshelf._group.station import Station
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf._info import Info
-from tensorshelf._state.flatten import Flat
+from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf.errors import UnresolvedError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
@@ -62,6 +66,9 @@ class Together:
         self._held_by: tuple[int, ...] = ()  # of that
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
         self._saved: list[_core.PendingSave | None] = []  # what the pipeline gave for that
+        self._alike: Chunk | None = None  # of what all ranks hold alike, as that has it
+        self._chunks: Chunks | None = None  # where each saves a piece of it
+        self._exchange: Exchange | None = None
 
     def start(self, shelf: Shelf) -> None:
         """Agrees with all ranks on what they go on from."""
@@ -77,7 +84,12 @@ class Together:
         wire = Wire(group._store, prefix)
         replicas = Replicas(group.rank, shelf._path, group._replicas)
         rank = Rank(
-            group.rank, group.members, group._node, group._replicas.replicate, group.timeout
+            group.rank,
+            group.members,
+            group._node,
+            group._replicas.replicate,
+            group.timeout,
+            group.partition,
         )
         try:
             agreed = agree_on_start(shelf, replicas.open, wire, rank)
@@ -102,13 +114,36 @@ class Together:
             self.moments,
         )
         self._agreed = agreed
+        self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
+        safe = group.members == 1 or group._replicas.replicate > 0
+        if group.partition and group.rank == 0 and not safe:
+            logger.warning(
+                "group: each shelf has the only copy of its piece of what all ranks hold alike: "
+                "where one is lost, all of the state is. Group(replicate=1) keeps a copy."
+            )
         logger.info(
             "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
         )
 
     def mend(self, shelf: Shelf) -> bool:
         """After a CorruptError of what was loaded; True where it is whole again."""
-        return self._replicas is not None and self._replicas.mend(shelf)
+        if self._replicas is None or (self._exchange is not None and self._exchange.has_begun):
+            return False
+        return self._replicas.mend(shelf)
+
+    def loading(self) -> contextlib.AbstractContextManager[Exchange]:
+        """Around loading what was saved, by which ranks have the pieces of others."""
+        assert self._exchange is not None
+        return self._exchange.loading()
+
+    def flat(self, state: Any) -> Flat:
+        """Of which this rank saves its pieces, where it is to."""
+        flat = flatten(state)
+        if not self._group.partition or self._group.members == 1:
+            return flat
+        parts = parted(flat, state, self._group.rank, self._group.members)
+        self._chunks = Chunks(parts.alike)
+        return parts.flat
 
     def interval(self, step: int, every: int, *, forced: bool) -> int:
         """The one that holds at that step. Waits where this rank could not hear before what holds,
@@ -172,8 +207,7 @@ class Together:
         self._begun = part, step
 
     def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> GroupSave:
-        assert self._begun is not None
-        part, step = self._begun
+        part, step = self._compared()
         session = shelf._assignments.session
         # No signal comes between the call and what it gave: extend() is one step to Python.
         saved: list[_core.PendingSave | None] = []
@@ -184,12 +218,23 @@ class Together:
         return self._submit(saved[0])
 
     def anew(self, shelf: Shelf, flat: Flat) -> Commit:
-        assert self._begun is not None
         assert self._member is not None
         self._member.wait_decided()  # nothing is frozen behind what is prepared
-        part, step = self._begun
+        part, step = self._compared()
         shelf._prepare(flat, step=step, id=part.mark())
         return Commit(self._submit(None))
+
+    def _compared(self) -> tuple[Part, int]:
+        """What was begun, with a hash for the other ranks: it is within step(), and nothing of the
+        state changes before that returns.
+        """
+        assert self._begun is not None
+        part, step = self._begun
+        if self._chunks is not None:
+            self._alike = self._chunks.chunk(part.number)
+            part = part._replace(alike=self._alike.known)
+            self._begun = part, step
+        return part, step
 
     def failed(self, error: BaseException) -> None:
         """What was begun comes to nothing: the others hear of it."""
@@ -250,6 +295,7 @@ class Together:
             held_by=held_by,
             keeps=() if self._replicas is None else self._replicas.keeps(),
             awaited=self._awaited_now(member),
+            partition=group.partition,
         )
 
     def _held_now(self, epoch: int) -> tuple[int, ...]:
@@ -281,6 +327,7 @@ class Together:
             awaited=self._station.awaited.have,
             every=self._wish,
             where=self._member.where(),
+            alike=self._alike,
         )
 
     def _give(self, save: GroupSave) -> None:

@@ -44,6 +44,10 @@ class Wire:
         self._store.set_timeout(_FOR_GOOD)
         self._prefix = prefix
 
+    def place(self) -> tuple[Store, str]:
+        """The connection, and what its keys begin with."""
+        return self._store, self._prefix
+
     def put(self, key: str, value: bytes) -> None:
         self._store.set(self._prefix + key, value)
 

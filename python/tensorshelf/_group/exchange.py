@@ -1,0 +1,157 @@
+"""What ranks saved in pieces, whole on each of them when a job starts anew.
+
+    each rank                                     rank 0 besides
+    reads its pieces into the trainer's tensors,
+      and checks them
+    "read": all have, and list the same tensors   compares; tells all, or who failed
+    ring.py: the pieces of the others
+    gives the state to its objects
+    "loaded": all have                            tells all, or who failed
+
+No rank goes on before all have come to such a point, and who fails says so there: so no rank hangs,
+and none trains from what another has not.
+"""
+
+import contextlib
+import json
+import threading
+import traceback
+import zlib
+from collections.abc import Iterator, Sequence
+
+from tensorshelf._group.link import Links
+from tensorshelf._group.ring import Ring, Share
+from tensorshelf._group.stage import Stages
+from tensorshelf._group.wire import Wire
+from tensorshelf._state import split
+from tensorshelf._state.split import Spot
+from tensorshelf.errors import LayoutError
+
+_READ, _LOADED = "read", "loaded"
+_TICK = 0.05  # seconds between two looks for Ctrl-C
+_MOMENT = 1.0  # seconds
+
+
+class Exchange:
+    """Of one start of a group. For the trainer's thread."""
+
+    def __init__(self, wire: Wire, rank: int, members: int, seconds: float) -> None:
+        self._rank, self._members = rank, members
+        self._stages = Stages(wire, rank, members, seconds)
+        # By the wire's connection, for this thread waits while they are made: to connect anew may
+        # take torch's store 5 s.
+        self._links = Links(*wire.place(), seconds=seconds, most=None, own=True)
+        self._next: str | None = _READ  # where this rank is to come, or to fail
+        self._ring: Ring | None = None
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator["Exchange"]:
+        """Around what is to call this. Other ranks hear what it raises."""
+        try:
+            yield self
+        except BaseException as error:
+            if self._next is not None:
+                self._stages.fail(self._next, error)
+            raise
+        if self.has_begun:
+            self._next = None
+            self._stages.come(_LOADED)
+        self._ring = None  # nobody waits for what lies in it still
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether other ranks go on by what this one has read: it reads nothing anew then."""
+        return self._next != _READ
+
+    def __call__(self, spots: Sequence[Spot]) -> None:
+        """Fills them; on all ranks, with the same tensors."""
+        spots = sorted(spots, key=lambda spot: spot.place.name)
+        shares = self._shares(spots)
+        self._next = _LOADED
+        self._stages.come(_READ, _listed(spots), lambda own, other: _unlike(spots, own, other))
+        if self._members > 1:
+            self._gather(spots, shares)
+
+    def _shares(self, spots: Sequence[Spot]) -> list[Share]:
+        """Of each rank. Raises LayoutError where this rank's is not what was saved."""
+        sizes = {spot.place.name: (spot.place.writers, len(spot.memory)) for spot in spots}
+        shares = []
+        for rank in range(self._members):
+            of_rank = split.shares(sizes, rank)
+            if rank == self._rank:
+                _check_own(spots, of_rank)
+            runs = ((spot.memory, of_rank.get(spot.place.name, (0, 0))) for spot in spots)
+            shares.append([memory[begin:end] for memory, (begin, end) in runs if begin < end])
+        return shares
+
+    def _gather(self, spots: Sequence[Spot], shares: list[Share]) -> None:
+        """By a thread: one that waits for gloo hears no Ctrl-C."""
+        on_device = any(spot.memory.is_cuda for spot in spots)
+        failed: list[BaseException] = []
+        ended = False
+
+        def gather() -> None:
+            try:
+                self._ring = Ring(self._links, self._rank, self._members, lambda: not ended)
+                self._ring.gather(shares)
+                _wait_for_devices(on_device)
+            except BaseException as error:
+                self._ring = None
+                _let_go(error)  # neighbours hear of it by their links
+                failed.append(error)
+
+        _wait_for_devices(on_device)  # what was read is there, for the thread's streams, too
+        thread = threading.Thread(target=gather, name="tensorshelf-exchange", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(_TICK)
+        finally:
+            ended = True
+            thread.join(_MOMENT)
+        if failed:
+            raise failed[0]
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Of what its frames hold."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
+def _wait_for_devices(wanted: bool) -> None:
+    if wanted:
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _check_own(spots: Sequence[Spot], share: dict[str, tuple[int, int]]) -> None:
+    for spot in spots:
+        place = spot.place
+        if share.get(place.name, (0, 0)) != (place.begin, place.end):
+            raise LayoutError(
+                f"this rank has bytes {place.begin} to {place.end} of {place.name!r}, which is not "
+                f"its share of what {place.writers} ranks saved",
+                "Was it saved by as many ranks? tensorshelf.merge() makes one shelf of theirs.",
+            )
+
+
+def _listed(spots: Sequence[Spot]) -> str:
+    """A number for each, for other ranks to compare."""
+    forms = ([spot.place.name, spot.place.writers, spot.form] for spot in spots)
+    return json.dumps([zlib.crc32(json.dumps(form).encode()) for form in forms])
+
+
+def _unlike(spots: Sequence[Spot], own: str, other: str) -> str | None:
+    """On rank 0, whose own these are."""
+    if own == other:
+        return None
+    known = set(json.loads(other))
+    names = [spot.place.name for spot in spots]
+    lacking = [
+        name for name, number in zip(names, json.loads(own), strict=True) if number not in known
+    ]
+    what = f"rank 0 has {lacking[0]!r}, and it has not" if lacking else "it has more of them"
+    return f"saved other tensors in pieces than rank 0: {what}"

@@ -1,0 +1,206 @@
+"""What data-parallel ranks hold alike: which tensors that are, and that it is so at each save."""
+
+import pathlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+
+from group_ranks import Rank  # noqa: E402
+from partition_ranks import Job, Parted, trained  # noqa: E402
+
+import tensorshelf as ts  # noqa: E402
+from tensorshelf import _core  # noqa: E402
+from tensorshelf._group import drift, member  # noqa: E402
+from tensorshelf._group.parted import parted  # noqa: E402
+from tensorshelf._state.flatten import flatten  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """As torch's, to what looks at it."""
+
+    def __init__(self, module: torch.nn.Module, rank: int = 0, *, buffers: bool = True) -> None:
+        super().__init__()
+        self.module = module
+        self.broadcast_buffers = buffers
+        self.process_group = SimpleNamespace(rank=lambda: rank, size=lambda: 2)
+        self.parameters_to_ignore: set[str] = set()
+
+
+def names(state: Any, rank: int = 0) -> tuple[set[str], set[str]]:
+    """In pieces; and those of them that all ranks hold alike."""
+    found = parted(flatten(state), state, rank, 2)
+    return set(found.flat.wholes), set(found.alike)
+
+
+def test_parameters_and_what_optimizers_keep_are_alike():
+    job = Job()
+    job.train(1)
+    in_pieces, alike = names(job.state())
+    kept = [f"optimizer.state.model.{name}" for name in ("weight", "turned", "bfloat")]
+    expected = {"model.weight", "model.turned", "model.bfloat", "model.frozen"}
+    assert (
+        alike
+        == in_pieces
+        == expected | {f"{name}.{kind}" for name in kept for kind in ("exp_avg", "exp_avg_sq")}
+    )
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_buffers_are_those_of_rank_0_where_all_get_them_from_there(rank):
+    model = torch.nn.BatchNorm1d(8)
+    statistics = {"model.running_mean", "model.running_var"}
+    weights = {"model.weight", "model.bias"}
+    assert names({"model": model}, rank) == (weights, weights)
+    given = {"model": DistributedDataParallel(model, rank)}
+    assert names(given, rank) == (weights | statistics, weights)
+    flat = parted(flatten(given), given, rank, 2).flat
+    assert ("model.running_mean[0:32]" in flat.tensors) == (rank == 0)
+    given = {"model": DistributedDataParallel(model, rank, buffers=False)}
+    assert names(given, rank) == (weights, weights)
+    given = {"model": DistributedDataParallel(model, 1 - rank)}  # of other ranks than the group
+    assert names(given, rank) == (weights, weights)
+
+
+def test_what_is_ignored_or_sharded_is_not_alike():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    wrapped = DistributedDataParallel(model)
+    wrapped.parameters_to_ignore = {"0.weight"}
+    shard = ts.Shard(model[1].weight, "whole", global_shape=(16, 8), offset=(8, 0))
+    state = {"model": wrapped, "optimizer": optimizer, "shard": shard}
+    _, alike = names(state)
+    assert alike == {"model.0.bias", "model.1.bias"} | {
+        f"optimizer.state.model.{name}.bias.{kind}"
+        for name in "01"
+        for kind in ("exp_avg", "exp_avg_sq")
+    }
+
+    class ZeroRedundancyOptimizer(torch.optim.Adam):
+        pass
+
+    other = ZeroRedundancyOptimizer(model.parameters())
+    other.load_state_dict(optimizer.state_dict())
+    _, alike = names({"model": model, "optimizer": other})
+    assert not [name for name in alike if name.startswith("optimizer")]
+
+
+def test_views_of_one_memory_stay_as_they_are():
+    model = torch.nn.Linear(8, 8, bias=False)
+    assert names({"model": model, "rows": model.weight.detach()[2:]}) == (set(), set())
+
+
+# ---- drift
+
+
+@pytest.fixture
+def three(tmp_path: pathlib.Path) -> Parted:
+    return Parted(tmp_path, 3)
+
+
+def drifting(rank: Rank, apart: set[int], steps: int) -> tuple[list[Any], int | None]:
+    """They differ from the third step on; what step() raised."""
+    job = Job(rank.rank)
+    errors = []
+    with rank.open() as shelf:
+        auto = shelf.autosave(group=rank.group, signals=(), **job.state())
+        auto.resume()
+        for step in range(1, steps + 1):
+            job.train(step)
+            if step == 3 and rank.rank in apart:
+                with torch.no_grad():
+                    job.model.frozen[1234] += 1  # which no step changes
+            try:
+                auto.step(step)
+                auto.wait()
+            except ts.ShelfError as error:
+                errors.append(error)
+        return errors, shelf.step
+
+
+@pytest.mark.parametrize(
+    ("apart", "who"), [({1}, "rank 1 differs from rank 0"), ({0, 2}, "rank 1 differs from rank 0")]
+)
+def test_ranks_that_differ_are_named_and_nothing_is_saved(three, apart, who):
+    found = three.run(lambda rank: drifting(rank, apart, 16))
+    for errors, step in found:
+        assert step is not None
+        assert 2 <= step < 14  # the tensor's turn comes within so many saves as there are chunks
+        assert len(errors) == 16 - step  # from there on none
+        for error in errors:
+            assert isinstance(error, ts.errors.GroupError)
+            assert error.rank == 1
+            assert f"{who} in 'model.frozen' (bytes 0 to 16000)" in str(error)
+            assert "start the job anew" in error.remedy
+    (step,) = {step for _, step in found}
+    begun = three.run(lambda rank: trained(rank, 1))
+    assert [begin for begin, _ in begun] == [step] * 3
+    assert begun[0] == begun[1] == begun[2]
+
+
+def test_ranks_that_differ_and_die_before_they_hear_of_it_save_nothing(three, monkeypatch):
+    do = member.Member._do
+    refused = []
+
+    def not_done(self, save, todo):
+        if todo == _core.Todo.abandon:
+            refused.append(save.part.number)
+            raise RuntimeError("the rank dies here")
+        do(self, save, todo)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(member.Member, "_do", not_done)
+        three.run(lambda rank: drifting(rank, {2}, 16), timeout=2)
+    begun = three.run(lambda rank: trained(rank, 0))
+    assert [begin for begin, _ in begun] == [min(refused) - 1] * 3
+
+
+def test_ranks_that_differ_in_which_tensors_there_are_save_nothing(three):
+    def body(rank: Rank) -> Any:
+        job = Job(rank.rank)
+        if rank.rank == 1:
+            job.model.register_parameter("more", torch.nn.Parameter(torch.zeros(8)))
+        with rank.open() as shelf:
+            auto = shelf.autosave(group=rank.group, signals=(), **job.state())
+            auto.resume()
+            job.train(1)
+            auto.step(1)
+            auto.wait()
+
+    for error in three.run(body):
+        assert isinstance(error, ts.errors.GroupError)
+        assert error.rank == 1
+
+
+def test_the_whole_state_is_compared_in_turn():
+    wholes = {"a": torch.zeros(300_000), "b": torch.zeros(3), "turned": torch.zeros(600, 500).t()}
+    chunks = drift.Chunks(wholes)
+    places = [chunks.place(number) for number in range(5, 10)]
+    assert sorted(places) == [
+        ("a", 0, 1 << 20),
+        ("a", 1 << 20, 1_200_000),
+        ("b", 0, 12),
+        ("turned", 0, 1 << 20),
+        ("turned", 1 << 20, 1_200_000),
+    ]
+    before = [chunks.chunk(number).hash() for number in range(5, 10)]
+    wholes["turned"][499, 599] = 1
+    after = [chunks.chunk(number).hash() for number in range(5, 10)]
+    changed = [place for place, a, b in zip(places, before, after, strict=True) if a != b]
+    assert changed == [("turned", 1 << 20, 1_200_000)]
+    assert drift.Chunks({}).place(1) is None
+
+
+def test_a_hash_is_of_the_moment_at_which_it_was_taken():
+    tensor = torch.zeros(10)
+    chunk = drift.Chunks({"a": tensor}).chunk(1)
+    before = chunk.known
+    tensor += 1
+    assert chunk.hash() == before != drift.Chunks({"a": tensor}).chunk(1).known
