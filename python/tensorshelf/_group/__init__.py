@@ -17,6 +17,7 @@
     parted      a state of which a rank saves its pieces of that
     drift       whether it is alike, chunk by chunk
     exchange    pieces whole again on all ranks, at a start: by a ring
+    pieced      and in the shelf that merge() makes
     wire        what carries their messages
 
 Who decides what is `src/group` (include/tensorshelf/group.hpp), and no line of it is here.

@@ -38,8 +38,9 @@ def merge(
         ts.merge(["run.0.shelf", "run.1.shelf"], "whole.shelf")
         ts.merge(["run.0.shelf", "run.1.shelf"], "whole.safetensors")
 
-    Tensors that are sharded over ranks (DTensors, and each ``Shard``) are whole again; all else is
-    as rank 0 saved it: what other ranks have of their own, generators and loaders say, is left out.
+    Tensors that are sharded over ranks (DTensors, and each ``Shard``) are whole again, and so is
+    what ``Group(partition=True)`` saved in pieces; all else is as rank 0 saved it: what other ranks
+    have of their own, generators and loaders say, is left out.
     ``load()`` and ``autosave()`` take the new shelf as any. ``size`` is as for ``open()``;
     ``progress`` is True for a bar, or a function of bytes done and bytes in all.
 

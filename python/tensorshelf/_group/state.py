@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tensorshelf._group.joined import JoinedTensor
+from tensorshelf._group.pieced import PiecedTensor
 from tensorshelf._group.saved import Saved
 from tensorshelf._group.whole import names_in, whole_of
 from tensorshelf._state import record, tensors
@@ -39,6 +40,8 @@ class JoinedState:
             made.about.place: JoinedTensor(made.about, made.parts, readers, locks)
             for made in whole.made
         }
+        shelves = [rank.shelf for rank in ranks]
+        self._tensors |= {made.about.place: PiecedTensor(made, shelves) for made in whole.pieced}
         self._tensors |= {new: shelf[old] for new, old in whole.copied.items()}
 
     def __contains__(self, name: object) -> bool:
@@ -57,8 +60,10 @@ class JoinedState:
     def values(self) -> Iterator[tuple[str, Any]]:
         """Names, and what a shelf takes under them; each is done with when the next is wanted."""
         for name, tensor in self._tensors.items():
-            yield name, _value_of(tensor) if isinstance(tensor, JoinedTensor) else tensor
+            made = isinstance(tensor, (JoinedTensor, PiecedTensor))
+            yield name, _value_of(tensor) if made else tensor
 
 
-def _value_of(tensor: JoinedTensor) -> Any:
-    return tensors.as_stored(tensors.new(tensor.about, lambda flat: tensor._read(flat, 0)))
+def _value_of(tensor: JoinedTensor | PiecedTensor) -> Any:
+    about = tensor.about._replace(strides=None)
+    return tensors.as_stored(tensors.new(about, lambda flat: tensor._read(flat, 0)))

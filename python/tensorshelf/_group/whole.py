@@ -1,8 +1,8 @@
 """What all ranks saved, as one state: its tree with whole tensors in the place of parts.
 
 The parts of a DTensor are found by their order, for all ranks have the same model; those of Shards
-by their names. The state is rank 0's; what other ranks have Shards of, and rank 0 has not, lies in
-it where the first of them has it.
+by their names, and so are the pieces of what all hold alike. The state is rank 0's; what other
+ranks have Shards of, and rank 0 has not, lies in it where the first of them has it.
 
 In the trees that are worked on here a tie is the node of its tensor once more: so what is tied
 stays so, whatever takes the place of the tensor.
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tensorshelf._group.part import KEY
+from tensorshelf._group.pieced import Pieced, Run, runs_of
 from tensorshelf._group.pieces import Box, Piece, distinct, unlike
 from tensorshelf._state import shards, tensors
 from tensorshelf._state.load import is_mapping, key_of, pairs
@@ -35,6 +36,7 @@ class Whole(NamedTuple):
 
     tree: Node
     made: list[Made]
+    pieced: list[Pieced]
     copied: dict[str, str]  # tensors of rank 0's shelf, by the names that they get
 
 
@@ -65,7 +67,7 @@ def whole_of(trees: Sequence[Node], readers: Sequence[Reader]) -> Whole:
     of_ranks = [list(_found(tree, ())) for tree in trees]
     named, ordered = _by_name(of_ranks), _by_order(of_ranks)
     taken = {RECORD, *(each.name for each in named if each.name is not None)}
-    maker = _Maker(readers, taken)
+    maker = _Maker(readers, taken, runs_of(trees))
     for each in [*named, *ordered]:
         maker.add(each)
     tree = maker.rebuilt(trees[0])
@@ -75,7 +77,7 @@ def whole_of(trees: Sequence[Node], readers: Sequence[Reader]) -> Whole:
             _insert(
                 tree, first, maker.rebuilt(first.node), f"rank {rank} has a part of {each.name!r}"
             )
-    return Whole(_tied(tree, {}), maker.made, maker.copied)
+    return Whole(_tied(tree, {}), maker.made, maker.pieced, maker.copied)
 
 
 def _without_group(tree: Node) -> Node:
@@ -87,7 +89,7 @@ def _without_group(tree: Node) -> Node:
 
 
 def _untied(node: Node, known: Sequence[Node]) -> Node:
-    if not isinstance(node, list) or not node or node[0] == "tensor":
+    if not isinstance(node, list) or not node or node[0] in ("tensor", "piece"):
         return node
     if node[0] == "tie":
         return known[node[1]]
@@ -147,8 +149,12 @@ def _by_order(of_ranks: Sequence[Sequence[_Found]]) -> list[_Named]:
 
 
 class _Maker:
-    def __init__(self, readers: Sequence[Reader], taken: Iterable[str]) -> None:
+    def __init__(
+        self, readers: Sequence[Reader], taken: Iterable[str], runs: dict[str, list[Run]]
+    ) -> None:
         self.made: list[Made] = []
+        self.pieced: list[Pieced] = []
+        self._runs = runs
         self.copied: dict[str, str] = {}
         self._readers = readers
         self._taken = set(taken)
@@ -202,11 +208,21 @@ class _Maker:
             if id(node) not in self._moved:
                 self._moved[id(node)] = self._copied(node)
             return self._moved[id(node)]
+        if node[0] == "piece":
+            if id(node) not in self._moved:
+                self._moved[id(node)] = self._pieced(node)
+            return self._moved[id(node)]
         if node[0] != "part":
             return [node[0], *map(self.rebuilt, node[1:])]
         name = shards.name_of(node)
         whole = self._wholes[id(node)]
         return whole if name is None else ["part", node[1], [0] * len(node[1]), whole, name]
+
+    def _pieced(self, node: Node) -> Node:
+        about = tensors.Tensor.of(node)
+        name = self._home(about.place[0])
+        self.pieced.append(Pieced(about._replace(place=name), self._runs[about.place[0]]))
+        return ["tensor", *node[1:4], name, node[5]]
 
     def _copied(self, node: Node) -> Node:
         *head, place, strides = node
