@@ -16,6 +16,7 @@ from typing import Any
 import copies_bench
 import messages_bench
 import numpy as np
+import pieces_bench
 import regroup_bench
 import torch
 from ranks import largest, run_ranks
@@ -185,6 +186,7 @@ def run(memory: Path, block: Path, quick: bool) -> dict[str, Any]:
         print(
             f"  4 ranks agree on what they go on from in {seconds * 1e3:.1f} ms (100)", flush=True
         )
+        results["pieces"] = pieces_bench.run(Path(folder), quick)
     with (
         tempfile.TemporaryDirectory(dir=memory) as fast,
         tempfile.TemporaryDirectory(dir=block) as slow,
