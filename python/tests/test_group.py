@@ -21,7 +21,15 @@ from group_ranks import Rank, Ranks, damage, trained  # noqa: E402
 import tensorshelf as ts  # noqa: E402
 from tensorshelf import _core  # noqa: E402
 from tensorshelf._auto.flight import Flight  # noqa: E402
-from tensorshelf._group import coordinate, member, offer, station, together, wire  # noqa: E402
+from tensorshelf._group import (  # noqa: E402
+    coordinate,
+    group_save,
+    member,
+    offer,
+    station,
+    together,
+    wire,
+)
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -1370,7 +1378,7 @@ def test_a_signal_ends_a_wait_for_other_ranks(two):
 
 
 def test_what_waits_long_for_others_says_for_whom(two, monkeypatch, caplog):
-    monkeypatch.setattr(member, "_TELL_AFTER", 0.1)
+    monkeypatch.setattr(group_save, "_TELL_AFTER", 0.1)
     told = threading.Event()
 
     def body(rank: Rank):

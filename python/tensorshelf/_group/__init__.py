@@ -1,24 +1,35 @@
 """Ranks of a job that save together: one version over all their shelves.
 
+A group, and its start:
     group       Group, which a user makes
     part        whose part of which epoch a shelf holds
-    places      open_part: who takes which part, by the shelves that each rank finds
+    places      open_part: looks for shelves; placing: which rank takes which
     start       what all go on from, agreed on before anything is loaded
+    offer       what a rank has found; agree: what rank 0 makes of all offers
+    wire        what carries messages
+A save:
     together    Together: how a save of a rank begins, and ends
+    group_save  a rank's part of a save
     member      a thread for each rank: its votes, and what it does at a decision
-    routes      which way the votes go
-    station     a rank's place on it: whose votes it takes
-    taker       the thread that takes them
-    coordinate  what it does on rank 0: decisions
-    relay       what it does on the first rank of another node
+    routes      which way votes go; station: a rank's place on it; taker: the thread that takes them
+    coordinate  what that does on rank 0: decisions; relay: on the first rank of another node
     awaited     whose votes are missing
     schedule    the interval at which all save, with every="auto"
-    alike       what data-parallel ranks hold alike
-    parted      a state of which a rank saves its pieces of that
+    moments     what a rank did when
+Copies with other ranks:
+    replicas    those of a rank's part, and those that it keeps
+    copies      the owner's end; kept: the keeper's; stream: what is sent between them
+    link        pairs that bytes go over
+    renewal     copies made anew behind a start
+Pieces of what all hold alike:
+    alike       what that is; parted: a state of which a rank saves its pieces
     drift       whether it is alike, chunk by chunk
-    exchange    pieces whole again on all ranks, at a start: by a ring
-    pieced      and in the shelf that merge() makes
-    wire        what carries their messages
+    exchange    whole again on all ranks, at a start; ring, stage: how the bytes go
+All ranks' shelves as one:
+    saved       what each has; whole: the tree of all; pieces, pieced: parts that make a tensor
+    state       what is read where it lies; joined: a tensor of it
+    view        open_merged; own: what is of one rank alone
+    merge       a shelf of all; export: a file of safetensors
 
 Who decides what is `src/group` (include/tensorshelf/group.hpp), and no line of it is here.
 """

@@ -11,7 +11,8 @@ from tensorshelf._commit import Commit
 from tensorshelf._group.drift import Chunk, Chunks
 from tensorshelf._group.exchange import Exchange
 from tensorshelf._group.group import Group, GroupInfo
-from tensorshelf._group.member import GroupSave, Member
+from tensorshelf._group.group_save import GroupSave
+from tensorshelf._group.member import Member
 from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.moments import Moments
 from tensorshelf._group.part import KEY, Identity, Part
