@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from pathlib import Path
 from typing import Any
@@ -59,22 +60,70 @@ def _loaded(
     return found, read
 
 
+def _model(nbytes: int) -> torch.nn.ParameterList:
+    """That each rank has whole."""
+    count = nbytes // _TENSORS // 4
+    return torch.nn.ParameterList(
+        [torch.full((count,), float(number)) for number in range(_TENSORS)]
+    )
+
+
+def _saved_whole(rank: int, world: int, folder: str, nbytes: int) -> None:
+    """A piece by each."""
+    with ts.open(_paths(folder)[rank], tier="block", in_flight=1) as shelf:
+        group = ts.Group(partition=True)
+        auto = shelf.autosave(group=group, signals=(), model=_model(nbytes))
+        auto.resume()
+        auto.step(1)
+        auto.close()
+
+
+def _loaded_whole(
+    rank: int, world: int, folder: str, nbytes: int, rounds: int
+) -> tuple[list[float], float]:
+    """The same of a model that each rank needs whole."""
+    model = _model(nbytes)
+    found, read = [], 0.0
+    for _ in range(rounds):
+        with torch.no_grad():
+            for parameter in model:
+                parameter.zero_()
+        before = bytes_read()
+        with ts.open_merged(_paths(folder)) as view:
+            load = functools.partial(view.load_into, {"model": model}, group=ts.Group())
+            found.append(together(load))
+        read = total(bytes_read() - before) / nbytes
+        assert all((value == number).all() for number, value in enumerate(model))
+    return found, read
+
+
+_KINDS = {
+    "sharded": (_saved, _loaded, (4, 2, 8)),
+    "whole on each rank": (_saved_whole, _loaded_whole, (4, 2, 8)),
+}
+
+
 def run(disk: Path, quick: bool) -> dict[str, Any]:
-    nbytes, rounds = ((32 << 20), 1) if quick else ((1 << 30), 5)
-    run_ranks(_WRITERS, _saved, str(disk), nbytes)
+    rounds = 1 if quick else 5
     results: dict[str, Any] = {}
-    for world in (4, 2, 8):
-        limit = fio_seconds(disk / "limit", nbytes, "read")
-        seconds, read = run_ranks(world, _loaded, str(disk), nbytes, rounds)
-        limit = min(limit, fio_seconds(disk / "limit", nbytes, "read"))
-        results[f"into_{world}"] = {
-            "rate_over_fio": limit / statistics.median(seconds),
-            "read_over_state": read,
-        }
-        print(
-            f"  {nbytes >> 20} MiB that 4 ranks wrote, loaded by {world}: "
-            f"{results[f'into_{world}']['rate_over_fio']:.2f} of fio's rate (0.9), "
-            f"{read:.3f} of its bytes read (1)",
-            flush=True,
-        )
+    for kind, (save, load, worlds) in _KINDS.items():
+        nbytes = (32 << 20) if quick else (1 << 30) if kind == "sharded" else (512 << 20)
+        folder = disk / kind
+        folder.mkdir()
+        run_ranks(_WRITERS, save, str(folder), nbytes)
+        for world in worlds:
+            limit = fio_seconds(disk / "limit", nbytes, "read")
+            seconds, read = run_ranks(world, load, str(folder), nbytes, rounds)
+            limit = min(limit, fio_seconds(disk / "limit", nbytes, "read"))
+            found = {
+                "rate_over_fio": limit / statistics.median(seconds),
+                "read_over_state": read,
+            }
+            results[f"{kind}, into {world}"] = found
+            print(
+                f"  {nbytes >> 20} MiB that 4 ranks wrote, {kind}, loaded by {world}: "
+                f"{found['rate_over_fio']:.2f} of fio's rate (0.9), "
+                f"{found['read_over_state']:.3f} of its bytes read (1)",
+                flush=True,
+            )
     return results

@@ -12,6 +12,8 @@ from group_ranks import Rank, Ranks, damage, trained
 torch = pytest.importorskip("torch")
 pytest.importorskip("msgpack")
 
+from partition_ranks import Job, Parted, expected  # noqa: E402
+from partition_ranks import trained as partitioned  # noqa: E402
 from test_group import left_undecided  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
@@ -104,6 +106,61 @@ def test_all_ranks_together_read_each_byte_once(
             read += counted
         assert torch.equal(target.tensor, rows(rank, world, whole).tensor)
     assert sum(read) == whole.nbytes
+
+
+def loaded_together(paths: Any, folder: pathlib.Path, world: int) -> tuple[list[Job], list[int]]:
+    """By so many ranks: what each has, and what all read of the shelves."""
+
+    def body(rank: Rank) -> Job:
+        job = Job(rank.rank).forget()
+        with ts.open_merged(paths) as view:
+            report = view.load_into(
+                {"model": job.model, "optimizer": job.optimizer}, group=rank.group
+            )
+        assert (report.step, report.missing_keys) == (2, ())
+        return job
+
+    with pytest.MonkeyPatch.context() as patch:
+        counted = read_bytes(patch)
+        return Ranks(folder, world).run(body), counted
+
+
+@pytest.mark.parametrize("how", ["in pieces", "whole"])
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_ranks_that_need_all_read_it_once_together(
+    tmp_path: pathlib.Path, world: int, how: str
+) -> None:
+    before = Parted(tmp_path, 3)
+    before.more = {"partition": how == "in pieces"}
+    before.run(lambda rank: partitioned(rank, 2))
+    paths = [before.path(rank) for rank in range(3)]
+    jobs, read = loaded_together(paths, tmp_path, world)
+    for job in jobs:
+        assert job.values() == expected(2)
+    job = Job()
+    with ts.open_merged(paths) as view:  # alone it comes to the same
+        view.load_into({"model": job.forget().model, "optimizer": job.optimizer})
+        assert job.values() == expected(2)
+    state = [*job.model.parameters(), job.model.mean]
+    kept = [x for each in job.optimizer.state.values() for x in each.values() if x.ndim]
+    needed = sum(tensor.nbytes for tensor in (*state, *kept))
+    assert needed <= sum(read) <= needed + 60_000 * world  # each reads the records of all
+
+
+def test_a_rank_that_cannot_load_is_told_to_the_others(tmp_path: pathlib.Path) -> None:
+    before = Parted(tmp_path, 2)
+    before.run(lambda rank: partitioned(rank, 2))
+
+    def body(rank: Rank) -> None:
+        job = Job()
+        model = job.model if rank.rank == 0 else torch.nn.Linear(2, 2)
+        with ts.open_merged([before.path(0), before.path(1)]) as view:
+            view.load_into({"model": model, "optimizer": job.optimizer}, group=rank.group)
+
+    first, second = Ranks(tmp_path, 2).run(body)
+    assert isinstance(second, ts.LayoutError)
+    assert isinstance(first, ts.GroupError)
+    assert first.rank == 1
 
 
 def test_a_whole_tensor_is_of_all_parts(tmp_path: pathlib.Path) -> None:

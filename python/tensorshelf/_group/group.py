@@ -122,7 +122,8 @@ class Group:
         self.partition = partition
         self._number = f"{_start_of_torchrun()}{next(_made)}"
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
-        self._has_places = False  # open_part() gave this rank its part
+        self._has_places = False
+        self._loads = 0  # open_part() gave this rank its part
 
     def info(self) -> GroupInfo:
         """Which version all have, as far as this rank knows, and whom it waits for."""
@@ -151,6 +152,11 @@ class Group:
             )
         self._has_places = True
         return f"tensorshelf/{self._number}/places/"
+
+    def _take_load(self) -> str:
+        """As ``_take``, of one ``MergedView.load_into()``; every rank has the same ones."""
+        self._loads += 1
+        return f"tensorshelf/{self._number}/load/{self._loads}/"
 
     def __repr__(self) -> str:
         return f"<Group: rank {self.rank} of {self.members}>"

@@ -13,7 +13,7 @@ from tensorshelf._state.load import is_mapping, key_of, pairs
 from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader
 
-_TENSORS = {"tensor", "tie", "part"}  # what is tied on one rank may be a tensor on another
+_TENSORS = {"tensor", "tie", "part", "piece"}  # what is tied on one rank may be a tensor on another
 _SHORT_BYTES = 64 << 10  # of a generator: 2.5 KB of Python's and NumPy's, 5 KB of torch's
 
 

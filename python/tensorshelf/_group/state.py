@@ -1,7 +1,7 @@
 """What all ranks saved, as one state that is read where it lies: nothing is copied before."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tensorshelf._group.joined import JoinedTensor
@@ -9,11 +9,12 @@ from tensorshelf._group.pieced import PiecedTensor
 from tensorshelf._group.saved import Saved
 from tensorshelf._group.whole import names_in, whole_of
 from tensorshelf._state import record, tensors
+from tensorshelf._state.load import is_mapping, key_of, pairs
 from tensorshelf._state.paths import RECORD
 from tensorshelf._values._dtypes import Array
 
 
-class _Record:
+class StoredRecord:
     """The state's tree, as a handle of a shelf gives it."""
 
     dtype_name = "uint8"
@@ -34,6 +35,7 @@ class JoinedState:
         whole = whole_of([rank.saved.tree for rank in ranks], readers)
         locks = [threading.Lock() for _ in ranks]
         shelf = ranks[0].shelf
+        self._whole = {*whole.copied, *(made.about.place for made in whole.pieced)}
         self.tree = whole.tree
         self.record = record.encoded(record.Record(whole.tree, names_in(whole.tree)))
         self._tensors: dict[str, Any] = {
@@ -48,7 +50,18 @@ class JoinedState:
         return name == RECORD or name in self._tensors
 
     def __getitem__(self, name: str) -> Any:
-        return _Record(self.record) if name == RECORD else self._tensors[name]
+        return StoredRecord(self.record) if name == RECORD else self._tensors[name]
+
+    def names(self) -> Iterable[str]:
+        return self._tensors.keys()
+
+    def keys(self) -> list[Any]:
+        """The outermost ones."""
+        return [key_of(key) for key, _ in pairs(self.tree)] if is_mapping(self.tree) else []
+
+    def was_whole(self, name: str) -> bool:
+        """Whether ranks had all of it, alike, and not parts of it."""
+        return name in self._whole
 
     def __len__(self) -> int:
         return len(self._tensors)

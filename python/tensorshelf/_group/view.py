@@ -5,13 +5,18 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from tensorshelf._group.exchange import Exchange
+from tensorshelf._group.group import Group
 from tensorshelf._group.own import own_keys
 from tensorshelf._group.saved import Paths, open_ranks
+from tensorshelf._group.shared import SharedOut
 from tensorshelf._group.state import JoinedState
+from tensorshelf._group.wire import Wire
 from tensorshelf._progress import Report, reporter
 from tensorshelf._state import load as _load
 from tensorshelf._state.load import LoadReport
 from tensorshelf._state.paths import shown
+from tensorshelf._state.record import Reads
 from tensorshelf.errors import ClosedError, LayoutError
 
 
@@ -54,10 +59,16 @@ class MergedView:
         strict: bool = True,
         rename: Mapping[str, str] | Callable[[str], str] | None = None,
         progress: Report | bool | None = None,
+        group: Group | None = None,
     ) -> LoadReport:
         """Into a state of this rank, as ``Shelf.load_into()``; of each tensor what it has of that.
 
         Of a dict those keys alone are loaded that it has, and ``strict`` is about what is in them.
+        ``group`` is of the ranks that load now, all with the same keys: of what each needs whole,
+        and was not sharded before, each reads an equal piece, and they give the pieces to each
+        other. So all is read once, and each waits for the others. Without it each reads all that
+        it has.
+
         Raises LayoutError for a key below which ranks had numbers or texts that differ, as those of
         generators and loaders do: what is of one rank is no other's.
         """
@@ -66,15 +77,27 @@ class MergedView:
             for key in state:
                 self._refuse_own(key)
         with reporter(progress, "loading") as report:
-            return _load.load_into(
-                joined,
-                state,
-                step=self.step,
-                strict=strict,
-                rename=rename,
-                report=report,
-                given_only=True,
-            )
+
+            def load_from(reads: Reads, exchange: Exchange | None = None) -> LoadReport:
+                return _load.load_into(
+                    reads,
+                    state,
+                    step=self.step,
+                    strict=strict,
+                    rename=rename,
+                    report=report,
+                    given_only=True,
+                    exchange=exchange,
+                )
+
+            if group is None:
+                return load_from(joined)
+            wire = Wire(group._store, group._take_load())
+            exchange = Exchange(wire, group.rank, group.members, group.timeout)
+            with exchange.loading():
+                keys = state if isinstance(state, dict) and rename is None else joined.keys()
+                shared = SharedOut(joined, keys, group.rank, group.members)
+                return load_from(shared, exchange=exchange)
 
     def _refuse_own(self, key: Any) -> None:
         if key in self._own:
