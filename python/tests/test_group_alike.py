@@ -14,7 +14,7 @@ from partition_ranks import Job, Parted, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 from tensorshelf import _core  # noqa: E402
-from tensorshelf._group import drift, member  # noqa: E402
+from tensorshelf._group import drift, member, routes  # noqa: E402
 from tensorshelf._group.parted import parted  # noqa: E402
 from tensorshelf._state.flatten import flatten  # noqa: E402
 
@@ -143,6 +143,26 @@ def test_ranks_that_differ_are_named_and_nothing_is_saved(three, apart, who):
     begun = three.run(lambda rank: trained(rank, 1))
     assert [begin for begin, _ in begun] == [step] * 3
     assert begun[0] == begun[1] == begun[2]
+
+
+@pytest.mark.parametrize(
+    ("apart", "who", "named"),
+    [
+        ({2}, "rank 2 differs from rank 1", 2),  # the relay finds it, which compares its own two
+        ({1, 2}, "rank 0 differs from rank 1", 0),  # the coordinator: what votes together is alike
+        ({0}, "rank 0 differs from rank 1", 0),
+    ],
+)
+def test_ranks_behind_a_relay_are_compared_too(three, monkeypatch, apart, who, named):
+    monkeypatch.setattr(routes, "_WORTH", -100)
+    three.nodes = ["a", "b", "b"]
+    found = three.run(lambda rank: drifting(rank, apart, 16))
+    for errors, step in found:
+        assert step is not None
+        assert len(errors) == 16 - step > 2
+        for error in errors:
+            assert error.rank == named
+            assert f"{who} in 'model.frozen'" in str(error)
 
 
 def test_ranks_that_differ_and_die_before_they_hear_of_it_save_nothing(three, monkeypatch):
