@@ -41,10 +41,12 @@ class Job(NamedTuple):
     steps: int
     sharded: bool = False  # by FSDP2, and DDP where not
     replicate: int = 0  # copies of each part
+    partition: bool = False  # each saves a piece of what all hold alike
 
     def words(self) -> list[str]:
         """As the trainer takes them."""
-        return [str(self.steps), "sharded" if self.sharded else "whole", str(self.replicate)]
+        form, parts = "sharded" if self.sharded else "whole", "pieces" if self.partition else "all"
+        return [str(self.steps), form, str(self.replicate), parts]
 
 
 class Ranks:
@@ -329,6 +331,7 @@ def main() -> None:
     parser.add_argument("--fork", action="store_true", help="forks of one process, no torchrun")
     parser.add_argument("--sharded", action="store_true", help="FSDP2 in place of DDP")
     parser.add_argument("--replicate", type=int, default=0, help="copies of each rank's part")
+    parser.add_argument("--partition", action="store_true", help="each saves a piece of the model")
     parser.add_argument("--kinds", nargs="+", choices=(*KINDS, LOSE))
     chosen = parser.parse_args()
     kinds = chosen.kinds or (*KINDS, *([LOSE] if chosen.replicate else []))
@@ -340,7 +343,7 @@ def main() -> None:
         counts = campaign(
             fork if chosen.fork else torchrun,
             pathlib.Path(name),
-            Job(chosen.world, chosen.steps, chosen.sharded, chosen.replicate),
+            Job(chosen.world, chosen.steps, chosen.sharded, chosen.replicate, chosen.partition),
             rounds=chosen.rounds,
             seed=chosen.seed,
             kinds=kinds,

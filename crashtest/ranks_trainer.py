@@ -38,7 +38,9 @@ def in_order_of_members(
     return work.get_future().then(mean)
 
 
-def train(folder: pathlib.Path, shift: int, steps: str, form: str, replicate: str) -> None:
+def train(
+    folder: pathlib.Path, shift: int, steps: str, form: str, replicate: str, partition: str
+) -> None:
     """Each step that was done is a line of losses.MEMBER, each that is durable of told.MEMBER."""
     sharded = form == "sharded"
     torch.set_num_threads(1)
@@ -68,6 +70,7 @@ def train(folder: pathlib.Path, shift: int, steps: str, form: str, replicate: st
         timeout=60,
         replicate=int(replicate),
         node=str(member),
+        partition=partition == "pieces",
     )
     path = folder / f"run.{member}.shelf"
     losses = open(folder / f"losses.{member}", "a", buffering=1)  # noqa: SIM115 - to the end

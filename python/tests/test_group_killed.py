@@ -13,13 +13,15 @@ CRASHTEST = pathlib.Path(__file__).parents[2] / "crashtest"
 
 
 @pytest.mark.parametrize(
-    ("sharded", "replicate", "rounds"), [(False, 0, 3), (True, 0, 3), (False, 1, 4)]
+    ("sharded", "replicate", "partition", "rounds"),
+    [(False, 0, False, 3), (True, 0, False, 3), (False, 1, True, 4)],
 )
 def test_ranks_go_on_from_one_step_to_the_last_bit(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     sharded: bool,
     replicate: int,
+    partition: bool,
     rounds: int,
 ) -> None:
     if not CRASHTEST.exists():
@@ -31,7 +33,7 @@ def test_ranks_go_on_from_one_step_to_the_last_bit(
     seed = time.time_ns() % 2**32
     print("seed", seed)
     kinds = (*ranks.KINDS, ranks.LOSE) if replicate else ranks.KINDS
-    job = ranks.Job(2, 150, sharded, replicate)
+    job = ranks.Job(2, 150, sharded, replicate, partition)
     counts = ranks.campaign(ranks.fork, tmp_path, job, rounds=rounds, seed=seed, kinds=kinds)
     assert counts["kill one"] == 1
     assert counts["resumed behind 0"] + counts["came to the end"] > 0
