@@ -45,6 +45,16 @@ def test_a_merged_file_has_whole_tensors(three):
     assert found[".model.turned"] == bits({"model.turned": job.model.turned})[".model.turned"]
 
 
+def test_any_number_of_ranks_has_whole_tensors(three):
+    three.run(lambda rank: trained(rank, 2))
+    job = Job().forget()
+    with ts.open_merged([three.path(rank) for rank in range(3)]) as saved:
+        saved.load_into({"model": job.model, "optimizer": job.optimizer})
+        with pytest.raises(ts.errors.LayoutError, match="'group' is of each rank alone"):
+            saved.load_into({"group": {}})
+    assert job.values() == expected(2)
+
+
 def test_without_all_pieces_nothing_is_merged(three, monkeypatch):
     three.run(lambda rank: trained(rank, 1))
     runs = pieced._runs
