@@ -178,6 +178,8 @@ def test_ranks_that_differ_and_die_before_they_hear_of_it_save_nothing(three, mo
     with monkeypatch.context() as patched:
         patched.setattr(member.Member, "_do", not_done)
         three.run(lambda rank: drifting(rank, {2}, 16), timeout=2)
+    with ts.open_merged([three.path(rank) for rank in range(3)]) as saved:
+        assert saved.step == min(refused) - 1
     begun = three.run(lambda rank: trained(rank, 0))
     assert [begin for begin, _ in begun] == [min(refused) - 1] * 3
 

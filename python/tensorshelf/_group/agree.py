@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tensorshelf import _core
 from tensorshelf._group.offer import Held, Offer
-from tensorshelf._group.part import Part
+from tensorshelf._group.part import Part, refused
 from tensorshelf.errors import BadArgument
 
 logger = logging.getLogger("tensorshelf")
@@ -131,7 +131,7 @@ def _copies(offers: list[Offer]) -> Iterator[Place]:
 
 def _decided(places: list[Place], members: int) -> tuple[tuple[int, int], list[str], set[int]]:
     """The epoch, what becomes of what is prepared in each place, and the places that lack it."""
-    apart = _of_other_steps(places)
+    apart = refused((p.held.prepared, p.held.step) for p in places if p.held.prepared)
     newest = max((p.held.committed.epoch for p in places if p.held.committed), default=None)
     own = [place.held for place in places[:members]]
     tuples: list[_core.GroupPartTuple] = []
@@ -170,20 +170,6 @@ def _may_be_undecided(copied: Part, own: Held, newest: tuple[int, int] | None) -
     if own.committed is None:
         return own.blank or newest is not None
     return newest is not None and own.committed.epoch < newest
-
-
-def _of_other_steps(places: list[Place]) -> set[tuple[int, int]]:
-    """Epochs in which ranks had saved different steps, or replicas that differed: the coordinator
-    cannot have committed them, though all have their parts.
-    """
-    steps: dict[tuple[int, int], set[int | None]] = {}
-    alike: dict[tuple[int, int], set[int]] = {}
-    for _, _, held in places:
-        if held.prepared:
-            steps.setdefault(held.prepared.epoch, set()).add(held.step)
-            if held.prepared.alike is not None:
-                alike.setdefault(held.prepared.epoch, set()).add(held.prepared.alike)
-    return {epoch for known in (steps, alike) for epoch, found in known.items() if len(found) > 1}
 
 
 def _by_rank(places: list[Place], todos: list[str], members: int) -> list[dict[str, str]]:

@@ -4,6 +4,7 @@ It lies in the saved state, so that it is of that very version, and in the mark 
 Paths and the launcher's ranks say nothing: they change.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tensorshelf.errors import CorruptError
@@ -67,6 +68,19 @@ def part_of_state(found: Any) -> Part:
         "what the saved state says of its group is no part of one",
         "Load an older version, or put the shelf back from a copy.",
     )
+
+
+def refused(prepared: Iterable[tuple[Part, int | None]]) -> set[tuple[int, int]]:
+    """Of what is prepared, with its steps: epochs in which ranks had saved different steps, or
+    replicas that differed. The coordinator cannot have committed them, though all have their parts.
+    """
+    found: dict[tuple[int, int], set[tuple[str, int | None]]] = {}
+    for part, step in prepared:
+        of_epoch = found.setdefault(part.epoch, set())
+        of_epoch.add(("step", step))
+        if part.alike is not None:
+            of_epoch.add((_ALIKE, part.alike))
+    return {epoch for epoch, told in found.items() if len({kind for kind, _ in told}) < len(told)}
 
 
 class Identity:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tensorshelf import _core
-from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
+from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state, refused
 from tensorshelf._open import open as open_shelf
 from tensorshelf._shelf import Shelf
 from tensorshelf._state import record
@@ -70,18 +70,19 @@ def _refuse_undecided(ranks: list[Saved]) -> None:
     """What is prepared, and would be committed by the next start. Raises StaleError where ranks are
     of different epochs.
     """
-    tuples: list[_core.GroupPartTuple] = []
-    for rank in ranks:
-        waiting = rank.shelf.prepared
-        prepared = None if waiting is None else part_of_mark(waiting.id)
-        tuples.append(
-            (
-                rank.part.rank,
-                rank.part.members,
-                [rank.part.epoch],
-                None if prepared is None else prepared.epoch,
-            )
+    waiting = [rank.shelf.prepared for rank in ranks]
+    prepared = [None if each is None else part_of_mark(each.id) for each in waiting]
+    known = [(p, w.step) for p, w in zip(prepared, waiting, strict=True) if p and w]
+    apart = refused(known)
+    tuples: list[_core.GroupPartTuple] = [
+        (
+            rank.part.rank,
+            rank.part.members,
+            [rank.part.epoch],
+            None if part is None or part.epoch in apart else part.epoch,
         )
+        for rank, part in zip(ranks, prepared, strict=True)
+    ]
     _, todos, _ = _core.agree(tuples, len(ranks))
     for rank, todo in zip(ranks, todos, strict=True):
         if todo == _core.Todo.commit:
