@@ -21,6 +21,11 @@ from tensorshelf._state.flatten import flatten  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
 
+@pytest.fixture
+def three(tmp_path: pathlib.Path) -> Parted:
+    return Parted(tmp_path, 3)
+
+
 class DistributedDataParallel(torch.nn.Module):
     """As torch's, to what looks at it."""
 
@@ -67,6 +72,46 @@ def test_buffers_are_those_of_rank_0_where_all_get_them_from_there(rank):
     assert names(given, rank) == (weights, weights)
 
 
+def test_where_ranks_are_numbered_anew_each_saves_its_buffers(three):
+    """Some have the number of torch.distributed's rank still, and others have not."""
+
+    def steps(nodes: str) -> list[Any]:
+        def body(rank: Rank) -> tuple[int, int, float]:
+            (three.folder / nodes[rank.rank]).mkdir(exist_ok=True)
+            path = three.folder / nodes[rank.rank] / "run.{part}.shelf"
+            model = DistributedDataParallel(torch.nn.BatchNorm1d(8), rank.rank)
+            model.process_group = SimpleNamespace(rank=lambda: rank.rank, size=lambda: 3)
+            with ts.open_part(path, rank.group, size="64MiB") as shelf:
+                auto = shelf.autosave(group=rank.group, signals=(), model=model)
+                begin = auto.resume()
+                model.module.running_mean += rank.group.rank
+                auto.step(begin + 1)
+                auto.close()
+                return rank.group.rank, begin, float(model.module.running_mean[0])
+
+        return three.run(body)
+
+    assert steps("abc") == [(0, 0, 0.0), (1, 0, 1.0), (2, 0, 2.0)]
+    assert steps("bac") == [(1, 1, 1.0), (0, 1, 0.0), (2, 1, 2.0)]
+    assert steps("bac") == [(1, 2, 2.0), (0, 2, 0.0), (2, 2, 4.0)]
+
+
+def test_ranks_that_take_buffers_from_others_save_nothing(three):
+    def body(rank: Rank) -> Any:
+        model = DistributedDataParallel(torch.nn.BatchNorm1d(8), rank.rank)
+        model.process_group = SimpleNamespace(rank=lambda: rank.rank, size=lambda: 3)
+        model.broadcast_buffers = rank.rank != 2
+        with rank.open() as shelf:
+            auto = shelf.autosave(group=rank.group, signals=(), model=model)
+            auto.resume()
+            auto.step(1)
+            auto.wait()
+
+    for error in three.run(body):
+        assert isinstance(error, ts.errors.GroupError)
+        assert error.rank == 2
+
+
 def test_what_is_ignored_or_sharded_is_not_alike():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     optimizer = torch.optim.Adam(model.parameters())
@@ -98,11 +143,6 @@ def test_views_of_one_memory_stay_as_they_are():
 
 
 # ---- drift
-
-
-@pytest.fixture
-def three(tmp_path: pathlib.Path) -> Parted:
-    return Parted(tmp_path, 3)
 
 
 def drifting(rank: Rank, apart: set[int], steps: int) -> tuple[list[Any], int | None]:

@@ -10,7 +10,7 @@ import bisect
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,17 +44,20 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """Of the tensors that are alike, by their names."""
+    """Of the tensors that are alike, by their names. ``of_first``: those that rank 0 gives, which
+    differ, and are to be the same ones on all ranks.
+    """
 
-    def __init__(self, wholes: Mapping[str, Any]) -> None:
+    def __init__(self, wholes: Mapping[str, Any], of_first: Iterable[str] = ()) -> None:
         self._names = sorted(wholes)
         self._tensors = [wholes[name] for name in self._names]
         counts = (-(-tensor.nbytes // _CHUNK) for tensor in self._tensors)
         self._ends = list(itertools.accumulate(counts))  # of each, counted in chunks
-        forms = [
+        forms: list[Any] = [
             [name, str(tensor.dtype), list(tensor.shape)]
             for name, tensor in zip(self._names, self._tensors, strict=True)
         ]
+        forms += sorted(of_first)
         self._seed = _hash(np.frombuffer(json.dumps(forms).encode(), np.uint8), 0)
 
     def place(self, number: int) -> Place | None:

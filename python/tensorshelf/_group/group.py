@@ -122,6 +122,8 @@ class Group:
         self.partition = partition
         self._number = f"{_start_of_torchrun()}{next(_made)}"
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
+        self._has_places = False  # open_part() gave this rank its part
+        self._is_numbered_anew = False  # and some rank another than its own; the same on all
         self._has_places = False
         self._loads = 0  # open_part() gave this rank its part
 

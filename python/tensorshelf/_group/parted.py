@@ -16,16 +16,23 @@ from tensorshelf._values import _torch
 
 
 class Parted(NamedTuple):
-    """What is to be stored, and the whole tensors that all ranks hold alike, by their names."""
+    """What is to be stored, and whole tensors by their names."""
 
     flat: Flat
-    alike: dict[str, Any]
+    alike: dict[str, Any]  # that all ranks hold alike
+    of_first: list[str]  # that rank 0 gives
 
 
-def parted(flat: Flat, state: Any, rank: int, members: int) -> Parted:
-    """Of ``state``, flattened; its nodes are changed in place."""
+def parted(
+    flat: Flat, state: Any, rank: int, members: int, *, is_numbered_anew: bool = False
+) -> Parted:
+    """Of ``state``, flattened; its nodes are changed in place. ``is_numbered_anew``: ranks of
+    torch.distributed may be others than those of the group, on some of them.
+    """
     nodes = list(all_tensors(flat.tree))
     found = alike(state, _sharded(flat, nodes), rank, members)
+    if is_numbered_anew:  # whose buffers are given is not known alike by all
+        found = found._replace(of_first=frozenset())
     writers: dict[str, int] = {}
     for node in nodes:
         begin = _begin(flat, node)
@@ -52,7 +59,8 @@ def parted(flat: Flat, state: Any, rank: int, members: int) -> Parted:
         node[0] = "piece"
         node[4] = list(split.Place(name, writers[name], begin, end, held))
     shared = {name: whole for name, whole in wholes.items() if writers[name] == members}
-    return Parted(Flat(flat.tree, tensors, pieces, wholes), shared)
+    of_first = [name for name in wholes if name not in shared]
+    return Parted(Flat(flat.tree, tensors, pieces, wholes), shared, of_first)
 
 
 def _begin(flat: Flat, node: Node) -> int | None:

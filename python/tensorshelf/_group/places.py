@@ -81,7 +81,9 @@ def _agreed(group: Group, wire: Wire, folder: str, name: str) -> Place:
         raise own
     if "error" in told:
         raise error_of(told["error"])
-    return Place(*told["places"][group.rank])
+    places = [Place(*place) for place in told["places"]]
+    group._is_numbered_anew = any(place.part != rank for rank, place in enumerate(places))
+    return places[group.rank]
 
 
 def _key(rank: int) -> str:

@@ -142,8 +142,11 @@ class Together:
         flat = flatten(state)
         if not self._group.partition or self._group.members == 1:
             return flat
-        parts = parted(flat, state, self._group.rank, self._group.members)
-        self._chunks = Chunks(parts.alike)
+        group = self._group
+        parts = parted(
+            flat, state, group.rank, group.members, is_numbered_anew=group._is_numbered_anew
+        )
+        self._chunks = Chunks(parts.alike, parts.of_first)
         return parts.flat
 
     def interval(self, step: int, every: int, *, forced: bool) -> int:
