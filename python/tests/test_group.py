@@ -101,6 +101,48 @@ def test_what_one_cannot_save_nobody_saves(two, number):
     assert (end0, end1) == ((5, 5.0), (5, 6.0))  # they went on
 
 
+def test_a_first_save_that_comes_to_nothing_behind_a_step_is_told_and_the_next_is_made(
+    two, monkeypatch
+):
+    """Its tensors are gone, which the plan of the next save has."""
+    go_on = threading.Event()
+    hear, wait = member.Member._hear, member.Member.wait_decided
+
+    def held_up(self, save, vote, *more):
+        if (self._rank, save.step) == (1, 1):
+            assert go_on.wait(60)
+        hear(self, save, vote, *more)
+
+    def waiting(self, *, but=0):
+        if self._rank == 0 and self.undecided():  # as the second save begins
+            go_on.set()
+        wait(self, but=but)
+
+    monkeypatch.setattr(member.Member, "_hear", held_up)
+    monkeypatch.setattr(member.Member, "wait_decided", waiting)
+
+    def body(rank: Rank) -> Any:
+        heard = []
+        with rank.open(in_flight=1) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            for step in (1, 2, 3):
+                if (rank.rank, step) == (1, 1):
+                    auto._run.state["unheard"] = object()  # nothing that can be stored
+                try:
+                    rank.step(auto, step)
+                except ts.ShelfError as error:
+                    heard.append((step, type(error)))
+                auto._run.state.pop("unheard", None)
+            auto.wait()
+            return heard, float(shelf["values"].numpy()[0])
+
+    assert two.run(body) == [
+        ([(3, ts.errors.GroupError)], 3.0),
+        ([(1, ts.errors.NotStorable)], 4.0),
+    ]
+
+
 def test_a_first_save_that_others_refuse_at_once_is_told(two, monkeypatch):
     """Before it is planned, its tensors are gone already."""
     submit = together.Together._submit

@@ -34,6 +34,7 @@ from tensorshelf.errors import (
     BadArgument,
     CorruptError,
     ShelfError,
+    UnknownName,
     UnsupportedError,
 )
 
@@ -352,7 +353,8 @@ class Autosave:
 
     def _what_ended(self, error: ShelfError) -> ShelfError:
         """A save of a group that is abandoned takes along what is copied behind it."""
-        if isinstance(error, AbandonedError) and isinstance(self._commits, Together):
+        gone = isinstance(error, (AbandonedError, UnknownName))  # or tensors that it had made
+        if gone and isinstance(self._commits, Together):
             try:
                 self._flight.wait()
             except ShelfError as before:

@@ -50,8 +50,10 @@ class Commits(Protocol):
     def flat(self, state: Any) -> Flat:
         """What is to be stored of a state."""
 
-    def begin(self, shelf: Any, step: int) -> None:
-        """Before anything of the save is looked at."""
+    def begin(self, shelf: Any, step: int) -> bool:
+        """Before anything of the save is looked at. True where a save that made tensors has come to
+        nothing: they are gone, and a plan has them still.
+        """
 
     def planned(self, shelf: Any, pipeline: _core.Pipeline, plan: _core.SavePlan) -> SaveOnItsWay:
         """Copied by the pipeline."""
@@ -102,8 +104,9 @@ class Alone:
         """All of it."""
         return flatten(state)
 
-    def begin(self, shelf: Shelf, step: int) -> None:
+    def begin(self, shelf: Shelf, step: int) -> bool:
         self._step = step
+        return False
 
     def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> SaveOnItsWay:
         pending = pipeline.save(shelf._assignments.session, plan, self._step, None)

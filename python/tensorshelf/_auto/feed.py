@@ -103,7 +103,8 @@ class Feed:
     def save(self, shelf: Shelf, state: Any, step: int) -> Commit:
         """The version on its way."""
         try:
-            self._commits.begin(shelf, step)
+            if self._commits.begin(shelf, step):
+                self._plan = None
             self._newest = self._begin(shelf, state, step)
             return self._newest
         except BaseException as error:

@@ -124,8 +124,7 @@ class Group:
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
         self._has_places = False  # open_part() gave this rank its part
         self._is_numbered_anew = False  # and some rank another than its own; the same on all
-        self._has_places = False
-        self._loads = 0  # open_part() gave this rank its part
+        self._loads = 0  # of merged views, by this group
 
     def info(self) -> GroupInfo:
         """Which version all have, as far as this rank knows, and whom it waits for."""

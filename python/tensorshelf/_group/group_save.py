@@ -91,6 +91,10 @@ class GroupSave:
         """True when all ranks have it, durable, or it came to nothing."""
         return self._end.is_set()
 
+    def has_failed(self) -> bool:
+        """True when it came to nothing."""
+        return self._end.is_set() and self._error is not None
+
     def wait(self) -> CommitResult:
         """Until it is done. Raises what it came to nothing by, and UnresolvedError where nothing
         was decided in time.

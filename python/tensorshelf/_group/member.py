@@ -31,6 +31,7 @@ from tensorshelf.errors import (
     AbandonedError,
     GroupError,
     ShelfError,
+    UnknownName,
     UnresolvedError,
 )
 
@@ -290,7 +291,8 @@ class Member:
 
     def _blamed(self, error: Exception) -> Exception:
         """What was behind an aborted save went with it: what ended that one is told."""
-        if isinstance(error, AbandonedError) and self._aborted is not None:
+        gone = isinstance(error, (AbandonedError, UnknownName))  # or tensors that it had made
+        if gone and self._aborted is not None:
             return self._aborted
         return error
 

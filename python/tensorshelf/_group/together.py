@@ -67,6 +67,7 @@ class Together:
         self._held_by: tuple[int, ...] = ()  # of that
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
         self._saved: list[_core.PendingSave | None] = []  # what the pipeline gave for that
+        self._anew: GroupSave | None = None  # the last that may have made tensors
         self._alike: Chunk | None = None  # of what all ranks hold alike, as that has it
         self._chunks: Chunks | None = None  # where each saves a piece of it
         self._exchange: Exchange | None = None
@@ -184,11 +185,12 @@ class Together:
         if epoch and (lacking := self._replicas.lacking(epoch)):
             self._member.renew(Renewal(lacking, shelf._core, epoch))
 
-    def begin(self, shelf: Shelf, step: int) -> None:
+    def begin(self, shelf: Shelf, step: int) -> bool:
         self._number(step)
         assert self._member is not None
         # One that is prepared, and with slots for it one that is copied behind that.
         self._member.wait_decided(but=min(shelf.info().in_flight, 2) - 1)
+        return self._anew is not None and self._anew.has_failed()
 
     def left_out(self, step: int, error: Exception) -> None:
         """Else the epochs of this rank would be of other steps than those of the others."""
@@ -226,7 +228,8 @@ class Together:
         self._member.wait_decided()  # nothing is frozen behind what is prepared
         part, step = self._compared()
         shelf._prepare(flat, step=step, id=part.mark())
-        return Commit(self._submit(None))
+        self._anew = self._submit(None)
+        return Commit(self._anew)
 
     def _compared(self) -> tuple[Part, int]:
         """What was begun, with a hash for the other ranks: it is within step(), and nothing of the
