@@ -309,15 +309,16 @@ def test_other_tensors_on_one_rank_are_named(three, monkeypatch):
 # ---- what was damaged
 
 
-def damage_piece(ranks: Parted, rank: int) -> None:
-    with ts.open(ranks.path(rank), "r") as shelf:
+def damage_piece(ranks: Parted, rank: int, path: pathlib.Path | None = None) -> None:
+    path = path or ranks.path(rank)
+    with ts.open(path, "r") as shelf:
         name = next(name for name in shelf if "[" in name and shelf[name].nbytes > 8192)
         value = np.asarray(shelf[name].numpy()).reshape(-1).view(np.uint8)[:4096].copy()
-    data = bytearray(ranks.path(rank).read_bytes())
+    data = bytearray(path.read_bytes())
     at = data.find(value.tobytes())
     assert at > 0
     data[at] ^= 1
-    ranks.path(rank).write_bytes(data)
+    path.write_bytes(data)
 
 
 def test_a_damaged_piece_is_told_by_all(three):
@@ -333,6 +334,17 @@ def test_a_damaged_piece_is_had_back_from_its_copy(tmp_path):
     assert ranks.run(lambda rank: trained(rank, 1)) == [(1, expected(1))] * 3
     ranks.path(2).unlink()
     assert ranks.run(lambda rank: trained(rank, 0)) == [(2, expected(2))] * 3
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_shelf_whose_copy_is_damaged_is_told_by_all(tmp_path, lost):
+    """At once: they do not wait for who cannot have it back."""
+    ranks = Parted(tmp_path, 3, copies=1)
+    ranks.run(lambda rank: trained(rank, 1))
+    (keeper,) = ranks.run(lambda rank: (trained(rank, 0), rank.group.info().keepers)[1])[lost]
+    damage_piece(ranks, lost, ranks.copy(lost, keeper))
+    ranks.path(lost).unlink()
+    told_of(lost, ranks.run(lambda rank: trained(rank, 0)), ts.errors.CorruptError)
 
 
 # ---- other ways to what was saved

@@ -58,6 +58,12 @@ class Exchange:
             self._stages.come(_LOADED)
         self._ring = None  # nobody waits for what lies in it still
 
+    def refused(self, error: BaseException) -> None:
+        """This rank loads nothing, and the others hear why, where they wait for it."""
+        self._next = None
+        with contextlib.suppress(RuntimeError):  # torch's, of its store
+            self._stages.fail(_READ, error, waits=False)
+
     @property
     def has_begun(self) -> bool:
         """Whether other ranks go on by what this one has read: it reads nothing anew then."""

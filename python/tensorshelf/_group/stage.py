@@ -44,11 +44,11 @@ class Stages(NamedTuple):
             self._judge(name, unlike)
         self._go_on(name, None)
 
-    def fail(self, name: str, error: BaseException) -> None:
+    def fail(self, name: str, error: BaseException, *, waits: bool = True) -> None:
         """In place of coming. Returns where the error is the one to raise: a link that broke tells
-        less than what the others say.
+        less than what the others say, which it ``waits`` for.
         """
-        lost = isinstance(error, LinkLost)
+        lost = waits and isinstance(error, LinkLost)
         self._put(name, {"error": [_LOST if lost else _FAILED, self.rank, *_fields(error)]})
         if self.rank == 0:
             self._judge(name, lambda *_: None)

@@ -93,10 +93,12 @@ class Together:
             group.timeout,
             group.partition,
         )
+        self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
         try:
             agreed = agree_on_start(shelf, replicas.open, wire, rank)
             replicas.begin(shelf, agreed, group._store, prefix, group.timeout)
-        except BaseException:
+        except BaseException as error:
+            self._exchange.refused(error)
             replicas.close(wire, 0.0, settled=False)
             raise
         self._replicas = replicas
@@ -116,7 +118,6 @@ class Together:
             self.moments,
         )
         self._agreed = agreed
-        self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
         safe = group.members == 1 or group._replicas.replicate > 0
         if group.partition and group.rank == 0 and not safe:
             logger.warning(
