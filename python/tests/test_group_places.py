@@ -10,6 +10,7 @@ import pytest
 from group_ranks import Rank, Ranks
 
 import tensorshelf as ts
+from tensorshelf._group import member
 from tensorshelf._group.part import Part
 from tensorshelf._group.placing import Place, Seen, Sight, placed
 from tensorshelf._group.wire import Wire
@@ -241,6 +242,30 @@ def test_the_newest_shelf_of_a_part_is_taken(caplog: pytest.LogCaptureFixture) -
     ]
     assert placed(sights) == [Place(0, "j.0.1"), Place(1, "j.1.1")]
     assert "part 0 goes elsewhere than j.0.2: no rank is left there" in caplog.text
+
+
+def test_a_part_without_copies_goes_nowhere_else(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It alone has committed what all have prepared: without it they would begin anew."""
+    job = Nodes(tmp_path, "aab")
+    job.copies = 0
+    do = member.Member._do
+
+    def dead(self: member.Member, *args: Any) -> None:
+        if self._rank != 1:
+            raise RuntimeError("it dies here")
+        do(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(member.Member, "_do", dead)
+        assert job.steps(1)[1] == (1, 0, 1.0)
+    job.nodes = "abb"
+    for error in job.steps(0):
+        assert isinstance(error, ts.ShelfNotFound)
+        assert f"part 1 lies in {tmp_path / 'a/run.1.shelf'}, and no rank is left" in str(error)
+    job.nodes = "aab"
+    assert job.steps(0) == [(0, 1, 1.0), (1, 1, 2.0), (2, 1, 3.0)]
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,9 @@ def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> She
 
     Every rank calls it, before ``autosave()``, and waits for all others; nothing is locked before.
     Raises the same on all ranks: BadArgument where shelves are of different jobs or of another
-    number of ranks, or a file lies in the way of a new shelf, and UnresolvedError where a rank did
-    not come. What opening raises, it raises on that rank alone.
+    number of ranks, or a file lies in the way of a new shelf, ShelfNotFound where a part without
+    copies lies where no rank is left, and UnresolvedError where a rank did not come. What opening
+    raises, it raises on that rank alone.
     """
     if "mode" in options:
         raise BadArgument("open_part() opens what is there, or makes it", "Leave out mode=.")
@@ -69,7 +70,7 @@ def _agreed(group: Group, wire: Wire, folder: str, name: str) -> Place:
         own = error
         wire.put(_key(group.rank), encoded_error(error, f"{folder} on {group._node}"))
     if group.rank == 0:
-        wire.put(_PLACED, _found(wire, group.members, group.timeout))
+        wire.put(_PLACED, _found(wire, group))
     try:
         told = json.loads(wire.take(_PLACED, seconds=group.timeout + _SLACK))
     except (RuntimeError, TimeoutError) as error:
@@ -118,9 +119,11 @@ def _looked_at(path: str, number: int) -> Seen:
 # ---- on rank 0
 
 
-def _found(wire: Wire, members: int, timeout: float) -> bytes:
+def _found(wire: Wire, group: Group) -> bytes:
     try:
-        return json.dumps({"places": placed(_sights(wire, members, timeout))}).encode()
+        sights = _sights(wire, group.members, group.timeout)
+        places = placed(sights, has_copies=group._replicas.replicate > 0)
+        return json.dumps({"places": places}).encode()
     except ShelfError as error:
         return json.dumps({"error": fields_of(error)}).encode()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tensorshelf._group.part import Part
-from tensorshelf.errors import BadArgument
+from tensorshelf.errors import BadArgument, ShelfNotFound
 
 logger = logging.getLogger("tensorshelf")
 
@@ -40,9 +40,10 @@ class Place(NamedTuple):
     path: str | None  # None: a new shelf
 
 
-def placed(sights: list[Sight]) -> list[Place]:
+def placed(sights: list[Sight], *, has_copies: bool = True) -> list[Place]:
     """By ranks. Raises BadArgument where shelves are of different jobs, or of another number of
-    ranks, or where something lies in the way of a new one.
+    ranks, or where something lies in the way of a new one; and ShelfNotFound where a part lies
+    where no rank is left, and nobody has a copy of it.
     """
     members = len(sights)
     _refuse_others([file for sight in sights for file in sight.files], members)
@@ -56,6 +57,11 @@ def placed(sights: list[Sight]) -> list[Place]:
     _give_what_is_left(part_of, members)
     for part in left:
         _, path = max(paths[part] for paths in seen if part in paths)
+        if not has_copies:  # it may be all that tells of what was saved
+            raise ShelfNotFound(
+                f"part {part} lies in {path}, and no rank is left there to open it",
+                "Start as many ranks on that node as there were, or move the shelf to another.",
+            )
         logger.warning("group: part %d goes elsewhere than %s: no rank is left there", part, path)
     places = []
     for rank, sight in enumerate(sights):
