@@ -1104,6 +1104,30 @@ def test_a_run_is_resumed_again_within_a_job(two):
     assert two.run(body) == [([0, 1], 2.0), ([0, 1], 3.0)]
 
 
+def test_a_lost_group_in_the_middle_of_adding_up_is_told_as_on_error_says(two, monkeypatch, caplog):
+    def failing(self, *, commit):
+        raise ts.errors.IoError("the drive failed", "Look at it.")
+
+    monkeypatch.setattr(member.Member, "_resolve", failing)
+
+    def body(rank: Rank) -> None:
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, model=model, optimizer=optimizer, on_error="warn")
+            auto.resume()
+            for step in (1, 2):
+                model(torch.ones(1, 4)).sum().backward()
+                if step == 1:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                auto.step(step)
+                auto.wait()
+
+    assert two.run(body, timeout=1) == [None, None]
+    assert "the drive failed" in caplog.text
+
+
 def test_a_medium_that_fails_at_the_decision_is_told(two, monkeypatch):
     resolve = member.Member._resolve
 

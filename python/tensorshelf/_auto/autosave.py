@@ -180,8 +180,7 @@ class Autosave:
             return None
         due = force or self._is_due(number)
         if self._accumulation is not None and self._accumulation.begin() and due:
-            self._commits.left_out(number, in_the_middle(number))
-            self._notices.in_the_middle(number)  # what is on its way goes on
+            self._leave_out(number)
             due = False
         if metric is not None:
             self._measured(number, metric, due)
@@ -374,6 +373,14 @@ class Autosave:
             self._began = Start.of(self._run.shelf.info(), self._feed.sources)
             logger.info("autosave: %s", self._began)
         return saved
+
+    def _leave_out(self, number: int) -> None:
+        try:
+            self._commits.left_out(number, in_the_middle(number))
+        except ShelfError as error:  # nothing is decided any more
+            self._tell(error)
+            return
+        self._notices.in_the_middle(number)  # what is on its way goes on
 
     def _tell(self, error: ShelfError) -> None:
         self._flight.failed(error)
