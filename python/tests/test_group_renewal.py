@@ -12,6 +12,7 @@ import tensorshelf as ts
 from tensorshelf._group import kept, member, stream
 from tensorshelf._group.copies import Copy
 from tensorshelf._group.link import LinkLost
+from tensorshelf._group.renewal import Renewal
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -34,6 +35,15 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int, bool]]:
     return found
 
 
+def held_by(rank: Rank) -> tuple[int, ...]:
+    """Whose copies have its part, behind a start that saves nothing."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf)
+        auto.resume()
+        auto.close()
+        return rank.group.info().held_by
+
+
 def test_a_second_loss_takes_nothing_where_nothing_was_saved_since(tmp_path: pathlib.Path) -> None:
     three = Kept(tmp_path, 3)
     three.run(lambda rank: steps(rank, 2))
@@ -52,7 +62,7 @@ def test_what_is_whole_is_not_sent_again(two: Kept, monkeypatch: pytest.MonkeyPa
     two.run(lambda rank: steps(rank, 1))
     two.copy(0, 1).unlink()
     sent = noted(monkeypatch)
-    two.run(lambda rank: steps(rank, 0))
+    assert two.run(held_by) == [(1,), (0,)]
     assert sent == [("renew", 0, 1, True)]
     two.run(lambda rank: steps(rank, 0))
     assert len(sent) == 1
@@ -149,6 +159,43 @@ def test_what_a_keeper_refuses_is_told_and_sent_by_the_next_save(
     )
     assert two.run(lambda rank: (steps(rank, 1), rank.group.info().held_by)[1]) == [(1,), (0,)]
     same(two, 0, 1)
+
+
+def test_what_one_keeper_refuses_another_has_all_the_same(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = Kept(tmp_path, 3)
+    three.copies = 2
+    three.run(lambda rank: steps(rank, 1))
+    for path in tmp_path.glob("*.of-0"):
+        path.unlink()
+    renew, refused = kept.Keeper._renew, []
+
+    def first_refuses(self: kept.Keeper, asked: dict[str, Any]) -> None:
+        if not refused:
+            refused.append(self.pair.keeper)
+            with self._received(asked):
+                raise ts.ShelfFull("no room", "Make some.")
+        renew(self, asked)
+
+    monkeypatch.setattr(kept.Keeper, "_renew", first_refuses)
+    others, *_ = three.run(held_by)
+    assert sorted([*others, *refused]) == [1, 2]
+
+
+def test_one_that_is_under_way_ends_where_its_rank_leaves(
+    two: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two.run(lambda rank: steps(rank, 1))
+    two.copy(0, 1).unlink()
+    run = Renewal.run
+
+    def leaves(self: Renewal, *args: Any, stopped: Any, **options: Any) -> None:
+        asked = iter([False])  # before it begins
+        run(self, *args, stopped=lambda: next(asked, True), **options)
+
+    monkeypatch.setattr(Renewal, "run", leaves)
+    assert two.run(held_by, timeout=1) == [(), (0,)]
 
 
 # ---- who dies when
