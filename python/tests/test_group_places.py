@@ -100,6 +100,16 @@ def test_a_shelf_that_was_named_by_another_number_is_found(tmp_path: pathlib.Pat
         assert shelf.step == 2
 
 
+def test_what_is_named_otherwise_is_no_shelf_of_the_groups(tmp_path: pathlib.Path) -> None:
+    job = Nodes(tmp_path, "ab")
+    job.steps(1)
+    for name in ("runx0.shelf", "run.0.shelf.old", "run.00.shelf"):
+        shutil.copy(tmp_path / "a/run.0.shelf", tmp_path / "a" / name)
+    assert job.steps(1) == [(0, 1, 1.0), (1, 1, 2.0)]
+    with ts.open(tmp_path / "a/run.0.shelf", "r") as shelf:
+        assert shelf.step == 2
+
+
 def test_what_is_in_the_way_is_told_to_all_and_left_alone(tmp_path: pathlib.Path) -> None:
     job = Nodes(tmp_path, "ab")
     job.steps(1)
@@ -266,6 +276,15 @@ def test_a_part_without_copies_goes_nowhere_else(
         assert f"part 1 lies in {tmp_path / 'a/run.1.shelf'}, and no rank is left" in str(error)
     job.nodes = "aab"
     assert job.steps(0) == [(0, 1, 1.0), (1, 1, 2.0), (2, 1, 3.0)]
+
+
+def test_what_is_prepared_makes_a_shelf_newer() -> None:
+    committed, prepared = (Part("j", 0, 2, 1, epoch) for epoch in (1, 2))
+    sights = [
+        Sight("a", [Seen("older", 0, [committed])]),
+        Sight("b", [Seen("newer", 0, [committed, prepared])]),
+    ]
+    assert placed(sights) == [Place(1, None), Place(0, "newer")]
 
 
 @pytest.mark.parametrize(
