@@ -1,5 +1,7 @@
 """Shelves of a group's ranks, read as one by any number of ranks, without one being made."""
 
+import contextlib
+import os
 import pathlib
 import random
 from collections.abc import Callable, Sequence
@@ -343,12 +345,23 @@ def test_what_waits_for_the_group_is_told(
         ts.open_merged([two.path(0), two.path(1)])
 
 
+def opened() -> set[str]:
+    """The files that this process has open."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # of the listing itself
+            found.add(os.readlink(f"/proc/self/fd/{number}"))
+    return found
+
+
 def test_a_closed_view_says_so(tmp_path: pathlib.Path) -> None:
     paths = saved(tmp_path, 2, lambda rank: {"kept": {"w": rows(rank, 2)}})
     view = ts.open_merged(paths)
     assert repr(view) == "<MergedView of 2 ranks, 1 tensors, step 7>"
+    assert set(map(str, paths)) <= opened()
     view.close()
     view.close()
+    assert not set(map(str, paths)) & opened()
     with pytest.raises(ts.ClosedError):
         view.load()
     assert "closed" in repr(view)
