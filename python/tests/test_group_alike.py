@@ -112,6 +112,29 @@ def test_ranks_that_take_buffers_from_others_save_nothing(three):
         assert error.rank == 2
 
 
+def test_what_is_made_of_distributed_data_parallel_is_as_that():
+    class Own(DistributedDataParallel):
+        pass
+
+    given = {"model": Own(torch.nn.BatchNorm1d(8))}
+    weights = {"model.weight", "model.bias"}
+    assert names(given) == (weights | {"model.running_mean", "model.running_var"}, weights)
+    given["model"].parameters_to_ignore = {"weight"}
+    assert names(given)[1] == {"model.bias"}
+
+
+def test_what_is_kept_of_a_part_within_other_memory_is_not_alike():
+    memory = torch.zeros(128)
+    model = torch.nn.Linear(8, 8, bias=False)
+    model.weight = torch.nn.Parameter(memory[64:].view(8, 8))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    part = ts.Shard(model.weight, "whole", global_shape=(16, 8), offset=(8, 0))
+    state = {"part": part, "memory": memory, "model": model, "optimizer": optimizer}
+    assert names(state) == (set(), set())
+
+
 def test_what_is_ignored_or_sharded_is_not_alike():
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     optimizer = torch.optim.Adam(model.parameters())

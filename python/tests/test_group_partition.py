@@ -16,6 +16,7 @@ from partition_ranks import Job, Parted, expected, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 from tensorshelf._group import exchange, link, member, ring, stage  # noqa: E402
+from tensorshelf._group.wire import Wire  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -288,6 +289,37 @@ def test_what_does_not_come_as_it_was_sent_is_told(three, monkeypatch):
     )
     for error in three.run(lambda rank: trained(rank, 0)):
         assert "did not come as it was sent" in str(error)
+
+
+def test_who_has_another_piece_than_its_share_is_named_by_all(three, monkeypatch):
+    three.run(lambda rank: trained(rank, 1))
+    shares = exchange.Exchange._shares
+
+    def moved(self, spots):
+        place = spots[0].place
+        other = place._replace(begin=place.begin + 4096, end=place.end + 4096)
+        return shares(self, [spots[0]._replace(place=other), *spots[1:]])
+
+    on(1, monkeypatch, exchange.Exchange, "_shares", moved)
+    errors = three.run(lambda rank: trained(rank, 0))
+    assert "not its share" in told_of(1, errors, ts.errors.LayoutError)
+
+
+def test_who_lost_a_link_is_named_by_who_did_not(three):
+    store = torch.distributed.HashStore()
+
+    def body(rank: Rank) -> None:
+        stages = stage.Stages(Wire(store, "start/"), rank.rank, 3, 20.0)
+        if rank.rank == 1:
+            stages.fail("loaded", link.LinkLost("it broke", "Start anew."))
+        else:
+            stages.come("loaded")
+
+    errors = three.run(body)
+    assert errors[1] is None
+    for error in (errors[0], errors[2]):
+        assert isinstance(error, ts.errors.GroupError)
+        assert error.rank == 1
 
 
 def test_other_tensors_on_one_rank_are_named(three, monkeypatch):

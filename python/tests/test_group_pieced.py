@@ -55,6 +55,14 @@ def test_any_number_of_ranks_has_whole_tensors(three):
     assert job.values() == expected(2)
 
 
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_what_one_rank_has_no_piece_of_is_told(lacks):
+    trees = [["dict"], ["dict"]]
+    trees[1 - lacks] += ["a", ["piece", "torch", "float32", [2], ["a", 1, 0, 8, "a[0:8]"], None]]
+    with pytest.raises(ts.errors.CorruptError, match="0 and 1 have not both a piece of 'a'"):
+        pieced.runs_of(trees)
+
+
 def test_without_all_pieces_nothing_is_merged(three, monkeypatch):
     three.run(lambda rank: trained(rank, 1))
     runs = pieced._runs
