@@ -16,6 +16,7 @@ import tensorshelf as ts  # noqa: E402
 from tensorshelf import _core  # noqa: E402
 from tensorshelf._group import coordinate, relay, routes  # noqa: E402
 from tensorshelf._group.awaited import Awaited  # noqa: E402
+from tensorshelf._group.taker import Taker  # noqa: E402
 from tensorshelf._group.wire import Wire  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -419,3 +420,19 @@ def test_a_relay_passes_on_that_a_rank_leaves():
     (posted,) = above.posted()
     assert coordinate.is_last(posted)
     assert coordinate.message_of(posted).cause == b"closed"
+
+
+def test_a_vote_that_is_none_ends_it_and_the_log_says_so(caplog):
+    wire = Wire(torch.distributed.HashStore(), "start/")
+    taken: list[bytes] = []
+
+    def take(posted: bytes) -> None:
+        taken.append(posted)
+        raise ts.CorruptError("no vote", "See who sent it.")
+
+    taker = Taker("relay", wire, "votes", take)
+    wire.post("votes", b"x")
+    taker._thread.join(20)
+    assert not taker._thread.is_alive()
+    assert taken == [b"x"]
+    assert "the group's relay ends, and no save is decided any more: no vote" in caplog.text
