@@ -7,6 +7,7 @@ said to be.
 
 from __future__ import annotations
 
+import json
 import statistics
 import tempfile
 import time
@@ -22,7 +23,7 @@ import torch
 from ranks import largest, run_ranks
 
 import tensorshelf as ts
-from tensorshelf._group import offer, routes, start
+from tensorshelf._group import council, offer, routes, start
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire
 
@@ -165,9 +166,11 @@ def start_of(members: int) -> float:
     part = Part("0" * 32, 0, members, 1 << 40, 1000)
     for rank in range(members):
         held = offer.Held(f"run.{rank}.shelf", part._replace(rank=rank), None, None)
-        wire.put(f"offer/{rank}", offer.encoded(offer.Offer(f"node {rank}", 0, held, {})))
+        said = {"said": offer.Offer(f"node {rank}", 0, held, {})}
+        wire.put(council.key_of(rank), json.dumps(said).encode())
+    rank_0 = council.Council(wire, 0, members, 60.0, "", "", "", "")
     begin = time.perf_counter()
-    start._decided(wire, members, 60.0)
+    rank_0._decided(start.decided)
     return time.perf_counter() - begin
 
 

@@ -6,6 +6,7 @@ A group, and its start:
     places      open_part: looks for shelves; placing: which rank takes which
     start       what all go on from, agreed on before anything is loaded
     offer       what a rank has found; agree: what rank 0 makes of all offers
+    council     how all tell rank 0, and hear what it makes of that
     wire        what carries messages
 A save:
     together    Together: how a save of a rank begins, and ends

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._group import stream
+from tensorshelf._group.council import error_of
 from tensorshelf._group.link import Link, LinkLost, Links
-from tensorshelf._group.offer import error_of
 from tensorshelf._group.part import Part
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf.errors import CorruptError, ShelfError, StaleError, UnresolvedError

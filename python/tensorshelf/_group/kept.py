@@ -14,8 +14,8 @@ from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._group import stream
 from tensorshelf._group.copies import SENT, Pair
+from tensorshelf._group.council import fields_of
 from tensorshelf._group.link import Link, LinkLost, Links
-from tensorshelf._group.offer import fields_of
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf.errors import BadArgument, ShelfError, UnresolvedError

@@ -1,20 +1,18 @@
 """What a rank has found when a job starts: its shelf, and copies of other ranks' parts."""
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorshelf import _core, errors
+from tensorshelf import _core
 from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
 from tensorshelf._state.paths import RECORD
 from tensorshelf._versions import RetainedVersion
 from tensorshelf.errors import (
     BadArgument,
     CorruptError,
-    ShelfError,
     StaleError,
     UnknownName,
     UnresolvedError,
@@ -103,16 +101,9 @@ def _committed(version: RetainedVersion, path: str) -> Part:
         ) from error
 
 
-def encoded(offer: Offer) -> bytes:
-    return json.dumps({"offer": offer}).encode()
-
-
-def decoded(data: bytes) -> Offer:
-    """Raises what ``encoded_error`` was given."""
-    content = json.loads(data)
-    if "error" in content:
-        raise error_of(content["error"])
-    node, replicate, own, copies, partition = content["offer"]
+def offer_of(said: list[Any]) -> Offer:
+    """Out of JSON."""
+    node, replicate, own, copies, partition = said
     kept = {int(owner): _held(copy) for owner, copy in copies.items()}
     return Offer(node, replicate, _held(own), kept, partition)
 
@@ -124,19 +115,3 @@ def _held(found: list[Any]) -> Held:
 
 def _part(found: list[Any] | None) -> Part | None:
     return None if found is None else Part(*found)
-
-
-def encoded_error(error: ShelfError, where: str) -> bytes:
-    """``where`` it was met: the others do not know that."""
-    code, what, remedy = fields_of(error)
-    return json.dumps({"error": [code, f"{where}: {what}", remedy]}).encode()
-
-
-def fields_of(error: ShelfError) -> list[str]:
-    """For ``error_of`` on another rank."""
-    return [error.code, error.what, error.remedy]
-
-
-def error_of(found: list[str]) -> ShelfError:
-    code, what, remedy = found
-    return errors.from_core(code, what, remedy, 0)

@@ -1,7 +1,6 @@
 """Shelves of a group found by what they hold: for ranks whose numbers a launcher gives anew."""
 
 import contextlib
-import json
 import os
 import pathlib
 import re
@@ -9,20 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from tensorshelf import _core
+from tensorshelf._group.council import Council
 from tensorshelf._group.group import Group
-from tensorshelf._group.offer import encoded_error, error_of, fields_of, parts_of
+from tensorshelf._group.offer import parts_of
 from tensorshelf._group.part import Part
 from tensorshelf._group.placing import Place, Seen, Sight, placed
-from tensorshelf._group.start import refuse_second_start
-from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._group.wire import Wire
 from tensorshelf._open import open as open_shelf
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf._shelf import Shelf
-from tensorshelf.errors import BadArgument, ShelfError, UnresolvedError
+from tensorshelf.errors import BadArgument, ShelfError
 
 _FIELD = "{part}"
-_PLACED = "placed"
-_SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
 
 
 def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> Shelf:
@@ -61,34 +58,25 @@ def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> She
 
 
 def _agreed(group: Group, wire: Wire, folder: str, name: str) -> Place:
-    own: ShelfError | None = None
-    try:
-        refuse_second_start(wire, group.members)
-        sight = Sight(group._node, list(_seen(folder, name)))
-        wire.put(_key(group.rank), json.dumps({"sight": sight}).encode())
-    except ShelfError as error:
-        own = error
-        wire.put(_key(group.rank), encoded_error(error, f"{folder} on {group._node}"))
-    if group.rank == 0:
-        wire.put(_PLACED, _found(wire, group))
-    try:
-        told = json.loads(wire.take(_PLACED, seconds=group.timeout + _SLACK))
-    except (RuntimeError, TimeoutError) as error:
-        raise UnresolvedError(
-            f"rank 0 did not say within {group.timeout:g} s who opens what: {in_short(error)}",
-            "Look for what became of it. Group(timeout=) says how long to wait.",
-        ) from error
-    if own is not None:
-        raise own
-    if "error" in told:
-        raise error_of(told["error"])
-    places = [Place(*place) for place in told["places"]]
+    council = Council(
+        wire,
+        group.rank,
+        group.members,
+        group.timeout,
+        where=f"{folder} on {group._node}",
+        asks="what they see",
+        finds="who opens what",
+        by="open_part()",
+    )
+    told = council.answer(
+        lambda: Sight(group._node, list(_seen(folder, name))),
+        lambda said: placed(
+            [_sight(*each) for each in said], has_copies=group._replicas.replicate > 0
+        ),
+    )
+    places = [Place(*place) for place in told]
     group._is_numbered_anew = any(place.part != rank for rank, place in enumerate(places))
     return places[group.rank]
-
-
-def _key(rank: int) -> str:
-    return f"sight/{rank}"
 
 
 def _seen(folder: str, name: str) -> Iterator[Seen]:
@@ -116,36 +104,9 @@ def _looked_at(path: str, number: int) -> Seen:
         return Seen(path, number, [], str(error))
 
 
-# ---- on rank 0
-
-
-def _found(wire: Wire, group: Group) -> bytes:
-    try:
-        sights = _sights(wire, group.members, group.timeout)
-        places = placed(sights, has_copies=group._replicas.replicate > 0)
-        return json.dumps({"places": places}).encode()
-    except ShelfError as error:
-        return json.dumps({"error": fields_of(error)}).encode()
-
-
-def _sights(wire: Wire, members: int, timeout: float) -> list[Sight]:
-    sights = []
-    for rank in range(members):
-        try:
-            told = json.loads(wire.take(_key(rank), seconds=timeout))
-        except (RuntimeError, TimeoutError) as error:
-            missing = [str(each) for each in range(members) if not wire.has(_key(each))]
-            raise UnresolvedError(
-                f"within {timeout:g} s {len(missing)} of {members} ranks did not say what they "
-                f"see: {', '.join(missing[:5])}",
-                "All ranks call open_part(). Group(timeout=) says how long to wait.",
-            ) from error
-        if "error" in told:
-            found = error_of(told["error"])
-            raise type(found)(f"rank {rank}: {found.what}", found.remedy)
-        node, files = told["sight"]
-        sights.append(Sight(node, [_decoded(*file) for file in files]))
-    return sights
+def _sight(node: str, files: list[Any]) -> Sight:
+    """Out of JSON."""
+    return Sight(node, [_decoded(*file) for file in files])
 
 
 def _decoded(path: str, number: int, parts: list[list[Any]], unread: str | None) -> Seen:

@@ -1,31 +1,18 @@
 """What all ranks go on from: found when a job starts, before anything is loaded."""
 
-import json
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tensorshelf import _core
 from tensorshelf._group.agree import Answer, answer
+from tensorshelf._group.council import Council
 from tensorshelf._group.kept import KeptShelf
-from tensorshelf._group.offer import (
-    Held,
-    Offer,
-    decoded,
-    encoded,
-    encoded_error,
-    error_of,
-    fields_of,
-    held,
-)
-from tensorshelf._group.wire import Wire, in_short
-from tensorshelf.errors import BadArgument, CorruptError, ShelfError, UnresolvedError
+from tensorshelf._group.offer import Held, Offer, held, offer_of
+from tensorshelf._group.wire import Wire
+from tensorshelf.errors import CorruptError
 
 logger = logging.getLogger("tensorshelf")
-
-_AGREED = "agreed"
-_CAME = "came"
-_SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
 
 
 class Shelf(Protocol):
@@ -77,43 +64,28 @@ def agree_on_start(
     StaleError or ShelfNotFound where no epoch is whole, BadArgument where shelves are
     of other ranks, jobs or groups, or the store has messages of an older start.
     """
-    own: ShelfError | None = None
     copies: dict[int, KeptShelf] = {}
-    try:
-        copies = open_copies()
-        refuse_second_start(wire, rank.members)
-        wire.put(_offer_key(rank.rank), encoded(_offer(shelf, copies, rank)))
-    except ShelfError as error:
-        own = error
-        wire.put(_offer_key(rank.rank), encoded_error(error, f"{shelf._path} on {rank.node}"))
-    if rank.rank == 0:
-        wire.put(_AGREED, _decided(wire, rank.members, rank.timeout))
-    try:
-        told = json.loads(wire.take(_AGREED, seconds=rank.timeout + _SLACK))
-    except (RuntimeError, TimeoutError) as error:
-        raise UnresolvedError(
-            f"rank 0 did not say within {rank.timeout:g} s what all go on from: {in_short(error)}",
-            "Look for what became of it. Group(timeout=) says how long to wait.",
-        ) from error
-    if own is not None:
-        raise own
-    if "error" in told:
-        raise error_of(told["error"])
-    return _resolved(shelf, copies, rank.rank, Answer(*told["answer"]))
+
+    def said() -> Offer:
+        copies.update(open_copies())
+        return _offer(shelf, copies, rank)
+
+    council = Council(
+        wire,
+        rank.rank,
+        rank.members,
+        rank.timeout,
+        where=f"{shelf._path} on {rank.node}",
+        asks="what they hold",
+        finds="what all go on from",
+        by="resume()",
+    )
+    return _resolved(shelf, copies, rank.rank, Answer(*council.answer(said, decided)))
 
 
-def refuse_second_start(wire: Wire, members: int) -> None:
-    """What an older start had agreed on would be taken for what this one has."""
-    if wire.count(_CAME) > members:
-        raise BadArgument(
-            "the group's store has messages of an older start of the job",
-            "Give each start a store of its own, or a torch.distributed.PrefixStore in it with "
-            "another prefix; and start all ranks anew, not one alone.",
-        )
-
-
-def _offer_key(rank: int) -> str:
-    return f"offer/{rank}"
+def decided(said: list[Any]) -> Answer:
+    """On rank 0, of what all said."""
+    return answer(list(map(offer_of, said)))
 
 
 def _offer(shelf: Shelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
@@ -156,32 +128,3 @@ def _resolved(shelf: Shelf, copies: dict[int, KeptShelf], rank: int, answer: Ans
         lost,
         answer.nodes,
     )
-
-
-# ---- on rank 0
-
-
-def _decided(wire: Wire, members: int, timeout: float) -> bytes:
-    try:
-        return json.dumps({"answer": answer(_offers(wire, members, timeout))}).encode()
-    except ShelfError as error:
-        return json.dumps({"error": fields_of(error)}).encode()
-
-
-def _offers(wire: Wire, members: int, timeout: float) -> list[Offer]:
-    offers = []
-    for rank in range(members):
-        try:
-            data = wire.take(_offer_key(rank), seconds=timeout)
-        except (RuntimeError, TimeoutError) as error:
-            missing = [str(each) for each in range(members) if not wire.has(_offer_key(each))]
-            raise UnresolvedError(
-                f"within {timeout:g} s {len(missing)} of {members} ranks did not say what they "
-                f"hold: {', '.join(missing[:5])}",
-                "All ranks call resume(). Group(timeout=) says how long to wait.",
-            ) from error
-        try:
-            offers.append(decoded(data))
-        except ShelfError as error:
-            raise type(error)(f"rank {rank}, {error.what}", error.remedy) from error
-    return offers

@@ -1,0 +1,106 @@
+"""What all ranks tell rank 0, and what it makes of that: how ranks agree when they start."""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tensorshelf import errors
+from tensorshelf._group.wire import Wire, in_short
+from tensorshelf.errors import BadArgument, ShelfError, UnresolvedError
+
+_ANSWER = "answer"
+_CAME = "came"
+_SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
+_SHOWN = 5  # ranks
+
+
+class Council(NamedTuple):
+    """One of them, as a rank sees it. What is told goes through JSON: tuples come as lists."""
+
+    wire: Wire  # with keys that nothing else has
+    rank: int
+    members: int
+    seconds: float  # that ranks wait for each other
+    where: str  # this rank is: the others do not know that
+    asks: str  # what ranks are to say, as in "what they hold"
+    finds: str  # what rank 0 does, as in "what all go on from"
+    by: str  # what all ranks call
+
+    def answer(self, say: Callable[[], Any], decide: Callable[[list[Any]], Any]) -> Any:
+        """What ``decide`` made, on rank 0, of what all said, by ranks. Blocks until all came.
+
+        Raises the same on all ranks: what one of them or ``decide`` raised, UnresolvedError where
+        one did not come, and BadArgument where the store has messages of an older start.
+        """
+        own: ShelfError | None = None
+        try:
+            self._refuse_second_start()
+            said = {"said": say()}
+        except ShelfError as error:
+            own = error
+            code, what, remedy = fields_of(error)
+            said = {"error": [code, f"{self.where}: {what}", remedy]}
+        self.wire.put(key_of(self.rank), json.dumps(said).encode())
+        if self.rank == 0:
+            self.wire.put(_ANSWER, self._decided(decide))
+        try:
+            told = json.loads(self.wire.take(_ANSWER, seconds=self.seconds + _SLACK))
+        except (RuntimeError, TimeoutError) as error:
+            raise UnresolvedError(
+                f"rank 0 did not say within {self.seconds:g} s {self.finds}: {in_short(error)}",
+                "Look for what became of it. Group(timeout=) says how long to wait.",
+            ) from error
+        if own is not None:
+            raise own
+        if "error" in told:
+            raise error_of(told["error"])
+        return told["answer"]
+
+    def _refuse_second_start(self) -> None:
+        """What an older start had agreed on would be taken for what this one has."""
+        if self.wire.count(_CAME) > self.members:
+            raise BadArgument(
+                "the group's store has messages of an older start of the job",
+                "Give each start a store of its own, or a torch.distributed.PrefixStore in it with "
+                "another prefix; and start all ranks anew, not one alone.",
+            )
+
+    def _decided(self, decide: Callable[[list[Any]], Any]) -> bytes:
+        try:
+            return json.dumps({"answer": decide(self._heard())}).encode()
+        except ShelfError as error:
+            return json.dumps({"error": fields_of(error)}).encode()
+
+    def _heard(self) -> list[Any]:
+        heard = []
+        for rank in range(self.members):
+            try:
+                told = json.loads(self.wire.take(key_of(rank), seconds=self.seconds))
+            except (RuntimeError, TimeoutError) as error:
+                ranks = range(self.members)
+                missing = [str(each) for each in ranks if not self.wire.has(key_of(each))]
+                raise UnresolvedError(
+                    f"within {self.seconds:g} s {len(missing)} of {self.members} ranks did not say "
+                    f"{self.asks}: {', '.join(missing[:_SHOWN])}",
+                    f"All ranks call {self.by}. Group(timeout=) says how long to wait.",
+                ) from error
+            if "error" in told:
+                found = error_of(told["error"])
+                raise type(found)(f"rank {rank}, {found.what}", found.remedy) from found
+            heard.append(told["said"])
+        return heard
+
+
+def key_of(rank: int) -> str:
+    """Where a rank says it."""
+    return f"said/{rank}"
+
+
+def fields_of(error: ShelfError) -> list[str]:
+    """For ``error_of`` on another rank."""
+    return [error.code, error.what, error.remedy]
+
+
+def error_of(found: list[str]) -> ShelfError:
+    code, what, remedy = found
+    return errors.from_core(code, what, remedy, 0)
