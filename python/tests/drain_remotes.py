@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tensorshelf as ts
-from tensorshelf._drain import drainer, fetch, layout, site
-from tensorshelf._drain.catalog import Catalog
+from tensorshelf._drain import drainer, fetch, layout, place, rank_site, roll
+from tensorshelf._drain.catalog import manifests_at
 from tensorshelf._drain.manifest import CHUNKS, Manifest
 from tensorshelf._drain.options import Drain
 from tensorshelf._drain.site import Site
@@ -42,7 +42,7 @@ class Remote:
         self.fail_at: set[int] = set()
         self.stuck: threading.Event | None = None  # puts wait for it
         self.waiting = threading.Event()  # one of them does
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # for tests that act in the middle of a change
 
     def now(self) -> Objects:
         """What who asks finds."""
@@ -88,16 +88,54 @@ class Remote:
             self.puts.append(path)
             self.unsettled.append((path, bytes(data)))
 
-    def settle(self) -> None:
+    def settle(self, below: str = "") -> None:
+        """What is in that folder; what is in those of ranks is for them to settle."""
         with self._lock:
             self._change()
-            self.durable, self.unsettled = self.now(), []
+            first = [self.is_settled(path, below) for path, _ in self.unsettled]
+            pairs = list(zip(self.unsettled, first, strict=True))
+            self.durable = applied(self.durable, [change for change, now in pairs if now])
+            self.unsettled = [change for change, now in pairs if not now]
+
+    def is_settled(self, path: str, below: str) -> bool:
+        return path.startswith(below) if below else not path.startswith("rank-")
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             with self._lock:
                 self._change()
                 self.unsettled.append((path, None))
+
+    def tidy(self, folder: str) -> None:
+        pass
+
+
+class Below:
+    """A folder of one."""
+
+    whole = True
+
+    def __init__(self, remote: Remote, folder: str) -> None:
+        self._remote = remote
+        self._start = f"{folder}/"
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        return self._remote.sizes(self._start + folder)
+
+    def folders(self) -> list[str]:
+        return sorted({path.partition("/")[0] for path in self._remote.sizes(self._start[:-1])})
+
+    def read(self, path: str) -> bytes:
+        return self._remote.read(self._start + path)
+
+    def put(self, path: str, data: bytes) -> None:
+        self._remote.put(self._start + path, data)
+
+    def settle(self) -> None:
+        self._remote.settle(self._start)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        self._remote.delete(self._start + path for path in paths)
 
     def tidy(self, folder: str) -> None:
         pass
@@ -116,8 +154,10 @@ def applied(objects: Objects, changes: Iterable[tuple[str, bytes | None]]) -> Ob
 def use(monkeypatch: pytest.MonkeyPatch, remote: Remote) -> None:
     """In place of whatever is asked for; pieces are small."""
     monkeypatch.setattr(layout, "CHUNK_BYTES", PIECE)
-    for module in (site, fetch, drainer):
-        monkeypatch.setattr(module, "open_remote", lambda *_: remote)
+    for module in (place, rank_site, roll, fetch, drainer):
+        monkeypatch.setattr(
+            module, "open_remote", lambda _, below="": Below(remote, below) if below else remote
+        )
 
 
 def new_site(shelf: ts.Shelf, **options: object) -> Site:
@@ -126,7 +166,6 @@ def new_site(shelf: ts.Shelf, **options: object) -> Site:
     made = Site(
         drain,
         shelf.info().shelf_id,
-        None,
         wait=lambda nbytes: None,
         on_read=lambda nbytes: None,
         on_sent=lambda nbytes: None,
@@ -147,7 +186,7 @@ def copied(made: Site, shelf: ts.Shelf, folder: object, metric: float | None = N
 
 def entries(objects: Objects) -> list[Manifest]:
     """The versions that lie there, the oldest first."""
-    return [entry.manifest for entry in Catalog(Remote(objects)).look()]
+    return [entry.manifest for entry in manifests_at(Remote(objects)).look()]
 
 
 def unnamed(objects: Objects) -> set[str]:

@@ -186,7 +186,7 @@ def test_every_so_many_steps(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -
     assert remote.waiting.wait(60)  # with step 8, whatever it was waited for before
     for number in range(9, 21):
         run.step(number, waits=False)
-        assert run.drain._copier._next() == (number if number % 4 == 0 else None)
+        assert run.drain._copier._work._next() == (number if number % 4 == 0 else None)
     remote.stuck.set()
     drained_by(20)
     assert run.drain.info().skipped == 2  # 12 and 16

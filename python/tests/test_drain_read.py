@@ -31,7 +31,7 @@ def test_a_version_stays_while_it_is_read(
                     assign(shelf, step)
                     overtaken.append(step)
 
-        made._on_read = overtake
+        made._place._on_read = overtake
         spool = Spool(str(tmpfs))
         staged = made.stage(shelf._core, 1, spool)
         assert overtaken == [2, 3]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tensorshelf._drain.catalog import Entry, in_common
+from tensorshelf._drain.catalog import Entry
 from tensorshelf._drain.manifest import Manifest, Name
-from tensorshelf._drain.retain import Rule, best_of, is_better, is_milestone, split
+from tensorshelf._drain.retain import Rule, best_of, is_better, is_milestone, split, split_parts
 from tensorshelf._group.part import Part
 
 OWN = "own"
@@ -33,8 +33,8 @@ def entry(
     return Entry(Name(number, 1, "0" * 16), made)
 
 
-def stays(rule: Rule, entries: list[Entry], common: object = None) -> list[int]:
-    kept, going = split(rule, entries, common)  # type: ignore[arg-type]
+def stays(rule: Rule, entries: list[Entry]) -> list[int]:
+    kept, going = split(rule, entries)
     assert sorted([*kept, *going], key=lambda each: each.name) == entries
     return [each.name.sequence for each in kept]
 
@@ -103,22 +103,33 @@ def test_anothers_best_hides_none() -> None:
     assert best.name.sequence == 2
 
 
-def part(rank: int, number: int) -> Part:
-    return Part("job", rank, 2, 1, number)
+# ---- parts of a rank
 
 
-def test_of_a_group_the_newest_that_all_have_stays() -> None:
-    own = [entry(number, part=part(0, number)) for number in range(1, 6)]
-    others = [entry(1, part=part(1, 3)), entry(2, part=part(1, 9))]
-    common = in_common([own, others])
-    assert common == {("job", 2, 1, 3)}
-    assert stays(Rule(OWN, 1, None, None), own, common) == [3, 4, 5]
-    assert stays(Rule(OWN, 1, None, None), own, set()) == [1, 2, 3, 4, 5]
-    assert stays(Rule(OWN, 1, None, None), own, in_common([own, own])) == [1, 2, 3, 4, 5]
+def part(number: int, job: str = "job") -> Entry:
+    return entry(number, part=Part(job, 1, 2, 1, number))
 
 
-def test_a_rank_that_others_never_follow_does_not_fill_the_remote() -> None:
-    own = [entry(number, part=part(0, number)) for number in range(1, 60)]
-    common = in_common([own, [entry(1, part=part(1, 3))]])
-    assert stays(Rule(OWN, 1, None, None), own, common) == [3, *range(44, 60)]
-    assert stays(Rule(OWN, 1, None, None), own, set()) == list(range(44, 60))
+@pytest.mark.parametrize(
+    ("named", "floor", "expected"),
+    [
+        ([], 0, [1, 2, 3, 4, 5]),
+        ([2], 0, [2, 3, 4, 5]),  # what is newer may be named yet
+        ([2, 4], 0, [2, 4, 5]),
+        ([5], 0, [5]),
+        ([], 4, [4, 5]),  # nobody names what is older any more
+        ([1], 4, [1, 4, 5]),
+        ([4], 3, [4, 5]),
+    ],
+)
+def test_what_stays_of_parts(named: list[int], floor: int, expected: list[int]) -> None:
+    parts = [part(number) for number in range(1, 6)]
+    names = {parts[number - 1].name for number in named}
+    kept, going = split_parts("job", parts, names, floor)
+    assert [each.name.sequence for each in kept] == expected
+    assert sorted([*kept, *going], key=lambda each: each.name) == parts
+
+
+def test_parts_of_other_jobs_stay() -> None:
+    parts = [part(1, "other"), entry(2), part(3)]
+    assert split_parts("job", parts, {parts[2].name}, 9) == (parts, [])

@@ -219,8 +219,8 @@ def test_of_two_that_began_at_one_moment_one_goes_on(
         assign(one, 1)
         assign(two, 2)
         first, second = new_site(one), new_site(two)
-        assert first._generation == second._generation
-        first._token, second._token = "0" * 16, "f" * 16
+        assert first._place._writer._generation == second._place._writer._generation
+        first._place._writer._token, second._place._writer._token = "0" * 16, "f" * 16
         copied(first, one, tmpfs)
         copied(second, two, tmpfs)
         with pytest.raises(ts.ShelfBusy, match="another job drains"):
@@ -309,7 +309,7 @@ def test_what_becomes_durable_behind_the_last_look_is_drained_by_close(
 ) -> None:
     run = Run(shelf, ts.Drain(tmp_path / "remote"))
     run.step(1)
-    look, standing = run.drain._copier._next, run.drain._standing
+    look, standing = run.drain._copier._work._next, run.drain._standing
     looked = threading.Event()
 
     def late() -> int | None:
@@ -320,7 +320,7 @@ def test_what_becomes_durable_behind_the_last_look_is_drained_by_close(
                 assert standing.changed.wait_for(lambda: standing.closing, 60)
         return found
 
-    monkeypatch.setattr(run.drain._copier, "_next", late)
+    monkeypatch.setattr(run.drain._copier._work, "_next", late)
     assert looked.wait(60)
     run.step(2, waits=False)
     run.auto.close()

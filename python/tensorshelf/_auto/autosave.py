@@ -98,8 +98,10 @@ class Autosave:
             shelf._feed.close()
         shelf._feed = self._feed
         if drain is not None:
-            rank = None if group is None else group.rank
-            self._feed.drainer = Drainer(shelf, drain, rank)
+            self._feed.drainer = Drainer(shelf, drain, group)
+            if isinstance(self._commits, Together):
+                assert self._feed.drainer.meeting is not None
+                self._commits.drained(drain.stays, self._feed.drainer.meeting)
         self._flight = Flight(
             self._feed, self._timeline, deadline=deadline, all_heard=group is not None
         )

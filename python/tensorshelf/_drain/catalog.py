@@ -1,10 +1,11 @@
 """The versions that lie at a remote."""
 
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from tensorshelf._drain import manifest
+from tensorshelf._drain import joint, manifest
+from tensorshelf._drain.joint import Joint
 from tensorshelf._drain.manifest import Manifest, Name
 from tensorshelf._drain.remote import Remote
 from tensorshelf._group.part import Part
@@ -13,6 +14,25 @@ from tensorshelf.errors import CorruptError
 Epoch = tuple[str, int, int, int]  # job, members, generation, number
 
 _RANK = re.compile(r"rank-(\d+)")
+
+
+class Version(Protocol):
+    """What an object says of one, be it of a shelf or of a whole group."""
+
+    @property
+    def shelf(self) -> str: ...
+
+    @property
+    def step(self) -> int | None: ...
+
+    @property
+    def metric(self) -> float | None: ...
+
+    @property
+    def milestone(self) -> bool: ...
+
+
+_V = TypeVar("_V", bound=Version)
 
 
 def rank_folder(rank: int) -> str:
@@ -25,26 +45,30 @@ def ranks_at(remote: Remote) -> list[int]:
     return sorted(int(found[1]) for name in remote.folders() if (found := _RANK.fullmatch(name)))
 
 
-class Entry(NamedTuple):
+class Entry(NamedTuple, Generic[_V]):
     """One version; the newest compares highest by its name."""
 
     name: Name
-    manifest: Manifest
+    manifest: _V
 
 
-class Catalog:
-    """Of one remote, kept from one look to the next: a manifest never changes. For one thread."""
+class Catalog(Generic[_V]):
+    """Of one folder of a remote, kept from one look to the next: what lies there never changes. For
+    one thread.
+    """
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: Remote, folder: str, decode: Callable[[bytes, str], _V]) -> None:
         self._remote = remote
-        self._known: dict[Name, Manifest] = {}
+        self._folder = folder
+        self._decode = decode
+        self._known: dict[Name, _V] = {}
         self.damaged: set[Name] = set()
 
-    def look(self) -> list[Entry]:
+    def look(self) -> list[Entry[_V]]:
         """All whole ones, the oldest first. What somebody deletes meanwhile is left out."""
-        names = names_at(self._remote)
+        names = names_at(self._remote, self._folder)
         self.damaged = set()
-        known: dict[Name, Manifest] = {}
+        known: dict[Name, _V] = {}
         for name in names:
             found = self._known.get(name) or self._read(name)
             if found is not None:
@@ -52,17 +76,18 @@ class Catalog:
         self._known = known
         return self.entries()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Entry[_V]]:
         """Those that the last look found, and what was added since."""
         return [Entry(*item) for item in sorted(self._known.items())]
 
-    def add(self, name: Name, made: Manifest) -> None:
+    def add(self, name: Name, made: _V) -> None:
         """One that was just put there."""
         self._known[name] = made
 
-    def _read(self, name: Name) -> Manifest | None:
+    def _read(self, name: Name) -> _V | None:
+        path = f"{self._folder}/{name}"
         try:
-            return manifest.decode(self._remote.read(name.path), name.path)
+            return self._decode(self._remote.read(path), path)
         except FileNotFoundError:
             return None
         except CorruptError:
@@ -70,9 +95,19 @@ class Catalog:
             return None
 
 
-def names_at(remote: Remote) -> list[Name]:
-    """Of all manifests, the oldest first."""
-    return sorted(filter(None, map(manifest.name_of, remote.sizes(manifest.FOLDER))))
+def manifests_at(remote: Remote) -> Catalog[Manifest]:
+    """Of versions of one shelf."""
+    return Catalog(remote, manifest.FOLDER, manifest.decode)
+
+
+def joints_at(remote: Remote) -> Catalog[Joint]:
+    """Of versions of a group."""
+    return Catalog(remote, joint.FOLDER, joint.decode)
+
+
+def names_at(remote: Remote, folder: str) -> list[Name]:
+    """Of all versions there, the oldest first."""
+    return sorted(filter(None, map(manifest.name_of, remote.sizes(folder))))
 
 
 def epoch_of(part: Part) -> Epoch:
@@ -80,7 +115,7 @@ def epoch_of(part: Part) -> Epoch:
     return part.job, part.members, part.generation, part.number
 
 
-def in_common(ranks: Iterable[list[Entry]]) -> set[Epoch]:
+def in_common(ranks: Iterable[list[Entry[Manifest]]]) -> set[Epoch]:
     """Of which all members of the group have their parts."""
     had: dict[Epoch, set[int]] = {}
     for entries in ranks:

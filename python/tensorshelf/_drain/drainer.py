@@ -6,30 +6,44 @@ import threading
 import time
 from typing import Any
 
-from tensorshelf._drain.copier import Copier, Shelf
+from tensorshelf._drain.alone import Alone
+from tensorshelf._drain.copier import Copier, Shelf, Work, tell_of_slots
 from tensorshelf._drain.info import DrainInfo
+from tensorshelf._drain.meeting import Meeting
 from tensorshelf._drain.metrics import Metrics
 from tensorshelf._drain.options import Drain
+from tensorshelf._drain.rank import RankWork
 from tensorshelf._drain.remote import open_remote
 from tensorshelf._drain.standing import Standing
+from tensorshelf._group.group import Group
 from tensorshelf.errors import BadArgument
 
 logger = logging.getLogger("tensorshelf")
 
 _LOOK_SECONDS = 0.05
 _STUCK_SECONDS = 60
+_SHOWN = 5  # ranks
 
 
 class Drainer:
     """Copies what an autosave makes durable; ``auto.drain`` is one. Any thread may ask it."""
 
-    def __init__(self, shelf: Shelf, drain: Drain, rank: int | None = None) -> None:
+    def __init__(self, shelf: Shelf, drain: Drain, group: Group | None = None) -> None:
         self._drain = drain
         self._pid = os.getpid()
         self._metrics = Metrics(drain)
-        self._standing = Standing(shelf._core, os.fspath(drain.remote))
+        rank = None if group is None else group.rank
+        self._standing = standing = Standing(shelf._core, os.fspath(drain.remote), rank)
         self._told_stuck_at = 0.0  # when it moved last, as was told
-        self._copier = Copier(shelf, drain, rank, self._standing, self._metrics)
+        tell_of_slots(shelf._core)
+        work: Work
+        if group is None:
+            self.meeting = None
+            work = Alone(shelf, drain, standing, self._metrics)
+        else:
+            self.meeting = Meeting(standing, drain, group.rank)
+            work = RankWork(shelf, drain, group, standing, self._metrics, self.meeting)
+        self._copier = Copier(drain, standing, work)
         self._thread = threading.Thread(
             target=self._copier.run, name="tensorshelf-drain", daemon=True
         )
@@ -41,6 +55,8 @@ class Drainer:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until the newest durable version lies at the remote; False where it does not come there.
+
+        Of a group all ranks call it, for a version is there when all have put their parts.
 
         ``timeout``: seconds in which nothing moves, that of ``Drain`` where nothing is said. So a
         slow remote is waited for, and a stuck one is not.
@@ -68,6 +84,7 @@ class Drainer:
         try:
             with standing.changed:
                 standing.closing = True
+                standing.want_newest()
             if self.wait(timeout):
                 with standing.changed:  # it may be deleting what need not stay
                     standing.changed.wait_for(lambda: standing.ended, self._patience(timeout))
@@ -82,11 +99,12 @@ class Drainer:
         if left:
             version, error = self._standing.version, self._standing.error
             logger.warning(
-                "drain: version %d is not at %s, which has %s%s",
+                "drain: version %d is not at %s, which has %s%s%s",
                 newest,
                 self._drain.remote,
                 "none" if version is None else f"version {version}",
                 "" if error is None else f": {error}",
+                self._who_lags(),
             )
 
     def measured(self, step: int, metric: Any) -> None:
@@ -101,12 +119,18 @@ class Drainer:
             return
         self._told_stuck_at = moved_at
         logger.warning(
-            "drain: nothing of version %d has come to %s for %d seconds; training goes on, and "
+            "drain: nothing of version %d has come to %s for %d seconds%s; training goes on, and "
             "what it saves is on this machine alone",
             version,
             self._drain.remote,
             _STUCK_SECONDS,
+            self._who_lags(),
         )
+
+    def _who_lags(self) -> str:
+        ranks = self._standing.lagging or ()
+        more = ", ..." if len(ranks) > _SHOWN else ""
+        return f" (of ranks {', '.join(map(str, ranks[:_SHOWN]))}{more})" if ranks else ""
 
     def __repr__(self) -> str:
         closed = "" if self._standing.is_open else " (closed)"

@@ -5,25 +5,29 @@ import datetime
 import os
 import secrets
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tensorshelf import _core
 from tensorshelf._commit import Commit
 from tensorshelf._drain.catalog import (
-    Catalog,
     Entry,
     Epoch,
+    Version,
     epoch_of,
     in_common,
+    joints_at,
+    manifests_at,
     rank_folder,
     ranks_at,
 )
 from tensorshelf._drain.info import Drained
+from tensorshelf._drain.joint import Joint
 from tensorshelf._drain.layout import Piece, Tensor
-from tensorshelf._drain.manifest import Manifest, unpacked
+from tensorshelf._drain.manifest import Manifest, Name, damaged, decode, hash_of, unpacked
 from tensorshelf._drain.remote import Remote, open_remote, shown
 from tensorshelf._open import open as open_shelf
 from tensorshelf._options import _number, encoded_path
@@ -41,17 +45,21 @@ from tensorshelf.errors import (
 _THREADS = 8
 _AHEAD = 2 * _THREADS  # pieces that are asked for before they are needed
 
+_V = TypeVar("_V", bound=Version)
+
 
 def drained(remote: str | os.PathLike[str]) -> list[Drained]:
     """The versions that lie at a remote, whole, the oldest first.
 
-    Of what a group drained: those of which all ranks have their parts. Raises IoError where the
-    remote cannot be read, and UnsupportedError where a package lacks for it.
+    Of what a group drained: those of all its ranks. Raises IoError where the remote cannot be read,
+    and UnsupportedError where a package lacks for it.
     """
     place = open_remote(remote)
+    if joints := joints_at(place).look():
+        return [_told(entry.manifest) for entry in joints]
     ranks = ranks_at(place)
-    entries = _of_all(remote, ranks)[ranks[0]] if ranks else Catalog(place).look()
-    return [_told(entry) for entry in entries]
+    entries = _of_all(remote, ranks)[ranks[0]] if ranks else manifests_at(place).look()
+    return [_told(entry.manifest) for entry in entries]
 
 
 def fetch(
@@ -72,8 +80,8 @@ def fetch(
         ts.fetch("s3://bucket/run1", "run.3.shelf", rank=3)  # what a group of ranks drained
 
     step      takes the newest version of that step
-    rank      of a group: whose part; of the newest version of which all ranks have theirs. Each
-              rank fetches its own; ``ts.merge()`` takes them, too
+    rank      of a group: whose part. Each rank fetches its own, with ``step`` where the job drains
+              on meanwhile; ``ts.merge()`` takes them, too
     size, keep, in_flight, tier   as for ``open()``, of the new shelf
     progress  True for a bar, or a function of (done, total) in bytes
 
@@ -88,16 +96,17 @@ def fetch(
     target = os.fsdecode(encoded_path(to))
     if os.path.lexists(target):
         raise ShelfExists(f"there is something at {target}", "Remove it, or fetch elsewhere.")
-    tried: Entry | None = None
+    tried: _Found | None = None
     while True:
-        place, entry = _chosen(remote, rank, step)
-        if tried is not None and entry.name == tried.name:
+        found = _chosen(remote, rank, step)
+        if tried is not None and found.name == tried.name:
             raise CorruptError(
-                f"{entry.name.path} at {shown(remote)} names a piece that is not there",
+                f"{found.name} at {shown(remote)} names a piece that is not there",
                 "Fetch another version, by its step; tensorshelf.drained() lists them.",
             )
-        tried = entry
+        tried = found
         try:
+            made = found.read()
             with (
                 reporter(progress, "fetching") as report,
                 _appearing(target) as path,
@@ -106,7 +115,7 @@ def fetch(
                 ) as shelf,
             ):
                 try:
-                    return _fill(shelf, place, entry.manifest, report)
+                    return _fill(shelf, found.at, made, report)
                 except BaseException:
                     shelf.discard()
                     raise
@@ -114,8 +123,7 @@ def fetch(
             continue
 
 
-def _told(entry: Entry) -> Drained:
-    made = entry.manifest
+def _told(made: Manifest | Joint) -> Drained:
     return Drained(
         step=made.step,
         version=made.version,
@@ -131,31 +139,67 @@ def _told(entry: Entry) -> Drained:
 # ---- which version
 
 
-def _chosen(
-    remote: str | os.PathLike[str], rank: int | None, step: int | None
-) -> tuple[Remote, Entry]:
+class _Found(NamedTuple):
+    """A version that is to be fetched."""
+
+    name: Name
+    at: Remote
+    read: Callable[[], Manifest]  # raises StaleError for what was deleted meanwhile
+
+
+def _chosen(remote: str | os.PathLike[str], rank: int | None, step: int | None) -> _Found:
     top = open_remote(remote)
-    ranks = ranks_at(top)
+    joints, ranks = joints_at(top).look(), ranks_at(top)
     if rank is None:
-        if ranks:
+        if joints or ranks:
             raise BadArgument(
                 f"{shown(remote)} holds the parts of a group's ranks",
                 "Say whose part to fetch: fetch(..., rank=0), and so for each.",
             )
-        return top, _newest(remote, Catalog(top).look(), step)
-    if _number("rank", rank, 0, (1 << 31) - 1) not in ranks:
+        entry = _newest(remote, manifests_at(top).look(), step)
+        return _Found(entry.name, top, lambda: entry.manifest)
+    _number("rank", rank, 0, (1 << 31) - 1)
+    if joints:
+        return _part(remote, _newest(remote, joints, step), rank)
+    if rank not in ranks:
         there = f"of the ranks {ranks}" if ranks else "of one process alone"
-        raise BadArgument(
-            f"{shown(remote)} has nothing of rank {rank}", f"What lies there is {there}."
-        )
+        raise _nothing_of(remote, rank, there)
     by_rank = _of_all(remote, ranks)
     first = _newest(remote, by_rank[ranks[0]], step).manifest.group
     assert first is not None
-    entry = next(found for found in by_rank[rank] if _is_of(found, epoch_of(first)))
-    return open_remote(remote, rank_folder(rank)), entry
+    of_rank = next(found for found in by_rank[rank] if _is_of(found, epoch_of(first)))
+    place = open_remote(remote, rank_folder(rank))
+    return _Found(of_rank.name, place, lambda: of_rank.manifest)
 
 
-def _newest(remote: str | os.PathLike[str], entries: list[Entry], step: int | None) -> Entry:
+def _part(remote: str | os.PathLike[str], entry: Entry[Joint], rank: int) -> _Found:
+    parts = entry.manifest.parts
+    if rank >= len(parts):
+        raise _nothing_of(remote, rank, f"of the ranks {list(range(len(parts)))}")
+    named, place = parts[rank], open_remote(remote, rank_folder(rank))
+
+    def read() -> Manifest:
+        path = f"{rank_folder(rank)}/{named.name.path}"
+        try:
+            data = place.read(named.name.path)
+        except FileNotFoundError:
+            raise StaleError(f"{path} is not there any more", "Fetch the newest one.") from None
+        if hash_of(data) != named.hash:
+            raise damaged(path)
+        return decode(data, path)
+
+    return _Found(entry.name, place, read)
+
+
+def _nothing_of(remote: str | os.PathLike[str], rank: int, there: str) -> BadArgument:
+    return BadArgument(
+        f"{shown(remote)} has nothing of rank {rank}", f"What lies there is {there}."
+    )
+
+
+def _newest(
+    remote: str | os.PathLike[str], entries: list[Entry[_V]], step: int | None
+) -> Entry[_V]:
     if not entries:
         raise ShelfNotFound(
             f"no whole version lies at {shown(remote)}", "Is it where the job drained to?"
@@ -167,9 +211,11 @@ def _newest(remote: str | os.PathLike[str], entries: list[Entry], step: int | No
     return there[-1]
 
 
-def _of_all(remote: str | os.PathLike[str], ranks: list[int]) -> dict[int, list[Entry]]:
-    """By rank, the versions of which all ranks have their parts, the oldest first."""
-    found = {rank: Catalog(open_remote(remote, rank_folder(rank))).look() for rank in ranks}
+def _of_all(remote: str | os.PathLike[str], ranks: list[int]) -> dict[int, list[Entry[Manifest]]]:
+    """By rank, the versions of which all ranks have their parts, the oldest first. So it is where
+    no object says of a group's versions that they are there.
+    """
+    found = {rank: manifests_at(open_remote(remote, rank_folder(rank))).look() for rank in ranks}
     common = in_common(found.values())
     return {
         rank: [entry for entry in entries if any(_is_of(entry, epoch) for epoch in common)]
@@ -177,7 +223,7 @@ def _of_all(remote: str | os.PathLike[str], ranks: list[int]) -> dict[int, list[
     }
 
 
-def _is_of(entry: Entry, epoch: Epoch) -> bool:
+def _is_of(entry: Entry[Manifest], epoch: Epoch) -> bool:
     part = entry.manifest.group
     return part is not None and epoch_of(part) == epoch
 

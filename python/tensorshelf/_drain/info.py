@@ -22,6 +22,7 @@ class DrainInfo:
     moved_seconds: float  # ago: bytes of a version went on, or one was done
     failures: int  # attempts
     error: str | None  # of the last attempt, where it failed
+    lagging: tuple[int, ...] | None  # ranks that the group's next version waits for: rank 0 knows
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Drained:
     """A version at a remote; ``tensorshelf.drained(url)`` lists them."""
 
     step: int | None
-    version: int  # of the shelf that it was drained from
+    version: int  # of the shelf that it was drained from; of a group, of rank 0's
     shelf_id: str
     time: datetime.datetime  # when it was persisted, in UTC by its writer's clock
-    nbytes: int  # of its tensors
+    nbytes: int  # of its tensors; of a group, of all ranks'
     metric: float | None
     milestone: bool  # it stays, by keep_every=
-    ranks: int | None  # that a group has, of which all have drained it; None without a group
+    ranks: int | None  # that a group has; None without one

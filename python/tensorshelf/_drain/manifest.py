@@ -15,8 +15,9 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tensorshelf._drain import codec
 from tensorshelf._drain.layout import Part, Piece, Tensor, covers, size_of
@@ -31,6 +32,7 @@ _FORMAT = "tensorshelf drain"
 _VERSION = 1
 _NAME = re.compile(r"(\d{12})-(\d{6})-([0-9a-f]{16})")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_T = TypeVar("_T")
 
 
 class Name(NamedTuple):
@@ -40,9 +42,12 @@ class Name(NamedTuple):
     generation: int
     token: str
 
+    def __str__(self) -> str:
+        return f"{self.sequence:012d}-{self.generation:06d}-{self.token}"
+
     @property
     def path(self) -> str:
-        return f"{FOLDER}/{self.sequence:012d}-{self.generation:06d}-{self.token}"
+        return f"{FOLDER}/{self}"
 
 
 def name_of(text: str) -> Name | None:
@@ -73,6 +78,11 @@ def hash_of(data: Any) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def is_hash(text: str) -> bool:
+    """Whether it may be what ``hash_of`` gives."""
+    return _HASH.fullmatch(text) is not None
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A version, whole."""
@@ -94,8 +104,6 @@ class Manifest:
 
     def encode(self) -> bytes:
         about = {
-            "format": _FORMAT,
-            "format_version": _VERSION,
             "shelf": self.shelf,
             "version": self.version,
             "step": self.step,
@@ -106,28 +114,39 @@ class Manifest:
             "tensors": self.tensors,
             "pieces": [[*at, piece] for at, piece in zip(self.stored, self.pieces, strict=True)],
         }
-        line = json.dumps(about, separators=(",", ":")).encode()
-        return b"%s\n%s\n" % (line, hash_of(line).encode())
+        return sealed(_FORMAT, about)
 
 
 def decode(data: bytes, where: str) -> Manifest:
     """Raises CorruptError for what is damaged, FormatTooNew for what a later release wrote."""
+    return unsealed(_FORMAT, data, where, lambda about: _manifest(about, where))
+
+
+def sealed(format: str, about: dict[str, Any]) -> bytes:
+    """An object that says so, with its checksum."""
+    about = {"format": format, "format_version": _VERSION, **about}
+    line = json.dumps(about, separators=(",", ":")).encode()
+    return b"%s\n%s\n" % (line, hash_of(line).encode())
+
+
+def unsealed(format: str, data: bytes, where: str, made: Callable[[dict[str, Any]], _T]) -> _T:
+    """What is made of what such an object says. Raises as ``decode``."""
     line, _, rest = data.partition(b"\n")
     if rest != hash_of(line).encode() + b"\n":
-        raise _damaged(where)
+        raise damaged(where)
     try:
         about = json.loads(line)
-        if about["format"] != _FORMAT:
-            raise _damaged(where)
+        if about["format"] != format:
+            raise damaged(where)
         if about["format_version"] > _VERSION:
             raise FormatTooNew(
                 f"{where} was written by a later tensorshelf", "Use that, or a later one."
             )
-        return _manifest(about, where)
+        return made(about)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, FormatTooNew):
             raise
-        raise _damaged(where) from error
+        raise damaged(where) from error
 
 
 def _manifest(about: dict[str, Any], where: str) -> Manifest:
@@ -140,22 +159,27 @@ def _manifest(about: dict[str, Any], where: str) -> Manifest:
     ]
     pieces = [tuple(Part(*map(int, part)) for part in parts) for *_, parts in about["pieces"]]
     if not covers(tensors, pieces) or not all(
-        _HASH.fullmatch(each.hash) and each.suffix in codec.SUFFIXES for each in stored
+        is_hash(each.hash) and each.suffix in codec.SUFFIXES for each in stored
     ):
-        raise _damaged(where)
-    metric = about["metric"]
+        raise damaged(where)
     return Manifest(
         shelf=str(about["shelf"]),
         version=int(about["version"]),
         step=None if about["step"] is None else int(about["step"]),
         time_ns=int(about["time_ns"]),
-        metric=None if metric is None or not math.isfinite(metric) else float(metric),
+        metric=metric_of(about),
         milestone=bool(about["milestone"]),
         group=None if about["group"] is None else part_of_state(about["group"]),
         tensors=tensors,
         pieces=pieces,
         stored=stored,
     )
+
+
+def metric_of(about: dict[str, Any]) -> float | None:
+    """None for what no other can be compared with."""
+    metric = about["metric"]
+    return None if metric is None or not math.isfinite(metric) else float(metric)
 
 
 def unpacked(data: bytes, stored: Stored, piece: Piece) -> bytes:
@@ -171,5 +195,6 @@ def unpacked(data: bytes, stored: Stored, piece: Piece) -> bytes:
     )
 
 
-def _damaged(where: str) -> CorruptError:
+def damaged(where: str) -> CorruptError:
+    """For who reads it to raise."""
     return CorruptError(f"{where} is damaged", "Fetch another version, by its step.")

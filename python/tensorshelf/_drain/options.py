@@ -23,11 +23,11 @@ class Drain:
 
     remote            a directory, which is made where there is none, or a URL that fsspec knows.
                       One job drains to it at a time
-    every             versions whose step is a multiple of it are drained, and the last one: so
-                      ranks of a group drain the same, where each is there before the next is due
+    every             versions whose step is a multiple of it are drained, and the last one
     keep              so many of the newest versions stay, 1 or more
     keep_every        the first version at or behind each multiple of so many steps stays, too
-    best              "min" or "max": the version with the best ``auto.step(n, metric=...)`` stays
+    best              "min" or "max": the version with the best ``auto.step(n, metric=...)`` stays;
+                      of a group, by what rank 0 says
     compress          "zlib", or "zstd" where the package zstandard is; what it does not make
                       smaller is copied as it is. Nothing is lost
     bytes_per_second  the most that is sent, a number or a text ("50MB"); None for no limit
@@ -63,6 +63,12 @@ class Drain:
         if not isinstance(self.timeout, (int, float)) or not self.timeout >= 0:
             raise BadArgument(f"timeout={self.timeout!r} is no time", "Give seconds, 0 or more.")
         codec.check(self.compress)
+
+    @property
+    def stays(self) -> str:
+        """In words, which versions are drained, and which stay."""
+        names = ("every", "keep", "keep_every", "best")
+        return "Drain({})".format(", ".join(f"{name}={getattr(self, name)!r}" for name in names))
 
     @property
     def rate(self) -> float:

@@ -5,14 +5,14 @@ names, which the first sweep of the next job finds.
 """
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from tensorshelf._drain.catalog import Catalog, Entry, Epoch, epoch_of
-from tensorshelf._drain.manifest import CHUNKS, FOLDER, Manifest
+from tensorshelf._drain.catalog import Catalog, Entry, Version
+from tensorshelf._drain.manifest import CHUNKS, FOLDER, Manifest, Name
 from tensorshelf._drain.options import Drain
 from tensorshelf._drain.remote import Remote
 
-_MOST_AHEAD = 16  # versions that wait for other ranks
+_V = TypeVar("_V", bound=Version)
 
 
 class Rule(NamedTuple):
@@ -29,7 +29,7 @@ def rule_of(drain: Drain, shelf: str) -> Rule:
     return Rule(shelf, drain.keep, drain.keep_every, drain.best)
 
 
-def is_milestone(rule: Rule, before: Manifest | None, step: int | None) -> bool:
+def is_milestone(rule: Rule, before: Version | None, step: int | None) -> bool:
     """Whether a version is the first at or behind a multiple of ``keep_every``.
 
     ``before`` is the version of this shelf that was drained last.
@@ -49,9 +49,9 @@ def is_better(rule: Rule, metric: float | None, than: float | None) -> bool:
     return metric < than if rule.best == "min" else metric > than
 
 
-def best_of(rule: Rule, entries: list[Entry]) -> Entry | None:
+def best_of(rule: Rule, entries: list[Entry[_V]]) -> Entry[_V] | None:
     """The oldest of the best of this shelf."""
-    best: Entry | None = None
+    best: Entry[_V] | None = None
     for entry in entries:
         than = None if best is None else best.manifest.metric
         if entry.manifest.shelf == rule.shelf and is_better(rule, entry.manifest.metric, than):
@@ -59,42 +59,55 @@ def best_of(rule: Rule, entries: list[Entry]) -> Entry | None:
     return best
 
 
-def split(
-    rule: Rule, entries: list[Entry], common: Collection[Epoch] | None = None
-) -> tuple[list[Entry], list[Entry]]:
-    """What stays, and what goes. ``common``: of which all ranks of a group have their parts; from
-    the newest of them on all stays, for the others may lag.
-    """
+def last_of(rule: Rule, entries: list[Entry[_V]]) -> _V | None:
+    """The newest of this shelf."""
+    own = [entry.manifest for entry in entries if entry.manifest.shelf == rule.shelf]
+    return own[-1] if own else None
+
+
+def split(rule: Rule, entries: list[Entry[_V]]) -> tuple[list[Entry[_V]], list[Entry[_V]]]:
+    """What stays, and what goes."""
     own = [entry for entry in entries if entry.manifest.shelf == rule.shelf]
     kept = {entry.name for entry in own[-rule.keep :]}
     kept |= {entry.name for entry in own if entry.manifest.milestone}
     if (best := best_of(rule, own)) is not None:
         kept.add(best.name)
-    if common is not None:
-        kept |= {entry.name for entry in _not_behind(own, common)}
-    going = [entry for entry in own if entry.name not in kept]
-    gone = {entry.name for entry in going}
-    return [entry for entry in entries if entry.name not in gone], going
+    return _parted(entries, {entry.name for entry in own} - kept)
 
 
-def _not_behind(own: list[Entry], common: Collection[Epoch]) -> list[Entry]:
-    """The newest that all have, and what is newer: of that the last _MOST_AHEAD."""
-    for index in reversed(range(len(own))):
-        part = own[index].manifest.group
-        if part is not None and epoch_of(part) in common:
-            return [own[index], *own[index + 1 :][-_MOST_AHEAD:]]
-    return own[-_MOST_AHEAD:]
+def split_parts(
+    job: str, entries: list[Entry[Manifest]], named: Collection[Name], floor: int
+) -> tuple[list[Entry[Manifest]], list[Entry[Manifest]]]:
+    """Of a rank's parts what stays, and what goes. ``named``: by versions of the group. All else of
+    this job goes that none will name: they are named in their order, and none from here on whose
+    number is below ``floor``. What is newer may be named yet.
+    """
+    last = max((entry.name for entry in entries if entry.name in named), default=None)
+    gone = set()
+    for name, made in entries:
+        if name in named or made.group is None or made.group.job != job:
+            continue
+        if (last is not None and name < last) or made.group.number < floor:
+            gone.add(name)
+    return _parted(entries, gone)
+
+
+def _parted(
+    entries: list[Entry[_V]], gone: Collection[Name]
+) -> tuple[list[Entry[_V]], list[Entry[_V]]]:
+    stays = [entry for entry in entries if entry.name not in gone]
+    return stays, [entry for entry in entries if entry.name in gone]
 
 
 class Collector:
     """Of one drain. For one thread."""
 
-    def __init__(self, remote: Remote, catalog: Catalog) -> None:
+    def __init__(self, remote: Remote, catalog: Catalog[Manifest]) -> None:
         self._remote = remote
         self._catalog = catalog
         self._swept = False  # nothing lies there that nobody names
 
-    def collect(self, kept: list[Entry], going: list[Entry]) -> set[str]:
+    def collect(self, kept: list[Entry[Manifest]], going: list[Entry[Manifest]]) -> set[str]:
         """Deletes what goes. Returns the names of pieces that went, within CHUNKS."""
         if self._swept and not going:
             return set()
@@ -114,7 +127,7 @@ class Collector:
         return unnamed
 
 
-def _pieces(entries: list[Entry]) -> set[str]:
+def _pieces(entries: list[Entry[Manifest]]) -> set[str]:
     return {
         stored.path.removeprefix(f"{CHUNKS}/")
         for entry in entries

@@ -17,7 +17,7 @@ class GivenUp(Exception):
 class Standing:
     """``changed`` is the lock of all of it, and tells of changes."""
 
-    def __init__(self, core: _core.Shelf, remote: str) -> None:
+    def __init__(self, core: _core.Shelf, remote: str, rank: int | None) -> None:
         self.changed = threading.Condition()
         self.closing = False  # what is durable by now is drained, and nothing behind that
         self.hurried = False  # somebody waits
@@ -36,6 +36,10 @@ class Standing:
         self._newest = _newest(core)
         self._drained = self._skipped = self._failures = 0
         self._read = self._sent = self._spared = 0
+        self._rank = rank
+        self._lacking: tuple[int, ...] = ()
+        self._busy: tuple[int, ...] = ()
+        self.agreed = rank is None  # with the others of its group, on what all go on from
 
     # ---- for who asks
 
@@ -58,6 +62,7 @@ class Standing:
                 moved_seconds=time.monotonic() - self.moved_at,
                 failures=self._failures,
                 error=self.error,
+                lagging=self.lagging,
             )
 
     @property
@@ -65,9 +70,16 @@ class Standing:
         """The last version that needs no draining."""
         return self._before if self.version is None else self.version
 
+    @property
+    def lagging(self) -> tuple[int, ...] | None:
+        """The ranks that the newest version waits for; None where that is not known."""
+        return (self._lacking or self._busy) if self._rank == 0 else None
+
     def want_newest(self) -> int:
-        """With the lock: the newest durable version, which is drained though it be not due."""
-        self.wanted = self._noted()[0]
+        """With the lock: the newest durable version, which is drained though it be not due. Of a
+        rank that has not agreed with the others yet it may be no version of theirs.
+        """
+        self.wanted = self._noted()[0] if self.agreed else self.base
         self.hurried = True
         self.changed.notify_all()
         return self.wanted
@@ -80,7 +92,7 @@ class Standing:
             newest = self._noted()[0]
             self.given_up = True
             self._core = None
-            left = max(newest - (self.version or self._before), 0)
+            left = max(newest - self.base, 0) if self.agreed else 0
             self._skipped += left
             self.changed.notify_all()
             return newest, left
@@ -126,13 +138,29 @@ class Standing:
         with self.changed:
             self._set(last)
 
-    def copied(self, made: Manifest, *, every: int, spared: int) -> None:
+    def all_sent(self, *, spared: int) -> None:
+        """Of a version, or a rank's part; so many bytes needed not be."""
+        with self.changed:
+            self._spared += spared
+            self.error = None
+
+    def copied(self, made: Manifest, *, every: int) -> None:
+        """A version is whole at the remote."""
         with self.changed:
             self._skipped += self._passed_over(made, every)
-            self._spared += spared
             self._drained += 1
-            self.error = None
+            self._lacking = self._busy = ()
             self._set(made)
+
+    def lack(self, ranks: tuple[int, ...]) -> None:
+        """Of a group, on rank 0: their parts are not there of the version on its way."""
+        with self.changed:
+            self._lacking = ranks
+
+    def lag(self, ranks: tuple[int, ...]) -> None:
+        """Their drains were busy when a save was decided."""
+        with self.changed:
+            self._busy = ranks
 
     def failed(self, error: Exception) -> None:
         with self.changed:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tensorshelf._drain import codec
 from tensorshelf._drain.catalog import Entry
-from tensorshelf._drain.manifest import CHUNKS, Stored, hash_of
+from tensorshelf._drain.manifest import CHUNKS, Manifest, Stored, hash_of
 from tensorshelf._drain.remote import Remote
 from tensorshelf._drain.side_by_side import for_each
 from tensorshelf._drain.stage import Spool, Staged
@@ -39,15 +39,15 @@ class Pieces:
         self._stored: dict[str, Stored] = {}
         self._listed: float | None = None
 
-    def list(self, entries: list[Entry]) -> None:
+    def list(self, entries: list[Entry[Manifest]]) -> None:
         """Asks the remote, where that was long ago, or ``forget`` was called.
 
         What a manifest names with another size is damaged, and what none names may be, where puts
         may be cut short: it is sent anew.
         """
-        now = time.monotonic()
-        if self._listed is not None and now - self._listed < _RELIST_SECONDS:
+        if not self.is_old:
             return
+        now = time.monotonic()
         named = {stored for entry in entries for stored in entry.manifest.stored}
         found: dict[str, Stored] = {}
         for path, nbytes in self._remote.sizes(CHUNKS).items():
@@ -57,6 +57,11 @@ class Pieces:
                 found[hash] = stored
         self._stored = found
         self._listed = now
+
+    @property
+    def is_old(self) -> bool:
+        """Whether ``list`` would ask."""
+        return self._listed is None or time.monotonic() - self._listed >= _RELIST_SECONDS
 
     def forget(self) -> None:
         """The remote failed: what lies there is asked anew."""

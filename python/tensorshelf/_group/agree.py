@@ -46,6 +46,7 @@ def answer(offers: list[Offer]) -> Answer:
     members = len(offers)
     copies = _same_on_all(offers)
     _refuse_partition_on_some(offers)
+    _refuse_other_drains(offers)
     for rank, offer in enumerate(offers):
         _refuse_anothers(rank, offer)
     places = [*_own(offers), *_copies(offers)]
@@ -104,6 +105,16 @@ def _refuse_partition_on_some(offers: list[Offer]) -> None:
         if other != first:
             raise BadArgument(
                 f"rank {rank} has partition={other}, and rank 0 {first}", "Give all the same."
+            )
+
+
+def _refuse_other_drains(offers: list[Offer]) -> None:
+    first, *others = [offer.drain for offer in offers]
+    for rank, other in enumerate(others, 1):
+        if other != first:
+            raise BadArgument(
+                f"rank {rank} has {other or 'no drain='}, and rank 0 {first or 'no drain='}",
+                "Give all the same: they drain the same versions, and the same ones stay.",
             )
 
 

@@ -3,22 +3,26 @@
 import struct
 
 from tensorshelf import _core
+from tensorshelf._group.drains import BUSY, Drains, NoDrain, Offers
 from tensorshelf._group.drift import Compared
 from tensorshelf._group.wire import Wire
 
 BOX = "votes"
 END = b""  # in place of a vote: nobody votes any more
 LEAVES = -1  # in place of a step: this no is the rank's last vote, and what it ended was the last
-_BESIDE = struct.Struct("<qqQ")  # the step, the interval, a hash
+_BESIDE = struct.Struct("<qqQq")  # the step, the interval, a hash, what drains offer
 _NO_STEP = 0  # of a decision
 
 
-def with_step(step: int, message: _core.GroupMessage, every: int = 0, alike: int = 0) -> bytes:
+def with_step(
+    step: int, message: _core.GroupMessage, every: int = 0, alike: int = 0, drains: int = BUSY
+) -> bytes:
     """As it is posted: of whom the coordinator hears which step it saves, at which interval it
-    would, and a hash of what all hold alike (drift.py); of a decision the interval from then on
-    (schedule.py). 0: it says nothing of that.
+    would, a hash of what all hold alike (drift.py), and what its drain offers (drains.py); of a
+    decision the interval from then on (schedule.py), and what all drains offered. 0: it says
+    nothing of that.
     """
-    return _BESIDE.pack(step, every, alike) + message.encode()
+    return _BESIDE.pack(step, every, alike, drains) + message.encode()
 
 
 def message_of(posted: bytes) -> _core.GroupMessage:
@@ -26,18 +30,23 @@ def message_of(posted: bytes) -> _core.GroupMessage:
 
 
 def step_of(posted: bytes) -> int:
-    step, _, _ = _BESIDE.unpack_from(posted)
+    step, *_ = _BESIDE.unpack_from(posted)
     return int(step)
 
 
 def every_of(posted: bytes) -> int:
-    _, every, _ = _BESIDE.unpack_from(posted)
+    _, every, *_ = _BESIDE.unpack_from(posted)
     return int(every)
 
 
 def alike_of(posted: bytes) -> int:
-    _, _, alike = _BESIDE.unpack_from(posted)
+    _, _, alike, _ = _BESIDE.unpack_from(posted)
     return int(alike)
+
+
+def drains_of(posted: bytes) -> int:
+    *_, drains = _BESIDE.unpack_from(posted)
+    return int(drains)
 
 
 def is_last(posted: bytes) -> bool:
@@ -61,7 +70,11 @@ class Coordination:
     """
 
     def __init__(
-        self, wire: Wire, coordinator: _core.Coordinator, members: list[list[int]]
+        self,
+        wire: Wire,
+        coordinator: _core.Coordinator,
+        members: list[list[int]],
+        drains: Drains | None = None,
     ) -> None:
         self._wire = wire
         self._coordinator = coordinator
@@ -69,6 +82,8 @@ class Coordination:
         self._member_of = {rank: at for at, ranks in enumerate(members) for rank in ranks}
         self._steps: dict[int, tuple[int, int]] = {}  # by an epoch's number: a rank, and its step
         self._compared = Compared(members)
+        self._drains = drains or NoDrain()  # rank 0's own
+        self._offers = Offers(members)
         self._every = 0  # the largest that a vote said, since the last decision
         self._one_left = False
 
@@ -76,6 +91,7 @@ class Coordination:
         """A vote."""
         vote = self._compared.checked(checked(posted, self._steps), alike_of(posted))
         self._every = max(self._every, every_of(posted))  # of whom a save costs most
+        self._offers.heard(vote.epoch[1], vote.rank, drains_of(posted))
         before = self._coordinator.decided
         if is_last(posted):
             if self._one_left:
@@ -91,9 +107,13 @@ class Coordination:
             self._tell(_core.GroupMessage(kind, epoch, vote.rank, cause), last=is_last(posted))
 
     def _tell(self, decision: _core.GroupMessage, *, last: bool) -> None:
-        posted = with_step(LEAVES if last else _NO_STEP, decision, self._every)
-        self._every = 0
         _, number = decision.epoch
+        commits = decision.kind == _core.GroupMessageKind.commit
+        drains = max(self._offers.of_all(number), BUSY) if commits else BUSY
+        posted = with_step(LEAVES if last else _NO_STEP, decision, self._every, drains=drains)
+        self._every = 0
+        if commits:
+            self._drains.lag(self._offers.busy(number))
         # Relays have more to do with it, and stand last.
         for ranks in reversed(self._members):
             if len(ranks) > 1:
@@ -102,6 +122,7 @@ class Coordination:
                 self._wire.put(decision_key(number, ranks[0]), posted)
         forget(self._steps, number)
         self._compared.decided(number)
+        self._offers.decided(number)
 
 
 def _to_the_next(left: _core.GroupMessage, decided: tuple[int, int]) -> _core.GroupMessage:

@@ -16,12 +16,14 @@ from tensorshelf._group import drift
 from tensorshelf._group.coordinate import (
     LEAVES,
     decision_key,
+    drains_of,
     every_of,
     is_last,
     message_of,
     with_step,
 )
 from tensorshelf._group.copies import Copy
+from tensorshelf._group.drains import BUSY, Drains
 from tensorshelf._group.group_save import GroupSave
 from tensorshelf._group.moments import Epoch, Moments
 from tensorshelf._group.renewal import Renewal
@@ -65,6 +67,7 @@ class Member:
         box: str,
         nodes: list[str],
         moments: Moments,
+        drains: Drains,
     ) -> None:
         self._core = shelf._core  # not the shelf: who lets it go ends this
         self._session = shelf._assignments.session
@@ -74,6 +77,7 @@ class Member:
         self._copies = copies
         self._box = box
         self._nodes = nodes  # of all ranks
+        self._drains = drains
         self.schedule = Schedule()
         self._moments = moments
         self.committed: tuple[int, int | None] = (last[1], shelf.step)  # epoch, and its step
@@ -201,7 +205,10 @@ class Member:
             self._drop_what_is_left(save)
             vote = self._machine.refused(self._cause(failed))
         if self._other_left is None:
-            self._hear(save, vote, told, alike)
+            try:
+                self._hear(save, vote, told, alike)
+            finally:
+                self._drains.over()
         else:  # who takes votes may have left, too
             no = self._other_left
             self._do(
@@ -216,7 +223,9 @@ class Member:
     def _hear(self, save: GroupSave, vote: _core.GroupMessage, told: Epoch, alike: int) -> None:
         """Votes, and does what is decided."""
         told.at("votes")
-        self._wire.post(self._box, with_step(save.step, vote, save.every, alike))
+        yes = vote.kind == _core.GroupMessageKind.yes
+        drains = self._drains.offer(save.part.number, save.step) if yes else BUSY
+        self._wire.post(self._box, with_step(save.step, vote, save.every, alike, drains))
         told.at("voted")
         key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:
@@ -230,6 +239,8 @@ class Member:
                 if is_last(found):
                     self._other_left = decision
                 self._do(save, self._machine.receive(decision))
+                if drains_of(found) and self.committed[0] == save.part.number:
+                    self._drains.agreed(drains_of(found))
             self._wire.drop(key)
 
     def _send(self, save: GroupSave, told: Epoch) -> None:

@@ -45,6 +45,7 @@ class Offer(NamedTuple):
     own: Held
     copies: Mapping[int, Held]  # that it keeps, by whose part it is
     partition: bool = False  # whether it is to save a piece of what all hold alike
+    drain: str | None = None  # of what is drained what stays, as it was told
 
 
 def held(core: _core.Shelf, path: str) -> Held:
@@ -103,9 +104,9 @@ def _committed(version: RetainedVersion, path: str) -> Part:
 
 def offer_of(said: list[Any]) -> Offer:
     """Out of JSON."""
-    node, replicate, own, copies, partition = said
+    node, replicate, own, copies, partition, drain = said
     kept = {int(owner): _held(copy) for owner, copy in copies.items()}
-    return Offer(node, replicate, _held(own), kept, partition)
+    return Offer(node, replicate, _held(own), kept, partition, drain)
 
 
 def _held(found: list[Any]) -> Held:

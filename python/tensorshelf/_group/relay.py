@@ -10,6 +10,7 @@ from tensorshelf._group.coordinate import (
     alike_of,
     checked,
     decision_key,
+    drains_of,
     every_of,
     forget,
     is_last,
@@ -17,6 +18,7 @@ from tensorshelf._group.coordinate import (
     step_of,
     with_step,
 )
+from tensorshelf._group.drains import Offers
 from tensorshelf._group.drift import Compared
 from tensorshelf._group.wire import Wire
 
@@ -33,6 +35,7 @@ class Relaying:
         self._number_of = {rank: number for number, rank in enumerate(ranks)}
         self._steps: dict[int, tuple[int, int]] = {}  # as the coordinator has them
         self._compared = Compared([[rank] for rank in ranks])
+        self._offers = Offers([[rank] for rank in ranks])
         self._every = 0  # as the coordinator has it
         self._sent = 0  # the last epoch's number of which it has a vote
 
@@ -49,6 +52,7 @@ class Relaying:
     def _up(self, posted: bytes) -> None:
         vote = self._compared.checked(checked(posted, self._steps), alike_of(posted))
         self._every = max(self._every, every_of(posted))
+        self._offers.heard(vote.epoch[1], vote.rank, drains_of(posted))
         below = self._number_of.get(vote.rank, len(self._ranks))  # a number of nobody
         up, _ = self._relay.receive_vote(
             _core.GroupMessage(vote.kind, vote.epoch, below, vote.cause)
@@ -57,7 +61,10 @@ class Relaying:
             return
         self._sent = up.epoch[1]
         named = _core.GroupMessage(up.kind, up.epoch, vote.rank, up.cause)
-        self._wire.post(BOX, with_step(step_of(posted), named, self._every, alike_of(posted)))
+        drains = self._offers.of_all(up.epoch[1])
+        self._wire.post(
+            BOX, with_step(step_of(posted), named, self._every, alike_of(posted), drains)
+        )
 
     def _down(self, decision: _core.GroupMessage, posted: bytes) -> None:
         self._relay.receive_decision(decision)
@@ -66,4 +73,5 @@ class Relaying:
             self._wire.put(decision_key(number, rank), posted)
         forget(self._steps, number)
         self._compared.decided(number)
+        self._offers.decided(number)
         self._every = 0

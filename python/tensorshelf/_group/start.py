@@ -33,6 +33,7 @@ class Rank(NamedTuple):
     replicate: int  # copies of each part with other ranks
     timeout: float  # seconds
     partition: bool = False  # each saves a piece of what all hold alike
+    drain: str | None = None  # what of what it drains stays, in words
 
 
 class Agreed(NamedTuple):
@@ -102,6 +103,7 @@ def _offer(shelf: Shelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
         own,
         {owner: held(copy.core, copy.path) for owner, copy in copies.items()},
         rank.partition,
+        rank.drain,
     )
 
 

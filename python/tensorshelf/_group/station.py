@@ -6,6 +6,7 @@ from collections.abc import Callable
 from tensorshelf import _core
 from tensorshelf._group.awaited import Awaited
 from tensorshelf._group.coordinate import BOX, Coordination, relay_box
+from tensorshelf._group.drains import Drains
 from tensorshelf._group.relay import Relaying
 from tensorshelf._group.routes import Routes
 from tensorshelf._group.taker import Taker
@@ -21,7 +22,12 @@ class Station:
     """Of one start of a rank. ``connect`` is called where it has a thread that takes votes."""
 
     def __init__(
-        self, rank: int, routes: Routes, last: tuple[int, int], connect: Callable[[], Wire]
+        self,
+        rank: int,
+        routes: Routes,
+        last: tuple[int, int],
+        connect: Callable[[], Wire],
+        drains: Drains,
     ) -> None:
         self._rank = rank
         self._relayed = routes.behind_relay(rank)
@@ -32,7 +38,7 @@ class Station:
         if rank == 0:
             coordinator = _core.Coordinator(len(routes.members), last)
             wire = connect()
-            coordination = Coordination(wire, coordinator, routes.members)
+            coordination = Coordination(wire, coordinator, routes.members, drains)
             self._taker = Taker("coordinator", wire, BOX, coordination.take)
             self.awaited = Awaited(routes.nodes, routes.members, coordinator.awaited)
         elif self._relayed and self._relayed[0] == rank:

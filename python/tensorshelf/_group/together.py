@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._commit import Commit
+from tensorshelf._group.drains import Drains, NoDrain
 from tensorshelf._group.drift import Chunk, Chunks
 from tensorshelf._group.exchange import Exchange
 from tensorshelf._group.group import Group, GroupInfo
@@ -71,6 +72,12 @@ class Together:
         self._alike: Chunk | None = None  # of what all ranks hold alike, as that has it
         self._chunks: Chunks | None = None  # where each saves a piece of it
         self._exchange: Exchange | None = None
+        self._drain: str | None = None
+        self._drains: Drains = NoDrain()
+
+    def drained(self, drain: str, drains: Drains) -> None:
+        """What it saves is drained. ``drain``: in words, how; the same on all ranks."""
+        self._drain, self._drains = drain, drains
 
     def start(self, shelf: Shelf) -> None:
         """Agrees with all ranks on what they go on from."""
@@ -92,6 +99,7 @@ class Together:
             group._replicas.replicate,
             group.timeout,
             group.partition,
+            self._drain,
         )
         self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
         try:
@@ -104,7 +112,11 @@ class Together:
         self._replicas = replicas
         last = (agreed.generation, agreed.number)
         self._station = Station(
-            group.rank, Routes(agreed.nodes), last, lambda: Wire(group._store, prefix)
+            group.rank,
+            Routes(agreed.nodes),
+            last,
+            lambda: Wire(group._store, prefix),
+            self._drains,
         )
         self._wire = wire
         self.moments = Moments(group.rank, group._node, (agreed.job, agreed.generation))
@@ -116,7 +128,9 @@ class Together:
             self._station.box,
             agreed.nodes,
             self.moments,
+            self._drains,
         )
+        self._drains.begin()
         self._agreed = agreed
         safe = group.members == 1 or group._replicas.replicate > 0
         if group.partition and group.rank == 0 and not safe:

@@ -1,0 +1,81 @@
+"""What votes and decisions say of drains."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from torch.distributed import HashStore
+
+from tensorshelf import _core
+from tensorshelf._group import coordinate, relay
+from tensorshelf._group.drains import BUSY, NOT_DUE, NoDrain, Offers
+from tensorshelf._group.wire import Wire
+
+YES, NO = _core.GroupMessageKind.yes, _core.GroupMessageKind.no
+
+
+@pytest.mark.parametrize(
+    ("offers", "expected", "busy"),
+    [
+        ([4, 6], 4, ()),  # rank 0's
+        ([6, 4], 6, ()),
+        ([4, BUSY], BUSY, (1,)),
+        ([BUSY, 4], BUSY, (0,)),
+        ([NOT_DUE, 4], NOT_DUE, ()),
+        ([NOT_DUE, BUSY], BUSY, (1,)),
+        ([4], BUSY, ()),  # one was not heard
+    ],
+)
+def test_one_offer_of_all(offers: list[int], expected: int, busy: tuple[int, ...]) -> None:
+    found = Offers([[0], [1]])
+    for rank, offer in enumerate(offers):
+        found.heard(6, rank, offer)
+    found.heard(6, 9, 1)  # nobody
+    assert found.of_all(6) == expected
+    assert found.busy(6) == busy
+    assert found.of_all(7) == BUSY
+    found.decided(6)
+    assert found.of_all(6) == BUSY
+
+
+class Noted(NoDrain):
+    def __init__(self) -> None:
+        self.lagging: list[tuple[int, ...]] = []
+
+    def lag(self, ranks: tuple[int, ...]) -> None:
+        self.lagging.append(ranks)
+
+
+@pytest.mark.parametrize(
+    ("votes", "told", "lagging"),
+    [
+        ([(YES, 5), (YES, 6)], 5, [()]),
+        ([(YES, NOT_DUE), (YES, 6)], BUSY, [()]),
+        ([(YES, 5), (YES, BUSY)], BUSY, [(1,)]),
+        ([(YES, 5), (NO, BUSY)], BUSY, []),
+    ],
+)
+def test_a_commit_tells_what_is_drained(
+    votes: list[tuple[_core.GroupMessageKind, int]], told: int, lagging: list[tuple[int, ...]]
+) -> None:
+    store, drains = HashStore(), Noted()
+    members = [[0], [1]]
+    coordinator = _core.Coordinator(2, (1, 5))
+    made = coordinate.Coordination(Wire(store, ""), coordinator, members, drains)
+    for rank, (kind, offer) in enumerate(votes):
+        vote = _core.GroupMessage(kind, (1, 6), rank, b"")
+        made.take(coordinate.with_step(7, vote, drains=offer))
+    for rank in (0, 1):
+        decision = store.get(coordinate.decision_key(6, rank))
+        assert coordinate.drains_of(decision) == told
+    assert drains.lagging == lagging
+
+
+@pytest.mark.parametrize(("offers", "expected"), [([6, 6], 6), ([6, BUSY], BUSY)])
+def test_a_relay_has_one_offer_of_its_ranks(offers: list[int], expected: int) -> None:
+    store = HashStore()
+    relaying = relay.Relaying(Wire(store, ""), _core.Relay(2, 3, (1, 5)), [4, 7])
+    for rank, offer in zip([4, 7], offers, strict=True):
+        vote = _core.GroupMessage(YES, (1, 6), rank, b"")
+        relaying.take(coordinate.with_step(7, vote, drains=offer))
+    assert coordinate.drains_of(store.get(f"{coordinate.BOX}/1")) == expected
