@@ -1,5 +1,5 @@
 # Finds every dependency with find_package or pkg-config; nothing is downloaded. What is required
-# and missing is named with its Debian package. PMDK, liburing and CUDA are AUTO (used where found),
+# and missing is named with its Debian package. PMDK, liburing, hwloc and CUDA are AUTO (used where found),
 # ON (an error where missing) or OFF; a build without one says so here, in build_info() and, where a
 # shelf would be the better for it, in Promises::notes.
 find_package(PkgConfig REQUIRED)
@@ -47,6 +47,8 @@ tensorshelf_optional(TENSORSHELF_PMDK PMEM2 libpmem2 libpmem2-dev
   "no FS-DAX or DevDAX; tmpfs files go through the block medium")
 tensorshelf_optional(TENSORSHELF_URING URING liburing liburing-dev
   "the block medium writes with pwrite")
+tensorshelf_optional(TENSORSHELF_HWLOC HWLOC hwloc libhwloc-dev
+  "all ranks of a node count as being on one socket")
 
 # Debian has a toolkit in non-free alone, and an older one. The runtime is linked statically, so that
 # a wheel also runs where there is no CUDA; it loads the driver where there is one.

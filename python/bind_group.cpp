@@ -4,6 +4,7 @@
 
 #include <tensorshelf/group.hpp>
 #include <tensorshelf/partition.hpp>
+#include <tensorshelf/socket.hpp>
 
 #include "bindings.hpp"
 
@@ -44,6 +45,17 @@ std::vector<std::tuple<std::size_t, std::uint64_t, std::uint64_t>> pieces_of(
     pieces.emplace_back(piece.tensor, piece.offset, piece.size_bytes);
   }
   return pieces;
+}
+
+// Of ranks by (node, socket); `which` is what chooses among them: a set, or how many.
+template <typename Which>
+std::vector<std::size_t> writers_of(
+    const std::vector<std::pair<std::uint32_t, std::uint32_t>>& places, Which which) {
+  const Unlocked unlocked;
+  std::vector<RankPlace> ranks;
+  ranks.reserve(places.size());
+  for (const auto& [node, socket] : places) ranks.push_back({node, socket});
+  return choose_writers(ranks, which);
 }
 
 // Of each share, the writers that hold it.
@@ -139,6 +151,13 @@ void bind_group(py::module_& m) {
       },
       py::arg("source"), py::arg("seed"));
   m.def("pieces_of", &pieces_of, py::arg("size_bytes"), py::arg("writers"), py::arg("writer"));
+  py::enum_<WriterSet>(m, "WriterSet")
+      .value("every_rank", WriterSet::every_rank)
+      .value("per_socket", WriterSet::per_socket)
+      .value("per_node", WriterSet::per_node);
+  m.def("choose_writers", &writers_of<WriterSet>, py::arg("places"), py::arg("which"));
+  m.def("choose_writers", &writers_of<std::size_t>, py::arg("places"), py::arg("which"));
+  m.def("own_socket", [] { return without_gil([] { return own_socket(); }); });
   m.def("holders", &holders, py::arg("node_of_writer"), py::arg("copies"));
   m.def("agree", &agreed, py::arg("parts"), py::arg("members"));
 }

@@ -8,7 +8,7 @@ namespace tensorshelf {
 
 // A library that a build may do without.
 struct BuildPart {
-  std::string name;  // "libpmem2", "liburing", "cuda"
+  std::string name;  // "libpmem2", "liburing", "hwloc", "cuda"
   bool there = false;
   std::string without;  // a sentence: what a build that lacks it does otherwise
 };

@@ -12,7 +12,8 @@ class Build:
 
     version: str
     # Whether each is there: libpmem2 maps persistent memory and files on tmpfs, liburing writes to
-    # files and drives, cuda brings tensors on a GPU straight into the shelf.
+    # files and drives, hwloc knows the sockets of ranks, cuda brings tensors on a GPU straight into
+    # the shelf.
     libraries: Mapping[str, bool]
     lacks: tuple[str, ...]  # a sentence for each that is missing: what works otherwise
 

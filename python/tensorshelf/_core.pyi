@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy.typing as npt
 
@@ -192,6 +192,17 @@ def agree(
 ) -> tuple[tuple[int, int], list[Todo], list[int]]: ...
 def checksum(source: npt.NDArray[Any], seed: int) -> int: ...
 def pieces_of(size_bytes: list[int], writers: int, writer: int) -> list[tuple[int, int, int]]: ...
+
+@final
+class WriterSet:
+    __members__: ClassVar[dict[str, WriterSet]]
+    every_rank: WriterSet
+    per_socket: WriterSet
+    per_node: WriterSet
+
+# Of ranks by (node, socket); `which` may be how many.
+def choose_writers(places: list[tuple[int, int]], which: WriterSet | int) -> list[int]: ...
+def own_socket() -> int | None: ...
 def holders(node_of_writer: list[int], copies: int) -> list[list[int]]: ...
 
 @final
