@@ -100,6 +100,7 @@ class Kept(Ranks):
         super().__init__(folder, members)
         self.copies = 1
         self.nodes: list[str] = [f"node {rank}" for rank in range(members)]
+        self.sockets: list[int | None] = [None] * members
         self.more: dict[str, Any] = {}  # that a Group takes
 
     def run(self, body: Any, **options: Any) -> list[Any]:
@@ -112,6 +113,7 @@ class Kept(Ranks):
                 timeout=rank.group.timeout,
                 replicate=self.copies,
                 node=self.nodes[rank.rank],
+                socket=self.sockets[rank.rank],
                 **self.more,
             )
             rank.group._number = number

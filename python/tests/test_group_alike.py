@@ -15,7 +15,7 @@ from partition_ranks import Job, Parted, trained  # noqa: E402
 import tensorshelf as ts  # noqa: E402
 from tensorshelf import _core  # noqa: E402
 from tensorshelf._group import drift, member, routes  # noqa: E402
-from tensorshelf._group.parted import parted  # noqa: E402
+from tensorshelf._group.parted import Ranks, parted  # noqa: E402
 from tensorshelf._state.flatten import flatten  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -39,7 +39,7 @@ class DistributedDataParallel(torch.nn.Module):
 
 def names(state: Any, rank: int = 0) -> tuple[set[str], set[str]]:
     """In pieces; and those of them that all ranks hold alike."""
-    found = parted(flatten(state), state, rank, 2)
+    found = parted(flatten(state), state, Ranks(rank, 2, [0, 1]))
     return set(found.flat.wholes), set(found.alike)
 
 
@@ -64,7 +64,7 @@ def test_buffers_are_those_of_rank_0_where_all_get_them_from_there(rank):
     assert names({"model": model}, rank) == (weights, weights)
     given = {"model": DistributedDataParallel(model, rank)}
     assert names(given, rank) == (weights | statistics, weights)
-    flat = parted(flatten(given), given, rank, 2).flat
+    flat = parted(flatten(given), given, Ranks(rank, 2, [0, 1])).flat
     assert ("model.running_mean[0:32]" in flat.tensors) == (rank == 0)
     given = {"model": DistributedDataParallel(model, rank, buffers=False)}
     assert names(given, rank) == (weights, weights)

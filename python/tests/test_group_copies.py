@@ -17,6 +17,7 @@ import tensorshelf as ts  # noqa: E402
 from tensorshelf._group import agree, copies, kept, link, member, stream, wire  # noqa: E402
 from tensorshelf._group.offer import Held, Offer  # noqa: E402
 from tensorshelf._group.part import Part  # noqa: E402
+from tensorshelf._group.writers import Site  # noqa: E402
 
 
 @pytest.fixture
@@ -69,8 +70,8 @@ def test_a_copy_of_another_job_is_refused(tmp_path):
 def test_a_part_that_is_prepared_alone_is_refused_elsewhere(tmp_path):
     part = Part("job", 1, 2, 7, 1)
     offers = [
-        Offer("a", 1, Held("there", None, part, 1), {}),
-        Offer("b", 1, Held("here", None, None, None), {}),
+        Offer(Site("a"), 1, Held("there", None, part, 1), {}),
+        Offer(Site("b"), 1, Held("here", None, None, None), {}),
     ]
     with pytest.raises(ts.BadArgument, match="there, which holds the part of rank 1 of 2"):
         agree.answer(offers)

@@ -24,7 +24,7 @@ def trained(rank: int, folder: pathlib.Path, steps: int) -> tuple[int, list[byte
     model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     with ts.open(folder / f"run.{rank}.shelf", size="32MiB", in_flight=2) as shelf:
-        group = ts.Group(partition=True)
+        group = ts.Group(partition="every_rank")
         auto = shelf.autosave(group=group, model=model, optimizer=optimizer, rng=ts.RNG())
         first = auto.resume()
         for step in range(first + 1, steps + 1):

@@ -422,4 +422,4 @@ def test_a_group_tells_of_pieces(three):
 
     assert three.run(body) == [(True, True)] * 3
     with pytest.raises(ts.errors.BadArgument, match="partition"):
-        ts.Group(partition=2)
+        ts.Group(torch.distributed.HashStore(), rank=0, members=1, partition="some")

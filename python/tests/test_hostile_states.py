@@ -114,6 +114,11 @@ MALFORMED: dict[str, Any] = {
     "a piece of four": ["piece", "torch", "float32", [3], ["w", 2, 0, 12], None],
     "a piece without a name": ["piece", "torch", "float32", [3], [7, 2, 0, 12, "a"], None],
     "a piece of no writers": ["piece", "torch", "float32", [3], ["w", 0, 0, 12, "a"], None],
+    "a piece of the same writer twice": [
+        *("piece", "torch", "float32", [3]),
+        ["w", [0, 2, 1, 1, 1, 1], 0, 12, "a"],
+        None,
+    ],
     "a piece before the beginning": ["piece", "torch", "float32", [3], ["w", 2, -4, 8, "a"], None],
     "a piece behind the end": ["piece", "torch", "float32", [3], ["w", 2, 4, 16, "a"], None],
     "a piece of less than none": ["piece", "torch", "float32", [3], ["w", 2, 8, 4, "a"], None],

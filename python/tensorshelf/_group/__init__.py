@@ -24,6 +24,7 @@ Copies with other ranks:
     renewal     copies made anew behind a start
 Pieces of what all hold alike:
     alike       what that is; parted: a state of which a rank saves its pieces
+    writers     which ranks save pieces; drive: which drive a rank's shelf lies on
     drift       whether it is alike, chunk by chunk
     exchange    whole again on all ranks, at a start; ring, stage: how the bytes go
 All ranks' shelves as one:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tensorshelf import _core
 from tensorshelf._group.offer import Held, Offer
 from tensorshelf._group.part import Part, refused
+from tensorshelf._group.writers import chosen
 from tensorshelf.errors import BadArgument
 
 logger = logging.getLogger("tensorshelf")
@@ -37,6 +38,7 @@ class Answer(NamedTuple):
     holding: list[list[int]]  # of these and others, those that have what is gone on from
     lost: list[bool]  # its own shelf has not
     nodes: list[str]
+    writers: list[int]  # ranks that save pieces of what all hold alike
 
 
 def answer(offers: list[Offer]) -> Answer:
@@ -57,6 +59,7 @@ def answer(offers: list[Offer]) -> Answer:
             f"the shelves {one} and {other} are of different jobs",
             "Give each job shelves of its own; to begin one anew, remove all that it had.",
         )
+    nodes = [offer.site.node for offer in offers]
     (_, number), todos, behind = _decided(places, members)
     seen = max((part.generation for place in places for part in place.held.parts()), default=0)
     return Answer(
@@ -65,10 +68,11 @@ def answer(offers: list[Offer]) -> Answer:
         number=number,
         todos=todos[:members],
         copy_todos=_by_rank(places, todos, members),
-        keepers=keepers_of([offer.node for offer in offers], copies),
+        keepers=keepers_of(nodes, copies),
         holding=_holding(places, behind, members) if number else [[] for _ in offers],
         lost=[rank in behind for rank in range(members)],
-        nodes=[offer.node for offer in offers],
+        nodes=nodes,
+        writers=chosen(offers[0].partition, [offer.site for offer in offers]),
     )
 
 
@@ -102,9 +106,9 @@ def _same_on_all(offers: list[Offer]) -> int:
 def _refuse_partition_on_some(offers: list[Offer]) -> None:
     first, *others = [offer.partition for offer in offers]
     for rank, other in enumerate(others, 1):
-        if other != first:
+        if (type(other), other) != (type(first), first):  # True is 1, too
             raise BadArgument(
-                f"rank {rank} has partition={other}, and rank 0 {first}", "Give all the same."
+                f"rank {rank} has partition={other!r}, and rank 0 {first!r}", "Give all the same."
             )
 
 

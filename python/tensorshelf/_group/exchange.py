@@ -24,6 +24,7 @@ from tensorshelf._group.ring import Ring, Share
 from tensorshelf._group.stage import Stages
 from tensorshelf._group.wire import Wire
 from tensorshelf._state import split
+from tensorshelf._state import writers as writing
 from tensorshelf._state.split import Spot
 from tensorshelf.errors import LayoutError
 
@@ -80,6 +81,7 @@ class Exchange:
 
     def _shares(self, spots: Sequence[Spot]) -> list[Share]:
         """Of each rank. Raises LayoutError where this rank's is not what was saved."""
+        _check_writers(spots, self._members)
         sizes = {spot.place.name: (spot.place.writers, len(spot.memory)) for spot in spots}
         shares = []
         for rank in range(self._members):
@@ -133,13 +135,23 @@ def _wait_for_devices(wanted: bool) -> None:
         torch.cuda.synchronize()
 
 
+def _check_writers(spots: Sequence[Spot], members: int) -> None:
+    """What ranks have that are not here nobody sends."""
+    for place in (spot.place for spot in spots):
+        if (last := writing.last(place.writers)) >= members:
+            raise LayoutError(
+                f"rank {last} has a piece of {place.name!r}, and {members} ranks are here",
+                "Was it saved by as many ranks? tensorshelf.merge() makes one shelf of theirs.",
+            )
+
+
 def _check_own(spots: Sequence[Spot], share: dict[str, tuple[int, int]]) -> None:
     for spot in spots:
         place = spot.place
         if share.get(place.name, (0, 0)) != (place.begin, place.end):
             raise LayoutError(
                 f"this rank has bytes {place.begin} to {place.end} of {place.name!r}, which is not "
-                f"its share of what {place.writers} ranks saved",
+                f"its share of what {writing.count(place.writers)} ranks saved",
                 "Was it saved by as many ranks? tensorshelf.merge() makes one shelf of theirs.",
             )
 

@@ -2,13 +2,14 @@
 
 import itertools
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from socket import gethostname
 from typing import Any
 
 from tensorshelf._group.replicas import Options
 from tensorshelf._group.wire import Store
+from tensorshelf._group.writers import Choice, check_choice
 from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument, UnsupportedError
 
@@ -34,7 +35,8 @@ class GroupInfo:
     # Ranks that have not voted on the next, or of whose node one has not, where that has a relay.
     # Rank 0 knows, and a relay of its own node's.
     awaited: tuple[int, ...] | None
-    partition: bool = False  # each has a piece of what all hold alike: a lost shelf is lost to all
+    partition: bool = False  # what all hold alike is in pieces: a lost shelf is lost to all
+    writers: tuple[int, ...] = ()  # ranks that save these; none before resume() has agreed
 
 
 class Group:
@@ -62,10 +64,17 @@ class Group:
                   such as "500MB"; a save waits for them before it is durable
     node          names what is lost together; by default the host
 
-    partition  each rank saves its piece of what data-parallel ranks hold alike, the parameters of
-               models and what optimizers keep of them, in place of all of it; ``resume()`` gives
-               each the whole. A lost shelf without copies is a lost piece of the state: use
-               ``replicate`` beside it
+    partition  what data-parallel ranks hold alike, the parameters of models and what optimizers
+               keep of them, is saved once, an equal piece by each writer, in place of all of it by
+               each rank; ``resume()`` gives each the whole. A lost shelf without copies is a lost
+               piece of the state: use ``replicate`` beside it. Who writes: "every_rank", of each
+               socket or node the lowest ("per_socket", "per_node"), or so many ranks, spread over
+               nodes and sockets. True chooses: of each drive one rank of each socket, and every
+               rank where the medium is mapped. It is found anew at each ``resume()``, and is
+               nothing of what was saved: another set resumes that as well
+    socket     the number of this rank's within its node; by default the one that has all CPUs which
+               the thread that calls ``resume()`` may run on, where hwloc knows it. Ranks of a node
+               without one count as on one
     """
 
     def __init__(
@@ -79,7 +88,8 @@ class Group:
         replicas: str | os.PathLike[str] | None = None,
         replica_rate: int | str | None = None,
         node: str | None = None,
-        partition: bool = False,
+        partition: Choice = False,
+        socket: int | None = None,
     ) -> None:
         if (store is None, rank is None, members is None) not in ((True,) * 3, (False,) * 3):
             raise BadArgument(
@@ -93,8 +103,8 @@ class Group:
             )
         if isinstance(replicate, bool) or not isinstance(replicate, int) or replicate < 0:
             raise BadArgument(f"replicate={replicate!r} is no number of copies", "Use 0 or more.")
-        if not isinstance(partition, bool):
-            raise BadArgument(f"partition={partition!r} is not True or False", "Use one of them.")
+        if socket is not None and (type(socket) is not int or socket < 0):
+            raise BadArgument(f"socket={socket!r} is no number of one", "Use 0 or more, or None.")
         if store is None:
             store, rank, members = _of_torch()
         assert rank is not None
@@ -110,10 +120,12 @@ class Group:
                 f"{members - 1}",
                 "Use less.",
             )
+        check_choice(partition, members)
         folder = None if replicas is None else os.path.abspath(os.path.expanduser(replicas))
         most = None if replica_rate is None else float(parse_size(replica_rate, "replica_rate"))
         self._replicas = Options(replicate, folder, most)
-        self._node = node or socket.gethostname()
+        self._node = node or gethostname()
+        self._socket = socket
         self._store: Store = store
         self.rank = rank
         self._keeps_store = rank == 0  # it may lie there, whatever part open_part() gives this rank
@@ -130,7 +142,18 @@ class Group:
         """Which version all have, as far as this rank knows, and whom it waits for."""
         if self._info is None:
             return GroupInfo(
-                None, self.rank, self.members, None, 0, None, 0, (), (), (), None, self.partition
+                None,
+                self.rank,
+                self.members,
+                None,
+                0,
+                None,
+                0,
+                (),
+                (),
+                (),
+                None,
+                self.partition is not False,
             )
         return self._info()
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorshelf import _core
 from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state
+from tensorshelf._group.writers import Choice, Site
 from tensorshelf._state.paths import RECORD
 from tensorshelf._versions import RetainedVersion
 from tensorshelf.errors import (
@@ -40,11 +41,11 @@ class Held(NamedTuple):
 class Offer(NamedTuple):
     """Of one rank."""
 
-    node: str
+    site: Site
     replicate: int  # copies of each part that it was told to keep with others
     own: Held
     copies: Mapping[int, Held]  # that it keeps, by whose part it is
-    partition: bool = False  # whether it is to save a piece of what all hold alike
+    partition: Choice = False  # who is to save pieces of what all hold alike
     drain: str | None = None  # of what is drained what stays, as it was told
 
 
@@ -104,9 +105,9 @@ def _committed(version: RetainedVersion, path: str) -> Part:
 
 def offer_of(said: list[Any]) -> Offer:
     """Out of JSON."""
-    node, replicate, own, copies, partition, drain = said
+    site, replicate, own, copies, partition, drain = said
     kept = {int(owner): _held(copy) for owner, copy in copies.items()}
-    return Offer(node, replicate, _held(own), kept, partition, drain)
+    return Offer(Site(*site), replicate, _held(own), kept, partition, drain)
 
 
 def _held(found: list[Any]) -> Held:

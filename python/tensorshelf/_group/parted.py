@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tensorshelf._group.alike import alike
 from tensorshelf._state import split
+from tensorshelf._state import writers as writing
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.paths import RECORD, free_name
 from tensorshelf._state.plain import Node
@@ -23,26 +24,33 @@ class Parted(NamedTuple):
     of_first: list[str]  # that rank 0 gives
 
 
-def parted(
-    flat: Flat, state: Any, rank: int, members: int, *, is_numbered_anew: bool = False
-) -> Parted:
-    """Of ``state``, flattened; its nodes are changed in place. ``is_numbered_anew``: ranks of
-    torch.distributed may be others than those of the group, on some of them.
-    """
+class Ranks(NamedTuple):
+    """Of a group, as one of them sees it."""
+
+    rank: int
+    members: int
+    writers: list[int]  # who have pieces of what all hold alike
+    is_numbered_anew: bool = False  # those of torch.distributed may be others, on some ranks
+
+
+def parted(flat: Flat, state: Any, ranks: Ranks) -> Parted:
+    """Of ``state``, flattened; its nodes are changed in place."""
     nodes = list(all_tensors(flat.tree))
-    found = alike(state, _sharded(flat, nodes), rank, members)
-    if is_numbered_anew:  # whose buffers are given is not known alike by all
+    found = alike(state, _sharded(flat, nodes), ranks.rank, ranks.members)
+    if ranks.is_numbered_anew:  # whose buffers are given is not known alike by all
         found = found._replace(of_first=frozenset())
-    writers: dict[str, int] = {}
+    shared: dict[str, Any] = {}
+    of_first: dict[str, Any] = {}
     for node in nodes:
         begin = _begin(flat, node)
         if begin in found.all_ranks:
-            writers[node[4]] = members
+            shared[node[4]] = flat.tensors[node[4]]
         elif begin in found.of_first:
-            writers[node[4]] = 1
-    wholes = {name: flat.tensors[name] for name in writers}
-    sizes = {name: (writers[name], whole.nbytes) for name, whole in wholes.items()}
-    shares = split.shares(sizes, rank)
+            of_first[node[4]] = flat.tensors[node[4]]
+    wholes = shared | of_first
+    writers = writing.stored(ranks.writers)
+    sizes = {name: (writers if name in shared else 1, wholes[name].nbytes) for name in wholes}
+    shares = split.shares(sizes, ranks.rank)
     taken = {RECORD, *flat.tensors}
     tensors = {name: value for name, value in flat.tensors.items() if name not in wholes}
     pieces = {}
@@ -57,10 +65,8 @@ def parted(
             pieces[held] = split.Piece(wholes[name], begin, end)
             tensors[held] = pieces[held].values()
         node[0] = "piece"
-        node[4] = list(split.Place(name, writers[name], begin, end, held))
-    shared = {name: whole for name, whole in wholes.items() if writers[name] == members}
-    of_first = [name for name in wholes if name not in shared]
-    return Parted(Flat(flat.tree, tensors, pieces, wholes), shared, of_first)
+        node[4] = list(split.Place(name, sizes[name][0], begin, end, held))
+    return Parted(Flat(flat.tree, tensors, pieces, wholes), shared, list(of_first))
 
 
 def _begin(flat: Flat, node: Node) -> int | None:

@@ -10,6 +10,7 @@ from tensorshelf._group.council import Council
 from tensorshelf._group.kept import KeptShelf
 from tensorshelf._group.offer import Held, Offer, held, offer_of
 from tensorshelf._group.wire import Wire
+from tensorshelf._group.writers import Choice, Site
 from tensorshelf.errors import CorruptError
 
 logger = logging.getLogger("tensorshelf")
@@ -29,10 +30,10 @@ class Rank(NamedTuple):
 
     rank: int
     members: int
-    node: str
+    site: Site
     replicate: int  # copies of each part with other ranks
     timeout: float  # seconds
-    partition: bool = False  # each saves a piece of what all hold alike
+    partition: Choice = False  # who saves pieces of what all hold alike
     drain: str | None = None  # what of what it drains stays, in words
 
 
@@ -46,6 +47,7 @@ class Agreed(NamedTuple):
     holding: list[list[int]]  # the ranks with copies of each part, as of that epoch
     lost: list[bool]  # a rank's own shelf is not of that epoch; one of these has it
     nodes: list[str]  # of each rank
+    writers: list[int]  # ranks that save pieces of what all hold alike
 
     def sources(self, rank: int) -> list[int]:
         """Who can give it back what it has lost; none where it has lost nothing."""
@@ -76,7 +78,7 @@ def agree_on_start(
         rank.rank,
         rank.members,
         rank.timeout,
-        where=f"{shelf._path} on {rank.node}",
+        where=f"{shelf._path} on {rank.site.node}",
         asks="what they hold",
         finds="what all go on from",
         by="resume()",
@@ -98,7 +100,7 @@ def _offer(shelf: Shelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
         logger.warning("group: %s counts as lost: %s", shelf._path, error)
         own = Held(shelf._path, None, None, None)
     return Offer(
-        rank.node,
+        rank.site,
         rank.replicate,
         own,
         {owner: held(copy.core, copy.path) for owner, copy in copies.items()},
@@ -129,4 +131,5 @@ def _resolved(shelf: Shelf, copies: dict[int, KeptShelf], rank: int, answer: Ans
         answer.holding,
         lost,
         answer.nodes,
+        answer.writers,
     )

@@ -10,6 +10,7 @@ from tensorshelf import _core
 from tensorshelf._commit import Commit
 from tensorshelf._group.drains import Drains, NoDrain
 from tensorshelf._group.drift import Chunk, Chunks
+from tensorshelf._group.drive import drive_of
 from tensorshelf._group.exchange import Exchange
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.group_save import GroupSave
@@ -17,7 +18,7 @@ from tensorshelf._group.member import Member
 from tensorshelf._group.member import Shelf as MemberShelf
 from tensorshelf._group.moments import Moments
 from tensorshelf._group.part import KEY, Identity, Part
-from tensorshelf._group.parted import parted
+from tensorshelf._group.parted import Ranks, parted
 from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.replicas import Replicas
 from tensorshelf._group.routes import Routes
@@ -26,6 +27,7 @@ from tensorshelf._group.start import Agreed, Rank, agree_on_start
 from tensorshelf._group.start import Shelf as StartShelf
 from tensorshelf._group.station import Station
 from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._group.writers import Site
 from tensorshelf._info import Info
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf.errors import UnresolvedError, UnsupportedError
@@ -95,7 +97,7 @@ class Together:
         rank = Rank(
             group.rank,
             group.members,
-            group._node,
+            _site(group, shelf),
             group._replicas.replicate,
             group.timeout,
             group.partition,
@@ -133,6 +135,8 @@ class Together:
         self._drains.begin()
         self._agreed = agreed
         safe = group.members == 1 or group._replicas.replicate > 0
+        if group.partition and group.rank == 0:
+            logger.info("group: what all hold alike is saved by ranks %s", agreed.writers)
         if group.partition and group.rank == 0 and not safe:
             logger.warning(
                 "group: each shelf has the only copy of its piece of what all ranks hold alike: "
@@ -155,13 +159,11 @@ class Together:
 
     def flat(self, state: Any) -> Flat:
         """Of which this rank saves its pieces, where it is to."""
-        flat = flatten(state)
-        if not self._group.partition or self._group.members == 1:
+        flat, group = flatten(state), self._group
+        if not group.partition or group.members == 1 or self._agreed is None:
             return flat
-        group = self._group
-        parts = parted(
-            flat, state, group.rank, group.members, is_numbered_anew=group._is_numbered_anew
-        )
+        ranks = Ranks(group.rank, group.members, self._agreed.writers, group._is_numbered_anew)
+        parts = parted(flat, state, ranks)
         self._chunks = Chunks(parts.alike, parts.of_first)
         return parts.flat
 
@@ -317,7 +319,8 @@ class Together:
             held_by=held_by,
             keeps=() if self._replicas is None else self._replicas.keeps(),
             awaited=self._awaited_now(member),
-            partition=group.partition,
+            partition=group.partition is not False,
+            writers=() if agreed is None else tuple(agreed.writers),
         )
 
     def _held_now(self, epoch: int) -> tuple[int, ...]:
@@ -356,6 +359,15 @@ class Together:
         assert self._member is not None
         self._member.submit(save)
         self._begun = None
+
+
+def _site(group: Group, shelf: Shelf) -> Site:
+    """As far as it says who writes."""
+    if not group.partition:
+        return Site(group._node)
+    number = _core.own_socket() if group._socket is None else group._socket
+    drive = None if shelf.info().promises.mapped else drive_of(shelf._path)
+    return Site(group._node, number, drive)
 
 
 def _not_known(step: int) -> UnresolvedError:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from tensorshelf._state import paths
 from tensorshelf._state.plain import Node, dtype_of_text, whole_number
+from tensorshelf._state.writers import are_valid
 from tensorshelf._values import _dtypes
 from tensorshelf.errors import CorruptError
 
@@ -238,7 +239,7 @@ def _piece(parts: list[Any], seen: _Seen, depth: int) -> bool:
     itemsize = _itemsize(library, element)
     if itemsize is None or library != "torch" or not _lengths(shape):
         return False
-    if not isinstance(place, list) or len(place) != 5 or not _lengths(place[1:4]):
+    if not isinstance(place, list) or len(place) != 5 or not _lengths(place[2:4]):
         return False
     name, writers, begin, end, held = place
     seen.tensors.append(held)
@@ -246,7 +247,7 @@ def _piece(parts: list[Any], seen: _Seen, depth: int) -> bool:
     return (
         strides_fit
         and isinstance(name, str)
-        and writers > 0
+        and are_valid(writers)
         and begin <= end <= itemsize * math.prod(shape)
         and begin % itemsize == end % itemsize == 0
         and (isinstance(held, str) if begin < end else held is None)

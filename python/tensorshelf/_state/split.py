@@ -5,7 +5,7 @@ place, [name, writers, begin, end, held]. The name is that of the whole, and eve
 them. From ``begin`` to ``end``, in bytes of the whole in C order, this rank has it, in the tensor
 of the shelf that ``held`` names; None where it has nothing of it.
 
-So many ``writers``, the first of the group's ranks, share it out by the split of
+The ``writers`` (writers.py), ranks of the group, share it out by the split of
 include/tensorshelf/partition.hpp. That is a part of this format: where the other pieces lie is
 computed, and written nowhere.
 """
@@ -15,7 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tensorshelf import _core
+from tensorshelf._state import writers as writing
 from tensorshelf._state.plain import Node
+from tensorshelf._state.writers import Writers
 from tensorshelf.errors import BadArgument
 
 
@@ -23,7 +25,7 @@ class Place(NamedTuple):
     """What this rank has of a tensor."""
 
     name: str  # of the whole
-    writers: int
+    writers: Writers
     begin: int  # bytes
     end: int
     held: str | None
@@ -68,15 +70,19 @@ def is_piece(node: Node) -> bool:
     return isinstance(node, list) and bool(node) and node[0] == "piece"
 
 
-def shares(wholes: Mapping[str, tuple[int, int]], rank: int) -> dict[str, tuple[int, int]]:
-    """Where the pieces of a rank begin and end, of tensors with so many writers and bytes."""
+def shares(wholes: Mapping[str, tuple[Writers, int]], rank: int) -> dict[str, tuple[int, int]]:
+    """Where the pieces of a rank begin and end, of tensors with these writers and bytes."""
+    together: dict[str, list[str]] = {}  # names of what the same ranks share out
+    for name in sorted(wholes):
+        together.setdefault(str(wholes[name][0]), []).append(name)
     found = {}
-    for writers in sorted({writers for writers, _ in wholes.values()}):
-        if rank >= writers:
+    for names in together.values():
+        writers = wholes[names[0]][0]
+        own = writing.number(writers, rank)
+        if own is None:
             continue
-        names = sorted(name for name, (by, _) in wholes.items() if by == writers)
         sizes = [wholes[name][1] for name in names]
-        for number, begin, length in _core.pieces_of(sizes, writers, rank):
+        for number, begin, length in _core.pieces_of(sizes, writing.count(writers), own):
             found[names[number]] = (begin, begin + length)
     return found
 
