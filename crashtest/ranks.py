@@ -41,12 +41,14 @@ class Job(NamedTuple):
     steps: int
     sharded: bool = False  # by FSDP2, and DDP where not
     replicate: int = 0  # copies of each part
-    partition: bool = False  # each saves a piece of what all hold alike
+    # Who saves pieces of what all hold alike, or how many, or "any": all or one, by the start. Of
+    # "" each saves all of it.
+    partition: str = ""
 
     def words(self) -> list[str]:
         """As the trainer takes them."""
-        form, parts = "sharded" if self.sharded else "whole", "pieces" if self.partition else "all"
-        return [str(self.steps), form, str(self.replicate), parts]
+        form = "sharded" if self.sharded else "whole"
+        return [str(self.steps), form, str(self.replicate), self.partition]
 
 
 class Ranks:
@@ -331,7 +333,14 @@ def main() -> None:
     parser.add_argument("--fork", action="store_true", help="forks of one process, no torchrun")
     parser.add_argument("--sharded", action="store_true", help="FSDP2 in place of DDP")
     parser.add_argument("--replicate", type=int, default=0, help="copies of each rank's part")
-    parser.add_argument("--partition", action="store_true", help="each saves a piece of the model")
+    parser.add_argument(
+        "--partition",
+        nargs="?",
+        const="any",
+        default="",
+        metavar="WRITERS",
+        help="who saves the model in pieces: every_rank, per_node, ..., how many, or any (default)",
+    )
     parser.add_argument("--kinds", nargs="+", choices=(*KINDS, LOSE))
     chosen = parser.parse_args()
     kinds = chosen.kinds or (*KINDS, *([LOSE] if chosen.replicate else []))

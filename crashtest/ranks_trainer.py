@@ -38,6 +38,13 @@ def in_order_of_members(
     return work.get_future().then(mean)
 
 
+def writers(named: str, shift: int) -> str | int:
+    """For Group(partition=): as ranks.Job has it."""
+    if named == "any":
+        return 1 if shift % 2 else "every_rank"
+    return int(named) if named.isdecimal() else named or False
+
+
 def train(
     folder: pathlib.Path, shift: int, steps: str, form: str, replicate: str, partition: str
 ) -> None:
@@ -70,7 +77,7 @@ def train(
         timeout=60,
         replicate=int(replicate),
         node=str(member),
-        partition=partition == "pieces",
+        partition=writers(partition, shift),
     )
     path = folder / f"run.{member}.shelf"
     losses = open(folder / f"losses.{member}", "a", buffering=1)  # noqa: SIM115 - to the end

@@ -14,14 +14,14 @@ CRASHTEST = pathlib.Path(__file__).parents[2] / "crashtest"
 
 @pytest.mark.parametrize(
     ("sharded", "replicate", "partition", "rounds"),
-    [(False, 0, False, 3), (True, 0, False, 3), (False, 1, True, 4)],
+    [(False, 0, "", 3), (True, 0, "", 3), (False, 1, "any", 4)],
 )
 def test_ranks_go_on_from_one_step_to_the_last_bit(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,
     sharded: bool,
     replicate: int,
-    partition: bool,
+    partition: str,
     rounds: int,
 ) -> None:
     if not CRASHTEST.exists():
