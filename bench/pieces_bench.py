@@ -42,7 +42,7 @@ def _resumed(
     took: list[float] = []
     path = f"{folder}/run.{partition}.{rank}.shelf"
     with ts.open(path, in_flight=1) as shelf:
-        group = ts.Group(partition=partition)
+        group = ts.Group(partition="every_rank" if partition else False)
         auto = shelf.autosave(group=group, signals=(), model=model)
         auto.resume()
         auto.step(1)

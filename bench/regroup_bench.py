@@ -71,7 +71,7 @@ def _model(nbytes: int) -> torch.nn.ParameterList:
 def _saved_whole(rank: int, world: int, folder: str, nbytes: int) -> None:
     """A piece by each."""
     with ts.open(_paths(folder)[rank], tier="block", in_flight=1) as shelf:
-        group = ts.Group(partition=True)
+        group = ts.Group(partition="every_rank")
         auto = shelf.autosave(group=group, signals=(), model=_model(nbytes))
         auto.resume()
         auto.step(1)
