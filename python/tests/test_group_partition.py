@@ -15,7 +15,15 @@ from group_ranks import Kept, Rank, dying  # noqa: E402
 from partition_ranks import Job, Parted, expected, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import exchange, link, member, ring, stage  # noqa: E402
+from tensorshelf._group import (  # noqa: E402
+    exchange,
+    hall,
+    hall_ring,
+    link,
+    member,
+    ring,
+    stage,
+)
 from tensorshelf._group.wire import Wire  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -26,6 +34,15 @@ def three(tmp_path: pathlib.Path) -> Parted:
     return Parted(tmp_path, 3)
 
 
+@pytest.fixture(params=["rooms", "links"])
+def way(request: Any, monkeypatch: Any) -> str:
+    """How the bytes go: ranks of one machine share memory, others do not."""
+    if request.param == "links":
+        monkeypatch.setattr(hall, "of_one_machine", lambda offers: False)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("members", [1, 2, 4])
 def test_each_rank_has_the_whole_back_bit_by_bit(tmp_path, members):
     ranks = Parted(tmp_path, members)
@@ -34,6 +51,7 @@ def test_each_rank_has_the_whole_back_bit_by_bit(tmp_path, members):
     assert ranks.run(lambda rank: trained(rank, 0)) == [(5, expected(5))] * members
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("members", [2, 3])
 def test_shares_come_in_frames(tmp_path, monkeypatch, members):
     monkeypatch.setattr(ring, "FRAME_BYTES", 5000)  # cut anywhere, and more to some than to others
@@ -221,9 +239,10 @@ def test_who_fails_before_the_exchange_is_named_by_all(three, monkeypatch, rank)
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_who_fails_within_the_exchange_is_named_by_all(three, monkeypatch, rank):
+def test_who_fails_within_the_exchange_is_named_by_all(three, monkeypatch, rank, way):
     three.run(lambda rank: trained(rank, 1))
-    on(rank, monkeypatch, ring.Ring, "_pass_on", raising(RuntimeError("no room")))
+    where, name = (hall_ring.HallRing, "_take") if way == "rooms" else (ring.Ring, "_pass_on")
+    on(rank, monkeypatch, where, name, raising(RuntimeError("no room")))
     assert "no room" in told_of(rank, three.run(lambda rank: trained(rank, 0)), RuntimeError)
 
 
@@ -251,6 +270,7 @@ def test_who_says_nothing_is_named_in_time(three, monkeypatch):
         assert ": 1. " in str(error)
 
 
+@pytest.mark.usefixtures("way")
 def test_ctrl_c_is_heard_within_the_exchange(three, monkeypatch):
     three.run(lambda rank: trained(rank, 1))
     gather = exchange.Exchange._gather
@@ -265,9 +285,9 @@ def test_ctrl_c_is_heard_within_the_exchange(three, monkeypatch):
         def is_alive(self):
             return hasattr(at, "interrupted") or super().is_alive()
 
-    def interrupted(self, spots, shares):
+    def interrupted(self, spots, shares, arrived):
         at.interrupted = True
-        gather(self, spots, shares)
+        gather(self, spots, shares, arrived)
 
     monkeypatch.setattr(exchange, "threading", SimpleNamespace(Thread=Thread))
     on(1, monkeypatch, exchange.Exchange, "_gather", interrupted)
@@ -287,8 +307,29 @@ def test_what_does_not_come_as_it_was_sent_is_told(three, monkeypatch):
     monkeypatch.setattr(
         link.Link, "send_sum", lambda self, *, right, wait: send(self, right=False, wait=wait)
     )
+    monkeypatch.setattr(hall, "of_one_machine", lambda offers: False)
     for error in three.run(lambda rank: trained(rank, 0)):
         assert "did not come as it was sent" in str(error)
+
+
+def test_what_does_not_come_as_it_was_given_is_told(three, monkeypatch):
+    three.run(lambda rank: trained(rank, 1))
+    say = hall_ring.HallRing._say
+
+    said = []
+
+    def changed(self, word):
+        if self._rank == 1 and not said:
+            said.append(word)  # its own
+            self._rooms[1][100] ^= 1  # behind the checksum
+        say(self, word)
+
+    monkeypatch.setattr(hall_ring.HallRing, "_say", changed)
+    errors = three.run(lambda rank: trained(rank, 0))
+    assert isinstance(errors[2], ts.errors.CorruptError)
+    assert "what rank 1 gave of what all hold alike did not come" in str(errors[2])
+    for error in errors[:2]:  # of rank 0, whichever comes first
+        assert isinstance(error, (ts.errors.CorruptError, ts.errors.GroupError))
 
 
 def test_who_has_another_piece_than_its_share_is_named_by_all(three, monkeypatch):

@@ -26,7 +26,8 @@ Pieces of what all hold alike:
     alike       what that is; parted: a state of which a rank saves its pieces
     writers     which ranks save pieces; drive: which drive a rank's shelf lies on
     drift       whether it is alike, chunk by chunk
-    exchange    whole again on all ranks, at a start; ring, stage: how the bytes go
+    exchange    whole again on all ranks, at a start; stage: where all wait for all
+    ring        how the bytes go; hall, hall_ring: by memory that ranks of one machine share
 All ranks' shelves as one:
     saved       what each has; whole: the tree of all; pieces, pieced: parts that make a tensor
     state       what is read where it lies; joined: a tensor of it

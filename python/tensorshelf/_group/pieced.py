@@ -76,5 +76,9 @@ class PiecedTensor:
             if begin < end:
                 handle._read(flat[begin - offset : end - offset], begin - run.begin)
 
+    def begins(self) -> list[int]:
+        """Where each of the pieces does, whose chunks count from there."""
+        return [run.begin for run, _ in self._handles]
+
     def _read_box(self, box: Box, flat: Array) -> None:
         box.read(self._read, flat)

@@ -6,16 +6,68 @@ Each rank sends and receives all shares but one, whatever the number of ranks, a
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
 from tensorshelf._group.link import Link, LinkLost, Links
+from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import CorruptError, UnresolvedError
 
 FRAME_BYTES = 1 << 22  # two of them lie in memory at each end of a link
 
 Share = list[Any]  # flat uint8 tensors of torch's, where it lies
+
+
+class Neighbours:
+    """The links of a rank to the next one and from the one before. As ``Link``; errors name the
+    rank at the other end.
+    """
+
+    def __init__(self, links: Links, rank: int, members: int, frame_bytes: int) -> None:
+        self._next, self._before = (rank + 1) % members, (rank - 1) % members
+
+        def made(to: int, keeps: bool) -> Link:
+            with _of(to):
+                return links.made(
+                    f"ring/{self._before if keeps else rank}", keeps=keeps, frame_bytes=frame_bytes
+                )
+
+        # Each waits for the other end: neighbours begin with the link that they share.
+        if rank % 2:
+            self._from = made(self._before, True)
+            self._to = made(self._next, False)
+        else:
+            self._to = made(self._next, False)
+            self._from = made(self._before, True)
+
+    @property
+    def frame(self) -> Array:
+        """What is sent next, to be filled."""
+        return self._to.frame
+
+    def send(self, nbytes: int) -> None:
+        with _of(self._next):
+            self._to.send(nbytes)
+
+    def send_sum(self) -> None:
+        with _of(self._next):
+            self._to.send_sum(right=True, wait=False)
+
+    def wait_sent(self) -> None:
+        with _of(self._next):
+            self._to.wait_sent()
+
+    def receive(self, sizes: list[int]) -> Iterator[Array]:
+        coming = self._from.receive(sizes)
+        for _ in sizes:
+            with _of(self._before):
+                frame = next(coming)
+            yield frame
+
+    def check_sum(self) -> None:
+        with _of(self._before):
+            self._from.check_sum()
 
 
 class Ring:
@@ -27,46 +79,32 @@ class Ring:
     def __init__(self, links: Links, rank: int, members: int, go_on: Callable[[], bool]) -> None:
         self._rank, self._members = rank, members
         self._go_on = go_on
-        self._next, self._before = (rank + 1) % members, (rank - 1) % members
+        self._neighbours = Neighbours(links, rank, members, FRAME_BYTES)
 
-        def made(to: int, keeps: bool) -> Link:
-            with _of(to):
-                return links.made(
-                    f"ring/{self._before if keeps else rank}", keeps=keeps, frame_bytes=FRAME_BYTES
-                )
-
-        # Each waits for the other end: neighbours begin with the link that they share.
-        if rank % 2:
-            self._from = made(self._before, True)
-            self._to = made(self._next, False)
-        else:
-            self._to = made(self._next, False)
-            self._from = made(self._before, True)
-
-    def gather(self, shares: list[Share]) -> None:
-        """Fills all but this rank's own, which are as long on all ranks."""
+    def gather(self, shares: Sequence[Share], arrived: Callable[[int], None]) -> None:
+        """Fills all but this rank's own, which are as long on all ranks. ``arrived`` waits until so
+        many bytes of its own are there.
+        """
         for turn in range(self._members - 1):
             give = shares[(self._rank - turn) % self._members]
             take = shares[(self._rank - turn - 1) % self._members]
-            self._pass_on(give, take)
-        with _of(self._next):
-            self._to.wait_sent()
+            self._pass_on(give, take, arrived if turn == 0 else lambda _: None)
+        self._neighbours.wait_sent()
 
-    def _pass_on(self, give: Share, take: Share) -> None:
-        coming = self._from.receive([sum(map(len, frame)) for frame in _frames(take)])
-        for out, into in zip_longest(_frames(give), _frames(take)):
+    def _pass_on(self, give: Share, take: Share, arrived: Callable[[int], None]) -> None:
+        there = 0
+        coming = self._neighbours.receive([sum(map(len, frame)) for frame in frames(take)])
+        for out, into in zip_longest(frames(give), frames(take)):
             if not self._go_on():
                 raise UnresolvedError("the exchange was broken off", "Start the job anew.")
             if out is not None:
-                with _of(self._next):
-                    self._to.send(_fill(self._to.frame, out))
+                there += sum(map(len, out))
+                arrived(there)
+                self._neighbours.send(_fill(self._neighbours.frame, out))
             if into is not None:
-                with _of(self._before):
-                    _empty(next(coming), into)
-        with _of(self._next):
-            self._to.send_sum(right=True, wait=False)
-        with _of(self._before):
-            self._from.check_sum()
+                _empty(next(coming), into)
+        self._neighbours.send_sum()
+        self._neighbours.check_sum()
 
 
 @contextlib.contextmanager
@@ -83,7 +121,7 @@ def _of(rank: int) -> Iterator[None]:
         ) from error
 
 
-def _frames(share: Share) -> Iterator[Share]:
+def frames(share: Share) -> Iterator[Share]:
     """Cut at both ends alike."""
     frame: Share = []
     room = FRAME_BYTES

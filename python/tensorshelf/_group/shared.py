@@ -1,8 +1,10 @@
 """A joined state that so many ranks load together: each reads its piece of what all need whole."""
 
+import itertools
 from collections.abc import Container
 from typing import Any
 
+from tensorshelf._group.pieced import PiecedTensor
 from tensorshelf._group.state import JoinedState, StoredRecord
 from tensorshelf._state import record, split
 from tensorshelf._state.load import is_mapping, key_of, pairs
@@ -22,6 +24,14 @@ class _Range:
 
     def _read(self, flat: Array, offset: int) -> None:
         self._handle._read(flat, self._begin + offset)
+
+    def _cuts(self, nbytes: int) -> list[int]:
+        """Where parts of about so many bytes end, each of whole chunks but at the ends of this."""
+        whole = self._handle
+        begins = whole.begins() if isinstance(whole, PiecedTensor) else [0]
+        begins = [*begins, whole.nbytes]
+        cuts = {at for a, b in itertools.pairwise(begins) for at in range(a, b, nbytes)}
+        return [at - self._begin for at in sorted(cuts) if 0 < at - self._begin < self.nbytes]
 
 
 class SharedOut:

@@ -13,6 +13,7 @@ _SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is m
 _MOMENT = 5.0  # seconds that ranks have to say what broke, where another one has failed already
 
 Unlike = Callable[[str, str], str | None]  # of what rank 0 and another one brought
+SumUp = Callable[[list[str]], str]  # of what all brought, in the order of their ranks
 
 
 class Verdict(NamedTuple):
@@ -35,14 +36,21 @@ class Stages(NamedTuple):
     members: int
     seconds: float
 
-    def come(self, name: str, brought: str = "", unlike: Unlike = lambda *_: None) -> None:
-        """Waits for all. Raises GroupError where one of them has failed, LayoutError where
-        ``unlike`` tells what one has brought otherwise, and UnresolvedError where one did not come.
+    def come(
+        self,
+        name: str,
+        brought: str = "",
+        unlike: Unlike = lambda *_: None,
+        sum_up: SumUp = lambda _: "",
+    ) -> str:
+        """Waits for all, and returns what ``sum_up`` makes of what they brought, on rank 0. Raises
+        GroupError where one of them has failed, LayoutError where ``unlike`` tells what one has
+        brought otherwise, and UnresolvedError where one did not come.
         """
         self._put(name, {"brought": brought})
         if self.rank == 0:
-            self._judge(name, unlike)
-        self._go_on(name, None)
+            self._judge(name, unlike, sum_up)
+        return self._go_on(name, None)
 
     def fail(self, name: str, error: BaseException, *, waits: bool = True) -> None:
         """In place of coming. Returns where the error is the one to raise: a link that broke tells
@@ -51,14 +59,14 @@ class Stages(NamedTuple):
         lost = waits and isinstance(error, LinkLost)
         self._put(name, {"error": [_LOST if lost else _FAILED, self.rank, *_fields(error)]})
         if self.rank == 0:
-            self._judge(name, lambda *_: None)
+            self._judge(name, lambda *_: None, lambda _: "")
         if lost:
             self._go_on(name, error)
 
     def _put(self, name: str, said: dict[str, Any]) -> None:
         self.wire.put(_key(name, self.rank), json.dumps(said).encode())
 
-    def _go_on(self, name: str, own: BaseException | None) -> None:
+    def _go_on(self, name: str, own: BaseException | None) -> str:
         try:
             data = self.wire.take(_verdict(name), seconds=self.seconds + _SLACK)
         except (RuntimeError, TimeoutError) as error:
@@ -78,15 +86,18 @@ class Stages(NamedTuple):
             )
             told.rank = rank
             raise told from own
+        return what if kind == _GOOD else ""
 
-    def _judge(self, name: str, unlike: Unlike) -> None:
+    def _judge(self, name: str, unlike: Unlike, sum_up: SumUp) -> None:
         """On rank 0, which tells all."""
         verdict = Verdict(_GOOD)
         until = time.monotonic() + self.seconds
         own: str | None = None
+        brought = []
         for rank in range(self.members):
             found = self._of(name, rank, until)
             if isinstance(found, str):
+                brought.append(found)
                 own = found if own is None else own
                 differs = unlike(own, found)
                 if differs is None:
@@ -97,6 +108,8 @@ class Stages(NamedTuple):
             if verdict.kind >= _UNLIKE:
                 break
             until = min(until, time.monotonic() + _MOMENT)
+        if verdict.kind == _GOOD:
+            verdict = Verdict(_GOOD, 0, sum_up(brought))
         self.wire.put(_verdict(name), json.dumps(verdict).encode())
 
     def _of(self, name: str, rank: int, until: float) -> str | Verdict:

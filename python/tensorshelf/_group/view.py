@@ -93,7 +93,7 @@ class MergedView:
             if group is None:
                 return load_from(joined)
             wire = Wire(group._store, group._take_load())
-            exchange = Exchange(wire, group.rank, group.members, group.timeout)
+            exchange = Exchange(wire, group.rank, group.members, group.timeout, meanwhile=True)
             with exchange.loading():
                 keys = state if isinstance(state, dict) and rename is None else joined.keys()
                 shared = SharedOut(joined, keys, group.rank, group.members)

@@ -1,13 +1,16 @@
 """The tensors of a saved state: first all that are wanted, then all are read, several at once."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tensorshelf._progress import Report
 from tensorshelf._state import split, tensors
+from tensorshelf._state.ahead import Ahead
 from tensorshelf._state.checked import Checked
 from tensorshelf._state.plain import Node, dtype_from
 from tensorshelf._state.record import Reads
@@ -23,18 +26,30 @@ _BATCH_BYTES = 4 << 20  # that one thread takes at once: small ones together
 
 
 class Job(NamedTuple):
-    """A tensor of the shelf to be read into memory, flat uint8, or of a CUDA device."""
+    """A tensor of the shelf to be read into memory, flat uint8, or of a CUDA device; or some of it,
+    from an offset on.
+    """
 
     handle: Any
     into: Array | DeviceMemory
+    offset: int = 0
 
     def run(self) -> int:
         """Reads and checks, for the most part without the GIL. Returns how many bytes."""
         if isinstance(self.into, DeviceMemory):
-            self.handle._read_onto(self.into, 0)
+            self.handle._read_onto(self.into, self.offset)
         else:
-            self.handle._read(self.into, 0)
+            self.handle._read(self.into, self.offset)
         return self.into.nbytes
+
+    def cut(self) -> Iterator["Job"]:
+        """In parts of some MiB, where no chunk is read twice for that."""
+        if isinstance(self.into, DeviceMemory) or not hasattr(self.handle, "_cuts"):
+            yield self
+            return
+        ends = [*self.handle._cuts(_BATCH_BYTES), self.into.nbytes]
+        for begin, end in itertools.pairwise([0, *ends]):
+            yield Job(self.handle, self.into[begin:end], begin)
 
 
 class BoxJob(NamedTuple):
@@ -94,6 +109,7 @@ class Reader:
         self._adopted: set[int] = set()  # storages
         self._memories: dict[str, Any] = {}
         self._jobs: list[Job | BoxJob] = []
+        self._pieces: dict[str, Job] = {}  # by the names of their wholes
         self._then: list[Callable[[], object]] = []
 
     def about(self, node: Node) -> tensors.Tensor:
@@ -160,6 +176,24 @@ class Reader:
         if self._exchange is not None:
             for node in filter(split.is_piece, self._nodes):
                 self.tensor(node)
+        spots, self._spots = list(self._spots.values()), {}
+        pieces = [self._pieces[name] for name in sorted(self._pieces)]
+        if self._exchange is not None and self._exchange.meanwhile:
+            self._read(report)
+            if spots:
+                parts = _batches([part for piece in pieces for part in piece.cut()])
+                with Ahead([partial(_run, batch) for batch in parts]) as ahead:
+                    self._exchange(spots, ahead.arrived)
+        else:
+            self._jobs += pieces
+            self._read(report)
+            if spots and self._exchange is not None:
+                self._exchange(spots, lambda _: None)
+        self._pieces = {}
+        for step in self._then:
+            step()
+
+    def _read(self, report: Report | None) -> None:
         jobs, self._jobs = self._jobs, []
         batches = list(_batches(jobs))
         done, total = 0, sum(job.into.nbytes for job in jobs)
@@ -168,22 +202,17 @@ class Reader:
             for batch in batches:
                 done += _run(batch)
                 _tell(report, done, total)
-        else:
-            with ThreadPoolExecutor(threads, "tensorshelf-load") as pool:
-                waiting = {pool.submit(_run, batch) for batch in batches}
-                try:
-                    while waiting:
-                        ended, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
-                        done += sum(each.result() for each in ended)
-                        _tell(report, done, total)
-                finally:
-                    for each in waiting:
-                        each.cancel()
-        if self._spots and self._exchange is not None:
-            spots, self._spots = self._spots, {}
-            self._exchange(list(spots.values()))
-        for step in self._then:
-            step()
+            return
+        with ThreadPoolExecutor(threads, "tensorshelf-load") as pool:
+            waiting = {pool.submit(_run, batch) for batch in batches}
+            try:
+                while waiting:
+                    ended, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
+                    done += sum(each.result() for each in ended)
+                    _tell(report, done, total)
+            finally:
+                for each in waiting:
+                    each.cancel()
 
     def _memory(self, target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
         """Of a target, where the tensor can be read straight into it."""
@@ -213,7 +242,7 @@ class Reader:
             part = memory[place.begin : place.end]
             on_device = _torch.device_memory_of(part)
             into = part.numpy() if on_device is None else on_device
-            self._jobs.append(self._job(place.held, into))
+            self._pieces[place.name] = self._job(place.held, into)
         form = tensors.Tensor.of(self._nodes[number]).layout
         self._spots[number] = split.Spot(place, form, memory)
 

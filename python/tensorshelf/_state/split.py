@@ -12,7 +12,7 @@ computed, and written nowhere.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tensorshelf import _core
 from tensorshelf._state import writers as writing
@@ -63,7 +63,19 @@ class Spot(NamedTuple):
     memory: Any  # flat, of torch's uint8, on any device
 
 
-Exchange = Callable[[list[Spot]], None]  # fills them, in one go with the other ranks
+class Exchange(Protocol):
+    """Fills spots, in one go with the other ranks."""
+
+    @property
+    def meanwhile(self) -> bool:
+        """Whether the pieces of this rank may come while it is called; else they come before."""
+        ...
+
+    def __call__(self, spots: list[Spot], arrived: Callable[[int], None]) -> None:
+        """``arrived`` waits until so many bytes of this rank's pieces are there, in the order of
+        the names of their wholes, and raises what reading them did.
+        """
+        ...
 
 
 def is_piece(node: Node) -> bool:
