@@ -34,8 +34,8 @@ def _resumed(
     exchanged: list[float] = []
     gather = exchange.Exchange._gather
 
-    def timed(self: exchange.Exchange, spots: Any, shares: Any) -> None:
-        exchanged.append(together(lambda: gather(self, spots, shares)))
+    def timed(self: exchange.Exchange, *args: Any) -> None:
+        exchanged.append(together(lambda: gather(self, *args)))
 
     exchange.Exchange._gather = timed  # type: ignore[method-assign]
     model = _model(nbytes)
