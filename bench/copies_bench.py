@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from ranks import largest, run_ranks
 
 import tensorshelf as ts
@@ -38,9 +39,26 @@ def loopback(nbytes: int) -> float:
     return count / seconds
 
 
-def _had_back(rank: int, world: int, folder: str, nbytes: int) -> tuple[float, float, float]:
+def pair(rank: int, nbytes: int) -> float:
+    """Bytes a second into a rank from another, by bare gloo: what carries our bytes."""
+    if rank not in (0, _LOST):
+        return 0.0
+    rooms = [torch.zeros(8 << 20, dtype=torch.uint8) for _ in range(2)]
+    under_way: list[Any] = []
+    begin = time.perf_counter()
+    for number in range(nbytes // len(rooms[0])):
+        if len(under_way) == len(rooms):
+            under_way.pop(0).wait()
+        room = rooms[number % len(rooms)]
+        under_way.append(dist.irecv(room, 0) if rank == _LOST else dist.isend(room, _LOST))
+    for each in under_way:
+        each.wait()
+    return nbytes / (time.perf_counter() - begin)
+
+
+def _had_back(rank: int, world: int, folder: str, nbytes: int) -> tuple[float, float, float, float]:
     """Bytes a second of fetching a lost shelf; of doing so into a shelf that is there, which has
-    the room already; and of a plain socket.
+    the room already; of a plain socket; and of gloo.
     """
     path = f"{folder}/run.{rank}.shelf"
     size = nbytes if rank == _LOST else 1 << 20
@@ -70,29 +88,37 @@ def _had_back(rank: int, world: int, folder: str, nbytes: int) -> tuple[float, f
         largest(0.0)
     rates = [nbytes / seconds for seconds in took] if took else [0.0, 0.0]
     limit = loopback(nbytes) if rank == _LOST else 0.0
-    return largest(rates[0]), largest(rates[1]), largest(limit)
+    limit = largest(limit)  # the others are idle until then
+    return largest(rates[0]), largest(rates[1]), limit, largest(pair(rank, nbytes))
 
 
 def had_back(folder: Path, nbytes: int, rounds: int) -> dict[str, Any]:
-    lost, mended, limits = [], [], []
+    lost, mended, limits, pairs = [], [], [], []
     for number in range(rounds):
         where = folder / str(number)
         where.mkdir()
-        one, other, limit = run_ranks(4, _had_back, str(where), nbytes)
-        lost.append(one / limit)
-        mended.append(other / limit)
+        one, other, limit, by_gloo = run_ranks(4, _had_back, str(where), nbytes)
+        lost.append((one / limit, one / by_gloo))
+        mended.append((other / limit, other / by_gloo))
         limits.append(limit / 1e9)
+        pairs.append(by_gloo / 1e9)
         for path in where.iterdir():
             path.unlink()
     found = {
         "loopback_gigabytes_per_second": statistics.median(limits),
-        "lost_over_loopback": statistics.median(lost),
-        "damaged_over_loopback": statistics.median(mended),
+        "gloo_gigabytes_per_second": statistics.median(pairs),
+        "lost_over_loopback": statistics.median(each for each, _ in lost),
+        "damaged_over_loopback": statistics.median(each for each, _ in mended),
+        "lost_over_gloo": statistics.median(each for _, each in lost),
+        "damaged_over_gloo": statistics.median(each for _, each in mended),
     }
     print(
         f"  a lost shelf of {nbytes >> 20} MiB is had back at "
         f"{found['lost_over_loopback']:.2f} of the loopback's rate, a damaged one, whose room is "
-        f"there, at {found['damaged_over_loopback']:.2f} (0.8)",
+        f"there, at {found['damaged_over_loopback']:.2f} (0.8); of bare gloo's, which is "
+        f"{found['gloo_gigabytes_per_second']:.2f} GB/s to "
+        f"{found['loopback_gigabytes_per_second']:.2f}, at {found['lost_over_gloo']:.2f} and "
+        f"{found['damaged_over_gloo']:.2f}",
         flush=True,
     )
     return found

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from dcp_saves import bytes_read
 from fio import fio_seconds
 from ranks import run_ranks, together, total
@@ -17,6 +18,7 @@ import tensorshelf as ts
 _WRITERS = 4
 _TENSORS = 8
 _COLUMNS = 4096
+_BLOCK = 1 << 20  # bytes that stay in a cache
 
 
 def _rows(rank: int, world: int, number: int, of: int) -> ts.Shard:
@@ -45,8 +47,8 @@ def _saved(rank: int, world: int, folder: str, nbytes: int) -> None:
 
 def _loaded(
     rank: int, world: int, folder: str, nbytes: int, rounds: int
-) -> tuple[list[float], float]:
-    """Seconds until all ranks have it, and what they read over what there is."""
+) -> tuple[list[float], float, dict[str, float]]:
+    """Seconds until all ranks have it, what they read over what there is, and bounds."""
     state = _state(rank, world, nbytes)
     found, read = [], 0.0
     for _ in range(rounds):
@@ -57,7 +59,7 @@ def _loaded(
             found.append(together(lambda: view.load_into({"kept": state})))
         read = total(bytes_read() - before) / nbytes
         assert all((shard.tensor == int(name[1:])).all() for name, shard in state.items())
-    return found, read
+    return found, read, {}
 
 
 def _model(nbytes: int) -> torch.nn.ParameterList:
@@ -80,7 +82,7 @@ def _saved_whole(rank: int, world: int, folder: str, nbytes: int) -> None:
 
 def _loaded_whole(
     rank: int, world: int, folder: str, nbytes: int, rounds: int
-) -> tuple[list[float], float]:
+) -> tuple[list[float], float, dict[str, float]]:
     """The same of a model that each rank needs whole."""
     model = _model(nbytes)
     found, read = [], 0.0
@@ -94,7 +96,24 @@ def _loaded_whole(
             found.append(together(load))
         read = total(bytes_read() - before) / nbytes
         assert all((value == number).all() for number, value in enumerate(model))
-    return found, read
+    return found, read, _bounds(world, nbytes, min(rounds, 3))
+
+
+def _bounds(world: int, nbytes: int, rounds: int) -> dict[str, float]:
+    """Seconds of the same ranks, with nothing read and nothing checked, until each has as many
+    bytes: by gloo's own all-gather, and by copying a block of memory again and again.
+    """
+    whole = torch.zeros(nbytes, dtype=torch.uint8)
+    parts = list(whole.chunk(world))
+    own, block = parts[0].clone(), torch.zeros(_BLOCK, dtype=torch.uint8)
+
+    def copies() -> None:
+        for part in whole.view(-1, _BLOCK):
+            part.copy_(block)
+
+    gathered = [together(lambda: dist.all_gather(parts, own)) for _ in range(rounds)]
+    copied = [together(copies) for _ in range(rounds)]
+    return {"gloo": statistics.median(gathered), "copies": statistics.median(copied)}
 
 
 _KINDS = {
@@ -113,12 +132,14 @@ def run(disk: Path, quick: bool) -> dict[str, Any]:
         run_ranks(_WRITERS, save, str(folder), nbytes)
         for world in worlds:
             limit = fio_seconds(disk / "limit", nbytes, "read")
-            seconds, read = run_ranks(world, load, str(folder), nbytes, rounds)
+            seconds, read, bounds = run_ranks(world, load, str(folder), nbytes, rounds)
             limit = min(limit, fio_seconds(disk / "limit", nbytes, "read"))
             found = {
                 "rate_over_fio": limit / statistics.median(seconds),
                 "read_over_state": read,
             }
+            took = statistics.median(seconds)
+            found |= {f"rate_over_{name}": bound / took for name, bound in bounds.items()}
             results[f"{kind}, into {world}"] = found
             print(
                 f"  {nbytes >> 20} MiB that 4 ranks wrote, {kind}, loaded by {world}: "
@@ -126,4 +147,10 @@ def run(disk: Path, quick: bool) -> dict[str, Any]:
                 f"{found['read_over_state']:.3f} of its bytes read (1)",
                 flush=True,
             )
+            if bounds:
+                print(
+                    f"    of bare all-gather by gloo {found['rate_over_gloo']:.2f}, "
+                    f"of bare copies into each rank {found['rate_over_copies']:.2f}",
+                    flush=True,
+                )
     return results
