@@ -113,12 +113,18 @@ class HallRing:
 
 
 def _copy_into(room: Array, part: Any) -> None:
+    if part.is_cpu:
+        np.copyto(room, part.numpy())
+        return
     import torch
 
     torch.from_numpy(room).copy_(part)
 
 
 def _copy_out(room: Array, part: Any) -> None:
+    if part.is_cpu:
+        np.copyto(part.numpy(), room)
+        return
     import torch
 
     part.copy_(torch.from_numpy(room))
