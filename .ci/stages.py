@@ -203,9 +203,13 @@ def crashtest(stage: Stage, full: bool) -> None:
     stage.outcome.passed += good
     stage.outcome.failed += not good
     if full:
-        good = stage.command("build/release/crashtest/tensorshelf-crashtest", "--full")
-        stage.outcome.passed += good
-        stage.outcome.failed += not good
+        for words in (
+            ("build/release/tests/test_group_explored", "[.deep]"),
+            ("build/release/crashtest/tensorshelf-crashtest", "--full"),
+        ):
+            good = stage.command(*words)
+            stage.outcome.passed += good
+            stage.outcome.failed += not good
 
 
 def wheel(stage: Stage, full: bool) -> None:
