@@ -17,6 +17,8 @@ from partition_ranks import Job, Parted, expected, trained  # noqa: E402
 import tensorshelf as ts  # noqa: E402
 from tensorshelf._group import exchange, hall, hall_ring, ring  # noqa: E402
 from tensorshelf._state import ahead  # noqa: E402
+from tensorshelf._values import _torch  # noqa: E402
+from tensorshelf._values._cuda import DeviceMemory  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -191,3 +193,23 @@ def test_what_is_read_ahead_is_told_in_its_order() -> None:
         one.arrived(15)
         with pytest.raises(ts.CorruptError, match="damaged"):
             one.arrived(16)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_pieces_that_lie_on_a_device_go_by_host_memory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, world: int
+) -> None:
+    """Of other ranks' shelves, which give theirs to host memory alone."""
+    two = Parted(tmp_path, 2)
+    two.run(lambda rank: trained(rank, 1))
+    on_device: list[int] = []
+
+    def device_memory_of(value: Any) -> DeviceMemory | None:
+        if value.dtype != torch.uint8:
+            return None
+        on_device.append(value.nbytes)
+        return DeviceMemory(value.data_ptr(), value.nbytes)
+
+    monkeypatch.setattr(_torch, "device_memory_of", device_memory_of)
+    assert loaded(two, world) == [expected(1)] * world
+    assert on_device

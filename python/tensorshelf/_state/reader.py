@@ -52,6 +52,24 @@ class Job(NamedTuple):
             yield Job(self.handle, self.into[begin:end], begin)
 
 
+class HostJob(NamedTuple):
+    """A tensor that is read into host memory alone, to be copied into a flat tensor of torch's."""
+
+    handle: Any
+    into: Any
+
+    def run(self) -> int:
+        import torch
+
+        flat = np.empty(self.into.nbytes, np.uint8)
+        self.handle._read(flat, 0)
+        self.into.copy_(torch.from_numpy(flat))
+        return int(flat.nbytes)
+
+    def cut(self) -> Iterator["HostJob"]:
+        yield self
+
+
 class BoxJob(NamedTuple):
     """A box of a tensor of the shelf to be read into memory, flat uint8."""
 
@@ -64,8 +82,11 @@ class BoxJob(NamedTuple):
         return self.into.nbytes
 
 
-def _batches(jobs: list[Job | BoxJob]) -> Iterator[list[Job | BoxJob]]:
-    some: list[Job | BoxJob] = []
+AnyJob = Job | HostJob | BoxJob
+
+
+def _batches(jobs: list[AnyJob]) -> Iterator[list[AnyJob]]:
+    some: list[AnyJob] = []
     held = 0
     for job in jobs:
         some.append(job)
@@ -77,7 +98,7 @@ def _batches(jobs: list[Job | BoxJob]) -> Iterator[list[Job | BoxJob]]:
         yield some
 
 
-def _run(jobs: list[Job | BoxJob]) -> int:
+def _run(jobs: list[AnyJob]) -> int:
     return sum(job.run() for job in jobs)
 
 
@@ -108,8 +129,8 @@ class Reader:
         self._made: dict[int, Any] = {}
         self._adopted: set[int] = set()  # storages
         self._memories: dict[str, Any] = {}
-        self._jobs: list[Job | BoxJob] = []
-        self._pieces: dict[str, Job] = {}  # by the names of their wholes
+        self._jobs: list[AnyJob] = []
+        self._pieces: dict[str, Job | HostJob] = {}  # by the names of their wholes
         self._then: list[Callable[[], object]] = []
 
     def about(self, node: Node) -> tensors.Tensor:
@@ -239,12 +260,18 @@ class Reader:
         if self._exchange is None:
             raise split.in_pieces(place.name, getattr(self._shelf, "_path", "this shelf"))
         if place.held is not None:
-            part = memory[place.begin : place.end]
-            on_device = _torch.device_memory_of(part)
-            into = part.numpy() if on_device is None else on_device
-            self._pieces[place.name] = self._job(place.held, into)
+            self._pieces[place.name] = self._piece(place.held, memory[place.begin : place.end])
         form = tensors.Tensor.of(self._nodes[number]).layout
         self._spots[number] = split.Spot(place, form, memory)
+
+    def _piece(self, name: str, into: Any) -> Job | HostJob:
+        on_device = _torch.device_memory_of(into)
+        if on_device is None:
+            return self._job(name, into.numpy())
+        handle = self._handle(name, into.nbytes)
+        if hasattr(handle, "_read_onto"):
+            return Job(handle, on_device)
+        return HostJob(handle, into)
 
     def _number(self, node: Node) -> int:
         return int(node[1]) if node[0] == "tie" else self._numbers[id(node)]
