@@ -147,10 +147,12 @@ const std::vector<Workload>& workloads() {
        "persist"},
       {"pages",
        "many 40 8; persist; assign m0; persist; assign m39; part m20 0 4; persist;"
-       "erase m7; persist"},
+       "erase m7; persist",
+       2},
       {"pages-2",
        "format 2; many 40 8; persist; assign m0; persist; assign m39; part m20 0 4; persist;"
-       "erase m7; persist"},
+       "erase m7; persist",
+       4},
       {"grow",
        "create a 64; assign a; persist; create b 300000; part b 299992 8; persist;"
        "assign a; persist; reopen; create c 700000; part c 0 16; persist"},
@@ -161,7 +163,7 @@ const std::vector<Workload>& workloads() {
       {"shared",  // large enough, here, for two threads to copy
        "shelf 0 2; create a 2097160; assign a; persist; part a 4096 2093064; launch; assign a; "
        "go 3; undo a 0 2097160; assign a; land; part a 8 1048576; persist; assign a; persist",
-       64},
+       128},
       {"several",  // the first version of some chunks is zeros, of others merged into zeros
        "create a 1048640; part a 8 8; part a 1048600 8; persist; part a 0 4; persist", 32},
       {"large-reuse",  // above kSmallSlotBytes, where slots are not laid side by side
