@@ -27,6 +27,10 @@ WORKERS = str(int(JOBS) + 1)  # of pytest: ranks and killed processes wait for e
 FIXED_LAYOUT = ["setarch", os.uname().machine, "-R"]
 
 
+# torch's threads spin while they wait, and there are more processes than cores already.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
 @dataclass
 class Outcome:
     """What one stage did, as counted in its reports."""
@@ -130,7 +134,8 @@ class Stage:
     def pytest(self, *words: str) -> None:
         self.report(
             lambda path: self.command(
-                sys.executable, "-m", "pytest", "-q", f"--junitxml={path}", *words
+                *(sys.executable, "-m", "pytest", "-q", f"--junitxml={path}", *words),
+                env=ONE_THREAD,
             )
         )
 
