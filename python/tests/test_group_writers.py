@@ -211,6 +211,9 @@ def test_partitions_lie_on_their_drive(tmp_path, monkeypatch):
     assert drive.drive_of(str(tmp_path / "shelf")) == number  # a drive without partitions
     (part / "partition").write_text("1\n")
     assert drive.drive_of(str(tmp_path / "shelf")) == "300:0"
+    (whole / "dev").unlink()
+    assert drive.drive_of(str(tmp_path / "shelf")) == "unknown"
+    assert drive.drive_of(str(tmp_path / "none")) == "unknown"
 
 
 # ---- refused

@@ -9,8 +9,16 @@ _DEVICES = "/sys/dev/block"
 
 def drive_of(path: str) -> str:
     """Alike for all that lies on one drive of this machine, partitions too. Where there is none (a
-    network's file system, or one of several drives), that of its file system.
+    network's file system, or one of several drives), that of its file system. What cannot be looked
+    at counts as on one drive, for the start of a group must not fail by this on one rank alone.
     """
+    try:
+        return _found(path)
+    except OSError:
+        return "unknown"
+
+
+def _found(path: str) -> str:
     about = os.stat(path)
     device = about.st_rdev if stat.S_ISBLK(about.st_mode) else about.st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
