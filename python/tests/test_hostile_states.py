@@ -125,6 +125,12 @@ MALFORMED: dict[str, Any] = {
     "a piece within an element": ["piece", "torch", "float32", [3], ["w", 2, 0, 6, "a"], None],
     "a piece that is nowhere": ["piece", "torch", "float32", [3], ["w", 2, 0, 12, None], None],
     "a piece of nothing": ["piece", "torch", "float32", [3], ["w", 2, 0, 0, "a"], None],
+    "a piece of an empty one": ["piece", "torch", "float32", [0], ["w", 2, 0, 0, None], None],
+    "pieces of the same name": [
+        "list",
+        ["piece", "torch", "float32", [3], ["w", 1, 0, 12, "a"], None],
+        ["piece", "torch", "float32", [3], ["w", 1, 0, 12, "a"], None],
+    ],
     "a piece of strides": ["piece", "torch", "float32", [3], ["w", 2, 0, 12, "a"], [1, 1]],
     "a stride too many": ["tensor", "numpy", "float32", [3], "a", [1, 1]],
     "a stride below none": ["tensor", "numpy", "float32", [3], "a", [-1]],

@@ -34,11 +34,12 @@ class _Seen(NamedTuple):
     """What the nodes before had."""
 
     tensors: list[str | None]  # by number, as ties have it: the names in the shelf of those there
+    wholes: set[str]  # the names of those that lie in pieces
 
 
 def checked(tree: object, owned: object) -> Checked:
     """Both, where they are a tree and the names that its tensors have in the shelf."""
-    seen = _Seen([])
+    seen = _Seen([], set())
     try:
         _check(tree, seen, 0)
         names = sorted({name for name in seen.tensors if name is not None})
@@ -243,10 +244,13 @@ def _piece(parts: list[Any], seen: _Seen, depth: int) -> bool:
         return False
     name, writers, begin, end, held = place
     seen.tensors.append(held)
+    if not isinstance(name, str) or name in seen.wholes:
+        return False  # a second one would be filled with the first one's piece, or with nothing
+    seen.wholes.add(name)
     strides_fit = strides is None or (_lengths(strides) and len(strides) == len(shape))
     return (
         strides_fit
-        and isinstance(name, str)
+        and 0 not in shape
         and are_valid(writers)
         and begin <= end <= itemsize * math.prod(shape)
         and begin % itemsize == end % itemsize == 0
