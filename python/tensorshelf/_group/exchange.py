@@ -64,14 +64,15 @@ class Exchange:
         """Around what is to call this. Other ranks hear what it raises."""
         try:
             yield self
+            if self.has_begun:
+                self._next = None
+                self._stages.come(_LOADED)
         except BaseException as error:
             if self._next is not None:
                 self._stages.fail(self._next, error)
             raise
-        if self.has_begun:
-            self._next = None
-            self._stages.come(_LOADED)
-        self._ring, self._rooms = None, []  # nobody waits for what lies in it still
+        finally:
+            self._ring, self._rooms = None, []  # nobody waits for what lies in it still
 
     def refused(self, error: BaseException) -> None:
         """This rank loads nothing, and the others hear why, where they wait for it."""

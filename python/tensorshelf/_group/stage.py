@@ -1,8 +1,9 @@
 """A point of a start that all ranks come to before any goes on, or else none does."""
 
+import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tensorshelf._group.link import LinkLost
@@ -45,11 +46,12 @@ class Stages(NamedTuple):
     ) -> str:
         """Waits for all, and returns what ``sum_up`` makes of what they brought, on rank 0. Raises
         GroupError where one of them has failed, LayoutError where ``unlike`` tells what one has
-        brought otherwise, and UnresolvedError where one did not come.
+        brought otherwise, and UnresolvedError where one did not come, or the store is gone.
         """
-        self._put(name, {"brought": brought})
-        if self.rank == 0:
-            self._judge(name, unlike, sum_up)
+        with _of_store():
+            self._put(name, {"brought": brought})
+            if self.rank == 0:
+                self._judge(name, unlike, sum_up)
         return self._go_on(name, None)
 
     def fail(self, name: str, error: BaseException, *, waits: bool = True) -> None:
@@ -57,9 +59,14 @@ class Stages(NamedTuple):
         less than what the others say, which it ``waits`` for.
         """
         lost = waits and isinstance(error, LinkLost)
-        self._put(name, {"error": [_LOST if lost else _FAILED, self.rank, *_fields(error)]})
-        if self.rank == 0:
-            self._judge(name, lambda *_: None, lambda _: "")
+        kind = _LOST if lost else _FAILED
+        with (
+            contextlib.nullcontext() if lost else contextlib.suppress(UnresolvedError),
+            _of_store(),
+        ):
+            self._put(name, {"error": [kind, self.rank, *_fields(error)]})
+            if self.rank == 0:
+                self._judge(name, lambda *_: None, lambda _: "")
         if lost:
             self._go_on(name, error)
 
@@ -132,6 +139,21 @@ class Stages(NamedTuple):
             "Look for what became of them, and start the job anew. Group(timeout=) says how long "
             "to wait.",
         )
+
+
+@contextlib.contextmanager
+def _of_store() -> Iterator[None]:
+    """It goes with the rank, or the launcher, that holds it."""
+    try:
+        yield
+    except ShelfError:
+        raise
+    except RuntimeError as error:  # torch's
+        raise UnresolvedError(
+            "the group's store is gone, and with it what other ranks have loaded: "
+            f"{in_short(error)}",
+            "Look for what became of the process that holds it, and start the job anew.",
+        ) from error
 
 
 def _key(name: str, rank: int) -> str:
