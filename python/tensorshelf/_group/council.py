@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tensorshelf import errors
-from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._group.wire import Wire, in_short, of_store
 from tensorshelf.errors import BadArgument, ShelfError, UnresolvedError
 
 _ANSWER = "answer"
@@ -34,15 +34,16 @@ class Council(NamedTuple):
         """
         own: ShelfError | None = None
         try:
-            self._refuse_second_start()
+            with of_store(self.asks):
+                self._refuse_second_start()
             said = {"said": say()}
         except ShelfError as error:
             own = error
             code, what, remedy = fields_of(error)
             said = {"error": [code, f"{self.where}: {what}", remedy]}
-        self.wire.put(key_of(self.rank), json.dumps(said).encode())
+        self._put(key_of(self.rank), json.dumps(said).encode())
         if self.rank == 0:
-            self.wire.put(_ANSWER, self._decided(decide))
+            self._put(_ANSWER, self._decided(decide))
         try:
             told = json.loads(self.wire.take(_ANSWER, seconds=self.seconds + _SLACK))
         except (RuntimeError, TimeoutError) as error:
@@ -55,6 +56,10 @@ class Council(NamedTuple):
         if "error" in told:
             raise error_of(told["error"])
         return told["answer"]
+
+    def _put(self, key: str, said: bytes) -> None:
+        with of_store(self.asks):
+            self.wire.put(key, said)
 
     def _refuse_second_start(self) -> None:
         """What an older start had agreed on would be taken for what this one has."""
@@ -78,7 +83,8 @@ class Council(NamedTuple):
                 told = json.loads(self.wire.take(key_of(rank), seconds=self.seconds))
             except (RuntimeError, TimeoutError) as error:
                 ranks = range(self.members)
-                missing = [str(each) for each in ranks if not self.wire.has(key_of(each))]
+                with of_store(self.asks):
+                    missing = [str(each) for each in ranks if not self.wire.has(key_of(each))]
                 raise UnresolvedError(
                     f"within {self.seconds:g} s {len(missing)} of {self.members} ranks did not say "
                     f"{self.asks}: {', '.join(missing[:_SHOWN])}",

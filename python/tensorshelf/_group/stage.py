@@ -3,15 +3,16 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tensorshelf._group.link import LinkLost
-from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._group.wire import Wire, in_short, of_store
 from tensorshelf.errors import GroupError, LayoutError, ShelfError, UnresolvedError
 
 _SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
 _MOMENT = 5.0  # seconds that ranks have to say what broke, where another one has failed already
+_LOADED = "what other ranks have loaded"
 
 Unlike = Callable[[str, str], str | None]  # of what rank 0 and another one brought
 SumUp = Callable[[list[str]], str]  # of what all brought, in the order of their ranks
@@ -48,7 +49,7 @@ class Stages(NamedTuple):
         GroupError where one of them has failed, LayoutError where ``unlike`` tells what one has
         brought otherwise, and UnresolvedError where one did not come, or the store is gone.
         """
-        with _of_store():
+        with of_store(_LOADED):
             self._put(name, {"brought": brought})
             if self.rank == 0:
                 self._judge(name, unlike, sum_up)
@@ -62,7 +63,7 @@ class Stages(NamedTuple):
         kind = _LOST if lost else _FAILED
         with (
             contextlib.nullcontext() if lost else contextlib.suppress(UnresolvedError),
-            _of_store(),
+            of_store(_LOADED),
         ):
             self._put(name, {"error": [kind, self.rank, *_fields(error)]})
             if self.rank == 0:
@@ -139,21 +140,6 @@ class Stages(NamedTuple):
             "Look for what became of them, and start the job anew. Group(timeout=) says how long "
             "to wait.",
         )
-
-
-@contextlib.contextmanager
-def _of_store() -> Iterator[None]:
-    """It goes with the rank, or the launcher, that holds it."""
-    try:
-        yield
-    except ShelfError:
-        raise
-    except RuntimeError as error:  # torch's
-        raise UnresolvedError(
-            "the group's store is gone, and with it what other ranks have loaded: "
-            f"{in_short(error)}",
-            "Look for what became of the process that holds it, and start the job anew.",
-        ) from error
 
 
 def _key(name: str, rank: int) -> str:

@@ -7,7 +7,10 @@ more are deleted.
 import contextlib
 import datetime
 import time
+from collections.abc import Iterator
 from typing import Protocol
+
+from tensorshelf.errors import ShelfError, UnresolvedError
 
 _FIRST_NAP, _LONGEST_NAP = 0.0005, 0.02  # seconds
 _FOR_GOOD = datetime.timedelta(days=30)  # who stops waiting is woken by a message
@@ -34,6 +37,22 @@ class Store(Protocol):
 def in_short(error: BaseException) -> str:
     """What torch says of a store, without the stack that it puts below."""
     return str(error).partition("\n")[0]
+
+
+@contextlib.contextmanager
+def of_store(what: str) -> Iterator[None]:
+    """Raises UnresolvedError where torch says that the store is gone, and with it ``what``: it goes
+    with the rank, or the launcher, that holds it.
+    """
+    try:
+        yield
+    except ShelfError:
+        raise
+    except RuntimeError as error:  # torch's
+        raise UnresolvedError(
+            f"the group's store is gone, and with it {what}: {in_short(error)}",
+            "Look for what became of the process that holds it, and start the job anew.",
+        ) from error
 
 
 class Wire:

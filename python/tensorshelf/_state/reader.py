@@ -63,6 +63,8 @@ class HostJob(NamedTuple):
 
         flat = np.empty(self.into.nbytes, np.uint8)
         self.handle._read(flat, 0)
+        if self.into.is_cuda:  # what is queued on other streams may write there still
+            torch.cuda.synchronize(self.into.device)
         self.into.copy_(torch.from_numpy(flat))
         return int(flat.nbytes)
 
