@@ -227,3 +227,31 @@ def test_folders_are_made_where_a_system_has_them(
     remote.put("chunks/ab/abd", b"1")
     assert len(made) == 1
     assert remote.read("chunks/ab/abc") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("below", "path", "folders"),
+    [
+        ("", "group/1", ["", "group"]),
+        ("rank-1", "manifests/1", ["", "rank-1", "rank-1/manifests"]),
+    ],
+)
+def test_folders_that_another_process_made_are_made_durable_with_what_is_found_in_them(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    below: str,
+    path: str,
+    folders: list[str],
+) -> None:
+    top = tmp_path / "remote"
+    Directory(str(top), below).put(path, b"bytes")  # and is killed, or has not settled it yet
+    synced: set[pathlib.Path] = set()
+    monkeypatch.setattr(directory, "_sync_folder", lambda folder: synced.add(pathlib.Path(folder)))
+    found = Directory(str(top), below)
+    assert found.sizes(path.partition("/")[0]) == {"1": 5}
+    found.settle()
+    assert synced == {tmp_path, *(top / folder for folder in folders)}
+    synced.clear()
+    found.sizes(path.partition("/")[0])
+    found.settle()
+    assert synced == {top / folders[-1]}  # those above are by now

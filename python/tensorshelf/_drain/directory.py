@@ -33,9 +33,7 @@ class Directory:
         top = self._path(folder)
         with _told("listed", top):
             for where, inner, files in os.walk(top, onerror=_raise_but_missing):
-                with self._lock:  # a process before this one may not have settled them
-                    self._unsettled.add(where)
-                    self._made.add(where)
+                self._found(where)
                 for name in files:
                     if not _is_temporary(name):
                         path = os.path.join(where, name)
@@ -44,6 +42,19 @@ class Directory:
                             found[os.path.relpath(path, top).replace(os.sep, "/")] = size
                 inner.sort()
         return found
+
+    def _found(self, folder: str) -> None:
+        """Another process may have made it, and those above, and not have settled any."""
+        with self._lock:
+            self._unsettled.add(folder)
+            while folder not in self._made:
+                self._made.add(folder)
+                above = os.path.dirname(folder)
+                if os.access(above, os.R_OK):
+                    self._unsettled.add(above)
+                if folder == self._top:
+                    return
+                folder = above
 
     def folders(self) -> list[str]:
         with _told("listed", self._root):
