@@ -1,12 +1,18 @@
 """What votes and decisions say of drains."""
 
+import pathlib
+
 import pytest
 
 pytest.importorskip("torch")
 
 from torch.distributed import HashStore
 
+import tensorshelf as ts
 from tensorshelf import _core
+from tensorshelf._drain.meeting import Meeting
+from tensorshelf._drain.options import Drain
+from tensorshelf._drain.standing import Standing
 from tensorshelf._group import coordinate, relay
 from tensorshelf._group.drains import BUSY, NOT_DUE, NoDrain, Offers
 from tensorshelf._group.wire import Wire
@@ -79,3 +85,15 @@ def test_a_relay_has_one_offer_of_its_ranks(offers: list[int], expected: int) ->
         vote = _core.GroupMessage(YES, (1, 6), rank, b"")
         relaying.take(coordinate.with_step(7, vote, drains=offer))
     assert coordinate.drains_of(store.get(f"{coordinate.BOX}/1")) == expected
+
+
+def test_a_drain_that_ended_before_the_decision_pins_nothing(tmp_path: pathlib.Path) -> None:
+    with ts.open(tmp_path / "a.shelf", "w", size="8MB") as shelf:
+        meeting = Meeting(Standing(shelf._core, "nowhere", 0), Drain("nowhere"), 0)
+        meeting.rest(0)
+        assert meeting.offer(1, 1) == 1
+        meeting.end()
+        meeting.agreed(1)
+        meeting.over()
+        pinned = meeting.turn(idle=False)[1] is not None  # the shelf waits for a pin to close
+    assert not pinned

@@ -33,6 +33,7 @@ class Meeting:
         self._floor: int | None = None  # while the drain's thread has nothing to do
         self._promised = False  # to have nothing to do until the decision
         self._agreed: Agreed | None = None
+        self._ended = False
 
     # ---- for the group's threads
 
@@ -54,6 +55,8 @@ class Meeting:
     def agreed(self, floor: int) -> None:
         """The version that this rank has just flipped to is drained by all."""
         with self._standing.changed:
+            if self._ended:  # nobody would let go of the pin
+                return
             try:
                 core = self._standing.opened()
                 version = core.version
@@ -93,3 +96,4 @@ class Meeting:
         """It copies no more."""
         with self._standing.changed:
             self._floor = self._agreed = None
+            self._ended = True
