@@ -97,3 +97,27 @@ def test_a_drain_that_ended_before_the_decision_pins_nothing(tmp_path: pathlib.P
         meeting.over()
         pinned = meeting.turn(idle=False)[1] is not None  # the shelf waits for a pin to close
     assert not pinned
+
+
+class Unpinned:
+    """A shelf of which nothing can be pinned."""
+
+    version = 3
+
+    def pin(self, version: int) -> None:
+        raise ts.CorruptError(f"version {version} is damaged", "Look at the drive.")
+
+
+def test_what_cannot_be_pinned_is_passed_over(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ts.open(tmp_path / "a.shelf", "w", size="8MB") as shelf:
+        standing = Standing(shelf._core, "nowhere", 0)
+        monkeypatch.setattr(standing, "opened", Unpinned)
+        meeting = Meeting(standing, Drain("nowhere"), 0)
+        meeting.rest(0)
+        meeting.offer(1, 1)
+        meeting.agreed(1)  # the group's thread goes on with saves
+        meeting.over()
+        assert meeting.turn(idle=False)[1] is None
+    assert "version 3 is damaged" in caplog.text

@@ -6,13 +6,16 @@ version as it flips to it. So all copy the same one, whatever becomes newest mea
 waits: where one is busy, or stuck, the decision says nothing of drains.
 """
 
+import logging
 from typing import NamedTuple
 
 from tensorshelf import _core
 from tensorshelf._drain.options import Drain
 from tensorshelf._drain.standing import GivenUp, Standing
 from tensorshelf._group.drains import BUSY, NOT_DUE
-from tensorshelf.errors import ClosedError
+from tensorshelf.errors import ClosedError, ShelfError
+
+logger = logging.getLogger("tensorshelf")
 
 
 class Agreed(NamedTuple):
@@ -62,6 +65,9 @@ class Meeting:
                 version = core.version
                 self._agreed = Agreed(version, floor, core.pin(version))
             except (ClosedError, GivenUp):
+                return
+            except ShelfError as error:  # its part will lack; the group's saves go on
+                logger.warning("drain: a version is passed over: %s", error)
                 return
             self._standing.changed.notify_all()
 
