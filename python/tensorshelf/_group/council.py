@@ -12,6 +12,7 @@ _ANSWER = "answer"
 _CAME = "came"
 _SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
 _SHOWN = 5  # ranks
+_SAID = "what ranks had told each other"
 
 
 class Council(NamedTuple):
@@ -34,7 +35,7 @@ class Council(NamedTuple):
         """
         own: ShelfError | None = None
         try:
-            with of_store(self.asks):
+            with of_store(_SAID):
                 self._refuse_second_start()
             said = {"said": say()}
         except ShelfError as error:
@@ -58,7 +59,7 @@ class Council(NamedTuple):
         return told["answer"]
 
     def _put(self, key: str, said: bytes) -> None:
-        with of_store(self.asks):
+        with of_store(_SAID):
             self.wire.put(key, said)
 
     def _refuse_second_start(self) -> None:
@@ -83,7 +84,7 @@ class Council(NamedTuple):
                 told = json.loads(self.wire.take(key_of(rank), seconds=self.seconds))
             except (RuntimeError, TimeoutError) as error:
                 ranks = range(self.members)
-                with of_store(self.asks):
+                with of_store(_SAID):
                     missing = [str(each) for each in ranks if not self.wire.has(key_of(each))]
                 raise UnresolvedError(
                     f"within {self.seconds:g} s {len(missing)} of {self.members} ranks did not say "
