@@ -119,5 +119,7 @@ def test_what_cannot_be_pinned_is_passed_over(
         meeting.offer(1, 1)
         meeting.agreed(1)  # the group's thread goes on with saves
         meeting.over()
+        assert meeting.offer(2, 2) == 2  # it is free for the next one
+        meeting.over()
         assert meeting.turn(idle=False)[1] is None
     assert "version 3 is damaged" in caplog.text

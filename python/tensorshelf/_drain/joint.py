@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from tensorshelf._drain.manifest import (
     Name,
     damaged,
+    facts_in,
+    facts_of,
     is_hash,
-    metric_of,
     name_of,
     sealed,
     unsealed,
@@ -52,12 +53,7 @@ class Joint:
 
     def encode(self) -> bytes:
         about = {
-            "shelf": self.shelf,
-            "version": self.version,
-            "step": self.step,
-            "time_ns": self.time_ns,
-            "metric": self.metric,
-            "milestone": self.milestone,
+            **facts_of(self),
             "group": self.group.state(),
             "parts": [[str(part.name), part.hash, part.nbytes] for part in self.parts],
         }
@@ -80,12 +76,7 @@ def _joint(about: dict[str, Any], where: str) -> Joint:
     if len(parts) != group.members:
         raise damaged(where)
     return Joint(
-        shelf=str(about["shelf"]),
-        version=int(about["version"]),
-        step=None if about["step"] is None else int(about["step"]),
-        time_ns=int(about["time_ns"]),
-        metric=metric_of(about),
-        milestone=bool(about["milestone"]),
+        **facts_in(about),
         group=group,
         parts=parts,
     )

@@ -28,6 +28,7 @@ from tensorshelf.errors import CorruptError, FormatTooNew
 FOLDER = "manifests"
 CHUNKS = "chunks"
 
+_FACTS = ("shelf", "version", "step", "time_ns", "metric", "milestone")
 _FORMAT = "tensorshelf drain"
 _VERSION = 1
 _NAME = re.compile(r"(\d{12})-(\d{6})-([0-9a-f]{16})")
@@ -104,12 +105,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         about = {
-            "shelf": self.shelf,
-            "version": self.version,
-            "step": self.step,
-            "time_ns": self.time_ns,
-            "metric": self.metric,
-            "milestone": self.milestone,
+            **facts_of(self),
             "group": None if self.group is None else self.group.state(),
             "tensors": self.tensors,
             "pieces": [[*at, piece] for at, piece in zip(self.stored, self.pieces, strict=True)],
@@ -163,12 +159,7 @@ def _manifest(about: dict[str, Any], where: str) -> Manifest:
     ):
         raise damaged(where)
     return Manifest(
-        shelf=str(about["shelf"]),
-        version=int(about["version"]),
-        step=None if about["step"] is None else int(about["step"]),
-        time_ns=int(about["time_ns"]),
-        metric=metric_of(about),
-        milestone=bool(about["milestone"]),
+        **facts_in(about),
         group=None if about["group"] is None else part_of_state(about["group"]),
         tensors=tensors,
         pieces=pieces,
@@ -176,10 +167,22 @@ def _manifest(about: dict[str, Any], where: str) -> Manifest:
     )
 
 
-def metric_of(about: dict[str, Any]) -> float | None:
-    """None for what no other can be compared with."""
-    metric = about["metric"]
-    return None if metric is None or not math.isfinite(metric) else float(metric)
+def facts_of(made: Any) -> dict[str, Any]:
+    """What objects say of a version, be it of a shelf or of a group: for JSON."""
+    return {name: getattr(made, name) for name in _FACTS}
+
+
+def facts_in(about: dict[str, Any]) -> dict[str, Any]:
+    """Out of JSON. A metric that no other can be compared with is None."""
+    step, metric = about["step"], about["metric"]
+    return {
+        "shelf": str(about["shelf"]),
+        "version": int(about["version"]),
+        "step": None if step is None else int(step),
+        "time_ns": int(about["time_ns"]),
+        "metric": None if metric is None or not math.isfinite(metric) else float(metric),
+        "milestone": bool(about["milestone"]),
+    }
 
 
 def unpacked(data: bytes, stored: Stored, piece: Piece) -> bytes:
