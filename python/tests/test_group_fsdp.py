@@ -94,6 +94,24 @@ def test_a_sharded_run_goes_on_to_the_last_bit(tmp_path: pathlib.Path) -> None:
         assert loaded.shape == (4, 6)
 
 
+def trained_on_a_device(rank: int, folder: pathlib.Path, steps: int) -> Any:
+    """With what a mesh of devices does to a part that is read into host memory: it is copied."""
+    from torch.distributed.tensor import DTensor
+
+    def from_local(part: Any, *args: Any, **options: Any) -> Any:
+        return as_it_is(part.clone(), *args, **options)
+
+    as_it_is, DTensor.from_local = DTensor.from_local, staticmethod(from_local)
+    return trained(rank, folder, steps)
+
+
+def test_a_part_is_brought_to_its_device_when_it_is_read(tmp_path: pathlib.Path) -> None:
+    expected = run_ranks(trained, 2, tmp_path, 4)
+    resumed = run_ranks(trained_on_a_device, 2, tmp_path, 4)
+    assert [first for first, *_ in resumed] == [4, 4]
+    assert [held for *_, held in resumed] == [held for *_, held in expected]
+
+
 def resumed_otherwise(rank: int, folder: pathlib.Path, how: str) -> str:
     """What is raised where the model is not sharded as the one that was saved."""
     import torch.distributed as dist

@@ -4,7 +4,7 @@ import fnmatch
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tensorshelf._state.split import Exchange
 from tensorshelf._state.tensors import is_tensor, overlaps_itself
 from tensorshelf._values import _dtypes
 from tensorshelf.errors import BadArgument, KeyMismatch, LayoutError, UnknownName
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Rename = Mapping[str, str] | Callable[[str], str]
 
@@ -471,8 +474,9 @@ class _Fill:
             return
         values: OrderedDict[str, Any] = OrderedDict()
         for key, (_, part) in parts.items():
-            value = value_of(part, self.reader)
-            values[key] = shards.like(own[key], value) if shards.is_dtensor(own[key]) else value
+            values[key] = value_of(part, self.reader)
+            if shards.is_dtensor(own[key]):
+                self._sharded_as(own[key], values, key)
         if node[0] == "OrderedDict" and node[1] is not None:
             values._metadata = value_of(node[1], self.reader)  # type: ignore[attr-defined]
         self.actions.append(
@@ -518,8 +522,17 @@ class _Fill:
                 where = Path(Path(path, key_of(name)), key_of(key))
                 _, region = self._of_this_rank(parameter, part, where)
                 if shards.is_dtensor(parameter):
-                    of_this_rank = shards.like(parameter, self.reader.tensor(region))
-                    state[key_of(name)][key_of(key)] = of_this_rank
+                    kept_now = state[key_of(name)]
+                    kept_now[key_of(key)] = self.reader.tensor(region)
+                    self._sharded_as(parameter, kept_now, key_of(key))
+
+    def _sharded_as(self, own: "DTensor", values: dict[Any, Any], key: object) -> None:
+        """Once it is read: what brings a part to its mesh's device copies the values there are."""
+
+        def shard() -> None:
+            values[key] = shards.like(own, values[key])
+
+        self.actions.append(shard)
 
     def _adopt(self, optimizer: Any, node: Node, names: list[list[str]]) -> None:
         """What torch's own optimizers keep already is read in place: new memory costs more than
