@@ -309,6 +309,59 @@ def test_one_node_for_all_is_told(caplog):
     assert "do not fit on different nodes" in caplog.text
 
 
+def test_keepers_are_on_other_racks_where_these_are_known(caplog):
+    from tensorshelf._group.agree import keepers_of
+
+    nodes = ["a", "b", "c", "d"] * 2
+    racks = ["left", "left", "right", "right"] * 2
+    found = keepers_of(nodes, 1, racks)
+    assert all(racks[keeper] != racks[rank] for rank, (keeper,) in enumerate(found))
+    assert sorted(keeper for (keeper,) in found) == list(range(8))
+    assert caplog.text == ""
+    found = keepers_of(nodes, 2, racks)  # of two racks there are no three
+    assert "do not fit on different racks" in caplog.text
+    assert "different nodes" not in caplog.text
+    for rank, keepers in enumerate(found):
+        assert len({nodes[rank], *(nodes[keeper] for keeper in keepers)}) == 3
+    assert all(
+        nodes[keeper] != nodes[rank] for rank, (keeper,) in enumerate(keepers_of(nodes, 1, None))
+    )
+
+
+@pytest.mark.parametrize(
+    ("racks", "text"),
+    [
+        (["left", None, "right", "right"], "rank 1 has no rack="),
+        (["left", "right", "left", "left"], "rank 1 has rack='right', and others of its node"),
+    ],
+)
+def test_racks_are_given_by_all_and_hold_whole_nodes(tmp_path, racks, text):
+    four = Kept(tmp_path, 4)
+    four.nodes = ["a", "a", "b", "c"]
+
+    def body(rank):
+        rank.group._rack = racks[rank.rank]
+        return steps(rank, 1)
+
+    for error in four.run(body):
+        assert isinstance(error, ts.BadArgument)
+        assert text in str(error)
+        assert error.remedy
+
+
+def test_a_group_keeps_its_copies_on_other_racks(tmp_path):
+    four = Kept(tmp_path, 4)
+    racks = ["left", "left", "right", "right"]
+
+    def body(rank):
+        rank.group._rack = racks[rank.rank]
+        steps(rank, 1)
+        return rank.group.info().keepers
+
+    for rank, (keeper,) in enumerate(four.run(body)):
+        assert racks[keeper] != racks[rank]
+
+
 def test_copies_lie_in_the_folder_that_is_given(tmp_path):
     two = Kept(tmp_path, 2)
     elsewhere = tmp_path / "copies"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tensorshelf import _core
 from tensorshelf._group.offer import Held, Offer
 from tensorshelf._group.part import Part, refused
-from tensorshelf._group.writers import chosen
+from tensorshelf._group.writers import Site, chosen
 from tensorshelf.errors import BadArgument
 
 logger = logging.getLogger("tensorshelf")
@@ -68,7 +68,7 @@ def answer(offers: list[Offer]) -> Answer:
         number=number,
         todos=todos[:members],
         copy_todos=_by_rank(places, todos, members),
-        keepers=keepers_of(nodes, copies),
+        keepers=keepers_of(nodes, copies, _racks([offer.site for offer in offers])),
         holding=_holding(places, behind, members) if number else [[] for _ in offers],
         lost=[rank in behind for rank in range(members)],
         nodes=nodes,
@@ -76,21 +76,47 @@ def answer(offers: list[Offer]) -> Answer:
     )
 
 
-def keepers_of(nodes: list[str], copies: int) -> list[list[int]]:
-    """For each rank those that keep its part: on other nodes than its own, and all different, where
-    that can be. Each keeps as many.
+def keepers_of(nodes: list[str], copies: int, racks: list[str] | None = None) -> list[list[int]]:
+    """For each rank those that keep its part: on other racks than its own, where these are given,
+    and all different, where that can be; else on such nodes, where that can be. Each keeps as many.
     """
-    numbers = {node: number for number, node in enumerate(dict.fromkeys(nodes))}
-    try:
-        holders = _core.holders([numbers[node] for node in nodes], 1 + copies)
-    except BadArgument:
-        logger.warning(
-            "group: parts and their copies (%d of each) do not fit on different nodes: one that is "
-            "lost may take both",
-            copies,
-        )
-        holders = _core.holders(list(range(len(nodes))), 1 + copies)
+    for what, names in (("racks", racks), ("nodes", nodes)):
+        if names is None:
+            continue
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        try:
+            holders = _core.holders([numbers[name] for name in names], 1 + copies)
+        except BadArgument:
+            logger.warning(
+                "group: parts and their copies (%d of each) do not fit on different %s: one that "
+                "is lost may take both",
+                copies,
+                what,
+            )
+        else:
+            return [held[1:] for held in holders]
+    holders = _core.holders(list(range(len(nodes))), 1 + copies)
     return [held[1:] for held in holders]
+
+
+def _racks(sites: list[Site]) -> list[str] | None:
+    """By ranks; none where nobody knows. Raises BadArgument where some do, or a node is in two."""
+    known = [site.rack for site in sites if site.rack is not None]
+    if not known:
+        return None
+    rack_of: dict[str, str] = {}
+    for rank, site in enumerate(sites):
+        if site.rack is None:
+            raise BadArgument(
+                f"rank {rank} has no rack=, and others have", "Give it on all ranks, or on none."
+            )
+        if rack_of.setdefault(site.node, site.rack) != site.rack:
+            raise BadArgument(
+                f"rank {rank} has rack={site.rack!r}, and others of its node {site.node!r} have "
+                f"rack={rack_of[site.node]!r}",
+                "Give all ranks of a node the same rack, or each node= a name of its own.",
+            )
+    return known
 
 
 def _same_on_all(offers: list[Offer]) -> int:

@@ -63,6 +63,8 @@ class Group:
     replica_rate  bytes a second that this rank sends for its copies at most: a number, or text
                   such as "500MB"; a save waits for them before it is durable
     node          names what is lost together; by default the host
+    rack          names what loses power, or the network, together: copies are on other racks
+                  where there are such. Give it on all ranks, or on none
 
     partition  what data-parallel ranks hold alike, the parameters of models and what optimizers
                keep of them, is saved once, an equal piece by each writer, in place of all of it by
@@ -88,6 +90,7 @@ class Group:
         replicas: str | os.PathLike[str] | None = None,
         replica_rate: int | str | None = None,
         node: str | None = None,
+        rack: str | None = None,
         partition: Choice = False,
         socket: int | None = None,
     ) -> None:
@@ -125,6 +128,7 @@ class Group:
         most = None if replica_rate is None else float(parse_size(replica_rate, "replica_rate"))
         self._replicas = Options(replicate, folder, most)
         self._node = node or gethostname()
+        self._rack = rack
         self._socket = socket
         self._store: Store = store
         self.rank = rank

@@ -364,10 +364,10 @@ class Together:
 def _site(group: Group, shelf: Shelf) -> Site:
     """As far as it says who writes."""
     if not group.partition:
-        return Site(group._node)
+        return Site(group._node, rack=group._rack)
     number = _core.own_socket() if group._socket is None else group._socket
     drive = None if shelf.info().promises.mapped else drive_of(shelf._path)
-    return Site(group._node, number, drive)
+    return Site(group._node, number, drive, group._rack)
 
 
 def _not_known(step: int) -> UnresolvedError:

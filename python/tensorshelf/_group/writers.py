@@ -23,6 +23,7 @@ class Site(NamedTuple):
     node: str
     socket: int | None = None  # of the node; ranks of which that is not known count as on one
     drive: str | None = None  # of the node; None where CPUs move the bytes
+    rack: str | None = None  # None: not known
 
 
 def check_choice(choice: Choice, members: int) -> None:
