@@ -31,8 +31,8 @@
 //     eager, the others               save()              save()
 //
 // Work that `stream` is given later may change eager sources at once, and lazy ones when the save
-// is staged. Every n-th chunk of a lazy source on a device is compared, as above, and no cache
-// line.
+// is staged. Of lazy sources on a device every n-th chunk is compared, as above, and a line of 16
+// of them for each stream, which it copies before what it is given later; others in each save.
 //
 // A save is like a transaction. Until it is launched,
 //
@@ -91,8 +91,8 @@ enum class OnBusy {
 };
 
 struct PipelineOptions {
-  unsigned workers = 1;  // that copy lazy sources, each one at a time; large ones are copied by
-                         // as many threads besides as OpenOptions::threads says
+  unsigned workers = 1;  // that copy sources, each one at a time, and compare; large ones of host
+                         // memory are copied by OpenOptions::threads besides
   OnBusy on_busy = OnBusy::wait;
   std::uint64_t check_one_in = 16;     // of the chunks that were copied; 1: all, 0: none
   std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit

@@ -143,10 +143,7 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
     save = std::make_shared<Save>(store_, std::move(plan), step, std::move(id), saves_);
     if (!planted(Bug::feed_eager_lazily)) {
       queue_eager(*save);
-      Pace unpaced(*save, 0);
-      for (const Source& source : save->eager) {
-        if (!is_queued(*save, source)) copy(source, *save, unpaced, options_.trace);
-      }
+      copy_eager(*save, options_);
     }
     hand_over(save);
   } catch (...) {
@@ -211,6 +208,7 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
     Pace unpaced(save, 0);
     for (const Source& source : save.eager) copy(source, save, unpaced, false);
   }
+  save.moment.take_lines();
   take_queued(save, options_.trace);
   auto sources = save.lazy;
   if (planted(Bug::feed_source_left_out) && sources.size() > 1) {
@@ -229,7 +227,7 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
 }
 
 void Pipeline::Conductor::compare(Save& save) {
-  const Source* changed = save.moment.changed(*store_, options_.check_one_in);
+  const Source* changed = save.moment.changed(*store_, options_.check_one_in, options_.workers);
   if (changed == nullptr || planted(Bug::feed_torn_committed)) return;
   ++torn_;
   throw Error(

@@ -3,18 +3,18 @@
 // of it is copied shows there. What changes later shows where a chunk is hashed once more, and
 // compared with the hash that was made as it was copied. Which line and which chunks goes round
 // from save to save.
-// Of a device the line is not taken; the moment is up to where each stream had got.
+// Of a device lines are taken of some sources alone (device_lines.hpp), and the moment is up to
+// where each stream had got.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include <tensorshelf/pipeline.hpp>
 
-#include "feed/device_copy.hpp"
+#include "feed/device_lines.hpp"
 #include "store/store.hpp"
 
 namespace tensorshelf {
@@ -27,17 +27,21 @@ class Moment {
   // Behind which a lazy source is copied.
   const DeviceMark* mark_of(const DeviceBytes& source) const;
 
+  void take_lines();  // once, before changed(): waits for what a device is to copy for that
+
   // The first that has changed, when all are copied. One of so many chunks is compared; 0: none.
-  const Source* changed(Store& store, std::uint64_t one_in) const;
+  // By as many threads as pay, of so many.
+  const Source* changed(Store& store, std::uint64_t one_in, unsigned threads) const;
 
  private:
   std::uint64_t probe(std::size_t source) const;
+  const Source* changed_line() const;
   bool has_staged(Store& store, const Source& source, std::uint64_t chunk) const;
 
   std::span<const Source> lazy_;
   std::uint64_t round_;
   std::vector<std::uint64_t> probes_;
-  std::vector<std::shared_ptr<const DeviceMark>> marks_;  // one for each stream
+  std::vector<DeviceLines> lines_;  // one for each stream
 };
 
 }  // namespace tensorshelf

@@ -58,7 +58,7 @@ struct Save {
   const std::optional<std::string> id;  // that it is prepared under
   const std::span<const Source> eager;  // of the plan
   const std::span<const Source> lazy;
-  const Moment moment;
+  Moment moment;
   // Of the pipeline alone: the first eager sources on a device, whose copies are queued.
   std::unique_ptr<DeviceBatch> queued;
   std::vector<const Source*> queued_sources;

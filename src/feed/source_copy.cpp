@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/side_by_side.hpp"
+#include "feed/access.hpp"
 #include "feed/cuda/copies.hpp"
 
 namespace tensorshelf {
@@ -71,8 +73,22 @@ void queue_eager(Save& save) {
   save.queued_sources.resize(save.queued ? save.queued->count() : 0);
 }
 
-bool is_queued(const Save& save, const Source& source) {
-  return std::ranges::binary_search(save.queued_sources, &source);  // in the order of the plan
+void copy_eager(Save& save, const PipelineOptions& options) {
+  std::vector<const Source*> sources;
+  std::uint64_t size_bytes = 0;
+  for (const Source& source : save.eager) {
+    // In the order of the plan.
+    if (std::ranges::binary_search(save.queued_sources, &source)) continue;
+    sources.push_back(&source);
+    size_bytes += FeedAccess::tensor(source.target)->layout.size_bytes;
+  }
+  auto one = [&](std::size_t part) {
+    Pace unpaced(save, 0);
+    copy(*sources[part], save, unpaced, options.trace);
+  };
+  const std::uint64_t paying = 1 + size_bytes / sharing.bytes_each;
+  const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(options.workers, paying));
+  side_by_side(threads, sources.size(), PartJob(one));
 }
 
 void take_queued(Save& save, bool trace) {

@@ -37,7 +37,8 @@ class Pace {
 // Of the eager sources on a device, as many as can be copied together. Their copies are queued, and
 // the host need not wait for the device: what it does there next comes behind them.
 void queue_eager(Save& save);
-bool is_queued(const Save& save, const Source& source);
+// The others, by as many of the pipeline's workers as pay.
+void copy_eager(Save& save, const PipelineOptions& options);
 void take_queued(Save& save, bool trace);  // assigns what they brought
 
 void copy(const Source& source, Save& save, Pace& pace, bool trace);

@@ -21,6 +21,8 @@ CudaSupport cuda_support() { return {.lacks = kLacks}; }
 std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes&) { refuse(); }
 std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes&, const DeviceMark*) { refuse(); }
 std::unique_ptr<DeviceFill> make_cuda_fill(const DeviceTarget&) { refuse(); }
-std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes>) { refuse(); }
+std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes>, const DeviceMark*) {
+  refuse();
+}
 
 }  // namespace tensorshelf

@@ -119,13 +119,14 @@ std::size_t together(std::span<const DeviceBytes> sources) {
 // Into one buffer, in the order of the sources.
 class CudaBatch final : public DeviceBatch {
  public:
-  explicit CudaBatch(std::span<const DeviceBytes> sources) : device_(device_of(sources[0])) {
+  CudaBatch(std::span<const DeviceBytes> sources, const CudaMark* after)
+      : device_(device_of(sources[0])) {
     const BesideCaptures aside;
     CurrentDevice current;
     current.use(device_);
     lane_ = pool().take(device_);
     try {
-      begin(sources);
+      begin(sources, after);
     } catch (...) {
       settle();
       throw;
@@ -155,11 +156,11 @@ class CudaBatch final : public DeviceBatch {
     return current.device();
   }
 
-  void begin(std::span<const DeviceBytes> sources) {
+  void begin(std::span<const DeviceBytes> sources, const CudaMark* after) {
     const cudaStream_t theirs = sources[0].stream;
-    refuse_capture(theirs, device_);
+    if (after == nullptr) refuse_capture(theirs, device_);
     sound_ = false;
-    lane_->begin_behind(nullptr, theirs);
+    lane_->begin_behind(after ? after->event() : nullptr, theirs);
     auto* to = static_cast<std::byte*>(lane_->buffers[0]);
     for (const DeviceBytes& source : sources) {
       const Strided layout(source.size_bytes, source.axes);
@@ -168,7 +169,9 @@ class CudaBatch final : public DeviceBatch {
       to += source.size_bytes;
     }
     check(cudaEventRecord(lane_->done[0], lane_->stream), "recording an event", device_);
-    check(cudaStreamWaitEvent(theirs, lane_->done[0], 0), "ordering two streams", device_);
+    if (after == nullptr) {
+      check(cudaStreamWaitEvent(theirs, lane_->done[0], 0), "ordering two streams", device_);
+    }
     sound_ = true;
   }
 
@@ -210,10 +213,12 @@ std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source, const Devi
   return std::make_unique<CudaCopy>(source, dynamic_cast<const CudaMark*>(after));
 }
 
-std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes> sources) {
+std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes> sources,
+                                             const DeviceMark* after) {
   cuda::require_device();
   const std::size_t count = together(sources);
-  return count == 0 ? nullptr : std::make_unique<CudaBatch>(sources.first(count));
+  if (count == 0) return nullptr;
+  return std::make_unique<CudaBatch>(sources.first(count), dynamic_cast<const CudaMark*>(after));
 }
 
 }  // namespace tensorshelf

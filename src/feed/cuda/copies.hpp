@@ -18,7 +18,9 @@ std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source,
                                            const DeviceMark* after = nullptr);
 std::unique_ptr<DeviceFill> make_cuda_fill(const DeviceTarget& target);
 // Of as many of the first sources as can be copied together: what one device alone writes, by one
-// stream, and one buffer holds. Nothing where that is none.
-std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes> sources);
+// stream, and one buffer holds. Nothing where that is none. Behind the mark, and then nothing that
+// their stream is given later is behind the copies.
+std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes> sources,
+                                             const DeviceMark* after = nullptr);
 
 }  // namespace tensorshelf
