@@ -116,13 +116,13 @@ TEST_CASE_METHOD(Fixture, "buffers, stream and events are kept for the next call
   }
 }
 
-TEST_CASE_METHOD(Fixture, "32 MiB of idle buffers are kept, and no more") {
+TEST_CASE_METHOD(Fixture, "128 MiB of idle buffers are kept, and no more") {
   cuda::LanePool pool;
-  std::vector<std::unique_ptr<cuda::CopyLane>> lanes(6);
+  std::vector<std::unique_ptr<cuda::CopyLane>> lanes(18);
   for (auto& lane : lanes) lane = pool.take(0);
-  CHECK(fake::cuda().buffers == 12);  // of 4 MiB each
+  CHECK(fake::cuda().buffers == 36);  // of 4 MiB each
   for (auto& lane : lanes) pool.give(std::move(lane));
-  CHECK(fake::cuda().buffers == 8);
+  CHECK(fake::cuda().buffers == 32);
 }
 
 TEST_CASE_METHOD(Fixture, "the thread's current device stays, and no device is taken into use") {

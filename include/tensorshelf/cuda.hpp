@@ -15,8 +15,8 @@
 // changed, freed, or used on any stream.
 // Thread-safety: any thread; calls at once use buffers of their own. The calling thread's current
 // device is the same afterwards, except on a thread that has not used CUDA yet.
-// Memory: 8 MiB of page-locked host memory per call under way, kept for later calls (at most 32 MiB
-// idle per process).
+// Memory: 8 MiB of page-locked host memory per call under way, kept for later calls: that of 16 at
+// most, 128 MiB, is idle per process.
 // Errors: Errc::unsupported; Errc::bad_argument for an address that is not CUDA's; Errc::io where
 // CUDA fails; and all that TensorRef::write or read throws. No copy is under way then; what was
 // read into holds some of the value.

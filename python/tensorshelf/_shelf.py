@@ -254,10 +254,11 @@ class Shelf(TensorMapping):
         overlap   False: ``step()`` returns when everything is copied, whatever changes it next
         grads     True saves gradients, too, so that a run resumes while they are being added up;
                   None refuses to save there, False leaves them out
-        pipeline  options of the thread that copies: ``nice`` (0 to 19), ``cpus`` that it keeps to,
-                  ``workers``, ``bytes_per_second`` while nobody waits, and ``check_one_in``: so
-                  many chunks are copied for one that is compared once more (1 for all); and
-                  ``trace`` for ``auto.write_trace()`` to tell of each tensor
+        pipeline  options of the threads that copy: ``nice`` (0 to 19), ``cpus`` that they keep to,
+                  ``workers`` (1; where CUDA is in use half of the cores, and 8 at most),
+                  ``bytes_per_second`` while nobody waits, and ``check_one_in``: so many chunks are
+                  copied for one that is compared once more (1 for all); and ``trace`` for
+                  ``auto.write_trace()`` to tell of each tensor
         group     ranks that save together: a version is committed when all have theirs. Each rank
                   has a shelf of its own, saves the same steps, and calls ``resume()`` first. With
                   ``in_flight=2`` of the shelf a save need not wait for the one before

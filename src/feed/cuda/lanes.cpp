@@ -11,7 +11,7 @@
 namespace tensorshelf::cuda {
 namespace {
 
-constexpr std::size_t kIdleLanes = 4;
+constexpr std::size_t kIdleLanes = 16;  // as many as read and save at once
 
 // Whether this process uses a device already. Making it current would otherwise begin to, at the
 // price of hundreds of MiB there.
