@@ -252,18 +252,19 @@ def test_views_on_a_device_without_memory_of_its(shelf: ts.Shelf) -> None:
     if not _cuda.usable():
         pytest.skip("this build cannot use the CUDA device")
     host = torch.randn(3000, 1100)
-    for view_of in (
+    views = (
         lambda whole: whole[:, 100:900],
         lambda whole: whole[::7],
         lambda whole: whole[:, :1088].unflatten(1, (17, 64)).transpose(0, 1),
-    ):
+    )
+    for name, view_of in zip("abc", views, strict=True):
         view, expected = view_of(host.cuda()), view_of(host)
         allocated = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        shelf.x = view
-        assert torch.equal(shelf.x.torch(), expected)
-        shelf.save({"x": view})
+        shelf[name] = view
+        assert torch.equal(shelf[name].torch(), expected)
+        shelf.save({"saved": view})
         view.zero_()
-        shelf.load_into({"x": view})
+        shelf.load_into({"saved": view})
         assert torch.cuda.max_memory_allocated() == allocated
         assert torch.equal(view.cpu(), expected)
