@@ -89,6 +89,31 @@ def test_of_two_copies_the_older_is_not_taken(three):
         assert three.run(lambda rank: steps(rank, 1))[0] == (begin, float(begin))
 
 
+def test_what_a_copy_has_prepared_is_taken_for_a_shelf_that_is_behind():
+    """Rank 1 has committed it, and the shelf of rank 0 was put back from an older copy."""
+    first, second = (Part("job", 0, 2, 7, number) for number in (1, 2))
+    offers = [
+        Offer(Site("a"), 1, Held("own", first, None, None), {}),
+        Offer(
+            Site("b"),
+            1,
+            Held("other", second._replace(rank=1), None, None),
+            {0: Held("copy", first, second, 2)},
+        ),
+    ]
+    found = agree.answer(offers)
+    assert (found.number, found.lost, found.holding) == (2, [True, False], [[1], []])
+    assert found.copy_todos == [{}, {"0": "commit"}]
+
+
+def test_a_generation_is_behind_those_of_what_is_prepared_alone():
+    """As a start leaves it that dies in its first save: else what it left might count as newer."""
+    old, new = 4 << 32, 5 << 32 | 0xFFFFFFFF
+    committed, prepared = Part("job", 0, 1, old, 3), Part("job", 0, 1, new, 1)
+    found = agree.answer([Offer(Site("a"), 0, Held("own", committed, prepared, 4), {})])
+    assert found.generation > new
+
+
 def other_steps(rank: Rank) -> None:
     """Rank 1 saves another step than the others, the second time."""
     with rank.open() as shelf:
@@ -367,6 +392,40 @@ def test_where_a_copy_refuses_what_comes_behind_is_sent_right(three, monkeypatch
     for owner, (told, (keeper,)) in enumerate(three.run(body, timeout=20)):
         assert told == [2]
         same(three, owner, keeper)
+
+
+def test_a_copy_that_refused_is_sent_whole_then(three, monkeypatch):
+    """It may have lost what changes would build on."""
+    put, refused = kept.Keeper._put, []
+
+    def loses(self, asked):
+        if asked["step"] != 2 or refused:
+            put(self, asked)
+            return
+        refused.append(self.pair)
+        self._shelf.core.erase("frozen")
+        self._shelf.core.persist(self._shelf.session, 1)
+        with self._received(asked):
+            raise ts.ShelfFull("no room", "Make some.")
+
+    monkeypatch.setattr(kept.Keeper, "_put", loses)
+
+    def body(rank: Rank) -> list[int]:
+        with rank.open(keep_unchanged=True) as shelf:
+            auto = rank.autosave(shelf, frozen=np.arange(1000))
+            auto.resume()
+            told = []
+            for number in range(1, 4):
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError:
+                    told.append(number)
+            return told
+
+    assert three.run(body) == [[2]] * 3
+    ((owner, keeper),) = refused
+    same(three, owner, keeper)
 
 
 # ---- who does not answer
