@@ -109,6 +109,18 @@ def test_a_damaged_chunk_is_had_back(three):
     assert three.run(lambda rank: steps(rank, 1)) == [(4, 4.0), (4, 5.0), (4, 6.0)]
 
 
+def test_a_version_beside_the_group_is_not_mended_by_an_older_one(three):
+    three.run(lambda rank: steps(rank, 1))
+    with ts.open(three.path(1)) as shelf:
+        shelf["beside"] = np.ones(3)
+        shelf.persist()
+    damage(three.path(1), np.full(1000, 2.0))
+    error = three.run(lambda rank: steps(rank, 0), timeout=5)[1]
+    assert isinstance(error, ts.CorruptError)
+    with ts.open(three.path(1), "r") as shelf:
+        assert list(shelf["beside"].numpy()) == [1, 1, 1]
+
+
 def test_a_shelf_that_was_put_back_from_a_copy_is_brought_up(three):
     three.run(lambda rank: steps(rank, 1))
     older = three.folder / "older"
@@ -626,6 +638,23 @@ def test_a_damaged_part_that_was_to_be_committed_takes_nobody_along(three, monke
     for path in three.folder.glob("*.of-1"):
         path.unlink()
     assert three.run(lambda rank: steps(rank, 1)) == [(1, 1.0), (1, 2.0), (1, 3.0)]
+
+
+def test_a_part_that_turns_out_damaged_as_it_is_committed_is_had_back(three, monkeypatch):
+    """None goes on from the version before while the others have this one."""
+    dying(monkeypatch, three, lambda rank: steps(rank, 2))
+    resolve, refused = ts.Shelf.resolve, []
+
+    def damaged(self, decision):
+        if decision == "commit" and self._path == str(three.path(1)):
+            refused.append(decision)
+            raise ts.CorruptError("it cannot be read", "Put it back from a copy.")
+        resolve(self, decision)
+
+    monkeypatch.setattr(ts.Shelf, "resolve", damaged)
+    assert three.run(lambda rank: steps(rank, 1)) == [(2, 2.0), (2, 3.0), (2, 4.0)]
+    assert refused == ["commit"]
+    assert three.shelves() == [(3, 3.0), (3, 4.0), (3, 5.0)]
 
 
 def test_the_first_version_is_not_lost_with_the_one_rank_that_has_committed_it(three, monkeypatch):
