@@ -5,6 +5,7 @@ import shutil
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from group_ranks import Kept, Rank, same, steps
 
@@ -181,6 +182,27 @@ def test_what_one_keeper_refuses_another_has_all_the_same(
     monkeypatch.setattr(kept.Keeper, "_renew", first_refuses)
     others, *_ = three.run(held_by)
     assert sorted([*others, *refused]) == [1, 2]
+
+
+def test_what_cannot_be_read_is_no_copy(two: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keeper hears that what came is not what was meant."""
+    two.run(lambda rank: steps(rank, 2))
+    two.copy(0, 1).unlink()
+    run = Renewal.run
+
+    def behind_damage(self: Renewal, *args: Any, **options: Any) -> None:
+        with two.path(0).open("r+b") as file:
+            at = file.read().find(np.full(1000, 2.0).tobytes())
+            assert at > 0
+            file.seek(at)
+            file.write(b"damaged!")
+        run(self, *args, **options)
+
+    monkeypatch.setattr(Renewal, "run", behind_damage)
+    assert two.run(held_by) == [(), (0,)]
+    with ts.open(two.copy(0, 1), "r") as copy:
+        assert copy.step is None
+        assert list(copy) == []
 
 
 def test_one_that_is_under_way_ends_where_its_rank_leaves(
