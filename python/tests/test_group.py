@@ -25,6 +25,7 @@ from tensorshelf._group import (  # noqa: E402
     coordinate,
     group_save,
     member,
+    moments,
     offer,
     station,
     together,
@@ -1160,6 +1161,37 @@ def test_a_medium_that_fails_at_the_decision_is_told(two, monkeypatch):
     assert [first for first, _ in two.run(trained(0))] == [2, 2]
 
 
+def test_behind_a_medium_that_failed_at_the_decision_nothing_is_saved(two, monkeypatch):
+    """The next start decides on what is prepared; a save behind that would wait for it for good."""
+    resolve = member.Member._resolve
+
+    def failing(self, *, commit):
+        if self._rank == 1:
+            raise ts.errors.IoError("the drive failed", "Look at it.")
+        return resolve(self, commit=commit)
+
+    monkeypatch.setattr(member.Member, "_resolve", failing)
+
+    def body(rank: Rank):
+        told = []
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            for number in (1, 2, 3) if rank.rank else (1,):
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    told.append((number, str(error).partition(".")[0]))
+        return told
+
+    own, told = two.run(body, timeout=2)
+    assert own == []
+    assert told == [(number, "the drive failed") for number in (1, 2, 3)]
+    monkeypatch.undo()
+    assert [first for first, _ in two.run(trained(0))] == [1, 1]
+
+
 def test_a_shelf_that_is_let_go_leaves_the_group(two, monkeypatch):
     monkeypatch.setattr(together, "_FAREWELL", 0.1)  # one thread lets both go
 
@@ -1527,3 +1559,11 @@ def test_keys_are_taken_away(two, aborted):
     assert max(counts[20:]) <= max(counts[5:10]) + 2
     assert together._FAREWELL > 0
     assert datetime.timedelta(days=1) < wire._FOR_GOOD
+
+
+def test_moments_are_kept_of_the_last_epochs_alone(monkeypatch):
+    monkeypatch.setattr(moments, "_MOST", 2)
+    found = moments.Moments(0, "here", ("job", 1))
+    for number in (1, 2, 3):
+        found.begin(number, number)
+    assert [epoch.number for epoch in found.epochs] == [2, 3]
