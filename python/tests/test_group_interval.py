@@ -209,3 +209,29 @@ def test_who_could_not_hear_of_the_interval_in_time_saves_with_the_others_again(
     assert {error for _, error in told} == {ts.errors.GroupError}
     assert step0 == step1 == 17
     assert two.shelves() == [(17, 17.0), (17, 18.0)]
+
+
+def test_what_was_passed_before_a_resume_is_no_epoch_behind_that(two, wishes):
+    wishes.update({0: lambda saves: 1, 1: lambda saves: 1})
+
+    def unheard(*, but: int = 0) -> None:
+        raise ts.UnresolvedError("nobody voted", "Look for them.")
+
+    def body(rank: Rank) -> tuple[list[int], int | None]:
+        threading.current_thread().name = str(rank.rank)
+        saved = []
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, every="auto", mtbi=60.0)
+            auto.resume()
+            if rank.rank == 0:
+                auto._commits._member.wait_decided = unheard
+                with pytest.raises(ts.UnresolvedError):
+                    auto.step(1)
+            auto.resume()
+            for step in (1, 2):
+                rank.step(auto, step)
+                auto.wait()
+                saved.append(step)
+            return saved, shelf.step
+
+    assert two.run(body) == [([1, 2], 2)] * 2
