@@ -31,6 +31,7 @@ from tensorshelf._group import (  # noqa: E402
     together,
     wire,
 )
+from tensorshelf._group.drains import BUSY, NoDrain  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -935,6 +936,37 @@ def test_a_store_that_goes_with_saves_under_way_holds_up_no_step(two):
     for errors in two.run(body):
         assert len(errors) >= 4
         assert {type(error) for error in errors} == {ts.errors.UnresolvedError}
+
+
+def test_a_store_that_goes_behind_the_vote_ends_what_the_drain_promised(two):
+    """Else its thread would do nothing more, for a decision that never comes."""
+
+    class Promises(NoDrain):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def offer(self, number: int, step: int) -> int:
+            self.told.append("promised")
+            return BUSY
+
+        def over(self) -> None:
+            self.told.append("over")
+
+    def gone(*_: object, **__: object) -> bytes:
+        raise RuntimeError("connection reset by peer")
+
+    def body(rank: Rank):
+        promises = Promises()
+        with contextlib.suppress(ts.errors.UnresolvedError), rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            auto._commits._member._drains = promises
+            auto._commits._member._wire.take = gone
+            rank.step(auto, 1)
+            auto.wait()
+        return promises.told
+
+    assert two.run(body) == [["promised", "over"]] * 2
 
 
 def test_a_store_that_goes_wakes_who_waits_in_the_pipeline(two):
