@@ -77,7 +77,9 @@ def test_a_commit_tells_what_is_drained(
     assert drains.lagging == lagging
 
 
-@pytest.mark.parametrize(("offers", "expected"), [([6, 6], 6), ([6, BUSY], BUSY)])
+@pytest.mark.parametrize(
+    ("offers", "expected"), [([6, 6], 6), ([6, BUSY], BUSY), ([BUSY, 6], BUSY)]
+)
 def test_a_relay_has_one_offer_of_its_ranks(offers: list[int], expected: int) -> None:
     store = HashStore()
     relaying = relay.Relaying(Wire(store, ""), _core.Relay(2, 3, (1, 5)), [4, 7])
