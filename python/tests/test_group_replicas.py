@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_ranks import Kept, Rank, damage, dying, steps
+from group_ranks import Kept, Rank, damage, dying, same, steps
 
 import tensorshelf as ts
-from tensorshelf._group import kept
+from tensorshelf._group import kept, renewal
 
 
 @pytest.fixture
@@ -596,6 +596,29 @@ def test_a_second_copy_helps_where_the_first_is_damaged(tmp_path):
     assert three.run(lambda rank: steps(rank, 1))[0] == (3, 3.0)
     with ts.open(three.copy(0, first), "r") as copy:  # a save has sent it anew
         assert copy.verify()
+
+
+def test_a_copy_that_could_not_be_had_is_sent_whole_by_a_save_that_comes_first(three, monkeypatch):
+    """Before the copy is made anew: what changed alone would leave the damage in it."""
+    three.copies = 2
+    frozen = np.arange(1000)
+
+    def body(rank: Rank) -> tuple[int, tuple[int, ...]]:
+        with rank.open(keep_unchanged=True) as shelf:
+            auto = rank.autosave(shelf, frozen=frozen.copy())
+            begin = auto.resume()
+            rank.step(auto, begin + 1)
+            auto.wait()
+            return begin, rank.group.info().keepers
+
+    first, second = three.run(body)[0][1]
+    damage(three.copy(0, min(first, second)), frozen)
+    three.path(0).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(renewal.Renewal, "run", lambda *_, **__: None)
+        assert [begin for begin, _ in three.run(body)] == [1, 1, 1]
+    for keeper in (first, second):
+        same(three, 0, keeper)
 
 
 def test_a_damaged_copy_is_told_by_the_rank_that_keeps_it(three):
