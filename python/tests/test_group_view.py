@@ -165,6 +165,23 @@ def test_a_rank_that_cannot_load_is_told_to_the_others(tmp_path: pathlib.Path) -
     assert first.rank == 1
 
 
+def test_a_rank_that_cannot_load_the_second_time_is_told_too(tmp_path: pathlib.Path) -> None:
+    """The others do not hear what all had come to the first time."""
+    before = Parted(tmp_path, 2)
+    before.run(lambda rank: partitioned(rank, 2))
+
+    def body(rank: Rank) -> None:
+        job = Job()
+        with ts.open_merged([before.path(0), before.path(1)]) as view:
+            for model in (job.model, job.model if rank.rank == 0 else torch.nn.Linear(2, 2)):
+                view.load_into({"model": model}, group=rank.group)
+
+    first, second = Ranks(tmp_path, 2).run(body)
+    assert isinstance(second, ts.LayoutError)
+    assert isinstance(first, ts.GroupError)
+    assert first.rank == 1
+
+
 def test_a_whole_tensor_is_of_all_parts(tmp_path: pathlib.Path) -> None:
     paths = saved(tmp_path, 2, lambda rank: {"kept": {"w": rows(rank, 2)}, "alike": {"b": NUMBERS}})
     with ts.open_merged(paths) as view:
