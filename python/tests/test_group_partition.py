@@ -16,6 +16,7 @@ from partition_ranks import Job, Parted, expected, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 from tensorshelf._group import (  # noqa: E402
+    copies,
     exchange,
     hall,
     hall_ring,
@@ -363,6 +364,23 @@ def test_who_lost_a_link_is_named_by_who_did_not(three):
         assert error.rank == 1
 
 
+def test_who_does_not_come_is_named_though_another_lost_a_link_to_it(three):
+    store = torch.distributed.HashStore()
+
+    def body(rank: Rank) -> None:
+        stages = stage.Stages(Wire(store, "start/"), rank.rank, 3, 0.5)
+        if rank.rank == 2:
+            stages.fail("loaded", link.LinkLost("it broke", "Start anew."))
+        elif rank.rank == 0:
+            stages.wire.take("loaded/2", seconds=30.0)
+            stages.come("loaded")
+
+    errors = three.run(body)
+    for error in (errors[0], errors[2]):
+        assert isinstance(error, ts.errors.UnresolvedError)
+        assert "1 of 3 ranks did not load in time what all resume: 1" in str(error)
+
+
 def test_other_tensors_on_one_rank_are_named(three, monkeypatch):
     three.run(lambda rank: trained(rank, 1))
     listed = exchange.Exchange._shares
@@ -407,6 +425,25 @@ def test_a_damaged_piece_is_had_back_from_its_copy(tmp_path):
     assert ranks.run(lambda rank: trained(rank, 1)) == [(1, expected(1))] * 3
     ranks.path(2).unlink()
     assert ranks.run(lambda rank: trained(rank, 0)) == [(2, expected(2))] * 3
+
+
+def test_what_came_otherwise_from_another_rank_mends_no_shelf(tmp_path, monkeypatch):
+    """It is whole, and its copy would bring nothing else."""
+    ranks = Parted(tmp_path, 3, copies=1)
+    ranks.run(lambda rank: trained(rank, 1))
+    fetched = []
+    monkeypatch.setattr(copies.Copy, "fetch", lambda self, shelf: fetched.append(self.pair))
+    monkeypatch.setattr(hall, "of_one_machine", lambda offers: False)
+    on_wire = ring.Neighbours.check_sum
+
+    def otherwise(self):
+        on_wire(self)
+        raise ts.errors.CorruptError("it came otherwise", "Start the job anew.")
+
+    monkeypatch.setattr(ring.Neighbours, "check_sum", otherwise)
+    for error in ranks.run(lambda rank: trained(rank, 0), timeout=5):
+        assert "it came otherwise" in str(error)
+    assert fetched == []
 
 
 @pytest.mark.parametrize("lost", [0, 1])
