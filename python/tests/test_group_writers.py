@@ -3,7 +3,9 @@
 import os
 import pathlib
 import random
+import stat
 import tempfile
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +218,16 @@ def test_partitions_lie_on_their_drive(tmp_path, monkeypatch):
     assert drive.drive_of(str(tmp_path / "none")) == "unknown"
 
 
+def test_a_shelf_on_a_device_lies_on_that(monkeypatch):
+    """And not on the drive that has the device's name."""
+    about = SimpleNamespace(
+        st_mode=stat.S_IFBLK, st_dev=os.makedev(0, 6), st_rdev=os.makedev(300, 0)
+    )
+    found = SimpleNamespace(stat=lambda path: about, major=os.major, minor=os.minor)
+    monkeypatch.setattr(drive, "os", found)
+    assert drive.drive_of("/dev/vdz") == "300:0"
+
+
 # ---- refused
 
 
@@ -251,12 +263,13 @@ def test_all_ranks_choose_alike(four):
         assert "rank 2 has partition=1, and rank 0 True" in str(error)
 
 
-def test_pieces_of_ranks_that_are_not_here_are_told(four, monkeypatch):
+@pytest.mark.parametrize("last", [4, 7])
+def test_pieces_of_ranks_that_are_not_here_are_told(four, monkeypatch, last):
     trained_by(four, "every_rank", 1)
     place = split.Place
-    monkeypatch.setattr(split, "Place", lambda *told: place(*told)._replace(writers=[0, 2, 7]))
+    monkeypatch.setattr(split, "Place", lambda *told: place(*told)._replace(writers=[0, 2, last]))
     for error in trained_by(four, "every_rank", 0):
-        assert "rank 7 has a piece of" in str(error)
+        assert f"rank {last} has a piece of" in str(error)
 
 
 # ---- as a shelf has them
