@@ -63,6 +63,19 @@ def test_what_one_rank_has_no_piece_of_is_told(lacks):
         pieced.runs_of(trees)
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((4, 6), (6, 8)), ((0, 4), (6, 8)), ((0, 6), (4, 8)), ((0, 4), (4, 6)), ((0, 8), (8, 12))],
+)
+def test_pieces_that_are_not_the_whole_are_refused(first, second):
+    trees = [
+        ["dict", "a", ["piece", "torch", "float32", [2], ["a", 2, *run, f"a[{run[0]}]"], None]]
+        for run in (first, second)
+    ]
+    with pytest.raises(ts.errors.CorruptError, match="have not all of 'a' together"):
+        pieced.runs_of(trees)
+
+
 def test_without_all_pieces_nothing_is_merged(three, monkeypatch):
     three.run(lambda rank: trained(rank, 1))
     runs = pieced._runs
