@@ -1,5 +1,6 @@
 """Shelves of a group's ranks as one file of safetensors."""
 
+import os
 import pathlib
 import sys
 from collections.abc import Callable
@@ -143,6 +144,32 @@ def test_what_is_there_stays(saved: Any, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ts.ShelfExists, match="already"):
         ts.merge(paths, path)
     assert path.read_text() == "mine"
+
+
+def test_a_file_is_durable_before_it_has_its_name(
+    saved: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its name when merge() returns."""
+    paths = saved(lambda rank: {"w": half(rank)})
+    path, made = tmp_path / "whole.safetensors", []
+    fsync, replace = os.fsync, os.replace
+
+    def syncs(handle: int) -> None:
+        made.append(("fsync", os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def replaces(source: Any, target: Any) -> None:
+        made.append(("replace", os.fspath(target)))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(os, "replace", replaces)
+    ts.merge(paths, path)
+    assert made == [
+        ("fsync", f"{path}.part"),
+        ("replace", str(path)),
+        ("fsync", str(tmp_path)),
+    ]
 
 
 def test_a_size_is_of_a_shelf(tmp_path: pathlib.Path) -> None:
