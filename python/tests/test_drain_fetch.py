@@ -208,6 +208,26 @@ def test_a_file_system_may_have_no_links(
     assert left_in(tmpfs) == ["back.shelf"]
 
 
+def test_what_was_fetched_is_durable_by_its_name(
+    remote: Remote, tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[str, str]] = []
+    fsync, link = os.fsync, os.link
+
+    def syncs(handle: int) -> None:
+        made.append(("fsync", os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def links(source: Any, target: Any) -> None:
+        made.append(("link", os.fspath(target)))
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(os, "link", links)
+    ts.fetch("nowhere", tmpfs / "back.shelf")
+    assert made == [("link", str(tmpfs / "back.shelf")), ("fsync", str(tmpfs))]
+
+
 def test_what_a_callback_raises_leaves_no_file(remote: Remote, tmpfs: pathlib.Path) -> None:
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
@@ -294,6 +314,14 @@ def test_no_piece_is_larger_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> Non
     assert covers(tensors, pieces)
     assert max(map(layout.size_of, pieces)) == 100
     assert [layout.size_of(piece) for piece in pieces[-3:]] == [100, 60, 90]
+
+
+def test_pieces_have_every_byte_once_and_in_order() -> None:
+    tensors = [Tensor("a", "uint8", (100,), 100, 1)]
+    first, second = (Part(0, 0, 50),), (Part(0, 50, 50),)
+    assert covers(tensors, [first, second])
+    for pieces in ([second, first], [first, first], [second, second], [first], [first, second] * 2):
+        assert not covers(tensors, pieces)
 
 
 @pytest.mark.parametrize("suffix", codec.SUFFIXES)
