@@ -3,7 +3,9 @@
 import logging
 import pathlib
 import threading
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from drain_run import Run, fetched
 from support import in_child
 
 import tensorshelf as ts
-from tensorshelf._drain import copier, drainer, upload
+from tensorshelf._drain import copier, drainer, standing, upload
 from tensorshelf._drain.manifest import CHUNKS
 
 pytest.importorskip("msgpack")
@@ -72,6 +74,25 @@ def test_a_stuck_remote_is_told_by_a_step(
     assert caplog.text.count("nothing of version 1 has come to nowhere") == 1
     shelf.close()
     remote.stuck.set()
+
+
+def test_a_remote_that_is_slow_is_waited_for(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as bytes go on: by this clock they have a moment ago, whenever it looks."""
+    remote = Remote()
+    remote.stuck = threading.Event()
+    use(monkeypatch, remote)
+    run = Run(shelf, ts.Drain("nowhere", timeout=0.0))
+    ahead = SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0)
+    monkeypatch.setattr(standing, "time", ahead)
+    run.step(1, waits=False)
+    assert remote.waiting.wait(60)
+    run.drain._standing.moved()
+    later = threading.Timer(0.2, remote.stuck.set)  # it waits by then
+    later.start()
+    assert run.drain.wait(0.0)
+    later.join()
 
 
 def test_it_goes_on_with_the_newest_and_counts_the_others(
