@@ -101,6 +101,33 @@ def test_a_drain_that_ended_before_the_decision_pins_nothing(tmp_path: pathlib.P
     assert not pinned
 
 
+def test_a_drain_that_has_not_taken_what_was_agreed_on_is_busy(tmp_path: pathlib.Path) -> None:
+    """What is agreed on next would take the place of that, on this rank alone."""
+    with ts.open(tmp_path / "a.shelf", "w", size="8MB") as shelf:
+        meeting = Meeting(Standing(shelf._core, "nowhere", 0), Drain("nowhere"), 0)
+        meeting.rest(0)
+        assert meeting.offer(1, 1) == 1
+        meeting.agreed(1)
+        meeting.over()
+        offered = meeting.offer(2, 2)
+        agreed = meeting.turn(idle=False)[1]
+        floor = None if agreed is None else agreed.floor
+        del agreed  # and with it the pin, for which the shelf waits to close
+    assert (offered, floor) == (BUSY, 1)
+
+
+def test_a_drain_does_nothing_else_between_its_offer_and_the_decision(
+    tmp_path: pathlib.Path,
+) -> None:
+    with ts.open(tmp_path / "a.shelf", "w", size="8MB") as shelf:
+        meeting = Meeting(Standing(shelf._core, "nowhere", 1), Drain("nowhere"), 1)
+        meeting.rest(0)
+        assert meeting.offer(1, 1) == 1
+        assert meeting.turn(idle=False) == (False, None)
+        meeting.over()
+        assert meeting.turn(idle=False) == (True, None)
+
+
 class Unpinned:
     """A shelf of which nothing can be pinned."""
 
