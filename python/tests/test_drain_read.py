@@ -8,6 +8,7 @@ from drain_remotes import Remote, assign, check_whole, copied, new_site, unnamed
 from drain_run import Run, fetched
 
 import tensorshelf as ts
+from tensorshelf._drain.catalog import names_at
 from tensorshelf._drain.manifest import CHUNKS, FOLDER
 from tensorshelf._drain.stage import Spool
 
@@ -174,6 +175,23 @@ def test_when_a_damaged_manifest_is_gone_what_it_named_goes(
         copied(made, shelf, tmpfs)
         made.collect()
         assert unnamed(remote.now()) == set()
+
+
+def test_a_job_is_behind_that_of_a_damaged_manifest(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it might find there that another had begun later, and drain no more."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        copied(new_site(shelf), shelf, tmpfs)
+        remote.settle()
+        (path,) = [path for path in remote.durable if path.startswith(FOLDER)]
+        remote.durable[path] += b"x"
+        assign(shelf, 2)
+        copied(new_site(shelf), shelf, tmpfs)
+    assert [name.generation for name in names_at(remote, FOLDER)] == [1, 2]
 
 
 def test_beside_a_damaged_manifest_nothing_is_swept(
