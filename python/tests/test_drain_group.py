@@ -17,6 +17,7 @@ from drain_remotes import Remote, use
 from group_ranks import Rank, Ranks, trained
 
 import tensorshelf as ts
+from tensorshelf._drain.rank import RankWork
 from tensorshelf._drain.rank_site import RankSite
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -215,6 +216,73 @@ def test_a_stuck_rank_holds_up_the_drain_alone(
     remote.goes_on.set()
 
 
+def test_a_part_that_one_has_put_alone_may_be_named_till_it_is_not_pending(
+    two: Ranks, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are told by the next version: what is older none will name, and each deletes it."""
+    free, decided = threading.Barrier(2), threading.Event()
+    looks = RankWork._looks_at
+    monkeypatch.setattr(  # who looks is busy
+        RankWork, "_looks_at", lambda self, now: decided.is_set() and looks(self, now)
+    )
+
+    def body(rank: Rank) -> int:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, drain=ts.Drain(tmp_path / "remote", every=3))
+            auto.resume()
+            for number in (1, 2, 3):
+                rank.step(auto, number)
+                auto.wait()
+                if (number, rank.rank) == (2, 0):
+                    assert not auto.drain.wait(0.1)  # rank 1 does not
+                    until(lambda: auto.drain.meeting._floor == 2)
+                elif number < 3:
+                    until(lambda: is_free(auto))
+                free.wait(60)
+            decided.set()
+            assert auto.drain.wait()
+            return auto.drain._copier._work._site.floor
+
+    assert two.run(body) == [2, 2]
+
+
+def test_a_part_of_a_history_that_was_lost_is_not_waited_for(
+    two: Ranks, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = OneStuck(1)
+    remote.goes_on.set()
+    use(monkeypatch, remote)
+    two.run(drained("nowhere"))  # type: ignore[arg-type]
+    before = [two.path(rank).read_bytes() for rank in (0, 1)]
+    remote.goes_on.clear()
+
+    def alone(rank: Rank) -> None:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, drain=ts.Drain("nowhere", timeout=0.1))
+            auto.resume()
+            rank.step(auto, 7)
+            auto.wait()
+            if rank.rank == 0:
+                until(lambda: auto.drain.info().lagging == (1,))
+            put.wait(60)
+
+    put = threading.Barrier(2)
+    two.run(alone)
+    for rank in (0, 1):
+        two.path(rank).write_bytes(before[rank])
+
+    def again(rank: Rank) -> int | None:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, drain=ts.Drain("nowhere", timeout=5.0))
+            assert auto.resume() == 6
+            until(lambda: is_free(auto))
+            return auto.drain.info().on_its_way
+
+    found = two.run(again)
+    remote.goes_on.set()
+    assert found == [None, None]
+
+
 def test_the_next_job_names_what_all_had_put(two: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 0 died before it did; and what two jobs ago was not whole goes."""
     remote = Remote()
@@ -277,6 +345,10 @@ def test_a_part_that_lacks_or_is_damaged_is_told(two: Ranks, tmp_path: pathlib.P
     (path,) = (remote / "rank-1" / "manifests").iterdir()
     data = path.read_bytes()
     path.write_bytes(data.replace(b'"step":6', b'"step":7'))
+    with pytest.raises(ts.CorruptError, match=r"rank-1/manifests/.* is damaged"):
+        ts.fetch(remote, tmp_path / "x.shelf", rank=1)
+    other, *_ = (remote / "rank-0" / "manifests").iterdir()
+    shutil.copy(other, path)  # whole, and another than the one that is named
     with pytest.raises(ts.CorruptError, match=r"rank-1/manifests/.* is damaged"):
         ts.fetch(remote, tmp_path / "x.shelf", rank=1)
     path.unlink()
