@@ -1599,3 +1599,10 @@ def test_moments_are_kept_of_the_last_epochs_alone(monkeypatch):
     for number in (1, 2, 3):
         found.begin(number, number)
     assert [epoch.number for epoch in found.epochs] == [2, 3]
+
+
+def test_what_is_prepared_and_cannot_be_loaded_is_damaged():
+    def gone(version: int) -> None:
+        raise ts.StaleError(f"version {version} is not there", "Take another.")
+
+    assert offer._is_damaged(SimpleNamespace(at=gone), 3, "here")
