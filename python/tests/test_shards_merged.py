@@ -192,6 +192,23 @@ def test_a_name_that_rank_0_has_another_tensor_by(tmp_path: pathlib.Path) -> Non
     assert torch.equal(found["b"], WHOLE)
 
 
+def test_a_name_that_another_tensor_got_before(tmp_path: pathlib.Path) -> None:
+    """Each has its own values, whatever it is called in the end."""
+
+    def state(rank: int) -> dict[str, Any]:
+        return {
+            "a": torch.ones(2),
+            "a~2": torch.zeros(3),
+            "b": part("state.a", HALVES[rank]),
+        }
+
+    names, found = loaded(merged(tmp_path, state))
+    assert len(names) == 3
+    assert torch.equal(found["a"], torch.ones(2))
+    assert torch.equal(found["a~2"], torch.zeros(3))
+    assert torch.equal(found["b"], WHOLE)
+
+
 def test_parts_within_one_memory(tmp_path: pathlib.Path) -> None:
     """As those of a bucket are: what overlaps is stored as one."""
 
