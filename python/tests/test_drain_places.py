@@ -120,6 +120,11 @@ def places(tmp_path: pathlib.Path, kind: str) -> Remote:
     return open_remote({"path": str(tmp_path / "run"), "url": f"file://{tmp_path}/run"}[kind])
 
 
+def test_a_url_of_files_is_a_directory(tmp_path: pathlib.Path) -> None:
+    """What is put there is made durable, which fsspec does not do."""
+    assert type(places(tmp_path, "url")) is Directory
+
+
 @pytest.mark.parametrize("kind", ["path", "url", "memory"])
 def test_both_are_alike(tmp_path: pathlib.Path, kind: str) -> None:
     remote = places(tmp_path, kind)
