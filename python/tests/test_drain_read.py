@@ -100,6 +100,23 @@ def test_behind_a_failure_it_looks_what_lies_there(
         ts.fetch("nowhere", tmpfs / "back.shelf")
 
 
+def test_a_piece_that_could_not_be_put_is_not_taken_for_there(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor before the remote is asked anew."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        made = new_site(shelf)
+        for _ in range(2):
+            remote.fail_at = {remote.changes + 1}
+            with pytest.raises(ts.errors.IoError):
+                copied(made, shelf, tmpfs)
+        copied(made, shelf, tmpfs)
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+
+
 def test_a_shelf_that_was_put_back_is_drained_from_there(
     tmpfs: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
