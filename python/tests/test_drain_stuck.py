@@ -147,6 +147,33 @@ def test_what_fails_is_tried_again(
     assert unnamed(remote.now()) == set()
 
 
+class Emptied(Remote):
+    """It fails once, and has nothing of what lay there when it is back."""
+
+    goes = False
+
+    def _change(self) -> None:
+        super()._change()
+        if self.goes:
+            self.goes = False
+            self.durable.clear()
+            self.unsettled.clear()
+            raise ts.errors.IoError("the remote failed", "Try again.")
+
+
+def test_what_a_failure_took_is_sent_again(
+    shelf: ts.Shelf, tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Emptied()
+    use(monkeypatch, remote)
+    run = Run(shelf, ts.Drain("nowhere"))
+    run.step(1)
+    remote.goes = True
+    run.step(2)
+    assert run.drain.info().failures == 1
+    assert fetched("nowhere", tmpfs / "back.shelf") == 2
+
+
 def test_a_failure_is_told_again_behind_a_success(
     shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
