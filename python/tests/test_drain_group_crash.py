@@ -1,6 +1,7 @@
 """Two ranks that drain to one place die at any change of it, both or one alone: what lies there is
 a whole version of both, never older than what was told, and the next job goes on from there."""
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from drain_remotes import Below, Crash, Remote, fresh_names, use
 
 import tensorshelf as ts
-from tensorshelf._drain import roll
+from tensorshelf._drain import joint, roll
 from tensorshelf._drain.catalog import joints_at, manifests_at
 from tensorshelf._drain.options import Drain
 from tensorshelf._drain.rank_site import RankSite
@@ -317,6 +318,54 @@ def test_what_is_seen_and_not_durable_yet_counts_for_nothing(
                 check(objects, None, job.told)
         crash_at += 1
     assert crash_at > 20
+
+
+def test_parts_that_a_damaged_object_names_stay(
+    tmpfs: pathlib.Path, shelves: list[ts.Shelf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may mend it; and when it is gone they go."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    played(Job(tmpfs, shelves), whole(1))
+    remote.settle()
+    (path,) = [path for path in remote.durable if path.startswith("group/")]
+    parts = {path for path in remote.now() if "/manifests/" in path}
+    remote.durable[path] += b"x"
+    job = Job(tmpfs, shelves)
+    played(job, whole(2))
+    assert parts <= remote.now().keys()
+    remote.delete([path])
+    for rank, *what in whole(3):
+        job.act(rank, *what)
+    ended(remote.now())
+
+
+def test_a_part_that_is_gone_is_not_named(
+    tmpfs: pathlib.Path, shelves: list[ts.Shelf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 knows of those alone that lay there when it looked."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    job = Job(tmpfs, shelves)
+    for step in (1, 2, 3):
+        played(job, whole(step)) if step == 1 else [job.act(r, *what) for r, *what in whole(step)]
+    names = job.sites[0]._names
+    assert names is not None
+    assert names.roll.call(("job", 2, 1, 1)) == [None, None]
+    assert None not in names.roll.call(("job", 2, 1, 3))
+
+
+def test_an_object_that_names_fewer_parts_than_ranks_is_damaged(
+    tmpfs: pathlib.Path, shelves: list[ts.Shelf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Remote()
+    use(monkeypatch, remote)
+    played(Job(tmpfs, shelves), whole(1))
+    (entry,) = joints_at(remote).look()
+    for parts in (entry.manifest.parts[:1], [*entry.manifest.parts, *entry.manifest.parts[:1]]):
+        data = dataclasses.replace(entry.manifest, parts=parts).encode()
+        with pytest.raises(ts.CorruptError, match="there is damaged"):
+            joint.decode(data, "there")
 
 
 def test_a_part_that_is_put_twice_is_named_once(
