@@ -175,6 +175,13 @@ def test_what_one_had_not_prepared_is_left_out(two, monkeypatch):
         assert shelf.step == 2
 
 
+def test_what_was_prepared_for_other_steps_is_left_out(two, monkeypatch):
+    """The next start drops it, for nobody can have committed it."""
+    left_undecided(two, monkeypatch, who_votes={0, 1}, at=3, apart=1)
+    with ts.open(merged(two), "r") as shelf:
+        assert shelf.step == 2
+
+
 def test_what_is_there_stays(two):
     two.run(trained(1))
     merged(two)
