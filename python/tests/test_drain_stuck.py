@@ -49,6 +49,8 @@ def test_a_stuck_remote_holds_nothing_up(
     assert info.lag_seconds is None
     with caplog.at_level(logging.WARNING):
         shelf.close()  # returns, and lets the file go
+    assert repr(run.drain) == "<Drainer to nowhere, version None (closed)>"
+    run.drain.close()  # twice is allowed
     assert "version 11 is not at nowhere, which has none" in caplog.text
     assert run.drain.info().skipped == 11
     ts.open(shelf._path).close()
