@@ -9,6 +9,7 @@
 #include <tensorshelf/medium.hpp>
 
 #include "base/planted.hpp"
+#include "base/side_by_side.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
@@ -19,11 +20,12 @@ using format::RawPage;
 
 // 1 MiB of each copy: what is read is checked while the caches have it.
 constexpr std::size_t kMaxRunPages = 256;
+constexpr unsigned kDriveThreads = 8;  // however few the cores: most of their time they wait
 
 }  // namespace
 
 // A page that cannot be read stays zero: no checksum holds for it.
-void PageReader::read_run(std::uint64_t at, std::span<RawPage> pages) {
+void PageReader::read_run(std::uint64_t at, std::span<RawPage> pages, Unread& unread) const {
   try {
     medium_.read(at, std::as_writable_bytes(pages));
     return;
@@ -31,12 +33,13 @@ void PageReader::read_run(std::uint64_t at, std::span<RawPage> pages) {
     if (!is_unreadable(error)) throw;
   }
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    pages[i] = read_page(medium_, at + i * kPageBytes, unread_).value_or(RawPage{});
+    pages[i] = read_page(medium_, at + i * kPageBytes, unread).value_or(RawPage{});
   }
 }
 
 // One read for pages that lie side by side.
-void PageReader::read_copy(std::span<const PageNodePtr> nodes, unsigned copy, Copy& into) {
+void PageReader::read_copy(Part& part, unsigned copy, Copy& into) const {
+  const auto& nodes = part.nodes;
   const auto place = [&](std::size_t i) { return nodes[i]->ref.at[copy]; };
   auto& order = into.order;
   order.resize(nodes.size());
@@ -50,7 +53,7 @@ void PageReader::read_copy(std::span<const PageNodePtr> nodes, unsigned copy, Co
     const std::uint64_t at = place(order[begin]);
     std::size_t end = begin + 1;
     while (end < order.size() && place(order[end]) == at + (end - begin) * kPageBytes) ++end;
-    read_run(at, std::span(into.pages).subspan(begin, end - begin));
+    read_run(at, std::span(into.pages).subspan(begin, end - begin), part.unread);
     begin = end;
   }
 }
@@ -83,34 +86,56 @@ std::vector<PageNodePtr> PageReader::read(const std::vector<PageRef>& refs) {
   return pages;
 }
 
+void PageReader::read_part(Part& part) const {
+  Copy first, second;
+  read_copy(part, 0, first);
+  read_copy(part, 1, second);
+  part.good.reserve(part.nodes.size());
+  for (std::size_t i = 0; i < part.nodes.size(); ++i) {
+    const PageRef& ref = part.nodes[i]->ref;
+    format::Page& image = part.nodes[i]->image;
+    const bool first_good = format::take_verified(first.of(i), ref, seeds_, image);
+    const bool second_good = first_good ? format::verifies(second.of(i), ref, seeds_)
+                                        : format::take_verified(second.of(i), ref, seeds_, image);
+    part.good.push_back({first_good, second_good});
+  }
+}
+
+void PageReader::take_part(const Part& part, const PageRef*& bad) {
+  unread_.note(part.unread);
+  for (std::size_t i = 0; i < part.nodes.size(); ++i) {
+    const PageNodePtr& node = part.nodes[i];
+    const auto [first_good, second_good] = part.good[i];
+    if (!first_good && !second_good) {
+      if (bad == nullptr) bad = &node->ref;
+      continue;
+    }
+    std::optional<unsigned> bad_copy;
+    if (!first_good || !second_good) {
+      bad_copy = first_good ? 1 : 0;
+      repairs_.push_back({node->ref.at[*bad_copy], node});
+    }
+    known_.keep({node, bad_copy});
+  }
+}
+
+unsigned PageReader::threads() const {
+  return medium_.promises().mapped ? default_threads() : kDriveThreads;
+}
+
 // All that verifies is kept before what does not is reported: the next look is the shorter for it.
 void PageReader::read_unknown(std::vector<PageNodePtr> nodes) {
   const auto earlier = [](const auto& a, const auto& b) { return a->ref.at[0] < b->ref.at[0]; };
   std::sort(nodes.begin(), nodes.end(), earlier);
-  const PageRef* bad = nullptr;
-  Copy first, second;
+  std::vector<Part> parts;
   for (std::size_t begin = 0; begin < nodes.size(); begin += kMaxRunPages) {
-    const auto some = std::span(nodes).subspan(begin, std::min(kMaxRunPages, nodes.size() - begin));
-    read_copy(some, 0, first);
-    read_copy(some, 1, second);
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      const PageRef& ref = some[i]->ref;
-      format::Page& image = some[i]->image;
-      const bool first_good = format::take_verified(first.of(i), ref, seeds_, image);
-      const bool second_good = first_good ? format::verifies(second.of(i), ref, seeds_)
-                                          : format::take_verified(second.of(i), ref, seeds_, image);
-      if (!first_good && !second_good) {
-        if (bad == nullptr) bad = &ref;
-        continue;
-      }
-      std::optional<unsigned> bad_copy;
-      if (!first_good || !second_good) {
-        bad_copy = first_good ? 1 : 0;
-        repairs_.push_back({ref.at[*bad_copy], some[i]});
-      }
-      known_.keep({some[i], bad_copy});
-    }
+    const std::size_t size = std::min(kMaxRunPages, nodes.size() - begin);
+    parts.push_back({std::span(nodes).subspan(begin, size)});
   }
+  auto read = [&](std::size_t part) { read_part(parts[part]); };
+  sharing.share(parts.size() > 1 ? threads() : 1, parts.size(), PartJob(read));
+  const PageRef* bad = nullptr;
+  for (const Part& part : parts) take_part(part, bad);
   if (bad == nullptr) return;
   throw Error(Errc::corrupt,
               fmt::format("both copies of a manifest page, at {} and {}, fail their checksum{}",
