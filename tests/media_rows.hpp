@@ -107,6 +107,20 @@ inline std::vector<MediaRow> media_rows() {
                     "/dev/shm",
                     {},
                     make_pmem_medium});
+    rows.push_back({"pmem tmpfs, room untouched",
+                    "pmem",
+                    true,
+                    {process_crash},
+                    {"tmpfs"},
+                    {},
+                    "/dev/shm",
+                    {},
+                    [](const std::shared_ptr<ShelfFile>& file, const OpenOptions& options,
+                       const std::string& note) {
+                      OpenOptions chosen = options;
+                      chosen.block.zero_room = false;
+                      return make_pmem_medium(file, chosen, note);
+                    }});
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_FSDAX"); !path.empty()) {
     rows.push_back(

@@ -37,6 +37,7 @@ struct BlockTuning {
   bool direct = true;                            // false: buffered, as if O_DIRECT were refused
   // New room is written with zeros, so that no later flush converts an extent; false: its blocks
   // are allocated, and each flush after a first write to some of them costs a journal commit more.
+  // So it is on tmpfs, where all writes then go by way of the file, not of the mapping.
   bool zero_room = true;
 };
 

@@ -70,10 +70,11 @@ AddressWish addresses_for(const FileSystem& system, std::uint64_t now, std::uint
 
 class PmemMedium final : public Medium {
  public:
-  PmemMedium(std::shared_ptr<ShelfFile> file, std::uint64_t max_size_bytes, FileSystem system,
+  PmemMedium(std::shared_ptr<ShelfFile> file, const OpenOptions& options, FileSystem system,
              const AddressWish& wish, std::string note)
       : file_(std::move(file)),
-        max_size_bytes_(max_size_bytes),
+        max_size_bytes_(is_device() ? 0 : options.max_size_bytes),
+        by_file_(system.tmpfs && !options.block.zero_room),
         system_(std::move(system)),
         domain_(power_fail_domain(file_->fd())),
         environment_(pmem_environment(domain_)),
@@ -90,6 +91,7 @@ class PmemMedium final : public Medium {
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     std::byte* const target = writable(at, bytes.size());
     if (gaps_) fill_gaps(*file_, {at, bytes.size()});
+    if (by_file_) return write_by_file(at, bytes, seed);
     const Stores stores = streams(bytes.size()) ? Stores::streaming : Stores::cached;
     std::uint64_t checksum = 0;
     const auto copy = [&] {
@@ -106,7 +108,7 @@ class PmemMedium final : public Medium {
     }
     if (!done) throw_gone("unwritable", {at, bytes.size()}, Errc::io);
     if (!planted(Bug::write_not_drained)) drain_stores();  // I7
-    return {sequence_.fetch_add(1, std::memory_order_relaxed) + 1, checksum};
+    return next_ticket(checksum);
   }
 
   void wait(const Ticket&) override {}  // write() copied
@@ -152,6 +154,18 @@ class PmemMedium final : public Medium {
   Promises promises() const override;
 
  private:
+  Ticket next_ticket(std::uint64_t checksum) {
+    return {sequence_.fetch_add(1, std::memory_order_relaxed) + 1, checksum};
+  }
+
+  // Where pages are not touched ahead: the kernel fills a new one without zeroing it first. What it
+  // has, the mapping shows, and outlives the process as stores do (I7).
+  Ticket write_by_file(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) {
+    const std::uint64_t checksum = hash_bytes(bytes, seed);
+    write_bytes(*file_, at, bytes);
+    return next_ticket(checksum);
+  }
+
   bool is_device() const { return file_->kind() == FileKind::dax_device; }
   bool needs_flush() const { return !system_.tmpfs && work_->granularity() != Granularity::byte; }
 
@@ -195,6 +209,7 @@ class PmemMedium final : public Medium {
   std::shared_ptr<ShelfFile> file_;
   std::optional<DeviceLock> device_lock_;  // of a writer on a device
   std::uint64_t max_size_bytes_;
+  const bool by_file_;  // new room is not touched: half of a snapshot's may never be written
   FileSystem system_;
   PowerFailDomain domain_;
   PmemEnvironment environment_;
@@ -325,7 +340,7 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   }
 #if defined(MADV_POPULATE_WRITE)
   // Page faults now rather than inside the first write; advice, so a refusal is no matter.
-  ::madvise(work_->base() + room.at, room.size_bytes, MADV_POPULATE_WRITE);
+  if (!by_file_) ::madvise(work_->base() + room.at, room.size_bytes, MADV_POPULATE_WRITE);
 #endif
   return room_bytes_ = view_.size_bytes();
 }
@@ -385,14 +400,15 @@ std::unique_ptr<Medium> make_pmem_medium(std::shared_ptr<ShelfFile> file,
   if (file->kind() == FileKind::dax_device) {
     const DaxGeometry device = dax_geometry(file->fd(), file->path());
     const AddressWish wish{device.size_bytes, device.size_bytes, device.alignment};
-    return std::make_unique<PmemMedium>(std::move(file), 0, FileSystem{}, wish, std::move(note));
+    return std::make_unique<PmemMedium>(std::move(file), options, FileSystem{}, wish,
+                                        std::move(note));
   }
   FileSystem system = probe_file_system(file->fd());
   if (!system.dax && !system.tmpfs) throw_not_dax(*file, system.name + " without DAX");
   const std::uint64_t now = file->size_bytes() / kPageBytes * kPageBytes;
   const AddressWish wish = addresses_for(system, now, options.max_size_bytes);
-  return std::make_unique<PmemMedium>(std::move(file), options.max_size_bytes, std::move(system),
-                                      wish, std::move(note));
+  return std::make_unique<PmemMedium>(std::move(file), options, std::move(system), wish,
+                                      std::move(note));
 }
 
 }  // namespace tensorshelf

@@ -30,13 +30,22 @@ Growth growth_of(const ShelfFile& file, const Extent& extent) {
   return {file.fd(), file.path(), extent.at, extent.end()};
 }
 
-int write_zeros(int fd, const Extent& extent) {
-  const std::vector<char> zeros(std::min(extent.end() - extent.at, kChunkBytes));
-  for (std::uint64_t at = extent.at; at < extent.end();) {
-    const std::size_t size = std::min<std::uint64_t>(zeros.size(), extent.end() - at);
-    const ssize_t done = ::pwrite(fd, zeros.data(), size, static_cast<off_t>(at));
+int write_all(int fd, std::uint64_t at, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (done < 0 && errno != EINTR) return errno;
-    if (done > 0) at += static_cast<std::uint64_t>(done);
+    if (done <= 0) continue;
+    at += static_cast<std::uint64_t>(done);
+    bytes = bytes.subspan(static_cast<std::size_t>(done));
+  }
+  return 0;
+}
+
+int write_zeros(int fd, const Extent& extent) {
+  const std::vector<std::byte> zeros(std::min(extent.end() - extent.at, kChunkBytes));
+  for (std::uint64_t at = extent.at; at < extent.end(); at += zeros.size()) {
+    const std::size_t size = std::min<std::uint64_t>(zeros.size(), extent.end() - at);
+    if (const int error = write_all(fd, at, std::span(zeros).first(size)); error != 0) return error;
   }
   return 0;
 }
@@ -128,6 +137,15 @@ void allocate_holes(const ShelfFile& file, std::uint64_t size_bytes) {
   const int error = allocate(growth_of(file, {0, size_bytes}));
   if (error != 0 && error != EOPNOTSUPP) throw_failed(missing, error);
   sync_room(file);
+}
+
+void write_bytes(const ShelfFile& file, std::uint64_t at, std::span<const std::byte> bytes) {
+  const int error = write_all(file.fd(), at, bytes);
+  if (error == 0) return;
+  throw Error(Errc::io,
+              fmt::format("{} bytes cannot be written to {} at {}: {}", bytes.size(),
+                          file.path().native(), at, std::generic_category().message(error)),
+              "Check what limits its memory (dmesg), and try again.", error);
 }
 
 void fill_gaps(const ShelfFile& file, const Extent& extent) {

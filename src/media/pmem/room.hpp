@@ -2,7 +2,9 @@
 // there, because a store into a hole of a full file system is a SIGBUS and not an error.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <tensorshelf/extent.hpp>
 
@@ -31,6 +33,9 @@ bool has_gaps(const ShelfFile& file, const FileSystem& system, std::uint64_t siz
 // Puts blocks behind every hole of the file's first size_bytes, keeping its bytes, and makes them
 // durable. Errc::full where there are none.
 void allocate_holes(const ShelfFile& file, std::uint64_t size_bytes);
+
+// Writes by the kernel, into the pages that the mapping shows. Errc::io.
+void write_bytes(const ShelfFile& file, std::uint64_t at, std::span<const std::byte> bytes);
 
 // Puts blocks of its own behind the extent, keeping its bytes. Errc::io where there are none.
 void fill_gaps(const ShelfFile& file, const Extent& extent);
