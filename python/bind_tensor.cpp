@@ -29,18 +29,19 @@ TensorInfo info_of(const Tensor& tensor) {
 // ---- in -----------------------------------------------------------------------------------------
 
 // The short way of an assignment, for what training does most: a whole tensor from a contiguous
-// array of its own layout. False where it is something else, or the session will not have it:
-// nothing was done, and Python code goes the long way.
-bool assign_array(TensorRef& tensor, py::handle array, Session& session, std::string_view dtype) {
+// array of its own layout. Gives the number of the assignment, or 0 where it is something else, or
+// the session will not have it: nothing was done, and Python code goes the long way.
+std::uint64_t assign_array(TensorRef& tensor, py::handle array, Session& session,
+                           std::string_view dtype) {
   Py_buffer view;
   if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
     if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();  // Ctrl-C
     PyErr_Clear();  // whatever it lacks: the long way says what is wrong, or takes it
-    return false;
+    return 0;
   }
   const Buffer buffer(view);
-  const TensorInfo info = info_of(tensor);
-  return has_layout(view, info, dtype) && session.assign_whole(tensor, info.name, buffer.bytes());
+  const bool done = has_layout(view, tensor, dtype) && session.assign_whole(tensor, buffer.bytes());
+  return done ? session.assignments() : 0;
 }
 
 template <class Tensor>

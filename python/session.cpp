@@ -67,13 +67,12 @@ void Session::resolved(Decision decision, bool found) {
   if (!shown_already) rolled_back();
 }
 
-bool Session::assign_whole(TensorRef& tensor, std::string_view name,
-                           std::span<const std::byte> bytes) {
+bool Session::assign_whole(TensorRef& tensor, std::span<const std::byte> bytes) {
   std::optional<Unlocked> unlocked(std::in_place);
   Assignment assignment = tensor.assign();
   unlocked.reset();
   if (!edits_.empty()) return false;
-  note(name);
+  note(tensor.name());
   unlocked.emplace();
   assignment.write(bytes, 0);
   assignment.done();

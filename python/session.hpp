@@ -51,7 +51,7 @@ class Session {
 
   // Assigns all of the tensor and notes it. False where an edit() is under way, with nothing done;
   // it is looked for within the assignment, for whose end one that begins waits.
-  bool assign_whole(TensorRef& tensor, std::string_view name, std::span<const std::byte> bytes);
+  bool assign_whole(TensorRef& tensor, std::span<const std::byte> bytes);
 
   // Puts another tensor with that value in the place of what has the name, if anything has.
   void replace(Shelf& shelf, const std::string& name, DType dtype,

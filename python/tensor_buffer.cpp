@@ -54,18 +54,19 @@ const char* carrier_format(DType dtype) {
 
 }  // namespace
 
-bool has_layout(const Py_buffer& view, const TensorInfo& info, std::string_view dtype) {
-  if (view.ndim != static_cast<int>(info.shape.size())) return false;
+bool has_layout(const Py_buffer& view, const TensorRef& tensor, std::string_view dtype) {
+  const auto shape = tensor.shape();
+  if (view.ndim != static_cast<int>(shape.size())) return false;
   if (!dtype.empty()) {
-    return dtype == dtype_name(info.dtype) &&
-           std::equal(info.shape.begin(), info.shape.end(), view.shape);
+    return dtype == dtype_name(tensor.dtype()) &&
+           std::equal(shape.begin(), shape.end(), view.shape);
   }
-  const char* format = native_format(info.dtype);
+  const char* format = native_format(tensor.dtype());
   if (!format || !view.format) return false;
   // NumPy calls 64-bit integers "l" and "L", as C does here.
   const std::string_view given = view.format;
   const std::string_view same = given == "l" ? "q" : given == "L" ? "Q" : given;
-  return same == format && std::equal(info.shape.begin(), info.shape.end(), view.shape);
+  return same == format && std::equal(shape.begin(), shape.end(), view.shape);
 }
 
 LeasedTensor::LeasedTensor(std::optional<Lease> held, const TensorInfo& info)

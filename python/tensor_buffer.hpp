@@ -13,6 +13,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <tensorshelf/handles.hpp>
 #include <tensorshelf/lease.hpp>
 #include <tensorshelf/tensor.hpp>
 
@@ -20,7 +21,7 @@ namespace tensorshelf::python {
 
 // True where the buffer is of the tensor's very layout, in C order; false also where that cannot be
 // told. `dtype` names the elements where the protocol has no letter for them; else it is empty.
-bool has_layout(const Py_buffer& view, const TensorInfo& info, std::string_view dtype);
+bool has_layout(const Py_buffer& view, const TensorRef& tensor, std::string_view dtype);
 
 // Leased or copied bytes together with the layout that gives them a meaning.
 struct LeasedTensor {

@@ -32,6 +32,10 @@ class Assignment;
 class TensorRef {
  public:
   TensorInfo info() const;
+  // What never changes of a tensor, at no cost; as long as this lives.
+  std::string_view name() const noexcept;
+  DType dtype() const noexcept;
+  std::span<const std::int64_t> shape() const noexcept;
 
   // Stages bytes[0..] at byte `offset` of the tensor: copied and hashed when it returns, so the
   // source may change. Takes effect at the next persist(). Throws Errc::layout past the end. It is

@@ -42,7 +42,7 @@ class Assignments:
 
     def refuse_within_edit(self, what: str) -> None:
         """An edit in another thread is that thread's own, and comes with a later version."""
-        for name, edit in list(self.edits.items()):
+        for name, edit in list(self.edits.items()) if self.edits else ():
             if edit.is_under_way() and edit.thread == threading.get_ident():
                 raise UnsupportedError(
                     f"{what} within the edit() of {name!r} would leave its changes out",

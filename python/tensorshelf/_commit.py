@@ -40,14 +40,16 @@ class Commit:
         """``when_staged`` is called once, before anybody is told that it is staged, with True; with
         False where it failed before it was.
         """
-        self._result = result if isinstance(result, CommitResult) else None
-        self._pending: PendingCommit | SaveOnItsWay | None = (
-            None if isinstance(result, CommitResult) else result
-        )
-        self._save: SaveOnItsWay | None = (
-            None if isinstance(result, (CommitResult, PendingCommit)) else result
-        )
+        self._result: CommitResult | None = None
+        self._pending: PendingCommit | SaveOnItsWay | None = None
+        self._save: SaveOnItsWay | None = None
         self._when_staged = when_staged
+        if isinstance(result, CommitResult):
+            self._result = result
+            return
+        self._pending = result
+        if not isinstance(result, PendingCommit):
+            self._save = result
 
     def staged(self) -> bool:
         """True when everything is copied, and may change, or when it has failed."""

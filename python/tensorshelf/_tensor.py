@@ -144,11 +144,13 @@ class Tensor(Readable, _core.TensorRef):
         it had been assigned since the last persist(), spoiled: SpoiledError, until it is assigned
         whole or discarded.
         """
-        if type(value) is np.ndarray and (index is Ellipsis or self._is_all(index)):
-            known = self._assignments
-            if self._ref._assign_array(value, known.session):
-                _set(self, "_seen", known.session.assignments)
-                return
+        if (
+            type(value) is np.ndarray
+            and (index is Ellipsis or self._is_all(index))
+            and (seen := self._ref._assign_array(value, self._assignments.session))
+        ):
+            _set(self, "_seen", seen)
+            return
         self._assignments.refuse_read_only(self.name)
         found = _index.resolve(index, self.shape, self.itemsize)
         source = named_source(self.name, value)

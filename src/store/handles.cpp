@@ -11,6 +11,11 @@
 namespace tensorshelf {
 
 TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed()); }
+std::string_view TensorRef::name() const noexcept { return tensor_->layout.name; }
+DType TensorRef::dtype() const noexcept { return tensor_->layout.dtype; }
+std::span<const std::int64_t> TensorRef::shape() const noexcept {
+  return {tensor_->layout.shape.data(), tensor_->layout.shape.size()};
+}
 
 void TensorRef::write(std::span<const std::byte> bytes, std::uint64_t offset) {
   store_->write(tensor_, bytes, offset);
