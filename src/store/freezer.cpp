@@ -15,8 +15,19 @@ using format::ChunkRecord;
 using format::Root;
 
 namespace {
-constexpr std::size_t kTensorsAhead = 8;  // so many are asked of memory before they are looked at
+
+// Those of the attempt, of which some are asked of memory before they are looked at: they are cold.
+template <typename Visit>
+void each_dirty(const Attempt& attempt, Visit visit) {
+  constexpr std::size_t kAhead = 8;
+  const auto& dirty = attempt.dirty;
+  for (std::size_t i = 0; i < dirty.size(); ++i) {
+    if (i + kAhead < dirty.size()) dirty[i + kAhead]->prefetch();
+    visit(*dirty[i]);
+  }
 }
+
+}  // namespace
 
 Flight Freezer::freeze(std::optional<std::uint64_t> step) {
   const ClosedGate closed = close_gate();
@@ -53,18 +64,15 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
   // (Those that were erased since stay in the list: discard() has to know what they staged.)
   // Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged
   // tensor whole lets the next persist() go on.
-  const auto& dirty = state_.open->dirty;
-  for (std::size_t i = 0; i < dirty.size(); ++i) {
-    if (i + kTensorsAhead < dirty.size()) dirty[i + kTensorsAhead]->prefetch();
-    const auto& tensor = dirty[i];
-    std::lock_guard lock(tensor->mutex);
-    if (tensor->erased) continue;
-    stager_.complete(*tensor);
-    state_.open->tree.open_cells({tensor->layout.first_cell, tensor->layout.cell_count()});
-  }
-  for (const auto& tensor : state_.open->dirty) {
-    if (!tensor->erased) record_staged(*tensor);
-  }
+  each_dirty(*state_.open, [&](StoredTensor& tensor) {
+    std::lock_guard lock(tensor.mutex);
+    if (tensor.erased) return;
+    stager_.complete(tensor);
+    state_.open->tree.open_cells({tensor.layout.first_cell, tensor.layout.cell_count()});
+  });
+  each_dirty(*state_.open, [&](const StoredTensor& tensor) {
+    if (!tensor.erased) record_staged(tensor);
+  });
 
   auto version = std::make_shared<Version>();
   version->tree = state_.open->tree;
@@ -97,9 +105,9 @@ void Freezer::check_may_commit() {
 // I13. A medium that has failed takes nothing, and says why itself.
 void Freezer::check_nothing_spoiled() const {
   if (state_.medium->failed() || planted(Bug::spoiled_committed)) return;
-  for (const auto& tensor : state_.open->dirty) {
-    if (!tensor->erased) tensor->check_sound(state_.open->sequence);
-  }
+  each_dirty(*state_.open, [&](const StoredTensor& tensor) {
+    if (!tensor.erased) tensor.check_sound(state_.open->sequence);
+  });
 }
 
 // I10: before we write where his version may lie, however long ago the attempt's first look was.
