@@ -44,7 +44,9 @@ namespace tensorshelf {
 namespace {
 
 constexpr std::uint64_t kTebibyte = std::uint64_t{1} << 40;
-constexpr std::size_t kSmallestStreamed = 256 << 10;  // of a second-level cache of 1 to 2 MiB
+// Below, what is stored may still lie in the second-level cache of 512 KiB to 2 MiB when it is
+// stored over; from here on it seldom does, and a store to it would read it first.
+constexpr std::size_t kSmallestStreamed = 128 << 10;
 constexpr std::uint64_t kFewestAddresses = kTebibyte / 16;
 #if defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kMostAddresses = kFewestAddresses;  // its shadow leaves room for no more
