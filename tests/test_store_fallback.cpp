@@ -1,7 +1,11 @@
 // Shelves of which the newest version is lost: what is shown in its place, what the error says, and
 // that what was given up stays so.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <map>
+#include <vector>
 
 #include <tensorshelf/repair.hpp>
 
@@ -376,4 +380,40 @@ TEST_CASE("what cannot be read for want of memory is no damage, whatever page it
     CHECK((disk->visible == before));  // nothing is written over what may be whole
   }
   CHECK(met >= 2 * (1 + 1 + 3 + 4));  // superblock, mark, homes, leaves; twice
+}
+
+// So many pages that several threads read them, a run of them each.
+TEST_CASE("damaged copies in a large manifest are found wherever they lie") {
+  constexpr int kTensors = 20'000;
+  const bool mapped = GENERATE(true, false);
+  CAPTURE(mapped);
+  const Bench bench(64 * kMiB, mapped);
+  {
+    Shelf shelf = bench.open();
+    for (int i = 0; i < kTensors; ++i) make(shelf, fmt::format("tensor {}", i), 0);
+    shelf.persist(1);
+  }
+  std::map<std::vector<std::byte>, std::vector<std::uint64_t>> leaves;  // places, by what is there
+  for (std::uint64_t at = format::kHeapAt; at < bench.medium->size(); at += kPageBytes) {
+    const RawPage page = raw_at(*bench.medium, at);
+    const auto kind = static_cast<unsigned>(page.bytes[0]);
+    if (kind == 2 || kind == 3) {
+      leaves[{page.bytes.begin(), page.bytes.end()}].push_back(at);
+    }
+  }
+  REQUIRE(leaves.size() > 512);  // three runs
+  std::uint64_t damaged = 0;
+  for (const auto& [bytes, places] : leaves) {
+    REQUIRE(places.size() == kCopies);
+    if (damaged < 200) fill(*bench.medium, places[damaged++ % kCopies], std::byte{0x5A});
+  }
+  for (const std::uint64_t repaired : {damaged, std::uint64_t{0}}) {
+    const Shelf shelf = bench.open();
+    CHECK(shelf.names().size() == kTensors);
+    CHECK(shelf.info().recovery.repaired_copies == repaired);
+  }
+  for (const std::uint64_t at : leaves.rbegin()->second) fill(*bench.medium, at, std::byte{0x5A});
+  const Shelf shelf = bench.open(Mode::read);
+  CHECK(shelf.version() == 0);
+  CHECK(shelf.info().recovery.lost == std::vector<std::uint64_t>{1});
 }
