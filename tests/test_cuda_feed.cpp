@@ -243,6 +243,9 @@ TEST_CASE_METHOD(OnDevices, "a few lines are taken, of other sources each time")
     CHECK(fake::cuda().calls["cudaMemcpyAsync"] == 16);
     lines.take();
     CHECK(lines.changed() == nullptr);
+    fake::cuda().managed = true;  // freed, and memory of another kind in its place
+    CHECK(lines.changed() != nullptr);
+    fake::cuda().managed = false;
   }
   Pipeline pipeline(fed.shelf, {.check_one_in = 0});
   for (int i = 0; i < 40; ++i) {

@@ -50,7 +50,9 @@ void DeviceLines::take() {
 const Source* DeviceLines::changed() const {
   if (lines_.empty()) return nullptr;
   const auto now = make_cuda_batch(std::span(places_).first(lines_.size()), mark_.get());
+  const std::size_t count = now ? now->count() : 0;  // fewer where another kind of memory is there
   for (std::size_t i = 0; i < lines_.size(); ++i) {
+    if (i >= count) return sources_[i];
     const auto bytes = now->wait(i);
     if (!std::equal(bytes.begin(), bytes.end(), lines_[i].begin())) return sources_[i];
   }

@@ -77,8 +77,8 @@ void copy_eager(Save& save, const PipelineOptions& options) {
   std::vector<const Source*> sources;
   std::uint64_t size_bytes = 0;
   for (const Source& source : save.eager) {
-    // In the order of the plan.
-    if (std::ranges::binary_search(save.queued_sources, &source)) continue;
+    const auto& queued = save.queued_sources;  // in the order of the plan
+    if (std::ranges::binary_search(queued, &source)) continue;
     sources.push_back(&source);
     size_bytes += FeedAccess::tensor(source.target)->layout.size_bytes;
   }
