@@ -255,7 +255,8 @@ class Shelf(TensorMapping):
         grads     True saves gradients, too, so that a run resumes while they are being added up;
                   None refuses to save there, False leaves them out
         pipeline  options of the threads that copy: ``nice`` (0 to 19), ``cpus`` that they keep to,
-                  ``workers`` (1; where CUDA is in use half of the cores, and 8 at most),
+                  ``workers`` (1; where CUDA is in use half of the cores, or as many as ``cpus``,
+                  and 8 at most),
                   ``bytes_per_second`` while nobody waits, and ``check_one_in``: so many chunks are
                   copied for one that is compared once more (1 for all); and ``trace`` for
                   ``auto.write_trace()`` to tell of each tensor

@@ -2,6 +2,7 @@
 say they are a device's, and (marked gpu) on one.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -187,6 +188,40 @@ def test_what_is_scattered_there_is_copied_at_once(shelf: ts.Shelf, device: Devi
         assert loaded["meter"]["mean"].tolist() == [step] * 3
     auto.close()
     assert device.plans[0]["model.weight"] == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("in_use", "cores", "options", "workers"),
+    [
+        (False, 16, {}, 1),
+        (True, 16, {}, 8),
+        (True, 64, {}, 8),
+        (True, 6, {}, 3),
+        (True, 1, {}, 1),
+        (True, 16, {"cpus": (0,)}, 1),
+        (True, 2, {"workers": 5}, 5),
+    ],
+)
+def test_where_cuda_is_in_use_half_of_the_cores_copy(
+    shelf: ts.Shelf,
+    monkeypatch: pytest.MonkeyPatch,
+    in_use: bool,
+    cores: int,
+    options: dict[str, Any],
+    workers: int,
+) -> None:
+    given: list[int] = []
+
+    def pipeline(core: Any, **chosen: Any) -> Any:
+        given.append(chosen["workers"])
+        return native(core, **chosen)
+
+    native = _core.Pipeline
+    monkeypatch.setattr(_core, "Pipeline", pipeline)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: in_use)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    shelf.autosave(x=np.zeros(3), pipeline=options).close()
+    assert given == [workers]
 
 
 def on_host(tensors: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 from tensorshelf import _core
@@ -51,14 +51,15 @@ class Shelf(Protocol):
     def __getitem__(self, name: str) -> Any: ...
 
 
-def _workers() -> int:
-    """One, which copies as fast as memory is on two cores; half of the cores where a program uses
-    a CUDA device, whose bus carries more than one thread copies.
+def _workers(cpus: Collection[int]) -> int:
+    """One, which copies as fast as memory is on two cores; where a program uses a CUDA device,
+    whose bus carries more than one thread copies, half of the cores, or one for each of ``cpus``.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 1
-    return max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)) // 2))
+    cores = len(cpus) or len(os.sched_getaffinity(0)) // 2
+    return max(1, min(_MOST_WORKERS, cores))
 
 
 class Feed:
@@ -79,9 +80,9 @@ class Feed:
                 f"the pipeline has no option {min(unknown)!r}", f"It has {', '.join(_DEFAULTS)}."
             )
         chosen = {**_DEFAULTS, **options}
-        if chosen["workers"] is None:
-            chosen["workers"] = _workers()
         chosen["cpus"] = list(chosen["cpus"])
+        if chosen["workers"] is None:
+            chosen["workers"] = _workers(chosen["cpus"])
         self._pipeline = _core.Pipeline(shelf._core, **chosen)
         self._plan: SavePlan | None = None
         self._staging: SavePlan | None = None  # by which the pipeline may be copying
