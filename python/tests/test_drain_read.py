@@ -175,17 +175,25 @@ def test_what_was_deleted_is_sent_again_when_it_comes_back(
         assert check_whole(back) == 1
 
 
+def copied_and_damaged(
+    remote: Remote, shelf: ts.Shelf, folder: pathlib.Path
+) -> tuple[str, list[Any]]:
+    """Drains a version, and damages its manifest: where that lies, and what it names."""
+    assign(shelf, 1)
+    stored = list(copied(new_site(shelf), shelf, folder).stored)
+    remote.settle()
+    (path,) = [path for path in remote.durable if path.startswith(FOLDER)]
+    remote.durable[path] += b"x"
+    return path, stored
+
+
 def test_when_a_damaged_manifest_is_gone_what_it_named_goes(
     tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = Remote()
     use(monkeypatch, remote)
     with ts.open(tmpfs / "run.shelf") as shelf:
-        assign(shelf, 1)
-        copied(new_site(shelf), shelf, tmpfs)
-        remote.settle()
-        (name,) = [path for path in remote.durable if path.startswith(FOLDER)]
-        remote.durable[name] += b"x"
+        name, _ = copied_and_damaged(remote, shelf, tmpfs)
         assign(shelf, 2)
         made = new_site(shelf)  # finds it damaged
         del remote.durable[name]
@@ -201,11 +209,7 @@ def test_a_job_is_behind_that_of_a_damaged_manifest(
     remote = Remote()
     use(monkeypatch, remote)
     with ts.open(tmpfs / "run.shelf") as shelf:
-        assign(shelf, 1)
-        copied(new_site(shelf), shelf, tmpfs)
-        remote.settle()
-        (path,) = [path for path in remote.durable if path.startswith(FOLDER)]
-        remote.durable[path] += b"x"
+        copied_and_damaged(remote, shelf, tmpfs)
         assign(shelf, 2)
         copied(new_site(shelf), shelf, tmpfs)
     assert [name.generation for name in names_at(remote, FOLDER)] == [1, 2]
@@ -218,11 +222,7 @@ def test_beside_a_damaged_manifest_nothing_is_swept(
     first = Remote()
     use(monkeypatch, first)
     with ts.open(tmpfs / "run.shelf") as shelf:
-        assign(shelf, 1)
-        stored = copied(new_site(shelf), shelf, tmpfs).stored
-        first.settle()
-        (damaged,) = [path for path in first.durable if path.startswith(FOLDER)]
-        first.durable[damaged] += b"x"
+        damaged, stored = copied_and_damaged(first, shelf, tmpfs)
         assign(shelf, 2)
         made = new_site(shelf)
         copied(made, shelf, tmpfs)

@@ -31,14 +31,20 @@ def steps_at(remote: Any) -> list[int | None]:
     return [found.step for found in ts.drained(remote)]
 
 
+def stuck_remote(monkeypatch: pytest.MonkeyPatch) -> Remote:
+    """Whose puts wait for ``stuck`` to be set."""
+    remote = Remote()
+    remote.stuck = threading.Event()
+    use(monkeypatch, remote)
+    return remote
+
+
 def test_a_stuck_remote_holds_nothing_up(
     shelf: ts.Shelf,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    remote = Remote()
-    remote.stuck = threading.Event()
-    use(monkeypatch, remote)
+    remote = stuck_remote(monkeypatch)
     run = Run(shelf, ts.Drain("nowhere", timeout=0.0))
     run.step(1, waits=False)
     assert remote.waiting.wait(60)
@@ -62,9 +68,7 @@ def test_a_stuck_remote_holds_nothing_up(
 def test_a_stuck_remote_is_told_by_a_step(
     shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    remote = Remote()
-    remote.stuck = threading.Event()
-    use(monkeypatch, remote)
+    remote = stuck_remote(monkeypatch)
     run = Run(shelf, ts.Drain("nowhere", timeout=0.0))
     run.step(1, waits=False)
     assert remote.waiting.wait(60)
@@ -82,9 +86,7 @@ def test_a_remote_that_is_slow_is_waited_for(
     shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as bytes go on: by this clock they have a moment ago, whenever it looks."""
-    remote = Remote()
-    remote.stuck = threading.Event()
-    use(monkeypatch, remote)
+    remote = stuck_remote(monkeypatch)
     run = Run(shelf, ts.Drain("nowhere", timeout=0.0))
     ahead = SimpleNamespace(monotonic=lambda: time.monotonic() + 60.0)
     monkeypatch.setattr(standing, "time", ahead)
@@ -100,9 +102,7 @@ def test_a_remote_that_is_slow_is_waited_for(
 def test_it_goes_on_with_the_newest_and_counts_the_others(
     shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = Remote()
-    remote.stuck = threading.Event()
-    use(monkeypatch, remote)
+    remote = stuck_remote(monkeypatch)
     run = Run(shelf, ts.Drain("nowhere"))
     run.step(1, waits=False)
     assert remote.waiting.wait(60)
@@ -119,9 +119,7 @@ def test_it_goes_on_with_the_newest_and_counts_the_others(
 def test_no_version_is_pinned_while_a_remote_is_waited_for(
     shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote = Remote()
-    remote.stuck = threading.Event()
-    use(monkeypatch, remote)
+    remote = stuck_remote(monkeypatch)
     run = Run(shelf, ts.Drain("nowhere", timeout=0.0))
     run.step(1, waits=False)
     assert remote.waiting.wait(60)
