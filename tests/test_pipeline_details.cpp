@@ -58,6 +58,41 @@ TEST_CASE("a plan has its eager sources first, and keeps the order of each kind"
   CHECK(order == "CEabd");
 }
 
+TEST_CASE("several workers take the largest sources of each kind first, one as they were given") {
+  Fed fed;
+  const Bytes bytes(300);
+  struct Row {
+    const char* name;
+    std::size_t size;
+  };
+  std::vector<Source> sources;
+  for (const auto& [name, size] :
+       {Row{"a", 100}, Row{"b", 300}, Row{"C", 100}, Row{"d", 200}, Row{"E", 200}, Row{"f", 300}}) {
+    const auto part = std::span<const std::byte>(bytes).first(size);
+    sources.push_back({make_bytes(fed.shelf, name, size), part, *name >= 'a'});
+  }
+  const auto plan = plan_of(std::move(sources));
+  std::string order;
+  for (const std::size_t at : plan->largest_first())
+    order += plan->sources()[at].target.info().name;
+  CHECK(order == "ECbfda");
+  fed.shelf.persist();
+  for (const unsigned workers : {1U, 2U}) {
+    CAPTURE(workers);
+    Pipeline pipeline(fed.shelf, {.workers = workers, .trace = true});
+    const auto ticket = pipeline.save(plan).value();
+    ticket.wait_durable();
+    std::set<std::size_t> copied;
+    std::string lazy;
+    for (const CopyTimes& each : ticket.copies()) {
+      CHECK(copied.insert(each.source).second);
+      if (workers == 1) lazy += plan->sources()[each.source].target.info().name;
+    }
+    CHECK(copied.size() == 6);
+    if (workers == 1) CHECK(lazy == "CEabdf");
+  }
+}
+
 TEST_CASE("which line of a source is probed goes round") {
   Fed fed;
   constexpr std::uint64_t kLines = 8;

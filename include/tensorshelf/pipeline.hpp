@@ -80,8 +80,13 @@ class SavePlan {
   const std::vector<Source>& sources() const { return sources_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
 
+  // The places of all in sources(), the eager ones first; of each kind the largest first. So
+  // several workers take them: what is taken last is small, and they end together.
+  const std::vector<std::size_t>& largest_first() const { return largest_first_; }
+
  private:
   std::vector<Source> sources_;  // the eager ones first; else in the order given
+  std::vector<std::size_t> largest_first_;
   std::uint64_t size_bytes_ = 0;
 };
 
@@ -91,8 +96,9 @@ enum class OnBusy {
 };
 
 struct PipelineOptions {
-  unsigned workers = 1;  // that copy sources, each one at a time, and compare; large ones of host
-                         // memory are copied by OpenOptions::threads besides
+  unsigned workers = 1;  // that copy sources, each one at a time, and compare: one in the plan's
+                         // order, several the largest first. Large ones of host memory are copied
+                         // by OpenOptions::threads besides
   OnBusy on_busy = OnBusy::wait;
   std::uint64_t check_one_in = 16;     // of the chunks that were copied; 1: all, 0: none
   std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit

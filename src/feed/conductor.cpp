@@ -210,19 +210,17 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
   }
   save.moment.take_lines();
   take_queued(save, options_.trace);
-  auto sources = save.lazy;
-  if (planted(Bug::feed_source_left_out) && sources.size() > 1) {
-    sources = sources.first(sources.size() - 1);
-  }
+  std::size_t count = save.lazy.size();
+  if (planted(Bug::feed_source_left_out) && count > 1) --count;
   Pace pace(save, options_.bytes_per_second);
   auto one = [&](std::size_t part) {
     try {
-      copy(sources[part], save, pace, options_.trace);
+      copy(save.at(save.eager.size() + part, options_.workers), save, pace, options_.trace);
     } catch (...) {
       if (!planted(Bug::feed_part_committed)) throw;
     }
   };
-  side_by_side(options_.workers, sources.size(), PartJob(one));
+  side_by_side(options_.workers, count, PartJob(one));
   save.copied();
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_set>
 #include <utility>
 
@@ -49,6 +50,11 @@ SavePlan::SavePlan(std::vector<Source> sources) : sources_(std::move(sources)) {
     size_bytes_ += size;
   }
   std::stable_partition(sources_.begin(), sources_.end(), [](const Source& s) { return !s.lazy; });
+  largest_first_.resize(sources_.size());
+  std::iota(largest_first_.begin(), largest_first_.end(), std::size_t{0});
+  std::ranges::stable_sort(largest_first_, {}, [this](std::size_t at) {
+    return std::pair(sources_[at].lazy, ~size_of(sources_[at]));
+  });
 }
 
 bool SaveTicket::staged() const { return save_->has_staged(); }

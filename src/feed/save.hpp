@@ -3,6 +3,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <future>
@@ -58,6 +59,10 @@ struct Save {
   const std::optional<std::string> id;  // that it is prepared under
   const std::span<const Source> eager;  // of the plan
   const std::span<const Source> lazy;
+  // The source that so many workers take at that turn: the eager ones have the first turns.
+  const Source& at(std::size_t turn, unsigned workers) const {
+    return plan->sources()[workers > 1 ? plan->largest_first()[turn] : turn];
+  }
   Moment moment;
   // Of the pipeline alone: the first eager sources on a device, whose copies are queued.
   std::unique_ptr<DeviceBatch> queued;

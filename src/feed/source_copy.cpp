@@ -76,7 +76,8 @@ void queue_eager(Save& save) {
 void copy_eager(Save& save, const PipelineOptions& options) {
   std::vector<const Source*> sources;
   std::uint64_t size_bytes = 0;
-  for (const Source& source : save.eager) {
+  for (std::size_t turn = 0; turn < save.eager.size(); ++turn) {
+    const Source& source = save.at(turn, options.workers);
     const auto& queued = save.queued_sources;  // in the order of the plan
     if (std::ranges::binary_search(queued, &source)) continue;
     sources.push_back(&source);
