@@ -5,6 +5,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -391,3 +392,45 @@ def test_nobody_drains_before_all_have_agreed(two: Ranks, tmp_path: pathlib.Path
 
     assert two.run(body) == [True, True]
     assert ts.drained(remote) == []
+
+
+def test_a_floor_holds_once_what_it_came_with_is_there(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is below may be the pending part, and go with pieces that the next one counts on."""
+    puts, put = [], RankSite.put
+
+    def noted(self: RankSite, staged: Any, *more: Any) -> None:
+        puts.append((staged.group.number, self.floor))
+        put(self, staged, *more)
+
+    monkeypatch.setattr(RankSite, "put", noted)
+    Ranks(tmp_path, 2).run(drained(tmp_path / "remote", waits=range(1, 7)))
+    assert len(puts) >= 4
+    assert all(floor < number for number, floor in puts)
+    assert max(floor for _, floor in puts) > 0
+
+
+@pytest.mark.parametrize(
+    ("error", "reads"),
+    [
+        (ts.StaleError("it was overtaken", "Take the newest."), True),
+        (ts.CorruptError("it is damaged", "Look at the drive."), False),
+    ],
+)
+def test_what_was_overtaken_is_no_sign_of_damage(
+    tmp_path: pathlib.Path, error: ts.ShelfError, reads: bool
+) -> None:
+    """A rank that cannot read is busy to all others."""
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    work = object.__new__(RankWork)
+    work._reads = True
+    work._spool_folder = str(tmp_path)
+    work._standing = SimpleNamespace(set_on_its_way=lambda version: None, opened=lambda: None)
+    work._site = SimpleNamespace(stage=fails)
+    with pytest.raises(type(error)):
+        work._read(1)
+    assert work._reads is reads

@@ -260,3 +260,47 @@ def test_folders_that_another_process_made_are_made_durable_with_what_is_found_i
     found.sizes(path.partition("/")[0])
     found.settle()
     assert synced == {top / folders[-1]}  # those above are by now
+
+
+def test_what_comes_into_a_folder_that_is_being_settled_is_settled_next(
+    tmp_path: pathlib.Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fsync that is under way need not know of it."""
+    remote = Directory(str(tmp_path))
+    remote.put("chunks/ab/abc", b"1")
+    remote.settle()
+    sync = directory._sync_folder
+
+    def meanwhile(folder: str) -> None:
+        sync(folder)
+        monkeypatch.setattr(directory, "_sync_folder", sync)
+        remote.put("chunks/ab/abe", b"2")
+
+    monkeypatch.setattr(directory, "_sync_folder", meanwhile)
+    remote.put("chunks/ab/abd", b"2")
+    remote.settle()
+    calls.clear()
+    remote.settle()
+    assert calls == [("fsync", "ab")]
+
+
+def test_what_could_not_be_settled_is_settled_next(
+    tmp_path: pathlib.Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Directory(str(tmp_path))
+    for name in ("chunks/ab/abc", "chunks/cd/cde"):
+        remote.put(name, b"1")
+    remote.settle()
+    for name in ("chunks/ab/abd", "chunks/cd/cdf"):
+        remote.put(name, b"1")
+
+    def fails(folder: str) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(directory, "_sync_folder", fails)
+        with pytest.raises(ts.errors.IoError):
+            remote.settle()
+    calls.clear()
+    remote.settle()
+    assert sorted(calls) == [("fsync", "ab"), ("fsync", "cd")]

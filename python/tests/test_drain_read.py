@@ -1,16 +1,20 @@
 """What is read of a shelf to be drained, and what counts as lying at a remote already."""
 
 import pathlib
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from drain_remotes import Remote, assign, check_whole, copied, new_site, unnamed, use
+from drain_remotes import Remote, assign, check_whole, copied, entries, new_site, unnamed, use
 from drain_run import Run, fetched
 
 import tensorshelf as ts
-from tensorshelf._drain.catalog import names_at
-from tensorshelf._drain.manifest import CHUNKS, FOLDER
+from tensorshelf._drain import roll
+from tensorshelf._drain.catalog import epoch_of, names_at
+from tensorshelf._drain.manifest import CHUNKS, FOLDER, Manifest
 from tensorshelf._drain.stage import Spool
+from tensorshelf._group.part import Part
 
 pytest.importorskip("msgpack")
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -180,7 +184,12 @@ def copied_and_damaged(
 ) -> tuple[str, list[Any]]:
     """Drains a version, and damages its manifest: where that lies, and what it names."""
     assign(shelf, 1)
-    stored = list(copied(new_site(shelf), shelf, folder).stored)
+    return damaged_at(remote, copied(new_site(shelf), shelf, folder))
+
+
+def damaged_at(remote: Remote, made: Manifest) -> tuple[str, list[Any]]:
+    """Damages the only manifest that is there."""
+    stored = list(made.stored)
     remote.settle()
     (path,) = [path for path in remote.durable if path.startswith(FOLDER)]
     remote.durable[path] += b"x"
@@ -234,3 +243,53 @@ def test_beside_a_damaged_manifest_nothing_is_swept(
         copied(made, shelf, tmpfs)
         made.collect()  # by the same job
         assert unnamed(first.now()) == set()
+
+
+def test_pieces_that_a_damaged_manifest_names_stay_when_another_goes(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own bytes may be all that is bad, and be mended from a copy."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        shelf.a, shelf.b = np.full(1000, 1), np.full(1000, 1)
+        shelf.persist()
+        _, stored = damaged_at(remote, copied(new_site(shelf), shelf, tmpfs))
+        shelf.b[:] = 2  # what a has is of both versions
+        shelf.persist()
+        made = new_site(shelf, keep=1)
+        copied(made, shelf, tmpfs)
+        shelf.a[:] = shelf.b[:] = 3
+        shelf.persist()
+        copied(made, shelf, tmpfs)
+        made.collect()
+        assert [entry.version for entry in entries(remote.now())] == [3]
+        assert {each.path for each in stored} <= remote.now().keys()
+
+
+def test_a_part_that_could_not_be_read_once_is_read_again(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be on its way there still, where puts are not all at once."""
+    remote, calls = Remote(), []
+    use(monkeypatch, remote)
+    part = Part("job", 0, 1, 1, 5)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        copied(new_site(shelf), shelf, tmpfs)
+
+    def decode(data: bytes, path: str) -> Any:
+        calls.append(path)
+        if len(calls) == 1:
+            raise ts.CorruptError("half of it is there", "Wait.")
+        return SimpleNamespace(group=part, nbytes=8)
+
+    monkeypatch.setattr(roll.manifest, "decode", decode)
+    made = roll.Roll("nowhere", 1)
+    made._ranks[0].remote = remote
+    epoch = epoch_of(part)
+    assert made.call(epoch) == [None]
+    assert made.call(epoch) != [None]
+    made.forget()
+    assert made.call(epoch) != [None]
+    assert len(calls) == 3

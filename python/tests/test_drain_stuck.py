@@ -383,3 +383,47 @@ def test_leaving_the_shelf_drains_the_last(tmpfs: pathlib.Path, tmp_path: pathli
     assert steps_at(tmp_path / "remote")[-1] == 3
     run.drain._thread.join(60)
     run.drain.close()
+
+
+def test_a_remote_that_hangs_when_it_is_first_asked_is_told(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    remote, asked, hangs = Remote(), threading.Event(), threading.Event()
+    use(monkeypatch, remote)
+
+    def sizes(folder: str) -> dict[str, int]:
+        asked.set()
+        hangs.wait()
+        return {}
+
+    monkeypatch.setattr(remote, "sizes", sizes)
+    run = Run(shelf, ts.Drain("nowhere", timeout=0.0))
+    assert asked.wait(60)
+    run.step(1, waits=False)
+    run.step(2, waits=False)
+    assert "nothing of version" not in caplog.text
+    monkeypatch.setattr(drainer, "_STUCK_SECONDS", -1)
+    run.step(3, waits=False)
+    run.step(4, waits=False)
+    assert caplog.text.count("has come to nowhere") == 1
+    shelf.close()
+    hangs.set()
+
+
+def test_a_drain_that_cannot_begin_ends_when_it_is_given_up(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, asked = Remote(), threading.Event()
+    use(monkeypatch, remote)
+
+    def sizes(folder: str) -> dict[str, int]:
+        asked.set()
+        raise ts.errors.IoError("nobody may list it", "See who may.")
+
+    monkeypatch.setattr(remote, "sizes", sizes)
+    run = Run(shelf, ts.Drain("nowhere", timeout=0.0))
+    run.step(1, waits=False)
+    assert asked.wait(60)
+    run.drain.close()
+    run.drain._thread.join(60)
+    assert not run.drain._thread.is_alive()

@@ -71,7 +71,9 @@ class Copier:
         begun, pause = False, _FIRST_PAUSE
         while True:
             closing = self._standing.closing  # before it looks: what is durable then is drained
+            self._standing.busy_since = time.monotonic()
             try:
+                self._standing.refuse_given_up()  # nobody waits for what cannot be begun either
                 if not begun:
                     self._work.begin()
                     begun = True
@@ -88,6 +90,8 @@ class Copier:
                 self._sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
+            finally:
+                self._standing.busy_since = None
             if done:
                 pause = _FIRST_PAUSE
                 self._told.clear()

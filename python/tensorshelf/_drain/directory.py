@@ -95,12 +95,18 @@ class Directory:
 
     def settle(self) -> None:
         with self._lock:
-            waiting = sorted(self._unsettled)
-        for folder in waiting:
-            with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
-                _sync_folder(folder)
-        with self._lock:
-            self._unsettled.difference_update(waiting)
+            waiting, self._unsettled = (
+                self._unsettled,
+                set(),
+            )  # what changes meanwhile is the next's
+        try:
+            for folder in sorted(waiting):
+                with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
+                    _sync_folder(folder)
+        except BaseException:
+            with self._lock:
+                self._unsettled |= waiting
+            raise
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -34,7 +34,7 @@ class Drainer:
         self._metrics = Metrics(drain)
         rank = None if group is None else group.rank
         self._standing = standing = Standing(shelf._core, os.fspath(drain.remote), rank)
-        self._told_stuck_at = 0.0  # when it moved last, as was told
+        self._told_stuck_at = 0.0  # since when it was, as was told last
         tell_of_slots(shelf._core)
         work: Work
         if group is None:
@@ -113,11 +113,13 @@ class Drainer:
 
     def tell_if_stuck(self) -> None:
         """In the log, once for each time that it is."""
-        moved_at, version = self._standing.moved_at, self._standing.on_its_way
-        stuck = version is not None and time.monotonic() - moved_at > _STUCK_SECONDS
-        if not stuck or moved_at == self._told_stuck_at:
+        awaited = self._standing.awaited()
+        if awaited is None:
             return
-        self._told_stuck_at = moved_at
+        version, since = awaited
+        if time.monotonic() - since <= _STUCK_SECONDS or since == self._told_stuck_at:
+            return
+        self._told_stuck_at = since
         logger.warning(
             "drain: nothing of version %d has come to %s for %d seconds%s; training goes on, and "
             "what it saves is on this machine alone",

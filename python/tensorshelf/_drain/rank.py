@@ -21,6 +21,7 @@ from tensorshelf._drain.rank_site import RankSite
 from tensorshelf._drain.stage import Spool, Staged
 from tensorshelf._drain.standing import Standing
 from tensorshelf._group.group import Group
+from tensorshelf.errors import StaleError
 
 _FIRST_NAP, _LONGEST_NAP, _HURRIED_NAP = 0.05, 5.0, 0.5  # seconds between looks at the remote
 _LINGERS = 5.0  # seconds, at the end, for rank 0 to delete what need not stay
@@ -32,6 +33,7 @@ class _Copied(NamedTuple):
     staged: Staged
     spool: Spool
     sent_before: int
+    floor: int = 0  # as RankSite.floor, once this is there
 
 
 class RankWork:
@@ -86,10 +88,9 @@ class RankWork:
         if self._on_its_way is not None:
             self._send(self._on_its_way)
         elif agreed is not None:
-            self._site.floor = agreed.floor
-            version = agreed.version
+            version, floor = agreed.version, agreed.floor
             try:
-                self._on_its_way = self._read(version)
+                self._on_its_way = self._read(version)._replace(floor=floor)
             finally:
                 del agreed  # and with it the pin
             self._send(self._on_its_way)
@@ -125,9 +126,10 @@ class RankWork:
         self._reads = False
         try:
             staged = self._site.stage(self._standing.opened(), version, spool)
-        except BaseException:
+        except BaseException as error:
             spool.close()
             self._standing.set_on_its_way(None)
+            self._reads = isinstance(error, StaleError)  # it was overtaken, and none is unreadable
             raise
         self._reads = True
         return _Copied(staged, spool, self._standing.sent)
@@ -136,6 +138,8 @@ class RankWork:
         staged = copied.staged
         self._look()  # at the one before, which this one overtakes
         self._site.put(staged, copied.spool, self._metrics.of(staged.step))
+        # Not before: below may be this rank's pending part, with pieces that this one names.
+        self._site.floor = max(self._site.floor, copied.floor)
         self._on_its_way = None
         copied.spool.close()
         spared = staged.nbytes - (self._standing.sent - copied.sent_before)

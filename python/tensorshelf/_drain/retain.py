@@ -112,8 +112,11 @@ class Collector:
         if self._swept and not going:
             return set()
         swept, self._swept = self._swept, False
-        sweeps = not swept and not self._catalog.damaged
-        if sweeps:
+        if self._catalog.damaged:  # what it names is not known: no piece goes
+            self._remote.delete(entry.name.path for entry in going)
+            self._remote.settle()
+            return set()
+        if not swept:
             self._remote.tidy(FOLDER)
             self._remote.tidy(CHUNKS)
             there = set(self._remote.sizes(CHUNKS))
@@ -123,7 +126,7 @@ class Collector:
         self._remote.settle()  # else a power cut might bring back one whose pieces are gone
         unnamed = there - _pieces(kept)
         self._remote.delete(f"{CHUNKS}/{name}" for name in sorted(unnamed))
-        self._swept = swept or sweeps
+        self._swept = True
         return unnamed
 
 

@@ -31,7 +31,7 @@ class Roll:
     def forget(self) -> None:
         """What was found may be gone: of an epoch that is looked for next all is asked anew."""
         for rank in self._ranks:
-            rank.parts.clear()
+            rank.forget()
 
     def pieces_of(self, rank: int) -> int:
         """How many lie there of a rank: whether it goes on can be seen by that."""
@@ -42,15 +42,20 @@ class _Rank:
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
         self.parts: dict[Epoch, Named] = {}
-        self._known: dict[Name, tuple[Epoch, Named] | None] = {}
+        self._known: dict[Name, tuple[Epoch, Named]] = {}
 
     def look(self) -> None:
-        known = {
+        found = {
             name: self._known[name] if name in self._known else self._read(name)
             for name in names_at(self.remote, FOLDER)
         }
-        self._known = known
-        self.parts = dict(filter(None, known.values()))
+        # What could not be read may be whole a moment later.
+        self._known = {name: part for name, part in found.items() if part is not None}
+        self.parts = dict(self._known.values())
+
+    def forget(self) -> None:
+        self._known.clear()
+        self.parts.clear()
 
     def _read(self, name: Name) -> tuple[Epoch, Named] | None:
         try:

@@ -28,6 +28,7 @@ class Standing:
         self.step: int | None = None
         self.on_its_way: int | None = None
         self.moved_at = time.monotonic()
+        self.busy_since: float | None = None  # the thread's turn began
         self.error: str | None = None
         self._core: _core.Shelf | None = core
         self._remote = remote
@@ -83,6 +84,18 @@ class Standing:
         self.hurried = True
         self.changed.notify_all()
         return self.wanted
+
+    def awaited(self) -> tuple[int, float] | None:
+        """The version that is on its way, or one that waits behind what the thread is busy with;
+        and since when nothing moves.
+        """
+        with self.changed:
+            if self.on_its_way is not None:
+                return self.on_its_way, self.moved_at
+            newest, _ = self._noted()
+            if self.busy_since is None or self.ended or newest <= self.base:
+                return None
+            return newest, max(self.moved_at, self.busy_since)
 
     def give_up(self) -> tuple[int, int]:
         """The newest version, and how many are left behind. The shelf may end then, whatever the
