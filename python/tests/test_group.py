@@ -1049,6 +1049,32 @@ def test_the_thread_of_who_gives_up_ends(two):
     assert two.run(body, timeout=0.5) == [True, True]
 
 
+def test_who_closes_when_the_store_is_gone_hears_that_nothing_was_decided(two):
+    """All saves end, and not the first alone: nobody else tells of them."""
+    looked_at = threading.Event()
+
+    def gone(*_: Any) -> None:
+        raise RuntimeError("the store is gone")
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 1:  # it votes on nothing, and does not leave
+                return looked_at.wait(60)
+            commits = auto._commits
+            for number in (1, 2):
+                rank.step(auto, number)
+            commits._wire.put = gone
+            under_way = list(commits._member._under_way)
+            with pytest.raises(ts.UnresolvedError):
+                auto.close()
+            looked_at.set()
+            return [save.done() for save in under_way]
+
+    assert two.run(body, timeout=0.5) == [[True, True], True]
+
+
 def test_a_rank_that_fails_waits_for_others_a_short_while_alone(two, monkeypatch):
     monkeypatch.setattr(together, "_MOMENT", 0.1)
     ended = threading.Event()

@@ -1,6 +1,8 @@
 """How ranks agree when they start, where the store that carries it goes."""
 
 import datetime
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -40,3 +42,44 @@ def test_a_store_that_goes_is_told(rank: int, lost: str) -> None:
     )
     with pytest.raises(ts.UnresolvedError, match="failed to recv"):
         council.answer(lambda: 1, sum)
+
+
+def agree(body: Callable[[int], tuple[Any, Any]]) -> list[Any]:
+    """What two ranks were answered, or raised; the body says what each says and decides."""
+    store = torch.distributed.HashStore()
+    found: list[Any] = [None, None]
+
+    def one(rank: int) -> None:
+        wire = Wire(store, "")
+        council = Council(wire, rank, 2, 20.0, f"at {rank}", "what they hold", "it", "resume()")
+        say, decide = body(rank)
+        try:
+            found[rank] = council.answer(say, decide)
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return found
+
+
+def test_what_a_rank_meets_is_told_to_all_whatever_it_is() -> None:
+    def fails() -> int:
+        raise PermissionError(13, "Permission denied", "copies")
+
+    found = agree(lambda rank: (fails if rank == 1 else lambda: 1, sum))
+    assert isinstance(found[1], PermissionError)
+    assert isinstance(found[0], ts.UnresolvedError)
+    assert "rank 1, at 1: PermissionError: [Errno 13] Permission denied: 'copies'" in str(found[0])
+
+
+def test_what_rank_0_meets_is_told_to_all_whatever_it_is() -> None:
+    def fails(said: list[Any]) -> int:
+        raise ValueError(f"{said} is odd")
+
+    for error in agree(lambda rank: (lambda: rank, fails)):
+        assert isinstance(error, ts.UnresolvedError)
+        assert "ValueError: [0, 1] is odd" in str(error)

@@ -436,3 +436,19 @@ def test_a_vote_that_is_none_ends_it_and_the_log_says_so(caplog):
     assert not taker._thread.is_alive()
     assert taken == [b"x"]
     assert "the group's relay ends, and no save is decided any more: no vote" in caplog.text
+
+
+def test_a_message_that_is_none_is_told(caplog):
+    store = torch.distributed.HashStore()
+    taken = []
+
+    def take(posted: bytes) -> None:
+        taken.append(posted)
+        coordinate.step_of(posted)
+
+    taker = Taker("coordinator", Wire(store, ""), "box", take)
+    Wire(store, "").post("box", b"short")
+    taker._thread.join(60)
+    assert not taker._thread.is_alive()
+    assert taken == [b"short"]
+    assert "no save is decided any more" in caplog.text

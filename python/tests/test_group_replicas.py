@@ -9,7 +9,7 @@ import pytest
 from group_ranks import Kept, Rank, damage, dying, same, steps
 
 import tensorshelf as ts
-from tensorshelf._group import kept, renewal
+from tensorshelf._group import kept, link, renewal, stream, together
 
 
 @pytest.fixture
@@ -697,3 +697,68 @@ def test_the_first_version_is_not_lost_with_the_one_rank_that_has_committed_it(t
         assert three.run(lambda rank: saved(rank, 1))[0] == ([], 1)
     three.path(0).unlink()
     assert three.run(lambda rank: steps(rank, 1)) == [(1, 1.0), (1, 2.0), (1, 3.0)]
+
+
+def test_what_was_put_aside_before_stays(three):
+    """It may have the last bytes there are of a rank's part."""
+    (keeper,) = three.run(lambda rank: (steps(rank, 1), rank.group.info().keepers)[1])[0]
+    copy = three.copy(0, keeper)
+    for byte in (b"x", b"y", b"z"):
+        copy.write_bytes(byte * 8192)
+        three.run(lambda rank: steps(rank, 1))
+    for byte, end in ((b"x", ".damaged"), (b"y", ".damaged-2"), (b"z", ".damaged-3")):
+        assert copy.with_name(copy.name + end).read_bytes() == byte * 8192
+
+
+def test_a_link_that_broke_while_a_part_was_had_back_is_used_no_more(three, monkeypatch):
+    """What is on its way there would be taken for what is sent next."""
+    three.copies = 2
+    three.run(lambda rank: steps(rank, 1))
+    three.path(0).unlink()
+    once(
+        monkeypatch,
+        stream,
+        "receive",
+        lambda link, shelf, *_: shelf.info()["path"] == str(three.path(0)),
+        link.LinkLost("the other end is gone", "Start the job anew."),
+    )
+
+    def body(rank: Rank) -> Any:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            first = auto.resume()
+            try:
+                rank.step(auto, first + 1)
+                auto.wait()
+            except ts.ShelfError as error:
+                return first, error
+            return first, None
+
+    found = three.run(body)
+    assert [first for first, _ in found] == [1, 1, 1]
+    assert "which keeps a copy of the part of rank 0, does not answer" in str(found[0][1])
+
+
+def test_a_start_that_fails_behind_its_copies_lets_them_go(three, monkeypatch):
+    """Else the next one would find them locked by its own process."""
+    failed: set[int] = set()
+
+    class Failing(together.Member):
+        def __init__(self, shelf: Any, wire: Any, last: Any, *more: Any) -> None:
+            if shelf._path not in failed:
+                failed.add(shelf._path)
+                raise RuntimeError("the store is gone")
+            super().__init__(shelf, wire, last, *more)
+
+    three.run(lambda rank: steps(rank, 1))
+    monkeypatch.setattr(together, "Member", Failing)
+
+    def body(rank: Rank) -> Any:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            with pytest.raises(RuntimeError, match="the store is gone"):
+                auto.resume()
+            return auto.resume()
+
+    assert three.run(body) == [1, 1, 1]
+    assert len(failed) == 3

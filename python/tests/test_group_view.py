@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import random
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -384,3 +385,30 @@ def test_a_closed_view_says_so(tmp_path: pathlib.Path) -> None:
     assert "closed" in repr(view)
     with ts.open(paths[0], "r+"):
         pass
+
+
+def test_an_error_at_a_prompt_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorshelf._group.together import _dies_of_an_error
+
+    monkeypatch.delattr(sys, "last_type", raising=False)
+    monkeypatch.delattr(sys, "ps1", raising=False)
+    assert not _dies_of_an_error()
+    monkeypatch.setattr(sys, "last_type", ValueError, raising=False)
+    assert _dies_of_an_error()
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert not _dies_of_an_error()
+
+
+def test_who_waits_hears_whether_this_rank_has_voted() -> None:
+    from tensorshelf._group.group_save import GroupSave
+    from tensorshelf._group.part import Part
+
+    save = GroupSave(
+        Part("job", 1, 2, 1, 5), 7, None, timeout=1.0, awaited=lambda: "rank 0 has", where="/x"
+    )
+    before = str(save.undecided("for 1 s"))
+    assert "The part of rank 1, in /x, is not prepared yet" in before
+    save.voted = True
+    assert "The part of rank 1, in /x, is prepared, and the next start" in str(
+        save.undecided("for 1 s")
+    )

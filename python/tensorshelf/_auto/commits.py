@@ -42,10 +42,10 @@ class Commits(Protocol):
         """The interval from here on, where this rank would have that one."""
 
     def resumed(self, shelf: Any) -> None:
-        """Behind that."""
+        """After ``resume()`` has loaded what was agreed on."""
 
     def loading(self) -> AbstractContextManager[Exchange | None]:
-        """Around that; what it gives has of other ranks what lies there in pieces."""
+        """Around loading what was saved; what it gives has what lies in pieces with other ranks."""
 
     def flat(self, state: Any) -> Flat:
         """What is to be stored of a state."""

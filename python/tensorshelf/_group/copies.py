@@ -120,11 +120,13 @@ class Copy:
         except BaseException as error:
             with contextlib.suppress(ShelfError):
                 core.discard(session)
-            if isinstance(error, (RuntimeError, TimeoutError)) and not isinstance(
-                error, ShelfError
-            ):
-                raise self._told(error) from error
-            raise
+            if isinstance(error, ShelfError) and not isinstance(error, LinkLost):
+                raise
+            if not isinstance(error, (RuntimeError, TimeoutError)):
+                raise
+            # As in _exchange: what is on its way would be taken for what comes next.
+            self._lost = self._told(error)
+            raise self._lost from error
         self.holds = core.version
 
     def bye(self) -> None:

@@ -33,12 +33,12 @@ class Council(NamedTuple):
         Raises the same on all ranks: what one of them or ``decide`` raised, UnresolvedError where
         one did not come, and BadArgument where the store has messages of an older start.
         """
-        own: ShelfError | None = None
+        own: Exception | None = None
         try:
             with of_store(_SAID):
                 self._refuse_second_start()
             said = {"said": say()}
-        except ShelfError as error:
+        except Exception as error:  # whatever it is: the others wait for what is said
             own = error
             code, what, remedy = fields_of(error)
             said = {"error": [code, f"{self.where}: {what}", remedy]}
@@ -74,7 +74,7 @@ class Council(NamedTuple):
     def _decided(self, decide: Callable[[list[Any]], Any]) -> bytes:
         try:
             return json.dumps({"answer": decide(self._heard())}).encode()
-        except ShelfError as error:
+        except Exception as error:
             return json.dumps({"error": fields_of(error)}).encode()
 
     def _heard(self) -> list[Any]:
@@ -103,8 +103,12 @@ def key_of(rank: int) -> str:
     return f"said/{rank}"
 
 
-def fields_of(error: ShelfError) -> list[str]:
-    """For ``error_of`` on another rank."""
+def fields_of(error: Exception) -> list[str]:
+    """For ``error_of`` on another rank. What is none of the shelf's is UnresolvedError there."""
+    if not isinstance(error, ShelfError):
+        error = UnresolvedError(
+            f"{type(error).__name__}: {error}", "Mend what it names, and start the job anew."
+        )
     return [error.code, error.what, error.remedy]
 
 

@@ -53,7 +53,8 @@ class Group:
     rank     whose part of the state this process saves: from 0 on, each once; ``open_part()``
              finds out by the shelves that are there, and sets it
     members  how many there are
-    timeout  seconds that ``resume()``, ``wait()`` and ``close()`` wait for other ranks
+    timeout  seconds that ``resume()``, ``wait()``, ``close()``, and a ``step()`` that is held
+             up, wait for other ranks
 
     replicate     so many other ranks keep a copy of each rank's part, on other nodes where there
                   are such, and a version is committed when they have it. A rank whose shelf is

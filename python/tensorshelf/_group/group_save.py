@@ -75,6 +75,7 @@ class GroupSave:
         self._result: CommitResult | None = None
         self._error: Exception | None = None
         self._pid = os.getpid()
+        self.voted = False  # for it: prepared, in its copies too
 
     def staged(self) -> bool:
         return self._pending is None or self._pending.staged()
@@ -127,11 +128,15 @@ class GroupSave:
         self._settled.set()
 
     def undecided(self, when: str) -> UnresolvedError:
+        own = f"The part of rank {self.part.rank}, in {self._where}, is"
+        if self.voted:
+            own += " prepared, and the next start of the job decides."
+        else:
+            own += " not prepared yet, or its copies are not: this rank has not voted either."
         return UnresolvedError(
             f"{self._awaited()} not voted on the save of step {self.step} {when}",
-            f"Slow, stopped or gone. The part of rank {self.part.rank} is prepared, in "
-            f"{self._where}, and the next start of the job decides. Group(timeout=) says how long "
-            "to wait, and Group.info() on rank 0 who has not voted.",
+            f"Slow, stopped or gone. {own} Group(timeout=) says how long to wait, and Group.info() "
+            "on rank 0 who has not voted.",
         )
 
     def ended(self, end: CommitResult | Exception) -> None:

@@ -131,9 +131,11 @@ class Member:
             return self._left
         with self._resolving:
             self._given_up = True
-        for save in list(self._under_way):
+        under_way = list(self._under_way)
+        for save in under_way:
             save.ended(save.undecided("when the shelf was closed"))
-            wake.put(decision_key(save.part.number, self._rank), b"")  # whom nobody else wakes
+        for save in under_way:  # whom nobody else wakes; and all have ended where the store is gone
+            wake.put(decision_key(save.part.number, self._rank), b"")
         self._thread.join(_PATIENCE)
         return False
 
@@ -226,6 +228,7 @@ class Member:
         yes = vote.kind == _core.GroupMessageKind.yes
         drains = self._drains.offer(save.part.number, save.step) if yes else BUSY
         self._wire.post(self._box, with_step(save.step, vote, save.every, alike, drains))
+        save.voted = True
         told.at("voted")
         key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:

@@ -1,6 +1,7 @@
 """All copies that concern a rank: those of its part, and those that it keeps. Of one start."""
 
 import contextlib
+import itertools
 import logging
 import os
 from typing import Any, NamedTuple, Protocol
@@ -170,5 +171,10 @@ def _or_put_aside(path: str):  # type: ignore[no-untyped-def]
     try:
         yield
     except (BadArgument, CorruptError, NotAShelf, TruncatedError) as error:
-        os.replace(path, f"{path}.damaged")
-        logger.warning("group: a copy is put aside as %s.damaged: %s", path, error)
+        aside = f"{path}.damaged"
+        for number in itertools.count(2):  # what was put aside before may be the last there is
+            if not os.path.lexists(aside):
+                break
+            aside = f"{path}.damaged-{number}"
+        os.rename(path, aside)
+        logger.warning("group: a copy is put aside as %s: %s", aside, error)

@@ -14,7 +14,7 @@ from tensorshelf._group.link import FRAME_BYTES, Link, LinkLost
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import ShelfError
 
-_CHUNK = 1 << 20  # a checksum is of one: none is cut, for it would be checked twice
+_CHUNK = _core.CHUNK_BYTES  # a checksum is of one: none is cut, for it would be checked twice
 
 
 class Tensor(NamedTuple):

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import struct
 import threading
 from collections.abc import Callable
 
@@ -42,9 +43,9 @@ class Taker:
                     return
                 self._take(posted)
                 self._wire.done_with(self._box, number)  # behind the decision: that is waited for
-        except RuntimeError as error:  # torch's, of its store
-            logger.debug("the group's %s ends: %s", self._name, in_short(error))
-        except ShelfError as error:  # a vote that is none
+        except (ShelfError, struct.error) as error:  # a vote that is none; some are RuntimeErrors
             logger.error(
                 "the group's %s ends, and no save is decided any more: %s", self._name, error
             )
+        except RuntimeError as error:  # torch's, of its store
+            logger.debug("the group's %s ends: %s", self._name, in_short(error))

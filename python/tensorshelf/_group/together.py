@@ -104,34 +104,36 @@ class Together:
             self._drain,
         )
         self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
+        station: Station | None = None
         try:
             agreed = agree_on_start(shelf, replicas.open, wire, rank)
             replicas.begin(shelf, agreed, group._store, prefix, group.timeout)
+            last = (agreed.generation, agreed.number)
+            station = Station(
+                group.rank,
+                Routes(agreed.nodes),
+                last,
+                lambda: Wire(group._store, prefix),
+                self._drains,
+            )
+            self.moments = Moments(group.rank, group._node, (agreed.job, agreed.generation))
+            self._member = Member(
+                shelf,
+                Wire(group._store, prefix),
+                last,
+                replicas.copies,
+                station.box,
+                agreed.nodes,
+                self.moments,
+                self._drains,
+            )
         except BaseException as error:
             self._exchange.refused(error)
+            if station is not None:
+                station.end(wire)
             replicas.close(wire, 0.0, settled=False)
             raise
-        self._replicas = replicas
-        last = (agreed.generation, agreed.number)
-        self._station = Station(
-            group.rank,
-            Routes(agreed.nodes),
-            last,
-            lambda: Wire(group._store, prefix),
-            self._drains,
-        )
-        self._wire = wire
-        self.moments = Moments(group.rank, group._node, (agreed.job, agreed.generation))
-        self._member = Member(
-            shelf,
-            Wire(group._store, prefix),
-            last,
-            replicas.copies,
-            self._station.box,
-            agreed.nodes,
-            self.moments,
-            self._drains,
-        )
+        self._replicas, self._station, self._wire = replicas, station, wire
         self._drains.begin()
         self._agreed = agreed
         safe = group.members == 1 or group._replicas.replicate > 0
@@ -284,9 +286,9 @@ class Together:
         assert self._wire is not None
         assert self._station is not None
         station = self._station
-        failing = sys.exc_info()[0] is not None or getattr(sys, "last_type", None) is not None
+        failing = sys.exc_info()[0] is not None or _dies_of_an_error()
         seconds = _MOMENT if failing else self._group.timeout
-        settled = True
+        settled = False
         try:
             settled = member.close(seconds, self._wire)
             self._held_by = self._held_now(member.committed[0])
@@ -359,6 +361,11 @@ class Together:
         assert self._member is not None
         self._member.submit(save)
         self._begun = None
+
+
+def _dies_of_an_error() -> bool:
+    """Whether an exception that nobody caught ends this process. A prompt goes on behind one."""
+    return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")
 
 
 def _site(group: Group, shelf: Shelf) -> Site:
