@@ -152,24 +152,28 @@ def test_a_file_is_durable_before_it_has_its_name(
     """And its name when merge() returns."""
     paths = saved(lambda rank: {"w": half(rank)})
     path, made = tmp_path / "whole.safetensors", []
-    fsync, replace = os.fsync, os.replace
+    fsync, link = os.fsync, os.link
 
     def syncs(handle: int) -> None:
         made.append(("fsync", os.readlink(f"/proc/self/fd/{handle}")))
         fsync(handle)
 
-    def replaces(source: Any, target: Any) -> None:
-        made.append(("replace", os.fspath(target)))
-        replace(source, target)
+    def links(source: Any, target: Any) -> None:
+        assert not path.exists()  # nor an empty one: a crash may come at any time
+        made.append(("link", os.fspath(source)))
+        link(source, target)
 
     monkeypatch.setattr(os, "fsync", syncs)
-    monkeypatch.setattr(os, "replace", replaces)
+    monkeypatch.setattr(os, "link", links)
+    beside = tmp_path / "whole.safetensors.part"
+    beside.write_text("mine")
     ts.merge(paths, path)
-    assert made == [
-        ("fsync", f"{path}.part"),
-        ("replace", str(path)),
-        ("fsync", str(tmp_path)),
-    ]
+    (_, hidden), linked, last = made
+    assert os.path.dirname(hidden) == str(tmp_path)
+    assert linked == ("link", hidden)
+    assert last == ("fsync", str(tmp_path))
+    assert not os.path.exists(hidden)
+    assert beside.read_text() == "mine"
 
 
 def test_a_size_is_of_a_shelf(tmp_path: pathlib.Path) -> None:

@@ -3,15 +3,13 @@
 import contextlib
 import datetime
 import os
-import secrets
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tensorshelf import _core
+from tensorshelf._appearing import appearing, refuse_existing
 from tensorshelf._commit import Commit
 from tensorshelf._drain.catalog import (
     Entry,
@@ -29,6 +27,7 @@ from tensorshelf._drain.joint import Joint
 from tensorshelf._drain.layout import Piece, Tensor
 from tensorshelf._drain.manifest import Manifest, Name, damaged, decode, hash_of, unpacked
 from tensorshelf._drain.remote import Remote, open_remote, shown
+from tensorshelf._drain.side_by_side import in_order
 from tensorshelf._open import open as open_shelf
 from tensorshelf._options import _number, encoded_path
 from tensorshelf._progress import Report, reporter
@@ -36,7 +35,6 @@ from tensorshelf._shelf import Shelf
 from tensorshelf.errors import (
     BadArgument,
     CorruptError,
-    ShelfExists,
     ShelfNotFound,
     StaleError,
     UnknownName,
@@ -90,12 +88,13 @@ def fetch(
     newer ones came, it begins anew with the newest.
 
     Raises ShelfNotFound where no version lies there, UnknownName where none of that step does,
-    ShelfExists where there is something at ``to``, CorruptError for what is damaged, IoError for a
-    remote that fails; no file is left then.
+    BadArgument for a ``rank`` that is none, ShelfExists where there is something at ``to``,
+    CorruptError for what is damaged, FormatTooNew for what a later tensorshelf drained,
+    UnsupportedError for a URL that cannot be opened here, IoError for a remote that fails; no file
+    is left then.
     """
     target = os.fsdecode(encoded_path(to))
-    if os.path.lexists(target):
-        raise ShelfExists(f"there is something at {target}", "Remove it, or fetch elsewhere.")
+    refuse_existing(target)
     tried: _Found | None = None
     while True:
         found = _chosen(remote, rank, step)
@@ -109,7 +108,7 @@ def fetch(
             made = found.read()
             with (
                 reporter(progress, "fetching") as report,
-                _appearing(target) as path,
+                appearing(target) as path,
                 open_shelf(
                     path, "x", size=size, keep=keep, in_flight=in_flight, tier=tier
                 ) as shelf,
@@ -273,47 +272,6 @@ def _in_order(place: Remote, made: Manifest) -> Iterator[tuple[Piece, bytes]]:
             ) from None
         return unpacked(data, stored, piece)
 
-    pool = ThreadPoolExecutor(_THREADS, "tensorshelf-fetch")
-    try:
-        waiting: deque[Future[bytes]] = deque()
-        asked = 0
-        for piece in made.pieces:
-            while asked < len(made.pieces) and len(waiting) < _AHEAD:
-                waiting.append(pool.submit(read, asked))
-                asked += 1
-            yield piece, waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextlib.contextmanager
-def _appearing(target: str) -> Iterator[str]:
-    """A path to make a shelf at, which gets its name when that is closed, or goes.
-
-    Its name is such that the next shelf of that name removes what a crash leaves.
-    """
-    folder, name = os.path.split(os.path.abspath(target))
-    path = os.path.join(folder, f".{name[:180]}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
-    try:
-        yield path
-        _rename(path, target)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-
-
-def _rename(path: str, target: str) -> None:
-    """In the place of nothing."""
-    try:
-        os.link(path, target)
-    except FileExistsError:
-        raise ShelfExists(f"there is something at {target}", "Fetch elsewhere.") from None
-    except OSError:  # a file system without links
-        if os.path.lexists(target):
-            raise ShelfExists(f"there is something at {target}", "Fetch elsewhere.") from None
-        os.rename(path, target)
+    came = in_order(len(made.pieces), read, threads=_THREADS, ahead=_AHEAD)
+    with contextlib.closing(came):
+        yield from zip(made.pieces, came, strict=True)

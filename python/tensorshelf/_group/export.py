@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tensorshelf._appearing import appearing, refuse_existing
 from tensorshelf._state import tensors
 from tensorshelf._state.load import is_mapping, key_of, pairs
 from tensorshelf._state.paths import Path, dotted, free_name
 from tensorshelf._state.plain import Node
 from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._dtypes import Array
-from tensorshelf.errors import IoError, LayoutError, ShelfExists, UnsupportedError
+from tensorshelf.errors import IoError, LayoutError, ShelfError, UnsupportedError
 
 SUFFIX = ".safetensors"
 
@@ -81,8 +82,7 @@ def check(path: str | os.PathLike[str]) -> None:
             "safetensors is not installed",
             "Run: pip install safetensors; or merge to a shelf, whose path ends otherwise.",
         ) from error
-    if os.path.lexists(path):
-        raise _exists(path)
+    refuse_existing(path)
 
 
 def write(
@@ -97,32 +97,14 @@ def write(
     held = {name: _bytes(value) for name, value in values}
     arrays = {name: _array(tensor, held) for name, tensor in wanted.items()}
     metadata = {"format": "pt"} | ({} if step is None else {"step": str(step)})
-    beside = f"{os.fspath(path)}.part"
     try:
-        with open(path, "xb"):
-            pass
-    except FileExistsError as error:
-        raise _exists(path) from error
-    except OSError as error:
+        with appearing(path) as beside:
+            _save(wanted, arrays, beside, metadata)
+            _sync(beside)
+    except (OSError, _error_of_safetensors()) as error:
+        if isinstance(error, ShelfError):
+            raise
         raise _failed(path, error) from error
-    try:
-        _save(wanted, arrays, beside, metadata)
-        _sync(beside)
-        os.replace(beside, path)
-        _sync(os.path.dirname(os.path.abspath(path)))
-    except BaseException as error:
-        for each in (beside, path):
-            if os.path.exists(each):
-                os.unlink(each)
-        if isinstance(error, (OSError, _error_of_safetensors())):
-            raise _failed(path, error) from error
-        raise
-
-
-def _exists(path: str | os.PathLike[str]) -> ShelfExists:
-    return ShelfExists(
-        f"there is something at {os.fspath(path)} already", "Give another path, or remove it."
-    )
 
 
 def _error_of_safetensors() -> type[Exception]:

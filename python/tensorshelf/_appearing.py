@@ -1,0 +1,52 @@
+"""Files that are there whole and durable, or not at all."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+
+from tensorshelf.errors import ShelfExists
+
+_REMEDY = "Give another path, or remove it."
+
+
+@contextlib.contextmanager
+def appearing(target: str | os.PathLike[str]) -> Iterator[str]:
+    """A path in the same folder to make a file at, durable. It gets its name when that is closed,
+    in the place of nothing, or goes. Raises ShelfExists and OSError.
+
+    A crash leaves it as ``.NAME.PID.*.tmp``, which the next shelf of that name removes.
+    """
+    folder, name = os.path.split(os.path.abspath(target))
+    path = os.path.join(folder, f".{name[:180]}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+    try:
+        yield path
+        _rename(path, os.fspath(target))
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def refuse_existing(target: str | os.PathLike[str]) -> None:
+    """Raises ShelfExists where something is there already."""
+    if os.path.lexists(target):
+        raise _exists(target)
+
+
+def _rename(path: str, target: str) -> None:
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        raise _exists(target) from None
+    except OSError:  # a file system without links
+        refuse_existing(target)
+        os.rename(path, target)
+
+
+def _exists(target: str | os.PathLike[str]) -> ShelfExists:
+    return ShelfExists(f"there is something at {os.fspath(target)} already", _REMEDY)
