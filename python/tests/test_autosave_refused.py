@@ -264,3 +264,15 @@ shelf.close()
     assert (done.returncode, done.stderr) == (0, "")
     with ts.open(pathlib.Path(place[0]), mode="r") as shelf:
         assert shelf.step == 1
+
+
+@pytest.mark.parametrize("mtbi", [0, -1.0, float("nan"), True, "a day"])
+def test_a_time_between_interruptions_that_is_none_is_refused(shelf: ts.Shelf, mtbi: Any) -> None:
+    with pytest.raises(ts.BadArgument, match=r"mtbi=.* is no time"):
+        shelf.autosave(every="auto", mtbi=mtbi, a=np.zeros(2))
+
+
+@pytest.mark.parametrize("deadline", [-1, float("nan"), None, False, "soon"])
+def test_a_deadline_that_is_none_is_refused(shelf: ts.Shelf, deadline: Any) -> None:
+    with pytest.raises(ts.BadArgument, match=r"deadline=.* is no time"):
+        shelf.autosave(deadline=deadline, a=np.zeros(2))

@@ -70,7 +70,7 @@ class Autosave:
         # What can be refused is refused before anything is done, options of the pipeline when the
         # feed is made: an autosave that the shelf has already goes on then.
         check_state(state, OWN_KEYS)
-        check_options(every, mtbi, on_busy, on_error, overlap)
+        check_options(every, mtbi, on_busy, on_error, overlap, deadline)
         if group is not None:
             check_group(group, on_busy)
         if drain is not None:

@@ -1,5 +1,6 @@
 """What autosave() is given, checked before anything is done."""
 
+import math
 import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +11,9 @@ from tensorshelf._state.load import can_be_filled
 from tensorshelf.errors import BadArgument
 
 
-def check_options(every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: Any) -> None:
+def check_options(
+    every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: Any, deadline: Any
+) -> None:
     """Raises BadArgument for what cannot be."""
     if every != "auto" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
         raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
@@ -24,12 +27,23 @@ def check_options(every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: A
             f"mtbi={mtbi!r} chooses nothing where every={every!r} says how often to save",
             'Use every="auto", or leave mtbi= out.',
         )
+    if mtbi is not None and not _is_number(mtbi, above=0):
+        raise BadArgument(f"mtbi={mtbi!r} is no time", "Give seconds: more than 0.")
+    if not _is_number(deadline, least=0):
+        raise BadArgument(f"deadline={deadline!r} is no time", "Give seconds: 0 or more.")
     if on_busy not in ("wait", "skip"):
         raise BadArgument(f"on_busy={on_busy!r} is unknown", 'Use "wait" or "skip".')
     if on_error not in ("raise", "warn"):
         raise BadArgument(f"on_error={on_error!r} is unknown", 'Use "raise" or "warn".')
     if not isinstance(overlap, bool):
         raise BadArgument(f"overlap={overlap!r} is neither True nor False", "Use one of them.")
+
+
+def _is_number(given: Any, *, above: float = -math.inf, least: float = -math.inf) -> bool:
+    """And no NaN."""
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        return False
+    return above < given and given >= least
 
 
 def check_group(group: Any, on_busy: Any) -> None:
