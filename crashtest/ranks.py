@@ -20,6 +20,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -262,11 +263,17 @@ def clear(folder: pathlib.Path) -> None:
         path.unlink()
 
 
+def await_end(ranks: Ranks, what: str, folder: pathlib.Path) -> None:
+    if not ranks.ended(SECONDS):
+        ranks.end()
+        raise AssertionError(f"{what} hangs: {folder}")
+
+
 def run_to_the_end(
     start: Callable[..., Ranks], folder: pathlib.Path, job: Job
 ) -> dict[int, dict[str, str]]:
     """What each member says of each step."""
-    assert start(folder, job, 0).ended(SECONDS), "the run does not end"
+    await_end(start(folder, job, 0), "the undisturbed run", folder)
     found = {}
     for member in range(job.world):
         found[member] = dict(words for words in said(folder, member) if words[0] != "resumed")
@@ -299,9 +306,7 @@ def campaign(
         clear(disturbed)
         ranks = start(disturbed, job, shift)
         disturb(kind, ranks, disturbed, rng)
-        if not ranks.ended(SECONDS):
-            ranks.end()
-            raise AssertionError(f"round {number} ({kind}) hangs: {disturbed}")
+        await_end(ranks, f"round {number} ({kind})", disturbed)
         reached = check(disturbed, reference, acknowledged)
         told = durable(disturbed, world)
         acknowledged = max(acknowledged, told)
@@ -318,7 +323,7 @@ def campaign(
         if sys.stdout.isatty() or number % 10 == 9:
             print(f"round {number + 1} of {rounds}: resumed at {reached}", flush=True)
     clear(disturbed)
-    assert start(disturbed, job, 0).ended(SECONDS), "the run does not end"
+    await_end(start(disturbed, job, 0), "the last run", disturbed)
     counts["resumed behind 0"] += check(disturbed, reference, acknowledged) > 0
     assert all(said(disturbed, member)[-1][0] == "end" for member in range(world))
     return counts
@@ -348,15 +353,23 @@ def main() -> None:
         parser.error("a shelf that is lost is had back from copies: --replicate 1")
     FORKS.set_forkserver_preload(["ranks_trainer", "torch._dynamo"])
     print(f"{chosen.rounds} rounds of {chosen.world} ranks, seed {chosen.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="tensorshelf-ranks-") as name:
+    folder = tempfile.mkdtemp(prefix="tensorshelf-ranks-")
+    try:
         counts = campaign(
             fork if chosen.fork else torchrun,
-            pathlib.Path(name),
+            pathlib.Path(folder),
             Job(chosen.world, chosen.steps, chosen.sharded, chosen.replicate, chosen.partition),
             rounds=chosen.rounds,
             seed=chosen.seed,
             kinds=kinds,
         )
+    except AssertionError:
+        print(f"shelves and logs stay in {folder}")
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
     print(", ".join(f"{what} {count}" for what, count in counts.items()))
     print("no step that was durable was lost, and every loss was that of an undisturbed run")
 
