@@ -42,7 +42,7 @@ from tensorshelf._open import open
 from tensorshelf._options import BlockOptions
 from tensorshelf._repair import Repair, repair
 from tensorshelf._shelf import Shelf
-from tensorshelf._state.load import LoadReport
+from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.shards import Shard
 from tensorshelf._tensor import Tensor
 from tensorshelf._versions import RetainedTensor, RetainedVersion, Transaction

@@ -34,10 +34,11 @@ from tensorshelf._numbers import id_bytes, step_number, version_number
 from tensorshelf._opening import Opening
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
+from tensorshelf._state import fill as _fill
 from tensorshelf._state import load as _load
 from tensorshelf._state import save as _save
 from tensorshelf._state.flatten import Flat, flatten
-from tensorshelf._state.load import LoadReport
+from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.split import Exchange
 from tensorshelf._tensor import Tensor
 from tensorshelf._versions import RetainedVersion, Transaction
@@ -197,7 +198,7 @@ class Shelf(TensorMapping):
         names are those of the saved state.
         """
         with reporter(progress, "loading") as report:
-            return _load.load_into(
+            return _fill.load_into(
                 self, state, step=self.step, strict=strict, rename=rename, report=report
             )
 
@@ -210,7 +211,7 @@ class Shelf(TensorMapping):
         rename: Mapping[str, str] | Callable[[str], str] | None,
     ) -> LoadReport:
         """As load_into(), and what lies here in pieces is whole by what ``exchange`` has."""
-        return _load.load_into(
+        return _fill.load_into(
             self,
             state,
             step=self.step,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tensorshelf._group.group import Group
 from tensorshelf._state import objects
-from tensorshelf._state.load import can_be_filled
+from tensorshelf._state.fill import can_be_filled
 from tensorshelf.errors import BadArgument
 
 

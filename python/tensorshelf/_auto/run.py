@@ -12,7 +12,7 @@ from tensorshelf._auto.gradients import Gradients
 from tensorshelf._commit import Commit
 from tensorshelf._group import part, together
 from tensorshelf._info import Info, VersionInfo
-from tensorshelf._state.load import LoadReport
+from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.paths import RECORD
 from tensorshelf._state.split import Exchange
 from tensorshelf.errors import BadArgument, KeyMismatch, UnknownName, UnsupportedError

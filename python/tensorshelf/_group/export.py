@@ -12,7 +12,7 @@ import numpy as np
 
 from tensorshelf._appearing import appearing, refuse_existing
 from tensorshelf._state import tensors
-from tensorshelf._state.load import is_mapping, key_of, pairs
+from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.paths import Path, dotted, free_name
 from tensorshelf._state.plain import Node
 from tensorshelf._values import _dtypes, _torch

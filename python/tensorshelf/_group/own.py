@@ -9,7 +9,7 @@ import numpy as np
 
 from tensorshelf._group.saved import Saved
 from tensorshelf._state import tensors
-from tensorshelf._state.load import is_mapping, key_of, pairs
+from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader
 

@@ -7,7 +7,7 @@ from typing import Any
 from tensorshelf._group.pieced import PiecedTensor
 from tensorshelf._group.state import JoinedState, StoredRecord
 from tensorshelf._state import record, split
-from tensorshelf._state.load import is_mapping, key_of, pairs
+from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.paths import RECORD, free_name
 from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import all_tensors

@@ -9,7 +9,7 @@ from tensorshelf._group.pieced import PiecedTensor
 from tensorshelf._group.saved import Saved
 from tensorshelf._group.whole import names_in, whole_of
 from tensorshelf._state import record, tensors
-from tensorshelf._state.load import is_mapping, key_of, pairs
+from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.paths import RECORD
 from tensorshelf._values._dtypes import Array
 

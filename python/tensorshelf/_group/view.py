@@ -13,8 +13,9 @@ from tensorshelf._group.shared import SharedOut
 from tensorshelf._group.state import JoinedState
 from tensorshelf._group.wire import Wire
 from tensorshelf._progress import Report, reporter
+from tensorshelf._state import fill as _fill
 from tensorshelf._state import load as _load
-from tensorshelf._state.load import LoadReport
+from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.paths import shown
 from tensorshelf._state.record import Reads
 from tensorshelf.errors import ClosedError, LayoutError
@@ -79,7 +80,7 @@ class MergedView:
         with reporter(progress, "loading") as report:
 
             def load_from(reads: Reads, exchange: Exchange | None = None) -> LoadReport:
-                return _load.load_into(
+                return _fill.load_into(
                     reads,
                     state,
                     step=self.step,

@@ -15,7 +15,7 @@ from tensorshelf._group.part import KEY
 from tensorshelf._group.pieced import Pieced, Run, runs_of
 from tensorshelf._group.pieces import Box, Piece, distinct, unlike
 from tensorshelf._state import shards, tensors
-from tensorshelf._state.load import is_mapping, key_of, pairs
+from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.paths import RECORD, Path, dotted, free_name
 from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader, all_tensors

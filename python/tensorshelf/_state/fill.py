@@ -1,0 +1,395 @@
+"""shelf.load_into(): a saved state into what is there."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tensorshelf._progress import Report
+from tensorshelf._state import objects, record, shards, tensors
+from tensorshelf._state.load_report import LoadReport, mismatch
+from tensorshelf._state.nodes import head, is_mapping, key_of, pairs, value_of
+from tensorshelf._state.paths import Path, dotted, shown
+from tensorshelf._state.plain import Node
+from tensorshelf._state.reader import Reader
+from tensorshelf._state.record import Reads
+from tensorshelf._state.rename import Rename, renamed
+from tensorshelf._state.split import Exchange
+from tensorshelf._state.tensors import is_tensor, overlaps_itself
+from tensorshelf._values import _dtypes
+from tensorshelf.errors import BadArgument, LayoutError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+_SHOWN = 5  # keys in the text of an error
+_OTHER = "Give the state that was saved. Nothing was loaded."
+
+
+def load_into(
+    shelf: Reads,
+    state: Any,
+    *,
+    step: int | None,
+    strict: bool,
+    rename: Rename | None,
+    report: Report | None,
+    given_only: bool = False,
+    exchange: Exchange | None = None,
+) -> LoadReport:
+    """See Shelf.load_into. All is compared before anything is changed. ``given_only``: of a dict,
+    outermost keys that are saved alone are no others than it should have. ``exchange`` has the rest
+    of what lies here in pieces.
+    """
+    saved = record.get(shelf)
+    tree = saved.tree if rename is None else renamed(saved.tree, rename)
+    if given_only and isinstance(state, dict) and state and is_mapping(tree):
+        given = [item for pair in pairs(tree) if key_of(pair[0]) in state for item in pair]
+        tree = [*head(tree), *given]
+    fill = _Fill(Reader(shelf, saved, exchange), objects.parameter_names(state))
+    fill.root(state, tree)
+    found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
+    if strict and (fill.missing or fill.unexpected):
+        raise mismatch(found)
+    fill.reader.read_all(report)
+    for action in fill.actions:
+        action()
+    return found
+
+
+def can_be_filled(target: Any) -> bool:
+    """Whether it stays the object that it is, with what was saved in it."""
+    kinds = (dict, list)
+    tensor = is_tensor(target) or shards.is_sharded(target)
+    return tensor or isinstance(target, kinds) or objects.has_state(target)
+
+
+def _holds_what_stays(target: Any) -> bool:
+    """Whether it is filled, or is a tuple in which something is."""
+    return can_be_filled(target) or (type(target) is tuple and any(map(_holds_what_stays, target)))
+
+
+class _Fill:
+    """Walks a state beside a tree, and notes what is to be done."""
+
+    def __init__(self, reader: Reader, names: Mapping[int, str]) -> None:
+        self.reader = reader
+        self.missing: list[str] = []
+        self.unexpected: list[str] = []
+        self.actions: list[Callable[[], object]] = []
+        self._names = names
+
+    def root(self, state: Any, tree: Node) -> None:
+        if not self._fill(state, tree, None):
+            raise BadArgument(
+                f"load_into() fills what can be changed, not a {type(state).__name__}",
+                "Give it a dict, a model or a tensor, or use load().",
+            )
+
+    def _fill(self, target: Any, node: Node, path: Path | None) -> bool:
+        """False where the target is a value that cannot be changed in place."""
+        if is_tensor(target) or shards.is_sharded(target):
+            self._tensor(target, node, path)
+        elif objects.is_module(target):
+            self._module(target, node, path)
+        elif objects.is_optimizer(target):
+            self._optimizer(target, node, path)
+        elif isinstance(target, dict):
+            self._mapping(target, node, path)
+        elif isinstance(target, list):
+            self._list(target, node, path)
+        else:
+            kind = objects.kind_of(target)
+            if kind is None:
+                return False
+            if not objects.takes_state(target):
+                raise LayoutError(
+                    f"{shown(path)} is a {type(target).__name__}, which has state_dict() and no "
+                    "load_state_dict()",
+                    "Leave it out, and set it from what load() gives. Nothing was loaded.",
+                )
+            value = value_of(node, self.reader)
+            self.actions.append(lambda: kind.set(target, value))
+        return True
+
+    def _tensor(self, target: Any, node: Node, path: Path | None) -> None:
+        target, node = self._of_this_rank(target, node, path)
+        self._same_shape(target, node, path)
+        if isinstance(target, np.ndarray):
+            if not target.flags.writeable:
+                raise LayoutError(f"{shown(path)} is read-only", "Give one that can be written.")
+        elif overlaps_itself(target):
+            raise LayoutError(
+                f"{shown(path)} shows one element several times, as expand() does", "Clone it."
+            )
+        self.reader.into(node, target)
+
+    def _of_this_rank(self, target: Any, node: Node, path: Path | None) -> tuple[Any, Node]:
+        """What is there and what was saved, of a tensor that is sharded: the same part of it, or
+        the region of one that was saved whole.
+        """
+        saved = isinstance(node, list) and node[0] == "part"
+        if not saved and not shards.is_sharded(target):
+            return target, node
+        if saved:
+            _same_name(target, node, path)
+        whole = self._whole(node)
+        if whole is not None and not shards.is_sharded(target):
+            return target, whole
+        if whole is not None and self._is_whole(target, whole):
+            own = shards.part_of(target)
+            lengths = list(own.local.shape)
+            if lengths == list(own.shape):
+                return own.local, whole
+            return own.local, ["region", whole, list(own.offsets), lengths]
+        there = self.reader.about(node[3]).shape if saved else ()
+        if not saved or not shards.fits(target, node[1], node[2], there):
+            text = "no part of a sharded tensor"
+            if saved:
+                text = f"{list(there)} from {node[2]} on of {node[1]}"
+            raise LayoutError(
+                f"{shown(path)} is {_sharded_text(target)}, and what was saved is {text}",
+                "Shard it as it was, over as many ranks; or load what tensorshelf.merge() makes. "
+                "Nothing was loaded.",
+            )
+        return shards.local(target), node[3]
+
+    def _whole(self, node: Node) -> Node | None:
+        """The node of a tensor that was saved whole: not sharded, or with all of it in one part."""
+        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "part"):
+            return None
+        if node[0] != "part":
+            return node
+        return node[3] if self.reader.about(node[3]).shape == tuple(node[1]) else None
+
+    def _is_whole(self, target: Any, node: Node) -> bool:
+        """Whether a tensor of the shape of the sharded one was saved, and not sharded."""
+        if not shards.is_sharded(target) or not isinstance(node, list):
+            return False
+        tensor = node[0] in ("tensor", "piece", "tie")
+        return tensor and self.reader.about(node).shape == shards.part_of(target).shape
+
+    def _same_shape(self, target: Any, node: Node, path: Path | None) -> None:
+        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "region"):
+            raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
+        about = self.reader.about(node)
+        if not isinstance(target, np.ndarray) and not _dtypes.is_known(about.element):
+            raise LayoutError(
+                f"{shown(path)} is a torch tensor, and {about.element} was saved, which torch has "
+                "not",
+                "Give a NumPy array. Nothing was loaded.",
+            )
+        if isinstance(target, np.ndarray) and not tensors.may_be_cast(about.element, target.dtype):
+            raise LayoutError(
+                f"{shown(path)} is {target.dtype}, and {about.element} was saved, which it would "
+                "cut short",
+                "Give an array of a dtype that holds it. Nothing was loaded.",
+            )
+        if tuple(target.shape) != about.shape:
+            name = str(target.dtype).removeprefix("torch.")
+            raise LayoutError(
+                f"{shown(path)} is {_dtypes.layout_text(name, tuple(target.shape))}, and "
+                f"{about.layout} was saved",
+                "Give a state of the same shapes, or leave this key out. Nothing was loaded.",
+            )
+
+    def _mapping(self, target: dict[Any, Any], node: Node, path: Path | None) -> None:
+        saved = self._saved(node, path)
+        if not target:
+            values = value_of(node, self.reader)
+            self.actions.append(lambda: target.update(values))
+            return
+        for key in target:
+            if key not in saved:
+                self.missing.append(dotted(Path(path, key)))
+        for key, part in saved.items():
+            if key not in target:
+                self.unexpected.append(dotted(Path(path, key)))
+            else:
+                self._item(target, key, part, Path(path, key))
+
+    def _list(self, target: list[Any], node: Node, path: Path | None) -> None:
+        if not isinstance(node, list) or node[0] != "list":
+            raise LayoutError(f"{shown(path)} is a list, and none was saved there", _OTHER)
+        parts: Sequence[Node] = node[1:]
+        if not any(map(_holds_what_stays, target)):
+            values = value_of(node, self.reader)
+            self.actions.append(lambda: target.__setitem__(slice(None), values))
+            return
+        self._items(target, parts, path)
+
+    def _tuple(self, target: tuple[Any, ...], node: Node, path: Path | None) -> list[Any]:
+        """What of it stays, filled, beside what was saved: as a list, when all is done."""
+        if not isinstance(node, list) or node[0] != "tuple":
+            raise LayoutError(f"{shown(path)} is a tuple, and none was saved there", _OTHER)
+        made = list(target)
+        self._items(made, node[1:], path)
+        return made
+
+    def _items(self, target: list[Any], parts: Sequence[Node], path: Path | None) -> None:
+        for index in range(len(parts), len(target)):
+            self.missing.append(dotted(Path(path, index)))
+        for index, part in enumerate(parts):
+            if index >= len(target):
+                self.unexpected.append(dotted(Path(path, index)))
+            else:
+                self._item(target, index, part, Path(path, index))
+
+    def _item(self, holder: Any, key: Any, node: Node, path: Path) -> None:
+        there = holder[key]
+        if type(there) is tuple and _holds_what_stays(there):
+            made = self._tuple(there, node, path)
+            self.actions.append(lambda: holder.__setitem__(key, tuple(made)))
+        elif not self._fill(there, node, path):
+            value = value_of(node, self.reader)
+            self.actions.append(lambda: holder.__setitem__(key, value))
+
+    def _module(self, module: Any, node: Node, path: Path | None) -> None:
+        saved = self._saved(node, path)
+        own = objects.module_state(module)
+        if not own.keys() & saved.keys():  # one that was saved as its state_dict(), wrapped
+            stripped = {objects.unwrapped(key): key for key in saved if isinstance(key, str)}
+            if own.keys() & stripped.keys():
+                saved = {key: saved[old] for key, old in stripped.items()}
+        missing = [dotted(Path(path, key)) for key in own if key not in saved]
+        self.missing += missing
+        self.unexpected += [dotted(Path(path, key)) for key in saved if key not in own]
+        both = [key for key in own if key in saved]
+        parts: dict[str, tuple[Any, Node]] = {}  # of this rank: all, where nothing is sharded
+        for key in both:
+            parts[key] = own[key], saved[key]
+            if is_tensor(own[key]) or shards.is_sharded(own[key]):
+                parts[key] = self._of_this_rank(own[key], saved[key], Path(path, key))
+                self._same_shape(*parts[key], Path(path, key))
+        if not missing and objects.takes_copies(module):
+            for target, part in parts.values():
+                self.reader.into(part, target)
+            return
+        values: OrderedDict[str, Any] = OrderedDict()
+        for key, (_, part) in parts.items():
+            values[key] = value_of(part, self.reader)
+            if shards.is_dtensor(own[key]):
+                self._sharded_as(own[key], values, key)
+        if node[0] == "OrderedDict" and node[1] is not None:
+            values._metadata = value_of(node[1], self.reader)  # type: ignore[attr-defined]
+        self.actions.append(
+            lambda: module.load_state_dict(objects.raw_state(module, values), strict=False)
+        )
+
+    def _optimizer(self, optimizer: Any, node: Node, path: Path | None) -> None:
+        if not isinstance(node, list) or node[0] != "by_name":
+            value = value_of(node, self.reader)
+            _same_options(optimizer, value, path)
+            self.actions.append(lambda: optimizer.load_state_dict(value))
+            return
+        names = objects.names_of(optimizer, self._names)
+        if names is not None:
+            self._adopt(optimizer, node[1], names)
+        named = value_of(node[1], self.reader)
+        _same_options(optimizer, named, path)
+        if names is not None:
+            saved = {name for group in named["param_groups"] for name in group["params"]}
+            own = {name for group in names for name in group}
+            self.missing += [dotted(Path(path, name)) for name in sorted(own - saved)]
+            self.unexpected += [dotted(Path(path, name)) for name in sorted(saved - own)]
+            self._shard(optimizer, node[1], names, named["state"], path)
+        value = objects.by_number(named, names)
+        self.actions.append(lambda: optimizer.load_state_dict(value))
+
+    def _shard(
+        self,
+        optimizer: Any,
+        node: Node,
+        names: list[list[str]],
+        state: dict[str, Any],
+        path: Path | None,
+    ) -> None:
+        """What was kept of a parameter that is sharded is sharded alike."""
+        parameters = _parameters(optimizer, names)
+        for name, kept in pairs({key_of(key): part for key, part in pairs(node)}["state"]):
+            for key, part in pairs(kept) if is_mapping(kept) else ():
+                parameter = parameters.get(key_of(name))
+                sharded = isinstance(part, list) and part[0] == "part"
+                if parameter is None or not (sharded or self._is_whole(parameter, part)):
+                    continue
+                where = Path(Path(path, key_of(name)), key_of(key))
+                _, region = self._of_this_rank(parameter, part, where)
+                if shards.is_dtensor(parameter):
+                    kept_now = state[key_of(name)]
+                    kept_now[key_of(key)] = self.reader.tensor(region)
+                    self._sharded_as(parameter, kept_now, key_of(key))
+
+    def _sharded_as(self, own: "DTensor", values: dict[Any, Any], key: object) -> None:
+        """Once it is read: what brings a part to its mesh's device copies the values there are."""
+
+        def shard() -> None:
+            values[key] = shards.like(own, values[key])
+
+        self.actions.append(shard)
+
+    def _adopt(self, optimizer: Any, node: Node, names: list[list[str]]) -> None:
+        """What torch's own optimizers keep already is read in place: new memory costs more than
+        reading does. Others may keep what belongs to somebody else.
+        """
+        if not type(optimizer).__module__.startswith("torch.optim."):
+            return
+        parameters = _parameters(optimizer, names)
+        state = {key_of(key): part for key, part in pairs(node)}["state"]
+        for name, kept in pairs(state):
+            own = optimizer.state.get(parameters.get(key_of(name)), {})
+            for key, part in pairs(kept) if is_mapping(kept) else ():
+                target = own.get(key_of(key))
+                stored = isinstance(part, list) and part[0] in ("tensor", "piece")
+                if is_tensor(target) and stored:
+                    self.reader.adopt(part, target)
+
+    def _saved(self, node: Node, path: Path | None) -> dict[Any, Node]:
+        """A mapping's parts by their keys."""
+        if not is_mapping(node):
+            raise LayoutError(f"{shown(path)} has keys, and none were saved there", _OTHER)
+        return {key_of(key): part for key, part in pairs(node)}
+
+
+def _parameters(optimizer: Any, names: list[list[str]]) -> dict[str, Any]:
+    return {
+        name: parameter
+        for group, some in zip(optimizer.param_groups, names, strict=True)
+        for parameter, name in zip(group["params"], some, strict=True)
+    }
+
+
+def _same_name(target: Any, node: Node, path: Path | None) -> None:
+    """Ranks may have different tensors in one place, of one shape: then the name tells."""
+    name = shards.name_of(node)
+    if isinstance(target, shards.Shard) and name not in (None, target.name):
+        raise LayoutError(
+            f"{shown(path)} is a part of {target.name!r}, and one of {name!r} was saved there",
+            "Give each Shard the key and the name that it was saved with. Nothing was loaded.",
+        )
+
+
+def _sharded_text(target: Any) -> str:
+    if not shards.is_sharded(target):
+        return "not sharded"
+    own = shards.part_of(target)
+    return f"{list(own.local.shape)} from {list(own.offsets)} on of {list(own.shape)}"
+
+
+def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
+    """Raises LayoutError where what was saved is of another kind of optimizer, by what its groups
+    have. Versions of torch add options, or take some away; and schedulers keep values of their own
+    in the groups. So what counts is an option of another of torch's optimizers.
+    """
+    if not isinstance(saved, Mapping) or not saved.get("param_groups"):
+        return
+    there = saved["param_groups"][0].keys()
+    lacking = sorted(optimizer.defaults.keys() - there)
+    other = sorted((there - optimizer.param_groups[0].keys()) & objects.optimizer_options())
+    if lacking and other:
+        raise LayoutError(
+            f"{shown(path)} is {type(optimizer).__name__}, with {', '.join(lacking[:_SHOWN])}; one "
+            f"with {', '.join(other[:_SHOWN])} was saved",
+            "Give an optimizer of the kind that was saved, or leave this key out. "
+            "Nothing was loaded.",
+        )
