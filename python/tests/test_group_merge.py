@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("msgpack")
 pytest.importorskip("torch.distributed.fsdp")
 
-from test_group import left_undecided  # noqa: E402
+from test_group_deaths import left_undecided  # noqa: E402
 from test_group_fsdp import ODD, open_shelf, sharded  # noqa: E402
 from test_group_fsdp import trained as fsdp  # noqa: E402
 

@@ -17,7 +17,7 @@ pytest.importorskip("msgpack")
 
 from partition_ranks import Job, Parted, expected  # noqa: E402
 from partition_ranks import trained as partitioned  # noqa: E402
-from test_group import left_undecided  # noqa: E402
+from test_group_deaths import left_undecided  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 from tensorshelf._view import Readable  # noqa: E402

@@ -1,0 +1,374 @@
+"""Ranks that leave a group, saves that end, and what is told of both."""
+
+import contextlib
+import datetime
+import gc
+import socket
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("msgpack")
+
+from group_ranks import Rank, Ranks, trained  # noqa: E402
+
+import tensorshelf as ts  # noqa: E402
+from tensorshelf._auto.flight import Flight  # noqa: E402
+from tensorshelf._group import (  # noqa: E402
+    member,
+    station,
+    together,
+    wire,
+)
+from tensorshelf._group.part import Part  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+@pytest.fixture
+def two(tmp_path):
+    return Ranks(tmp_path, 2)
+
+
+def test_rank_0_stays_till_the_last_has_left(two, monkeypatch):
+    """The store may lie at it."""
+    put, left = wire.Wire.put, []
+
+    def noted(self, key, value):
+        if key == station.ALL_LEFT:
+            left.append(self._store.add(self._prefix + station.LEFT, 0))
+        put(self, key, value)
+
+    monkeypatch.setattr(wire.Wire, "put", noted)
+    two.run(trained(1))
+    assert left == [2]
+
+
+def test_who_saves_on_hears_that_rank_0_has_left(two):
+    """Which decides on what others save for as long as they do."""
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            heard = []
+            for number in (2, 3, 4)[: 3 * rank.rank]:
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    heard.append(error)
+            return heard
+
+    _, heard = two.run(body, timeout=5)
+    assert [(type(error), error.rank) for error in heard] == [(ts.errors.GroupError, 0)] * 3
+
+
+def test_a_decision_is_waited_for_longer_than_the_store_waits():
+    store = torch.distributed.HashStore()
+    store.set_timeout(datetime.timedelta(milliseconds=20))
+    found: list[bytes] = []
+    waiting = wire.Wire(store, "of/")
+    thread = threading.Thread(target=lambda: found.append(waiting.take("it")), daemon=True)
+    thread.start()
+    thread.join(0.5)  # it ends here where the store's time is kept
+    wire.Wire(store, "of/").put("it", b"told")
+    thread.join(30)
+    assert found == [b"told"]
+
+
+def test_a_run_is_resumed_again_within_a_job(two):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            firsts = [auto.resume()]
+            rank.step(auto, 1)
+            rank.values += 100  # to be forgotten
+            firsts.append(auto.resume())
+            rank.step(auto, 2)
+            auto.close()
+            return firsts, float(rank.values[0])
+
+    assert two.run(body) == [([0, 1], 2.0), ([0, 1], 3.0)]
+
+
+def test_a_lost_group_in_the_middle_of_adding_up_is_told_as_on_error_says(two, monkeypatch, caplog):
+    def failing(self, *, commit):
+        raise ts.errors.IoError("the drive failed", "Look at it.")
+
+    monkeypatch.setattr(member.Member, "_resolve", failing)
+
+    def body(rank: Rank) -> None:
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, model=model, optimizer=optimizer, on_error="warn")
+            auto.resume()
+            for step in (1, 2):
+                model(torch.ones(1, 4)).sum().backward()
+                if step == 1:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                auto.step(step)
+                auto.wait()
+
+    assert two.run(body, timeout=1) == [None, None]
+    assert "the drive failed" in caplog.text
+
+
+def test_a_medium_that_fails_at_the_decision_is_told(two, monkeypatch):
+    resolve = member.Member._resolve
+
+    def failing_once(self, *, commit):
+        if self._rank == 1 and self._machine.aborted is None and self._epochs_left == 0:
+            raise ts.errors.IoError("the drive failed", "Look at it.")
+        self._epochs_left -= 1
+        return resolve(self, commit=commit)
+
+    monkeypatch.setattr(member.Member, "_epochs_left", 1, raising=False)
+    monkeypatch.setattr(member.Member, "_resolve", failing_once)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            rank.step(auto, 2)
+            try:
+                auto.wait()
+            except ts.ShelfError as error:
+                return error
+            return shelf.step
+
+    step, error = two.run(body)
+    assert step == 2
+    assert "the drive failed" in str(error)
+    monkeypatch.undo()
+    assert [first for first, _ in two.run(trained(0))] == [2, 2]
+
+
+def test_behind_a_medium_that_failed_at_the_decision_nothing_is_saved(two, monkeypatch):
+    """The next start decides on what is prepared; a save behind that would wait for it for good."""
+    resolve = member.Member._resolve
+
+    def failing(self, *, commit):
+        if self._rank == 1:
+            raise ts.errors.IoError("the drive failed", "Look at it.")
+        return resolve(self, commit=commit)
+
+    monkeypatch.setattr(member.Member, "_resolve", failing)
+
+    def body(rank: Rank):
+        told = []
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            for number in (1, 2, 3) if rank.rank else (1,):
+                try:
+                    rank.step(auto, number)
+                    auto.wait()
+                except ts.ShelfError as error:
+                    told.append((number, str(error).partition(".")[0]))
+        return told
+
+    own, told = two.run(body, timeout=2)
+    assert own == []
+    assert told == [(number, "the drive failed") for number in (1, 2, 3)]
+    monkeypatch.undo()
+    assert [first for first, _ in two.run(trained(0))] == [1, 1]
+
+
+def test_a_shelf_that_is_let_go_leaves_the_group(two, monkeypatch):
+    monkeypatch.setattr(together, "_FAREWELL", 0.1)  # one thread lets both go
+
+    def body(rank: Rank):
+        shelf = rank.open()
+        auto = rank.autosave(shelf)
+        auto.resume()
+        rank.step(auto, 1)
+        auto.wait()
+
+    assert two.run(body) == [None, None]  # nothing was closed
+    gc.collect()
+    assert two.run(trained(1)) == [(1, 2.0), (1, 3.0)]
+
+
+def test_info_says_who_is_awaited(two):
+    seen = threading.Event()
+
+    def body(rank: Rank):
+        before = rank.group.info()
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 10)
+            auto.wait()
+            idle = rank.group.info()
+            if rank.rank == 1:
+                assert seen.wait(30)
+            rank.step(auto, 20)
+            if rank.rank == 0:
+                while rank.group.info().awaited != (1,):
+                    pass
+                waiting = rank.group.info()
+                seen.set()
+            auto.wait()
+            end = rank.group.info()
+        return before, idle, waiting if rank.rank == 0 else None, end
+
+    (before, idle, waiting, end), (_, other, _, _) = two.run(body)
+    assert (before.job, before.generation, before.epoch, before.members) == (None, None, 0, 2)
+    assert (idle.job, idle.generation) == (other.job, other.generation)
+    assert (idle.epoch, idle.step, idle.undecided, idle.awaited) == (1, 10, 0, ())
+    assert (waiting.epoch, waiting.step, waiting.undecided) == (1, 10, 1)
+    assert (end.epoch, end.step) == (2, 20)
+    assert other.awaited is None
+
+
+def test_rank_0_names_who_has_not_voted(tmp_path):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 0:
+                rank.step(auto, 1)
+            try:
+                auto.wait()
+            except ts.ShelfError as error:
+                return error
+            finally:
+                if rank.rank:
+                    told.wait(30)
+                told.set()
+
+    told = threading.Event()
+    error, *_ = Ranks(tmp_path, 3).run(body, timeout=0.5)
+    assert type(error) is ts.UnresolvedError
+    host = socket.gethostname()
+    assert f"ranks 1, 2 ({host}) have not voted on the save of step 1 for 0.5 s" in str(error)
+
+
+def test_ctrl_c_behind_the_pipeline_leaves_nothing_undecided(two, monkeypatch):
+    submit = together.Together._submit
+
+    def interrupted(self, pending):
+        if self._group.rank == 1 and self._begun[1] == 3 and not interrupts:
+            interrupts.append(3)
+            raise KeyboardInterrupt
+        return submit(self, pending)
+
+    interrupts: list[int] = []
+    monkeypatch.setattr(together.Together, "_submit", interrupted)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            for number in range(1, 6):
+                with contextlib.suppress(KeyboardInterrupt):
+                    rank.step(auto, number)
+                auto.wait()
+            return shelf.step
+
+    assert two.run(body, timeout=5) == [5, 5]
+    assert interrupts == [3]
+
+
+def test_a_save_ends_once():
+    save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: "nobody has")
+    save.ended(ts.TornSave("'values' changed", "Look at it."))
+    save.ended(ts.UnresolvedError("nobody voted", "Look at them."))
+    with pytest.raises(ts.TornSave):
+        save.wait()
+
+
+def test_a_signal_may_wait_for_what_is_being_waited_for():
+    save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: "nobody has")
+    save.ended(ts.TornSave("'values' changed", "Look at it."))
+    ended = threading.Event()
+
+    def handler(frame: Any, event: str, _: Any) -> None:
+        if event == "return" and frame.f_code is threading.Condition.__enter__.__code__:
+            sys.setprofile(None)
+            with contextlib.suppress(ts.TornSave):
+                save.wait()
+
+    def waits() -> None:
+        sys.setprofile(handler)
+        with contextlib.suppress(ts.TornSave):
+            save.wait()
+        sys.setprofile(None)
+        ended.set()
+
+    threading.Thread(target=waits, daemon=True).start()
+    assert ended.wait(10)
+
+
+class Told:
+    """A save's end, as a Flight hears of it."""
+
+    def __init__(self, error: Exception | None = None, *, done: bool = True) -> None:
+        self._error = error
+        self._done = done
+
+    def staged(self) -> bool:
+        return False
+
+    def done(self) -> bool:
+        return self._done
+
+    def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    wait_staged = wait
+
+
+def flight_of(*saves: Told) -> Flight:
+    """Each begun behind the one before."""
+    begun = iter(saves)
+    feed: Any = SimpleNamespace(save=lambda *_: next(begun), note=lambda _: None)
+    timeline: Any = SimpleNamespace(waited=lambda *_: None)
+    flight = Flight(feed, timeline, deadline=1.0, all_heard=True)
+    run: Any = SimpleNamespace(shelf=None, state=None)
+    for step, _ in enumerate(saves):
+        flight.begin(run, step)
+    return flight
+
+
+def torn(step: int) -> ts.TornSave:
+    return ts.TornSave(f"'values' changed at step {step}", "Look at it.")
+
+
+def test_what_the_gate_met_is_told_once():
+    flight = flight_of(Told(torn(1)))
+    flight.gate()
+    with pytest.raises(ts.TornSave):
+        flight.hear()
+    flight.hear()
+    flight.wait()
+
+
+def test_all_that_failed_are_heard_though_others_were_begun_behind():
+    flight = flight_of(Told(torn(1)), Told(torn(2)), Told(done=False))
+    for step in (1, 2):
+        with pytest.raises(ts.TornSave, match=f"step {step}"):
+            flight.hear()
+    flight.hear()
+
+
+def test_a_wait_tells_of_all_that_failed():
+    flight = flight_of(Told(torn(1)), Told(torn(2)), Told())
+    with pytest.raises(ts.TornSave, match="step 1") as told:
+        flight.wait()
+    (note,) = told.value.__notes__
+    assert "step 2" in note
+    flight.wait()
+    flight.hear()
