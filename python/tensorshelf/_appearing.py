@@ -22,14 +22,19 @@ def appearing(target: str | os.PathLike[str]) -> Iterator[str]:
     try:
         yield path
         _rename(path, os.fspath(target))
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(folder)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+def sync(path: str) -> None:
+    """A file's bytes are durable, or of a folder which names lead to what."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def refuse_existing(target: str | os.PathLike[str]) -> None:

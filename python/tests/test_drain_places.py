@@ -81,14 +81,14 @@ def test_what_comes_while_others_are_settled_is_settled_next(
     for name in ("chunks/ab/abc", "chunks/cd/cde"):
         remote.put(name, b"1")
     remote.settle()
-    sync = directory._sync_folder
+    sync = directory.sync
 
     def meanwhile(folder: str) -> None:
         sync(folder)
         if folder.endswith("ab"):
             remote.put("chunks/cd/cdf", b"2")
 
-    monkeypatch.setattr(directory, "_sync_folder", meanwhile)
+    monkeypatch.setattr(directory, "sync", meanwhile)
     remote.put("chunks/ab/abd", b"2")
     remote.settle()
     calls.clear()
@@ -251,7 +251,7 @@ def test_folders_that_another_process_made_are_made_durable_with_what_is_found_i
     top = tmp_path / "remote"
     Directory(str(top), below).put(path, b"bytes")  # and is killed, or has not settled it yet
     synced: set[pathlib.Path] = set()
-    monkeypatch.setattr(directory, "_sync_folder", lambda folder: synced.add(pathlib.Path(folder)))
+    monkeypatch.setattr(directory, "sync", lambda folder: synced.add(pathlib.Path(folder)))
     found = Directory(str(top), below)
     assert found.sizes(path.partition("/")[0]) == {"1": 5}
     found.settle()
@@ -269,14 +269,14 @@ def test_what_comes_into_a_folder_that_is_being_settled_is_settled_next(
     remote = Directory(str(tmp_path))
     remote.put("chunks/ab/abc", b"1")
     remote.settle()
-    sync = directory._sync_folder
+    sync = directory.sync
 
     def meanwhile(folder: str) -> None:
         sync(folder)
-        monkeypatch.setattr(directory, "_sync_folder", sync)
+        monkeypatch.setattr(directory, "sync", sync)
         remote.put("chunks/ab/abe", b"2")
 
-    monkeypatch.setattr(directory, "_sync_folder", meanwhile)
+    monkeypatch.setattr(directory, "sync", meanwhile)
     remote.put("chunks/ab/abd", b"2")
     remote.settle()
     calls.clear()
@@ -298,7 +298,7 @@ def test_what_could_not_be_settled_is_settled_next(
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(directory, "_sync_folder", fails)
+        patch.setattr(directory, "sync", fails)
         with pytest.raises(ts.errors.IoError):
             remote.settle()
     calls.clear()

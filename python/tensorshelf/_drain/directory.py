@@ -11,6 +11,7 @@ import secrets
 import threading
 from collections.abc import Iterable, Iterator
 
+from tensorshelf._appearing import sync
 from tensorshelf.errors import IoError, ShelfError
 
 _TEMPORARY = ".tmp"
@@ -95,14 +96,12 @@ class Directory:
 
     def settle(self) -> None:
         with self._lock:
-            waiting, self._unsettled = (
-                self._unsettled,
-                set(),
-            )  # what changes meanwhile is the next's
+            waiting = self._unsettled
+            self._unsettled = set()  # what changes meanwhile is settled next
         try:
             for folder in sorted(waiting):
                 with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
-                    _sync_folder(folder)
+                    sync(folder)
         except BaseException:
             with self._lock:
                 self._unsettled |= waiting
@@ -149,14 +148,6 @@ class Directory:
 
 def _is_temporary(name: str) -> bool:
     return name.startswith(".") and name.endswith(_TEMPORARY)
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _raise_but_missing(error: OSError) -> None:

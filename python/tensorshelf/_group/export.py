@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorshelf._appearing import appearing, refuse_existing
+from tensorshelf._appearing import appearing, refuse_existing, sync
 from tensorshelf._state import tensors
 from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.paths import Path, dotted, free_name
@@ -100,7 +100,7 @@ def write(
     try:
         with appearing(path) as beside:
             _save(wanted, arrays, beside, metadata)
-            _sync(beside)
+            sync(beside)
     except (OSError, _error_of_safetensors()) as error:
         if isinstance(error, ShelfError):
             raise
@@ -168,11 +168,3 @@ def _save(
         made[name] = torch.from_numpy(array.copy() if not array.flags.writeable else array)
         made[name] = made[name].view(_torch.dtype_of(wanted[name].element))
     safetensors.torch.save_file(made, path, metadata)
-
-
-def _sync(path: str) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
