@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <barrier>
 #include <cerrno>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "base/copy_hash.hpp"
 #include "base/fault_guard.hpp"
 #include "base/side_by_side.hpp"
 #include "bytes.hpp"
@@ -82,6 +84,49 @@ TEST_CASE("a file that someone cuts short: an error at each call", "[pmem]") {
     writer->barrier();
     CHECK(fs::file_size(path) == kCutTo);
   }
+}
+
+// A shelf on tmpfs whose new room is not touched ahead.
+std::unique_ptr<Medium> made_by_file(const fs::path& path) {
+  OpenOptions options;
+  options.block.zero_room = false;
+  auto medium = make_pmem_medium(open_file(path), options);
+  medium->reserve(kSize);
+  return medium;
+}
+
+TEST_CASE("a chunk copied forward by way of the file: its source may be gone", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  const auto medium = made_by_file(dir / "s");
+  const auto data = pattern(kPageBytes, 1);
+  constexpr std::uint64_t kGone = 2 * kMebibyte;
+  medium->write(kGone, data, 0);
+  const auto source = medium->view({kGone, kPageBytes});
+  medium->write(0, source, 0);
+  CHECK(same(medium->view({0, kPageBytes}), data));
+  fs::resize_file(dir / "s", kCutTo);
+  CHECK(failure_at(kGone, dir / "s", [&] { medium->write(0, source, 0); }) == Errc::corrupt);
+  CHECK(same(medium->view({0, kPageBytes}), data));
+}
+
+TEST_CASE("by way of the file too the checksum is of what was written", "[pmem]") {
+  if (!pmem_supported()) return;
+  const scratch::Directory dir(kTmpfs);
+  const auto medium = made_by_file(dir / "s");
+  std::vector<std::atomic<std::uint64_t>> words(kMebibyte / 8);  // the caller's, which change
+  const std::span<const std::byte> source(reinterpret_cast<const std::byte*>(words.data()),
+                                          kMebibyte);
+  std::atomic<bool> ended = false;
+  std::thread other([&] {
+    for (std::uint64_t now = 1; !ended; ++now) words[now % words.size()].store(now);
+  });
+  for (int round = 0; round < 50; ++round) {
+    const auto ticket = medium->write(0, source, 7);
+    CHECK(hash_bytes(medium->view({0, kMebibyte}), 7) == ticket.checksum);
+  }
+  ended = true;
+  other.join();
 }
 
 TEST_CASE("a write into what was cut off fails for good", "[pmem]") {

@@ -5,7 +5,8 @@
 // is taken before the path is trusted: after locking, the path must still name the locked inode.
 #pragma once
 
-#include <atomic>
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 

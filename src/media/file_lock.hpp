@@ -25,6 +25,7 @@ class DeviceLock {
   // Takes it for the device open at `fd`. Errc::busy where another holds it.
   DeviceLock(int fd, const std::filesystem::path& path);
   DeviceLock(const DeviceLock&) = delete;
+  DeviceLock& operator=(const DeviceLock&) = delete;
   ~DeviceLock();
 
   bool held() const { return fd_ >= 0; }  // false where there is no sysfs

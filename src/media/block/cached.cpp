@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "media/block/os.hpp"
+#include "media/file_lock.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -56,8 +57,8 @@ std::unique_ptr<BlockBackend> make_cached_backend(std::unique_ptr<BlockBackend> 
   if (cached < 0) return inner;
   struct stat first {};
   struct stat second {};
-  const bool same = ::fstat(fd, &first) == 0 && ::fstat(cached, &second) == 0 &&
-                    first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+  const bool same =
+      ::fstat(fd, &first) == 0 && ::fstat(cached, &second) == 0 && same_inode(first, second);
   if (!same) {
     ::close(cached);
     return inner;

@@ -22,6 +22,7 @@
 #include <tensorshelf/extent.hpp>
 
 #include "media/block/os.hpp"
+#include "media/file_room.hpp"
 #include "media/file_system.hpp"
 
 namespace tensorshelf {
@@ -180,8 +181,7 @@ std::string probe_direct_write(const ShelfFile& file, std::uint64_t at, const Pr
   }
   const auto put = calls.write(file.fd(), at, page.bytes());
   if (size_bytes < at + kPageBytes) {
-    while (::ftruncate(file.fd(), static_cast<off_t>(size_bytes)) != 0 && errno == EINTR) {
-    }
+    static_cast<void>(set_length(file.fd(), size_bytes));
   }
   if (!refuses(put)) return {};
   calls.set_direct(file.fd(), false);

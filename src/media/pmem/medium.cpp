@@ -25,6 +25,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <tensorshelf/error.hpp>
 
@@ -103,11 +104,7 @@ class PmemMedium final : public Medium {
     };
     const std::span<const std::byte> written(target, bytes.size());
     bool done = false;
-    if (!is_shown(bytes)) {
-      done = touch_mapped(written, copy);
-    } else if (!touch_mapped(bytes, [&] { done = touch_mapped(written, copy); })) {
-      throw_gone("unreadable", place_of(bytes), Errc::corrupt, Errc::corrupt);
-    }
+    take(bytes, [&] { done = touch_mapped(written, copy); });
     if (!done) throw_gone("unwritable", {at, bytes.size()}, Errc::io);
     if (!planted(Bug::write_not_drained)) drain_stores();  // I7
     return next_ticket(checksum);
@@ -161,11 +158,24 @@ class PmemMedium final : public Medium {
   }
 
   // Where pages are not touched ahead: the kernel fills a new one without zeroing it first. What it
-  // has, the mapping shows, and outlives the process as stores do (I7).
+  // has, the mapping shows, and outlives the process as stores do (I7). It gets a copy, for the
+  // checksum is of what is written, whatever the caller's bytes become meanwhile (I9).
   Ticket write_by_file(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) {
-    const std::uint64_t checksum = hash_bytes(bytes, seed);
-    write_bytes(*file_, at, bytes);
+    thread_local std::vector<std::byte> copied;  // a chunk at most
+    copied.resize(std::max(copied.size(), bytes.size()));
+    std::uint64_t checksum = 0;
+    take(bytes, [&] { checksum = copy_and_hash(copied.data(), bytes, seed, Stores::cached); });
+    write_bytes(*file_, at, std::span(copied).first(bytes.size()));
     return next_ticket(checksum);
+  }
+
+  // Copies what a call was given. Bytes that view() gave may be gone: the shelf's, not the call's.
+  template <typename Copy>
+  void take(std::span<const std::byte> bytes, const Copy& copy) {
+    if (!is_shown(bytes)) return copy();
+    if (touch_mapped(bytes, copy)) return;
+    const Extent place{static_cast<std::uint64_t>(bytes.data() - view_.base()), bytes.size()};
+    throw_gone("unreadable", place, Errc::corrupt, Errc::corrupt);
   }
 
   bool is_device() const { return file_->kind() == FileKind::dax_device; }
@@ -195,9 +205,6 @@ class PmemMedium final : public Medium {
     const std::byte* const begin = view_.base();
     return std::less_equal()(begin, bytes.data()) &&
            std::less()(bytes.data(), begin + view_.size_bytes());
-  }
-  Extent place_of(std::span<const std::byte> shown) const {
-    return {static_cast<std::uint64_t>(shown.data() - view_.base()), shown.size()};
   }
 
   [[noreturn]] void throw_gone(const char* state, const Extent& extent, Errc where_cut,

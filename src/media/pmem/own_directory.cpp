@@ -7,6 +7,8 @@
 #include <system_error>
 #include <thread>
 
+#include "base/signals_blocked.hpp"
+
 namespace tensorshelf {
 
 void in_own_directory(const std::function<void()>& call) {
@@ -22,6 +24,7 @@ void in_own_directory(const std::function<void()>& call) {
     }
   };
   try {
+    const SignalsBlocked blocked;
     std::thread([&] { guarded(::unshare(CLONE_FS) == 0); }).join();
   } catch (const std::system_error&) {  // there is no thread to be had
     guarded(false);
