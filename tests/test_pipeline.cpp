@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <optional>
 #include <thread>
 
@@ -476,6 +477,55 @@ TEST_CASE("the pipeline's thread gives way, keeps to its CPUs, and hears no sign
   CHECK(nice == 7);
   CHECK(cpus == 1);
   CHECK(deaf);
+}
+
+TEST_CASE("the thread that commits in the background hears no signal") {
+  Fed fed;
+  fed.train(2);
+  std::atomic<int> deaf = 0;
+  const auto me = std::this_thread::get_id();
+  fed.hook->before_barrier = [&] {
+    sigset_t blocked;
+    ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    const bool all = ::sigismember(&blocked, SIGINT) == 1 && ::sigismember(&blocked, SIGUSR1) == 1;
+    deaf = all && std::this_thread::get_id() != me ? deaf + 1 : -100;
+  };
+  fed.shelf.persist_async(2).get();
+  fed.hook->before_barrier = {};
+  CHECK(deaf > 0);
+}
+
+TEST_CASE("a pipeline is closed by two threads at once") {
+  for (int round = 0; round < 50; ++round) {
+    Fed fed;
+    Pipeline pipeline(fed.shelf, {});
+    fed.train(2);
+    const auto ticket = pipeline.save(fed.plan(), 2).value();
+    std::barrier both(2);
+    const auto close = [&] {
+      both.arrive_and_wait();
+      pipeline.close();
+    };
+    std::thread other(close);
+    close();
+    other.join();
+    CHECK(ticket.wait_durable().version == 2);
+  }
+}
+
+TEST_CASE("the longest time that can be said is for ever") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf, {});
+  constexpr auto kForEver = std::chrono::nanoseconds::max();
+  fed.train(2);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  CHECK(ticket.wait_staged_for(kForEver));
+  CHECK(ticket.wait_durable_for(kForEver));
+  fed.train(3);
+  pipeline.save(fed.plan(), 3);
+  CHECK(pipeline.drain_for(kForEver));
+  fed.train(4);
+  CHECK(pipeline.save(fed.plan(), 4, "an id").value().wait_prepared_for(kForEver));
 }
 
 // ---- what cannot be -----------------------------------------------------------------------------

@@ -35,6 +35,8 @@ TEST_CASE("a forked child waits for no save of its parent's, and ends") {
     good = good && forked([&] { ticket.wait_durable(); });
     good = good && forked([&] { static_cast<void>(ticket.staged()); });
     good = good && forked([&] { static_cast<void>(ticket.done()); });
+    good = good && forked([&] { static_cast<void>(ticket.times()); });
+    good = good && forked([&] { static_cast<void>(ticket.copies()); });
     good = good && forked([&] { pipeline->save(plan, 3); });
     pipeline->close();
     pipeline.reset();

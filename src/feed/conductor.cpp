@@ -67,7 +67,7 @@ void Pipeline::Conductor::close() {
     if (newest_) newest_->hurry();
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  std::call_once(joined_, [this] { thread_.join(); });  // any thread may close it, two at once
 }
 
 bool Pipeline::Conductor::drain_for(std::chrono::nanoseconds time) {
@@ -76,7 +76,7 @@ bool Pipeline::Conductor::drain_for(std::chrono::nanoseconds time) {
   {
     std::unique_lock lock(mutex_);
     const auto drained = [this] { return !staging_ || planted(Bug::feed_drained_early); };
-    if (!changed_.wait_for(lock, time, drained)) return false;
+    if (!changed_.wait_until(lock, Save::after(time), drained)) return false;
   }
   check_heard();
   return true;
@@ -96,6 +96,13 @@ void Pipeline::Conductor::check_heard() {
 }
 
 // ---- the trainer's part -------------------------------------------------------------------------
+
+// Before any lock: a thread of the parent's may have held it at the fork.
+void Pipeline::Conductor::refuse_in_child() const {
+  if (!in_child()) return;
+  throw Error(Errc::forked, "the pipeline was made by the parent of this process",
+              "Save there; or open another shelf here, and make a Pipeline for it.");
+}
 
 void Pipeline::Conductor::check_may_begin(const SavePlan& plan) const {
   for (const Source& source : plan.sources()) {
@@ -125,6 +132,7 @@ bool Pipeline::Conductor::busy() const {
 std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan> plan,
                                                  std::optional<std::uint64_t> step,
                                                  std::optional<std::string> id) {
+  refuse_in_child();
   store_->refuse_inside("a save was begun");
   check_step(step);
   if (id) check_id(*id);

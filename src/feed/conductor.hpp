@@ -38,6 +38,7 @@ class Pipeline::Conductor {
   PipelineStats stats() const;
 
  private:
+  void refuse_in_child() const;
   void check_may_begin(const SavePlan& plan) const;
   void check_open() const;  // the mutex is held
   void hand_over(const std::shared_ptr<Save>& save);
@@ -65,6 +66,7 @@ class Pipeline::Conductor {
   std::shared_ptr<Save> newest_;  // that was begun
   bool staging_ = false;          // from begin() to the launch
   bool closed_ = false;
+  std::once_flag joined_;
   std::thread thread_;  // last: it uses the others
 };
 

@@ -63,13 +63,13 @@ void SaveTicket::wait_staged() const { save_->wait_staged({}); }
 Commit SaveTicket::wait_durable() const { return save_->wait_durable({}).value(); }
 Prepared SaveTicket::wait_prepared() const { return save_->wait_prepared({}).value(); }
 bool SaveTicket::wait_staged_for(std::chrono::nanoseconds time) const {
-  return save_->wait_staged(Save::Clock::now() + time);
+  return save_->wait_staged(Save::after(time));
 }
 bool SaveTicket::wait_durable_for(std::chrono::nanoseconds time) const {
-  return save_->wait_durable(Save::Clock::now() + time).has_value();
+  return save_->wait_durable(Save::after(time)).has_value();
 }
 bool SaveTicket::wait_prepared_for(std::chrono::nanoseconds time) const {
-  return save_->wait_prepared(Save::Clock::now() + time).has_value();
+  return save_->wait_prepared(Save::after(time)).has_value();
 }
 SaveTimes SaveTicket::times() const { return save_->times(); }
 std::vector<CopyTimes> SaveTicket::copies() const { return save_->copies(); }

@@ -176,11 +176,13 @@ std::optional<Commit> Save::wait_durable(std::optional<Clock::time_point> until)
 }
 
 SaveTimes Save::times() const {
+  refuse_in_child();
   const std::lock_guard lock(mutex_);
   return times_;
 }
 
 std::vector<CopyTimes> Save::copies() const {
+  refuse_in_child();
   const std::lock_guard lock(mutex_);
   return copies_;
 }

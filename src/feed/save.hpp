@@ -2,6 +2,7 @@
 // may call anything.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,11 @@ namespace tensorshelf {
 
 struct Save {
   using Clock = std::chrono::steady_clock;
+  // That much later, or as late as the clock can say: nanoseconds::max() is for ever.
+  static Clock::time_point after(std::chrono::nanoseconds time) {
+    const auto now = Clock::now();
+    return time > Clock::time_point::max() - now ? Clock::time_point::max() : now + time;
+  }
 
   Save(std::shared_ptr<Store> on, std::shared_ptr<const SavePlan> what,
        std::optional<std::uint64_t> at, std::optional<std::string> prepared_as,

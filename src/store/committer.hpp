@@ -8,11 +8,16 @@
 #include <mutex>
 #include <thread>
 
+#include "base/signals_blocked.hpp"
+
 namespace tensorshelf {
 
 class Committer {
  public:
-  Committer() : thread_([this] { run(); }) {}
+  Committer() {
+    const SignalsBlocked blocked;  // one of the caller's could end a flush, which is not repeated
+    thread_ = std::thread([this] { run(); });
+  }
   ~Committer() {
     {
       const std::lock_guard lock(mutex_);
