@@ -31,7 +31,7 @@ class Playback {
     return pace_ != 0 && size_bytes > kWordBytes && rng_.one_in(4);
   }
   // Takes the later bytes for some of the words: from one on, or here and there.
-  void mix(std::span<std::byte> bytes, std::span<const std::byte> later) {
+  void mixed(std::span<std::byte> bytes, std::span<const std::byte> later) {
     const std::uint64_t words = (bytes.size() - 1) / kWordBytes;
     const std::uint64_t from = 1 + rng_.below(words);
     const bool everywhere = rng_.one_in(2);
@@ -76,7 +76,7 @@ class PassingMedium final : public testing::ForwardingMedium {
     std::vector<std::byte> later(bytes.size());
     playback_.go_on();
     ForwardingMedium::read(at, later);
-    playback_.mix(bytes, later);
+    playback_.mixed(bytes, later);
   }
   std::span<const std::byte> view(const Extent& extent) override {
     playback_.go_on();

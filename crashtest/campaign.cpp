@@ -13,7 +13,7 @@ namespace {
 
 std::uint64_t hash_text(std::string_view text) {
   std::uint64_t hash = 0;
-  for (const char letter : text) hash = mix(hash ^ static_cast<unsigned char>(letter));
+  for (const char letter : text) hash = mixed(hash ^ static_cast<unsigned char>(letter));
   return hash;
 }
 
@@ -24,7 +24,7 @@ Settings settings_for(const Cell& cell, Effort effort) {
   Settings settings;
   settings.personality = mode.personality;
   settings.trash = mode.trash;
-  settings.seed = mix(seed ^ hash_text(workload.program) ^ mix(hash_text(mode.name)));
+  settings.seed = mixed(seed ^ hash_text(workload.program) ^ mixed(hash_text(mode.name)));
   for (const FailedOnce& kept : kFailedOnce) {
     if (workload.name == kept.name) settings.readers = kReadersOfThose;
   }
@@ -71,13 +71,13 @@ std::vector<Workload> select_workloads(std::string_view name, Effort effort, std
   }
   if (name == "random" || (name.empty() && effort == Effort::full)) {
     for (std::uint64_t i = 0; i < randoms; ++i) {
-      chosen.push_back({"random", random_program(mix(seed) + i)});
-      chosen.push_back({"random", random_attempts(mix(seed) + i)});
+      chosen.push_back({"random", random_program(mixed(seed) + i)});
+      chosen.push_back({"random", random_attempts(mixed(seed) + i)});
     }
   }
   for (const FailedOnce& kept : kFailedOnce) {
     if (name == kept.name || name.empty()) {
-      chosen.push_back({kept.name, random_program(mix(kept.seed) + kept.number)});
+      chosen.push_back({kept.name, random_program(mixed(kept.seed) + kept.number)});
     }
   }
   if (chosen.empty()) {

@@ -25,7 +25,7 @@ Disk::Disk(std::uint64_t capacity_bytes) : bytes_(capacity_bytes) {
 }
 
 std::uint64_t Disk::fingerprint() const {
-  return content_hash_ ^ mix(size_bytes_ ^ mix(room_bytes_));
+  return content_hash_ ^ mixed(size_bytes_ ^ mixed(room_bytes_));
 }
 
 void Disk::remember(std::uint64_t at, std::uint64_t length) {
@@ -50,7 +50,7 @@ void Disk::write(std::uint64_t at, std::span<const std::byte> source) {
     if (word == last) break;
     const std::uint64_t before = load(old + (word - first));
     const std::uint64_t after = load(bytes_.data() + word);
-    if (before != after) content_hash_ ^= mix(word ^ mix(before)) ^ mix(word ^ mix(after));
+    if (before != after) content_hash_ ^= mixed(word ^ mixed(before)) ^ mixed(word ^ mixed(after));
   }
 }
 

@@ -9,7 +9,7 @@
 extern "C" ssize_t getrandom(void* buffer, size_t length, unsigned /*flags*/) {
   auto* bytes = static_cast<unsigned char*>(buffer);
   for (size_t i = 0; i < length; ++i) {
-    bytes[i] = static_cast<unsigned char>(tensorshelf::crash::mix(i));
+    bytes[i] = static_cast<unsigned char>(tensorshelf::mixed(i));
   }
   return static_cast<ssize_t>(length);
 }

@@ -240,7 +240,7 @@ void Explorer::walk(const Recording& recording, std::size_t depth, std::size_t f
   const auto context = [&](std::size_t event) {  // the one in flight only adds to what is allowed
     const Expected& now = expected[event];
     const std::uint64_t prepared = now.prepared ? 2 * *now.prepared + 2 + now.surely_prepared : 0;
-    return mix(now.acked + mix(prepared)) ^ now.incarnation;
+    return mixed(now.acked + mixed(prepared)) ^ now.incarnation;
   };
   const auto visit = [&](const CrashPoint& point, ReadSet& reads) {
     note_position("opening an image", depth, point.event);

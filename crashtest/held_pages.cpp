@@ -25,9 +25,9 @@ void for_each_page(const Stretch& stretch, const Each& each) {
 
 // All and nothing are among them, which few pages by themselves would seldom come to.
 bool is_lost(std::uint64_t seed, const Loss& page) {
-  const std::uint64_t way = mix(seed) % 4;
+  const std::uint64_t way = mixed(seed) % 4;
   if (way < 2) return way == 0;
-  return mix(seed ^ mix(page.event ^ mix(page.at))) % 2 == 0;
+  return mixed(seed ^ mixed(page.event ^ mixed(page.at))) % 2 == 0;
 }
 
 }  // namespace

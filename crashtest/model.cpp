@@ -49,11 +49,11 @@ std::string tensors_difference(const Model& model, const Tensors& there) {
 
 void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t serial,
            std::uint64_t offset) {
-  std::uint64_t key = mix(serial);
-  for (const char letter : tensor) key = mix(key ^ static_cast<unsigned char>(letter));
+  std::uint64_t key = mixed(serial);
+  for (const char letter : tensor) key = mixed(key ^ static_cast<unsigned char>(letter));
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     const std::uint64_t index = offset + i;
-    bytes[i] = static_cast<std::byte>(mix(key ^ (index / 8)) >> (index % 8 * 8));
+    bytes[i] = static_cast<std::byte>(mixed(key ^ (index / 8)) >> (index % 8 * 8));
   }
 }
 

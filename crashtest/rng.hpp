@@ -4,20 +4,14 @@
 
 #include <cstdint>
 
-namespace tensorshelf::crash {
+#include "base/mixed.hpp"
 
-// SplitMix64 (Steele, Lea, Flood 2014): a bijective mixer, so also a good hash of a number.
-constexpr std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+namespace tensorshelf::crash {
 
 class Rng {
  public:
-  explicit Rng(std::uint64_t seed) : state_(mix(seed)) {}
-  std::uint64_t next() { return mix(state_++); }
+  explicit Rng(std::uint64_t seed) : state_(mixed(seed)) {}
+  std::uint64_t next() { return mixed(state_++); }
   std::uint64_t below(std::uint64_t n) { return next() % n; }  // n > 0; the bias is harmless here
   bool one_in(std::uint64_t n) { return n != 0 && below(n) == 0; }  // n == 0: never
 

@@ -82,7 +82,7 @@ Runner::Runner(Disk& disk, const Behaviour& behaviour, Recording begun, std::uin
       behaviour_(behaviour),
       recording_(std::move(begun)),
       acked_(recording_.history.size() - 1),
-      serial_(mix(disk.fingerprint())),  // no stamp of the run that crashed comes again
+      serial_(mixed(disk.fingerprint())),  // no stamp of the run that crashed comes again
       incarnation_(incarnation),
       placement_(placement),
       prepared_(prepared) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -56,6 +57,7 @@ class ResetHooks {
   explicit ResetHooks(Hooks& hooks) : hooks_(hooks) {}
   ~ResetHooks() { hooks_ = {}; }
   ResetHooks(const ResetHooks&) = delete;
+  ResetHooks& operator=(const ResetHooks&) = delete;
 
  private:
   Hooks& hooks_;
@@ -288,6 +290,7 @@ class Folder {
     path_ = name;
   }
   Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
   ~Folder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
@@ -321,6 +324,7 @@ int exit_code_of_child(const std::function<int()>& body) {
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) throw std::runtime_error("waitpid failed");
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
 }

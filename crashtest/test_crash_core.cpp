@@ -22,7 +22,8 @@ std::uint64_t slot(std::uint64_t version) { return (1 + version % 2) * kPageByte
 
 std::vector<std::byte> value(std::uint64_t version, std::size_t size) {
   std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(mix(version * 977 + i));
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>(mixed(version * 977 + i));
   return bytes;
 }
 

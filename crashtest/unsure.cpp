@@ -27,16 +27,16 @@ Unsure::Unsure(const Log& log, std::uint64_t capacity_bytes, What what, std::uin
 }
 
 bool Unsure::shows_older(std::uint64_t at, Sector& sector) const {
-  const std::uint64_t chosen = mix(seed_ ^ mix(process_));
+  const std::uint64_t chosen = mixed(seed_ ^ mixed(process_));
   switch (chosen % 4) {
     case 0:
       return true;
     case 1:
       return false;
     case 2:
-      return mix(chosen ^ at) % 2 == 0;
+      return mixed(chosen ^ at) % 2 == 0;
     default:
-      return mix(chosen ^ mix(at ^ mix(++sector.reads))) % 2 == 0;
+      return mixed(chosen ^ mixed(at ^ mixed(++sector.reads))) % 2 == 0;
   }
 }
 

@@ -75,7 +75,7 @@ class Walk {
     ++counts_.images;
     const Disk::Mark mark = disk_.mark();
     window_.land(image);
-    if (seen_.insert(disk_.fingerprint() ^ mix(context_)).second) {
+    if (seen_.insert(disk_.fingerprint() ^ mixed(context_)).second) {
       ++counts_.distinct;
       visit_({event, window_, image}, reads_);
     }

@@ -215,7 +215,7 @@ void Window::land(const Image& image) {
     }
     garbage_.resize(unit.size_bytes);
     for (std::size_t k = 0; k < garbage_.size(); ++k) {
-      garbage_[k] = static_cast<std::byte>(mix(unit.at + k));
+      garbage_[k] = static_cast<std::byte>(mixed(unit.at + k));
     }
     disk_.write(unit.at, garbage_);
   }

@@ -283,6 +283,17 @@ def test_every_planted_bug_is_caught_somewhere() -> None:
     assert len(bugs) > 100  # the search can hit
 
 
+def test_both_lists_of_planted_bugs_name_the_same_invariants() -> None:
+    header = (ROOT / "src/base/planted.hpp").read_text("utf-8")
+    said = dict(re.findall(r"^  (\w+),(?:\s*// (I\d+))?", header, re.MULTILINE))
+    table = code(ROOT / "crashtest/bugs.cpp")
+    listed = re.findall(r'\{\s*"\w+",\s*"(I\d+|-)",\s*Bug::(\w+)', table)
+    assert {bug: said[bug] or "-" for _, bug in listed if bug != "none"} == {
+        bug: invariant for invariant, bug in listed if bug != "none"
+    }
+    assert len(listed) > 100  # the search can hit
+
+
 def test_the_design_tells_how_each_invariant_is_shown_broken() -> None:
     design = (ROOT / "docs/design.md").read_text("utf-8")
     table = design.partition("| breaks | caught by |")[2].partition("\n\n")[0]
@@ -301,7 +312,7 @@ def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
         return int(re.search(rf"\b{name} = (\w+);", layout)[1], 0)  # type: ignore[index]
 
     page = 4096
-    header, mark = constant("kHeaderBytes"), constant("kPreparedAt")
+    header, mark = constant("kHeaderBytes"), constant("kMarkAt")
     assert f"incarnation +{constant('kIncarnationAt'):#x}, mark +{mark:#x}" in design
     assert f"root homes +{constant('kRootsAt'):#x} ({constant('kMaxSlots')} of 4 KiB)" in design
     assert f"    {header:#07x}  header copy 1" in design

@@ -43,22 +43,22 @@ enum class Bug {
   two_words_at_once,        // I2: the words of two versions lie between two barriers
   abandoned_kept_behind,    // what was assigned behind an abandoned attempt is committed
   abandoned_labels_kept,    // I3: what an abandoned attempt wrote passes for the next one's value
-  marks_settled_at_once,    // both copies are written anew together
+  marks_settled_at_once,    // I12: both copies are written anew together
   reread_over_another,      // the bytes of a lost view are read over those of another chunk
   bad_copy_told_once,       // of a page that a version shares with one that is given up
   pages_for_own_cells,      // a tensor whose cells lie behind others' has pages for its own alone
-  waiting_home_not_mended,  // of a home that comes next one copy stays damaged
-  older_root_left,          // of a home that comes next one copy keeps a root older than the last
+  waiting_home_not_mended,  // I14: of a home that comes next one copy stays damaged
+  older_root_left,  // I14: of a home that comes next one copy keeps a root older than the last
   waiting_word_unrestored,  // I11: a version that no opening found may be found by a later one
   waiting_attempt_kept,     // I14: a mark that no opening found may count for a later one
   young_wipe_unrestored,    // I12: the same of a wiped home that no version was in yet
   unread_chunk_given_up,    // I11: a version whose chunk cannot be read for a moment is given up
-  zero_word_taken_for_old,  // a root without a word passes for an attempt over version 0
+  zero_word_taken_for_old,  // I11: a root without a word passes for an attempt over version 0
   own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt
   tag_of_old_word,          // I14: tags are short, and one is that of the word it lies under
   prepared_slot_free,       // I3: what a prepared attempt that was found names is free
   prepared_not_verified,    // a damaged attempt that was found is flipped
-  described_not_repaired,   // of a prepared attempt the second copy of the root stays damaged
+  described_not_repaired,   // I14: of a prepared attempt the second copy of the root stays damaged
   tag_by_incarnation,       // I5: two attempts of one opening at one version have one word
   incarnation_not_durable,  // I5: opened, and one crash may take both copies of the number
   recovery_rewrites_root,   // I6: good copies of the root are written anew, both at once
@@ -91,7 +91,7 @@ enum class Bug {
   dirty_bit_lost,           // a tensor written a second time is left out of the commit
   stale_chunks_forgotten,   // a commit forgets in which chunks the slots differ now
   growth_beside_writers,    // the medium grows while others write to it
-  older_judged_by_newest,   // a reader's older version counts as whole while its newest one is
+  older_judged_by_newest,   // I11: a reader's older version counts as whole while its newest one is
   overtaken_not_noticed,    // a reader takes bytes of a later version for damage, or for its own
   reader_trusts_slot,       // a reader checks a chunk once, and returns what lies there later
   reader_looks_once,        // a reader takes pages that vanish under it for damage

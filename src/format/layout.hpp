@@ -42,7 +42,7 @@ inline constexpr unsigned kMaxMedia = 8;
 
 inline constexpr std::uint64_t kHeaderBytes = 0x20000;
 inline constexpr std::uint64_t kIncarnationAt = 0x01000;
-inline constexpr std::uint64_t kPreparedAt = 0x02000;
+inline constexpr std::uint64_t kMarkAt = 0x02000;
 inline constexpr std::uint64_t kRootsAt = 0x10000;
 inline constexpr std::uint64_t kHeapAt = kCopies * kHeaderBytes;
 
@@ -51,7 +51,7 @@ constexpr std::uint64_t superblock_at(unsigned copy) { return copy * kHeaderByte
 constexpr std::uint64_t incarnation_at(unsigned copy) {
   return copy * kHeaderBytes + kIncarnationAt;
 }
-constexpr std::uint64_t mark_at(unsigned copy) { return copy * kHeaderBytes + kPreparedAt; }
+constexpr std::uint64_t mark_at(unsigned copy) { return copy * kHeaderBytes + kMarkAt; }
 constexpr std::uint64_t root_at(unsigned home, unsigned copy) {
   return copy * kHeaderBytes + kRootsAt + home * kPageBytes;
 }
