@@ -50,11 +50,8 @@ std::optional<GroupMessage> Coordinator::receive(const GroupMessage& vote) {
   const std::uint64_t number = vote.epoch.number;
   if (number <= decided_.number) return decided_before(vote);
   if (number != decided_.number + 1) return std::nullopt;  // of nobody who follows the protocol
-  if (vote.kind == Kind::no) {
-    if (planted(Bug::group_no_overheard)) said_yes_[vote.rank] = 1;
-    if (!planted(Bug::group_no_overheard)) {
-      return decide({Kind::abort, vote.epoch, vote.rank, vote.cause});
-    }
+  if (vote.kind == Kind::no && !planted(Bug::group_no_overheard)) {
+    return decide({Kind::abort, vote.epoch, vote.rank, vote.cause});
   }
   said_yes_[vote.rank] = 1;
   const auto yes = static_cast<std::size_t>(std::ranges::count(said_yes_, 1));

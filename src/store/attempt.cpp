@@ -13,10 +13,10 @@ using format::kCopies;
 using format::PageRef;
 using format::Root;
 
-Attempt::Attempt(std::shared_ptr<const Version> over, std::uint64_t number)
-    : sequence(number),
+Attempt::Attempt(std::shared_ptr<const Version> over, std::uint64_t sequence_number)
+    : sequence(sequence_number),
       base(std::move(over)),
-      tree(base->tree.successor(number)),
+      tree(base->tree.successor(sequence)),
       names(base->names),
       tensor_bytes(base->tensor_bytes) {}
 

@@ -43,7 +43,7 @@ struct Version {
 };
 
 struct Attempt {
-  Attempt(std::shared_ptr<const Version> over, std::uint64_t number);
+  Attempt(std::shared_ptr<const Version> over, std::uint64_t sequence_number);
 
   std::uint64_t version() const { return base->number() + 1; }
 
@@ -57,7 +57,8 @@ struct Attempt {
   bool names_are_mine = false;  // and no other attempt's or version's
   bool names_changed = false;
   std::uint64_t tensor_bytes;
-  std::uint64_t abandoned = 0;     // version, with which changes went: discard() alone is left
+  std::uint64_t abandoned = 0;     // the version whose abandoning took some of these changes with
+                                   // it, and only discard() is allowed; 0: none
   bool removed_committed = false;  // a tensor that a version still has
   std::vector<std::shared_ptr<StoredTensor>> dirty;
   std::atomic<std::uint64_t> staged_bytes = 0;

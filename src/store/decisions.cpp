@@ -14,7 +14,7 @@ namespace tensorshelf {
 
 using format::Root;
 
-// Before anything is done, in our turn. Where an attempt is prepared that says why not.
+// Before anything is done, in our turn. While one is undecided the freeze refuses, and says why.
 void Decisions::check_marks_left() const {
   std::lock_guard lock(state_.structure);
   if (state_.undecided() || format::marks_left(mark_)) return;

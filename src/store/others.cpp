@@ -35,7 +35,7 @@ void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds
   if (!found || *found <= opened.incarnation) return;
   throw Error(Errc::busy,
               fmt::format("another process has opened the shelf for writing meanwhile: it has "
-                          "incarnation {}, and ours is {}; nothing of this commit was flipped",
+                          "incarnation {}, and ours is {}; nothing of ours was flipped since",
                           *found, opened.incarnation),
               "Let one process write at a time. Close this shelf, see to it that the other one is "
               "closed too, and open it again: it has what the other one persisted.");

@@ -290,7 +290,7 @@ Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
     return Lease(state_.medium->view(tensor->layout.slot(slot)), true,
                  std::make_shared<Pin>(state_.medium, tensor, slot));
   }
-  std::shared_ptr<std::byte[]> copy(new std::byte[size]);
+  const auto copy = std::make_shared_for_overwrite<std::byte[]>(size);
   const std::span<std::byte> bytes(copy.get(), size);
   read_locked(*tensor, bytes, 0, now);
   if (which.kind() == Of::Kind::version) throw_if_overtaken(which.number());

@@ -22,7 +22,7 @@ class Sealer {
   // none does.
   void await_turn(const Flight& flight);
   void make_durable(const Flight& flight, Commit& commit);
-  void finish(Flight& flight, Commit& commit);  // which has begun: it receives what it became
+  void finish(Flight& flight, Commit& commit);  // which has times.sealing, and gets the rest
 
   // Where the call throws, the flight and the store have failed. Needs no memory: a flight is
   // always dropped.

@@ -63,10 +63,16 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
                 "Choose another path: a snapshot takes the place of nothing.");
   }
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
-  OpenOptions chosen = options;
-  chosen.mode = Mode::create;
-  chosen.while_waiting = {};       // it waits for nobody
-  chosen.on_unheard = {};          // who called hears of it
+  OpenOptions chosen = {
+      .mode = Mode::create,
+      .tier = options.tier,
+      .max_size_bytes = options.max_size_bytes,
+      .block = options.block,
+      .progress = options.progress,
+      .keep = options.keep,
+      .in_flight = options.in_flight,
+      .placement = options.placement,
+  };
   chosen.block.zero_room = false;  // half of its slots may never be written to
   auto medium = make_medium(file, chosen);
   format_medium(*medium, chosen);

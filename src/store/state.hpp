@@ -10,7 +10,8 @@
 // end), that of decisions, a tensor's lock of its assignment, gate (assignments, or one that
 // freezes, creates or erases), a tensor's mutex, dirty_mutex, structure (what there is: versions,
 // attempts, sizes); the other mutexes within none of these but the first four. The closed gate
-// alone guards the open attempt's names and tree. Of the mutexes that a reader takes only a
+// guards the open attempt's tree; its names change with the gate closed and structure held, and are
+// read under either. Of the mutexes that a reader takes only a
 // tensor's is held across I/O.
 #pragma once
 

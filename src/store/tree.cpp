@@ -25,10 +25,11 @@ namespace {
               "Restore the file from a copy; its checksums hold, so it was not made by chance.");
 }
 
+constexpr std::uint32_t kNone = ~0U;
+
 // The page numbers of one kind must be 0, 1, 2, ... without gap or double.
 void place(std::vector<std::uint32_t>& leaves, std::uint32_t index, std::uint32_t leaf,
            std::size_t leaf_count) {
-  constexpr std::uint32_t kNone = ~0U;
   if (index >= leaf_count) contradiction("a page has an impossible number");
   if (leaves.size() <= index) leaves.resize(index + 1, kNone);
   if (leaves[index] != kNone) contradiction("two pages have one number");
@@ -72,7 +73,8 @@ Tree Tree::load(const format::Root& root, std::vector<PageNodePtr> top,
     }
   }
   for (const auto* numbers : {&leaves->cells, &leaves->records}) {
-    if (std::count(numbers->begin(), numbers->end(), ~0U) != 0) contradiction("a page is missing");
+    if (std::count(numbers->begin(), numbers->end(), kNone) != 0)
+      contradiction("a page is missing");
   }
   if (tensors.size() != root.tensor_count) contradiction("the root counts other tensors");
   for (const auto& tensor : tensors) {
