@@ -26,7 +26,8 @@ struct Prepared {
 struct Recovery {
   std::uint64_t version = 0;
   std::optional<std::uint64_t> step;
-  bool interrupted = false;         // an attempt beyond this version was left incomplete
+  bool interrupted = false;         // an attempt beyond this version was left incomplete; not told
+                                    // where the shelf was opened for reading
   bool degraded = false;            // the newest version was damaged; this older one was verified
   bool salvaged = false;            // degraded, and not verified: chunks may be damaged
   std::vector<std::uint64_t> lost;  // newer versions, which may have been acknowledged
@@ -52,7 +53,8 @@ struct Commit {
   std::optional<std::uint64_t> step;
   std::uint64_t data_bytes = 0;      // tensor bytes staged for this version
   std::uint64_t metadata_bytes = 0;  // manifest pages and roots
-  double seconds = 0;                // inside persist(); staging before it is not counted
+  double seconds = 0;  // inside persist(), staging before it not counted; of a commit by another
+                       // call, which may wait for none, from times.sealing to times.durable
   CommitTimes times = {};
 };
 
@@ -95,10 +97,10 @@ struct ShelfInfo {
   std::uint64_t version = 0;
   std::optional<std::uint64_t> step;
   std::uint64_t incarnation = 0;
-  std::uint64_t tensors = 0;
-  std::uint64_t tensor_bytes = 0;
+  std::uint64_t tensors = 0;       // with what was created and erased since that version
+  std::uint64_t tensor_bytes = 0;  // of these
   std::uint64_t capacity_bytes = 0;
-  std::uint64_t free_bytes = 0;
+  std::uint64_t free_bytes = 0;               // 0 where nothing may be written
   unsigned keep = 0;                          // versions that stay readable beside the newest
   unsigned in_flight = 1;                     // attempts that may be on their way at once
   Placement placement = Placement::by_chunk;  // of tensors that are made from now on
@@ -119,7 +121,7 @@ struct Stats {
   std::uint64_t medium_writes = 0;
   std::uint64_t medium_bytes = 0;
   std::uint64_t barriers = 0;
-  double commit_seconds = 0;
+  double commit_seconds = 0;  // of all, each from its times.sealing to times.durable
 };
 
 // A version that can be read.

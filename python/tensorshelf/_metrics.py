@@ -16,7 +16,7 @@ _COUNTERS = {  # by their names in stats()
     "medium_writes": ("medium_writes", "writes to the medium"),
     "medium_bytes": ("medium_bytes", "bytes written to the medium"),
     "barriers": ("barriers", "flushes of the medium"),
-    "commit_seconds": ("commit_seconds", "seconds within persist()"),
+    "commit_seconds": ("commit_seconds", "seconds of sealing commits, from their turn to durable"),
 }
 _GAUGES = {
     "version": "number of the newest durable version",
