@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import statistics
@@ -271,6 +272,20 @@ def test_a_citation_is_that_of_the_barrier_beside_it(text: str, silent: int) -> 
     assert (len(found), calls) == (silent, text.count("barrier"))
 
 
+def test_what_is_made_durable_in_python_says_why() -> None:
+    calls = re.compile(r"\.settle\(\)|(?<!def )\bf?sync\(")
+    silent, count = [], 0
+    for path in tree("python/tensorshelf", suffixes={".py"}):
+        lines = path.read_text("utf-8").splitlines()
+        for before, line in itertools.pairwise(["", *lines]):
+            if calls.search(line) and "``" not in line:
+                count += 1
+                if "#" not in line and "#" not in before:
+                    silent.append(f"{shown(path)}: {line.strip()}")
+    assert silent == []
+    assert count > 8  # the search can hit
+
+
 def test_every_planted_bug_is_caught_somewhere() -> None:
     listed = re.search(r"enum class Bug \{(.*?)\};", code(ROOT / "src/base/planted.hpp"), re.DOTALL)
     assert listed
@@ -302,6 +317,18 @@ def test_the_design_tells_how_each_invariant_is_shown_broken() -> None:
     broken = set(re.findall(r'"(I\d+)"', code(ROOT / "crashtest/bugs.cpp")))
     assert broken - told == set()
     assert len(broken) > 10  # the search can hit
+
+
+def test_the_objects_of_a_drain_are_told_alike() -> None:
+    told = (ROOT / "docs/drain.md").read_text("utf-8")
+    for name in ("manifest", "joint"):
+        text = (ROOT / f"python/tensorshelf/_drain/{name}.py").read_text("utf-8")
+        paths = re.findall(r"^    ((?:\w+|rank-N)/\S+)", text.split('"""')[1], re.MULTILINE)
+        assert len(paths) == {"manifest": 2, "joint": 2}[name]
+        for path in paths:
+            assert f"    {path.rstrip(',')}" in told, path
+        (folder,) = re.findall(r'^FOLDER = "(\w+)"', text, re.MULTILINE)
+        assert f"    {folder}/" in told
 
 
 def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
@@ -541,6 +568,11 @@ def test_rooms_are_small() -> None:
     assert statistics.median(lengths.values()) <= 120
     assert [name for name in lengths if name.startswith("src/store/") and lengths[name] > 300] == []
     assert len(long) <= max(2, len(lengths) // 20), long
+    tests = {
+        shown(path): len(path.read_text("utf-8").splitlines())
+        for path in tree("python/tests", suffixes={".py"})
+    }
+    assert [f"{name}: {count}" for name, count in tests.items() if count > 850] == []
 
 
 def function_lengths(path: Path) -> dict[str, int]:

@@ -22,7 +22,7 @@ def appearing(target: str | os.PathLike[str]) -> Iterator[str]:
     try:
         yield path
         _rename(path, os.fspath(target))
-        sync(folder)
+        sync(folder)  # and so has it behind a power cut
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -32,7 +32,7 @@ def sync(path: str) -> None:
     """A file's bytes are durable, or of a folder which names lead to what."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(handle)  # for who calls
     finally:
         os.close(handle)
 

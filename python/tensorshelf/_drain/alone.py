@@ -14,7 +14,7 @@ from tensorshelf._drain.stage import Spool
 from tensorshelf._drain.standing import Standing
 
 
-class Alone:
+class AloneWork:
     """For one thread."""
 
     def __init__(self, shelf: Shelf, drain: Drain, standing: Standing, metrics: Metrics) -> None:

@@ -79,7 +79,7 @@ class Directory:
                 with open(temporary, "xb") as file:
                     file.write(data)
                     file.flush()
-                    os.fsync(file.fileno())
+                    os.fsync(file.fileno())  # its bytes, before its name
                 os.rename(temporary, target)
             except FileNotFoundError as error:  # somebody cleans up there
                 with self._lock:
@@ -101,7 +101,7 @@ class Directory:
         try:
             for folder in sorted(waiting):
                 with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
-                    sync(folder)
+                    sync(folder)  # names, and that they are gone
         except BaseException:
             with self._lock:
                 self._unsettled |= waiting

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from tensorshelf._drain.alone import Alone
+from tensorshelf._drain.alone import AloneWork
 from tensorshelf._drain.copier import Copier, Shelf, Work, tell_of_slots
 from tensorshelf._drain.info import DrainInfo
 from tensorshelf._drain.meeting import Meeting
@@ -39,7 +39,7 @@ class Drainer:
         work: Work
         if group is None:
             self.meeting = None
-            work = Alone(shelf, drain, standing, self._metrics)
+            work = AloneWork(shelf, drain, standing, self._metrics)
         else:
             self.meeting = Meeting(standing, drain, group.rank)
             work = RankWork(shelf, drain, group, standing, self._metrics, self.meeting)

@@ -100,7 +100,7 @@ class Place:
         name = self._writer.next_name()
         self._wait(0)  # who was given up commits nothing: another may have its place
         self._remote.put(name.path, made.encode())
-        self._remote.settle()
+        self._remote.settle()  # before it is told, and pieces of others go
         self.catalog.add(name, made)
         return Entry(name, made)
 

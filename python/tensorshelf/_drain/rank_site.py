@@ -136,7 +136,7 @@ class RankSite:
         a moment ago, and by what lies there parts are deleted, and versions told.
         """
         found = self._joints.look()
-        self._top.settle()
+        self._top.settle()  # what was seen, as said above
         return found
 
     def _name(self, names: "_Names", part: Entry[Manifest]) -> tuple[int, ...]:
@@ -161,7 +161,7 @@ class RankSite:
         name = names.writer.next_name()
         self._wait(0)  # who was given up commits nothing
         self._top.put(f"{joint.FOLDER}/{name}", whole.encode())
-        self._top.settle()
+        self._top.settle()  # before it is told
         self._joints.add(name, whole)
         return ()
 

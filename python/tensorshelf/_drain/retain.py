@@ -114,7 +114,7 @@ class Collector:
         swept, self._swept = self._swept, False
         if self._catalog.damaged:  # what it names is not known: no piece goes
             self._remote.delete(entry.name.path for entry in going)
-            self._remote.settle()
+            self._remote.settle()  # as below
             return set()
         if not swept:
             self._remote.tidy(FOLDER)

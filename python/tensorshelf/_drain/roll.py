@@ -24,7 +24,8 @@ class Roll:
         lacking = [rank for rank in self._ranks if epoch not in rank.parts]
         for_each(lacking, _Rank.look, threads=min(_THREADS, max(len(lacking), 1)))
         found = [rank.parts.get(epoch) for rank in self._ranks]
-        if None not in found:  # a rank puts its part, and then settles it
+        if None not in found:  # but a rank puts its part, and then settles it
+            # What the version will name is durable before it is one.
             for_each(self._ranks, lambda rank: rank.remote.settle(), threads=_THREADS)
         return found
 

@@ -100,7 +100,7 @@ def write(
     try:
         with appearing(path) as beside:
             _save(wanted, arrays, beside, metadata)
-            sync(beside)
+            sync(beside)  # whole before it has its name
     except (OSError, _error_of_safetensors()) as error:
         if isinstance(error, ShelfError):
             raise
