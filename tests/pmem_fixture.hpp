@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -12,8 +13,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "base/copy_hash.hpp"
 #include "media/file.hpp"
 #include "media/pmem/medium.hpp"
 #include "scratch.hpp"
@@ -41,6 +44,34 @@ inline std::shared_ptr<ShelfFile> open_file(const std::filesystem::path& path,
 inline bool mentions(const std::vector<std::string>& notes, const std::string& part) {
   return std::any_of(notes.begin(), notes.end(),
                      [&](const std::string& note) { return contains(note, part); });
+}
+
+// A shelf on tmpfs whose new room is not touched ahead.
+inline std::unique_ptr<Medium> made_by_file(const std::filesystem::path& path) {
+  OpenOptions options;
+  options.block.zero_room = false;
+  auto medium = make_pmem_medium(open_file(path), options);
+  medium->reserve(4 * kMebibyte);
+  return medium;
+}
+
+// Whether checksums are of the bytes that lie there, though the caller's change meanwhile.
+inline bool hashes_what_it_writes(Medium& medium) {
+  std::vector<std::atomic<std::uint64_t>> words(kMebibyte / 8);  // the caller's
+  const std::span<const std::byte> source(reinterpret_cast<const std::byte*>(words.data()),
+                                          kMebibyte);
+  std::atomic<bool> ended = false;
+  std::thread other([&] {
+    for (std::uint64_t now = 1; !ended; ++now) words[now % words.size()].store(now);
+  });
+  int right = 0;
+  for (int round = 0; round < 50; ++round) {
+    const auto ticket = medium.write(0, source, 7);
+    right += hash_bytes(medium.view({0, kMebibyte}), 7) == ticket.checksum;
+  }
+  ended = true;
+  other.join();
+  return right == 50;
 }
 
 class Variable {  // of the environment, for one scope

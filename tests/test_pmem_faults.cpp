@@ -4,7 +4,6 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <barrier>
 #include <cerrno>
 #include <cstring>
@@ -13,7 +12,6 @@
 
 #include <tensorshelf/shelf.hpp>
 
-#include "base/copy_hash.hpp"
 #include "base/fault_guard.hpp"
 #include "base/side_by_side.hpp"
 #include "bytes.hpp"
@@ -86,15 +84,6 @@ TEST_CASE("a file that someone cuts short: an error at each call", "[pmem]") {
   }
 }
 
-// A shelf on tmpfs whose new room is not touched ahead.
-std::unique_ptr<Medium> made_by_file(const fs::path& path) {
-  OpenOptions options;
-  options.block.zero_room = false;
-  auto medium = make_pmem_medium(open_file(path), options);
-  medium->reserve(kSize);
-  return medium;
-}
-
 TEST_CASE("a chunk copied forward by way of the file: its source may be gone", "[pmem]") {
   if (!pmem_supported()) return;
   const scratch::Directory dir(kTmpfs);
@@ -113,20 +102,7 @@ TEST_CASE("a chunk copied forward by way of the file: its source may be gone", "
 TEST_CASE("by way of the file too the checksum is of what was written", "[pmem]") {
   if (!pmem_supported()) return;
   const scratch::Directory dir(kTmpfs);
-  const auto medium = made_by_file(dir / "s");
-  std::vector<std::atomic<std::uint64_t>> words(kMebibyte / 8);  // the caller's, which change
-  const std::span<const std::byte> source(reinterpret_cast<const std::byte*>(words.data()),
-                                          kMebibyte);
-  std::atomic<bool> ended = false;
-  std::thread other([&] {
-    for (std::uint64_t now = 1; !ended; ++now) words[now % words.size()].store(now);
-  });
-  for (int round = 0; round < 50; ++round) {
-    const auto ticket = medium->write(0, source, 7);
-    CHECK(hash_bytes(medium->view({0, kMebibyte}), 7) == ticket.checksum);
-  }
-  ended = true;
-  other.join();
+  CHECK(hashes_what_it_writes(*made_by_file(dir / "s")));
 }
 
 TEST_CASE("a write into what was cut off fails for good", "[pmem]") {

@@ -177,6 +177,18 @@ TEST_CASE("each planted bug of the mapped medium is found", "[pmem]") {
   }
 }
 
+TEST_CASE("a chunk that is hashed before it is copied is found", "[pmem]") {
+  if (!pmem_supported()) return;
+  place = &kMemory;
+  const scratch::Directory dir(kTmpfs);
+  const auto medium = made_by_file(dir / "s");
+  CHECK(hashes_what_it_writes(*medium));
+  planted_bug = Bug::write_hashed_first;
+  CHECK_FALSE(hashes_what_it_writes(*medium));
+  planted_bug = Bug::none;
+  place = &kAdr;
+}
+
 #else
 
 TEST_CASE("ADR: what returned outlives a power loss", "[pmem]") {

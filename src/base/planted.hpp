@@ -155,6 +155,7 @@ enum class Bug {
   feed_prepared_as_staging,   // a prepared save counts as one that is being staged
 
   // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
+  write_hashed_first,   // I9: by way of the file, of bytes that the caller may change yet
   write_not_drained,    // I7: streaming stores are on their way when write() returns
   write_kept_in_cache,  // I1: small writes are not flushed where they must be
   barrier_not_drained,  // I1

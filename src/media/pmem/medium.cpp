@@ -165,6 +165,11 @@ class PmemMedium final : public Medium {
     copied.resize(std::max(copied.size(), bytes.size()));
     std::uint64_t checksum = 0;
     take(bytes, [&] { checksum = copy_and_hash(copied.data(), bytes, seed, Stores::cached); });
+    if (planted(Bug::write_hashed_first)) {
+      checksum = hash_bytes(bytes, seed);
+      write_bytes(*file_, at, bytes);
+      return next_ticket(checksum);
+    }
     write_bytes(*file_, at, std::span(copied).first(bytes.size()));
     return next_ticket(checksum);
   }
