@@ -211,6 +211,7 @@ def crashtest(stage: Stage, full: bool) -> None:
         for words in (
             ("build/release/tests/test_group_explored", "[.deep]"),
             ("build/release/crashtest/tensorshelf-crashtest", "--full"),
+            (sys.executable, "crashtest/planted_ranks.py"),
         ):
             good = stage.command(*words)
             stage.outcome.passed += good
