@@ -80,6 +80,21 @@ def test_what_rank_0_meets_is_told_to_all_whatever_it_is() -> None:
     def fails(said: list[Any]) -> int:
         raise ValueError(f"{said} is odd")
 
-    for error in agree(lambda rank: (lambda: rank, fails)):
-        assert isinstance(error, ts.UnresolvedError)
-        assert "ValueError: [0, 1] is odd" in str(error)
+    own, others = agree(lambda rank: (lambda: rank, fails))
+    assert isinstance(own, ValueError)
+    assert isinstance(others, ts.UnresolvedError)
+    assert "at 0: ValueError: [0, 1] is odd" in str(others)
+
+
+@pytest.mark.parametrize("stops", [0, 1])
+def test_what_a_signal_raises_is_raised_at_once(stops: int) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stopped() -> int:
+        raise Stopped
+
+    found = agree(lambda rank: (stopped if rank == stops else lambda: 1, sum))
+    assert isinstance(found[stops], Stopped)
+    assert isinstance(found[1 - stops], ts.UnresolvedError)
+    assert f"at {stops}: Stopped" in str(found[1 - stops])

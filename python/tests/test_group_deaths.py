@@ -65,7 +65,7 @@ def test_what_all_had_prepared_is_committed_by_the_next_start(two, monkeypatch):
         assert "step 3" in str(error)
         assert "timeout" in error.remedy
         where = f"{two.path(part_of_mark(prepared.id).rank)} on {socket.gethostname()}"
-        assert f"prepared, in {where}" in error.remedy
+        assert f"in {where}, is prepared" in error.remedy
         assert prepared.step == 3
         assert part_of_mark(prepared.id).number == 3
     assert two.shelves() == [(2, 2.0), (2, 3.0)]

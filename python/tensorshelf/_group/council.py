@@ -31,20 +31,24 @@ class Council(NamedTuple):
         """What ``decide`` made, on rank 0, of what all said, by ranks. Blocks until all came.
 
         Raises the same on all ranks: what one of them or ``decide`` raised, UnresolvedError where
-        one did not come, and BadArgument where the store has messages of an older start.
+        one did not come, and BadArgument where the store has messages of an older start. What is
+        none of the shelf's is raised where it was, and UnresolvedError on the other ranks.
         """
-        own: Exception | None = None
+        own: ShelfError | None = None
         try:
             with of_store(_SAID):
                 self._refuse_second_start()
             said = {"said": say()}
-        except Exception as error:  # whatever it is: the others wait for what is said
+        except ShelfError as error:
             own = error
-            code, what, remedy = fields_of(error)
-            said = {"error": [code, f"{self.where}: {what}", remedy]}
+            said = self._failed(error)
+        except Exception as error:  # whatever it is, of a signal's handler too: all others wait
+            for key in [key_of(self.rank), *([_ANSWER] if self.rank == 0 else [])]:
+                self._put(key, json.dumps(self._failed(error)).encode())
+            raise
         self._put(key_of(self.rank), json.dumps(said).encode())
         if self.rank == 0:
-            self._put(_ANSWER, self._decided(decide))
+            self._decide(decide)
         try:
             told = json.loads(self.wire.take(_ANSWER, seconds=self.seconds + _SLACK))
         except (RuntimeError, TimeoutError) as error:
@@ -71,11 +75,19 @@ class Council(NamedTuple):
                 "another prefix; and start all ranks anew, not one alone.",
             )
 
-    def _decided(self, decide: Callable[[list[Any]], Any]) -> bytes:
+    def _failed(self, error: Exception) -> dict[str, Any]:
+        code, what, remedy = fields_of(error)
+        return {"error": [code, f"{self.where}: {what}", remedy]}
+
+    def _decide(self, decide: Callable[[list[Any]], Any]) -> None:
         try:
-            return json.dumps({"answer": decide(self._heard())}).encode()
+            made = {"answer": decide(self._heard())}
+        except ShelfError as error:
+            made = {"error": fields_of(error)}
         except Exception as error:
-            return json.dumps({"error": fields_of(error)}).encode()
+            self._put(_ANSWER, json.dumps(self._failed(error)).encode())
+            raise
+        self._put(_ANSWER, json.dumps(made).encode())
 
     def _heard(self) -> list[Any]:
         heard = []
