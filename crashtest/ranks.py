@@ -308,7 +308,8 @@ def campaign(
     what = ("resumed behind 0", "came to the end", "renumbered", "shelves lost")
     counts = dict.fromkeys([*kinds, *what], 0)
     acknowledged = reached = 0
-    for number in range(rounds):
+    number = 0
+    while number < rounds:
         kind = kinds[number % len(kinds)]
         shift = 0 if job.sharded else rng.randrange(world)
         clear(disturbed)
@@ -320,18 +321,21 @@ def campaign(
         reached = check(disturbed, reference, acknowledged)
         told = durable(disturbed, world)
         acknowledged = max(acknowledged, told)
-        if kind == LOSE and told:  # else a copy that was lost before may not be made anew yet
+        # Where nothing was durable a copy that was lost before may not be made anew yet.
+        if kind == LOSE and struck and told:
             counts["shelves lost"] += lose(disturbed, rng.randrange(world))
-        counts[kind] += 1
         counts["resumed behind 0"] += reached > 0
         counts["renumbered"] += shift != 0
-        if acknowledged >= job.steps - 1:  # to its end once, and another run begins
+        if not struck:  # to its end once: that was no round, and another run begins
             counts["came to the end"] += 1
             for path in disturbed.glob("run.*"):
                 path.unlink()
             acknowledged = 0
-        if sys.stdout.isatty() or number % 10 == 9:
-            print(f"round {number + 1} of {rounds}: resumed at {reached}", flush=True)
+            continue
+        counts[kind] += 1
+        number += 1
+        if sys.stdout.isatty() or number % 10 == 0:
+            print(f"round {number} of {rounds}: resumed at {reached}", flush=True)
     clear(disturbed)
     await_end(start(disturbed, job, 0), "the last run", disturbed)
     counts["resumed behind 0"] += check(disturbed, reference, acknowledged) > 0
