@@ -52,6 +52,8 @@ def check_whole(folder: Path, options: str, found: str, least: int) -> None:
     assert stored
     assert int(stored[1]) > least  # the search goes somewhere
 
+LONG = pytest.mark.long  # those of three ranks that take longest
+
 
 @pytest.mark.parametrize(
     ("options", "least"),
@@ -59,14 +61,14 @@ def check_whole(folder: Path, options: str, found: str, least: int) -> None:
         ("-DRANKS=2 -DSTARTS=3 -DSAVES=1", 50_000),
         ("-DRANKS=2 -DSTARTS=2 -DSAVES=2 -DREFUSALS=2", 50_000),
         ("-DRANKS=2 -DSTARTS=1 -DSAVES=6 -DREFUSALS=3", 10_000),
-        ("-DRANKS=3 -DSTARTS=2 -DSAVES=2", 500_000),
-        ("-DRANKS=3 -DSTARTS=2 -DSAVES=1 -DREFUSALS=3", 100_000),
-        ("-DRANKS=3 -DSTARTS=1 -DSAVES=4 -DREFUSALS=2", 100_000),
+        pytest.param("-DRANKS=3 -DSTARTS=2 -DSAVES=2", 500_000, marks=LONG),
+        pytest.param("-DRANKS=3 -DSTARTS=2 -DSAVES=1 -DREFUSALS=3", 100_000, marks=LONG),
+        pytest.param("-DRANKS=3 -DSTARTS=1 -DSAVES=4 -DREFUSALS=2", 100_000, marks=LONG),
         # Messages vanish, and who waits asks again.
         ("-DLOSS -DRANKS=2 -DSTARTS=2 -DSAVES=1 -DREFUSALS=2", 20_000),
         ("-DLOSS -DRANKS=2 -DSTARTS=1 -DSAVES=3", 100_000),
-        ("-DLOSS -DRANKS=3 -DSTARTS=2 -DSAVES=1", 300_000),
-        ("-DLOSS -DRANKS=3 -DSTARTS=1 -DSAVES=2", 200_000),
+        pytest.param("-DLOSS -DRANKS=3 -DSTARTS=2 -DSAVES=1", 300_000, marks=LONG),
+        pytest.param("-DLOSS -DRANKS=3 -DSTARTS=1 -DSAVES=2", 200_000, marks=LONG),
     ],
 )
 def test_no_fate_of_messages_and_ranks_splits_an_epoch(
