@@ -135,7 +135,6 @@ void flip(const Version& version, const Press& press) {
   }
 }
 
-// Handles follow their tensors: what is named is there, and what was and is not, is not.
 void settle_names(const Names& before, const Names& now) {
   for (const auto& [name, named] : before) {
     const auto there = now.find(name);

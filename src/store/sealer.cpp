@@ -72,7 +72,6 @@ void Sealer::finish(Flight& flight, Commit& commit) {
   commit.seconds = std::chrono::duration<double>(elapsed).count();
 }
 
-// One by one, in order; after a failure none.
 void Sealer::await_turn(const Flight& flight) {
   {
     std::unique_lock lock(state_.structure);

@@ -134,8 +134,6 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
   return given_back;
 }
 
-// The tensor is the open attempt's from here on; what throws before leaves it as it was. False
-// where it was so before.
 bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor, const FoundSlot& found) {
   if (tensor->attempt == state_.open->sequence) return false;
   if (!planted(Bug::dirty_bit_lost)) {
@@ -281,8 +279,6 @@ void Stager::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
   state_.counters.forward += bytes.size();
 }
 
-// Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
-// assigned since another slot was current.
 void Stager::complete(StoredTensor& tensor) {
   if (!tensor.whole() || planted(Bug::copy_forward_left_out)) return;
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {

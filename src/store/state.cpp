@@ -189,7 +189,6 @@ void State::throw_unresolved(const std::string& what) const {
               "resolve() it first: commit it, or abandon it.");
 }
 
-// The gate is closed, or we have passed it.
 void State::check_not_abandoned() const {
   if (open->abandoned == 0 || planted(Bug::abandoned_kept_behind)) return;
   throw Error(Errc::abandoned,

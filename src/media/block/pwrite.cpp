@@ -2,9 +2,6 @@
 // completion performs the oldest, outside the lock of the staging buffers, so that other threads
 // go on copying meanwhile. The queue has room for every buffer from the start: submit() allocates
 // nothing.
-#include <unistd.h>
-
-#include <cerrno>
 #include <mutex>
 #include <vector>
 
