@@ -427,3 +427,21 @@ def test_a_drain_that_cannot_begin_ends_when_it_is_given_up(
     run.drain.close()
     run.drain._thread.join(60)
     assert not run.drain._thread.is_alive()
+
+
+def test_a_remote_that_fails_is_not_stuck(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told as one that fails, and tried again after a while."""
+    remote, naps = Remote(), []
+    remote.fail_at = set(range(4))
+    use(monkeypatch, remote)
+    sleep = copier.Copier._sleep
+
+    def noted(self: copier.Copier, seconds: float) -> None:
+        naps.append(self._standing.busy_since)
+        sleep(self, 0.0)
+
+    monkeypatch.setattr(copier.Copier, "_sleep", noted)
+    run = Run(shelf, ts.Drain("nowhere"))
+    run.step(1)
+    assert run.drain.info().failures > 0
+    assert set(naps) == {None}

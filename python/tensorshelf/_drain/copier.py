@@ -85,6 +85,7 @@ class Copier:
             except ShelfBusy:  # another job has the place
                 raise
             except Exception as error:
+                self._standing.busy_since = None  # it failed, and is not stuck
                 self._failed(error)
                 self._work.failed()
                 self._sleep(pause)

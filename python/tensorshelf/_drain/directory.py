@@ -24,6 +24,7 @@ class Directory:
         self._top = os.path.abspath(os.path.expanduser(path))
         self._root = os.path.join(self._top, below) if below else self._top
         self._lock = threading.Lock()
+        self._settling = threading.Lock()
         self._made: set[str] = set()  # folders that are there
         self._unsettled: set[str] = set()  # folders with names that may not be durable
 
@@ -95,17 +96,18 @@ class Directory:
             self._unsettled.add(folder)
 
     def settle(self) -> None:
-        with self._lock:
-            waiting = self._unsettled
-            self._unsettled = set()  # what changes meanwhile is settled next
-        try:
-            for folder in sorted(waiting):
-                with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
-                    sync(folder)  # names, and that they are gone
-        except BaseException:
+        with self._settling:  # who finds nothing to do there waits for who does it
             with self._lock:
-                self._unsettled |= waiting
-            raise
+                waiting = self._unsettled
+                self._unsettled = set()  # what changes meanwhile is settled next
+            try:
+                for folder in sorted(waiting):
+                    with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
+                        sync(folder)  # names, and that they are gone
+            except BaseException:
+                with self._lock:
+                    self._unsettled |= waiting
+                raise
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -51,7 +51,8 @@ class Place:
         entries = self.catalog.look()
         if self.catalog.damaged:
             logger.warning(
-                "drain: %d manifests at %s are damaged, and count for nothing",
+                "drain: %d manifests at %s are damaged, and count for nothing; while they are "
+                "there no piece is deleted",
                 len(self.catalog.damaged),
                 self._drain.remote,
             )

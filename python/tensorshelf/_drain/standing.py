@@ -92,10 +92,11 @@ class Standing:
         with self.changed:
             if self.on_its_way is not None:
                 return self.on_its_way, self.moved_at
+            since = self.busy_since  # the thread writes it without the lock
             newest, _ = self._noted()
-            if self.busy_since is None or self.ended or newest <= self.base:
+            if since is None or self.ended or newest <= self.base:
                 return None
-            return newest, max(self.moved_at, self.busy_since)
+            return newest, max(self.moved_at, since)
 
     def give_up(self) -> tuple[int, int]:
         """The newest version, and how many are left behind. The shelf may end then, whatever the
