@@ -55,7 +55,7 @@ def agree(body: Callable[[int], tuple[Any, Any]]) -> list[Any]:
         say, decide = body(rank)
         try:
             found[rank] = council.answer(say, decide)
-        except Exception as error:
+        except BaseException as error:
             found[rank] = error
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in (0, 1)]
@@ -98,3 +98,23 @@ def test_what_a_signal_raises_is_raised_at_once(stops: int) -> None:
     assert isinstance(found[stops], Stopped)
     assert isinstance(found[1 - stops], ts.UnresolvedError)
     assert f"at {stops}: Stopped" in str(found[1 - stops])
+
+
+@pytest.mark.parametrize("stops", [0, 1])
+def test_who_exits_tells_the_others(stops: int) -> None:
+    def exits() -> int:
+        raise SystemExit(3)
+
+    found = agree(lambda rank: (exits if rank == stops else lambda: 1, sum))
+    assert isinstance(found[stops], SystemExit)
+    assert isinstance(found[1 - stops], ts.UnresolvedError)
+    assert f"at {stops}: SystemExit: 3" in str(found[1 - stops])
+
+
+def test_who_exits_as_it_decides_tells_the_others() -> None:
+    def exits(said: list[Any]) -> int:
+        raise SystemExit(3)
+
+    found = agree(lambda rank: (lambda: rank, exits))
+    assert isinstance(found[0], SystemExit)
+    assert isinstance(found[1], ts.UnresolvedError)

@@ -408,6 +408,8 @@ def test_who_waits_hears_whether_this_rank_has_voted() -> None:
     )
     before = str(save.undecided("for 1 s"))
     assert "The part of rank 1, in /x, is not prepared yet" in before
+    save.voted = False
+    assert "is dropped, for this rank voted against it" in str(save.undecided("for 1 s"))
     save.voted = True
     assert "The part of rank 1, in /x, is prepared, and the next start" in str(
         save.undecided("for 1 s")

@@ -1,5 +1,6 @@
 """What all ranks tell rank 0, and what it makes of that: how ranks agree when they start."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -42,9 +43,8 @@ class Council(NamedTuple):
         except ShelfError as error:
             own = error
             said = self._failed(error)
-        except Exception as error:  # whatever it is, of a signal's handler too: all others wait
-            for key in [key_of(self.rank), *([_ANSWER] if self.rank == 0 else [])]:
-                self._put(key, json.dumps(self._failed(error)).encode())
+        except BaseException as error:  # whatever it is, of a signal's handler too: all wait
+            self._tell(error, *([_ANSWER] if self.rank == 0 else []), key_of(self.rank))
             raise
         self._put(key_of(self.rank), json.dumps(said).encode())
         if self.rank == 0:
@@ -75,7 +75,12 @@ class Council(NamedTuple):
                 "another prefix; and start all ranks anew, not one alone.",
             )
 
-    def _failed(self, error: Exception) -> dict[str, Any]:
+    def _tell(self, error: BaseException, *keys: str) -> None:
+        with contextlib.suppress(UnresolvedError):  # the store may be what is gone
+            for key in keys:
+                self._put(key, json.dumps(self._failed(error)).encode())
+
+    def _failed(self, error: BaseException) -> dict[str, Any]:
         code, what, remedy = fields_of(error)
         return {"error": [code, f"{self.where}: {what}", remedy]}
 
@@ -84,8 +89,8 @@ class Council(NamedTuple):
             made = {"answer": decide(self._heard())}
         except ShelfError as error:
             made = {"error": fields_of(error)}
-        except Exception as error:
-            self._put(_ANSWER, json.dumps(self._failed(error)).encode())
+        except BaseException as error:
+            self._tell(error, _ANSWER)
             raise
         self._put(_ANSWER, json.dumps(made).encode())
 
@@ -115,7 +120,7 @@ def key_of(rank: int) -> str:
     return f"said/{rank}"
 
 
-def fields_of(error: Exception) -> list[str]:
+def fields_of(error: BaseException) -> list[str]:
     """For ``error_of`` on another rank. What is none of the shelf's is UnresolvedError there."""
     if not isinstance(error, ShelfError):
         error = UnresolvedError(

@@ -75,7 +75,7 @@ class GroupSave:
         self._result: CommitResult | None = None
         self._error: Exception | None = None
         self._pid = os.getpid()
-        self.voted = False  # for it: prepared, in its copies too
+        self.voted: bool | None = None  # for it: prepared, in its copies too; or against it
 
     def staged(self) -> bool:
         return self._pending is None or self._pending.staged()
@@ -131,6 +131,8 @@ class GroupSave:
         own = f"The part of rank {self.part.rank}, in {self._where}, is"
         if self.voted:
             own += " prepared, and the next start of the job decides."
+        elif self.voted is False:
+            own += " dropped, for this rank voted against it."
         else:
             own += " not prepared yet, or its copies are not: this rank has not voted either."
         return UnresolvedError(

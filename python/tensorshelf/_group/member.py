@@ -228,7 +228,7 @@ class Member:
         yes = vote.kind == _core.GroupMessageKind.yes
         drains = self._drains.offer(save.part.number, save.step) if yes else BUSY
         self._wire.post(self._box, with_step(save.step, vote, save.every, alike, drains))
-        save.voted = True
+        save.voted = yes
         told.at("voted")
         key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:
