@@ -15,14 +15,15 @@ def appearing(target: str | os.PathLike[str]) -> Iterator[str]:
     """A path in the same folder to make a file at, durable. It gets its name when that is closed,
     in the place of nothing, or goes. Raises ShelfExists and OSError.
 
-    A crash leaves it as ``.NAME.PID.*.tmp``, which the next shelf of that name removes.
+    A crash leaves it as ``.NAME.PID.*.tmp``; of a shelf, the next one of that name removes that.
     """
     folder, name = os.path.split(os.path.abspath(target))
     path = os.path.join(folder, f".{name[:180]}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
     try:
         yield path
         _rename(path, os.fspath(target))
-        sync(folder)  # and so has it behind a power cut
+        if os.access(folder, os.R_OK):  # else nobody can ask for that
+            sync(folder)  # it has its name behind a power cut, too
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)

@@ -1,6 +1,7 @@
 """What autosave() is given, checked before anything is done."""
 
 import math
+import numbers
 import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,7 +28,7 @@ def check_options(
             f"mtbi={mtbi!r} chooses nothing where every={every!r} says how often to save",
             'Use every="auto", or leave mtbi= out.',
         )
-    if mtbi is not None and not _is_number(mtbi, above=0):
+    if mtbi is not None and not (_is_number(mtbi, above=0) and math.isfinite(mtbi)):
         raise BadArgument(f"mtbi={mtbi!r} is no time", "Give seconds: more than 0.")
     if not _is_number(deadline, least=0):
         raise BadArgument(f"deadline={deadline!r} is no time", "Give seconds: 0 or more.")
@@ -41,9 +42,9 @@ def check_options(
 
 def _is_number(given: Any, *, above: float = -math.inf, least: float = -math.inf) -> bool:
     """And no NaN."""
-    if isinstance(given, bool) or not isinstance(given, (int, float)):
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
         return False
-    return above < given and given >= least
+    return above < float(given) and float(given) >= least
 
 
 def check_group(group: Any, on_busy: Any) -> None:
