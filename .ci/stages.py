@@ -238,7 +238,7 @@ def upstream(stage: Stage, full: bool) -> None:
 
 
 STAGES: dict[str, tuple[str, Callable[[Stage, bool], None]]] = {
-    "release": ("C++ tests as released, the guest and an installed package among them", release),
+    "release": ("C++ tests as released, a guest and an installed package among them", release),
     "python": ("Python tests, README listings, architecture rules", python),
     "lint": ("formats and types; ./run lint does more", lint),
     "asan": ("C++ tests of raw memory under AddressSanitizer + UBSan", asan),

@@ -195,6 +195,9 @@ def disturb(kind: str, ranks: Ranks, folder: pathlib.Path, rng: random.Random) -
             break
         if ranks.ended(0.02):
             return False
+    else:
+        ranks.end()
+        raise AssertionError(f"no step within {SECONDS} s ({kind}): {folder}")
     world = len(ranks.pids)
     time.sleep(rng.uniform(0.0, 0.3))
     if kind == "stop":
@@ -377,11 +380,11 @@ def main() -> None:
             seed=chosen.seed,
             kinds=kinds,
         )
-    except AssertionError:
-        print(f"shelves and logs stay in {folder}")
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     except BaseException:
-        shutil.rmtree(folder)
+        print(f"shelves and logs stay in {folder}")
         raise
     shutil.rmtree(folder)
     print(", ".join(f"{what} {count}" for what, count in counts.items()))

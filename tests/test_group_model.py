@@ -52,6 +52,7 @@ def check_whole(folder: Path, options: str, found: str, least: int) -> None:
     assert stored
     assert int(stored[1]) > least  # the search goes somewhere
 
+
 LONG = pytest.mark.long  # those of three ranks that take longest
 
 
