@@ -74,26 +74,32 @@ def test_what_a_process_before_did_not_settle_is_settled(
     assert ("fsync", "ab") in calls
 
 
-def test_what_comes_while_others_are_settled_is_settled_next(
-    tmp_path: pathlib.Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("folder", ["ab", "cd"])
+def test_what_comes_while_a_folder_is_being_settled_is_settled_next(
+    tmp_path: pathlib.Path,
+    calls: list[tuple[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
 ) -> None:
+    """Into that one, too: the fsync that is under way need not know of it."""
     remote = Directory(str(tmp_path))
     for name in ("chunks/ab/abc", "chunks/cd/cde"):
         remote.put(name, b"1")
     remote.settle()
     sync = directory.sync
 
-    def meanwhile(folder: str) -> None:
-        sync(folder)
-        if folder.endswith("ab"):
-            remote.put("chunks/cd/cdf", b"2")
+    def meanwhile(settled: str) -> None:
+        sync(settled)
+        if settled.endswith("ab"):
+            remote.put(f"chunks/{folder}/new", b"2")
 
     monkeypatch.setattr(directory, "sync", meanwhile)
     remote.put("chunks/ab/abd", b"2")
     remote.settle()
+    monkeypatch.setattr(directory, "sync", sync)
     calls.clear()
     remote.settle()
-    assert calls == [("fsync", "cd")]
+    assert calls == [("fsync", folder)]
 
 
 def test_a_put_that_fails_leaves_what_was_there(
@@ -260,28 +266,6 @@ def test_folders_that_another_process_made_are_made_durable_with_what_is_found_i
     found.sizes(path.partition("/")[0])
     found.settle()
     assert synced == {top / folders[-1]}  # those above are by now
-
-
-def test_what_comes_into_a_folder_that_is_being_settled_is_settled_next(
-    tmp_path: pathlib.Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fsync that is under way need not know of it."""
-    remote = Directory(str(tmp_path))
-    remote.put("chunks/ab/abc", b"1")
-    remote.settle()
-    sync = directory.sync
-
-    def meanwhile(folder: str) -> None:
-        sync(folder)
-        monkeypatch.setattr(directory, "sync", sync)
-        remote.put("chunks/ab/abe", b"2")
-
-    monkeypatch.setattr(directory, "sync", meanwhile)
-    remote.put("chunks/ab/abd", b"2")
-    remote.settle()
-    calls.clear()
-    remote.settle()
-    assert calls == [("fsync", "ab")]
 
 
 def test_what_could_not_be_settled_is_settled_next(

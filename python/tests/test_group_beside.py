@@ -13,10 +13,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import (  # noqa: E402
-    together,
-    wire,
-)
+from tensorshelf._group import together, wire  # noqa: E402
 from tensorshelf._group.drains import BUSY, NoDrain  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")

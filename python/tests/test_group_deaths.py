@@ -12,11 +12,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks, damage, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import (  # noqa: E402
-    member,
-    offer,
-    together,
-)
+from tensorshelf._group import member, offer, together  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")

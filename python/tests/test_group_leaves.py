@@ -18,12 +18,7 @@ from group_ranks import Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 from tensorshelf._auto.flight import Flight  # noqa: E402
-from tensorshelf._group import (  # noqa: E402
-    member,
-    station,
-    together,
-    wire,
-)
+from tensorshelf._group import member, station, together, wire  # noqa: E402
 from tensorshelf._group.part import Part  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")

@@ -16,13 +16,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import (  # noqa: E402
-    group_save,
-    moments,
-    offer,
-    together,
-    wire,
-)
+from tensorshelf._group import group_save, moments, offer, together, wire  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")

@@ -12,9 +12,7 @@ from group_ranks import Rank, Ranks, damage, trained  # noqa: E402
 from test_group_deaths import left_undecided  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import (  # noqa: E402
-    member,
-)
+from tensorshelf._group import member  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
