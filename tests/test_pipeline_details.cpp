@@ -21,6 +21,8 @@
 #include "base/fault_guard.hpp"
 #include "catch.hpp"
 #include "fed_shelf.hpp"
+#include "feed/access.hpp"
+#include "feed/save.hpp"
 #include "held_medium.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
@@ -76,6 +78,12 @@ TEST_CASE("several workers take the largest sources of each kind first, one as t
   for (const std::size_t at : plan->largest_first())
     order += plan->sources()[at].target.info().name;
   CHECK(order == "ECbfda");
+  const Save save(FeedAccess::store(fed.shelf), plan, {}, {}, 0);
+  for (const unsigned workers : {1U, 2U}) {
+    std::string turns;
+    for (std::size_t turn = 0; turn < 6; ++turn) turns += save.at(turn, workers).target.info().name;
+    CHECK(turns == (workers == 1 ? "CEabdf" : order));
+  }
   fed.shelf.persist();
   for (const unsigned workers : {1U, 2U}) {
     CAPTURE(workers);
