@@ -68,6 +68,14 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {str(path.relative_to(ROOT / "python")) for path in sources} <= set(names)
 
 
+def test_wheel_leaves_the_library_to_its_module_alone(wheel: Path, tmp_path: Path) -> None:
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    (module,) = (tmp_path / "tensorshelf").glob("_core.*.so")
+    shown = run("nm", "--dynamic", "--defined-only", module, cwd=tmp_path).splitlines()
+    assert "PyInit__core" in {line.split()[-1] for line in shown}
+    assert [line for line in shown if re.search(r" T _ZNK?11tensorshelf", line)] == []
+
+
 def test_wheel_has_the_version_that_cmake_states(wheel: Path) -> None:
     stated = re.search(
         r"project\(tensorshelf VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text("utf-8")
