@@ -15,6 +15,7 @@ from conftest import OpenShelf
 import tensorshelf as ts
 from tensorshelf._state import record
 from tensorshelf._state.flatten import DEEPEST
+from tensorshelf._state.room import put
 
 pytest.importorskip("msgpack")
 
@@ -388,7 +389,7 @@ def test_a_state_of_a_later_release(shelf: ts.Shelf, monkeypatch: pytest.MonkeyP
         shelf.load()
     other_parts = record._packer().pack({"format": 2, "tree": None, "shards": []})
     room = np.zeros(4096, np.uint8)
-    record.put(room, other_parts)
+    put(room, other_parts)
     shelf.replace("__state__", room)
     with pytest.raises(ts.FormatTooNew, match="of format 2; this release reads 1"):
         shelf.load()

@@ -7,8 +7,8 @@ import pytest
 from test_save import same
 
 import tensorshelf as ts
-from tensorshelf._state import record
 from tensorshelf._state.paths import DEEPEST
+from tensorshelf._state.room import put
 
 pytest.importorskip("msgpack")
 
@@ -175,11 +175,11 @@ def test_what_takes_no_state_is_refused_before_anything_is_loaded(shelf: ts.Shel
 
 def test_a_record_fits_as_long_as_all_of_it_does() -> None:
     room = np.full(32, 255, np.uint8)
-    assert record.put(room, b"x" * 24)
+    assert put(room, b"x" * 24)
     assert room[8:].tobytes() == b"x" * 24
-    assert not record.put(room, b"y" * 25)
+    assert not put(room, b"y" * 25)
     assert room[8:].tobytes() == b"x" * 24
-    assert record.put(room, b"z")
+    assert put(room, b"z")
     assert room.tobytes() == bytes([1, *[0] * 7, *b"z", *[0] * 23])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tensorshelf import _core
 from tensorshelf._auto.early import Early
 from tensorshelf._auto.start import Sources
-from tensorshelf._state import objects, paths, record, shards
+from tensorshelf._state import objects, paths, room, shards
 from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.looks import Changed
@@ -53,7 +53,7 @@ class SavePlan(NamedTuple):
         if any(_torch.current_stream(device) != known for device, known in self.streams.items()):
             raise Changed  # what is queued on another would not be seen
         found = self.again.look(state)
-        if not record.put(self.room, self.again.encoded(found.leaves)):
+        if not room.put(self.room, self.again.encoded(found.leaves)):
             raise Changed
         for copy, value in zip(self.moving, found.moving, strict=True):
             copy[...] = _on_host(value)

@@ -1,27 +1,17 @@
-"""The tree of a state as bytes in a shelf: a tensor of uint8 with room to grow.
-
-    bytes 0-7    how many bytes of msgpack follow, little-endian
-    then         {"format", "owned", "tree"}
-    then         zeros
-
-It lies in a tensor of a power of two, so that a counter with one digit more is no new tensor. Its
-checksum is the shelf's, as of every tensor.
+"""The tree of a state as bytes in a shelf: msgpack of {"format", "owned", "tree"}, in a tensor with
+room to grow (room.py), so that a counter with one digit more is no new tensor.
 """
 
 import functools
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
-from tensorshelf._state import paths
+from tensorshelf._state import paths, room
 from tensorshelf._state.checked import Checked, checked, no_record
 from tensorshelf._state.plain import Node
 from tensorshelf._values._dtypes import Array
 from tensorshelf.errors import FormatTooNew, UnknownName, UnsupportedError
 
 FORMAT = 1
-_LEAST_BYTES = 4096
-_LENGTH_BYTES = 8
 
 
 class Reads(Protocol):
@@ -59,21 +49,7 @@ def _shared_packer() -> Any:
 def encoded(record: Record) -> Array:
     """As it lies in the shelf."""
     data = _packer().pack({"format": FORMAT, "owned": record.owned, "tree": record.tree})
-    needed = _LENGTH_BYTES + len(data)
-    room = np.zeros(max(_LEAST_BYTES, 1 << (needed - 1).bit_length()), np.uint8)
-    put(room, data)
-    return room
-
-
-def put(room: Array, data: bytes) -> bool:
-    """Over the record that lies there; False, and nothing done, where it has not the room."""
-    needed = _LENGTH_BYTES + len(data)
-    if needed > room.nbytes:
-        return False
-    room[:_LENGTH_BYTES] = np.frombuffer(len(data).to_bytes(_LENGTH_BYTES, "little"), np.uint8)
-    room[_LENGTH_BYTES:needed] = np.frombuffer(data, np.uint8)
-    room[needed:] = 0
-    return True
+    return room.filled(data)
 
 
 class Writer:
@@ -140,13 +116,13 @@ def find(shelf: Reads) -> Checked | None:
     if paths.RECORD not in shelf:
         return None
     handle = shelf[paths.RECORD]
-    if handle.dtype_name != "uint8" or len(handle.shape) != 1 or handle.nbytes < _LENGTH_BYTES:
+    if not room.is_room(handle):
         raise no_record(f"it is {handle.dtype_name}{list(handle.shape)}")
-    room = handle.numpy()
-    size = int.from_bytes(room[:_LENGTH_BYTES].tobytes(), "little")
-    if size > handle.nbytes - _LENGTH_BYTES:
-        raise no_record(f"its length is said to be {size}")
-    return _record(_unpacked(room[_LENGTH_BYTES : _LENGTH_BYTES + size].tobytes()))
+    value = handle.numpy()
+    data = room.content(value)
+    if data is None:
+        raise no_record(f"its length is said to be {room.length(value)}")
+    return _record(_unpacked(data))
 
 
 def _unpacked(data: bytes) -> object:
