@@ -31,6 +31,27 @@ def step_number(step: object) -> int | None:
     return number
 
 
+def steps_done(step: object) -> int:
+    """The number of steps that are done."""
+    number = step_number(step)
+    if number is None:
+        raise BadArgument("step=None is not a number", "Give the number of steps that are done.")
+    return number
+
+
+def count_of(given: object, option: str) -> int:
+    """How many, where none is as good as some."""
+    try:
+        if isinstance(given, (bool, np.bool_)):
+            raise TypeError
+        number = operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArgument(f"{option}={given!r} is no whole number", "Use 0 or more.") from None
+    if number < 0:
+        raise BadArgument(f"{option}={number} is below 0", "Use 0 or more.")
+    return number
+
+
 def id_bytes(given: object) -> bytes:
     """The id of a prepared version, as it is stored."""
     if isinstance(given, str):

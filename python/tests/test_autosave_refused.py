@@ -1,5 +1,6 @@
 """What autosave refuses, warns of, or takes as the same run under other names."""
 
+import errno
 import pathlib
 import subprocess
 import sys
@@ -38,6 +39,53 @@ def test_what_has_no_state_is_refused_at_once(shelf: ts.Shelf, state: Any, text:
         shelf.autosave(**state)
     assert error.value.remedy
     shelf.autosave(x=None, y={}, z=[], a=np.zeros(2), rng=ts.RNG()).step(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"pipeline": "abc"}, "pipeline='abc' is no dict"),
+        ({"pipeline": {3: 1}}, "the pipeline has no option 3"),
+        ({"pipeline": {"cpus": 3}}, "cpus=3 is no list of cores"),
+        ({"pipeline": {"cpus": "01"}}, "cpus='01' is no list of cores"),
+        ({"pipeline": {"cpus": [0, "1"]}}, "has what is no core's number"),
+        ({"pipeline": {"workers": 1.5}}, "workers=1.5 is no whole number"),
+        ({"pipeline": {"nice": None}}, "nice=None is no whole number"),
+        ({"pipeline": {"trace": 1}}, "trace=1 is neither True nor False"),
+        ({"signals": 3}, "signals=3 is no list of signals"),
+        ({"grads": 3}, "grads=3 is neither True, False nor None"),
+        ({"every": np.float64(2)}, "is no number of steps"),
+        ({"every": np.int64(0)}, "is no number of steps"),
+    ],
+)
+def test_options_of_another_kind_are_refused(
+    shelf: ts.Shelf, options: dict[str, Any], text: str
+) -> None:
+    before = shelf.autosave(x=[1])
+    with pytest.raises(ts.BadArgument, match=text) as error:
+        shelf.autosave(x=[1], **options)
+    assert error.value.remedy
+    before.step(1)  # it was not closed for that
+
+
+def test_numbers_of_steps_may_be_numpys(shelf: ts.Shelf) -> None:
+    auto = shelf.autosave(x=[1], every=np.int64(2), pipeline={"workers": np.int32(1)})  # type: ignore[arg-type]
+    assert [auto.step(n) is not None for n in (1, np.int64(2))] == [False, True]
+    for done in (None, "2", 1.5):
+        with pytest.raises(ts.BadArgument, match="step="):
+            auto.step(done)  # type: ignore[arg-type]
+    for skipped in ("x", -1, True, 1.5):
+        with pytest.raises(ts.BadArgument, match="skip_batches="):
+            auto.rollback(2, skip_batches=skipped)  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_written_is_told(shelf: ts.Shelf, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    auto = shelf.autosave(x=[1])
+    for write in (auto.write_trace, auto.report):
+        with pytest.raises(ts.IoError, match="lacking/file cannot be written") as error:
+            write(tmp_path / "lacking" / "file")
+        assert error.value.errno == errno.ENOENT
 
 
 def test_nothing_at_all_is_refused_at_the_first_step(shelf: ts.Shelf) -> None:

@@ -325,6 +325,9 @@ def test_parts_are_renamed(shelf: ts.Shelf) -> None:
     with pytest.raises(ts.BadArgument, match=r"makes 'model' of 'model' and of 'l'") as error:
         shelf.load(rename={"l": "model"})
     assert "keys=" in error.value.remedy
+    for rename, text in ((3, "neither a dict nor a function"), (lambda key: None, "is no path")):
+        with pytest.raises(ts.BadArgument, match=text):
+            shelf.load(rename=rename)  # type: ignore[arg-type]
 
 
 def test_other_byte_orders_come_back_as_this_machines(shelf: ts.Shelf) -> None:

@@ -127,6 +127,20 @@ def test_a_state_without_keys_has_none_to_be_loaded(shelf: ts.Shelf) -> None:
     with pytest.raises(ts.UnknownName, match="nothing of the key 'x'") as error:
         shelf.load("x")
     assert error.value.remedy == "Leave keys out."
+    with pytest.raises(ts.UnknownName, match="has no keys"):
+        shelf.load([])
+
+
+@pytest.mark.parametrize("keys", [3, b"m", ["m", 1]], ids=str)
+def test_keys_are_paths(shelf: ts.Shelf, keys: Any) -> None:
+    shelf.save({"m": 1})
+    with pytest.raises(ts.BadArgument, match=r"are no paths"):
+        shelf.load(keys)
+
+
+def test_a_default_is_a_function(shelf: ts.Shelf) -> None:
+    with pytest.raises(ts.BadArgument, match="default=3 is no function"):
+        shelf.save({"m": 1}, default=3)  # type: ignore[arg-type]
 
 
 def test_no_key_is_renamed_to_nothing(shelf: ts.Shelf) -> None:

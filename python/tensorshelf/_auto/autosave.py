@@ -1,6 +1,7 @@
 """shelf.autosave(): the state of a run, saved every so many steps, and resumed."""
 
 import logging
+import operator
 import os
 import sys
 import time
@@ -9,7 +10,13 @@ from types import TracebackType
 from typing import Any, Literal
 
 from tensorshelf._auto.batches import Batches
-from tensorshelf._auto.checked import check_group, check_options, check_signals, check_state
+from tensorshelf._auto.checked import (
+    check_grads,
+    check_group,
+    check_options,
+    check_signals,
+    check_state,
+)
 from tensorshelf._auto.commits import Alone, Commits
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
@@ -28,7 +35,7 @@ from tensorshelf._drain.drainer import Drainer, check_drain
 from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group
 from tensorshelf._group.together import Together
-from tensorshelf._numbers import step_number
+from tensorshelf._numbers import count_of, steps_done
 from tensorshelf.errors import (
     AbandonedError,
     BadArgument,
@@ -71,6 +78,7 @@ class Autosave:
         # feed is made: an autosave that the shelf has already goes on then.
         check_state(state, OWN_KEYS)
         check_options(every, mtbi, on_busy, on_error, overlap, deadline)
+        check_grads(grads)
         if group is not None:
             check_group(group, on_busy)
         if drain is not None:
@@ -78,7 +86,7 @@ class Autosave:
         caught = check_signals(signals)
         if overlap:
             refuse_in_backward(state)
-        self.every = 1 if every == "auto" else every
+        self.every = 1 if every == "auto" else operator.index(every)
         self.skipped = 0  # saves that on_busy="skip" left out
         self._on_busy = on_busy
         self._notices = Notices(raises=on_error == "raise")
@@ -170,8 +178,7 @@ class Autosave:
         way, or None. Raises UnsupportedError where the shelf holds a run that was not resumed,
         another ``autosave()`` took the place of this one, or gradients are being added up.
         """
-        number = step_number(n)
-        assert number is not None
+        number = steps_done(n)
         self._check_turn()
         begin = time.monotonic()
         self._steps.told = number
@@ -232,12 +239,11 @@ class Autosave:
                 "one rank of a group cannot go back by itself",
                 "Start the job anew: all ranks go on from the version that they have in common.",
             )
-        if skip_batches < 0:
-            raise BadArgument(f"skip_batches={skip_batches!r} is below 0", "Use 0 or more.")
+        skipped = count_of(skip_batches, "skip_batches")
         self.wait()
-        self._run.go_back(step, skip_batches=skip_batches)
+        self._run.go_back(step, skip_batches=skipped)
         self._steps.went_back(step)
-        if skip_batches:
+        if skipped:
             self._save(step)
             self.wait()
         return step
@@ -256,14 +262,16 @@ class Autosave:
         """What the trainer and the saves did when, of the last 1,000 steps and saves.
 
         A Chrome trace: open it with Perfetto (ui.perfetto.dev). With ``pipeline={"trace": True}``
-        the copy of each tensor is in it. ``join_traces()`` makes one of those of all ranks.
+        the copy of each tensor is in it. ``join_traces()`` makes one of those of all ranks. Raises
+        IoError where it cannot be written.
         """
         self._timeline.write(path, self._commits.moments)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """One HTML file with pictures: where the time of the last steps and saves went.
 
-        Needs matplotlib, and raises UnsupportedError without it.
+        Needs matplotlib, and raises UnsupportedError without it; IoError where it cannot be
+        written.
         """
         write_report(path, self._timeline, self._began, self._run.shelf.info(), self.skipped)
 

@@ -11,12 +11,21 @@ from tensorshelf._state import objects
 from tensorshelf._state.fill import can_be_filled
 from tensorshelf.errors import BadArgument
 
+_PIPELINE: dict[str, Any] = {
+    "workers": None,
+    "check_one_in": 16,
+    "bytes_per_second": 0,
+    "cpus": (),
+    "nice": 0,
+    "trace": False,
+}
+
 
 def check_options(
     every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: Any, deadline: Any
 ) -> None:
     """Raises BadArgument for what cannot be."""
-    if every != "auto" and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+    if every != "auto" and not (_is_whole(every) and every >= 1):
         raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
     if every == "auto" and mtbi is None:
         raise BadArgument(
@@ -40,6 +49,46 @@ def check_options(
         raise BadArgument(f"overlap={overlap!r} is neither True nor False", "Use one of them.")
 
 
+def check_grads(grads: Any) -> None:
+    """Raises BadArgument for what says nothing of gradients."""
+    if grads is not None and not isinstance(grads, bool):
+        raise BadArgument(
+            f"grads={grads!r} is neither True, False nor None",
+            "Use True to save what several backwards add up; None refuses to save in their midst.",
+        )
+
+
+def pipeline_options(given: Any) -> dict[str, Any]:
+    """All that the pipeline is made with. Raises BadArgument for what cannot be."""
+    if not isinstance(given, Mapping):
+        raise BadArgument(f"pipeline={given!r} is no dict", 'Use {"workers": 2}, say.')
+    unknown = given.keys() - _PIPELINE.keys()
+    if unknown:
+        raise BadArgument(
+            f"the pipeline has no option {min(unknown, key=str)!r}",
+            f"It has {', '.join(_PIPELINE)}.",
+        )
+    chosen = {**_PIPELINE, **given}
+    for option in ("workers", "check_one_in", "bytes_per_second", "nice"):
+        number = chosen[option]
+        if not (_is_whole(number) or (number is None and option == "workers")):
+            raise BadArgument(f"{option}={number!r} is no whole number", "Give one, or leave it.")
+    cpus = chosen["cpus"]
+    if isinstance(cpus, (str, bytes)) or not isinstance(cpus, Iterable):
+        raise BadArgument(f"cpus={cpus!r} is no list of cores", "Use [0, 1], say.")
+    chosen["cpus"] = list(cpus)
+    if not all(map(_is_whole, chosen["cpus"])):
+        raise BadArgument(f"cpus={cpus!r} has what is no core's number", "Use [0, 1], say.")
+    if not isinstance(chosen["trace"], bool):
+        raise BadArgument(f"trace={chosen['trace']!r} is neither True nor False", "Use one.")
+    return chosen
+
+
+def _is_whole(given: Any) -> bool:
+    """NumPy's numbers too."""
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
+
+
 def _is_number(given: Any, *, above: float = -math.inf, least: float = -math.inf) -> bool:
     """And no NaN."""
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
@@ -61,6 +110,8 @@ def check_group(group: Any, on_busy: Any) -> None:
 def check_signals(signals: Iterable[Any]) -> tuple[int, ...]:
     """Their numbers. Raises BadArgument for what no handler can be for."""
     caught = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    if not isinstance(signals, Iterable):
+        raise BadArgument(f"signals={signals!r} is no list of signals", "Use (signal.SIGTERM,).")
     given = tuple(signals)
     for number in given:
         if isinstance(number, bool) or number not in caught:

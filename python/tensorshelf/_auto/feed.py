@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
+from tensorshelf._auto.checked import pipeline_options
 from tensorshelf._auto.commits import Commits
 from tensorshelf._auto.early import Early, TooEarly
 from tensorshelf._auto.notices import Notices
@@ -20,7 +21,7 @@ from tensorshelf._drain.drainer import Drainer
 from tensorshelf._state import paths
 from tensorshelf._state.looks import Changed
 from tensorshelf._state.save import holds
-from tensorshelf.errors import BadArgument, ShelfError, TornSave, UnresolvedError
+from tensorshelf.errors import ShelfError, TornSave, UnresolvedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -28,15 +29,6 @@ _NAP_SECONDS = 0.005
 _TORN_BEFORE_GIVING_UP = 2  # saves in a row
 
 _MOST_WORKERS = 8  # one copies 12 to 15 GB/s from an H200, whose bus carries 55
-
-_DEFAULTS: dict[str, Any] = {
-    "workers": None,
-    "check_one_in": 16,
-    "bytes_per_second": 0,
-    "cpus": (),
-    "nice": 0,
-    "trace": False,
-}
 
 
 class Shelf(Protocol):
@@ -74,13 +66,7 @@ class Feed:
         *,
         overlap: bool,
     ) -> None:
-        unknown = options.keys() - _DEFAULTS.keys()
-        if unknown:
-            raise BadArgument(
-                f"the pipeline has no option {min(unknown)!r}", f"It has {', '.join(_DEFAULTS)}."
-            )
-        chosen = {**_DEFAULTS, **options}
-        chosen["cpus"] = list(chosen["cpus"])
+        chosen = pipeline_options(options)
         if chosen["workers"] is None:
             chosen["workers"] = _workers(chosen["cpus"])
         self._pipeline = _core.Pipeline(shelf._core, **chosen)
@@ -193,8 +179,9 @@ class Feed:
         if self.drainer is None or os.getpid() != self._pid:
             return
         try:
+            # Not wait(), which would take what it fails with from whom that is to be told.
             while decided and self._newest is not None and not self._newest.done():
-                time.sleep(_NAP_SECONDS)  # what it fails with, others tell
+                time.sleep(_NAP_SECONDS)
         finally:
             self.drainer.close()
 

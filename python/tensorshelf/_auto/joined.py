@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tensorshelf._auto.files import write_text
 from tensorshelf._auto.trace import KEY, MICRO
 from tensorshelf.errors import BadArgument, ShelfNotFound
 
@@ -53,7 +54,7 @@ def join_traces(
     nothing agrees with all epochs, are put in the middle.
 
     Raises BadArgument where a file is no such trace, or they are of different starts of a job, or
-    twice of a rank; and ShelfNotFound where there is none.
+    twice of a rank; ShelfNotFound where there is none; and IoError where ``to`` cannot be written.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
@@ -62,7 +63,7 @@ def join_traces(
     shifts = _shifts(traces)
     events = [_moved(event, shifts[trace.clock]) for trace in traces for event in trace.events]
     joined = {"traceEvents": events, "displayTimeUnit": "ms"}
-    Path(to).write_text(json.dumps(joined, allow_nan=False), "utf-8")
+    write_text(to, json.dumps(joined, allow_nan=False))
     known = [shift.within for shift in shifts.values() if shift.within is not None]
     within = max(known) if len(known) == len(shifts) else None
     return JoinedTraces(tuple(trace.rank for trace in traces), within)

@@ -4,10 +4,10 @@ import io
 import os
 from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from tensorshelf._auto.files import write_text
 from tensorshelf._auto.measured import costs
 from tensorshelf._auto.start import Start
 from tensorshelf._auto.timeline import Span, Timeline
@@ -89,7 +89,7 @@ def write_report(
     body.append('<p class="muted">Of the last 1,000 steps and saves, by this process\'s clock.</p>')
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
     page = f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body><main>\n'
-    Path(path).write_text(page + "\n".join(body) + "\n</main></body></html>\n", "utf-8")
+    write_text(path, page + "\n".join(body) + "\n</main></body></html>\n")
 
 
 def _verdict(timeline: Timeline) -> list[str]:

@@ -4,10 +4,10 @@ import json
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensorshelf._auto import trace
+from tensorshelf._auto.files import write_text
 from tensorshelf._auto.trace import COMMIT, PIPELINE, TRAINER
 from tensorshelf._commit import Commit
 from tensorshelf._group.moments import Moments
@@ -129,4 +129,4 @@ class Timeline:
         told: dict[str, Any] = {"traceEvents": events, "displayTimeUnit": "ms"}
         if group is not None:
             told[trace.KEY] = trace.about_group(group)
-        Path(path).write_text(json.dumps(told, allow_nan=False), "utf-8")
+        write_text(path, json.dumps(told, allow_nan=False))

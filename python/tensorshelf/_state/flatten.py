@@ -10,7 +10,7 @@ from tensorshelf._state.paths import DEEPEST, Path, shown
 from tensorshelf._state.plain import Node, NoPlainValue
 from tensorshelf._state.split import Piece
 from tensorshelf._state.tensors import Tensors, is_tensor
-from tensorshelf.errors import LayoutError, NotStorable
+from tensorshelf.errors import BadArgument, LayoutError, NotStorable
 
 Default = Callable[[Any], Any]
 
@@ -33,6 +33,11 @@ def flatten(state: Any, default: Default | None = None) -> Flat:
 
     ``default`` is called for that, as in json, and gives what is to be stored in its place.
     """
+    if default is not None and not callable(default):
+        raise BadArgument(
+            f"default={default!r} is no function",
+            "Give one that takes a value and returns what to store in its place.",
+        )
     walk = _Walk(default, objects.parameter_names(state))
     tree = walk.node(state, None, 0)
     return Flat(tree, walk.tensors.placed())

@@ -12,7 +12,7 @@ from tensorshelf._state.plain import Node
 from tensorshelf._state.reader import Reader
 from tensorshelf._state.record import Reads
 from tensorshelf._state.rename import Rename, renamed
-from tensorshelf.errors import UnknownName
+from tensorshelf.errors import BadArgument, UnknownName
 
 
 def load(
@@ -22,7 +22,7 @@ def load(
     saved = record.get(shelf)
     tree, reader = saved.tree, Reader(shelf, saved)
     if keys is not None:
-        tree = _chosen(tree, [keys] if isinstance(keys, str) else list(keys))
+        tree = _chosen(tree, _listed(keys))
     if rename is not None:
         tree = renamed(tree, rename)
     state = value_of(tree, reader)
@@ -30,9 +30,22 @@ def load(
     return state
 
 
+def _listed(keys: str | Iterable[str]) -> list[str]:
+    given = [keys] if isinstance(keys, str) else keys
+    listed = list(given) if isinstance(given, Iterable) else []
+    if not isinstance(given, Iterable) or not all(isinstance(key, str) for key in listed):
+        raise BadArgument(
+            f"keys={keys!r} are no paths",
+            'Give paths of what to load, such as ["model.*"]; without keys= all is loaded.',
+        )
+    return listed
+
+
 def _chosen(tree: Node, keys: list[str]) -> Node:
     """The tree without the parts that no key names. Raises UnknownName for a key of nothing."""
     used: set[str] = set()
+    if not keys and not is_mapping(tree):
+        raise UnknownName("the saved state has no keys", "Leave keys out.")
     chosen = _choose(tree, None, keys, used)
     unused = [key for key in keys if key not in used]
     if unused:

@@ -1,5 +1,6 @@
 """A saved state under other keys: rename= of load() and load_into()."""
 
+import functools
 from collections.abc import Callable, Mapping
 
 from tensorshelf._state.nodes import WITHIN, head, is_mapping, key_of, pairs
@@ -11,7 +12,15 @@ Rename = Mapping[str, str] | Callable[[str], str]
 
 def renamed(tree: Node, rename: Rename) -> Node:
     """The tree with other keys. Raises BadArgument where a part would come to lie elsewhere."""
-    new_name = rename if callable(rename) else lambda name: _by_prefix(rename, name)
+    if callable(rename):
+        new_name = rename
+    elif isinstance(rename, Mapping):
+        new_name = functools.partial(_by_prefix, rename)
+    else:
+        raise BadArgument(
+            f"rename={rename!r} is neither a dict nor a function",
+            'Use {"old.path": "new.path"}, or a function of a path.',
+        )
     return _rename(tree, "", "", new_name)
 
 
@@ -41,6 +50,8 @@ def _rename(node: Node, old: str, new: str, new_name: Callable[[str], str]) -> N
 
 def _renamed_once(name: str, new_name: Callable[[str], str], before: dict[str, str]) -> str:
     made = new_name(name)
+    if not isinstance(made, str):
+        raise BadArgument(f"rename= makes {made!r} of {name!r}, which is no path", "Give a str.")
     other = before.setdefault(made, name)
     if other != name:
         raise BadArgument(
