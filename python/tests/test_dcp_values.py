@@ -93,6 +93,13 @@ def test_metadata() -> None:
     assert [index.index for index in found.storage_data] == [1, None]
 
 
+@pytest.mark.parametrize("version", [None, "2.0", ("2", 0), {"major": 2}], ids=str)
+def test_versions_of_other_kinds_come_back(version: Any) -> None:
+    given = whole()
+    given.version = version
+    assert _codec.decoded(_codec.encoded(given, {})).version == version
+
+
 def test_metadata_of_other_kinds_is_refused_by_name() -> None:
     given = whole()
     given.state_dict_metadata["a"].properties.layout = torch.sparse_coo

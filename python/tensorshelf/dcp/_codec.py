@@ -53,7 +53,7 @@ def decoded(node: Node) -> Metadata:
         state_dict_metadata={_text(fqn): _storage(entry) for fqn, entry in node["state"]},
         planner_data=_plain.value_of(node["planner"]),
         storage_data=dict(_placed(*row) for row in node["pieces"]),
-        version=node["version"],
+        version=_plain.value_of(node["version"]),
     )
 
 
