@@ -377,6 +377,14 @@ TEST_CASE("opening changes no byte of a file that is there") {
   REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
+bool is_open_here(const std::filesystem::path& path) {
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;  // the one that reads the folder is closed by then
+    if (std::filesystem::read_symlink(fd.path(), ignored) == path) return true;
+  }
+  return false;
+}
+
 TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
   const Folder folder;
   auto medium = make_block_medium(folder.create(), {});
@@ -388,11 +396,12 @@ TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
   const pid_t child = ::fork();
   if (child == 0) {
     medium.reset();
-    ::_exit(0);
+    ::_exit(is_open_here(folder.file()) ? 1 : 0);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  REQUIRE(is_open_here(folder.file()));
   medium->wait(Ticket{~std::uint64_t{0}, 0});
   REQUIRE((bytes_on_disk(folder.file()) == data));
 }

@@ -17,7 +17,9 @@ class CachedBackend final : public BlockBackend {
  public:
   CachedBackend(std::unique_ptr<BlockBackend> inner, int cached_fd)
       : inner_(std::move(inner)), cached_fd_(cached_fd) {}
-  ~CachedBackend() override { ::close(cached_fd_); }
+  ~CachedBackend() override {
+    if (cached_fd_ >= 0) ::close(cached_fd_);
+  }
   CachedBackend(const CachedBackend&) = delete;
   CachedBackend& operator=(const CachedBackend&) = delete;
 
@@ -33,7 +35,10 @@ class CachedBackend final : public BlockBackend {
   }
   int sync() override { return inner_->sync(); }
   std::vector<std::string> notes() const override { return inner_->notes(); }
-  void abandon() noexcept override { inner_->abandon(); }
+  void abandon() noexcept override {
+    inner_->abandon();
+    ::close(std::exchange(cached_fd_, -1));
+  }
 
   bool caches() const override { return true; }
   std::int64_t write_cached(std::uint64_t at, std::span<const std::byte> bytes) override {
@@ -45,7 +50,7 @@ class CachedBackend final : public BlockBackend {
 
  private:
   const std::unique_ptr<BlockBackend> inner_;
-  const int cached_fd_;
+  int cached_fd_;
 };
 
 }  // namespace
