@@ -169,7 +169,10 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def_property_readonly("free_bytes",
                              py::cpp_function(&Shelf::free_bytes, py::call_guard<Unlocked>()))
       .def("has_uncommitted", &Shelf::has_uncommitted, py::call_guard<Unlocked>())
-      .def("unheard_failure", &Shelf::unheard_failure, py::call_guard<Unlocked>())
+      .def("unheard_failure",
+           [](const Shelf& shelf) {
+             return shown(without_gil([&] { return shelf.unheard_failure(); }));
+           })
       .def("close", &Shelf::close, py::call_guard<Unlocked>())
       .def_property_readonly("closed", &Shelf::closed);
   return cls;

@@ -19,6 +19,10 @@
 
 namespace tensorshelf::python {
 
+// errors.cpp. Text for people: a path in it may be of any encoding, and it must be sayable all the
+// same.
+pybind11::str shown(const std::string& text);
+
 // errors.cpp. The first sets the Python error that tensorshelf/errors.py makes of this one; the
 // second, called in a catch block, does so for whatever is in flight, for functions that C calls
 // and no exception may leave.

@@ -5,17 +5,13 @@
 namespace py = pybind11;
 
 namespace tensorshelf::python {
-namespace {
 
-// Paths may be of any encoding, and an error must be sayable all the same.
 py::str shown(const std::string& text) {
   PyObject* decoded =
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace");
   if (!decoded) throw py::error_already_set();
   return py::reinterpret_steal<py::str>(decoded);
 }
-
-}  // namespace
 
 void set_python_error(const Error& error) {
   // Also around what makes objects: that may collect garbage, whose finalizers are Python code.

@@ -5,6 +5,12 @@ namespace py = pybind11;
 namespace tensorshelf::python {
 namespace {
 
+py::list shown(const std::vector<std::string>& texts) {
+  py::list list;
+  for (const std::string& text : texts) list.append(python::shown(text));
+  return list;
+}
+
 const char* survives_name(Survives survives) {
   switch (survives) {
     case Survives::nothing:
@@ -20,14 +26,14 @@ const char* survives_name(Survives survives) {
 py::dict to_dict(const Promises& promises) {
   py::dict d;
   d["medium"] = promises.medium;
-  d["detail"] = promises.detail;
+  d["detail"] = python::shown(promises.detail);
   d["survives"] = survives_name(promises.survives);
   d["mapped"] = promises.mapped;
   d["needs_flush"] = promises.needs_flush;
   d["volatile_cache"] = promises.volatile_cache;
   d["one_machine"] = promises.one_machine;
   d["atomic_bytes"] = promises.atomic_bytes;
-  d["notes"] = promises.notes;
+  d["notes"] = shown(promises.notes);
   return d;
 }
 
@@ -63,7 +69,7 @@ py::dict to_dict(const Recovery& recovery) {
   d["dropped"] = recovery.dropped;
   d["prepared"] = to_object(recovery.prepared);
   d["repaired_copies"] = recovery.repaired_copies;
-  d["notes"] = recovery.notes;
+  d["notes"] = shown(recovery.notes);
   return d;
 }
 
@@ -163,7 +169,7 @@ py::dict to_dict(const RepairReport& report) {
   d["step"] = report.step;
   d["lost"] = report.lost;
   d["damage"] = to_list(report.damage);
-  d["notes"] = report.notes;
+  d["notes"] = shown(report.notes);
   return d;
 }
 
