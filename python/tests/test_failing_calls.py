@@ -78,6 +78,17 @@ for mode in ("r", "r+"):
         print(shelf.info().recovery.notes)
 """
 
+REFUSED = r"""
+for call in ("getrandom", "madvise"):
+    setenv(b"FAILING_CALL", call.encode(), 1)
+    try:
+        saved()
+    except ts.ShelfError as error:
+        print(call, error.code, error)
+setenv(b"FAILING_CALL", b"", 1)
+saved().close()
+"""
+
 
 @pytest.fixture(scope="module")
 def failing(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
@@ -108,3 +119,13 @@ def test_a_commit_that_failed_unheard(disk: pathlib.Path, failing: pathlib.Path)
 def test_a_copy_that_cannot_be_read(disk: pathlib.Path, failing: pathlib.Path) -> None:
     notes = told(UNREADABLE, disk, failing)
     assert notes.count(r"\xff.shelf: read of 4096 bytes at 0 failed") == 2, notes
+
+
+def test_what_a_sandbox_refuses(disk: pathlib.Path, failing: pathlib.Path) -> None:
+    lines = told(REFUSED, disk, failing).splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["getrandom", "io_error"],
+        ["madvise", "unsupported"],
+    ]
+    assert "no random bytes: Function not implemented" in lines[0]
+    assert "MADV_WIPEONFORK" in lines[1]

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include <tensorshelf/error.hpp>
+
 #include "base/check.hpp"
 
 namespace tensorshelf {
@@ -31,9 +33,9 @@ pthread_key_t innermost_key;
 
 bool make_key() { return ::pthread_key_create(&innermost_key, nullptr) == 0; }
 
-void ensure_key() {
+bool has_key() {
   static const bool made = make_key();
-  TENSORSHELF_ASSERT(made);
+  return made;
 }
 
 Guarded* innermost() { return static_cast<Guarded*>(::pthread_getspecific(innermost_key)); }
@@ -122,13 +124,17 @@ bool install() {
 }  // namespace
 
 void arm_fault_guard() {
-  ensure_key();
+  if (!has_key()) {
+    throw Error(Errc::unsupported,
+                "the process has no key for a thread's own data left (PTHREAD_KEYS_MAX)",
+                "load fewer libraries that take one (pthread_key_create)");
+  }
   static const bool installed = install();
   TENSORSHELF_ASSERT(installed);
 }
 
 bool run_guarded(std::span<const std::byte> range, void (*touch)(void*), void* context) noexcept {
-  ensure_key();
+  TENSORSHELF_ASSERT(has_key());  // who maps has armed it
   Guarded guarded;
   guarded.begin = reinterpret_cast<std::uintptr_t>(range.data());
   guarded.end = guarded.begin + range.size();

@@ -13,7 +13,6 @@
 #include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
@@ -32,6 +31,7 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "base/random_bytes.hpp"
 #include "media/file_lock.hpp"
 #include "media/path_errors.hpp"
 
@@ -89,8 +89,7 @@ std::string temporary_prefix(const fs::path& target) {
 
 fs::path temporary_name(const fs::path& target) {
   std::uint64_t random = 0;
-  while (::getrandom(&random, sizeof random, 0) != sizeof random) {
-  }
+  random_bytes(std::as_writable_bytes(std::span(&random, 1)));
   return parent_of(target) /
          fmt::format("{}{}.{:016x}.tmp", temporary_prefix(target), ::getpid(), random);
 }
@@ -274,7 +273,9 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
     struct stat opened {};
     if (::fstat(fd, &opened) != 0) throw_path_error(path, "opened", errno);
     if (!same_inode(named, opened)) continue;
-    ::fcntl(fd, F_SETFL, flags & ~(O_NONBLOCK | O_EXCL));  // io_uring would return EAGAIN
+    if (::fcntl(fd, F_SETFL, flags & ~(O_NONBLOCK | O_EXCL)) != 0) {  // io_uring gave EAGAIN
+      throw_path_error(path, "opened", errno);
+    }
     if (!writable) return file;
     if (!planted(Bug::lock_not_taken) && !try_lock(fd, path)) throw_busy(path, opened);
     if (::stat(path.c_str(), &named) != 0 || !same_inode(named, opened)) continue;

@@ -7,11 +7,12 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <new>
 
-#include "base/check.hpp"
+#include <tensorshelf/error.hpp>
 
 namespace tensorshelf {
 
@@ -32,9 +33,15 @@ class ForkGuard {
       constexpr std::size_t bytes = 4096;
       void* page =
           ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      TENSORSHELF_ASSERT(page != MAP_FAILED);
-      const int wiped = ::madvise(page, bytes, MADV_WIPEONFORK);
-      TENSORSHELF_ASSERT(wiped == 0);
+      if (page == MAP_FAILED) throw std::bad_alloc();
+      if (::madvise(page, bytes, MADV_WIPEONFORK) != 0) {
+        const int os_error = errno;
+        ::munmap(page, bytes);
+        throw Error(Errc::unsupported,
+                    "the kernel does not clear a page in forked children (MADV_WIPEONFORK), so "
+                    "that a child could not be kept from committing",
+                    "use Linux 4.14 or later, where no sandbox refuses it", os_error);
+      }
       return *new (page) Number(0);
     }();
     return number;

@@ -1,9 +1,10 @@
 #include "store/format_shelf.hpp"
 
-#include <sys/random.h>
+#include <span>
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "base/random_bytes.hpp"
 #include "format/format.hpp"
 #include "store/page_io.hpp"
 #include "store/tree.hpp"
@@ -24,8 +25,7 @@ void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
   if (!planted(Bug::blank_unsettled)) medium.barrier();
   TENSORSHELF_ASSERT(in_flight >= 1 && 1 + keep + in_flight <= format::kMaxSlots);
   format::ShelfId id;
-  const auto got = ::getrandom(id.data(), id.size(), 0);
-  TENSORSHELF_ASSERT(got == static_cast<ssize_t>(id.size()));
+  random_bytes(std::as_writable_bytes(std::span(id)));
   const format::Seeds seeds(id);
   constexpr std::uint64_t kFirstIncarnation = 1;
   for (unsigned copy = 0; copy < kCopies; ++copy) {

@@ -34,7 +34,8 @@ int write_all(int fd, std::uint64_t at, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t done = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (done < 0 && errno != EINTR) return errno;
-    if (done <= 0) continue;
+    if (done == 0) return EIO;  // what is no error and no progress would never end
+    if (done < 0) continue;
     at += static_cast<std::uint64_t>(done);
     bytes = bytes.subspan(static_cast<std::size_t>(done));
   }
