@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -18,10 +19,15 @@ std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOpti
   try {
     return std::make_shared<Store>(std::make_shared<GuardedMedium>(std::move(medium)), options,
                                    path);
-  } catch (const Error& error) {  // what recovery says, it says of a medium: name the path
-    throw Error(error.code(), fmt::format("{}: {}", path, error.what()), error.remedy(),
-                error.os_error());
+  } catch (const Error& error) {
+    throw of_path(path, error);
   }
+}
+
+Error of_path(const std::string& path, const Error& error) {
+  if (std::string_view(error.what()).starts_with(path)) return error;
+  return Error(error.code(), fmt::format("{}: {}", path, error.what()), error.remedy(),
+               error.os_error());
 }
 
 void format_medium(Medium& medium, const OpenOptions& options) {

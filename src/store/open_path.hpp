@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <tensorshelf/error.hpp>
 #include <tensorshelf/medium.hpp>
 #include <tensorshelf/options.hpp>
 
@@ -28,6 +29,10 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options);
 // `path` is for the texts of errors.
 std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOptions& options,
                                   const std::string& path);
+
+// What recovery says, it says of a medium: the same error with the path in front, where it has not
+// named it itself.
+Error of_path(const std::string& path, const Error& error);
 
 // An empty shelf at version 0, with K as the options say.
 void format_medium(Medium& medium, const OpenOptions& options);

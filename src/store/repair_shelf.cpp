@@ -6,6 +6,7 @@
 #include <tensorshelf/repair.hpp>
 
 #include "media/media.hpp"
+#include "store/open_path.hpp"
 #include "store/recover.hpp"
 #include "store/store.hpp"
 
@@ -58,8 +59,7 @@ RepairReport repair_medium(std::unique_ptr<Medium> given, const OpenOptions& opt
     report.version = store.version();
     report.step = store.step();
   } catch (const Error& error) {
-    throw Error(error.code(), fmt::format("{}: {}", path, error.what()), error.remedy(),
-                error.os_error());
+    throw of_path(path, error);
   }
   if (!report.repaired) report.notes.emplace_back("It opens as it is: nothing was written.");
   return report;
