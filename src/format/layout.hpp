@@ -130,6 +130,7 @@ struct MediumRecord {
   std::uint64_t size_bytes;
   std::uint64_t reserved;
 };
+static_assert(sizeof(MediumRecord) == sizeof(ShelfId) + 16);
 
 // Written once, when the shelf is made; the first 12 bytes keep their meaning in every format.
 struct Superblock {
@@ -210,6 +211,7 @@ struct PageHead {
   std::uint32_t used_bytes;  // records: end of the last one. Others: kPageBytes.
   std::uint32_t level;       // directories: 1 names leaves, 2 names directories. Others: 0.
 };
+static_assert(sizeof(PageHead) == 16);
 
 inline constexpr unsigned kDirectoryRefs = (kPageBytes - sizeof(PageHead)) / sizeof(PageRef);
 

@@ -64,8 +64,8 @@ struct Attempt {
   std::atomic<std::uint64_t> staged_bytes = 0;
 };
 
-// Handles follow their tensors: what is named now is there, and what was and is not, is not. Takes
-// each tensor's lock.
+// Handles follow their tensors: those that are named now are there, those that were named before
+// alone are erased. Takes each tensor's mutex.
 void settle_names(const Names& before, const Names& now);
 
 // An attempt that is frozen: a version on its way.

@@ -76,23 +76,24 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
   return repaired;
 }
 
-// Whether that copy is to be wiped: of a home that waits for `version` each copy has to show that
-// none was lost there, for the last one that does could be lost too. A root that is older than the
-// one before shows it now, and not once the next one is described under its word. An attempt shows
-// it, and where a flush failed behind it another read of its body may not; nor may a mark count for
-// it that was not read (I14). What was wiped is wiped again: it may be so in a cache alone (I12),
-// also where no version was there yet.
+// Whether a copy of the home that waits for `version` is to be wiped. Each copy has to show that no
+// version was lost there, for the last one that does could be lost, too.
 bool to_be_wiped(const Standing& standing, std::uint64_t version, unsigned copy) {
   const RootScan& scan = standing.scan;
   const bool used = version >= scan.slot_count;
+  // A retained version lies there, or one that is prepared.
   if (used && version - scan.slot_count >= standing.versions.front()->number()) return false;
   if (standing.prepared && version == standing.newest() + 1) return false;
+  // An older root shows it now, and not once the next one is described under its word.
   const auto& root = scan.roots[format::home_of(version, scan.slot_count)][copy];
   const bool too_old = root && format::word_version(root->word) + scan.slot_count < version;
   if (too_old) return !planted(Bug::older_root_left);
+  // What was wiped may be so in a cache alone (I12): also where no version was there yet.
   if (scan.wiped(version, copy)) {
     return !planted(Bug::wipe_unrestored) && (used || !planted(Bug::young_wipe_unrestored));
   }
+  // An attempt shows it, and where a flush failed behind it another read of its body may not; nor
+  // may a mark count for it that was not read (I14).
   if (scan.leaves_unflipped(version, copy)) return !planted(Bug::waiting_attempt_kept);
   return !scan.clears(version, copy) && !planted(Bug::waiting_home_not_mended);
 }

@@ -30,7 +30,7 @@ struct FoundSlot {
 // Of whoever may undo a write.
 class UndoLog {
  public:
-  // Before anything is written, and the last that may throw; the tensor's mutex is held.
+  // Before anything is written: what throws behind it is undone. The tensor's mutex is held.
   virtual void begin(std::span<const std::byte> bytes, std::uint64_t offset,
                      const FoundSlot& found) = 0;
   virtual void touch(std::uint64_t chunk) = 0;      // before it is written

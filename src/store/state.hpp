@@ -6,13 +6,17 @@
 // What is free, follows from what is named: a slot that no retained version, no attempt in flight
 // and no lease names is free, and so is a place on the heap that nothing owns (I3).
 //
-// Locks, always taken in this order: turns (one that freezes or discards, and a transaction to its
-// end), that of decisions, a tensor's lock of its assignment, gate (assignments, or one that
-// freezes, creates or erases), a tensor's mutex, dirty_mutex, structure (what there is: versions,
-// attempts, sizes); the other mutexes within none of these but the first four. The closed gate
-// guards the open attempt's tree; its names change with the gate closed and structure held, and are
-// read under either. Of the mutexes that a reader takes only a
-// tensor's is held across I/O.
+// Locks, always taken in this order:
+//   1  turns                       who freezes or discards, and a transaction to its end
+//   2  that of decisions
+//   3  a tensor's `assigning`      its one assignment under way
+//   4  gate                        open: assignments; closed: who freezes, creates or erases
+//   5  a tensor's `mutex`          reads and writes of it; the only one of a reader's that is held
+//                                  across I/O
+//   6  dirty_mutex
+//   7  structure                   what there is: versions, attempts, sizes
+// Any other mutex is taken while at most 1 to 4 are held. The closed gate guards the open attempt's
+// tree. Its names change with the gate closed and structure held, and are read under either.
 #pragma once
 
 #include <atomic>

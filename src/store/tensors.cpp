@@ -116,11 +116,17 @@ void Tensors::check_may_add(std::string_view name, bool replace) {
   if (state_.next_tensor_id >= format::kMaxCounter) throw_no_ids_left(name, state_.next_tensor_id);
 }
 
+// The medium may grow, which excludes every write.
+std::optional<ClosedGate> Tensors::close_for_growth() {
+  std::optional<ClosedGate> closed;
+  if (!planted(Bug::growth_beside_writers)) closed.emplace(*state_.gate, state_.patience);
+  return closed;
+}
+
 NewTensor Tensors::make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                         bool replace) {
   auto layout = check_new(name, dtype, shape, replace);
-  std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
-  if (!planted(Bug::growth_beside_writers)) closed.emplace(*state_.gate, state_.patience);
+  const auto closed = close_for_growth();
   check_may_add(name, replace);
   return place(std::move(layout), replace);
 }
@@ -134,8 +140,7 @@ void Tensors::add(const NewTensor& made) {
 std::shared_ptr<StoredTensor> Tensors::create(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape, bool replace) {
   auto layout = check_new(name, dtype, shape, replace);
-  std::optional<ClosedGate> closed;  // the medium may grow, which excludes every write
-  if (!planted(Bug::growth_beside_writers)) closed.emplace(*state_.gate, state_.patience);
+  const auto closed = close_for_growth();
   check_may_add(name, replace);
   const NewTensor made = place(std::move(layout), replace);
   add_behind_gate(made);

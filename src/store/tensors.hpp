@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -26,6 +27,7 @@ class Tensors {
  private:
   format::TensorLayout check_new(std::string_view name, DType dtype,
                                  std::span<const std::int64_t> shape, bool replace);
+  std::optional<ClosedGate> close_for_growth();
   // The gate is closed for all of these.
   void check_may_add(std::string_view name, bool replace);
   NewTensor place(format::TensorLayout layout, bool replace);

@@ -13,8 +13,8 @@ namespace tensorshelf {
 
 class VersionHold {
  public:
-  // Held by a thread, it ends there; one that is anyone's may end anywhere, and nobody is refused
-  // what waits for it.
+  // By a thread: it ends in the thread that it began in, which is refused what would wait for it.
+  // By anyone: it may end in any thread, and whoever waits for it waits.
   enum class By { thread, anyone };
 
   // The newest version where none is said. Errc::stale where it is not retained.

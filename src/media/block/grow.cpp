@@ -37,7 +37,7 @@ void sync(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) 
   throw transfer_error(growth.path, failed);
 }
 
-std::uint64_t whole_pages(std::int64_t done) {
+std::uint64_t pages_done(std::int64_t done) {
   return done < 0 ? 0 : static_cast<std::uint64_t>(done) / kPageBytes * kPageBytes;
 }
 
@@ -49,9 +49,9 @@ int rewrite(const Growth& room, BlockBackend& backend) {
   for (std::uint64_t at = room.from_bytes / kPageBytes * kPageBytes; at < end;) {
     const auto bytes = memory.bytes().first(std::min(kChunkBytes, end - at));
     std::int64_t done = backend.read_now(at, bytes);
-    if (whole_pages(done) > 0) done = backend.write_now(at, bytes.first(whole_pages(done)));
-    if (whole_pages(done) == 0) return done < 0 ? static_cast<int>(-done) : EIO;
-    at += whole_pages(done);
+    if (pages_done(done) > 0) done = backend.write_now(at, bytes.first(pages_done(done)));
+    if (pages_done(done) == 0) return done < 0 ? static_cast<int>(-done) : EIO;
+    at += pages_done(done);
   }
   return 0;
 }
