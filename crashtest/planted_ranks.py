@@ -59,6 +59,20 @@ _OF_DRAINS = [
         "test_drain_crash.py at_each_change",
     ),
     Planted(
+        "shortened_piece_counts",
+        "_drain/upload.py",
+        "if stored.suffix == codec.PLAIN or stored in named:",
+        "if True:",
+        "test_drain_crash.py piece_that_was_cut",
+    ),
+    Planted(
+        "swept_piece_counts",
+        "_drain/upload.py",
+        "            self._unsure.pop(name, None)\n",
+        "",
+        "test_drain_read.py swept_is_not_taken",
+    ),
+    Planted(
         "manifest_not_durable",
         "_drain/place.py",
         "self._remote.put(name.path, made.encode())\n        self._remote.settle()",
@@ -306,6 +320,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./run crashtest planted-ranks")
     parser.add_argument("--only", metavar="NAME", help="this bug alone")
     only = parser.parse_args().only
+    if not __debug__:  # tests that assert nothing catch nothing, and plant() would plant nothing
+        parser.error("without asserts nothing is judged: run it without -O and PYTHONOPTIMIZE")
     bugs = [bug for bug in planted() if only in (None, bug.name)]
     if not bugs:
         parser.error(f"no bug {only}; there are {', '.join(bug.name for bug in planted())}")

@@ -31,8 +31,6 @@ class Remote:
     ``fail_at``: changes that fail, and are not made.
     """
 
-    whole = True
-
     def __init__(self, objects: Objects | None = None) -> None:
         self.durable: Objects = dict(objects or {})
         self.unsettled: list[tuple[str, bytes | None]] = []
@@ -113,8 +111,6 @@ class Remote:
 class Below:
     """A folder of one."""
 
-    whole = True
-
     def __init__(self, remote: Remote, folder: str) -> None:
         self._remote = remote
         self._start = f"{folder}/"
@@ -193,6 +189,11 @@ def unnamed(objects: Objects) -> set[str]:
     """Pieces that no version names."""
     named = {stored.path for made in entries(objects) for stored in made.stored}
     return {path for path in objects if path.startswith(f"{CHUNKS}/")} - named
+
+
+def shortened(objects: Objects) -> Objects:
+    """With the pieces that no version names cut short: a put was, and did not tell."""
+    return objects | {path: objects[path][:-5] for path in unnamed(objects)}
 
 
 def values_of(step: int) -> dict[str, np.ndarray]:

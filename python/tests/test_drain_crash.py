@@ -15,6 +15,7 @@ from drain_remotes import (
     entries,
     fresh_names,
     new_site,
+    shortened,
     unnamed,
     use,
 )
@@ -121,6 +122,29 @@ def test_the_next_job_goes_on(
             assert entries(second.now())[-1].step == 6
             path = str(tmpfs / "back.shelf")
             check(second.now(), path, 6)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_next_job_uses_no_piece_that_was_cut(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Of the version that was on its way, which it drains."""
+    changes, cut = changes_of(tmpfs, monkeypatch, options), 0
+    for crash_at in range(changes):
+        first = Remote()
+        first.crash_at = crash_at
+        use(monkeypatch, first)
+        with ts.open(tmpfs / "run.shelf", "w") as shelf:
+            with pytest.raises(Crash):
+                run(shelf, tmpfs, [], options)
+            cut += len(unnamed(first.now()))
+            second = Remote(shortened(first.now()))
+            use(monkeypatch, second)
+            made = new_site(shelf, **options)
+            copied(made, shelf, tmpfs)
+            made.collect()
+            check(second.now(), str(tmpfs / "back.shelf"), shelf.step or 0)
+    assert cut > 30
 
 
 def test_a_crash_while_the_next_job_collects(

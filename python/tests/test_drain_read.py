@@ -1,16 +1,28 @@
 """What is read of a shelf to be drained, and what counts as lying at a remote already."""
 
+import os
 import pathlib
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from drain_remotes import Remote, assign, check_whole, copied, entries, new_site, unnamed, use
+from drain_remotes import (
+    Remote,
+    assign,
+    check_whole,
+    copied,
+    entries,
+    new_site,
+    shortened,
+    unnamed,
+    use,
+)
 from drain_run import Run, fetched
+from support import check
 
 import tensorshelf as ts
-from tensorshelf._drain import roll
+from tensorshelf._drain import place, roll
 from tensorshelf._drain.catalog import epoch_of, names_at
 from tensorshelf._drain.manifest import CHUNKS, FOLDER, Manifest
 from tensorshelf._drain.stage import Spool
@@ -46,24 +58,22 @@ def test_a_version_stays_while_it_is_read(
         assert check_whole(back) == 1
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("compress", [None, "zlib"])
 def test_what_a_cut_put_left_is_sent_again(
-    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, whole: bool, compress: Any
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, cut: bool, compress: Any
 ) -> None:
+    """And what is whole is not, though no version names it."""
     first = Remote()
     use(monkeypatch, first)
     with ts.open(tmpfs / "run.shelf") as shelf:
         assign(shelf, 1)
         copied(new_site(shelf, compress=compress), shelf, tmpfs)
         pieces = {p: b for p, b in first.now().items() if p.startswith(CHUNKS)}
-        if not whole:
-            pieces |= {path: data[: len(data) // 2] for path, data in pieces.items()}
-        second = Remote(pieces)
-        second.whole = whole
+        second = Remote(shortened(pieces) if cut else pieces)
         use(monkeypatch, second)
         copied(new_site(shelf, compress=compress), shelf, tmpfs)
-        assert (len(second.puts) == 1) is whole  # the manifest alone
+        assert len(second.puts) == (1 + len(pieces) if cut else 1)  # the manifest, at least
         ts.fetch("nowhere", tmpfs / "back.shelf")
 
 
@@ -71,7 +81,6 @@ def test_a_piece_that_is_named_and_cut_is_sent_again(
     tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     remote = Remote()
-    remote.whole = False
     use(monkeypatch, remote)
     with ts.open(tmpfs / "run.shelf") as shelf:
         assign(shelf, 1)
@@ -81,6 +90,26 @@ def test_a_piece_that_is_named_and_cut_is_sent_again(
             remote.durable[each.path] = remote.durable[each.path][: each.nbytes // 2]
         shelf.persist()
         copied(new_site(shelf, compress="zlib"), shelf, tmpfs)
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+
+
+def test_a_piece_that_was_swept_is_not_taken_for_there(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it lay there, whole, when the remote was asked."""
+    remote = Remote()
+    use(monkeypatch, remote)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        copied(new_site(shelf, compress="zlib"), shelf, tmpfs)
+        for path in [path for path in remote.now() if path.startswith(FOLDER)]:
+            remote.delete([path])
+        assign(shelf, 2)
+        made = new_site(shelf, compress="zlib")
+        copied(made, shelf, tmpfs)
+        made.collect()  # what of step 1 nobody names
+        assign(shelf, 1)
+        copied(made, shelf, tmpfs)
         ts.fetch("nowhere", tmpfs / "back.shelf")
 
 
@@ -117,6 +146,41 @@ def test_a_piece_that_could_not_be_put_is_not_taken_for_there(
             remote.fail_at = {remote.changes + 1}
             with pytest.raises(ts.errors.IoError):
                 copied(made, shelf, tmpfs)
+        copied(made, shelf, tmpfs)
+        ts.fetch("nowhere", tmpfs / "back.shelf")
+
+
+def test_a_spool_that_was_cut_short_is_told(tmp_path: pathlib.Path) -> None:
+    spool = Spool(str(tmp_path))
+    at = spool.add(b"12345")
+    os.ftruncate(spool._file.fileno(), 3)
+    with pytest.raises(ts.errors.IoError, match="gave 3 bytes of 5") as error:
+        spool.read(*at)
+    check(error, ts.errors.IoError, "io_error", OSError)
+    spool.close()
+
+
+def test_nothing_is_committed_that_names_what_is_not_known_to_be_there(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Remote()
+    use(monkeypatch, remote)
+    sends = place.send
+
+    def loses(remote: Any, staged: Any, spool: Any, pieces: Any, **options: Any) -> None:
+        sends(remote, staged, spool, pieces, **options)
+        pieces._stored.popitem()
+
+    monkeypatch.setattr(place, "send", loses)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        made = new_site(shelf)
+        with pytest.raises(ts.errors.IoError, match="nowhere has no piece") as error:
+            copied(made, shelf, tmpfs)
+        check(error, ts.errors.IoError, "io_error", OSError)
+        assert not entries(remote.now())
+        monkeypatch.setattr(place, "send", sends)
+        made.failed()
         copied(made, shelf, tmpfs)
         ts.fetch("nowhere", tmpfs / "back.shelf")
 

@@ -28,8 +28,6 @@ class Directory:
         self._made: set[str] = set()  # folders that are there
         self._unsettled: set[str] = set()  # folders with names that may not be durable
 
-    whole = True
-
     def sizes(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
         top = self._path(folder)

@@ -10,8 +10,6 @@ from typing import Any
 
 from tensorshelf.errors import BadArgument, IoError, ShelfError, UnsupportedError
 
-_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss"}
-
 
 class Objects:
     """Of one job. Any thread."""
@@ -34,11 +32,6 @@ class Objects:
         except ValueError as error:
             raise BadArgument(f"{url}: {error}", "Give a URL that fsspec knows.") from error
         self._root = root.rstrip("/") + (f"/{below}" if below else "")
-
-    @property
-    def whole(self) -> bool:
-        protocol = self._system.protocol
-        return bool(_WHOLE & {protocol} if isinstance(protocol, str) else _WHOLE & {*protocol})
 
     def sizes(self, folder: str) -> dict[str, int]:
         top = self._path(folder)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from tensorshelf.errors import BadArgument
 
@@ -12,10 +12,6 @@ class Remote(Protocol):
 
     Raises FileNotFoundError for an object that is not there, and IoError for all that fails.
     """
-
-    @property
-    def whole(self) -> bool:
-        """Whether a put that is cut short surely leaves nothing."""
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of all objects below a folder, by their paths within it."""
@@ -38,10 +34,22 @@ class Remote(Protocol):
         """Removes what puts that were cut short have left in a folder. For its only writer."""
 
 
+def as_text(path: Any) -> str | None:
+    """None for what names nothing that a file system could have."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        return None
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return None
+    return text
+
+
 def shown(remote: str | os.PathLike[str]) -> str:
     """As text. Raises BadArgument for what is neither path nor URL."""
-    text = os.fspath(remote) if isinstance(remote, (str, os.PathLike)) else None
-    if not isinstance(text, str) or not text or "\0" in text:
+    text = as_text(remote)
+    if text is None:
         raise BadArgument(
             f"{remote!r} is no place to drain to",
             'Give a directory ("/mnt/nfs/run1"), or a URL that fsspec knows ("s3://bucket/run1").',

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tensorshelf._drain import codec
 from tensorshelf._drain.catalog import Entry
-from tensorshelf._drain.manifest import CHUNKS, Manifest, Stored, hash_of
+from tensorshelf._drain.manifest import CHUNKS, Manifest, Stored, chunk_name, hash_of
 from tensorshelf._drain.remote import Remote
 from tensorshelf._drain.side_by_side import for_each
 from tensorshelf._drain.stage import Spool, Staged
@@ -36,26 +36,31 @@ class Pieces:
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
-        self._stored: dict[str, Stored] = {}
+        self._stored: dict[str, Stored] = {}  # by their hashes
+        self._unsure: dict[str, int] = {}  # bytes of those that may be cut short, by their names
         self._listed: float | None = None
 
     def list(self, entries: list[Entry[Manifest]]) -> None:
         """Asks the remote, where that was long ago, or ``forget`` was called.
 
-        What a manifest names with another size is damaged, and what none names may be, where puts
-        may be cut short: it is sent anew.
+        A piece is told by its size: a plain one by that of its bytes, and a compressed one by what
+        a manifest says. One that none names with that size may be cut short, whatever puts it
+        there: it counts when its bytes were compressed anew, and came to that size.
         """
         if not self.is_old:
             return
         now = time.monotonic()
         named = {stored for entry in entries for stored in entry.manifest.stored}
         found: dict[str, Stored] = {}
+        unsure: dict[str, int] = {}
         for path, nbytes in self._remote.sizes(CHUNKS).items():
             hash, dot, ending = path.rpartition("/")[2].partition(".")
             stored = Stored(hash, dot + ending, nbytes)
-            if stored in named or stored.suffix == codec.PLAIN or self._remote.whole:
+            if stored.suffix == codec.PLAIN or stored in named:
                 found[hash] = stored
-        self._stored = found
+            else:
+                unsure[path] = nbytes
+        self._stored, self._unsure = found, unsure
         self._listed = now
 
     @property
@@ -74,12 +79,17 @@ class Pieces:
             return None
         return found
 
+    def has(self, stored: Stored) -> bool:
+        """Whether it lies there, of just that size: what ``find`` did not know."""
+        return self._unsure.get(chunk_name(stored.hash, stored.suffix)) == stored.nbytes
+
     def add(self, stored: Stored) -> None:
         self._stored[stored.hash] = stored
 
     def drop(self, names: set[str]) -> None:
         """Of objects that were deleted, within CHUNKS."""
         for name in names:
+            self._unsure.pop(name, None)
             self._stored.pop(name.rpartition("/")[2].partition(".")[0], None)
 
 
@@ -109,9 +119,11 @@ def send(
             begun.add(hash)
         data, ending = codec.encode(raw, suffix)
         stored = Stored(hash, ending, len(data))
-        wait(len(data))
-        remote.put(stored.path, data)
+        there = pieces.has(stored)
+        if not there:
+            wait(len(data))
+            remote.put(stored.path, data)
         pieces.add(stored)
-        moved(len(data))
+        moved(0 if there else len(data))
 
     for_each(staged.spooled, work, threads=threads)
