@@ -38,7 +38,7 @@ class BlockOptions:
     def _tuning(self) -> _core.BlockTuning:
         tuning = _core.BlockTuning()
         tuning.buffer_bytes = parse_size(self.buffer, "buffer")
-        tuning.queue_depth = _number("queue_depth", self.queue_depth, 1, 1024)
+        tuning.queue_depth = number("queue_depth", self.queue_depth, 1, 1024)
         tuning.io_uring = bool(self.io_uring)
         tuning.direct = bool(self.direct)
         return tuning
@@ -57,12 +57,12 @@ def new_options(
     options = _core.OpenOptions()
     options.max_size_bytes = 0 if size is None else parse_size(size)
     options.tier, options.block = on_medium(tier, block)
-    options.keep = None if keep is None else _number("keep", keep, 0, _MOST - 1)
-    options.in_flight = None if in_flight is None else _number("in_flight", in_flight, 1, _MOST)
+    options.keep = None if keep is None else number("keep", keep, 0, _MOST - 1)
+    options.in_flight = None if in_flight is None else number("in_flight", in_flight, 1, _MOST)
     if placement is not None:
         options.placement = choice("placement", placement, _PLACEMENTS)
     if threads is not None:
-        options.threads = _number("threads", threads, 1, 64)
+        options.threads = number("threads", threads, 1, 64)
     return options
 
 
@@ -87,7 +87,7 @@ def encoded_path(path: str | os.PathLike[str]) -> bytes:
     return native
 
 
-def _number(what: str, given: int, least: int, most: int) -> int:
+def number(what: str, given: int, least: int, most: int) -> int:
     remedy = f"Use {least} to {most}."
     try:
         if isinstance(given, (bool, np.bool_)):

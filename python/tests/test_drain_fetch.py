@@ -1,6 +1,5 @@
 """ts.fetch(): a shelf of what lies at a remote, whole and checked, or none."""
 
-import json
 import os
 import pathlib
 import re
@@ -16,7 +15,7 @@ from support import check
 import tensorshelf as ts
 from tensorshelf._drain import codec, layout, manifest
 from tensorshelf._drain.layout import Part, Tensor, covers, pieces_of
-from tensorshelf._drain.manifest import CHUNKS, FOLDER, Manifest, Name, Stored, hash_of
+from tensorshelf._drain.manifest import CHUNKS, FOLDER, Name
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -165,6 +164,21 @@ def test_what_is_not_there_is_told(remote: Remote, tmpfs: pathlib.Path) -> None:
     assert left_in(tmpfs) == []
 
 
+def test_a_folder_that_lacks_is_told_by_its_name(
+    remote: Remote, tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the remote is asked for anything."""
+    monkeypatch.setattr(remote, "sizes", None)
+    (tmpfs / "file").write_text("mine")
+    for folder in ("lacks", "file"):
+        path = tmpfs / folder / "back.shelf"
+        with pytest.raises(ts.ShelfNotFound) as error:
+            ts.fetch("x", path)
+        told = str(check(error, ts.ShelfNotFound, "shelf_not_found", FileNotFoundError))
+        assert told.startswith(f"{path} cannot be made: there is no folder {path.parent}.")
+    assert left_in(tmpfs) == ["file"]
+
+
 def test_what_is_there_stays(
     remote: Remote, tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,57 +261,6 @@ def test_what_a_crash_left_is_removed_by_the_next(remote: Remote, tmpfs: pathlib
 # ---- what lies there
 
 
-MANIFEST = Manifest(
-    shelf="ab",
-    version=7,
-    step=None,
-    time_ns=5,
-    metric=1.5,
-    milestone=True,
-    group=None,
-    tensors=[Tensor("w", "float32", (3,), 12, 6)],
-    pieces=[(Part(0, 0, 12),)],
-    stored=[Stored(hash_of(b"x"), codec.ZLIB, 5)],
-)
-
-
-def test_a_manifest_is_read_as_it_was_written() -> None:
-    assert manifest.decode(MANIFEST.encode(), "x") == MANIFEST
-
-
-def signed(line: bytes) -> bytes:
-    return b"%s\n%s\n" % (line, hash_of(line).encode())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"format": "other"},
-        {"pieces": []},
-        {"pieces": [["../../x", "", 5, [[0, 0, 12]]]]},
-        {"pieces": [[hash_of(b"x"), "/../y", 5, [[0, 0, 12]]]]},
-        {"pieces": [[hash_of(b"x"), "", 12, [[0, 0, 11]]]]},
-        {"pieces": [[hash_of(b"x"), "", 12, [[0, 0, 12], [0, 0, 12]]]]},
-        {"pieces": [[hash_of(b"x"), "", 12, [[1, 0, 12]]]]},
-        {"tensors": 5},
-        {"version": None},
-        {"group": {"rank": 0}},
-        {"metric": "best"},
-    ],
-)
-def test_a_hostile_manifest_is_damaged(change: dict[str, Any]) -> None:
-    line = MANIFEST.encode().partition(b"\n")[0]
-    with pytest.raises(ts.CorruptError):
-        manifest.decode(signed(json.dumps({**json.loads(line), **change}).encode()), "x")
-
-
-def test_a_later_format_is_told() -> None:
-    line = MANIFEST.encode().partition(b"\n")[0]
-    about = {**json.loads(line), "format_version": 2}
-    with pytest.raises(ts.FormatTooNew):
-        manifest.decode(signed(json.dumps(about).encode()), "x")
-
-
 def test_names_sort_as_versions_do() -> None:
     names = [Name(9, 2, "b" * 16), Name(10, 1, "a" * 16), Name(10, 2, "0" * 16)]
     paths = [name.path for name in names]
@@ -320,6 +283,9 @@ def test_pieces_have_every_byte_once_and_in_order() -> None:
     tensors = [Tensor("a", "uint8", (100,), 100, 1)]
     first, second = (Part(0, 0, 50),), (Part(0, 50, 50),)
     assert covers(tensors, [first, second])
+    two, other = [*tensors, Tensor("b", "uint8", (9,), 9, 1)], (Part(1, 0, 9),)
+    assert covers(two, [first, second, other])
+    assert not covers(two, [first, other, second])  # it would be written into the other
     for pieces in ([second, first], [first, first], [second, second], [first], [first, second] * 2):
         assert not covers(tensors, pieces)
 

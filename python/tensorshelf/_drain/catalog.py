@@ -122,4 +122,4 @@ def in_common(ranks: Iterable[list[Entry[Manifest]]]) -> set[Epoch]:
         for entry in entries:
             if (part := entry.manifest.group) is not None:
                 had.setdefault(epoch_of(part), set()).add(part.rank)
-    return {epoch for epoch, by in had.items() if by == set(range(epoch[1]))}
+    return {epoch for epoch, by in had.items() if len(by) == epoch[1]}  # ranks are below that

@@ -29,7 +29,7 @@ from tensorshelf._drain.manifest import Manifest, Name, damaged, decode, hash_of
 from tensorshelf._drain.remote import Remote, open_remote, shown
 from tensorshelf._drain.side_by_side import in_order
 from tensorshelf._open import open as open_shelf
-from tensorshelf._options import _number, encoded_path
+from tensorshelf._options import encoded_path, number
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
 from tensorshelf.errors import (
@@ -87,14 +87,16 @@ def fetch(
     version 1, with the step of the one that was drained. Where versions are deleted meanwhile, for
     newer ones came, it begins anew with the newest.
 
-    Raises ShelfNotFound where no version lies there, UnknownName where none of that step does,
-    BadArgument for a ``rank`` that is none, ShelfExists where there is something at ``to``,
+    Raises ShelfNotFound where no version lies there, or ``to`` is in no folder; UnknownName where
+    none of that step does, BadArgument for a ``rank`` that is none, ShelfExists where there is
+    something at ``to``,
     CorruptError for what is damaged, FormatTooNew for what a later tensorshelf drained,
     UnsupportedError for a URL that cannot be opened here, IoError for a remote that fails; no file
     is left then.
     """
     target = os.fsdecode(encoded_path(to))
     refuse_existing(target)
+    _refuse_homeless(target)
     tried: _Found | None = None
     while True:
         found = _chosen(remote, rank, step)
@@ -120,6 +122,16 @@ def fetch(
                     raise
         except StaleError:  # deleted meanwhile
             continue
+
+
+def _refuse_homeless(target: str) -> None:
+    """Before a remote is asked; else what is made there first is told, by a name of its own."""
+    folder = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(folder):
+        raise ShelfNotFound(
+            f"{target} cannot be made: there is no folder {folder}",
+            "Make the folder, or give another path.",
+        )
 
 
 def _told(made: Manifest | Joint) -> Drained:
@@ -157,7 +169,7 @@ def _chosen(remote: str | os.PathLike[str], rank: int | None, step: int | None) 
             )
         entry = _newest(remote, manifests_at(top).look(), step)
         return _Found(entry.name, top, lambda: entry.manifest)
-    _number("rank", rank, 0, (1 << 31) - 1)
+    number("rank", rank, 0, (1 << 31) - 1)
     if joints:
         return _part(remote, _newest(remote, joints, step), rank)
     if rank not in ranks:

@@ -14,12 +14,14 @@ from tensorshelf._drain.manifest import (
     damaged,
     facts_in,
     facts_of,
+    group_in,
     is_hash,
     name_of,
+    number_in,
     sealed,
     unsealed,
 )
-from tensorshelf._group.part import Part, part_of_state
+from tensorshelf._group.part import Part
 
 FOLDER = "group"
 
@@ -66,13 +68,13 @@ def decode(data: bytes, where: str) -> Joint:
 
 
 def _joint(about: dict[str, Any], where: str) -> Joint:
-    group = part_of_state(about["group"])
+    group = group_in(about["group"])
     parts = []
     for text, hash, nbytes in about["parts"]:
         name = name_of(text)
         if name is None or not is_hash(hash):
             raise damaged(where)
-        parts.append(Named(name, hash, int(nbytes)))
+        parts.append(Named(name, hash, number_in(nbytes)))
     if len(parts) != group.members:
         raise damaged(where)
     return Joint(

@@ -58,13 +58,17 @@ def pieces_of(tensors: list[Tensor]) -> Iterator[Piece]:
 
 
 def covers(tensors: list[Tensor], pieces: list[Piece]) -> bool:
-    """Whether the pieces have every byte of every tensor once, each tensor's in their order."""
+    """Whether the pieces have every byte of every tensor once, each tensor's in their order, and no
+    other's between them.
+    """
     reached = [0] * len(tensors)
+    last = -1
     for piece in pieces:
         for part in piece:
             if not 0 <= part.tensor < len(tensors) or part.nbytes <= 0:
                 return False
-            if reached[part.tensor] != part.offset:
+            if reached[part.tensor] != part.offset or (part.offset and part.tensor != last):
                 return False
             reached[part.tensor] += part.nbytes
+            last = part.tensor
     return reached == [tensor.nbytes for tensor in tensors]

@@ -12,6 +12,7 @@ A manifest is one line of JSON, and one with the SHA-256 of the first.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -23,6 +24,8 @@ from tensorshelf._drain import codec
 from tensorshelf._drain.layout import Part, Piece, Tensor, covers, size_of
 from tensorshelf._group.part import Part as GroupPart
 from tensorshelf._group.part import part_of_state
+from tensorshelf._numbers import LARGEST
+from tensorshelf._values._dtypes import carrier, is_known
 from tensorshelf.errors import CorruptError, FormatTooNew
 
 FOLDER = "manifests"
@@ -33,6 +36,12 @@ _FORMAT = "tensorshelf drain"
 _VERSION = 1
 _NAME = re.compile(r"(\d{12})-(\d{6})-([0-9a-f]{16})")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_AXES, _NAME_BYTES = 64, 1024  # of a tensor at most, as tensor.hpp says
+# What reading JSON raises where it says something else than was written, deeper or larger.
+_NOT_AS_WRITTEN = (
+    *(KeyError, TypeError, ValueError, AttributeError),
+    *(OverflowError, RecursionError),
+)
 _T = TypeVar("_T")
 
 
@@ -134,37 +143,87 @@ def unsealed(format: str, data: bytes, where: str, made: Callable[[dict[str, Any
         about = json.loads(line)
         if about["format"] != format:
             raise damaged(where)
-        if about["format_version"] > _VERSION:
+        if number_in(about["format_version"]) > _VERSION:
             raise FormatTooNew(
                 f"{where} was written by a later tensorshelf", "Use that, or a later one."
             )
         return made(about)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, FormatTooNew):
-            raise
+    except FormatTooNew:
+        raise
+    except _NOT_AS_WRITTEN as error:
         raise damaged(where) from error
 
 
 def _manifest(about: dict[str, Any], where: str) -> Manifest:
-    tensors = [
-        Tensor(str(name), str(dtype), tuple(map(int, shape)), int(nbytes), int(written))
-        for name, dtype, shape, nbytes, written in about["tensors"]
-    ]
+    tensors = list(itertools.starmap(_tensor_in, about["tensors"]))
     stored = [
-        Stored(str(hash), str(suffix), int(nbytes)) for hash, suffix, nbytes, _ in about["pieces"]
+        Stored(hash, suffix, number_in(nbytes)) for hash, suffix, nbytes, _ in about["pieces"]
     ]
-    pieces = [tuple(Part(*map(int, part)) for part in parts) for *_, parts in about["pieces"]]
-    if not covers(tensors, pieces) or not all(
-        is_hash(each.hash) and each.suffix in codec.SUFFIXES for each in stored
+    pieces = [tuple(Part(*map(number_in, part)) for part in parts) for *_, parts in about["pieces"]]
+    if (
+        len({tensor.name for tensor in tensors}) < len(tensors)
+        or not covers(tensors, pieces)
+        or not all(map(_may_be, stored, pieces))
     ):
         raise damaged(where)
     return Manifest(
         **facts_in(about),
-        group=None if about["group"] is None else part_of_state(about["group"]),
+        group=None if about["group"] is None else group_in(about["group"]),
         tensors=tensors,
         pieces=pieces,
         stored=stored,
     )
+
+
+def _tensor_in(name: Any, dtype: Any, shape: Any, nbytes: Any, written: Any) -> Tensor:
+    """One that a shelf can have. Raises ValueError and the like for another."""
+    made = Tensor(
+        text_in(name),
+        text_in(dtype),
+        tuple(map(number_in, shape)),
+        number_in(nbytes),
+        number_in(written),
+    )
+    if (
+        not 0 < len(made.name.encode()) <= _NAME_BYTES
+        or "\0" in made.name
+        or len(made.shape) > _AXES
+        or not is_known(made.dtype)
+        or math.prod(made.shape) * carrier(made.dtype).itemsize != made.nbytes
+    ):
+        raise ValueError(f"{made} is no tensor")
+    return made
+
+
+def _may_be(stored: Stored, piece: Piece) -> bool:
+    """Whether a piece can be stored so: what is compressed is smaller."""
+    if not is_hash(stored.hash) or stored.suffix not in codec.SUFFIXES:
+        return False
+    if stored.suffix == codec.PLAIN:
+        return stored.nbytes == size_of(piece)
+    return 0 < stored.nbytes < size_of(piece)
+
+
+def number_in(found: Any) -> int:
+    """Out of JSON, as the store counts: whole, 0 or more. Raises ValueError for another."""
+    if type(found) is not int or not 0 <= found <= LARGEST:
+        raise ValueError("no number of that kind")
+    return found
+
+
+def text_in(found: Any) -> str:
+    """Out of JSON. Raises ValueError for what is none."""
+    if not isinstance(found, str):
+        raise ValueError("no text")
+    return found
+
+
+def group_in(found: Any) -> GroupPart:
+    """Out of JSON. Raises ValueError, or CorruptError, for what is no part of a group."""
+    part = part_of_state(found)
+    if part.rank >= number_in(part.members) or max(part.epoch) > LARGEST:
+        raise ValueError(f"{part} is no part")
+    return part
 
 
 def facts_of(made: Any) -> dict[str, Any]:
@@ -174,14 +233,16 @@ def facts_of(made: Any) -> dict[str, Any]:
 
 def facts_in(about: dict[str, Any]) -> dict[str, Any]:
     """Out of JSON. A metric that no other can be compared with is None."""
-    step, metric = about["step"], about["metric"]
+    step, metric, milestone = about["step"], about["metric"], about["milestone"]
+    if not isinstance(milestone, bool):
+        raise ValueError("neither true nor false")
     return {
-        "shelf": str(about["shelf"]),
-        "version": int(about["version"]),
-        "step": None if step is None else int(step),
-        "time_ns": int(about["time_ns"]),
+        "shelf": text_in(about["shelf"]),
+        "version": number_in(about["version"]),
+        "step": None if step is None else number_in(step),
+        "time_ns": number_in(about["time_ns"]),
         "metric": None if metric is None or not math.isfinite(metric) else float(metric),
-        "milestone": bool(about["milestone"]),
+        "milestone": milestone,
     }
 
 

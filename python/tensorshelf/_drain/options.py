@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tensorshelf._drain import codec
-from tensorshelf._drain.remote import shown
-from tensorshelf._options import _number, choice
+from tensorshelf._drain.remote import as_text, shown
+from tensorshelf._options import choice, number
 from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument
 
 _MOST = 1 << 31
+_LONGEST_WAIT = 1e9  # seconds
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,21 @@ class Drain:
 
     def __post_init__(self) -> None:
         shown(self.remote)
-        _number("every", self.every, 1, _MOST)
-        _number("keep", self.keep, 1, _MOST)
-        _number("threads", self.threads, 1, 64)
-        if self.keep_every is not None:
-            _number("keep_every", self.keep_every, 1, _MOST)
+        numbers = {"every": _MOST, "keep": _MOST, "keep_every": _MOST, "threads": 64}
+        for name, most in numbers.items():
+            if getattr(self, name) is not None or name != "keep_every":
+                # As int: what is said of one of NumPy's is no bool, and JSON takes none of either.
+                object.__setattr__(self, name, number(name, getattr(self, name), 1, most))
         if self.best is not None:
             choice("best", self.best, {"min": "min", "max": "max"})
         if self.bytes_per_second is not None:
             parse_size(self.bytes_per_second, "bytes_per_second")
-        if not isinstance(self.timeout, (int, float)) or not self.timeout >= 0:
-            raise BadArgument(f"timeout={self.timeout!r} is no time", "Give seconds, 0 or more.")
+        check_seconds(self.timeout)
         codec.check(self.compress)
+        if self.spool is not None and as_text(self.spool) is None:
+            raise BadArgument(
+                f"spool={self.spool!r} is no directory", "Give the path of a local one, or None."
+            )
 
     @property
     def stays(self) -> str:
@@ -76,3 +80,10 @@ class Drain:
         if self.bytes_per_second is None:
             return math.inf
         return parse_size(self.bytes_per_second, "bytes_per_second")
+
+
+def check_seconds(timeout: float) -> float:
+    """How long is waited, and no longer than a thread can."""
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise BadArgument(f"timeout={timeout!r} is no time", "Give seconds, 0 or more.")
+    return min(timeout, _LONGEST_WAIT)
