@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from drain_run import Run
 from support import check
@@ -35,12 +36,31 @@ def shelf(tmpfs: pathlib.Path) -> Iterator[ts.Shelf]:
         ({"threads": 0}, "threads=0 is out of range"),
         ({"timeout": -1.0}, "timeout=-1.0 is no time"),
         ({"timeout": "1s"}, "timeout='1s' is no time"),
+        ({"timeout": True}, "timeout=True is no time"),
+        ({"timeout": None}, "timeout=None is no time"),
+        ({"keep": None}, "keep=None is not a number"),
+        ({"every": "2"}, "every='2' is not a number"),
+        ({"bytes_per_second": 0}, "bytes_per_second=0 is out of range"),
+        ({"compress": ["zlib"]}, "compress=['zlib'] is unknown"),
+        ({"spool": 3}, "spool=3 is no directory"),
+        ({"spool": ""}, "spool='' is no directory"),
+        ({"spool": b"/dev/shm"}, "is no directory"),
+        ({"spool": "a\0b"}, "is no directory"),
+        ({"spool": "\ud800"}, "is no directory"),
+        ({"remote": "\ud800"}, "no place to drain to"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ts.BadArgument) as error:
         ts.Drain(**{"remote": "x", **options})
     assert words in str(check(error, ts.BadArgument, "bad_argument", ValueError))
+
+
+def test_numbers_may_be_numpys(shelf: ts.Shelf, tmp_path: pathlib.Path) -> None:
+    two = np.int64(2)
+    run = Run(shelf, ts.Drain(tmp_path / "remote", every=two, keep=two, keep_every=two))
+    run.step(2)
+    assert [found.milestone for found in ts.drained(tmp_path / "remote")] == [True]
 
 
 def test_what_is_no_drain_is_refused(shelf: ts.Shelf) -> None:

@@ -191,8 +191,7 @@ class Autosave:
         if self._accumulation is not None and self._accumulation.begin() and due:
             self._leave_out(number)
             due = False
-        if metric is not None:
-            self._measured(number, metric, due)
+        self._measured(number, metric, due)
         saved = heard = None
         try:
             heard = self._hear(instead=not due or not isinstance(self._commits, Together))
@@ -241,6 +240,8 @@ class Autosave:
             )
         skipped = count_of(skip_batches, "skip_batches")
         self.wait()
+        if self.drain is not None:  # what it makes is another version of that step
+            self.drain.measured(step, None)
         self._run.go_back(step, skip_batches=skipped)
         self._steps.went_back(step)
         if skipped:
@@ -312,12 +313,14 @@ class Autosave:
     ) -> None:
         self.close()
 
-    def _measured(self, number: int, metric: float, due: bool) -> None:
+    def _measured(self, number: int, metric: float | None, due: bool) -> None:
         if self.drain is None:
-            raise BadArgument(
-                "a metric is given, and nothing is drained", "Use autosave(drain=Drain(best=...))."
-            )
-        if due:  # before the version is durable
+            if metric is not None:
+                raise BadArgument(
+                    "a metric is given, and nothing is drained",
+                    "Use autosave(drain=Drain(best=...)).",
+                )
+        elif due:  # before the version is durable; of none, too: an older save's is not its own
             self.drain.measured(number, metric)
 
     def _is_due(self, number: int) -> bool:

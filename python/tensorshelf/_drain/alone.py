@@ -52,7 +52,7 @@ class AloneWork:
         if self._standing.wanted > after:
             due = due or there
         for found in due:
-            if self._site.wants(found["step"], self._metrics.of(found["step"])):
+            if self._site.wants(found["step"], self._metrics.of(found["step"], found["version"])):
                 return int(found["version"])
         return int(due[-1]["version"]) if due else None
 
@@ -66,7 +66,8 @@ class AloneWork:
         try:
             staged = self._site.stage(standing.opened(), version, spool)
             before = standing.sent
-            made = self._site.put(staged, spool, self._metrics.of(staged.step))
+            metric = self._metrics.of(staged.step, version)
+            made = self._site.put(staged, spool, metric)
         finally:
             spool.close()
             standing.set_on_its_way(None)

@@ -11,12 +11,12 @@ from tensorshelf._drain.copier import Copier, Shelf, Work, tell_of_slots
 from tensorshelf._drain.info import DrainInfo
 from tensorshelf._drain.meeting import Meeting
 from tensorshelf._drain.metrics import Metrics
-from tensorshelf._drain.options import Drain
+from tensorshelf._drain.options import Drain, check_seconds
 from tensorshelf._drain.rank import RankWork
 from tensorshelf._drain.remote import open_remote
 from tensorshelf._drain.standing import Standing
 from tensorshelf._group.group import Group
-from tensorshelf.errors import BadArgument
+from tensorshelf.errors import BadArgument, ClosedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -60,12 +60,27 @@ class Drainer:
 
         ``timeout``: seconds in which nothing moves, that of ``Drain`` where nothing is said. So a
         slow remote is waited for, and a stuck one is not.
+
+        Raises ClosedError where the drain is closed, and something is not there: it never comes.
         """
+        patience = self._patience(timeout)
         if os.getpid() != self._pid:
             return False
-        standing, patience = self._standing, self._patience(timeout)
+        standing = self._standing
         with standing.changed:
-            wanted, began = standing.want_newest(), time.monotonic()
+            wanted = standing.want_newest()
+            if not standing.is_open and standing.base < wanted:
+                raise ClosedError(
+                    f"the drain to {self._drain.remote} is closed, and version {wanted} of the "
+                    "shelf is not there",
+                    "Another autosave(drain=) brings it there.",
+                )
+            return self._arrives(wanted, patience)
+
+    def _arrives(self, wanted: int, patience: float) -> bool:
+        """Waits for it."""
+        standing, began = self._standing, time.monotonic()
+        with standing.changed:
             while standing.base < wanted and not standing.ended:
                 left = max(began, standing.moved_at) + patience - time.monotonic()
                 if left <= 0:
@@ -79,20 +94,23 @@ class Drainer:
         Ctrl-C ends the wait. Closing twice is allowed.
         """
         standing = self._standing
-        if not standing.is_open or os.getpid() != self._pid:
+        if os.getpid() != self._pid:
             return
+        if not standing.is_open:
+            standing.newest()  # the shelf is about to close, and cannot be asked any more then
+            return
+        patience = self._patience(timeout)
         try:
             with standing.changed:
                 standing.closing = True
-                standing.want_newest()
-            if self.wait(timeout):
-                with standing.changed:  # it may be deleting what need not stay
-                    standing.changed.wait_for(lambda: standing.ended, self._patience(timeout))
+                if self._arrives(standing.want_newest(), patience):
+                    # It may be deleting what need not stay.
+                    standing.changed.wait_for(lambda: standing.ended, patience)
         finally:
             self._give_up()
 
     def _patience(self, timeout: float | None) -> float:
-        return self._drain.timeout if timeout is None else timeout
+        return check_seconds(self._drain.timeout if timeout is None else timeout)
 
     def _give_up(self) -> None:
         newest, left = self._standing.give_up()
@@ -108,8 +126,12 @@ class Drainer:
             )
 
     def measured(self, step: int, metric: Any) -> None:
-        """What the version of that step is worth. Before it is durable."""
-        self._metrics.measured(step, metric)
+        """What the save of that step is worth that begins next; None where nobody says. Each is
+        told of, for else it has the metric of an older one of that step.
+        """
+        if metric is None and self._drain.best is None:
+            return
+        self._metrics.measured(step, metric, after=self._standing.newest())
 
     def tell_if_stuck(self) -> None:
         """In the log, once for each time that it is."""

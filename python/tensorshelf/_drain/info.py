@@ -14,8 +14,8 @@ class DrainInfo:
     on_its_way: int | None  # a version that is being copied
     drained: int  # versions, by this drain
     skipped: int  # versions that were overtaken by newer ones, or left behind by close()
-    lag_versions: int  # that the shelf is ahead of the remote
-    lag_seconds: float | None  # between the newest of both; None where none was drained
+    lag_versions: int | None  # that the shelf is ahead of the remote; None once both are closed
+    lag_seconds: float | None  # between the newest of both; None where none was drained, and then
     read_bytes: int  # of the shelf
     sent_bytes: int  # to the remote, compressed where asked
     spared_bytes: int  # of drained versions that lay there already, or were compressed away

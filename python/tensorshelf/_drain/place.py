@@ -15,6 +15,7 @@ from tensorshelf._drain.retain import Collector
 from tensorshelf._drain.stage import Hashes, Spool, Staged, stage
 from tensorshelf._drain.upload import Pieces, send
 from tensorshelf._drain.writer import Writer
+from tensorshelf.errors import IoError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -108,9 +109,12 @@ class Place:
     def _manifest(self, staged: Staged, metric: float | None, milestone: bool) -> Manifest:
         stored = []
         for hash, piece in zip(staged.hashes, staged.pieces, strict=True):
-            assert hash is not None
-            there = self._pieces.find(hash, size_of(piece))
-            assert there is not None
+            there = None if hash is None else self._pieces.find(hash, size_of(piece))
+            if there is None:  # nothing is committed that names what does not lie there
+                raise IoError(
+                    f"{self._drain.remote} has no piece {hash}, which it was to have",
+                    "It is sent by the next try.",
+                )
             stored.append(there)
         return Manifest(
             shelf=staged.shelf,

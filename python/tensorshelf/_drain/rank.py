@@ -137,7 +137,8 @@ class RankWork:
     def _send(self, copied: _Copied) -> None:
         staged = copied.staged
         self._look()  # at the one before, which this one overtakes
-        self._site.put(staged, copied.spool, self._metrics.of(staged.step))
+        metric = self._metrics.of(staged.step, staged.version)
+        self._site.put(staged, copied.spool, metric)
         # Not before: below may be this rank's pending part, with pieces that this one names.
         self._site.floor = max(self._site.floor, copied.floor)
         self._on_its_way = None

@@ -95,7 +95,11 @@ class Spool:
     def read(self, offset: int, nbytes: int) -> bytes:
         with self._told():
             data = os.pread(self._file.fileno(), nbytes, offset)
-        assert len(data) == nbytes
+        if len(data) != nbytes:  # what was cut short would be drained as if it were the tensor's
+            raise IoError(
+                f"the spool in {self._folder} gave {len(data)} bytes of {nbytes}",
+                "Name another local directory: Drain(spool=...).",
+            )
         return data
 
     @contextlib.contextmanager

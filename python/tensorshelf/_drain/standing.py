@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+import weakref
 
 from tensorshelf import _core
 from tensorshelf._drain.info import DrainInfo
@@ -31,6 +32,7 @@ class Standing:
         self.busy_since: float | None = None  # the thread's turn began
         self.error: str | None = None
         self._core: _core.Shelf | None = core
+        self._asked = weakref.ref(core)  # when it was given up, too: it may save on
         self._remote = remote
         self._time_ns: int | None = None
         self._before = max(core.version - 1, 0)  # versions that never were to be drained
@@ -47,7 +49,10 @@ class Standing:
     def info(self) -> DrainInfo:
         with self.changed:
             newest, time_ns = self._noted()
+            versions: int | None = max(newest - self.base, 0)
             seconds = None if self._time_ns is None else max(time_ns - self._time_ns, 0) / 1e9
+            if not self._can_be_asked:  # and may have saved on, before it was closed
+                versions = seconds = None
             return DrainInfo(
                 remote=self._remote,
                 version=self.version,
@@ -55,7 +60,7 @@ class Standing:
                 on_its_way=self.on_its_way,
                 drained=self._drained,
                 skipped=self._skipped,
-                lag_versions=max(newest - self.base, 0),
+                lag_versions=versions,
                 lag_seconds=seconds,
                 read_bytes=self._read,
                 sent_bytes=self._sent,
@@ -117,10 +122,21 @@ class Standing:
 
     def _noted(self) -> tuple[int, int]:
         """The newest version of a shelf that may be closed meanwhile, and its time."""
-        if self._core is not None:
+        core = self._asked()
+        if core is not None:
             with contextlib.suppress(ClosedError):
-                self._newest = _newest(self._core)
+                self._newest = _newest(core)
         return self._newest
+
+    @property
+    def _can_be_asked(self) -> bool:
+        core = self._asked()
+        return core is not None and not core.closed
+
+    def newest(self) -> int:
+        """The durable version; of a shelf that is closed, as it was asked last."""
+        with self.changed:
+            return self._noted()[0]
 
     # ---- for the thread
 
