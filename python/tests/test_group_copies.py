@@ -1,5 +1,6 @@
 """What goes wrong about copies of other ranks' parts, and what is left of it."""
 
+import errno
 import pathlib
 import shutil
 import threading
@@ -426,6 +427,21 @@ def test_a_copy_that_refused_is_sent_whole_then(three, monkeypatch):
     assert three.run(body) == [[2]] * 3
     ((owner, keeper),) = refused
     same(three, owner, keeper)
+
+
+def test_an_error_of_the_system_has_its_number_with_the_owner_too(three, monkeypatch):
+    receive = stream.receive
+
+    def full(*args):
+        receive(*args)
+        raise ts.IoError("the drive is full", "Make room.", errno.ENOSPC)
+
+    monkeypatch.setattr(kept.stream, "receive", full)
+    for told, _ in three.run(lambda rank: telling(rank, 1)):
+        ((_, error),) = told
+        assert type(error) is ts.IoError
+        assert error.errno == errno.ENOSPC
+        assert "): the drive is full" in str(error)
 
 
 # ---- who does not answer

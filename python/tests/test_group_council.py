@@ -1,6 +1,7 @@
 """How ranks agree when they start, where the store that carries it goes."""
 
 import datetime
+import errno
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -84,6 +85,19 @@ def test_what_rank_0_meets_is_told_to_all_whatever_it_is() -> None:
     assert isinstance(own, ValueError)
     assert isinstance(others, ts.UnresolvedError)
     assert "at 0: ValueError: [0, 1] is odd" in str(others)
+
+
+def test_an_error_of_the_system_has_its_number_on_all_ranks() -> None:
+    def full(*_: object) -> int:
+        raise ts.IoError("the drive is full", "Make room.", errno.ENOSPC)
+
+    for found in (
+        agree(lambda rank: (full if rank == 1 else lambda: 1, sum)),
+        agree(lambda rank: (lambda: 1, full)),
+    ):
+        for error in found:
+            assert type(error) is ts.IoError
+            assert error.errno == errno.ENOSPC
 
 
 @pytest.mark.parametrize("stops", [0, 1])

@@ -141,7 +141,7 @@ def test_what_one_had_committed_the_others_follow(two, monkeypatch):
 def test_a_start_that_was_cut_short_begins_again(two, monkeypatch):
     left_undecided(two, monkeypatch, who_votes={0, 1}, at=3)
 
-    def cut(*_: object) -> None:
+    def cut(*_: object, **more: object) -> None:
         raise RuntimeError("cut short")
 
     monkeypatch.setattr(member.Member, "__init__", cut)  # behind resolving

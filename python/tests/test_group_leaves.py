@@ -149,6 +149,54 @@ def test_a_medium_that_fails_at_the_decision_is_told(two, monkeypatch):
     assert [first for first, _ in two.run(trained(0))] == [2, 2]
 
 
+def waited(rank: Rank) -> Exception | int | None:
+    """What a first save came to: the error of wait(), or the step."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf, on_error="raise")
+        auto.resume()
+        rank.step(auto, 1)
+        try:
+            auto.wait()
+        except ts.ShelfError as error:
+            return error
+        return shelf.step
+
+
+def test_no_rank_votes_for_a_save_of_another_epoch(two, monkeypatch):
+    """Not by an assert: there is none under ``python -O``."""
+    submit = member.Member.submit
+
+    def misplaced(self, save):
+        if self._rank == 0:
+            save.part = save.part._replace(number=save.part.number + 1)
+        submit(self, save)
+
+    monkeypatch.setattr(member.Member, "submit", misplaced)
+    first, other = two.run(waited, timeout=1)
+    assert isinstance(first, ts.UnresolvedError)
+    assert "rank 0 is at epoch" in str(first)
+    assert "a bug of tensorshelf" in str(first)
+    assert isinstance(other, ts.UnresolvedError)  # nobody has it
+    monkeypatch.undo()
+    with ts.open(two.path(1), "r") as shelf:
+        assert shelf.step is None
+
+
+def test_what_was_not_committed_is_not_told_to_be(two, monkeypatch):
+    resolve = member.Member._resolve
+
+    def unheard(self, *, commit):
+        return None if self._rank == 1 else resolve(self, commit=commit)
+
+    monkeypatch.setattr(member.Member, "_resolve", unheard)
+    step, error = two.run(waited, timeout=1)
+    assert step == 1
+    assert isinstance(error, ts.UnresolvedError)
+    assert "had nothing to commit: that is a bug of tensorshelf" in str(error)
+    monkeypatch.undo()
+    assert [first for first, _ in two.run(trained(0))] == [1, 1]
+
+
 def test_behind_a_medium_that_failed_at_the_decision_nothing_is_saved(two, monkeypatch):
     """The next start decides on what is prepared; a save behind that would wait for it for good."""
     resolve = member.Member._resolve

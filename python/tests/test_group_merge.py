@@ -1,6 +1,7 @@
 """Shelves of a group's ranks, made one."""
 
 import pathlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from test_group_fsdp import ODD, open_shelf, sharded  # noqa: E402
 from test_group_fsdp import trained as fsdp  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
+from tensorshelf._group.joined import JoinedTensor  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -219,3 +221,52 @@ def test_a_run_of_one_process_is_no_groups(two):
         shelf.save({"values": np.zeros(3)})
     with pytest.raises(ts.BadArgument, match="no group saved"):
         merged(two, of=(0,))
+
+
+@pytest.mark.parametrize("name", ["whole.shelf", "whole.safetensors"])
+def test_the_new_one_may_lie_below_the_home(two, monkeypatch, name):
+    if name.endswith(".safetensors"):
+        pytest.importorskip("safetensors")
+    two.run(trained(1))
+    (two.folder / "home").mkdir()
+    (two.folder / "here").mkdir()
+    monkeypatch.setenv("HOME", str(two.folder / "home"))
+    monkeypatch.chdir(two.folder / "here")
+    ts.merge([two.path(0), two.path(1)], f"~/{name}")
+    assert [path.name for path in (two.folder / "home").iterdir()] == [name]
+    assert not list((two.folder / "here").iterdir())
+    with pytest.raises(ts.ShelfExists):
+        ts.merge([two.path(0), two.path(1)], f"~/{name}")
+
+
+def test_below_the_home_no_file_is_left_either(two, monkeypatch):
+    def body(rank: Rank):
+        rank.values = np.zeros(1 << 18)  # 2 MiB
+        return trained(1)(rank)
+
+    two.run(body)
+    (two.folder / "home").mkdir()
+    monkeypatch.setenv("HOME", str(two.folder / "home"))
+    with pytest.raises(ts.ShelfFull):
+        ts.merge([two.path(0), two.path(1)], "~/whole.shelf", size="1MiB")
+    assert not list((two.folder / "home").iterdir())
+
+
+def test_a_kill_leaves_nothing_under_its_name(two):
+    """It has that when it is whole."""
+    two.run(trained(1))
+    to = two.folder / "whole.shelf"
+    seen: list[bool] = []
+    ts.merge([two.path(0), two.path(1)], to, progress=lambda *_: seen.append(to.exists()))
+    assert seen
+    assert not any(seen)
+    with ts.open(to, "r") as shelf:
+        assert shelf.step == 1
+
+
+def test_a_part_of_what_is_read_whole_is_refused():
+    about: Any = SimpleNamespace(nbytes=8)
+    tensor = JoinedTensor(about, [], [], [])
+    for nbytes, offset in ((4, 0), (8, 4)):
+        with pytest.raises(ts.BadArgument, match="read whole"):
+            tensor._read(np.empty(nbytes, np.uint8), offset)

@@ -12,7 +12,7 @@ from group_ranks import Rank, Ranks
 import tensorshelf as ts
 from tensorshelf._group import member
 from tensorshelf._group.part import Part
-from tensorshelf._group.placing import Place, Seen, Sight, placed
+from tensorshelf._group.placing import Seen, Sight, Taken, placed
 from tensorshelf._group.wire import Wire
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -244,13 +244,13 @@ def test_the_newest_shelf_of_a_part_is_taken(caplog: pytest.LogCaptureFixture) -
         Sight("old", [shelf(0, 1, 2)]),
         Sight("new", [shelf(0, 2, 2), shelf(0, 1, 2, number=7)]),
     ]
-    assert placed(sights) == [Place(1, None), Place(0, "j.0.2")]
+    assert placed(sights) == [Taken(1, None), Taken(0, "j.0.2")]
     assert caplog.text == ""
     sights = [
         Sight("old", [shelf(0, 1, 2)]),
         Sight("new", [shelf(0, 2, 2), shelf(1, 1, 2)]),
     ]
-    assert placed(sights) == [Place(0, "j.0.1"), Place(1, "j.1.1")]
+    assert placed(sights) == [Taken(0, "j.0.1"), Taken(1, "j.1.1")]
     assert "part 0 goes elsewhere than j.0.2: no rank is left there" in caplog.text
 
 
@@ -284,7 +284,7 @@ def test_what_is_prepared_makes_a_shelf_newer() -> None:
         Sight("a", [Seen("older", 0, [committed])]),
         Sight("b", [Seen("newer", 0, [committed, prepared])]),
     ]
-    assert placed(sights) == [Place(1, None), Place(0, "newer")]
+    assert placed(sights) == [Taken(1, None), Taken(0, "newer")]
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,9 @@ def test_what_does_not_fit_is_refused(files: list[Seen], says: str) -> None:
 
 def test_another_part_in_the_way_is_refused() -> None:
     sights = [Sight("a", [shelf(0, 2, 2), shelf(0, 1, 2, number=1)]), Sight("b", [])]
-    assert placed(sights) == [Place(0, "j.0.2"), Place(1, None)]
+    assert placed(sights) == [Taken(0, "j.0.2"), Taken(1, None)]
     sights = [Sight("a", []), Sight("b", [shelf(0, 2, 2), shelf(0, 1, 2, number=1)])]
-    assert placed(sights) == [Place(1, None), Place(0, "j.0.2")]
+    assert placed(sights) == [Taken(1, None), Taken(0, "j.0.2")]
     sights = [Sight("a", [shelf(0, 1, 2, number=1)]), Sight("b", [shelf(0, 2, 2)])]
     with pytest.raises(ts.BadArgument, match="it holds the part of rank 0"):
         placed(sights)

@@ -296,7 +296,7 @@ def test_a_copy_counts_when_all_of_it_is_there(
 
 
 def test_who_leaves_sends_no_more_of_it(two: Kept) -> None:
-    contents = stream.Contents(True, [], [stream.Tensor("a", "uint8", [8], [(0, 8)])])
+    contents = stream.Contents(True, [], [stream.SentTensor("a", "uint8", [8], [(0, 8)])])
 
     class Version:
         def names(self) -> list[str]:

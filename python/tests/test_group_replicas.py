@@ -744,11 +744,11 @@ def test_a_start_that_fails_behind_its_copies_lets_them_go(three, monkeypatch):
     failed: set[int] = set()
 
     class Failing(together.Member):
-        def __init__(self, shelf: Any, wire: Any, last: Any, *more: Any) -> None:
+        def __init__(self, shelf: Any, wire: Any, **more: Any) -> None:
             if shelf._path not in failed:
                 failed.add(shelf._path)
                 raise RuntimeError("the store is gone")
-            super().__init__(shelf, wire, last, *more)
+            super().__init__(shelf, wire, **more)
 
     three.run(lambda rank: steps(rank, 1))
     monkeypatch.setattr(together, "Member", Failing)

@@ -1,7 +1,7 @@
 """Ranks of a job that save together: one version over all their shelves.
 
 A group, and its start:
-    group       Group, which a user makes
+    group       Group, which a user makes; checked: what it, and what reads, is given
     part        whose part of which epoch a shelf holds
     places      open_part: looks for shelves; placing: which rank takes which
     start       what all go on from, agreed on before anything is loaded

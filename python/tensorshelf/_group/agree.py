@@ -16,8 +16,8 @@ from tensorshelf.errors import BadArgument
 logger = logging.getLogger("tensorshelf")
 
 
-class Place(NamedTuple):
-    """Of a part that was found."""
+class FoundPart(NamedTuple):
+    """A part, where a rank has it: in its own shelf, or in a copy."""
 
     owner: int  # whose part it is
     rank: int  # that has found it
@@ -160,17 +160,19 @@ def _refuse_anothers(rank: int, offer: Offer) -> None:
                 )
 
 
-def _own(offers: list[Offer]) -> Iterator[Place]:
-    return itertools.starmap(Place, ((rank, rank, offer.own) for rank, offer in enumerate(offers)))
+def _own(offers: list[Offer]) -> Iterator[FoundPart]:
+    return itertools.starmap(
+        FoundPart, ((rank, rank, offer.own) for rank, offer in enumerate(offers))
+    )
 
 
-def _copies(offers: list[Offer]) -> Iterator[Place]:
+def _copies(offers: list[Offer]) -> Iterator[FoundPart]:
     for rank, offer in enumerate(offers):
         for owner, held in offer.copies.items():
-            yield Place(owner, rank, held)
+            yield FoundPart(owner, rank, held)
 
 
-def _decided(places: list[Place], members: int) -> tuple[tuple[int, int], list[str], set[int]]:
+def _decided(places: list[FoundPart], members: int) -> tuple[tuple[int, int], list[str], set[int]]:
     """The epoch, what becomes of what is prepared in each place, and the places that lack it."""
     apart = refused((p.held.prepared, p.held.step) for p in places if p.held.prepared)
     newest = max((p.held.committed.epoch for p in places if p.held.committed), default=None)
@@ -213,14 +215,14 @@ def _may_be_undecided(copied: Part, own: Held, newest: tuple[int, int] | None) -
     return newest is not None and own.committed.epoch < newest
 
 
-def _by_rank(places: list[Place], todos: list[str], members: int) -> list[dict[str, str]]:
+def _by_rank(places: list[FoundPart], todos: list[str], members: int) -> list[dict[str, str]]:
     found: list[dict[str, str]] = [{} for _ in range(members)]
     for place, todo in list(zip(places, todos, strict=True))[members:]:
         found[place.rank][str(place.owner)] = todo
     return found
 
 
-def _holding(places: list[Place], behind: set[int], members: int) -> list[list[int]]:
+def _holding(places: list[FoundPart], behind: set[int], members: int) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in range(members)]
     for number, place in list(enumerate(places))[members:]:
         if number not in behind:

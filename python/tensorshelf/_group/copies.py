@@ -25,7 +25,7 @@ from tensorshelf.errors import CorruptError, ShelfError, StaleError, UnresolvedE
 SENT = "/sent"  # behind the key of an answer: of what was sent behind that
 
 
-class Shelf(Protocol):
+class CopiedShelf(Protocol):
     """What is asked of a rank's own shelf."""
 
     _assignments: Assignments
@@ -99,7 +99,7 @@ class Copy:
         if version is not None:
             self.holds, self.epoch = version, part.number
 
-    def fetch(self, shelf: Shelf) -> None:
+    def fetch(self, shelf: CopiedShelf) -> None:
         """Makes the shelf what the copy is, by a version of its own. Raises what kept it from that,
         and nothing has changed.
         """
@@ -163,8 +163,7 @@ class Copy:
         answer: dict[str, Any] = json.loads(self._wire.take(key, seconds=self._seconds))
         self._wire.drop(key)
         if "error" in answer:
-            error = error_of(answer["error"])
-            raise type(error)(f"{self._keeper}: {error.what}", error.remedy)
+            raise error_of(answer["error"], before=f"{self._keeper}: ")
         return answer
 
     def _linked(self) -> Link:

@@ -81,8 +81,8 @@ class Council(NamedTuple):
                 self._put(key, json.dumps(self._failed(error)).encode())
 
     def _failed(self, error: BaseException) -> dict[str, Any]:
-        code, what, remedy = fields_of(error)
-        return {"error": [code, f"{self.where}: {what}", remedy]}
+        code, what, *rest = fields_of(error)
+        return {"error": [code, f"{self.where}: {what}", *rest]}
 
     def _decide(self, decide: Callable[[list[Any]], Any]) -> None:
         try:
@@ -109,8 +109,7 @@ class Council(NamedTuple):
                     f"All ranks call {self.by}. Group(timeout=) says how long to wait.",
                 ) from error
             if "error" in told:
-                found = error_of(told["error"])
-                raise type(found)(f"rank {rank}, {found.what}", found.remedy) from found
+                raise error_of(told["error"], before=f"rank {rank}, ")
             heard.append(told["said"])
         return heard
 
@@ -120,15 +119,17 @@ def key_of(rank: int) -> str:
     return f"said/{rank}"
 
 
-def fields_of(error: BaseException) -> list[str]:
+def fields_of(error: BaseException) -> list[Any]:
     """For ``error_of`` on another rank. What is none of the shelf's is UnresolvedError there."""
     if not isinstance(error, ShelfError):
         error = UnresolvedError(
             f"{type(error).__name__}: {error}", "Mend what it names, and start the job anew."
         )
-    return [error.code, error.what, error.remedy]
+    number = error.errno if isinstance(error, OSError) else None
+    return [error.code, error.what, error.remedy, number or 0]
 
 
-def error_of(found: list[str]) -> ShelfError:
-    code, what, remedy = found
-    return errors.from_core(code, what, remedy, 0)
+def error_of(found: list[Any], *, before: str = "") -> ShelfError:
+    """``before`` is put in front of what it says."""
+    code, what, remedy, number = found
+    return errors.from_core(code, before + what, remedy, number)

@@ -24,8 +24,8 @@ _DIFFERS = b"ranks differ: "
 _SHOWN = 5  # ranks
 
 
-class Place(NamedTuple):
-    """Of a chunk."""
+class ChunkPlace(NamedTuple):
+    """Which bytes of which tensor a chunk is."""
 
     name: str  # of the tensor
     begin: int  # bytes
@@ -60,7 +60,7 @@ class Chunks:
         forms += sorted(of_first)
         self._seed = _hash(np.frombuffer(json.dumps(forms).encode(), np.uint8), 0)
 
-    def place(self, number: int) -> Place | None:
+    def place(self, number: int) -> ChunkPlace | None:
         """The one whose turn it is in that epoch; None where nothing is alike."""
         return None if not self._ends else self._turn(number)[1]
 
@@ -72,13 +72,13 @@ class Chunks:
         piece = Piece(self._tensors[which], place.begin, place.end)
         return Chunk(self, *_hashed(piece, self._seed))
 
-    def _turn(self, number: int) -> tuple[int, Place]:
+    def _turn(self, number: int) -> tuple[int, ChunkPlace]:
         turn = number % self._ends[-1]
         which = bisect.bisect_right(self._ends, turn)
         first = self._ends[which - 1] if which else 0
         begin = (turn - first) * _CHUNK
         end = min(begin + _CHUNK, self._tensors[which].nbytes)
-        return which, Place(self._names[which], begin, end)
+        return which, ChunkPlace(self._names[which], begin, end)
 
 
 def _hashed(piece: Piece, seed: int) -> tuple[int | None, Callable[[], int]]:

@@ -4,13 +4,12 @@ A tensor that lies in no tensor of the shelf of its own, as one without dimensio
 path in the state. What is tied is stored once.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tensorshelf._appearing import appearing, refuse_existing, sync
+from tensorshelf._appearing import appearing, sync
 from tensorshelf._state import tensors
 from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.paths import Path, dotted, free_name
@@ -73,8 +72,8 @@ def _leaves(node: Node, path: Path | None) -> Iterator[tuple[Path | None, Node]]
         yield path, node
 
 
-def check(path: str | os.PathLike[str]) -> None:
-    """Raises what keeps a file from being made there, before anything is read."""
+def require() -> None:
+    """Raises UnsupportedError without the package, before anything is read."""
     try:
         import safetensors  # noqa: F401
     except ImportError as error:
@@ -82,11 +81,10 @@ def check(path: str | os.PathLike[str]) -> None:
             "safetensors is not installed",
             "Run: pip install safetensors; or merge to a shelf, whose path ends otherwise.",
         ) from error
-    refuse_existing(path)
 
 
 def write(
-    path: str | os.PathLike[str],
+    path: str,
     wanted: dict[str, tensors.Tensor],
     values: Iterable[tuple[str, Any]],
     step: int | None,
@@ -114,12 +112,12 @@ def _error_of_safetensors() -> type[Exception]:
     return SafetensorError
 
 
-def _failed(path: str | os.PathLike[str], error: Exception) -> IoError:
+def _failed(path: str, error: Exception) -> IoError:
     why, errno = str(error), 0
     if isinstance(error, OSError):
         why, errno = error.strerror or why, error.errno or 0
     return IoError(
-        f"{os.fspath(path)} cannot be written: {why}",
+        f"{path} cannot be written: {why}",
         "See whether its folder is there, may be written, and has room.",
         errno,
     )

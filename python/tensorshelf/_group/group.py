@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from socket import gethostname
 from typing import Any
 
+from tensorshelf._group.checked import (
+    check_store,
+    copies_of,
+    name_of,
+    path_of,
+    rank_of,
+    seconds_of,
+    socket_of,
+)
 from tensorshelf._group.replicas import Options
 from tensorshelf._group.wire import Store
 from tensorshelf._group.writers import Choice, check_choice
 from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument, UnsupportedError
-
-_LONGEST = 10**7  # seconds
 
 _made = itertools.count()  # in this process; the same on every rank, for all make the same ones
 
@@ -100,43 +107,20 @@ class Group:
                 "of store, rank and members some are given, and some are not",
                 "Give all three, or none: then they are torch.distributed's.",
             )
-        if not 0 < timeout <= _LONGEST:
-            raise BadArgument(
-                f"timeout={timeout!r} is no time to wait",
-                f"Give seconds above 0, and {_LONGEST:,} at most.",
-            )
-        if isinstance(replicate, bool) or not isinstance(replicate, int) or replicate < 0:
-            raise BadArgument(f"replicate={replicate!r} is no number of copies", "Use 0 or more.")
-        if socket is not None and (type(socket) is not int or socket < 0):
-            raise BadArgument(f"socket={socket!r} is no number of one", "Use 0 or more, or None.")
+        self.timeout = seconds_of(timeout)
+        self._node = name_of("node", node) or gethostname()
+        self._rack = name_of("rack", rack)
+        self._socket = socket_of(socket)
         if store is None:
             store, rank, members = _of_torch()
-        assert rank is not None
-        assert members is not None
-        if not 0 <= rank < members:
-            raise BadArgument(
-                f"rank={rank!r} of members={members!r} is none of them",
-                "Ranks count from 0 to members - 1.",
-            )
-        if replicate >= members:
-            raise BadArgument(
-                f"replicate={replicate} copies need as many other ranks, and there are "
-                f"{members - 1}",
-                "Use less.",
-            )
-        check_choice(partition, members)
-        folder = None if replicas is None else os.path.abspath(os.path.expanduser(replicas))
-        most = None if replica_rate is None else float(parse_size(replica_rate, "replica_rate"))
-        self._replicas = Options(replicate, folder, most)
-        self._node = node or gethostname()
-        self._rack = rack
-        self._socket = socket
-        self._store: Store = store
-        self.rank = rank
-        self._keeps_store = rank == 0  # it may lie there, whatever part open_part() gives this rank
-        self.members = members
-        self.timeout = timeout
+        self.rank, self.members = rank_of(rank, members)
+        self._store = check_store(store)
+        check_choice(partition, self.members)
         self.partition = partition
+        folder = None if replicas is None else os.path.abspath(path_of("replicas", replicas))
+        most = None if replica_rate is None else float(parse_size(replica_rate, "replica_rate"))
+        self._replicas = Options(copies_of(replicate, self.members), folder, most)
+        self._keeps_store = self.rank == 0  # it may lie there, whatever part open_part() gives
         self._number = f"{_start_of_torchrun()}{next(_made)}"
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
         self._has_places = False  # open_part() gave this rank its part
@@ -147,18 +131,18 @@ class Group:
         """Which version all have, as far as this rank knows, and whom it waits for."""
         if self._info is None:
             return GroupInfo(
-                None,
-                self.rank,
-                self.members,
-                None,
-                0,
-                None,
-                0,
-                (),
-                (),
-                (),
-                None,
-                self.partition is not False,
+                job=None,
+                rank=self.rank,
+                members=self.members,
+                generation=None,
+                epoch=0,
+                step=None,
+                undecided=0,
+                keepers=(),
+                held_by=(),
+                keeps=(),
+                awaited=None,
+                partition=self.partition is not False,
             )
         return self._info()
 
@@ -189,6 +173,12 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<Group: rank {self.rank} of {self.members}>"
+
+
+def check_group(group: Any) -> None:
+    """Raises BadArgument for what is none."""
+    if not isinstance(group, Group):
+        raise BadArgument(f"group={group!r} is no group", "Use tensorshelf.Group().")
 
 
 def _start_of_torchrun() -> str:

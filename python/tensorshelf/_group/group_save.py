@@ -73,7 +73,7 @@ class GroupSave:
         self._end = _Once()
         self._settled = _Once()
         self._result: CommitResult | None = None
-        self._error: Exception | None = None
+        self.error: Exception | None = None  # that it came to nothing by
         self._pid = os.getpid()
         self.voted: bool | None = None  # for it: prepared, in its copies too; or against it
 
@@ -94,15 +94,15 @@ class GroupSave:
 
     def has_failed(self) -> bool:
         """True when it came to nothing."""
-        return self._end.is_set() and self._error is not None
+        return self._end.is_set() and self.error is not None
 
     def wait(self) -> CommitResult:
         """Until it is done. Raises what it came to nothing by, and UnresolvedError where nothing
         was decided in time.
         """
         self._wait(self._end)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         assert self._result is not None
         return self._result
 
@@ -146,7 +146,7 @@ class GroupSave:
         if self._end.is_set():
             return
         if isinstance(end, Exception):
-            self._error = end
+            self.error = end
         else:
             self._result = end
         self._end.set()

@@ -21,7 +21,7 @@ _BOOT = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _PROCESSES = "/proc/self/ns/pid"  # the numbers of processes mean something within one of these
 
 
-class _Offer(NamedTuple):
+class _Door(NamedTuple):
     """Where others find a room."""
 
     machine: str
@@ -44,7 +44,7 @@ class Room:
             machine = f"{_BOOT.read_text().strip()} {os.readlink(_PROCESSES)}"
             key = secrets.token_bytes(_KEY_BYTES)
             self.memory[:_KEY_BYTES] = np.frombuffer(key, np.uint8)
-            self.offer = json.dumps(_Offer(machine, os.getpid(), self._file, key.hex()))
+            self.offer = json.dumps(_Door(machine, os.getpid(), self._file, key.hex()))
 
     def shut(self) -> None:
         """No other rank finds it from here on; who has it keeps it."""
@@ -60,7 +60,7 @@ def of_one_machine(offers: Sequence[str]) -> bool:
 
 def entered(offer: str, nbytes: int) -> Array | None:
     """The room of that offer, to be read; None where this process does not find it."""
-    found = _Offer(*json.loads(offer))
+    found = _Door(*json.loads(offer))
     path = f"/proc/{found.process}/fd/{found.file}"
     try:
         if not os.readlink(path).startswith(f"/memfd:{_NAME}"):

@@ -6,12 +6,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tensorshelf._group.pieces import Box as Place
-from tensorshelf._group.pieces import Piece
+from tensorshelf._group.pieces import Piece, Region
 from tensorshelf._state import tensors
 from tensorshelf._state.reader import Reader
 from tensorshelf._values._dtypes import Array
 from tensorshelf._values._index import Box
+from tensorshelf.errors import BadArgument
 
 
 class Source(Protocol):
@@ -34,8 +34,8 @@ class _WithinMemory:
         box.read(lambda into, offset: np.copyto(into, data[offset : offset + into.nbytes]), flat)
 
 
-class _Part(NamedTuple):
-    place: Place  # in the whole
+class _Placed(NamedTuple):
+    place: Region  # in the whole
     source: Source
 
 
@@ -45,26 +45,31 @@ class JoinedTensor:
     def __init__(
         self,
         about: tensors.Tensor,
-        parts: Sequence[tuple[Place, Piece]],
+        parts: Sequence[tuple[Region, Piece]],
         readers: Sequence[Reader],
         locks: Sequence[threading.Lock],
     ) -> None:
         self.about = about
         self.nbytes = about.nbytes
         self._parts = [
-            _Part(place, _source(readers[piece.rank], piece, locks[piece.rank]))
+            _Placed(place, _source(readers[piece.rank], piece, locks[piece.rank]))
             for place, piece in parts
         ]
 
     def _read(self, flat: Array, offset: int) -> None:
-        """All of it: nobody asks for less by this."""
-        assert (offset, flat.nbytes) == (0, self.nbytes)
+        """All of it: nobody asks for less by this. Else a merged shelf would have other bytes."""
+        if (offset, flat.nbytes) != (0, self.nbytes):
+            raise BadArgument(
+                f"{flat.nbytes} bytes from {offset} on are asked for of a tensor that is read "
+                f"whole, all {self.nbytes} of them",
+                "That is a bug of tensorshelf: report it.",
+            )
         shape = self.about.shape
         self._read_box(Box(shape, self.about.itemsize, (0,) * len(shape), shape), flat)
 
     def _read_box(self, box: Box, flat: Array) -> None:
         into = box.values(flat)
-        wanted = Place(box.begin, _sums(box.begin, box.lengths))
+        wanted = Region(box.begin, _sums(box.begin, box.lengths))
         for place, source in self._parts:
             if not place.meets(wanted):
                 continue

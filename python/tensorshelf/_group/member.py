@@ -42,7 +42,7 @@ logger = logging.getLogger("tensorshelf")
 _PATIENCE = 1.0  # seconds
 
 
-class Shelf(Protocol):
+class MemberShelf(Protocol):
     """What a member asks of a shelf."""
 
     _assignments: Assignments
@@ -53,6 +53,17 @@ class Shelf(Protocol):
     def step(self) -> int | None: ...
 
 
+class _Bug(UnresolvedError):
+    """Ours; an assert would say nothing under ``python -O``, and a wrong vote would be cast."""
+
+
+def _bug(what: str) -> _Bug:
+    return _Bug(
+        f"{what}: that is a bug of tensorshelf",
+        "Report it, and start the job anew: what is prepared is decided then.",
+    )
+
+
 class Member:
     """Of one generation of a group. ``last``: the epoch that all go on from, in this generation.
     ``copies`` are those of its part, which have it before this rank votes into the ``box``.
@@ -60,8 +71,9 @@ class Member:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: MemberShelf,
         wire: Wire,
+        *,
         last: tuple[int, int],
         copies: list[Copy],
         box: str,
@@ -169,6 +181,8 @@ class Member:
             return
         try:
             call()
+        except _Bug as error:
+            self._lose(error)
         except Exception as error:
             lost = UnresolvedError(
                 f"the messages of the group do not come through to rank {self._rank}, "
@@ -187,11 +201,12 @@ class Member:
 
     def _bring_to_its_end(self, save: GroupSave) -> None:
         epoch = self._machine.begin()
-        assert epoch == save.part.epoch
+        if epoch != save.part.epoch:  # else it would vote for a save that is none of that epoch
+            raise _bug(f"rank {self._rank} is at epoch {epoch}, and its save is of another")
         told = self._moments.begin(epoch[1], save.step)
         alike = 0
         try:
-            failed = save._error
+            failed = save.error
             if failed is None:
                 save.wait_prepared()
                 told.at("prepared")
@@ -258,9 +273,12 @@ class Member:
     def _do(self, save: GroupSave, todo: _core.Todo) -> None:
         if todo == _core.Todo.nothing:
             return
-        self._aborted = None if todo == _core.Todo.commit else self._told(save)
+        commit = todo == _core.Todo.commit
+        self._aborted = None if commit else self._told(save)
         try:
-            made = self._resolve(commit=todo == _core.Todo.commit)
+            made = self._resolve(commit=commit)
+            if commit and made is None:  # else wait() would say that it is durable
+                raise _bug(f"{self.where()} had nothing to commit")
         except Exception as error:  # the medium's: what is prepared waits for the next start
             save.ended(error)
             self._lose(error)

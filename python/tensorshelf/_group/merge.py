@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tensorshelf._appearing import appearing, refuse_existing
 from tensorshelf._group import export
+from tensorshelf._group.checked import path_of
 from tensorshelf._group.saved import Paths, open_ranks
 from tensorshelf._group.state import JoinedState
 from tensorshelf._open import open as open_shelf
@@ -57,28 +59,29 @@ def merge(
     Raises BadArgument where the shelves are not those of all ranks of one job, or where there is no
     place in rank 0's state for a Shard that it has not, UnresolvedError
     where a version waits for the group's decision, StaleError where they are of different epochs,
-    ShelfExists where there is something at ``to``, and CorruptError for what is damaged; no file is
-    left then.
+    ShelfExists where there is something at ``to``, ShelfFull where it does not fit, and
+    CorruptError for what is damaged. The file appears, durable, when it is whole; none is left
+    where it does not come to that.
     """
-    to_file = os.fspath(to).endswith(export.SUFFIX)
+    target = path_of("to", to)
+    to_file = target.endswith(export.SUFFIX)
+    if to_file and size is not None:
+        raise BadArgument(f"size={size!r} is of a shelf, and {target} is none", "Leave it out.")
     if to_file:
-        if size is not None:
-            raise BadArgument(f"size={size!r} is of a shelf, and {to} is none", "Leave it out.")
-        export.check(to)
+        export.require()
+    refuse_existing(target)
     with contextlib.ExitStack() as stack:
         ranks = open_ranks(paths, stack)
         state, step = JoinedState(ranks), ranks[0].shelf.step
         report = stack.enter_context(reporter(progress, "merge"))
         if to_file:
-            return _to_file(state, step, to, report)
-        merged = stack.enter_context(open_shelf(to, "x", size=size))
+            return _to_file(state, step, target, report)
+        beside = stack.enter_context(appearing(target))  # so a kill leaves nothing there, either
+        merged = stack.enter_context(open_shelf(beside, "x", size=size))
         try:
             return _to_shelf(state, step, merged, report)
         except BaseException:
             merged.discard()
-            merged.close()
-            with contextlib.suppress(OSError):
-                os.unlink(to)
             raise
 
 
@@ -90,9 +93,7 @@ def _to_shelf(state: JoinedState, step: int | None, to: Shelf, report: Report | 
     return Merged(len(state), state.nbytes, made.step, ())
 
 
-def _to_file(
-    state: JoinedState, step: int | None, path: str | os.PathLike[str], report: Report | None
-) -> Merged:
+def _to_file(state: JoinedState, step: int | None, path: str, report: Report | None) -> Merged:
     wanted, left_out = export.named(state.tree)
     export.write(path, wanted, _told(state, report), step)
     nbytes = sum(tensor.nbytes for tensor in wanted.values())

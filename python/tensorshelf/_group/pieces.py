@@ -17,7 +17,7 @@ class Piece(NamedTuple):
     node: Node  # of a tensor in the rank's shelf
 
 
-class Box(NamedTuple):
+class Region(NamedTuple):
     """Where a part lies in the whole."""
 
     begin: tuple[int, ...]
@@ -30,7 +30,7 @@ class Box(NamedTuple):
             count *= end - begin
         return count
 
-    def meets(self, other: "Box") -> bool:
+    def meets(self, other: "Region") -> bool:
         """Whether an element lies in both."""
         return all(
             max(a, c) < min(b, d)
@@ -45,11 +45,11 @@ def unlike(what: str) -> CorruptError:
 
 def distinct(
     pieces: Sequence[Piece], about: tensors.Tensor, readers: Sequence[Reader], name: str
-) -> list[tuple[Box, Piece]]:
+) -> list[tuple[Region, Piece]]:
     """Those of a whole that ``about`` tells, each once, of the first rank that has it; empty ones
     left out. Raises CorruptError where they are not all of it, or of another tensor.
     """
-    found: dict[Box, Piece] = {}
+    found: dict[Region, Piece] = {}
     for piece in pieces:
         own = readers[piece.rank].about(piece.node)
         if (own.element, own.library) != (about.element, about.library):
@@ -60,26 +60,28 @@ def distinct(
         if any(end > length for end, length in zip(ends, about.shape, strict=True)):
             raise unlike(f"have a part of {name!r} that reaches beyond {list(about.shape)}")
         if 0 not in own.shape:
-            found.setdefault(Box(piece.offsets, ends), piece)
-    whole = Box((0,) * len(about.shape), about.shape)
-    if sum(box.elements for box in found) != whole.elements or _overlap(list(found)):
+            found.setdefault(Region(piece.offsets, ends), piece)
+    whole = Region((0,) * len(about.shape), about.shape)
+    if sum(region.elements for region in found) != whole.elements or _overlap(list(found)):
         raise unlike(f"have not all of {name!r} together, or some of it twice")
     return list(found.items())
 
 
-def _overlap(boxes: list[Box]) -> bool:
+def _overlap(regions: list[Region]) -> bool:
     """Whether two have an element in common: in order of the dimension that parts them most, each
     is compared with those alone that begin before it ends.
     """
-    if len(boxes) < 2 or not boxes[0].begin:
+    if len(regions) < 2 or not regions[0].begin:
         return False
-    begins = [len(set(column)) for column in zip(*(box.begin for box in boxes), strict=True)]
+    begins = [
+        len(set(column)) for column in zip(*(region.begin for region in regions), strict=True)
+    ]
     axis = begins.index(max(begins))
-    boxes = sorted(boxes, key=lambda box: box.begin[axis])
-    for number, box in enumerate(boxes):
-        for other in boxes[number + 1 :]:
-            if other.begin[axis] >= box.end[axis]:
+    regions = sorted(regions, key=lambda region: region.begin[axis])
+    for number, region in enumerate(regions):
+        for other in regions[number + 1 :]:
+            if other.begin[axis] >= region.end[axis]:
                 break
-            if box.meets(other):
+            if region.meets(other):
                 return True
     return False

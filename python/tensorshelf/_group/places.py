@@ -1,6 +1,7 @@
 """Shelves of a group found by what they hold: for ranks whose numbers a launcher gives anew."""
 
 import contextlib
+import inspect
 import os
 import pathlib
 import re
@@ -8,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tensorshelf import _core
+from tensorshelf._group.checked import path_of
 from tensorshelf._group.council import Council
-from tensorshelf._group.group import Group
+from tensorshelf._group.group import Group, check_group
 from tensorshelf._group.offer import parts_of
 from tensorshelf._group.part import Part
-from tensorshelf._group.placing import Place, Seen, Sight, placed
+from tensorshelf._group.placing import Seen, Sight, Taken, placed
 from tensorshelf._group.wire import Wire
 from tensorshelf._open import open as open_shelf
 from tensorshelf._options import encoded_path, new_options
@@ -20,6 +22,7 @@ from tensorshelf._shelf import Shelf
 from tensorshelf.errors import BadArgument, ShelfError
 
 _FIELD = "{part}"
+_OPTIONS = inspect.signature(open_shelf).parameters.keys() - {"path", "mode"}
 
 
 def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> Shelf:
@@ -42,9 +45,9 @@ def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> She
     copies lies where no rank is left, and UnresolvedError where a rank did not come. What opening
     raises, it raises on that rank alone.
     """
-    if "mode" in options:
-        raise BadArgument("open_part() opens what is there, or makes it", "Leave out mode=.")
-    given = os.path.abspath(os.path.expanduser(os.fspath(path)))
+    check_group(group)
+    _check_options(options)
+    given = os.path.abspath(path_of("path", path))
     folder, name = os.path.split(given)
     if given.count(_FIELD) != 1 or _FIELD not in name:
         raise BadArgument(
@@ -57,7 +60,17 @@ def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> She
     return open_shelf(found, "a", **options)
 
 
-def _agreed(group: Group, wire: Wire, folder: str, name: str) -> Place:
+def _check_options(options: dict[str, Any]) -> None:
+    """Before anything is told to other ranks: they would wait for this one."""
+    if "mode" in options:
+        raise BadArgument("open_part() opens what is there, or makes it", "Leave out mode=.")
+    for unknown in options.keys() - _OPTIONS:
+        raise BadArgument(
+            f"{unknown}= is no option of open()", f"There are {', '.join(sorted(_OPTIONS))}."
+        )
+
+
+def _agreed(group: Group, wire: Wire, folder: str, name: str) -> Taken:
     council = Council(
         wire,
         group.rank,
@@ -74,7 +87,7 @@ def _agreed(group: Group, wire: Wire, folder: str, name: str) -> Place:
             [_sight(*each) for each in said], has_copies=group._replicas.replicate > 0
         ),
     )
-    places = [Place(*place) for place in told]
+    places = [Taken(*place) for place in told]
     group._is_numbered_anew = any(place.part != rank for rank, place in enumerate(places))
     return places[group.rank]
 

@@ -33,14 +33,14 @@ class Sight(NamedTuple):
     files: list[Seen]
 
 
-class Place(NamedTuple):
-    """For a rank."""
+class Taken(NamedTuple):
+    """The part that a rank takes, and where it lies."""
 
     part: int
     path: str | None  # None: a new shelf
 
 
-def placed(sights: list[Sight], *, has_copies: bool = True) -> list[Place]:
+def placed(sights: list[Sight], *, has_copies: bool = True) -> list[Taken]:
     """By ranks. Raises BadArgument where shelves are of different jobs, or of another number of
     ranks, or where something lies in the way of a new one; and ShelfNotFound where a part lies
     where no rank is left, and nobody has a copy of it.
@@ -66,7 +66,7 @@ def placed(sights: list[Sight], *, has_copies: bool = True) -> list[Place]:
     places = []
     for rank, sight in enumerate(sights):
         part = part_of[rank]
-        place = Place(part, seen[rank][part][1] if part in seen[rank] else None)
+        place = Taken(part, seen[rank][part][1] if part in seen[rank] else None)
         _refuse_in_the_way(sight, place)
         places.append(place)
     return places
@@ -149,7 +149,7 @@ def _give_what_is_left(part_of: dict[int, int], members: int) -> None:
     part_of.update(zip(list(spare), sorted(free), strict=True))
 
 
-def _refuse_in_the_way(sight: Sight, place: Place) -> None:
+def _refuse_in_the_way(sight: Sight, place: Taken) -> None:
     if place.path is not None:
         return
     for file in sight.files:

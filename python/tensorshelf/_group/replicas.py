@@ -4,10 +4,10 @@ import contextlib
 import itertools
 import logging
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
-from tensorshelf._group import copies
-from tensorshelf._group.copies import Copy, Pair
+from tensorshelf._group.copies import CopiedShelf, Copy, Pair
 from tensorshelf._group.kept import Keeper, KeptShelf, kept_beside, kept_path
 from tensorshelf._group.link import Links
 from tensorshelf._group.offer import held
@@ -19,7 +19,7 @@ from tensorshelf.errors import BadArgument, CorruptError, NotAShelf, ShelfError,
 logger = logging.getLogger("tensorshelf")
 
 
-class Shelf(copies.Shelf, Protocol):
+class ReplicatedShelf(CopiedShelf, Protocol):
     """What is asked of a rank's own shelf."""
 
     _path: str
@@ -62,7 +62,7 @@ class Replicas:
         return self._found
 
     def begin(
-        self, shelf: Shelf, agreed: Agreed, store: Store, prefix: str, seconds: float
+        self, shelf: ReplicatedShelf, agreed: Agreed, store: Store, prefix: str, seconds: float
     ) -> None:
         """Keeps what this rank is to keep, and has its own shelf back where that is lost."""
         links = Links(store, prefix, seconds=seconds, most=self._options.most)
@@ -96,7 +96,7 @@ class Replicas:
             for copy in self._sources:
                 copy.holds = shelf._core.version
 
-    def mend(self, shelf: Shelf) -> bool:
+    def mend(self, shelf: ReplicatedShelf) -> bool:
         """Has the whole of the shelf's newest version back; False where no copy is of that."""
         version = shelf._core.version
         self._sources = [copy for copy in self._sources if copy.holds == version]
@@ -104,7 +104,7 @@ class Replicas:
             self._fetch(shelf)
         return bool(self._sources)
 
-    def _fetch(self, shelf: Shelf) -> None:
+    def _fetch(self, shelf: ReplicatedShelf) -> None:
         """From the first that can; they all have the same."""
         failed: ShelfError | None = None
         untried = list(self._sources)
@@ -150,7 +150,7 @@ class Replicas:
         return self._keeps
 
 
-def _is_of_the_group(shelf: Shelf) -> bool:
+def _is_of_the_group(shelf: ReplicatedShelf) -> bool:
     """The newest version, and none that was committed beside it: each save writes the record."""
     record = shelf._core.find(RECORD)
     return record is not None and record._info().version == shelf._core.version
@@ -166,7 +166,7 @@ def _owners(rank: int, agreed: Agreed) -> list[int]:
 
 
 @contextlib.contextmanager
-def _or_put_aside(path: str):  # type: ignore[no-untyped-def]
+def _or_put_aside(path: str) -> Iterator[None]:
     """A copy that cannot be opened is none; the next is made in its place."""
     try:
         yield

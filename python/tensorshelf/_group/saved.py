@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tensorshelf import _core
+from tensorshelf._group.checked import check_paths
 from tensorshelf._group.part import KEY, Part, part_of_mark, part_of_state, refused
 from tensorshelf._open import open as open_shelf
 from tensorshelf._shelf import Shelf
@@ -31,8 +32,7 @@ def open_ranks(paths: Paths, stack: contextlib.ExitStack) -> list[Saved]:
     ranks of one job, UnresolvedError where a version waits for the group's decision, and StaleError
     where they are of different epochs.
     """
-    if isinstance(paths, (str, bytes, os.PathLike)):
-        raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
+    check_paths(paths)
     shelves = [stack.enter_context(open_shelf(path, "r")) for path in paths]
     return _all_of_one_epoch([_saved(shelf) for shelf in shelves])
 

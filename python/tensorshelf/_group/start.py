@@ -16,7 +16,7 @@ from tensorshelf.errors import CorruptError
 logger = logging.getLogger("tensorshelf")
 
 
-class Shelf(Protocol):
+class StartShelf(Protocol):
     """What a start asks of a shelf."""
 
     _core: _core.Shelf
@@ -55,7 +55,7 @@ class Agreed(NamedTuple):
 
 
 def agree_on_start(
-    shelf: Shelf, open_copies: Callable[[], dict[int, KeptShelf]], wire: Wire, rank: Rank
+    shelf: StartShelf, open_copies: Callable[[], dict[int, KeptShelf]], wire: Wire, rank: Rank
 ) -> Agreed:
     """Commits or abandons what is prepared here, by what all ranks found. Blocks until all came.
 
@@ -91,7 +91,7 @@ def decided(said: list[Any]) -> Answer:
     return answer(list(map(offer_of, said)))
 
 
-def _offer(shelf: Shelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
+def _offer(shelf: StartShelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
     try:
         own = held(shelf._core, shelf._path)
     except CorruptError as error:
@@ -109,7 +109,7 @@ def _offer(shelf: Shelf, copies: dict[int, KeptShelf], rank: Rank) -> Offer:
     )
 
 
-def _resolved(shelf: Shelf, copies: dict[int, KeptShelf], rank: int, answer: Answer) -> Agreed:
+def _resolved(shelf: StartShelf, copies: dict[int, KeptShelf], rank: int, answer: Answer) -> Agreed:
     nothing = _core.Todo.nothing.name
     for owner, todo in answer.copy_todos[rank].items():
         if todo != nothing:
@@ -124,12 +124,12 @@ def _resolved(shelf: Shelf, copies: dict[int, KeptShelf], rank: int, answer: Ans
             shelf.resolve("abandon")
             lost[rank] = True
     return Agreed(
-        answer.job,
-        answer.generation,
-        answer.number,
-        answer.keepers,
-        answer.holding,
-        lost,
-        answer.nodes,
-        answer.writers,
+        job=answer.job,
+        generation=answer.generation,
+        number=answer.number,
+        keepers=answer.keepers,
+        holding=answer.holding,
+        lost=lost,
+        nodes=answer.nodes,
+        writers=answer.writers,
     )

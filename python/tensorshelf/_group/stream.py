@@ -17,7 +17,7 @@ from tensorshelf.errors import ShelfError
 _CHUNK = _core.CHUNK_BYTES  # a checksum is of one: none is cut, for it would be checked twice
 
 
-class Tensor(NamedTuple):
+class SentTensor(NamedTuple):
     """What is sent of a tensor."""
 
     name: str
@@ -31,7 +31,7 @@ class Contents(NamedTuple):
 
     whole: bool  # what is not among the tensors goes, too
     erased: list[str]
-    tensors: list[Tensor]
+    tensors: list[SentTensor]
 
     def nbytes(self) -> int:
         return sum(length for tensor in self.tensors for _, length in tensor.runs)
@@ -43,7 +43,7 @@ class Contents(NamedTuple):
 def decoded(data: bytes) -> Contents:
     """What ``encoded`` gave."""
     whole, erased, tensors = json.loads(data)
-    return Contents(whole, erased, [Tensor(*tensor) for tensor in tensors])
+    return Contents(whole, erased, [SentTensor(*tensor) for tensor in tensors])
 
 
 class Version(Protocol):
@@ -68,14 +68,14 @@ def changes(core: _core.Shelf, before: int, after: int) -> Contents:
     return Contents(False, sorted(erased), made + changed)
 
 
-def _tensor(version: Version, name: str, chunks: list[int] | None = None) -> Tensor:
+def _tensor(version: Version, name: str, chunks: list[int] | None = None) -> SentTensor:
     found = version.find(name)
     assert found is not None
     info = found._info()
     runs = [(0, info.nbytes)] if info.nbytes else []
     if chunks is not None:
         runs = list(_runs(chunks, info.nbytes))
-    return Tensor(name, info.dtype, list(info.shape), runs)
+    return SentTensor(name, info.dtype, list(info.shape), runs)
 
 
 def _runs(chunks: list[int], nbytes: int) -> Iterator[tuple[int, int]]:
@@ -91,14 +91,14 @@ def _runs(chunks: list[int], nbytes: int) -> Iterator[tuple[int, int]]:
         yield begin, end - begin
 
 
-class _Piece(NamedTuple):
+class _Stretch(NamedTuple):
     tensor: int  # among those of the contents
     offset: int
     nbytes: int
 
 
-def _frames(contents: Contents) -> Iterator[list[_Piece]]:
-    frame: list[_Piece] = []
+def _frames(contents: Contents) -> Iterator[list[_Stretch]]:
+    frame: list[_Stretch] = []
     room = FRAME_BYTES
     for number, tensor in enumerate(contents.tensors):
         for begin, length in tensor.runs:
@@ -106,7 +106,7 @@ def _frames(contents: Contents) -> Iterator[list[_Piece]]:
             while left:
                 nbytes = left if left <= room else room - room % _CHUNK
                 if nbytes:
-                    frame.append(_Piece(number, offset, nbytes))
+                    frame.append(_Stretch(number, offset, nbytes))
                     offset, left, room = offset + nbytes, left - nbytes, room - nbytes
                 else:
                     yield frame
@@ -152,7 +152,7 @@ def receive(link: Link, shelf: _core.Shelf, session: _core.Session, contents: Co
     """Assigns them, and persists nothing. Where it raises what the shelf refused, all has come that
     was sent; where CorruptError, what was assigned is to be discarded.
     """
-    pieces = _Pieces(link, contents)
+    pieces = _Stretches(link, contents)
     try:
         names = {tensor.name for tensor in contents.tensors}
         gone = set(shelf.names()).difference(names) if contents.whole else contents.erased
@@ -170,7 +170,7 @@ def receive(link: Link, shelf: _core.Shelf, session: _core.Session, contents: Co
     link.check_sum()
 
 
-class _Pieces:
+class _Stretches:
     """As they come, in their order."""
 
     def __init__(self, link: Link, contents: Contents) -> None:
@@ -189,7 +189,7 @@ class _Pieces:
             self._next = next(self._coming, None)
 
 
-def _received(link: Link, contents: Contents) -> Iterator[tuple[_Piece, Array]]:
+def _received(link: Link, contents: Contents) -> Iterator[tuple[_Stretch, Array]]:
     sizes = (sum(piece.nbytes for piece in frame) for frame in _frames(contents))
     for frame, values in zip(_frames(contents), link.receive(sizes), strict=True):
         at = 0
@@ -198,7 +198,7 @@ def _received(link: Link, contents: Contents) -> Iterator[tuple[_Piece, Array]]:
             at += piece.nbytes
 
 
-def _assignment(shelf: _core.Shelf, session: _core.Session, tensor: Tensor) -> Any:
+def _assignment(shelf: _core.Shelf, session: _core.Session, tensor: SentTensor) -> Any:
     there = shelf.find(tensor.name)
     if there is None:
         return shelf.create_with(session, tensor.name, tensor.dtype, tensor.shape)

@@ -4,18 +4,19 @@ import contextlib
 import itertools
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._commit import Commit
+from tensorshelf._group.copies import Copy
 from tensorshelf._group.drains import Drains, NoDrain
 from tensorshelf._group.drift import Chunk, Chunks
 from tensorshelf._group.drive import drive_of
 from tensorshelf._group.exchange import Exchange
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.group_save import GroupSave
-from tensorshelf._group.member import Member
-from tensorshelf._group.member import Shelf as MemberShelf
+from tensorshelf._group.member import Member, MemberShelf
 from tensorshelf._group.moments import Moments
 from tensorshelf._group.part import KEY, Identity, Part
 from tensorshelf._group.parted import Ranks, parted
@@ -23,8 +24,7 @@ from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.replicas import Replicas
 from tensorshelf._group.routes import Routes
 from tensorshelf._group.schedule import BEHIND
-from tensorshelf._group.start import Agreed, Rank, agree_on_start
-from tensorshelf._group.start import Shelf as StartShelf
+from tensorshelf._group.start import Agreed, Rank, StartShelf, agree_on_start
 from tensorshelf._group.station import Station
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf._group.writers import Site
@@ -74,12 +74,12 @@ class Together:
         self._alike: Chunk | None = None  # of what all ranks hold alike, as that has it
         self._chunks: Chunks | None = None  # where each saves a piece of it
         self._exchange: Exchange | None = None
-        self._drain: str | None = None
+        self._drain_words: str | None = None
         self._drains: Drains = NoDrain()
 
     def drained(self, drain: str, drains: Drains) -> None:
         """What it saves is drained. ``drain``: in words, how; the same on all ranks."""
-        self._drain, self._drains = drain, drains
+        self._drain_words, self._drains = drain, drains
 
     def start(self, shelf: Shelf) -> None:
         """Agrees with all ranks on what they go on from."""
@@ -94,58 +94,40 @@ class Together:
         group, prefix = self._group, f"{self._prefix}/{self._starts}/"
         wire = Wire(group._store, prefix)
         replicas = Replicas(group.rank, shelf._path, group._replicas)
-        rank = Rank(
-            group.rank,
-            group.members,
-            _site(group, shelf),
-            group._replicas.replicate,
-            group.timeout,
-            group.partition,
-            self._drain,
-        )
+        rank = _who_starts(group, shelf, self._drain_words)
         self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
-        station: Station | None = None
         try:
             agreed = agree_on_start(shelf, replicas.open, wire, rank)
             replicas.begin(shelf, agreed, group._store, prefix, group.timeout)
-            last = (agreed.generation, agreed.number)
-            station = Station(
-                group.rank,
-                Routes(agreed.nodes),
-                last,
-                lambda: Wire(group._store, prefix),
-                self._drains,
-            )
-            self.moments = Moments(group.rank, group._node, (agreed.job, agreed.generation))
-            self._member = Member(
-                shelf,
-                Wire(group._store, prefix),
-                last,
-                replicas.copies,
-                station.box,
-                agreed.nodes,
-                self.moments,
-                self._drains,
-            )
+            self._connect(shelf, agreed, replicas.copies, lambda: Wire(group._store, prefix))
         except BaseException as error:
             self._exchange.refused(error)
-            if station is not None:
-                station.end(wire)
+            if self._station is not None:
+                self._station.end(wire)
+                self._station = None
             replicas.close(wire, 0.0, settled=False)
             raise
-        self._replicas, self._station, self._wire = replicas, station, wire
+        self._replicas, self._wire = replicas, wire
         self._drains.begin()
         self._agreed = agreed
-        safe = group.members == 1 or group._replicas.replicate > 0
-        if group.partition and group.rank == 0:
-            logger.info("group: what all hold alike is saved by ranks %s", agreed.writers)
-        if group.partition and group.rank == 0 and not safe:
-            logger.warning(
-                "group: each shelf has the only copy of its piece of what all ranks hold alike: "
-                "where one is lost, all of the state is. Group(replicate=1) keeps a copy."
-            )
-        logger.info(
-            "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
+        _tell(group, agreed)
+
+    def _connect(
+        self, shelf: Shelf, agreed: Agreed, copies: list[Copy], connect: Callable[[], Wire]
+    ) -> None:
+        """The threads of this rank, which take votes and cast them."""
+        rank, last = self._group.rank, (agreed.generation, agreed.number)
+        self.moments = Moments(rank, self._group._node, (agreed.job, agreed.generation))
+        self._station = Station(rank, Routes(agreed.nodes), last, connect, self._drains)
+        self._member = Member(
+            shelf,
+            connect(),
+            last=last,
+            copies=copies,
+            box=self._station.box,
+            nodes=agreed.nodes,
+            moments=self.moments,
+            drains=self._drains,
         )
 
     def mend(self, shelf: Shelf) -> bool:
@@ -366,6 +348,31 @@ class Together:
 def _dies_of_an_error() -> bool:
     """Whether an exception that nobody caught ends this process. A prompt goes on behind one."""
     return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")
+
+
+def _who_starts(group: Group, shelf: Shelf, drain: str | None) -> Rank:
+    return Rank(
+        rank=group.rank,
+        members=group.members,
+        site=_site(group, shelf),
+        replicate=group._replicas.replicate,
+        timeout=group.timeout,
+        partition=group.partition,
+        drain=drain,
+    )
+
+
+def _tell(group: Group, agreed: Agreed) -> None:
+    if group.partition and group.rank == 0:
+        logger.info("group: what all hold alike is saved by ranks %s", agreed.writers)
+        if group.members > 1 and group._replicas.replicate == 0:
+            logger.warning(
+                "group: each shelf has the only copy of its piece of what all ranks hold alike: "
+                "where one is lost, all of the state is. Group(replicate=1) keeps a copy."
+            )
+    logger.info(
+        "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
+    )
 
 
 def _site(group: Group, shelf: Shelf) -> Site:

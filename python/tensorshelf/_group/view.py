@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from tensorshelf._group.exchange import Exchange
-from tensorshelf._group.group import Group
+from tensorshelf._group.group import Group, check_group
 from tensorshelf._group.own import own_keys
 from tensorshelf._group.saved import Paths, open_ranks
 from tensorshelf._group.shared import SharedOut
@@ -74,6 +74,8 @@ class MergedView:
         generators and loaders do: what is of one rank is no other's.
         """
         joined = self._opened()
+        if group is not None:
+            check_group(group)
         if isinstance(state, dict):
             for key in state:
                 self._refuse_own(key)

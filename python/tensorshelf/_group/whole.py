@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tensorshelf._group.part import KEY
 from tensorshelf._group.pieced import Pieced, Run, runs_of
-from tensorshelf._group.pieces import Box, Piece, distinct, unlike
+from tensorshelf._group.pieces import Piece, Region, distinct, unlike
 from tensorshelf._state import shards, tensors
 from tensorshelf._state.nodes import is_mapping, key_of, pairs
 from tensorshelf._state.paths import RECORD, Path, dotted, free_name
@@ -28,7 +28,7 @@ class Made(NamedTuple):
     """A whole tensor that is to be made."""
 
     about: tensors.Tensor  # of the whole; its place is the name that it gets
-    parts: list[tuple[Box, Piece]]
+    parts: list[tuple[Region, Piece]]
 
 
 class Whole(NamedTuple):
