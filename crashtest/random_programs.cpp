@@ -47,105 +47,135 @@ std::string random_program(std::uint64_t seed) {
   return text;
 }
 
-std::string random_attempts(std::uint64_t seed) {
-  struct Split {
-    unsigned keep, in_flight;
-  };
-  constexpr std::array splits = {Split{0, 1}, Split{0, 2}, Split{1, 1},
-                                 Split{1, 3}, Split{2, 2}, Split{3, 1}};
-  constexpr std::array<std::uint64_t, 5> sizes = {0, 8, 64, 4100, 20000};
-  Rng rng(seed);
-  bool prepared = false;
-  const Split split = splits[rng.below(splits.size())];
-  const std::uint64_t slots = split.keep + split.in_flight;
-  std::string text = fmt::format("shelf {} {}", split.keep, split.in_flight);
-  if (rng.one_in(3)) text += "; format 2";
-  if (rng.one_in(2)) text += rng.one_in(2) ? "; placed whole" : "; placed chunk";
-  std::map<std::string, std::uint64_t> alive;  // and there whatever is dropped or gone back to
-  const auto say = [&](const std::string& op) { text += "; " + op; };
-  for (std::uint64_t i = 0; i < 2 + rng.below(2); ++i) {
-    const std::string name = fmt::format("t{}", i);
-    alive[name] = sizes[rng.below(sizes.size())];
-    say(fmt::format("create {} {}", name, alive[name]));
+namespace {
+
+// A program of attempts, op by op. What was created behind an attempt may go with it: what an op
+// names is to be there.
+class Attempts {
+ public:
+  explicit Attempts(std::uint64_t seed) : rng_(seed) {
+    struct Split {
+      unsigned keep, in_flight;
+    };
+    constexpr std::array splits = {Split{0, 1}, Split{0, 2}, Split{1, 1},
+                                   Split{1, 3}, Split{2, 2}, Split{3, 1}};
+    const Split split = splits[rng_.below(splits.size())];
+    slots_ = split.keep + split.in_flight;
+    text_ = fmt::format("shelf {} {}", split.keep, split.in_flight);
+    if (rng_.one_in(3)) text_ += "; format 2";
+    if (rng_.one_in(2)) text_ += rng_.one_in(2) ? "; placed whole" : "; placed chunk";
+    for (std::uint64_t i = 0; i < 2 + rng_.below(2); ++i) {
+      const std::string name = fmt::format("t{}", i);
+      alive_[name] = some_size();
+      say(fmt::format("create {} {}", name, alive_[name]));
+    }
+    say("persist");
   }
-  say("persist");
-  std::uint64_t since = 0;  // versions that all have them
-  std::uint64_t fleeting = 0;
-  const std::uint64_t length = 12 + rng.below(10);
-  for (std::uint64_t i = 0; i < length; ++i) {
-    const auto& [name, size] = *std::next(alive.begin(), rng.below(alive.size()));
-    const std::uint64_t choice = rng.below(17);
-    // What was created behind an attempt may go with it: what is named here is to be there.
-    if (prepared && (choice == 4 || choice == 9 || choice == 10)) continue;
-    switch (choice) {
-      case 0:
-      case 1:
-        say("assign " + name);
-        break;
-      case 2:
-        say((rng.one_in(2) ? "assign " : "same ") + name);
-        break;
-      case 3:
-        if (size == 0) break;
-        say(fmt::format("part {} {} 1", name, rng.below(size)));
-        break;
-      case 4: {
-        const std::string other = fmt::format("f{}", fleeting++);
-        say(fmt::format("create {0} {1}; assign {0}", other, sizes[rng.below(sizes.size())]));
-        if (rng.one_in(2)) say("erase " + other);
-        break;
+
+  std::string text() {
+    const std::uint64_t length = 12 + rng_.below(10);
+    for (std::uint64_t i = 0; i < length; ++i) {
+      const auto& [name, size] = *std::next(alive_.begin(), rng_.below(alive_.size()));
+      const std::uint64_t choice = rng_.below(17);
+      if (choice <= 3) {
+        assign(choice, name, size);
+      } else if (choice == 4 || choice == 9 || choice == 10) {
+        if (!prepared_) change_what_there_is(choice);
+      } else {
+        make_versions(choice);
       }
+    }
+    if (prepared_) say("resolve");
+    say("persist");
+    return text_;
+  }
+
+ private:
+  void say(const std::string& op) { text_ += "; " + op; }
+  std::uint64_t some_size() {
+    constexpr std::array<std::uint64_t, 5> sizes = {0, 8, 64, 4100, 20000};
+    return sizes[rng_.below(sizes.size())];
+  }
+
+  void assign(std::uint64_t choice, const std::string& name, std::uint64_t size) {
+    switch (choice) {
+      case 2:
+        return say((rng_.one_in(2) ? "assign " : "same ") + name);
+      case 3:
+        if (size != 0) say(fmt::format("part {} {} 1", name, rng_.below(size)));
+        return;
+      default:
+        return say("assign " + name);
+    }
+  }
+
+  void change_what_there_is(std::uint64_t choice) {
+    if (choice == 4) {
+      const std::string other = fmt::format("f{}", fleeting_++);
+      say(fmt::format("create {0} {1}; assign {0}", other, some_size()));
+      if (rng_.one_in(2)) say("erase " + other);
+    } else if (choice == 9 && since_ > 0) {
+      say(rng_.one_in(2) ? "persist" : "discard; land; land; land");
+      say(fmt::format("rollback {}", 1 + rng_.below(since_)));
+      ++since_;
+    } else if (choice == 10) {
+      const std::uint64_t keep = rng_.below(slots_);
+      say(rng_.one_in(2) ? "persist; reopen" : fmt::format("split {} {}", keep, slots_ - keep));
+    }
+  }
+
+  void make_versions(std::uint64_t choice) {
+    switch (choice) {
       case 5:
       case 6:
         say("launch");
-        if (!prepared) ++since;
-        break;
+        if (!prepared_) ++since_;
+        return;
       case 7:
-        say(rng.one_in(3) ? "land" : fmt::format("go {}", 1 + rng.below(4)));
-        break;
+        return say(rng_.one_in(3) ? "land" : fmt::format("go {}", 1 + rng_.below(4)));
       case 8:
-        say("discard");
-        break;
-      case 9:
-        if (since == 0) break;
-        say(rng.one_in(2) ? "persist" : "discard; land; land; land");
-        say(fmt::format("rollback {}", 1 + rng.below(since)));
-        ++since;
-        break;
-      case 10: {
-        const std::uint64_t keep = rng.below(slots);
-        say(rng.one_in(2) ? "persist; reopen" : fmt::format("split {} {}", keep, slots - keep));
-        break;
-      }
+        return say("discard");
       case 11:
       case 12:
-        if (rng.one_in(3)) say("reopen");
-        if (prepared) {
-          say(rng.one_in(2) ? "resolve" : "abandon");
-          since = 0;
-        } else {
-          say(rng.one_in(3) ? "offer" : "prepare");
-        }
-        prepared = !prepared;
-        break;
+        return prepare_or_resolve();
       case 13:
       case 14:
-        if (prepared) break;
-        if (rng.one_in(3)) {
-          say(rng.one_in(2) ? "tear" : "fall");
-        } else {
-          say(rng.one_in(2) ? "feed" : "fly");
-          ++since;
-        }
-        break;
+        if (!prepared_) feed();
+        return;
       default:
         say("persist");
-        if (!prepared) ++since;
+        if (!prepared_) ++since_;
     }
   }
-  if (prepared) say("resolve");
-  say("persist");
-  return text;
-}
+
+  void prepare_or_resolve() {
+    if (rng_.one_in(3)) say("reopen");
+    if (prepared_) {
+      say(rng_.one_in(2) ? "resolve" : "abandon");
+      since_ = 0;
+    } else {
+      say(rng_.one_in(3) ? "offer" : "prepare");
+    }
+    prepared_ = !prepared_;
+  }
+
+  void feed() {
+    if (rng_.one_in(3)) return say(rng_.one_in(2) ? "tear" : "fall");
+    say(rng_.one_in(2) ? "feed" : "fly");
+    ++since_;
+  }
+
+  Rng rng_;
+  std::string text_;
+  std::uint64_t slots_ = 0;
+  std::map<std::string, std::uint64_t> alive_;  // and there whatever is dropped or gone back to
+  bool prepared_ = false;
+  std::uint64_t since_ = 0;  // versions that all have them
+  std::uint64_t fleeting_ = 0;
+};
+
+}  // namespace
+
+std::string random_attempts(std::uint64_t seed) { return Attempts(seed).text(); }
 
 }  // namespace tensorshelf::crash
