@@ -70,9 +70,7 @@ std::vector<std::vector<std::size_t>> holders(const std::vector<std::uint32_t>& 
   return all;
 }
 
-}  // namespace
-
-void bind_group(py::module_& m) {
+void bind_messages(py::module_& m) {
   py::enum_<Todo>(m, "Todo")
       .value("nothing", Todo::nothing)
       .value("commit", Todo::commit)
@@ -98,7 +96,9 @@ void bind_group(py::module_& m) {
       .def_readonly("rank", &GroupMessage::rank)
       .def_property_readonly("cause",
                              [](const GroupMessage& message) { return py::bytes(message.cause); });
+}
 
+void bind_machines(py::module_& m) {
   py::class_<Participant>(m, "Participant")
       .def(py::init([](std::uint32_t rank, const Numbers& last) {
              return Participant(rank, epoch_of(last));
@@ -141,15 +141,9 @@ void bind_group(py::module_& m) {
           },
           py::arg("decision"))
       .def("awaited", &Relay::awaited);
+}
 
-  m.def("next_generation", &next_generation, py::arg("seen"), py::arg("random"));
-  m.def(
-      "checksum",
-      [](py::handle source, std::uint64_t seed) {
-        const Buffer buffer(source, PyBUF_C_CONTIGUOUS);
-        return without_gil([&] { return checksum(buffer.bytes(), seed); });
-      },
-      py::arg("source"), py::arg("seed"));
+void bind_writers(py::module_& m) {
   m.def("pieces_of", &pieces_of, py::arg("size_bytes"), py::arg("writers"), py::arg("writer"));
   py::enum_<WriterSet>(m, "WriterSet")
       .value("every_rank", WriterSet::every_rank)
@@ -159,6 +153,22 @@ void bind_group(py::module_& m) {
   m.def("choose_writers", &writers_of<std::size_t>, py::arg("places"), py::arg("which"));
   m.def("own_socket", [] { return without_gil([] { return own_socket(); }); });
   m.def("holders", &holders, py::arg("node_of_writer"), py::arg("copies"));
+}
+
+}  // namespace
+
+void bind_group(py::module_& m) {
+  bind_messages(m);
+  bind_machines(m);
+  bind_writers(m);
+  m.def("next_generation", &next_generation, py::arg("seen"), py::arg("random"));
+  m.def(
+      "checksum",
+      [](py::handle source, std::uint64_t seed) {
+        const Buffer buffer(source, PyBUF_C_CONTIGUOUS);
+        return without_gil([&] { return checksum(buffer.bytes(), seed); });
+      },
+      py::arg("source"), py::arg("seed"));
   m.def("agree", &agreed, py::arg("parts"), py::arg("members"));
 }
 

@@ -112,19 +112,17 @@ void bind_values(py::module_& m) {
       .def("wait", &PendingCommit::wait);
 }
 
-py::class_<Shelf> bind_shelf(py::module_& m) {
-  py::class_<Shelf> cls(m, "Shelf");
-  cls.def_static("open", &open_shelf, py::kw_only(), py::arg("path"), py::arg("mode"),
-                 py::arg("options"), py::arg("progress"))
-      .def(
-          "create",
-          [](Shelf& shelf, const std::string& name, const std::string& dtype,
-             const std::vector<std::int64_t>& shape) {
-            const DType element = dtype_of(dtype);
-            Unlocked unlocked;
-            return shelf.create(name, element, shape);
-          },
-          py::arg("name"), py::arg("dtype"), py::arg("shape"))
+// What there is in a shelf, and what it is asked.
+void bind_tensors(py::class_<Shelf>& cls) {
+  cls.def(
+         "create",
+         [](Shelf& shelf, const std::string& name, const std::string& dtype,
+            const std::vector<std::int64_t>& shape) {
+           const DType element = dtype_of(dtype);
+           Unlocked unlocked;
+           return shelf.create(name, element, shape);
+         },
+         py::arg("name"), py::arg("dtype"), py::arg("shape"))
       .def(
           "replace",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
@@ -136,6 +134,14 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def("erase", &Shelf::erase, py::arg("name"), py::call_guard<Unlocked>())
       .def("find", &Shelf::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &Shelf::names, py::call_guard<Unlocked>())
+      .def("has_uncommitted", &Shelf::has_uncommitted, py::call_guard<Unlocked>());
+}
+
+py::class_<Shelf> bind_shelf(py::module_& m) {
+  py::class_<Shelf> cls(m, "Shelf");
+  bind_tensors(cls);
+  cls.def_static("open", &open_shelf, py::kw_only(), py::arg("path"), py::arg("mode"),
+                 py::arg("options"), py::arg("progress"))
       .def(
           "persist",
           [](Shelf& shelf, Session& session, std::optional<std::uint64_t> step) {
@@ -168,7 +174,6 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
       .def_property_readonly("step", py::cpp_function(&Shelf::step, py::call_guard<Unlocked>()))
       .def_property_readonly("free_bytes",
                              py::cpp_function(&Shelf::free_bytes, py::call_guard<Unlocked>()))
-      .def("has_uncommitted", &Shelf::has_uncommitted, py::call_guard<Unlocked>())
       .def("unheard_failure",
            [](const Shelf& shelf) {
              return shown(without_gil([&] { return shelf.unheard_failure(); }));
