@@ -603,10 +603,15 @@ def function_lengths(path: Path) -> dict[str, int]:
     return found
 
 
+# Of the harness: what is planted, what is played, and how, is told row by row.
+TABLES = ("bugs.cpp", "workload.cpp", "scenarios.cpp", "feed_plays.cpp", "test_")
+
+
 def test_functions_are_short() -> None:
     lengths: dict[str, int] = {}
-    for path in cpp("src"):
-        lengths |= function_lengths(path)
+    for path in cpp("src", "include", "python", "crashtest"):
+        if path.parent.name != "crashtest" or not path.name.startswith(TABLES):
+            lengths |= function_lengths(path)
     assert {where: count for where, count in lengths.items() if count > 60} == {}
     assert len(lengths) > 500  # the search can hit
 
@@ -628,6 +633,57 @@ def private_methods(text: str) -> dict[str, int]:
             name = around[-1][0]
             counts[name] = counts.get(name, 0) + bool(DECLARES.match(line))
     return counts
+
+
+def python_rooms(path: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """The lines of each function but for its docstring, and each class's private methods."""
+    lengths, private = {}, {}
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            spoken = len((ast.get_docstring(node, clean=False) or "").splitlines())
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            lengths[f"{shown(path)}:{node.lineno}"] = lines - spoken
+        if isinstance(node, ast.ClassDef):
+            names = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+            own = [name for name in names if name.startswith("_") and not name.startswith("__")]
+            private[f"{shown(path)}:{node.lineno}"] = len(own)
+    return lengths, private
+
+
+def test_rooms_of_the_package_are_small() -> None:
+    paths = list(tree("python/tensorshelf", suffixes={".py"}))
+    files = {shown(path): len(path.read_text("utf-8").splitlines()) for path in paths}
+    assert {name: lines for name, lines in files.items() if lines > 400} == {}
+    lengths: dict[str, int] = {}
+    private: dict[str, int] = {}
+    for path in paths:
+        for all_of_them, some in zip((lengths, private), python_rooms(path), strict=True):
+            all_of_them |= some
+    assert {where: lines for where, lines in lengths.items() if lines > 60} == {}
+    assert {where: count for where, count in private.items() if count > 15} == {}
+    assert len(lengths) > 1000  # the search can hit
+
+
+def only_narrows(test: ast.expr) -> bool:
+    """Whether it says what type something has, for who reads it, and checks nothing."""
+    if isinstance(test, ast.Call):
+        return isinstance(test.func, ast.Name) and test.func.id == "isinstance"
+    if isinstance(test, ast.BoolOp):
+        return all(map(only_narrows, test.values))
+    if isinstance(test, ast.UnaryOp):
+        return only_narrows(test.operand)
+    return isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot)
+
+
+def test_nothing_that_the_package_asserts_is_a_check() -> None:
+    found, checks = 0, []
+    for path in tree("python/tensorshelf", suffixes={".py"}):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Assert):
+                found += 1
+                checks += [] if only_narrows(node.test) else [f"{shown(path)}:{node.lineno}"]
+    assert checks == []  # python -O leaves them out
+    assert found > 20  # the search can hit
 
 
 def test_no_class_has_more_than_15_private_methods() -> None:

@@ -1,4 +1,4 @@
-"""The shelf as Python sees it: a mapping of names to tensors, persist(), and what was persisted."""
+"""The shelf as Python sees it: a mapping of names to tensors, its versions, and a run's state."""
 
 import html
 import itertools
@@ -8,31 +8,18 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-from tensorshelf import _display, _exit, _metrics
+from tensorshelf import _display, _exit
 from tensorshelf._assignments import Assignments
 from tensorshelf._auto.autosave import Autosave
 from tensorshelf._auto.feed import Feed
+from tensorshelf._auto.options import AutosaveOptions
 from tensorshelf._closing import close_shelf, let_go
-from tensorshelf._commit import Commit, SaveOnItsWay
-from tensorshelf._core import PendingCommit, TensorRef
+from tensorshelf._commit import Commit
 from tensorshelf._core import Shelf as NativeShelf
+from tensorshelf._core import TensorRef
 from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group
-from tensorshelf._info import (
-    Info,
-    Prepared,
-    VerifyReport,
-    VersionDiff,
-    VersionInfo,
-    info_from,
-    prepared_from,
-    report_from,
-    version_from,
-)
-from tensorshelf._mapping import TensorMapping
-from tensorshelf._numbers import id_bytes, step_number, version_number
 from tensorshelf._opening import Opening
-from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
 from tensorshelf._state import fill as _fill
 from tensorshelf._state import load as _load
@@ -41,11 +28,11 @@ from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.split import Exchange
 from tensorshelf._tensor import Tensor
-from tensorshelf._versions import RetainedVersion, Transaction
-from tensorshelf.errors import BadArgument, ShelfError, UnsupportedError
+from tensorshelf._versioned import Versioned
+from tensorshelf.errors import ShelfError, UnsupportedError
 
 
-class Shelf(TensorMapping):
+class Shelf(Versioned):
     """Named tensors under one version. ``tensorshelf.open`` gives one.
 
     ``shelf.x = array`` and ``shelf["x"] = array`` create a tensor, or write into the one of that
@@ -72,9 +59,7 @@ class Shelf(TensorMapping):
     _assignments: Assignments
     _core: NativeShelf
     _feed: Feed | None  # of autosave()
-    _flight: PendingCommit | SaveOnItsWay | None  # the last in the background
     _opening: Opening
-    _path: str
     _pid: int
 
     def __init__(self, core: NativeShelf, opening: Opening) -> None:
@@ -87,26 +72,6 @@ class Shelf(TensorMapping):
         self._assignments = Assignments(core, writable=info.writable)
         self._path = info.path  # the last of its parts: __del__ asks for it
         _exit.close_at_exit(self)
-
-    # ---- versions
-
-    def persist(self, step: int | None = None, *, wait: bool = True) -> Commit:
-        """Makes everything assigned, created and deleted so far durable, as one version.
-
-        ``step`` is your own number, stored with the version; without one the last is kept. With
-        ``wait=False`` it returns as soon as the version is closed to further assignments, which go
-        into the next one, and goes on in the background; with ``in_flight`` versions on their way
-        it waits for the first of them.
-        With no change it still makes a version, so that a step can be recorded. Raises IoError or
-        ShelfFailed where the medium failed: the last version is then intact; reopen. Raises
-        ShelfGone where the file was deleted or replaced meanwhile: copy what there is elsewhere.
-        """
-        number = None if step is None else step_number(step)
-        self._assignments.refuse_within_edit("persist()")
-        if wait:
-            return Commit(self._core.persist(self._assignments.session, number))
-        self._flight = self._core.persist_async(self._assignments.session, number)
-        return Commit(self._flight)
 
     def save(
         self,
@@ -274,179 +239,20 @@ class Shelf(TensorMapping):
         return Autosave(
             self,
             state,
-            every=every,
-            mtbi=mtbi,
-            on_busy=on_busy,
-            on_error=on_error,
-            signals=signals,
-            deadline=deadline,
-            overlap=overlap,
-            grads=grads,
-            pipeline=pipeline or {},
-            group=group,
-            drain=drain,
+            AutosaveOptions(
+                every=every,
+                mtbi=mtbi,
+                on_busy=on_busy,
+                on_error=on_error,
+                signals=signals,
+                deadline=deadline,
+                overlap=overlap,
+                grads=grads,
+                pipeline=pipeline or {},
+                group=group,
+                drain=drain,
+            ),
         )
-
-    def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
-        """The first half of ``persist``, for those that must agree with others before they commit.
-
-        Everything assigned so far is durable when it returns, and not yet the shelf's: that is for
-        ``resolve`` to decide. A crash, or closing, leaves it prepared; ``id``, of at most 256
-        bytes, tells whoever opens the shelf then whose decision it waits for. Assignments go on
-        behind it; ``persist``, and those that need one of its slots, raise UnresolvedError.
-        """
-        self._assignments.refuse_within_edit("prepare()")
-        made = self._core.prepare(self._assignments.session, step_number(step), id_bytes(id))
-        return Prepared(**made)
-
-    @property
-    def prepared(self) -> Prepared | None:
-        """What waits for ``resolve``; also where opening the shelf found it."""
-        return prepared_from(self._core.prepared())
-
-    def resolve(self, decision: Literal["commit", "abandon"]) -> Commit | None:
-        """Commits what is prepared, or abandons it.
-
-        Abandoned, it never was; what was assigned behind it goes with it, and where there was
-        something, changes then raise AbandonedError until ``discard()``, so that nobody persists
-        the rest. One that opening the shelf found is read and checked before it is committed:
-        CorruptError where it is damaged. Raises BadArgument where nothing is prepared.
-        """
-        if decision not in ("commit", "abandon"):
-            raise BadArgument(f"{decision!r} is no decision", 'Use "commit" or "abandon".')
-        known = self._assignments
-        known.refuse_within_edit("resolve()")
-        made = self._core.resolve(known.session, decision == "commit")
-        return None if made is None else Commit(made)
-
-    def transaction(self, step: int | None = None) -> Transaction:
-        """``with shelf.transaction(step=7) as t:`` persists at its end, all changes or none.
-
-        An exception, Ctrl-C too, discards them. Everything that is changed meanwhile belongs to it,
-        by whatever thread; ``persist``, ``discard``, ``rollback`` and another transaction wait for
-        its end in other threads, and raise TransactionError in this one. ``t.step`` may be set
-        within, and ``t.commit`` is what ``persist`` would return. Raises UncommittedError where
-        something was changed before it and not persisted.
-        """
-        return Transaction(
-            self._core, self._assignments, step_number(step), self._before_transaction_ends
-        )
-
-    def discard(self) -> None:
-        """Drops everything assigned, created and deleted since the last ``persist()``.
-
-        Handles of tensors that were created since are of no use any more, and deleted tensors are
-        there again. Views keep what they show. An ``edit()`` under way in another thread ends with
-        an error.
-        """
-        self._assignments.refuse_within_edit("discard()")
-        self._core.discard(self._assignments.session)
-
-    @property
-    def versions(self) -> list[VersionInfo]:
-        """The versions that can be read, the oldest first: the newest, and ``keep`` before it."""
-        return [version_from(found) for found in self._core.versions()]
-
-    def at(self, version: int) -> RetainedVersion:
-        """One of ``versions``, to be read. Raises StaleError where it is not among them."""
-        return RetainedVersion(self._core.at(version_number(version)), self._path)
-
-    def diff(self, before: int, after: int | None = None) -> VersionDiff:
-        """What ``after`` (the newest version, if left out) has otherwise than ``before``.
-
-        Told by what the versions say of their chunks: no tensor is read. Raises StaleError where
-        one of them is not, or no longer, among ``versions``.
-        """
-        after = self.version if after is None else version_number(after)
-        return VersionDiff(**self._core.diff(version_number(before), after))
-
-    def snapshot(
-        self,
-        path: str | os.PathLike[str],
-        version: int | None = None,
-        *,
-        keep: int | None = None,
-        in_flight: int | None = None,
-        tier: str = "auto",
-        progress: Report | bool | None = None,
-    ) -> Commit:
-        """Writes one of ``versions`` (the newest, if left out) as a new shelf at ``path``.
-
-        The file appears, durable, when it is whole; what a crash leaves is a hidden file beside it,
-        ``.NAME.PID.*.tmp``, which the next shelf of that name removes. It is a shelf at version 1,
-        with the step of the one it was made from, and every checksum is checked on the way.
-        Other threads go on meanwhile. The version stays as it is: who needs one of its slots
-        waits for the snapshot, and so does persist() for one version more than ``keep`` and
-        ``in_flight`` provide for. What is not persisted is not in it.
-
-        keep, in_flight, tier   as for ``open()``, of the new shelf
-        progress                True for a bar, or a function of (done, total) in bytes, which may
-                                read this shelf, and not change it
-
-        Raises ShelfExists where there is something at ``path``, StaleError where the version is not
-        among ``versions``, CorruptError where it is damaged; no file is left then.
-        """
-        options = new_options(None, tier, None, keep, in_flight, None)
-        number = None if version is None else version_number(version)
-        with reporter(progress, "copying") as report:
-            return Commit(self._core.snapshot(encoded_path(path), options, number, report))
-
-    def rollback(self, version: int) -> Commit:
-        """Makes one of ``versions`` the newest again, as a version of its own; no data is copied.
-
-        Handles stay with their tensors. Raises StaleError where it is not among ``versions``, and
-        UncommittedError where something is not persisted yet, or on its way.
-        """
-        known = self._assignments
-        known.refuse_within_edit("rollback()")
-        return Commit(self._core.rollback(known.session, version_number(version)))
-
-    def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
-        """Reads the durable version whole and checks every checksum; damage is told, not raised."""
-        with reporter(progress, "verifying") as report:
-            return report_from(self._core.verify(report))
-
-    @property
-    def version(self) -> int:
-        """The durable version's number; 0 for a new shelf."""
-        return self._core.version
-
-    @property
-    def step(self) -> int | None:
-        """The step that the durable version was persisted with."""
-        return self._core.step
-
-    @property
-    def free(self) -> int:
-        """Bytes there is room for without growing.
-
-        A tensor takes 1 + keep + in_flight times its own size: twice, unless more was asked for.
-        """
-        return self._core.free_bytes
-
-    @property
-    def closed(self) -> bool:
-        """True after close()."""
-        return self._core.closed
-
-    def info(self) -> Info:
-        """Path, version, room, what the medium promises, and what opening found."""
-        return info_from(self._core.info())
-
-    def stats(self) -> dict[str, int | float]:
-        """Counters since this shelf was opened: commits, bytes staged, barriers, seconds, ..."""
-        return self._core.stats()
-
-    def metrics(self) -> str:
-        """``stats()``, version, step and room in the text format that Prometheus reads.
-
-        Serve it as ``text/plain; version=0.0.4``, or write it where node_exporter's textfile
-        collector looks.
-        """
-        gauges = {"version": self.version, "step": self.step, "free_bytes": self.free}
-        return _metrics.text(self._path, self.stats(), gauges)
-
-    # ---- the end
 
     def close(self) -> None:
         """Waits for a commit in flight, raises what it raised, and lets the file go.
@@ -500,13 +306,6 @@ class Shelf(TensorMapping):
         return _display.line(self.info(), self.prepared)
 
     # ---- inner, and used by the package
-
-    def _refuse_closed(self) -> None:
-        """Raises ClosedError where it is closed, and ForkedError where it is the parent's."""
-        self._core.version  # noqa: B018 - whatever asks the store does
-
-    def _before_transaction_ends(self) -> None:  # of the shelf, so that it stays open till then
-        self._assignments.refuse_within_edit("the end of a transaction")
 
     def _handle(self, ref: TensorRef) -> Tensor:
         return Tensor(self, self._assignments, ref)

@@ -146,7 +146,7 @@ def test_pieces_may_come_in_small_parts(
     three = Parted(tmp_path, 3)
     three.run(lambda rank: trained(rank, 2))
     monkeypatch.setattr(ring, "FRAME_BYTES", 5000)
-    monkeypatch.setattr("tensorshelf._state.reader._BATCH_BYTES", 4096)
+    monkeypatch.setattr("tensorshelf._state.jobs._BATCH_BYTES", 4096)
     if by == "links":
         monkeypatch.setattr(hall, "of_one_machine", lambda offers: False)
     assert loaded(three, world) == [expected(2)] * world

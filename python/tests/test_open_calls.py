@@ -191,7 +191,7 @@ def test_what_a_bar_is_named(
         seen.append((progress, label))
         yield None
 
-    for name in ("_open", "_repair", "_shelf"):
+    for name in ("_open", "_repair", "_shelf", "_versioned"):
         module = importlib.import_module(f"tensorshelf.{name}")
         monkeypatch.setattr(module, "reporter", reporter)
     path, tier = place

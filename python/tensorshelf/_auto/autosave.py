@@ -7,16 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from tensorshelf._auto.batches import Batches
-from tensorshelf._auto.checked import (
-    check_grads,
-    check_group,
-    check_options,
-    check_signals,
-    check_state,
-)
+from tensorshelf._auto.checked import check_options, check_signals, check_state
 from tensorshelf._auto.commits import Alone, Commits
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
@@ -24,6 +18,7 @@ from tensorshelf._auto.gates import Gates
 from tensorshelf._auto.gradients import Accumulation, in_the_middle, refuse_in_backward
 from tensorshelf._auto.interval import Interval
 from tensorshelf._auto.notices import Notices
+from tensorshelf._auto.options import AutosaveOptions
 from tensorshelf._auto.report import write_report
 from tensorshelf._auto.run import OWN_KEYS, Run, Saves
 from tensorshelf._auto.signals import Signals
@@ -31,9 +26,7 @@ from tensorshelf._auto.start import Start
 from tensorshelf._auto.steps import Steps
 from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
-from tensorshelf._drain.drainer import Drainer, check_drain
-from tensorshelf._drain.options import Drain
-from tensorshelf._group.group import Group
+from tensorshelf._drain.drainer import Drainer
 from tensorshelf._group.together import Together
 from tensorshelf._numbers import count_of, steps_done
 from tensorshelf.errors import (
@@ -57,61 +50,37 @@ class Autosave:
     For one thread; one for each shelf, for a shelf holds one state.
     """
 
-    def __init__(
-        self,
-        shelf: Saves,
-        state: dict[str, Any],
-        *,
-        every: int | Literal["auto"],
-        mtbi: float | None,
-        on_busy: Literal["wait", "skip"],
-        on_error: Literal["raise", "warn"],
-        signals: Iterable[int],
-        deadline: float,
-        overlap: bool,
-        grads: bool | None,
-        pipeline: Mapping[str, Any],
-        group: Group | None,
-        drain: Drain | None,
-    ) -> None:
+    def __init__(self, shelf: Saves, state: dict[str, Any], options: AutosaveOptions) -> None:
         # What can be refused is refused before anything is done, options of the pipeline when the
         # feed is made: an autosave that the shelf has already goes on then.
         check_state(state, OWN_KEYS)
-        check_options(every, mtbi, on_busy, on_error, overlap, deadline)
-        check_grads(grads)
-        if group is not None:
-            check_group(group, on_busy)
-        if drain is not None:
-            check_drain(drain)
-        caught = check_signals(signals)
+        check_options(options)
+        caught = check_signals(options.signals)
+        overlap, grads, group = options.overlap, options.grads, options.group
         if overlap:
             refuse_in_backward(state)
-        self.every = 1 if every == "auto" else operator.index(every)
+        chooses = options.every == "auto"
+        self.every = 1 if options.every == "auto" else operator.index(options.every)
         self.skipped = 0  # saves that on_busy="skip" left out
-        self._on_busy = on_busy
-        self._notices = Notices(raises=on_error == "raise")
-        self._commits: Commits = (
-            Alone() if group is None else Together(group, chooses=every == "auto")
-        )
+        self._on_busy = options.on_busy
+        self._notices = Notices(raises=options.on_error == "raise")
+        self._commits: Commits = Alone() if group is None else Together(group, chooses=chooses)
         self._run = Run(shelf, state, self._commits.state, grads=bool(grads))
         self._steps = Steps()
         self._accumulation = Accumulation(state) if grads is None else None
         self._timeline = Timeline()
-        self._interval = Interval(self._timeline, mtbi=mtbi)
+        self._interval = Interval(self._timeline, mtbi=options.mtbi)
         self._began: Start | None = None
-        self._feed = Feed(shelf, pipeline, self._notices, self._commits, overlap=overlap)
+        self._feed = Feed(shelf, options.pipeline, self._notices, self._commits, overlap=overlap)
         # The one before gives way. Where closing it raises what it failed with, this is none, and
         # that is closed: the next try finds nothing in its way.
         if shelf._feed is not None:
             shelf._feed.close()
         shelf._feed = self._feed
-        if drain is not None:
-            self._feed.drainer = Drainer(shelf, drain, group)
-            if isinstance(self._commits, Together):
-                assert self._feed.drainer.meeting is not None
-                self._commits.drained(drain.stays, self._feed.drainer.meeting)
+        if options.drain is not None:
+            self._begin_drain(Drainer(shelf, options.drain, group), options.drain.stays)
         self._flight = Flight(
-            self._feed, self._timeline, deadline=deadline, all_heard=group is not None
+            self._feed, self._timeline, deadline=options.deadline, all_heard=group is not None
         )
         # Optimizers and signals may call at once, so that all they need is there by now. Signals
         # are last: where something behind them raised, nobody would give them back.
@@ -122,6 +91,12 @@ class Autosave:
             self._notices.unknown_optimizer,
         )
         self._signals = Signals(caught, self._land)
+
+    def _begin_drain(self, drainer: Drainer, stays: str) -> None:
+        self._feed.drainer = drainer
+        if isinstance(self._commits, Together):
+            assert drainer.meeting is not None
+            self._commits.drained(stays, drainer.meeting)
 
     def batches(
         self, loader: Iterable[Any], *, epoch: int | None = None, by_sampler: bool = False

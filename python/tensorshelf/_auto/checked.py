@@ -6,6 +6,8 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tensorshelf._auto.options import AutosaveOptions
+from tensorshelf._drain.drainer import check_drain
 from tensorshelf._group.group import Group
 from tensorshelf._state import objects
 from tensorshelf._state.fill import can_be_filled
@@ -21,10 +23,29 @@ _PIPELINE: dict[str, Any] = {
 }
 
 
-def check_options(
-    every: Any, mtbi: Any, on_busy: Any, on_error: Any, overlap: Any, deadline: Any
-) -> None:
+def check_options(options: AutosaveOptions) -> None:
     """Raises BadArgument for what cannot be."""
+    _check_interval(options.every, options.mtbi)
+    if not _is_number(options.deadline, least=0):
+        raise BadArgument(f"deadline={options.deadline!r} is no time", "Give seconds: 0 or more.")
+    if options.on_busy not in ("wait", "skip"):
+        raise BadArgument(f"on_busy={options.on_busy!r} is unknown", 'Use "wait" or "skip".')
+    if options.on_error not in ("raise", "warn"):
+        raise BadArgument(f"on_error={options.on_error!r} is unknown", 'Use "raise" or "warn".')
+    if not isinstance(options.overlap, bool):
+        raise BadArgument(f"overlap={options.overlap!r} is neither True nor False", "Use one.")
+    if options.grads is not None and not isinstance(options.grads, bool):
+        raise BadArgument(
+            f"grads={options.grads!r} is neither True, False nor None",
+            "Use True to save what several backwards add up; None refuses to save in their midst.",
+        )
+    if options.group is not None:
+        _check_group(options.group, options.on_busy)
+    if options.drain is not None:
+        check_drain(options.drain)
+
+
+def _check_interval(every: Any, mtbi: Any) -> None:
     if every != "auto" and not (_is_whole(every) and every >= 1):
         raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
     if every == "auto" and mtbi is None:
@@ -39,23 +60,6 @@ def check_options(
         )
     if mtbi is not None and not (_is_number(mtbi, above=0) and math.isfinite(mtbi)):
         raise BadArgument(f"mtbi={mtbi!r} is no time", "Give seconds: more than 0.")
-    if not _is_number(deadline, least=0):
-        raise BadArgument(f"deadline={deadline!r} is no time", "Give seconds: 0 or more.")
-    if on_busy not in ("wait", "skip"):
-        raise BadArgument(f"on_busy={on_busy!r} is unknown", 'Use "wait" or "skip".')
-    if on_error not in ("raise", "warn"):
-        raise BadArgument(f"on_error={on_error!r} is unknown", 'Use "raise" or "warn".')
-    if not isinstance(overlap, bool):
-        raise BadArgument(f"overlap={overlap!r} is neither True nor False", "Use one of them.")
-
-
-def check_grads(grads: Any) -> None:
-    """Raises BadArgument for what says nothing of gradients."""
-    if grads is not None and not isinstance(grads, bool):
-        raise BadArgument(
-            f"grads={grads!r} is neither True, False nor None",
-            "Use True to save what several backwards add up; None refuses to save in their midst.",
-        )
 
 
 def pipeline_options(given: Any) -> dict[str, Any]:
@@ -96,7 +100,7 @@ def _is_number(given: Any, *, above: float = -math.inf, least: float = -math.inf
     return above < float(given) and float(given) >= least
 
 
-def check_group(group: Any, on_busy: Any) -> None:
+def _check_group(group: Any, on_busy: Any) -> None:
     """Raises BadArgument for what ranks could not do alike."""
     if not isinstance(group, Group):
         raise BadArgument(f"group={group!r} is no group", "Use tensorshelf.Group().")

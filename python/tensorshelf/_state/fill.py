@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorshelf._progress import Report
-from tensorshelf._state import objects, record, shards, tensors
+from tensorshelf._state import objects, record, shards
 from tensorshelf._state.load_report import LoadReport, mismatch
+from tensorshelf._state.matching import Matching
 from tensorshelf._state.nodes import head, is_mapping, key_of, pairs, value_of
 from tensorshelf._state.paths import Path, dotted, shown
 from tensorshelf._state.plain import Node
@@ -17,7 +18,6 @@ from tensorshelf._state.record import Reads
 from tensorshelf._state.rename import Rename, renamed
 from tensorshelf._state.split import Exchange
 from tensorshelf._state.tensors import is_tensor, overlaps_itself
-from tensorshelf._values import _dtypes
 from tensorshelf.errors import BadArgument, LayoutError
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class _Fill:
         self.unexpected: list[str] = []
         self.actions: list[Callable[[], object]] = []
         self._names = names
+        self._matching = Matching(reader)
 
     def root(self, state: Any, tree: Node) -> None:
         if not self._fill(state, tree, None):
@@ -114,8 +115,8 @@ class _Fill:
         return True
 
     def _tensor(self, target: Any, node: Node, path: Path | None) -> None:
-        target, node = self._of_this_rank(target, node, path)
-        self._same_shape(target, node, path)
+        target, node = self._matching.of_this_rank(target, node, path)
+        self._matching.check_shape(target, node, path)
         if isinstance(target, np.ndarray):
             if not target.flags.writeable:
                 raise LayoutError(f"{shown(path)} is read-only", "Give one that can be written.")
@@ -124,75 +125,6 @@ class _Fill:
                 f"{shown(path)} shows one element several times, as expand() does", "Clone it."
             )
         self.reader.into(node, target)
-
-    def _of_this_rank(self, target: Any, node: Node, path: Path | None) -> tuple[Any, Node]:
-        """What is there and what was saved, of a tensor that is sharded: the same part of it, or
-        the region of one that was saved whole.
-        """
-        saved = isinstance(node, list) and node[0] == "part"
-        if not saved and not shards.is_sharded(target):
-            return target, node
-        if saved:
-            _same_name(target, node, path)
-        whole = self._whole(node)
-        if whole is not None and not shards.is_sharded(target):
-            return target, whole
-        if whole is not None and self._is_whole(target, whole):
-            own = shards.part_of(target)
-            lengths = list(own.local.shape)
-            if lengths == list(own.shape):
-                return own.local, whole
-            return own.local, ["region", whole, list(own.offsets), lengths]
-        there = self.reader.about(node[3]).shape if saved else ()
-        if not saved or not shards.fits(target, node[1], node[2], there):
-            text = "no part of a sharded tensor"
-            if saved:
-                text = f"{list(there)} from {node[2]} on of {node[1]}"
-            raise LayoutError(
-                f"{shown(path)} is {_sharded_text(target)}, and what was saved is {text}",
-                "Shard it as it was, over as many ranks; or load what tensorshelf.merge() makes. "
-                "Nothing was loaded.",
-            )
-        return shards.local(target), node[3]
-
-    def _whole(self, node: Node) -> Node | None:
-        """The node of a tensor that was saved whole: not sharded, or with all of it in one part."""
-        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "part"):
-            return None
-        if node[0] != "part":
-            return node
-        return node[3] if self.reader.about(node[3]).shape == tuple(node[1]) else None
-
-    def _is_whole(self, target: Any, node: Node) -> bool:
-        """Whether a tensor of the shape of the sharded one was saved, and not sharded."""
-        if not shards.is_sharded(target) or not isinstance(node, list):
-            return False
-        tensor = node[0] in ("tensor", "piece", "tie")
-        return tensor and self.reader.about(node).shape == shards.part_of(target).shape
-
-    def _same_shape(self, target: Any, node: Node, path: Path | None) -> None:
-        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "region"):
-            raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
-        about = self.reader.about(node)
-        if not isinstance(target, np.ndarray) and not _dtypes.is_known(about.element):
-            raise LayoutError(
-                f"{shown(path)} is a torch tensor, and {about.element} was saved, which torch has "
-                "not",
-                "Give a NumPy array. Nothing was loaded.",
-            )
-        if isinstance(target, np.ndarray) and not tensors.may_be_cast(about.element, target.dtype):
-            raise LayoutError(
-                f"{shown(path)} is {target.dtype}, and {about.element} was saved, which it would "
-                "cut short",
-                "Give an array of a dtype that holds it. Nothing was loaded.",
-            )
-        if tuple(target.shape) != about.shape:
-            name = str(target.dtype).removeprefix("torch.")
-            raise LayoutError(
-                f"{shown(path)} is {_dtypes.layout_text(name, tuple(target.shape))}, and "
-                f"{about.layout} was saved",
-                "Give a state of the same shapes, or leave this key out. Nothing was loaded.",
-            )
 
     def _mapping(self, target: dict[Any, Any], node: Node, path: Path | None) -> None:
         saved = self._saved(node, path)
@@ -260,8 +192,8 @@ class _Fill:
         for key in both:
             parts[key] = own[key], saved[key]
             if is_tensor(own[key]) or shards.is_sharded(own[key]):
-                parts[key] = self._of_this_rank(own[key], saved[key], Path(path, key))
-                self._same_shape(*parts[key], Path(path, key))
+                parts[key] = self._matching.of_this_rank(own[key], saved[key], Path(path, key))
+                self._matching.check_shape(*parts[key], Path(path, key))
         if not missing and objects.takes_copies(module):
             for target, part in parts.values():
                 self.reader.into(part, target)
@@ -311,10 +243,10 @@ class _Fill:
             for key, part in pairs(kept) if is_mapping(kept) else ():
                 parameter = parameters.get(key_of(name))
                 sharded = isinstance(part, list) and part[0] == "part"
-                if parameter is None or not (sharded or self._is_whole(parameter, part)):
+                if parameter is None or not (sharded or self._matching.is_whole(parameter, part)):
                     continue
                 where = Path(Path(path, key_of(name)), key_of(key))
-                _, region = self._of_this_rank(parameter, part, where)
+                _, region = self._matching.of_this_rank(parameter, part, where)
                 if shards.is_dtensor(parameter):
                     kept_now = state[key_of(name)]
                     kept_now[key_of(key)] = self.reader.tensor(region)
@@ -357,23 +289,6 @@ def _parameters(optimizer: Any, names: list[list[str]]) -> dict[str, Any]:
         for group, some in zip(optimizer.param_groups, names, strict=True)
         for parameter, name in zip(group["params"], some, strict=True)
     }
-
-
-def _same_name(target: Any, node: Node, path: Path | None) -> None:
-    """Ranks may have different tensors in one place, of one shape: then the name tells."""
-    name = shards.name_of(node)
-    if isinstance(target, shards.Shard) and name not in (None, target.name):
-        raise LayoutError(
-            f"{shown(path)} is a part of {target.name!r}, and one of {name!r} was saved there",
-            "Give each Shard the key and the name that it was saved with. Nothing was loaded.",
-        )
-
-
-def _sharded_text(target: Any) -> str:
-    if not shards.is_sharded(target):
-        return "not sharded"
-    own = shards.part_of(target)
-    return f"{list(own.local.shape)} from {list(own.offsets)} on of {list(own.shape)}"
 
 
 def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:

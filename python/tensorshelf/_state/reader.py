@@ -1,107 +1,24 @@
 """The tensors of a saved state: first all that are wanted, then all are read, several at once."""
 
-import itertools
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tensorshelf._progress import Report
-from tensorshelf._state import split, tensors
+from tensorshelf._state import split, targets, tensors
 from tensorshelf._state.ahead import Ahead
 from tensorshelf._state.checked import Checked
-from tensorshelf._state.plain import Node, dtype_from
+from tensorshelf._state.jobs import AnyJob, BoxJob, HostJob, Job, batches, run, run_all
+from tensorshelf._state.plain import Node
 from tensorshelf._state.record import Reads
 from tensorshelf._state.split import Exchange, Spot
-from tensorshelf._values import _dtypes, _torch
+from tensorshelf._values import _torch
 from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
 from tensorshelf._values._index import Box
 from tensorshelf.errors import CorruptError
-
-_THREADS = 8  # more than cores: each waits for the drive, and memory loses nothing by it
-_BATCH_BYTES = 4 << 20  # that one thread takes at once: small ones together
-
-
-class Job(NamedTuple):
-    """A tensor of the shelf to be read into memory, flat uint8, or of a CUDA device; or some of it,
-    from an offset on.
-    """
-
-    handle: Any
-    into: Array | DeviceMemory
-    offset: int = 0
-
-    def run(self) -> int:
-        """Reads and checks, for the most part without the GIL. Returns how many bytes."""
-        if isinstance(self.into, DeviceMemory):
-            self.handle._read_onto(self.into, self.offset)
-        else:
-            self.handle._read(self.into, self.offset)
-        return self.into.nbytes
-
-    def cut(self) -> Iterator["Job"]:
-        """In parts of some MiB, where no chunk is read twice for that."""
-        if isinstance(self.into, DeviceMemory) or not hasattr(self.handle, "_cuts"):
-            yield self
-            return
-        ends = [*self.handle._cuts(_BATCH_BYTES), self.into.nbytes]
-        for begin, end in itertools.pairwise([0, *ends]):
-            yield Job(self.handle, self.into[begin:end], begin)
-
-
-class HostJob(NamedTuple):
-    """A tensor that is read into host memory alone, to be copied into a flat tensor of torch's."""
-
-    handle: Any
-    into: Any
-
-    def run(self) -> int:
-        import torch
-
-        flat = np.empty(self.into.nbytes, np.uint8)
-        self.handle._read(flat, 0)
-        if self.into.is_cuda:  # what is queued on other streams may write there still
-            torch.cuda.synchronize(self.into.device)
-        self.into.copy_(torch.from_numpy(flat))
-        return int(flat.nbytes)
-
-    def cut(self) -> Iterator["HostJob"]:
-        yield self
-
-
-class BoxJob(NamedTuple):
-    """A box of a tensor of the shelf to be read into memory, flat uint8."""
-
-    handle: Any
-    into: Array
-    box: Box
-
-    def run(self) -> int:
-        self.handle._read_box(self.box, self.into)
-        return self.into.nbytes
-
-
-AnyJob = Job | HostJob | BoxJob
-
-
-def _batches(jobs: list[AnyJob]) -> Iterator[list[AnyJob]]:
-    some: list[AnyJob] = []
-    held = 0
-    for job in jobs:
-        some.append(job)
-        held += job.into.nbytes
-        if held >= _BATCH_BYTES:
-            yield some
-            some, held = [], 0
-    if some:
-        yield some
-
-
-def _run(jobs: list[AnyJob]) -> int:
-    return sum(job.run() for job in jobs)
 
 
 def all_tensors(node: Node) -> Iterator[Node]:
@@ -173,7 +90,7 @@ class Reader:
         if self._is_taken_by(node, target):
             return
         source = self.tensor(node)
-        self._then.append(lambda: _copy(source, target))
+        self._then.append(lambda: targets.copy(source, target))
 
     def adopt(self, node: Node, target: Any) -> None:
         """From here on the tensor is that one of torch's, where it is alike and has a storage that
@@ -202,44 +119,27 @@ class Reader:
         spots, self._spots = list(self._spots.values()), {}
         pieces = [self._pieces[name] for name in sorted(self._pieces)]
         if self._exchange is not None and self._exchange.meanwhile:
-            self._read(report)
+            self._run(report)
             if spots:
-                parts = _batches([part for piece in pieces for part in piece.cut()])
-                with Ahead([partial(_run, batch) for batch in parts]) as ahead:
+                parts = batches([part for piece in pieces for part in piece.cut()])
+                with Ahead([partial(run, batch) for batch in parts]) as ahead:
                     self._exchange(spots, ahead.arrived)
         else:
             self._jobs += pieces
-            self._read(report)
+            self._run(report)
             if spots and self._exchange is not None:
                 self._exchange(spots, lambda _: None)
         self._pieces = {}
         for step in self._then:
             step()
 
-    def _read(self, report: Report | None) -> None:
+    def _run(self, report: Report | None) -> None:
         jobs, self._jobs = self._jobs, []
-        batches = list(_batches(jobs))
-        done, total = 0, sum(job.into.nbytes for job in jobs)
-        threads = min(_THREADS, len(batches))
-        if threads < 2:
-            for batch in batches:
-                done += _run(batch)
-                _tell(report, done, total)
-            return
-        with ThreadPoolExecutor(threads, "tensorshelf-load") as pool:
-            waiting = {pool.submit(_run, batch) for batch in batches}
-            try:
-                while waiting:
-                    ended, waiting = wait(waiting, timeout=0.2, return_when=FIRST_EXCEPTION)
-                    done += sum(each.result() for each in ended)
-                    _tell(report, done, total)
-            finally:
-                for each in waiting:
-                    each.cancel()
+        run_all(jobs, report)
 
     def _memory(self, target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
         """Of a target, where the tensor can be read straight into it."""
-        memory = _plain_memory(target, tensor)
+        memory = targets.plain_memory(target, tensor)
         if isinstance(memory, DeviceMemory) and isinstance(tensor.place, str):
             handle = self._handle(tensor.place, tensor.nbytes)
             return memory if hasattr(handle, "_read_onto") else None
@@ -250,7 +150,7 @@ class Reader:
         if node[0] == "region" or not split.is_piece(self._nodes[self._number(node)]):
             return False
         number = self._number(node)
-        memory = None if number in self._made else _flat(target, self.about(node))
+        memory = None if number in self._made else targets.flat(target, self.about(node))
         if memory is None:
             return False
         self._gather(number, memory)
@@ -346,65 +246,11 @@ class Reader:
         return tensors.part_of(self._memories[name], tensor, offset)
 
 
-def _plain_memory(target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
-    """The bytes of a target in C order and of the tensor's element type, else None. Those of one on
-    a CUDA device may have gaps, and are read into behind what its current stream has queued by now.
-    """
-    if isinstance(target, np.ndarray):
-        alike = target.dtype == dtype_from(tensor.element) and target.flags.c_contiguous
-        return target.reshape(-1).view(np.uint8) if alike and target.size else None
-    if str(target.dtype).removeprefix("torch.") != tensor.element:
-        return None
-    on_device = _torch.device_memory_of(target)
-    if on_device is not None:
-        return None if tensors.overlaps_itself(target) else on_device  # torch says what it misses
-    if not target.is_contiguous():
-        return None
-    memory = _torch.memory_of(target)
-    if memory is None or not memory[1].size:
-        return None
-    return memory[1].reshape(-1).view(np.uint8)
-
-
-def _flat(target: Any, tensor: tensors.Tensor) -> Any:
-    """The same bytes as a tensor of torch's, where they lie without gaps; else None."""
-    import torch
-
-    memory = _plain_memory(target, tensor)
-    if isinstance(memory, np.ndarray):
-        return torch.from_numpy(memory)
-    gaps = memory is None or not target.is_contiguous()
-    return None if gaps else target.detach().reshape(-1).view(torch.uint8)
-
-
-def _copy(source: Any, target: Any) -> None:
-    """From one library to another by way of carriers: each lacks types that the other has."""
-    if isinstance(target, np.ndarray):
-        if not isinstance(source, np.ndarray):
-            found = _torch.TorchSource(source)
-            source = found.array().view(_dtypes.needed(found.name))
-        np.copyto(target, source)
-        return
-    import torch
-
-    if isinstance(source, np.ndarray):
-        name = _dtypes.name_of(source.dtype)
-        carrier = torch.from_numpy(source.view(_dtypes.carrier(name)))
-        source = carrier if _dtypes.is_native(name) else carrier.view(_torch.dtype_of(name))
-    with torch.no_grad():
-        target.copy_(source)
-
-
 def _put(into: Array, data: bytes) -> None:
     into[:] = np.frombuffer(data, np.uint8)
 
 
 def _ignore(_: object) -> None: ...
-
-
-def _tell(report: Report | None, done: int, total: int) -> None:
-    if report is not None and total:
-        report(done, total)
 
 
 def _changed(name: str, what: str) -> CorruptError:
