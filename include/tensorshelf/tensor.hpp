@@ -1,6 +1,7 @@
 // What a tensor is to the shelf: a name, an element type, a shape, bytes in C order, little-endian.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -7,6 +7,7 @@
 // where each stream had got.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>

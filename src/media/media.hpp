@@ -2,8 +2,10 @@
 // new one touches, CONTRIBUTING.md says.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <tensorshelf/medium.hpp>

@@ -7,6 +7,7 @@
 #include <list>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/signals_blocked.hpp"
 

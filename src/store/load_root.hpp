@@ -1,6 +1,7 @@
 // From a root to what it names: the manifest, copied to memory once and validated, and the tensors.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>

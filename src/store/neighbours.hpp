@@ -2,6 +2,7 @@
 // that are retained, and a prepared attempt.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // Single pages in and out, and what to say where one cannot be read.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -2,7 +2,9 @@
 // concerns several of them: whose turn it is, transactions, the end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <future>
 #include <memory>
 #include <optional>

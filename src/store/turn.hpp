@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <thread>
+
 #include "store/state.hpp"
 
 namespace tensorshelf {

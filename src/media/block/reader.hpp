@@ -2,6 +2,7 @@
 // the rest through page-aligned bounce buffers, kept for reuse. Thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <mutex>
