@@ -41,7 +41,8 @@ namespace tensorshelf {
 enum class Decision { commit, abandon };
 
 // Destroying an open Shelf closes it; what was staged and not persisted is dropped. It cannot throw
-// what close() would: OpenOptions::on_unheard hears that.
+// what close() would: OpenOptions::on_unheard hears that. It waits for all VersionPins, as close()
+// does: in the thread that keeps one, for ever.
 class Shelf {
  public:
   static Shelf open(const std::filesystem::path& path, const OpenOptions& options = {});
