@@ -110,13 +110,13 @@ void bind_pipeline(py::module_& m) {
       .def("times", &SavePending::times)
       .def("copies", &SavePending::copies);
 
-  py::class_<Pipeline>(m, "Pipeline")
+  py::class_<Pipeline, std::unique_ptr<Pipeline, DeletedUnlocked>>(m, "Pipeline")
       .def(
           py::init([](Shelf& shelf, unsigned workers, std::uint64_t check_one_in,
                       std::uint64_t bytes_per_second, std::vector<int> cpus, int nice, bool trace) {
-            return std::make_unique<Pipeline>(
+            return std::unique_ptr<Pipeline, DeletedUnlocked>(new Pipeline(
                 shelf,
-                options_of(workers, check_one_in, bytes_per_second, std::move(cpus), nice, trace));
+                options_of(workers, check_one_in, bytes_per_second, std::move(cpus), nice, trace)));
           }),
           py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
           py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"), py::arg("trace"))

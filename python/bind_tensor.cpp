@@ -28,22 +28,6 @@ TensorInfo info_of(const Tensor& tensor) {
 
 // ---- in -----------------------------------------------------------------------------------------
 
-// The short way of an assignment, for what training does most: a whole tensor from a contiguous
-// array of its own layout. Gives the number of the assignment, or 0 where it is something else, or
-// the session will not have it: nothing was done, and Python code goes the long way.
-std::uint64_t assign_array(TensorRef& tensor, py::handle array, Session& session,
-                           std::string_view dtype) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
-    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();  // Ctrl-C
-    PyErr_Clear();  // whatever it lacks: the long way says what is wrong, or takes it
-    return 0;
-  }
-  const Buffer buffer(view);
-  const bool done = has_layout(view, tensor, dtype) && session.assign_whole(tensor, buffer.bytes());
-  return done ? session.assignments() : 0;
-}
-
 template <class Tensor>
 void read_into(const Tensor& tensor, py::handle target, std::uint64_t offset) {
   Buffer buffer(target, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE);
@@ -127,8 +111,13 @@ void bind_tensor(py::module_& m) {
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer<TensorRef>>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
-      .def("_assign_array", &assign_array, py::arg("array"), py::arg("session"),
-           py::arg("dtype") = "")
+      .def("_is", &TensorRef::operator==, py::arg("other"))
+      .def(
+          "_assign_array",
+          [](TensorRef& tensor, py::handle array, Session& session, std::string_view dtype) {
+            return session.assign_array(tensor, array, dtype);
+          },
+          py::arg("array"), py::arg("session"), py::arg("dtype") = "")
       .def("_read_into", &read_into<TensorRef>, py::arg("target"), py::arg("offset") = 0)
       .def("_read_committed_into", &read_committed_into, py::arg("target"), py::arg("offset") = 0)
       .def("_read_to_device", &read_to_device_at<TensorRef>, py::kw_only(), py::arg("address"),

@@ -83,7 +83,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
       .def("find", &RetainedVersion::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &RetainedVersion::names, py::call_guard<Unlocked>());
 
-  py::class_<VersionPin>(m, "VersionPin").def_property_readonly("version", &VersionPin::version);
+  py::class_<VersionPin, std::unique_ptr<VersionPin, DeletedUnlocked>>(m, "VersionPin")
+      .def_property_readonly("version", &VersionPin::version);
 
   py::class_<TransactionBlock>(m, "TransactionBlock")
       .def(py::init<Shelf&, Session&, py::object>(), py::kw_only(), py::arg("shelf"),
@@ -97,6 +98,7 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
       .def("__exit__", [](TransactionBlock& block, const py::object& error,
                           const py::args&) { block.leave(!error.is_none()); })
       .def_readwrite("_step", &TransactionBlock::step)
+      .def_property_readonly("_ended", &TransactionBlock::ended)
       .def_readonly("_commit", &TransactionBlock::commit);
 
   shelf.def("prepare", &prepare, py::arg("session"), py::arg("step"), py::arg("id"))

@@ -72,6 +72,15 @@ auto without_gil(Call call) {
   return call();
 }
 
+// Deletes without the GIL what waits for threads in its destructor: they may want it.
+struct DeletedUnlocked {
+  template <class T>
+  void operator()(T* object) const {
+    const Unlocked unlocked;
+    delete object;
+  }
+};
+
 // With the GIL for its lifetime, in a thread that gave it up.
 class Locked {
  public:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "bindings.hpp"
+#include "tensor_buffer.hpp"
 
 namespace py = pybind11;
 
@@ -79,6 +80,18 @@ bool Session::assign_whole(TensorRef& tensor, std::span<const std::byte> bytes) 
   return true;
 }
 
+std::uint64_t Session::assign_array(TensorRef& tensor, py::handle array, std::string_view dtype) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
+    if (PyErr_ExceptionMatches(PyExc_Exception) == 0) throw py::error_already_set();  // Ctrl-C
+    PyErr_Clear();
+    return 0;
+  }
+  const Buffer buffer(view);
+  const bool done = has_layout(view, tensor, dtype) && assign_whole(tensor, buffer.bytes());
+  return done ? assignments_ : 0;
+}
+
 void Session::replace(Shelf& shelf, const std::string& name, DType dtype,
                       std::span<const std::int64_t> shape, std::span<const std::byte> bytes) {
   {
@@ -103,7 +116,8 @@ void bind_session(py::module_& m) {
       .def_property_readonly("assignments", &Session::assignments)
       .def_property_readonly("edits", &Session::edits)
       .def("assigned_since", &Session::assigned_since, py::arg("name"), py::arg("number"))
-      .def("forget", &Session::forget, py::arg("name"));
+      .def("forget", &Session::forget, py::arg("name"))
+      .def("in_transaction", &Session::in_transaction);
 }
 
 }  // namespace tensorshelf::python

@@ -53,13 +53,24 @@ class Session {
   // it is looked for within the assignment, for whose end one that begins waits.
   bool assign_whole(TensorRef& tensor, std::span<const std::byte> bytes);
 
+  // The short way of an assignment, for what training does most: a whole tensor from a contiguous
+  // array of its own layout. Gives the number of the assignment, or 0 where it is something else,
+  // or the session will not have it: nothing was done, and Python code goes the long way, which
+  // says what is wrong, or takes it.
+  std::uint64_t assign_array(TensorRef& tensor, pybind11::handle array, std::string_view dtype);
+
   // Puts another tensor with that value in the place of what has the name, if anything has.
   void replace(Shelf& shelf, const std::string& name, DType dtype,
                std::span<const std::int64_t> shape, std::span<const std::byte> bytes);
 
   // Kept here, so that a block that is dropped within it does not end it. end() discards what was
   // not committed; by then another thread may have begun the next.
-  void begin(std::shared_ptr<Transaction> transaction) { transaction_ = std::move(transaction); }
+  void begin(std::shared_ptr<Transaction> transaction) {
+    transaction_ = std::move(transaction);
+    transacting_ = std::this_thread::get_id();
+  }
+  // Whether this thread is within it: what it asks to be committed is refused.
+  bool in_transaction() const { return transaction_ && transacting_ == std::this_thread::get_id(); }
   void end(std::shared_ptr<Transaction> transaction);
 
  private:
@@ -76,6 +87,7 @@ class Session {
   };
 
   std::shared_ptr<Transaction> transaction_;
+  std::thread::id transacting_;
   pybind11::dict edits_;
   std::uint64_t assignments_ = 0;
   std::uint64_t persisted_ = 0;  // of which these are in a version, or dropped

@@ -112,8 +112,8 @@ int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease lea
 
 int export_copy(PyObject* exporter, Py_buffer* view, int flags, const TensorInfo& info,
                 const std::function<void(std::span<std::byte>)>& read) {
-  const bool writable = (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE;  // refused further on
-  if ((flags & PyBUF_FORMAT) == 0 && !writable) {
+  if ((flags & PyBUF_WRITABLE) == PyBUF_WRITABLE) return refuse_buffer(BufferRefused::writable);
+  if ((flags & PyBUF_FORMAT) == 0) {
     set_bare_buffer_error(info.name);
     return -1;
   }

@@ -12,10 +12,12 @@ void TransactionBlock::enter() {
   session_.persisted();  // there was nothing to persist
   commit.reset();
   mine_ = true;
+  ended_ = false;
 }
 
 void TransactionBlock::leave(bool raised) {
   if (!std::exchange(mine_, false)) return;
+  ended_ = true;
   std::exception_ptr failure;
   try {
     if (!raised) try_commit();

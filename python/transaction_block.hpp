@@ -28,6 +28,7 @@ class TransactionBlock {
   // Commits where the block raised nothing, and else, or where that fails, discards. What failed is
   // thrown. A second call does nothing.
   void leave(bool raised);
+  bool ended() const { return ended_; }  // and was not entered again
 
   std::optional<std::uint64_t> step;
   std::optional<Commit> commit;  // that it made
@@ -39,6 +40,7 @@ class TransactionBlock {
   Session& session_;
   pybind11::object before_commit_;
   bool mine_ = false;  // is under way
+  bool ended_ = false;
   std::shared_ptr<Transaction> transaction_;
 };
 

@@ -31,6 +31,10 @@ class Assignment;
 // A light handle on one tensor. Copyable; stays valid across persist().
 class TensorRef {
  public:
+  // Whether both name one tensor of one opened shelf: one that came after it in its name is
+  // another.
+  bool operator==(const TensorRef&) const = default;
+
   TensorInfo info() const;
   // What never changes of a tensor, at no cost; as long as this lives.
   std::string_view name() const noexcept;

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tensorshelf import _core
 from tensorshelf._values._dtypes import Array
-from tensorshelf.errors import ReadOnlyError, UnsupportedError
+from tensorshelf.errors import ReadOnlyError, TransactionError, UnsupportedError
 
 
 class Edit(NamedTuple):
@@ -48,6 +48,14 @@ class Assignments:
                     f"{what} within the edit() of {name!r} would leave its changes out",
                     "Leave the block first.",
                 )
+
+    def refuse_within_transaction(self, what: str) -> None:
+        """Before anything is assigned that a commit of its own was to end."""
+        if self.session.in_transaction():
+            raise TransactionError(
+                f"{what} would commit, and is called within a transaction of this thread",
+                "Assign tensors within the block, which commits at its end; or call it outside.",
+            )
 
     def refuse_overtaken(self, name: str, seen: int) -> None:
         """Raises where a handle, assigned by name, would give another value than it named.

@@ -95,7 +95,8 @@ class Shelf(Versioned):
 
         ``default`` is called for what cannot be stored, as in json, and gives what to store in its
         place. ``step`` and ``wait`` are as for ``persist()``. What the last state had and this one
-        has not is deleted; other tensors of the shelf stay.
+        has not is deleted; other tensors of the shelf stay. One of a name and layout that the state
+        has a tensor of becomes the state's.
 
         Raises NotStorable, with the path of what cannot be stored, before anything is assigned.
         Where saving fails later, what it had assigned is discarded. Raises UnsupportedError beside
@@ -111,6 +112,7 @@ class Shelf(Versioned):
         return self._save(flatten(state, default), step=step, wait=wait)
 
     def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit:
+        self._assignments.refuse_within_transaction("save()")
         uncommitted = self._core.has_uncommitted()
         return _save.save(
             self, flat, lambda: self.persist(step, wait=wait), uncommitted=uncommitted

@@ -218,12 +218,7 @@ class Tensor(Readable, _core.TensorRef):
 
     def is_same(self, other: object) -> bool:
         """True for a handle of this very tensor in this very shelf."""
-        return (
-            isinstance(other, Tensor)
-            and other._shelf is self._shelf
-            and other.name == self.name
-            and (other.shape, other.dtype_name) == (self.shape, self.dtype_name)
-        )
+        return isinstance(other, Tensor) and self._ref._is(other._ref)
 
     def _assign(self, value: Array) -> None:
         self[...] = value

@@ -16,7 +16,7 @@ from tensorshelf._progress import Report, reporter
 from tensorshelf._state import load as _load
 from tensorshelf._values import _dtypes
 from tensorshelf._view import Readable, _set
-from tensorshelf.errors import ReadOnlyError, ShelfError
+from tensorshelf.errors import ReadOnlyError, ShelfError, TransactionError
 
 
 class RetainedTensor(Readable, _core.RetainedTensor):
@@ -202,7 +202,12 @@ class Transaction(_core.TransactionBlock):
 
     @step.setter
     def step(self, step: int | None) -> None:
-        self._step = step_number(step)
+        number = step_number(step)
+        if self._ended:
+            raise TransactionError(
+                f"step={step!r} comes too late: the block has ended", "Set it within the block."
+            )
+        self._step = number
 
     @property
     def commit(self) -> Commit | None:

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import io
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -273,6 +274,15 @@ def test_the_short_way_and_what_it_leaves_alone(
     value = np.zeros(4 * x.itemsize, np.uint8)
     x._ref._read_into(value)
     assert value.tobytes() == (np.asarray(given).tobytes() if short else bytes(value.nbytes))
+
+
+def test_a_writable_buffer_is_refused_before_anything_is_read(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(4)
+    shelf.persist()
+    before = shelf.stats()["bytes_read"]
+    with pytest.raises((TypeError, BufferError)):
+        io.BytesIO(bytes(32)).readinto(shelf.x)
+    assert shelf.stats()["bytes_read"] == before
 
 
 def test_module_constants() -> None:

@@ -220,6 +220,21 @@ def test_dlpack_lends_to_those_who_know_read_only(shelf: ts.Shelf) -> None:
         shelf.persist()
 
 
+def test_a_handle_of_what_was_erased_is_no_source(shelf: ts.Shelf) -> None:
+    shelf.x = np.zeros(3)
+    old = shelf.x
+    del shelf["x"]
+    shelf.x = np.ones(3)
+    for assign in (shelf.x.copy_, lambda value: shelf.x.__setitem__(..., value)):
+        with pytest.raises(ts.UnknownName, match="'x' was erased"):
+            assign(old)
+    with pytest.raises(ts.UnsupportedError, match="the value from before is gone"):
+        shelf.x = old
+    with pytest.raises(ts.UnknownName):
+        old.copy_(shelf.x)
+    assert shelf.x.numpy().tolist() == [1, 1, 1]
+
+
 # ---- devices
 
 

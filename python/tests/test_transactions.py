@@ -493,6 +493,32 @@ def test_ctrl_c_at_any_moment(place: Place, in_flight: int) -> None:
     assert committed + discarded == 59
 
 
+def test_a_state_that_cannot_be_committed_is_not_assigned(kept: ts.Shelf) -> None:
+    pytest.importorskip("msgpack")
+    kept.save({"v": 1})
+    with kept.transaction(2):
+        kept.x[0] = 5
+        with pytest.raises(ts.TransactionError, match=r"save\(\) would commit"):
+            kept.save({"v": 2})
+    assert kept.load() == {"v": 1}
+    assert kept.x[0] == 5
+    kept.save({"v": 3})
+    assert kept.load() == {"v": 3}
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_step_that_comes_too_late_is_refused(kept: ts.Shelf, raised: bool) -> None:
+    t = kept.transaction(2)
+    t.step = 3
+    with contextlib.suppress(ZeroDivisionError), t:
+        t.step = 4
+        if raised:
+            raise ZeroDivisionError
+    with pytest.raises(ts.TransactionError, match="step=5 comes too late"):
+        t.step = 5
+    assert (t.step, t.commit is None) == (4, raised)
+
+
 def test_ctrl_c_while_it_commits(kept: ts.Shelf) -> None:
     """Within the native call the signal waits for its end: the version is whole, then it raises."""
     inside, interrupt = threading.Event(), threading.Event()

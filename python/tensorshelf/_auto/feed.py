@@ -221,8 +221,9 @@ class Feed:
         TornSave for what was changed behind the last save.
         """
         self.closed = True
-        decided = os.getpid() != self._pid or self._commits.close()
+        decided = os.getpid() != self._pid
         try:
+            decided = decided or self._commits.close()
             self._pipeline.close()
         except UnresolvedError:  # it gives up what is undecided
             if decided:
