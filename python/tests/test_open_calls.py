@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import pathlib
 import pickle
 from collections.abc import Iterator
@@ -252,3 +253,16 @@ def test_a_file_is_told_by_what_it_is(disk: pathlib.Path) -> None:
     assert _opening.file_id(str(disk / "none")) is None
     null = pathlib.Path("/dev/null").stat()
     assert _opening.file_id("/dev/null") == (null.st_rdev, 0)
+
+
+def test_a_snapshot_goes_where_its_path_led_when_it_began(
+    reopen: OpenShelf, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = reopen()
+    shelf.x = np.ones(3 << 18)
+    shelf.persist()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    shelf.snapshot("copy.shelf", progress=lambda *_: os.chdir(tmp_path / "elsewhere"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.shelf", "elsewhere"]
+    assert not list((tmp_path / "elsewhere").iterdir())

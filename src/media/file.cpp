@@ -288,7 +288,7 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
 
 ShelfFile ShelfFile::create(const std::filesystem::path& path) {
   if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file");
-  const fs::path target = follow_links(path);
+  const fs::path target = fs::absolute(follow_links(path));  // wherever chdir() leads by then
   if (!target.has_filename()) throw_path_error(path, "created", EISDIR);
   mode_t mode = 0644;
   struct stat node {};
