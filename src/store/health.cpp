@@ -35,11 +35,12 @@ void Health::check_usable() const {
   }
 }
 
-// Marked as failed before anything that could itself fail.
+// Marked as failed before anything that could itself fail, and locked, so that who sees the mark
+// waits for the reason.
 void Health::fail(const char* why) noexcept {
   if (planted(Bug::failure_forgotten)) return;
-  failed_ = true;
   std::lock_guard lock(mutex_);
+  failed_ = true;
   try {
     if (failure_.empty()) failure_ = why;
   } catch (const std::bad_alloc&) {  // then without the reason
