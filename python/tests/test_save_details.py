@@ -138,6 +138,39 @@ def test_keys_are_paths(shelf: ts.Shelf, keys: Any) -> None:
         shelf.load(keys)
 
 
+def test_brackets_of_a_key_stand_for_themselves(shelf: ts.Shelf) -> None:
+    shelf.save({"w[0]": 1, "w0": 2, "v[1]": {"a": 3, "b": 4}})
+    assert shelf.load("w[0]") == {"w[0]": 1}
+    assert shelf.load("v[1].?") == {"v[1]": {"a": 3, "b": 4}}
+
+
+def test_views_of_other_element_types_are_no_ties(shelf: ts.Shelf) -> None:
+    types = pytest.importorskip("ml_dtypes")
+    data = np.array([48, 56], np.uint8)
+    state = {name: data.view(name) for name in (types.float8_e4m3fn, types.float8_e4m3fnuz)}
+    shelf.save(list(state.values()))
+    for (name, value), loaded in zip(state.items(), shelf.load(), strict=True):
+        assert loaded.dtype == name
+        assert loaded.astype(float).tolist() == value.astype(float).tolist()
+
+
+@pytest.mark.parametrize("kind", ["U", "S", "V"])
+def test_elements_of_no_bytes_are_refused(shelf: ts.Shelf, kind: str) -> None:
+    rows = np.zeros(3, [("none", f"{kind}0"), ("one", "i4")])
+    with pytest.raises(ts.NotStorable, match=r"'x'.*elements of no bytes|x.*elements of no bytes"):
+        shelf.save({"x": rows["none"]})
+    assert "x" not in shelf
+
+
+def test_a_generator_of_another_kind_is_refused_before_anything_is_loaded(shelf: ts.Shelf) -> None:
+    shelf.save({"a": full(1), "rng": np.random.default_rng(1)})
+    target = {"a": full(0), "rng": np.random.Generator(np.random.MT19937(1))}
+    with pytest.raises(ts.LayoutError, match=r"'rng'.* the state of something else") as error:
+        shelf.load_into(target)
+    assert "Nothing was loaded" in error.value.remedy
+    assert target["a"].tolist() == full(0).tolist()
+
+
 def test_a_default_is_a_function(shelf: ts.Shelf) -> None:
     with pytest.raises(ts.BadArgument, match="default=3 is no function"):
         shelf.save({"m": 1}, default=3)  # type: ignore[arg-type]

@@ -659,3 +659,17 @@ def test_a_load_that_is_refused_leaves_an_optimizer_as_it_was(shelf: ts.Shelf) -
     with pytest.raises(ts.KeyMismatch):
         shelf.load_into({"optimizer": target, "model": other, "more": {"a": 1}})
     assert same(target.state_dict(), before)
+
+
+def test_an_optimizer_of_other_parameters_is_refused_before_anything_is_loaded(
+    shelf: ts.Shelf,
+) -> None:
+    shelf.save({"a": torch.ones(2), "optimizer": torch.optim.SGD([torch.zeros(1)], lr=1)})
+    target = torch.zeros(2)
+    for optimizer in (
+        torch.optim.SGD([torch.zeros(1), torch.zeros(1)], lr=1),
+        torch.optim.SGD([{"params": [torch.zeros(1)]}, {"params": [torch.ones(1)]}], lr=1),
+    ):
+        with pytest.raises(ts.LayoutError, match=r"parameters in its groups, and \[1\] were saved"):
+            shelf.load_into({"a": target, "optimizer": optimizer})
+        assert target.tolist() == [0, 0]

@@ -111,6 +111,13 @@ class _Fill:
                     "Leave it out, and set it from what load() gives. Nothing was loaded.",
                 )
             value = value_of(node, self.reader)
+            if not kind.fits(target, value):
+                raise LayoutError(
+                    f"{shown(path)} is a {type(target).__name__}, and the state of something else "
+                    "was saved there",
+                    "Give one of the kind that was saved, or leave this key out. "
+                    "Nothing was loaded.",
+                )
             self.actions.append(lambda: kind.set(target, value))
         return True
 
@@ -213,6 +220,7 @@ class _Fill:
         if not isinstance(node, list) or node[0] != "by_name":
             value = value_of(node, self.reader)
             _same_options(optimizer, value, path)
+            _same_groups(optimizer, value, path)
             self.actions.append(lambda: optimizer.load_state_dict(value))
             return
         names = objects.names_of(optimizer, self._names)
@@ -289,6 +297,21 @@ def _parameters(optimizer: Any, names: list[list[str]]) -> dict[str, Any]:
         for group, some in zip(optimizer.param_groups, names, strict=True)
         for parameter, name in zip(group["params"], some, strict=True)
     }
+
+
+def _same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
+    """Of one that was saved by its parameters' numbers: the model was not beside it."""
+    groups = saved.get("param_groups") if isinstance(saved, Mapping) else None
+    if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
+        return  # of a form of its own, which it may know
+    there = [len(group.get("params", ())) for group in groups]
+    own = [len(group["params"]) for group in optimizer.param_groups]
+    if there != own:
+        raise LayoutError(
+            f"{shown(path)} has {own} parameters in its groups, and {there} were saved",
+            "Give an optimizer of as many parameters, or save the model beside it: then they go by "
+            "their names. Nothing was loaded.",
+        )
 
 
 def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:

@@ -57,8 +57,13 @@ def _chosen(tree: Node, keys: list[str]) -> Node:
     return chosen
 
 
+def _names(key: str, path: str) -> bool:
+    """* and ? alone stand for something: a path may have brackets."""
+    return fnmatch.fnmatchcase(path, key.replace("[", "[[]"))
+
+
 def _choose(node: Node, path: Path | None, keys: list[str], used: set[str]) -> Node | None:
-    named = [key for key in keys if path is not None and fnmatch.fnmatchcase(dotted(path), key)]
+    named = [key for key in keys if path is not None and _names(key, dotted(path))]
     if named:
         used.update(named)
         others = [key for key in keys if key not in used]

@@ -46,16 +46,30 @@ class Kind(NamedTuple):
 
     get: Callable[[Any], Any]
     set: Callable[[Any, Any], object]
+    # Whether a state is one of such an object's; where nobody can tell, setting it does.
+    fits: Callable[[Any, Any], bool] = lambda _, state: state is not None
+
+
+def _is_of_bit_generator(generator: Any, state: Any) -> bool:
+    own = generator.bit_generator.state
+    return isinstance(state, Mapping) and state.get("bit_generator") == own["bit_generator"]
+
+
+def _is_of_torch_generator(generator: Any, state: Any) -> bool:
+    own = generator.get_state()
+    return bool(getattr(state, "shape", None) == own.shape and state.dtype == own.dtype)
 
 
 def _set_bit_generator(generator: Any, state: Any) -> None:
     generator.bit_generator.state = state
 
 
-_NUMPY_GENERATOR = Kind(lambda g: g.bit_generator.state, _set_bit_generator)
+_NUMPY_GENERATOR = Kind(lambda g: g.bit_generator.state, _set_bit_generator, _is_of_bit_generator)
 _RANDOM_STATE = Kind(lambda g: g.get_state(legacy=False), lambda g, s: g.set_state(s))
 _PYTHON_RANDOM = Kind(lambda g: g.getstate(), lambda g, s: g.setstate(s))
-_TORCH_GENERATOR = Kind(lambda g: g.get_state(), lambda g, s: g.set_state(s))
+_TORCH_GENERATOR = Kind(
+    lambda g: g.get_state(), lambda g, s: g.set_state(s), _is_of_torch_generator
+)
 _STATE_DICT = Kind(lambda x: x.state_dict(), lambda x, s: x.load_state_dict(s))
 
 

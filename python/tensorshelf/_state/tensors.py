@@ -95,6 +95,11 @@ def _checked(value: Any) -> None:
             raise LayoutError(
                 f"a {type(value).__name__} is more than an array", "Store np.asarray(value)."
             )
+        if value.size and not value.itemsize:
+            raise LayoutError(
+                f"an array of {value.dtype} has elements of no bytes",
+                "Leave it out, or store its shape.",
+            )
         if not is_of_bytes(value.dtype):
             source_of(value)
         return
@@ -117,7 +122,7 @@ def _identity(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if not value.size:
             return id(value)
-        return "numpy", value.ctypes.data, value.shape, value.strides, value.dtype.str
+        return "numpy", value.ctypes.data, value.shape, value.strides, value.dtype
     if not value.numel():
         return id(value)
     lazy = value.is_conj(), value.is_neg()
