@@ -15,6 +15,7 @@ _UNITS: dict[str, int] = {
 _TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", re.ASCII)
 _REMEDY = 'Write a number of bytes, or a text such as "64MiB", "1GiB", "1.5 TiB" or "500 MB".'
 _LARGEST = 1 << 62
+_DIGITS = 40  # more say nothing
 
 
 def parse_size(size: int | str, what: str = "size") -> int:
@@ -50,6 +51,8 @@ def _parse_text(text: str, what: str) -> int:
     factor = _UNITS.get(unit.lower() or "b")
     if factor is None:
         raise BadArgument(f"{what}={text!r} has an unknown unit {unit!r}", _REMEDY)
+    if len(number) > _DIGITS:
+        raise BadArgument(f"{what} has {len(number)} digits", _REMEDY)
     whole, _, fraction = number.partition(".")
     scale = int(10 ** len(fraction))
     return int(whole + fraction) * factor // scale

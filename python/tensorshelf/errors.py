@@ -7,7 +7,7 @@ do and is part of the text.
 import errno as _errno
 import re
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "AbandonedError",
@@ -66,6 +66,10 @@ class ShelfError(Exception):
         number = os_error or self.default_errno
         if isinstance(self, OSError) and number:
             _set_errno(self, number)
+
+    def __reduce__(self) -> Any:  # an errno is no attribute of those that have one
+        number = self.errno if isinstance(self, OSError) else 0
+        return type(self), (self.what, self.remedy, number or 0), self.__dict__
 
     def __str__(self) -> str:  # KeyError would quote its text, OSError would put errno before it
         if not self.remedy:

@@ -79,13 +79,29 @@ def test_numbers_of_steps_may_be_numpys(shelf: ts.Shelf) -> None:
             auto.rollback(2, skip_batches=skipped)  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_written_is_told(shelf: ts.Shelf, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("step", [None, True, 1.0, "1"])
+def test_a_rollback_goes_to_a_number(reopen: OpenShelf, step: Any) -> None:
+    shelf = reopen(keep=2)
+    auto = shelf.autosave(x=[1])
+    auto.step(1)
+    with pytest.raises(ts.BadArgument, match="step="):
+        auto.rollback(step)
+    assert shelf.load() is not None  # it was rolled back to nothing
+    assert auto.step(2) is not None
+
+
+def test_what_cannot_be_written_is_told(
+    shelf: ts.Shelf, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("matplotlib")
     auto = shelf.autosave(x=[1])
     for write in (auto.write_trace, auto.report):
         with pytest.raises(ts.IoError, match="lacking/file cannot be written") as error:
             write(tmp_path / "lacking" / "file")
         assert error.value.errno == errno.ENOENT
+    monkeypatch.setenv("HOME", str(tmp_path))
+    auto.write_trace("~/trace.json")
+    assert (tmp_path / "trace.json").exists()
 
 
 def test_nothing_at_all_is_refused_at_the_first_step(shelf: ts.Shelf) -> None:

@@ -99,6 +99,16 @@ def test_opening_twice_names_who_holds_it(shelf: ts.Shelf, place: Place) -> None
         ts.open(moved, tier=place[1])
 
 
+def test_errors_keep_what_they_say() -> None:
+    for error in (ts.ShelfBusy("a", "b", 35), ts.IoError("c"), ts.UnknownName("d", "e")):
+        found = pickle.loads(pickle.dumps(error))
+        assert (type(found), str(found)) == (type(error), str(error))
+        assert getattr(found, "errno", None) == getattr(error, "errno", None)
+    group = ts.GroupAborted("f") if hasattr(ts, "GroupAborted") else ts.GroupError("f")
+    group.rank = 3
+    assert pickle.loads(pickle.dumps(group)).rank == 3
+
+
 def _opening_line() -> int:
     text = pathlib.Path(__file__).with_name("conftest.py").read_text("utf-8")
     return next(i for i, line in enumerate(text.split("\n"), 1) if "ts.open(path, **" in line)

@@ -37,6 +37,11 @@ def test_refuses_with_examples(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
+def test_refuses_more_digits_than_say_anything() -> None:
+    with pytest.raises(ts.BadArgument, match="size has 5000 digits"):
+        parse_size("1" * 5000)
+
+
 @pytest.mark.parametrize("value", [0, -5, 1.5, None, True, b"1GiB", 1 << 63])
 def test_refuses_other_types(value: object) -> None:
     with pytest.raises(ts.BadArgument):

@@ -213,7 +213,7 @@ class Autosave:
                 "one rank of a group cannot go back by itself",
                 "Start the job anew: all ranks go on from the version that they have in common.",
             )
-        skipped = count_of(skip_batches, "skip_batches")
+        step, skipped = steps_done(step), count_of(skip_batches, "skip_batches")
         self.wait()
         if self.drain is not None:  # what it makes is another version of that step
             self.drain.measured(step, None)
