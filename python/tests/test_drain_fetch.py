@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -249,6 +250,31 @@ def test_what_a_callback_raises_leaves_no_file(remote: Remote, tmpfs: pathlib.Pa
     with pytest.raises(KeyboardInterrupt):
         ts.fetch("x", tmpfs / "back.shelf", progress=stop)
     assert left_in(tmpfs) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_thread_is_left(
+    remote: Remote, tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    read, before = remote.read, set(threading.enumerate())
+    begun: set[threading.Thread] = set()
+
+    def noted(name: str) -> bytes:
+        begun.update(each for each in threading.enumerate() if each.name == "tensorshelf-drain")
+        data = read(name)
+        return data[:-1] if fails and name.startswith(CHUNKS) else data
+
+    monkeypatch.setattr(remote, "read", noted)
+    if fails:
+        with pytest.raises(ts.CorruptError):
+            ts.fetch("x", tmpfs / "back.shelf")
+    else:
+        ts.fetch("x", tmpfs / "back.shelf")
+    begun -= before
+    assert begun
+    for thread in begun:
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_what_a_crash_left_is_removed_by_the_next(remote: Remote, tmpfs: pathlib.Path) -> None:

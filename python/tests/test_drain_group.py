@@ -191,6 +191,34 @@ def test_all_drain_the_same_versions_however_slow_one_is(
     assert [(info.drained, info.skipped, info.step) for info in infos] == [(2, 4, 6)] * 2
 
 
+def test_who_was_busy_is_named_no_more_once_all_is_drained(
+    two: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though no save comes behind that, whose votes would say so."""
+    remote = OneStuck(1)
+    use(monkeypatch, remote)
+    seen = threading.Barrier(2)
+
+    def body(rank: Rank) -> tuple[int, ...] | None:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, drain=ts.Drain("nowhere"))
+            auto.resume()
+            until(lambda: is_free(auto))
+            rank.step(auto, 1)
+            auto.wait()
+            assert remote.waiting.wait(60)
+            rank.step(auto, 2)  # while rank 1 is busy
+            auto.wait()
+            if rank.rank == 0:
+                until(lambda: auto.drain.info().lagging == (1,))
+            seen.wait(60)
+            remote.goes_on.set()
+            assert auto.drain.wait()
+            return auto.drain.info().lagging
+
+    assert two.run(body) == [(), None]
+
+
 def test_a_stuck_rank_holds_up_the_drain_alone(
     two: Ranks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 from typing import Any
 
 import pytest
@@ -117,6 +118,20 @@ def test_a_put_that_fails_leaves_what_was_there(
     assert check(error, ts.errors.IoError, "io_error", OSError).errno == 28  # type: ignore[attr-defined]
     assert os.listdir(tmp_path) == ["a"]
     assert remote.read("a") == b"old"
+
+
+@pytest.mark.parametrize("folder", ["", "chunks", "chunks/ab"])
+def test_a_folder_that_was_removed_is_made_again_by_the_next_put(
+    tmp_path: pathlib.Path, folder: str
+) -> None:
+    remote = Directory(str(tmp_path / "remote"))
+    remote.put("chunks/ab/abc", b"1")
+    shutil.rmtree(tmp_path / "remote" / folder)
+    with pytest.raises(ts.errors.IoError, match="ab was removed"):
+        remote.put("chunks/ab/abd", b"12")
+    remote.put("chunks/ab/abd", b"12")
+    remote.settle()
+    assert remote.sizes("chunks") == {"ab/abd": 2}
 
 
 def places(tmp_path: pathlib.Path, kind: str) -> Remote:

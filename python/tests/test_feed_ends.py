@@ -2,7 +2,10 @@
 
 import dataclasses
 import gc
+import os
 import pathlib
+import subprocess
+import sys
 import time
 import weakref
 from typing import Any
@@ -88,3 +91,50 @@ def test_report_and_start_say_the_condition(
     assert str(start).endswith(f"a version {text}")
     write_report(tmp_path / "run.html", Timeline(), None, info, 0)
     assert f"a version {text}." in (tmp_path / "run.html").read_text("utf-8")
+
+
+LET_GO = r"""
+import os, sys, threading
+import numpy as np, torch
+import tensorshelf as ts
+
+shelf = ts.open(sys.argv[1], in_flight=2)
+shelf.y = np.zeros(4)
+model = torch.nn.Linear(512, 512)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+auto = shelf.autosave(
+    model=model, optimizer=optimizer, signals=(), pipeline={"bytes_per_second": 1 << 20}
+)
+auto.step(1)
+auto.wait()
+auto.step(2)
+inside, leave = threading.Event(), threading.Event()
+
+def hold():
+    with shelf.y._writing():
+        inside.set()
+        leave.wait()
+
+threading.Thread(target=hold).start()
+inside.wait()
+pipeline, auto._feed._pipeline = auto._feed._pipeline, None
+threading.Timer(0.2, leave.set).start()
+del pipeline  # it waits for its thread, that for the writer, and the writer for the GIL
+print("gone")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_a_pipeline_that_is_let_go_leaves_the_gil_to_whom_it_waits_for(
+    tmp_path: pathlib.Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LET_GO, tmp_path / "run.shelf"],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout == "gone\n", done.stderr

@@ -4,6 +4,7 @@ import datetime
 import errno
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensorshelf as ts  # noqa: E402
+from tensorshelf._group import wire  # noqa: E402
 from tensorshelf._group.council import Council  # noqa: E402
 from tensorshelf._group.wire import Wire  # noqa: E402
 
@@ -43,6 +45,23 @@ def test_a_store_that_goes_is_told(rank: int, lost: str) -> None:
     )
     with pytest.raises(ts.UnresolvedError, match="failed to recv"):
         council.answer(lambda: 1, sum)
+
+
+def test_who_does_not_come_is_waited_for_as_long_as_the_group_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    council = Council(
+        Wire(torch.distributed.HashStore(), ""), 0, 2, 3.0, "here", "it", "what all do", "resume()"
+    )
+    with pytest.raises(ts.UnresolvedError, match="within 3 s 1 of 2 ranks did not say it: 1"):
+        council.answer(lambda: 1, sum)
+    assert now[0] == pytest.approx(1003.0, rel=0, abs=0.1)
 
 
 def agree(body: Callable[[int], tuple[Any, Any]]) -> list[Any]:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -181,6 +182,36 @@ def test_a_piece_that_cannot_be_read_on_the_way_is_told_by_all(
         assert isinstance(error, ts.GroupError)
         assert error.rank == 1
         assert "chunk 3 is damaged" in str(error)
+
+
+def test_what_comes_otherwise_behind_the_first_block_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = Parted(tmp_path, 2)
+    two.run(lambda rank: trained(rank, 1))
+    monkeypatch.setattr(ring, "FRAME_BYTES", 5000)
+    take, copy_out = hall_ring.HallRing._take, hall_ring._copy_out
+    blocks = threading.local()  # the one that a rank takes: whose, and its number
+    seen: set[tuple[int, int]] = set()
+
+    def noted(self: Any, rank: int, number: int, *more: Any) -> None:
+        blocks.now = rank, number
+        seen.add(blocks.now)
+        take(self, rank, number, *more)
+
+    def turned(room: Any, part: Any) -> None:
+        if blocks.now == (0, 1):  # the second of rank 0's, which rank 1 alone takes
+            room[0] ^= 1
+        copy_out(room, part)
+
+    monkeypatch.setattr(hall_ring.HallRing, "_take", noted)
+    monkeypatch.setattr(hall_ring, "_copy_out", turned)
+    told, own = two.run(lambda rank: trained(rank, 0))
+    assert (0, 1) in seen
+    assert isinstance(own, ts.CorruptError)
+    assert "what rank 0 gave of what all hold alike did not come" in str(own)
+    assert isinstance(told, ts.GroupError)
+    assert told.rank == 1
 
 
 def test_what_is_read_ahead_is_told_in_its_order() -> None:

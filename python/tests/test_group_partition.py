@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("msgpack")
 
-from group_ranks import Kept, Rank, dying  # noqa: E402
+from group_ranks import SECONDS, Kept, Rank, dying  # noqa: E402
 from partition_ranks import Job, Parted, expected, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
@@ -379,6 +379,24 @@ def test_who_does_not_come_is_named_though_another_lost_a_link_to_it(three):
     for error in (errors[0], errors[2]):
         assert isinstance(error, ts.errors.UnresolvedError)
         assert "1 of 3 ranks did not load in time what all resume: 1" in str(error)
+
+
+def test_who_does_not_come_where_a_link_broke_is_waited_for_a_moment_alone(three, monkeypatch):
+    """Most likely it broke with that rank. As long as the group says would be a hang here."""
+    monkeypatch.setattr(stage, "_MOMENT", 0.2)
+    store = torch.distributed.HashStore()
+
+    def body(rank: Rank) -> None:
+        stages = stage.Stages(Wire(store, "start/"), rank.rank, 3, SECONDS + 20.0)
+        if rank.rank == 0:
+            stages.come("loaded")
+        elif rank.rank == 1:
+            stages.fail("loaded", link.LinkLost("it broke", "Start anew."))
+
+    errors = three.run(body)
+    for error in errors[:2]:
+        assert isinstance(error, ts.errors.UnresolvedError)
+        assert "1 of 3 ranks did not load in time what all resume: 2" in str(error)
 
 
 def test_other_tensors_on_one_rank_are_named(three, monkeypatch):

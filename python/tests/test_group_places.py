@@ -100,6 +100,17 @@ def test_a_shelf_that_was_named_by_another_number_is_found(tmp_path: pathlib.Pat
         assert shelf.step == 2
 
 
+def test_a_file_of_no_bytes_is_no_shelf_yet(tmp_path: pathlib.Path) -> None:
+    """As a crash leaves it that came while a shelf was made."""
+    job = Nodes(tmp_path, "ab")
+    path = tmp_path / "a/run.0.shelf"
+    path.parent.mkdir()
+    path.touch()
+    assert job.steps(1) == [(0, 0, 0.0), (1, 0, 1.0)]
+    with ts.open(path, "r") as shelf:
+        assert shelf.step == 1
+
+
 def test_what_is_named_otherwise_is_no_shelf_of_the_groups(tmp_path: pathlib.Path) -> None:
     job = Nodes(tmp_path, "ab")
     job.steps(1)

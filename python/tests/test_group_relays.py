@@ -187,9 +187,30 @@ def test_who_leaves_is_no_more_waited_for(five, leaves, monkeypatch):
         assert step == 1
 
 
-def test_all_that_take_votes_stay_till_their_ranks_have_left(five):
-    """A relay that ended before would leave those of its node undecided."""
-    closed = threading.Event()
+def test_all_that_take_votes_stay_till_their_ranks_have_left(five, monkeypatch):
+    """A relay that ended before would leave those of its node undecided: what is decided comes to
+    it when its rank has closed.
+    """
+    closed = threading.Event()  # rank 1's relay waits for rank 3, or takes no more
+    take, post, decide = Wire.take, Wire.post, coordinate.Coordination.take
+
+    def stays(self, key, **options):
+        if key == "all left of 1":
+            closed.set()
+        return take(self, key, **options)
+
+    def ends(self, box, value):
+        post(self, box, value)
+        if (box, value) == (coordinate.relay_box(1), coordinate.END):
+            closed.set()
+
+    def late(self, posted):
+        assert not coordinate.is_last(posted) or closed.wait(30)
+        decide(self, posted)
+
+    monkeypatch.setattr(Wire, "take", stays)
+    monkeypatch.setattr(Wire, "post", ends)
+    monkeypatch.setattr(coordinate.Coordination, "take", late)
 
     def body(rank: Rank):
         with rank.open() as shelf:
@@ -202,8 +223,6 @@ def test_all_that_take_votes_stay_till_their_ranks_have_left(five):
                 rank.step(auto, 2)
                 with pytest.raises(ts.errors.GroupError, match="closed"):
                     auto.wait()
-            elif rank.rank == 1:
-                threading.Timer(0.2, closed.set).start()
             auto.close()
             return shelf.step
 

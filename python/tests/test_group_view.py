@@ -5,7 +5,10 @@ import os
 import pathlib
 import random
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ from partition_ranks import trained as partitioned  # noqa: E402
 from test_group_deaths import left_undecided  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
+from tensorshelf._group import state as joined_state  # noqa: E402
+from tensorshelf._state.reader import Reader  # noqa: E402
 from tensorshelf._view import Readable  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -228,26 +233,83 @@ def test_arrays_of_any_kind(tmp_path: pathlib.Path, kind: str) -> None:
             assert (target.tensor == expected.tensor).all()
 
 
-def test_parts_within_one_memory(tmp_path: pathlib.Path) -> None:
-    def state(rank: int) -> dict[str, Any]:
-        memory = torch.cat(
-            [NUMBERS[6 * rank : 6 * rank + 6], NUMBERS[6 * rank : 6 * rank + 6] + 500]
-        )
-        offset = (6 * rank, 0)
-        return {
-            "kept": {
-                "a": ts.Shard(memory[:6], "a", SHAPE, offset),
-                "b": ts.Shard(memory[6:], "b", SHAPE, offset),
-                "all": memory,
-            }
+def within_one_memory(rank: int) -> dict[str, Any]:
+    """Of two ranks."""
+    memory = torch.cat([NUMBERS[6 * rank : 6 * rank + 6], NUMBERS[6 * rank : 6 * rank + 6] + 500])
+    offset = (6 * rank, 0)
+    return {
+        "kept": {
+            "a": ts.Shard(memory[:6], "a", SHAPE, offset),
+            "b": ts.Shard(memory[6:], "b", SHAPE, offset),
+            "all": memory,
         }
+    }
 
-    paths = saved(tmp_path, 2, state)
+
+def test_parts_within_one_memory(tmp_path: pathlib.Path) -> None:
+    paths = saved(tmp_path, 2, within_one_memory)
     with ts.open_merged(paths) as view:
         kept = {name: emptied(rows(1, 3, NUMBERS, name)) for name in ("a", "b")}
         view.load_into({"kept": kept}, strict=False)
     assert torch.equal(kept["a"].tensor, NUMBERS[4:8])
     assert torch.equal(kept["b"].tensor, NUMBERS[4:8] + 500)
+
+
+def test_parts_within_one_memory_are_read_by_one_thread_at_a_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is the first within a reader waits there for the other thread, which comes to the lock,
+    or past it.
+    """
+    came: set[int] = set()
+    both = threading.Event()
+    within: Counter[Reader] = Counter()
+    most: Counter[Reader] = Counter()
+    read_all = Reader.read_all
+
+    def comes() -> None:
+        came.add(threading.get_ident())
+        if len(came) == 2:
+            both.set()
+
+    class Lock:
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            comes()
+            self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def counted(self: Reader, report: Any = None) -> None:
+        within[self] += 1
+        most[self] = max(most[self], within[self])
+        comes()
+        assert both.wait(30)
+        read_all(self, report)
+        within[self] -= 1
+
+    monkeypatch.setattr(joined_state, "threading", SimpleNamespace(Lock=Lock))
+    found = {name: np.zeros(SHAPE, np.float32) for name in ("a", "b")}
+    with ts.open_merged(saved(tmp_path, 2, within_one_memory)) as view:
+        monkeypatch.setattr(Reader, "read_all", counted)
+        threads = [
+            threading.Thread(target=view._opened()[name]._read, args=(flat_of(into), 0))
+            for name, into in found.items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert list(most.values()) == [1, 1]  # of each rank's
+    assert np.array_equal(found["a"], NUMBERS)
+    assert np.array_equal(found["b"], NUMBERS + 500)
+
+
+def flat_of(values: Any) -> Any:
+    return values.reshape(-1).view(np.uint8)
 
 
 def test_what_is_not_given_is_not_missed(tmp_path: pathlib.Path) -> None:
