@@ -234,6 +234,20 @@ _OF_PARTITION = [
         "",
         "test_shards_merged.py not_the_whole_are_refused",
     ),
+    Planted(
+        "broken_link_waited_for_in_full",
+        "_group/stage.py",
+        "            until = min(until, time.monotonic() + _MOMENT)\n",
+        "",
+        "test_group_partition.py waited_for_a_moment_alone",
+    ),
+    Planted(
+        "one_reader_for_two_threads",
+        "_group/joined.py",
+        "with self._lock:",
+        "if True:",
+        "test_group_view.py one_thread_at_a_time",
+    ),
 ]
 
 _OF_GROUPS = [
@@ -272,6 +286,27 @@ _OF_GROUPS = [
         "if self.wire.count(_CAME) > self.members:",
         "if False:",
         "test_group_starts.py store_of_an_older_start",
+    ),
+    Planted(
+        "relay_leaves_its_node",
+        "_group/station.py",
+        "len(self._relayed), self._rank == first, seconds)",
+        "len(self._relayed), False, seconds)",
+        "test_group_relays.py stay_till_their_ranks",
+    ),
+    Planted(
+        "empty_file_in_the_way",
+        "_group/places.py",
+        "        if os.path.getsize(path) == 0:\n            return Seen(path, number, [])\n",
+        "",
+        "test_group_places.py file_of_no_bytes",
+    ),
+    Planted(
+        "waited_for_twice_as_long",
+        "_group/wire.py",
+        "if time.monotonic() > end:",
+        "if time.monotonic() > end + seconds:",
+        "test_group_council.py as_long_as_the_group_says",
     ),
 ]
 
