@@ -315,3 +315,46 @@ def test_what_cannot_be_looked_at_again() -> None:
     ):
         with pytest.raises(Changed):
             Again(state, flatten(state))
+
+
+class Meter(dict[str, float]):
+    """A dictionary that says by itself what of it is state."""
+
+    best = 0.5
+
+    def state_dict(self) -> dict[str, float]:
+        return {"best": self.best}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.best = state["best"]
+
+
+def test_a_dictionary_with_a_state_is_saved_as_that(shelf: ts.Shelf) -> None:
+    meter = Meter(cache=0)
+    auto = shelf.autosave(meter=meter, x=np.zeros(3))
+    for step in (1, 2, 3):
+        meter.best, meter["cache"] = float(step), -step
+        auto.step(step)
+        auto.wait()
+        assert shelf.load()["meter"] == {"best": step}
+    other = Meter(cache=7)
+    shelf.load_into({"meter": other, "x": np.ones(3)}, strict=False)
+    assert (other.best, other) == (3.0, {"cache": 7})
+
+
+def test_what_grows_too_deep_is_refused_as_by_a_first_save(shelf: ts.Shelf) -> None:
+    history: list[Any] = []
+    box: dict[str, Any] = {"x": np.zeros(3), "history": history}
+    for _ in range(60):
+        box = {"x": np.zeros(3), "box": box}
+    auto = shelf.autosave(box=box)
+    auto.step(1)
+    auto.step(2)
+    deep: Any = None
+    for _ in range(180):
+        deep = (1, deep)
+    history.append(deep)
+    with pytest.raises(ts.NotStorable, match="containers within each other"):
+        auto.step(3)
+    assert shelf.load()["box"]["x"].tolist() == [0, 0, 0]
+    assert shelf.step == 2

@@ -9,13 +9,14 @@ stored for a new one.
 """
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from tensorshelf._state import objects, paths, plain, record, shards, split, tensors
-from tensorshelf._state.flatten import Flat
+from tensorshelf._state.flatten import MAPPINGS, Flat
 from tensorshelf._state.keys import Keys
 from tensorshelf._state.looks import Changed, Found, Look, stays
 from tensorshelf._state.memories import Memories
@@ -67,6 +68,7 @@ class _Maker:
         self._addresses: set[int] = set()  # of what stays
         self._writer = record.Writer()
         self._given = False  # within what an object gave
+        self._depth = -1  # of containers within each other, as flatten() counts them
         self.moving: list[str] = []
         self.memories = Memories()
 
@@ -74,18 +76,25 @@ class _Maker:
         return self._writer.parts()
 
     def look(self, value: Any, node: Node) -> Look:
+        self._depth += 1
+        try:
+            return self._look(value, node)
+        finally:
+            self._depth -= 1
+
+    def _look(self, value: Any, node: Node) -> Look:
         if tensors.is_tensor(value) or shards.is_sharded(value):
             return self._tensor(value, node)
-        if _is_plain(value):
+        if _is_plain(value, self._depth):
             self._writer.hole()
-            return _leaf
+            return _leaf(self._depth)
         kind = type(value)
         if kind in (list, tuple):
             return self._sequence(value, node)
         if kind in (set, frozenset):
             self._writer.node(node)
             return _constant(value, kind)
-        if isinstance(value, dict):
+        if kind in MAPPINGS or kind is OrderedDict:  # others may have a state_dict()
             return self._mapping(value, node)
         return self._object(value, node)
 
@@ -240,13 +249,18 @@ def _parameters(optimizer: Any) -> list[list[int]]:
     return [[id(p) for p in group["params"]] for group in optimizer.param_groups]
 
 
-def _leaf(value: Any, found: Found) -> None:
-    found.leaves.append(record.packed(_plain_node(value, 0)))
+def _leaf(depth: int) -> Look:
+    """Of what may grow: no deeper than a record may be."""
+
+    def look(value: Any, found: Found) -> None:
+        found.leaves.append(record.packed(_plain_node(value, depth)))
+
+    return look
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int) -> bool:
     try:
-        _plain_node(value, 0)
+        _plain_node(value, depth)
     except Changed:
         return False
     return True

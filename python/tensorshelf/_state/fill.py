@@ -96,14 +96,14 @@ class _Fill:
             self._module(target, node, path)
         elif objects.is_optimizer(target):
             self._optimizer(target, node, path)
-        elif isinstance(target, dict):
-            self._mapping(target, node, path)
-        elif isinstance(target, list):
-            self._list(target, node, path)
-        else:
-            kind = objects.kind_of(target)
-            if kind is None:
+        elif (kind := objects.kind_of(target)) is None:  # before dicts that have a state_dict()
+            if isinstance(target, dict):
+                self._mapping(target, node, path)
+            elif isinstance(target, list):
+                self._list(target, node, path)
+            else:
                 return False
+        else:
             if not objects.takes_state(target):
                 raise LayoutError(
                     f"{shown(path)} is a {type(target).__name__}, which has state_dict() and no "

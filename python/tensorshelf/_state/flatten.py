@@ -16,7 +16,7 @@ Default = Callable[[Any], Any]
 
 _SEQUENCES: dict[type, str] = {list: "list", tuple: "tuple"}
 _SETS: dict[type, str] = {set: "set", frozenset: "frozenset"}
-_MAPPINGS: dict[type, str] = {dict: "dict", Counter: "Counter"}
+MAPPINGS: dict[type, str] = {dict: "dict", Counter: "Counter"}
 
 
 class Flat(NamedTuple):
@@ -99,8 +99,8 @@ class _Walk:
         kind = type(value)
         if kind in _SEQUENCES:
             return [_SEQUENCES[kind], *self._items(value, path, depth)]
-        if kind in _MAPPINGS:
-            return [_MAPPINGS[kind], *self._pairs(value, path, depth)]
+        if kind in MAPPINGS:
+            return [MAPPINGS[kind], *self._pairs(value, path, depth)]
         if kind is OrderedDict:
             metadata = self.node(getattr(value, "_metadata", None), path, depth + 1)
             return ["OrderedDict", metadata, *self._pairs(value, path, depth)]
