@@ -176,3 +176,32 @@ def test_more_loaders_than_were_saved_begin(shelf: ts.Shelf) -> None:
     auto.resume()
     assert [list(each) for each in batches] == [[1, 2], [5, 6]]
     auto.close()
+
+
+def test_what_was_saved_of_a_loader_that_has_not_come_again_stays(shelf: ts.Shelf) -> None:
+    auto = shelf.autosave(progress={"n": 0})
+    for loader, given in ((range(10), 2), (range(20, 30), 4)):
+        for _ in zip(range(given), auto.batches(loader), strict=False):
+            pass
+    auto.step(1)
+    auto = resumed(shelf)
+    assert next(iter(auto.batches(range(10)))) == 2
+    auto.step(2)  # before the second one comes, and the run dies here
+    auto = resumed(shelf)
+    assert [next(iter(auto.batches(loader))) for loader in (range(10), range(20, 30))] == [3, 24]
+
+
+def test_a_loader_that_came_behind_where_a_rollback_goes_begins_anew(reopen: OpenShelf) -> None:
+    auto = reopen(keep=2).autosave()
+    first = iter(auto.batches(range(10)))
+    next(first)
+    auto.step(1)
+    loader = range(20, 30)
+    second = iter(auto.batches(loader))
+    assert [next(second), next(second)] == [20, 21]
+    auto.step(2)
+    auto.rollback(1)
+    for iterator in (first, second):
+        with pytest.raises(ts.UnsupportedError, match="went to another place"):
+            next(iterator)
+    assert list(auto.batches(loader)) == list(loader)

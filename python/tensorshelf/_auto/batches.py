@@ -166,6 +166,14 @@ class Batches:
         if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
 
+    def restart(self) -> None:
+        """To before its first epoch: what is gone back to was saved before it came."""
+        self._loads += 1
+        self.began_anew, self._resumed = False, False
+        self._goes_on_by_itself = self._own
+        self.given = self.epoch = self._left_out = 0
+        self._before = self._saved_loop = None
+
     def _check_form(self, state: dict[str, Any]) -> None:
         """Raises LayoutError where the rest of an epoch would consist of other batches."""
         saved, own = state.get("form") or {}, _form(self.loader)
@@ -300,9 +308,13 @@ class Loaders:
         return max(0, len(self._saved) - len(self.made))
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batches": [batches.state_dict() for batches in self.made]}
+        """Of those that were saved and did not come again yet, what was saved."""
+        made = [batches.state_dict() for batches in self.made]
+        return {"batches": made + self._saved[len(made) :]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._saved = state["batches"]
         for batches, saved in zip(self.made, self._saved, strict=False):
             batches.load_state_dict(saved)
+        for batches in self.made[len(self._saved) :]:
+            batches.restart()
