@@ -512,6 +512,11 @@ def test_the_plan_is_the_least_of_all() -> None:
     assert str(best).startswith("save every 80 steps (120 s): 6.7 % of the time is lost")
     assert ts.plan(mtbi=10, step_seconds=1, stall_seconds=0, save_seconds=3).every == 3
     assert ts.plan(mtbi=1e9, step_seconds=1, stall_seconds=0, save_seconds=0).every == 1
+    assert ts.plan(mtbi=3600, step_seconds=1, stall_seconds=0, save_seconds=1.4).every == 2
+    for lasting in ("mtbi", "step_seconds", "stall_seconds", "save_seconds"):
+        times = {"mtbi": 10.0, "step_seconds": 1.0, "stall_seconds": 0.0, "save_seconds": 1.0}
+        with pytest.raises(ts.BadArgument, match=f"{lasting}=inf is no time"):
+            ts.plan(**{**times, lasting: float("inf")})
     assert ts.plan(mtbi=1, step_seconds=1, stall_seconds=9, save_seconds=9).badput == 1.0
 
 

@@ -69,7 +69,7 @@ def plan(
     if forward_backward_seconds is not None:
         given["forward_backward_seconds"] = forward_backward_seconds
     for name, value in given.items():
-        if not value > 0:
+        if not (value > 0 and math.isfinite(value)):
             raise BadArgument(f"{name}={value!r} is no time", "Give seconds above 0.")
     for name, size in {"nbytes": nbytes, "bytes_per_second": bytes_per_second}.items():
         if size is not None and not size > 0:
@@ -82,11 +82,11 @@ def plan(
         )
     rest = {"stall_seconds": stall_seconds, "save_seconds": save_seconds}
     for name, value in {**rest, "load_seconds": load_seconds}.items():
-        if not value >= 0:
+        if not (value >= 0 and math.isfinite(value)):
             raise BadArgument(f"{name}={value!r} is no time", "Give seconds, 0 or more.")
     if every is None:
         best = max(save_seconds, math.sqrt(2 * stall_seconds * mtbi))
-        every = max(1, round(best / step_seconds))
+        every = max(1, round(best / step_seconds), math.ceil(save_seconds / step_seconds))
     elif every < 1:
         raise BadArgument(f"every={every!r} is no number of steps", "Use 1 or more.")
     interval = every * step_seconds
