@@ -96,6 +96,18 @@ def test_round_trip_beside_the_writer_of_files(tmp_path: pathlib.Path) -> None:
     assert_same(found, load(dcp.FileSystemReader(tmp_path / "files")))
 
 
+def test_writers_of_one_path_have_one_set_of_options(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path, keep=2) as first:
+        save(state_of(1), first)
+        save(state_of(2), ShelfWriter(path, keep=2, lock_wait=1))
+        save(state_of(3), ShelfWriter(path))  # as the one before has it
+        with pytest.raises(dcp.CheckpointException, match="has a ShelfWriter in this process"):
+            save(state_of(4), ShelfWriter(path, keep=3))
+        save(state_of(5), first)
+    assert_same(load(ShelfReader(path)), state_of(5))
+
+
 def test_later_saves_are_versions_of_the_same_tensors(tmp_path: pathlib.Path) -> None:
     with ShelfWriter(tmp_path / "run.shelf") as writer:
         save(state_of(1), writer)

@@ -12,14 +12,14 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tensorshelf._open import open as open_shelf
 from tensorshelf._options import BlockOptions, new_options
 from tensorshelf._shelf import Shelf
 from tensorshelf.dcp._names import RECORD
 from tensorshelf.dcp._shares import Share
-from tensorshelf.errors import ClosedError, ShelfBusy, ShelfError, UnsupportedError
+from tensorshelf.errors import BadArgument, ClosedError, ShelfBusy, ShelfError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -30,13 +30,14 @@ _PAUSE = 0.02  # seconds between two looks at a shelf that another process holds
 class Options:
     """How a rank's shelf is opened for writing."""
 
-    size: int | str | None
-    tier: str
-    block: BlockOptions | None
-    keep: int | None
-    threads: int | None
-    keep_unchanged: bool
-    lock_wait: float  # seconds to wait for another process that has it open
+    size: int | str | None = None
+    tier: str = "auto"
+    block: BlockOptions | None = None
+    keep: int | None = None
+    threads: int | None = None
+    keep_unchanged: bool = False
+    # Seconds to wait for another process that has it open.
+    lock_wait: float = field(default=10.0, compare=False)
 
     def __post_init__(self) -> None:
         new_options(self.size, self.tier, self.block, self.keep, None, None, self.threads)
@@ -55,6 +56,14 @@ class Home:
         self._entered = False
         self._options = options
         self._shelf: Shelf | None = None
+
+    def check(self, options: Options) -> None:
+        """Raises BadArgument where another writer of this process opened the shelf otherwise."""
+        if options not in (self._options, Options()):
+            raise BadArgument(
+                f"{self.path} has a ShelfWriter in this process already, with other options",
+                "Give all writers of a path the same, or let go of the one before.",
+            )
 
     @property
     def shelf(self) -> Shelf | None:
@@ -176,6 +185,7 @@ def home_of(path: str, rank: int, options: Options) -> Home:
         found = _homes.get(key)
         if found is None:
             found = _homes[key] = Home(path, rank, options)
+        found.check(options)
         return found
 
 
