@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import time
+import types
 import weakref
 from typing import Any
 
@@ -91,6 +92,26 @@ def test_report_and_start_say_the_condition(
     assert str(start).endswith(f"a version {text}")
     write_report(tmp_path / "run.html", Timeline(), None, info, 0)
     assert f"a version {text}." in (tmp_path / "run.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("kind", [ts.UnresolvedError, KeyboardInterrupt])
+def test_the_pipeline_is_closed_where_the_group_is_left_by_an_error(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    auto = shelf.autosave(x=np.zeros(3))
+    auto.step(1)
+    auto.wait()
+    feed = auto._feed
+
+    def fails() -> bool:
+        raise kind("others did not decide")
+
+    monkeypatch.setattr(feed._commits, "close", fails)
+    closed = []
+    monkeypatch.setattr(feed, "_pipeline", types.SimpleNamespace(close=lambda: closed.append(1)))
+    with pytest.raises(kind, match="others did not decide"):
+        feed.close()
+    assert closed == [1]
 
 
 LET_GO = r"""

@@ -174,6 +174,15 @@ class Feed:
                 self._plain = True
         return commit
 
+    def _close_pipeline(self, decided: bool) -> None:
+        try:
+            self._pipeline.close()
+        except UnresolvedError:  # it gives up what is undecided
+            if decided:
+                raise
+        finally:
+            self._drain(decided)
+
     def _drain(self, decided: bool) -> None:
         """The last version, too."""
         if self.drainer is None or os.getpid() != self._pid:
@@ -224,12 +233,8 @@ class Feed:
         decided = os.getpid() != self._pid
         try:
             decided = decided or self._commits.close()
-            self._pipeline.close()
-        except UnresolvedError:  # it gives up what is undecided
-            if decided:
-                raise
-        finally:
-            self._drain(decided)
+        finally:  # also where Ctrl-C ended that: else its thread goes on, and waits for ever
+            self._close_pipeline(decided)
         if os.getpid() == self._pid:
             self._settle()
         self.tell_too_early()
