@@ -171,6 +171,21 @@ def test_a_generator_of_another_kind_is_refused_before_anything_is_loaded(shelf:
     assert target["a"].tolist() == full(0).tolist()
 
 
+def test_an_object_whose_state_is_nothing_is_given_that(shelf: ts.Shelf) -> None:
+    class Silent:
+        given: Any = ...
+
+        def state_dict(self) -> None: ...
+
+        def load_state_dict(self, state: Any) -> None:
+            self.given = state
+
+    shelf.save({"silent": Silent()})
+    silent = Silent()
+    shelf.load_into({"silent": silent})
+    assert silent.given is None
+
+
 def test_a_default_is_a_function(shelf: ts.Shelf) -> None:
     with pytest.raises(ts.BadArgument, match="default=3 is no function"):
         shelf.save({"m": 1}, default=3)  # type: ignore[arg-type]

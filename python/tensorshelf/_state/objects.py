@@ -47,7 +47,7 @@ class Kind(NamedTuple):
     get: Callable[[Any], Any]
     set: Callable[[Any, Any], object]
     # Whether a state is one of such an object's; where nobody can tell, setting it does.
-    fits: Callable[[Any, Any], bool] = lambda _, state: state is not None
+    fits: Callable[[Any, Any], bool] = lambda *_: True
 
 
 def _is_of_bit_generator(generator: Any, state: Any) -> bool:
