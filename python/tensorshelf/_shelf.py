@@ -250,7 +250,7 @@ class Shelf(Versioned):
                 deadline=deadline,
                 overlap=overlap,
                 grads=grads,
-                pipeline=pipeline or {},
+                pipeline={} if pipeline is None else pipeline,
                 group=group,
                 drain=drain,
             ),

@@ -167,7 +167,9 @@ class Batches:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
 
     def restart(self) -> None:
-        """To before its first epoch: what is gone back to was saved before it came."""
+        """To before its first epoch: what is gone back to was saved before it came. A loader with a
+        ``state_dict()`` begins where that has it, for nobody knows what it was then.
+        """
         self._loads += 1
         self.began_anew, self._resumed = False, False
         self._goes_on_by_itself = self._own

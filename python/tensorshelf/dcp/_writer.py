@@ -39,6 +39,9 @@ class ShelfWriter(StorageWriter):
                 background, does so whatever is said.
     lock_wait   seconds to wait for a shelf that another process has open for writing
 
+    Writers of one path in one process share its shelves: one with other of these options than the
+    first of them has, and not with none, fails its saves with BadArgument.
+
     ``checkpoint_id`` of DCP's calls is the same path or left out; another raises BadArgument.
     ``step`` may be set before a save, on each rank, and is stored with the version.
 
