@@ -45,6 +45,7 @@ def test_what_has_no_state_is_refused_at_once(shelf: ts.Shelf, state: Any, text:
     ("options", "text"),
     [
         ({"pipeline": "abc"}, "pipeline='abc' is no dict"),
+        ({"pipeline": ""}, "pipeline='' is no dict"),
         ({"pipeline": {3: 1}}, "the pipeline has no option 3"),
         ({"pipeline": {"cpus": 3}}, "cpus=3 is no list of cores"),
         ({"pipeline": {"cpus": "01"}}, "cpus='01' is no list of cores"),
