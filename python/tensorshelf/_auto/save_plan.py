@@ -2,7 +2,7 @@
 for each save until the state takes another form.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -126,7 +126,8 @@ def _gated(state: Any) -> frozenset[int]:
     for optimizer in optimizers:
         tensors += [p for group in optimizer.param_groups for p in group["params"]]
         for kept in optimizer.state.values():
-            tensors += [t for t in kept.values() if _torch.is_tensor(t)]
+            if isinstance(kept, Mapping):  # an optimizer may keep values of its own there, too
+                tensors += [t for t in kept.values() if _torch.is_tensor(t)]
     tensors = [shards.local(t) for t in tensors]
     parts = [part for module in objects.modules(state) for part in module.modules()]
     forward = [
