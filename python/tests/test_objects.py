@@ -68,6 +68,20 @@ def test_an_optimizer_of_another_kind_is_refused_by_number_too(shelf: ts.Shelf) 
         shelf.load_into({"optimizer": adam})
 
 
+def test_groups_of_an_optimizers_own_form_are_its_own_to_know(shelf: ts.Shelf) -> None:
+    class Named(torch.optim.SGD):  # type: ignore[misc, name-defined]
+        def state_dict(self) -> dict[str, Any]:
+            return {"param_groups": {"first": {"lr": self.param_groups[0]["lr"]}}, "state": {}}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.param_groups[0]["lr"] = state["param_groups"]["first"]["lr"]
+
+    shelf.save({"optimizer": Named([torch.zeros(2)], 0.1)})
+    again = Named([torch.zeros(2)], 0.7)
+    shelf.load_into({"optimizer": again})
+    assert again.param_groups[0]["lr"] == 0.1
+
+
 def test_an_optimizer_is_loaded_without_its_model(shelf: ts.Shelf) -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -1,5 +1,6 @@
 """Details of saving a state and loading it, one fact each."""
 
+import random
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,43 @@ def test_a_generator_of_another_kind_is_refused_before_anything_is_loaded(shelf:
         shelf.load_into(target)
     assert "Nothing was loaded" in error.value.remedy
     assert target["a"].tolist() == full(0).tolist()
+
+
+STATES = {
+    "none": None,
+    "number": 3,
+    "array": full(1),
+    "generator": np.random.default_rng(1),
+    "python": random.Random(1),
+}
+
+
+@pytest.mark.parametrize("saved", STATES)
+@pytest.mark.parametrize("kind", ["Random", "RandomState", "RNG", "optimizer", "schedule"])
+def test_a_state_of_something_else_is_refused_before_anything_is_loaded(
+    shelf: ts.Shelf, kind: str, saved: str
+) -> None:
+    shelf.save({"a": full(1), "x": STATES[saved]})
+    target = {"a": full(0), "x": made(kind)}
+    if (kind, saved) == ("Random", "python"):
+        shelf.load_into(target)
+        assert target["x"].getstate() == random.Random(1).getstate()
+        return
+    if (kind, saved) == ("schedule", "generator"):
+        return  # it takes any mapping
+    with pytest.raises(ts.LayoutError, match=r"'x'.* the state of something else"):
+        shelf.load_into(target)
+    assert target["a"].tolist() == full(0).tolist()
+
+
+def made(kind: str) -> Any:
+    if kind in ("optimizer", "schedule"):
+        torch = pytest.importorskip("torch")
+        optimizer = torch.optim.SGD([torch.zeros(2)], 0.1)
+        if kind == "optimizer":
+            return optimizer
+        return torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    return {"Random": random.Random, "RandomState": np.random.RandomState, "RNG": ts.RNG}[kind]()
 
 
 def test_an_object_whose_state_is_nothing_is_given_that(shelf: ts.Shelf) -> None:

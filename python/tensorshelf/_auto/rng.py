@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,10 @@ class RNG:
             torch.set_rng_state(state["torch"])
             if "cuda" in state:
                 torch.cuda.set_rng_state_all(state["cuda"])
+
+    def _fits_state(self, state: Any) -> bool:
+        """Whether it is one of these, and not that of some other object."""
+        return isinstance(state, Mapping) and {"python", "numpy"} <= state.keys()
 
     def __repr__(self) -> str:
         return "RNG()"

@@ -112,12 +112,7 @@ class _Fill:
                 )
             value = value_of(node, self.reader)
             if not kind.fits(target, value):
-                raise LayoutError(
-                    f"{shown(path)} is a {type(target).__name__}, and the state of something else "
-                    "was saved there",
-                    "Give one of the kind that was saved, or leave this key out. "
-                    "Nothing was loaded.",
-                )
+                raise _of_something_else(target, path)
             self.actions.append(lambda: kind.set(target, value))
         return True
 
@@ -219,6 +214,8 @@ class _Fill:
     def _optimizer(self, optimizer: Any, node: Node, path: Path | None) -> None:
         if not isinstance(node, list) or node[0] != "by_name":
             value = value_of(node, self.reader)
+            if not _may_be_optimizers(optimizer, value):
+                raise _of_something_else(optimizer, path)
             _same_options(optimizer, value, path)
             _same_groups(optimizer, value, path)
             self.actions.append(lambda: optimizer.load_state_dict(value))
@@ -299,11 +296,33 @@ def _parameters(optimizer: Any, names: list[list[str]]) -> dict[str, Any]:
     }
 
 
-def _same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
-    """Of one that was saved by its parameters' numbers: the model was not beside it."""
+def _of_something_else(target: Any, path: Path | None) -> LayoutError:
+    return LayoutError(
+        f"{shown(path)} is a {type(target).__name__}, and the state of something else was saved "
+        "there",
+        "Give one of the kind that was saved, or leave this key out. Nothing was loaded.",
+    )
+
+
+def _may_be_optimizers(optimizer: Any, saved: Any) -> bool:
+    if isinstance(saved, Mapping) and "param_groups" not in saved:
+        return "param_groups" not in optimizer.state_dict()  # else it has a form of its own
+    return objects.may_take(optimizer, saved)
+
+
+def _groups(saved: Any) -> list[Mapping[Any, Any]]:
+    """None where they are of a form of their own, which the optimizer may know."""
     groups = saved.get("param_groups") if isinstance(saved, Mapping) else None
     if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
-        return  # of a form of its own, which it may know
+        return []
+    return groups
+
+
+def _same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
+    """Of one that was saved by its parameters' numbers: the model was not beside it."""
+    groups = _groups(saved)
+    if not groups:
+        return
     there = [len(group.get("params", ())) for group in groups]
     own = [len(group["params"]) for group in optimizer.param_groups]
     if there != own:
@@ -319,9 +338,10 @@ def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
     have. Versions of torch add options, or take some away; and schedulers keep values of their own
     in the groups. So what counts is an option of another of torch's optimizers.
     """
-    if not isinstance(saved, Mapping) or not saved.get("param_groups"):
+    groups = _groups(saved)
+    if not groups:
         return
-    there = saved["param_groups"][0].keys()
+    there = groups[0].keys()
     lacking = sorted(optimizer.defaults.keys() - there)
     other = sorted((there - optimizer.param_groups[0].keys()) & objects.optimizer_options())
     if lacking and other:

@@ -46,8 +46,8 @@ class Kind(NamedTuple):
 
     get: Callable[[Any], Any]
     set: Callable[[Any, Any], object]
-    # Whether a state is one of such an object's; where nobody can tell, setting it does.
-    fits: Callable[[Any, Any], bool] = lambda *_: True
+    # Whether a state may be one of such an object's; where nobody can tell, setting it does.
+    fits: Callable[[Any, Any], bool]
 
 
 def _is_of_bit_generator(generator: Any, state: Any) -> bool:
@@ -55,9 +55,33 @@ def _is_of_bit_generator(generator: Any, state: Any) -> bool:
     return isinstance(state, Mapping) and state.get("bit_generator") == own["bit_generator"]
 
 
+def _is_of_random_state(generator: Any, state: Any) -> bool:
+    own = generator.get_state(legacy=False)
+    return isinstance(state, Mapping) and state.get("bit_generator") == own["bit_generator"]
+
+
+def _is_of_python_random(generator: Any, state: Any) -> bool:
+    own = generator.getstate()
+    return isinstance(state, tuple) and len(state) == len(own) and state[0] == own[0]
+
+
 def _is_of_torch_generator(generator: Any, state: Any) -> bool:
     own = generator.get_state()
     return bool(getattr(state, "shape", None) == own.shape and state.dtype == own.dtype)
+
+
+def may_take(holder: Any, state: Any) -> bool:
+    """Whether ``load_state_dict()`` is to be given it. Those of this package know by themselves;
+    of others it is asked what form their state has, and only where none of theirs has it: some
+    have to begin something to give one.
+    """
+    knows = getattr(holder, "_fits_state", None)
+    if knows is not None:
+        return bool(knows(state))
+    if isinstance(state, Mapping):
+        return True
+    own = holder.state_dict()
+    return not isinstance(own, Mapping) and (state is not None or own is None)
 
 
 def _set_bit_generator(generator: Any, state: Any) -> None:
@@ -65,12 +89,14 @@ def _set_bit_generator(generator: Any, state: Any) -> None:
 
 
 _NUMPY_GENERATOR = Kind(lambda g: g.bit_generator.state, _set_bit_generator, _is_of_bit_generator)
-_RANDOM_STATE = Kind(lambda g: g.get_state(legacy=False), lambda g, s: g.set_state(s))
-_PYTHON_RANDOM = Kind(lambda g: g.getstate(), lambda g, s: g.setstate(s))
+_RANDOM_STATE = Kind(
+    lambda g: g.get_state(legacy=False), lambda g, s: g.set_state(s), _is_of_random_state
+)
+_PYTHON_RANDOM = Kind(lambda g: g.getstate(), lambda g, s: g.setstate(s), _is_of_python_random)
 _TORCH_GENERATOR = Kind(
     lambda g: g.get_state(), lambda g, s: g.set_state(s), _is_of_torch_generator
 )
-_STATE_DICT = Kind(lambda x: x.state_dict(), lambda x, s: x.load_state_dict(s))
+_STATE_DICT = Kind(lambda x: x.state_dict(), lambda x, s: x.load_state_dict(s), may_take)
 
 
 def kind_of(value: object) -> Kind | None:
