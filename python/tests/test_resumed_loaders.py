@@ -191,6 +191,19 @@ def test_what_was_saved_of_a_loader_that_has_not_come_again_stays(shelf: ts.Shel
     assert [next(iter(auto.batches(loader))) for loader in (range(10), range(20, 30))] == [3, 24]
 
 
+def test_a_loader_that_is_refused_leaves_the_rest_as_it_is(shelf: ts.Shelf) -> None:
+    progress = {"n": 5}
+    with shelf.autosave(progress=progress) as auto:
+        next(iter(auto.batches(data.DataLoader(range(12), batch_size=3))))
+        auto.step(1)
+    progress = {"n": 0}
+    auto = shelf.autosave(progress=progress)
+    auto.batches(data.DataLoader(range(12), batch_size=2))
+    with pytest.raises(ts.LayoutError, match="batch_size 2, and that of the saved run 3"):
+        auto.resume()
+    assert progress == {"n": 0}
+
+
 def test_a_loader_that_came_behind_where_a_rollback_goes_begins_anew(reopen: OpenShelf) -> None:
     auto = reopen(keep=2).autosave()
     first = iter(auto.batches(range(10)))

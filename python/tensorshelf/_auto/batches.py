@@ -4,13 +4,18 @@ import copy
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tensorshelf._auto.rng import RNG
 from tensorshelf.errors import BadArgument, LayoutError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
+
+_OTHER_LOADER = (
+    "Resume with the loader that was saved, to the end of its epoch; or iterate over the new one "
+    "without batches(), and begin an epoch."
+)
 
 
 class Batches:
@@ -139,26 +144,30 @@ class Batches:
             state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
 
+    def check(self, state: dict[str, Any]) -> None:
+        """Raises LayoutError where it cannot go on from there, for the loader is another."""
+        if self._is_own(state):
+            return
+        self._check_form(state)
+        saved, own = state.get("length"), _length(self.loader)
+        if saved != own and None not in (saved, own) and 0 < state["given"] < saved:
+            raise LayoutError(
+                f"this loader gives {own} batches an epoch, and the saved run was at "
+                f"{state['given']} of {saved}: what it had not seen yet is not known here",
+                _OTHER_LOADER,
+            )
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on from there. Raises LayoutError where it cannot, for the loader
-        is another.
-        """
+        """The next iteration goes on from there. Raises LayoutError as ``check()``."""
+        self.check(state)
         self._loads += 1
         self.began_anew = False
-        # A run of another loader may have been saved, that had no state of its own.
-        by_itself = self._goes_on_by_itself = self._own and "loader" in state
-        if not by_itself:
-            self._check_form(state)
+        by_itself = self._goes_on_by_itself = self._is_own(state)
         saved, own = state.get("length"), _length(self.loader)
-        if not by_itself and saved != own and None not in (saved, own) and state["given"]:
-            if state["given"] < saved:
-                raise LayoutError(
-                    f"this loader gives {own} batches an epoch, and the saved run was at "
-                    f"{state['given']} of {saved}: what it had not seen yet is not known here",
-                    "Resume with the loader that was saved, to the end of its epoch; or iterate "
-                    "over the new one without batches(), and begin an epoch.",
-                )
-            state = {**state, "given": own}  # that epoch is over
+        if not by_itself:
+            self._warn_of_workers(state)
+            if saved != own and None not in (saved, own) and state["given"]:
+                state = {**state, "given": own}  # that epoch is over
         self.given, self.epoch = state["given"], state["epoch"]
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before = state["before"]
@@ -176,28 +185,38 @@ class Batches:
         self.given = self.epoch = self._left_out = 0
         self._before = self._saved_loop = None
 
+    def _is_own(self, state: dict[str, Any]) -> bool:
+        """Whether the loader has a state of its own there: another may have been saved, without."""
+        return self._own and "loader" in state
+
     def _check_form(self, state: dict[str, Any]) -> None:
         """Raises LayoutError where the rest of an epoch would consist of other batches."""
-        saved, own = state.get("form") or {}, _form(self.loader)
-        if not 0 < state["given"] < (state.get("length") or 0):
-            return
-        for key, value in own.items():
-            if saved.get(key, value) == value:
-                continue
+        for key, value, saved in self._differs(state):
+            if key != "num_workers":
+                raise LayoutError(
+                    f"this loader has {key} {value}, and that of the saved run {saved}: the rest "
+                    "of its epoch would be other batches",
+                    _OTHER_LOADER,
+                )
+
+    def _warn_of_workers(self, state: dict[str, Any]) -> None:
+        for key, value, saved in self._differs(state):
             if key == "num_workers":
                 logger.warning(
                     "batches(): the saved run's loader had num_workers=%s, and this one has %s: "
                     "random numbers that are drawn in loading are others from here on",
-                    saved[key],
+                    saved,
                     value,
                 )
-                continue
-            raise LayoutError(
-                f"this loader has {key} {value}, and that of the saved run {saved[key]}: the rest "
-                "of its epoch would be other batches",
-                "Resume with the loader that was saved, to the end of its epoch; or iterate over "
-                "the new one without batches(), and begin an epoch.",
-            )
+
+    def _differs(self, state: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+        """Within an epoch: what decides which batches there are, here and where it was saved."""
+        if not 0 < state["given"] < (state.get("length") or 0):
+            return
+        saved = state.get("form") or {}
+        for key, value in _form(self.loader).items():
+            if saved.get(key, value) != value:
+                yield key, value, saved[key]
 
 
 def _form(loader: Any) -> dict[str, Any]:
@@ -313,6 +332,14 @@ class Loaders:
         """Of those that were saved and did not come again yet, what was saved."""
         made = [batches.state_dict() for batches in self.made]
         return {"batches": made + self._saved[len(made) :]}
+
+    def _fits_state(self, state: Any) -> bool:
+        """Raises LayoutError where a loader that came cannot go on from there."""
+        if not isinstance(state, Mapping) or not isinstance(state.get("batches"), list):
+            return False
+        for batches, saved in zip(self.made, state["batches"], strict=False):
+            batches.check(saved)
+        return True
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._saved = state["batches"]
