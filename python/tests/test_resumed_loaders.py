@@ -191,6 +191,25 @@ def test_what_was_saved_of_a_loader_that_has_not_come_again_stays(shelf: ts.Shel
     assert [next(iter(auto.batches(loader))) for loader in (range(10), range(20, 30))] == [3, 24]
 
 
+def test_a_loader_that_stayed_away_for_an_epoch_begins_anew(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    with shelf.autosave(progress={"n": 0}) as auto:
+        for loader, given in ((range(10), 2), (range(20, 30), 4)):
+            for _ in zip(range(given), auto.batches(loader), strict=False):
+                pass
+        auto.step(1)
+    with resumed(shelf) as auto:
+        batches = auto.batches(range(10))
+        for step in (2, 3):
+            list(batches)
+            auto.step(step)
+    assert caplog.text.count("their epochs begin anew") == 1
+    with resumed(shelf) as auto:
+        assert list(auto.batches(range(10))) == []
+        assert list(auto.batches(range(20, 30))) == list(range(20, 30))
+
+
 def test_a_loader_that_is_refused_leaves_the_rest_as_it_is(shelf: ts.Shelf) -> None:
     progress = {"n": 5}
     with shelf.autosave(progress=progress) as auto:

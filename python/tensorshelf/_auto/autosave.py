@@ -313,7 +313,7 @@ class Autosave:
                 "A shelf holds one state: give one autosave() all that belongs to the run.",
             )
         self._run.refuse_to_save()
-        if left_alone := self._run.loaders.left_alone:
+        if left_alone := self._run.loaders.forget_left_alone():
             self._notices.loaders_left_alone(left_alone)
 
     def _before_optimizer(self) -> None:

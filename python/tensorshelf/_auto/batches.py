@@ -321,12 +321,15 @@ class Loaders:
         self.made.append(batches)
         return batches
 
-    @property
-    def left_alone(self) -> int:
-        """How many were saved and not given to ``batches()``, now that an epoch begins."""
+    def forget_left_alone(self) -> int:
+        """How many were saved and not given to ``batches()``, now that an epoch begins: it trains
+        without them, so they begin anew where they come after all.
+        """
         if self.made and not any(batches.began_anew for batches in self.made):
             return 0  # others may come at its end
-        return max(0, len(self._saved) - len(self.made))
+        left = max(0, len(self._saved) - len(self.made))
+        del self._saved[len(self.made) :]
+        return left
 
     def state_dict(self) -> dict[str, Any]:
         """Of those that were saved and did not come again yet, what was saved."""
