@@ -12,6 +12,7 @@ from tensorshelf._state import record
 from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import flatten
 from tensorshelf._state.looks import Changed
+from tensorshelf._state.paths import DEEPEST
 
 pytest.importorskip("msgpack")
 torch = pytest.importorskip("torch")
@@ -358,3 +359,25 @@ def test_what_grows_too_deep_is_refused_as_by_a_first_save(shelf: ts.Shelf) -> N
         auto.step(3)
     assert shelf.load()["box"]["x"].tolist() == [0, 0, 0]
     assert shelf.step == 2
+
+
+@pytest.mark.parametrize("leaf", [1, (), []])
+def test_a_later_save_is_as_deep_as_a_first_one(leaf: Any) -> None:
+    def deep(levels: int) -> Any:
+        made = leaf
+        for _ in range(levels):
+            made = [made]
+        return made
+
+    for levels in range(DEEPEST - 2, DEEPEST + 2):
+        grows: list[Any] = []
+        state = {"grows": grows}
+        again = Again(state, flatten(state))
+        grows.append(deep(levels))
+        if levels < DEEPEST - 1:
+            assert again.encoded(again.look(state).leaves) == whole(state)
+            continue
+        with pytest.raises(ts.NotStorable):
+            flatten(state)
+        with pytest.raises(Changed):
+            again.look(state)

@@ -270,13 +270,13 @@ def _plain_node(value: Any, depth: int) -> Node:
     """Of plain values and lists, tuples and dicts of them, as flatten() has it: a list of losses
     may grow. Raises Changed.
     """
+    if depth > paths.DEEPEST:
+        raise Changed
     try:
         return plain.node_of(value)
     except (NoPlainValue, LayoutError):
         pass
     kind = type(value)
-    if depth > paths.DEEPEST:
-        raise Changed
     if kind in (list, tuple):
         return [kind.__name__, *(_plain_node(item, depth + 1) for item in value)]
     if kind is not dict:
