@@ -1,7 +1,10 @@
 """Numbers and ids that users give: of steps, versions, shapes and what is prepared."""
 
+import math
+import numbers
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -96,3 +99,26 @@ def shape_lengths(shape: int | Sequence[int]) -> list[int]:
         if not 0 <= length <= LARGEST:
             raise LayoutError(f"shape {tuple(lengths)} has a length out of range", "Use 0 or more.")
     return lengths
+
+
+# ---- whether it is one at all: NumPy's too, and no bool
+
+
+def is_whole(given: Any) -> bool:
+    """Whether it is a whole number."""
+    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
+
+
+def is_number(given: Any, *, above: float = -math.inf, least: float = -math.inf) -> bool:
+    """Whether it is a number that a float can hold, and no NaN."""
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
+        return False
+    try:
+        return above < float(given) and float(given) >= least
+    except OverflowError:
+        return False
+
+
+def is_finite(given: Any, *, above: float = -math.inf, least: float = -math.inf) -> bool:
+    """The same, and no infinity."""
+    return is_number(given, above=above, least=least) and math.isfinite(given)

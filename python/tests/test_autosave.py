@@ -523,7 +523,9 @@ def test_the_plan_is_the_least_of_all() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"mtbi": 0}, {"step_seconds": -1.0}, {"stall_seconds": -1}, {"save_seconds": float("nan")},
-     {"load_seconds": -1}, {"every": 0}],
+     {"load_seconds": -1}, {"every": 0}, {"mtbi": "x"}, {"mtbi": 10**400}, {"every": "auto"},
+     {"step_seconds": 5e-324}, {"every": 1.5}, {"nbytes": "1GB"}, {"bytes_per_second": True},
+     {"forward_backward_seconds": [1]}],
 )  # fmt: skip
 def test_times_that_are_none(wrong: Any) -> None:
     given = {"mtbi": 1.0, "step_seconds": 1.0, "stall_seconds": 1.0, "save_seconds": 1.0}

@@ -331,7 +331,7 @@ shelf.close()
         assert shelf.step == 1
 
 
-@pytest.mark.parametrize("mtbi", [0, -1.0, float("nan"), float("inf"), True, "a day"])
+@pytest.mark.parametrize("mtbi", [0, -1.0, float("nan"), float("inf"), 10**400, True, "a day"])
 def test_a_time_between_interruptions_that_is_none_is_refused(shelf: ts.Shelf, mtbi: Any) -> None:
     with pytest.raises(ts.BadArgument, match=r"mtbi=.* is no time"):
         shelf.autosave(every="auto", mtbi=mtbi, a=np.zeros(2))

@@ -1,7 +1,5 @@
 """What autosave() is given, checked before anything is done."""
 
-import math
-import numbers
 import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,6 +7,7 @@ from typing import Any
 from tensorshelf._auto.options import AutosaveOptions
 from tensorshelf._drain.drainer import check_drain
 from tensorshelf._group.group import Group
+from tensorshelf._numbers import is_finite, is_number, is_whole
 from tensorshelf._state import objects
 from tensorshelf._state.fill import can_be_filled
 from tensorshelf.errors import BadArgument
@@ -26,7 +25,7 @@ _PIPELINE: dict[str, Any] = {
 def check_options(options: AutosaveOptions) -> None:
     """Raises BadArgument for what cannot be."""
     _check_interval(options.every, options.mtbi)
-    if not _is_number(options.deadline, least=0):
+    if not is_number(options.deadline, least=0):
         raise BadArgument(f"deadline={options.deadline!r} is no time", "Give seconds: 0 or more.")
     if options.on_busy not in ("wait", "skip"):
         raise BadArgument(f"on_busy={options.on_busy!r} is unknown", 'Use "wait" or "skip".')
@@ -46,7 +45,7 @@ def check_options(options: AutosaveOptions) -> None:
 
 
 def _check_interval(every: Any, mtbi: Any) -> None:
-    if every != "auto" and not (_is_whole(every) and every >= 1):
+    if every != "auto" and not (is_whole(every) and every >= 1):
         raise BadArgument(f"every={every!r} is no number of steps", 'Use 1 or more, or "auto".')
     if every == "auto" and mtbi is None:
         raise BadArgument(
@@ -58,7 +57,7 @@ def _check_interval(every: Any, mtbi: Any) -> None:
             f"mtbi={mtbi!r} chooses nothing where every={every!r} says how often to save",
             'Use every="auto", or leave mtbi= out.',
         )
-    if mtbi is not None and not (_is_number(mtbi, above=0) and math.isfinite(mtbi)):
+    if mtbi is not None and not is_finite(mtbi, above=0):
         raise BadArgument(f"mtbi={mtbi!r} is no time", "Give seconds: more than 0.")
 
 
@@ -75,29 +74,17 @@ def pipeline_options(given: Any) -> dict[str, Any]:
     chosen = {**_PIPELINE, **given}
     for option in ("workers", "check_one_in", "bytes_per_second", "nice"):
         number = chosen[option]
-        if not (_is_whole(number) or (number is None and option == "workers")):
+        if not (is_whole(number) or (number is None and option == "workers")):
             raise BadArgument(f"{option}={number!r} is no whole number", "Give one, or leave it.")
     cpus = chosen["cpus"]
     if isinstance(cpus, (str, bytes)) or not isinstance(cpus, Iterable):
         raise BadArgument(f"cpus={cpus!r} is no list of cores", "Use [0, 1], say.")
     chosen["cpus"] = list(cpus)
-    if not all(map(_is_whole, chosen["cpus"])):
+    if not all(map(is_whole, chosen["cpus"])):
         raise BadArgument(f"cpus={cpus!r} has what is no core's number", "Use [0, 1], say.")
     if not isinstance(chosen["trace"], bool):
         raise BadArgument(f"trace={chosen['trace']!r} is neither True nor False", "Use one.")
     return chosen
-
-
-def _is_whole(given: Any) -> bool:
-    """NumPy's numbers too."""
-    return isinstance(given, numbers.Integral) and not isinstance(given, bool)
-
-
-def _is_number(given: Any, *, above: float = -math.inf, least: float = -math.inf) -> bool:
-    """And no NaN."""
-    if isinstance(given, bool) or not isinstance(given, numbers.Real):
-        return False
-    return above < float(given) and float(given) >= least
 
 
 def _check_group(group: Any, on_busy: Any) -> None:

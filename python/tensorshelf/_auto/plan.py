@@ -15,6 +15,7 @@ backward.
 import math
 from dataclasses import dataclass
 
+from tensorshelf._numbers import is_finite, is_whole
 from tensorshelf._size import format_size
 from tensorshelf.errors import BadArgument
 
@@ -69,10 +70,10 @@ def plan(
     if forward_backward_seconds is not None:
         given["forward_backward_seconds"] = forward_backward_seconds
     for name, value in given.items():
-        if not (value > 0 and math.isfinite(value)):
+        if not is_finite(value, above=0):
             raise BadArgument(f"{name}={value!r} is no time", "Give seconds above 0.")
     for name, size in {"nbytes": nbytes, "bytes_per_second": bytes_per_second}.items():
-        if size is not None and not size > 0:
+        if size is not None and not is_finite(size, above=0):
             raise BadArgument(f"{name}={size!r} is nothing", "Give bytes above 0.")
     if forward_backward_seconds is not None and forward_backward_seconds > step_seconds:
         raise BadArgument(
@@ -82,18 +83,20 @@ def plan(
         )
     rest = {"stall_seconds": stall_seconds, "save_seconds": save_seconds}
     for name, value in {**rest, "load_seconds": load_seconds}.items():
-        if not (value >= 0 and math.isfinite(value)):
+        if not is_finite(value, least=0):
             raise BadArgument(f"{name}={value!r} is no time", "Give seconds, 0 or more.")
     if every is None:
-        best = max(save_seconds, math.sqrt(2 * stall_seconds * mtbi))
+        best = max(save_seconds, math.sqrt(2 * stall_seconds) * math.sqrt(mtbi))
+        if not math.isfinite(best / step_seconds):
+            raise BadArgument(f"step_seconds={step_seconds!r} is next to none", "Give seconds.")
         every = max(1, round(best / step_seconds), math.ceil(save_seconds / step_seconds))
-    elif every < 1:
+    elif not (is_whole(every) and every >= 1):
         raise BadArgument(f"every={every!r} is no number of steps", "Use 1 or more.")
     interval = every * step_seconds
     lost = load_seconds + mtbi / interval * stall_seconds + interval / 2 + save_seconds
     needed = hidden = None
     if nbytes is not None:
-        optimizer = step_seconds - (forward_backward_seconds or step_seconds)
-        needed = nbytes / (interval - optimizer)
+        computing = step_seconds if forward_backward_seconds is None else forward_backward_seconds
+        needed = nbytes / (interval - step_seconds + computing)
         hidden = None if bytes_per_second is None else bytes_per_second >= needed
     return Plan(interval, every, min(1.0, lost / mtbi), needed, hidden)
