@@ -164,12 +164,42 @@ def test_what_cannot_be_joined_is_refused(tmp_path: pathlib.Path) -> None:
         ([one, later], "of different starts of a job"),
         ([one, alone], "alone.json is no trace of a rank of a group"),
         ([text], "is no trace of a rank of a group"),
+        ([3], "path=3 is not a path"),
+        (3, "paths=3 are not paths"),
     ):
         with pytest.raises(ts.BadArgument, match=says):
             ts.join_traces(paths, tmp_path / "all.json")
     with pytest.raises(ts.ShelfNotFound, match="nowhere"):
         ts.join_traces([tmp_path / "nowhere"], tmp_path / "all.json")
+    with pytest.raises(ts.IoError, match="cannot be read: Is a directory"):
+        ts.join_traces([tmp_path], tmp_path / "all.json")
     assert not (tmp_path / "all.json").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rank": "0"}, {"clock": 3}, {"wall": None}, {"decided": [[1, 2.0]]}, {"generation": 1.5},
+     {"decided": [[1, 2.0, "x"]]}, {"wall": float("nan")}, {"decided": 3}],
+)  # fmt: skip
+def test_a_trace_that_somebody_changed_is_refused(
+    tmp_path: pathlib.Path, wrong: dict[str, Any]
+) -> None:
+    path = made(tmp_path, 0, 0.0, [[1, 20.0, 20.001]])
+    trace = loaded(path)
+    trace["tensorshelf"] |= wrong
+    path.write_text(json.dumps(trace))
+    with pytest.raises(ts.BadArgument, match="is no trace of a rank of a group"):
+        ts.join_traces([path], tmp_path / "all.json")
+
+
+def test_a_home_is_found_for_who_reads_traces_as_for_who_writes_them(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(tmp_path, 0, 0.0, [])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (name,) = [path.name for path in tmp_path.iterdir()]
+    assert ts.join_traces([f"~/{name}"], "~/all.json").ranks == (0,)
+    assert (tmp_path / "all.json").exists()
 
 
 def test_the_command_says_how_well_clocks_are_aligned(

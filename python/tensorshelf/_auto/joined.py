@@ -10,7 +10,10 @@ from typing import Any, NamedTuple
 
 from tensorshelf._auto.files import write_text
 from tensorshelf._auto.trace import KEY, MICRO
-from tensorshelf.errors import BadArgument, ShelfNotFound
+from tensorshelf._group.checked import check_paths
+from tensorshelf._numbers import is_finite, is_whole
+from tensorshelf._options import encoded_path
+from tensorshelf.errors import BadArgument, IoError, ShelfNotFound
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,11 @@ def join_traces(
     nothing agrees with all epochs, are put in the middle.
 
     Raises BadArgument where a file is no such trace, or they are of different starts of a job, or
-    twice of a rank; ShelfNotFound where there is none; and IoError where ``to`` cannot be written.
+    twice of a rank; ShelfNotFound where there is none; and IoError where one cannot be read, or
+    ``to`` not be written.
     """
-    if isinstance(paths, (str, bytes, os.PathLike)):
-        raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
-    traces = sorted((_read(os.fspath(path)) for path in paths), key=lambda trace: trace.rank)
+    check_paths(paths)
+    traces = sorted((_read(path) for path in paths), key=lambda trace: trace.rank)
     _refuse_others(traces)
     shifts = _shifts(traces)
     events = [_moved(event, shifts[trace.clock]) for trace in traces for event in trace.events]
@@ -69,20 +72,38 @@ def join_traces(
     return JoinedTraces(tuple(trace.rank for trace in traces), within)
 
 
-def _read(path: str) -> _Trace:
+def _read(given: str | os.PathLike[str]) -> _Trace:
+    path = os.fsdecode(encoded_path(given))
     try:
         found = json.loads(Path(path).read_text("utf-8"))
-        about, events = found[KEY], found["traceEvents"]
-        decided = {number: (begin, end) for number, begin, end in about["decided"]}
-        start = about["job"], about["generation"]
-        return _Trace(about["rank"], about["clock"], start, about["wall"], decided, path, events)
+        return _checked(path, found[KEY], found["traceEvents"])
     except FileNotFoundError as error:
         raise ShelfNotFound(f"there is no {path}", "auto.write_trace() writes one.") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise IoError(
+            f"{path} cannot be read: {error.strerror}",
+            "Give files that auto.write_trace() wrote.",
+            error.errno or 0,
+        ) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise BadArgument(
             f"{path} is no trace of a rank of a group",
             "Give those that auto.write_trace() wrote, where autosave() had a group=.",
         ) from error
+
+
+def _checked(path: str, about: Any, events: Any) -> _Trace:
+    """Raises TypeError, or what comes of looking into what is no trace."""
+    decided = {number: (begin, end) for number, begin, end in about["decided"]}
+    start = about["job"], about["generation"]
+    times = [about["wall"], *(event.get("ts", 0) for event in events)]
+    times += [time for both in decided.values() for time in both]
+    whole = [about["rank"], about["generation"], *decided]
+    if not (all(map(is_finite, times)) and all(map(is_whole, whole))):
+        raise TypeError("it has what is no number")
+    if not isinstance(about["clock"], str):
+        raise TypeError("it has no clock")
+    return _Trace(about["rank"], about["clock"], start, about["wall"], decided, path, events)
 
 
 def _refuse_others(traces: list[_Trace]) -> None:
