@@ -180,6 +180,21 @@ def test_going_back_to_the_newest_makes_no_version(reopen: OpenShelf) -> None:
     assert shelf.version == before
 
 
+def test_a_rollback_to_a_state_of_another_form_changes_nothing(reopen: OpenShelf) -> None:
+    shelf = reopen(mode="w", keep=4)
+    progress = {"n": 1}
+    auto = shelf.autosave(progress=progress)
+    auto.step(1)
+    progress["more"] = 2
+    auto.step(2)
+    auto.wait()
+    before = [version.version for version in shelf.versions]
+    with pytest.raises(ts.KeyMismatch, match="more"):
+        auto.rollback(1)
+    assert [version.version for version in shelf.versions] == before
+    assert (shelf.step, progress) == (2, {"n": 1, "more": 2})
+
+
 def test_steps_that_a_rollback_undid_are_none_that_were_not_saved(
     reopen: OpenShelf, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -206,7 +206,8 @@ class Autosave:
         For a loss that went astray: the objects are as they were then, and the loaders leave out
         so many batches behind that point, also where the job is resumed from there. Leave the loop
         over ``batches()`` and begin it anew: what it goes on with raises UnsupportedError. Needs a
-        shelf opened with ``keep=``. Raises UnknownName where no version of that step is kept.
+        shelf opened with ``keep=``. Raises UnknownName where no version of that step is kept, and
+        KeyMismatch or LayoutError where the state has another form by now, with nothing changed.
         """
         if isinstance(self._commits, Together):
             raise UnsupportedError(

@@ -12,8 +12,10 @@ from tensorshelf._auto.gradients import Gradients
 from tensorshelf._commit import Commit
 from tensorshelf._group import part, together
 from tensorshelf._info import Info, VersionInfo
+from tensorshelf._state.fill import check
 from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.paths import RECORD
+from tensorshelf._state.record import Reads
 from tensorshelf._state.split import Exchange
 from tensorshelf.errors import BadArgument, KeyMismatch, UnknownName, UnsupportedError
 
@@ -48,6 +50,8 @@ class Saves(Shelf, commits.Shelf, together.Shelf, Protocol):
     def _load_whole_into(
         self, state: Any, exchange: Exchange | None, *, strict: bool, rename: Rename
     ) -> LoadReport: ...
+
+    def at(self, version: int) -> Reads: ...
 
     def rollback(self, version: int) -> Commit: ...
 
@@ -106,7 +110,9 @@ class Run:
             )
 
     def go_back(self, step: int, *, skip_batches: int) -> None:
-        """To the version of that step. Raises UnknownName where none is kept."""
+        """To the version of that step. Raises UnknownName where none is kept, and what loading it
+        would where it is of another form; then nothing has changed.
+        """
         kept = {version.step: version.version for version in self.shelf.versions}
         if step not in kept:
             there = ", ".join(str(known) for known in kept if known is not None)
@@ -117,6 +123,7 @@ class Run:
                 else "Nothing was saved with a step.",
             )
         if kept[step] != self.shelf.versions[-1].version:
+            check(self.shelf.at(kept[step]), self.state)  # else the shelf alone would go back
             self.shelf.rollback(kept[step])
         self.shelf.load_into(self.state)
         for batches in self.loaders.made:

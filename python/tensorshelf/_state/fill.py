@@ -42,6 +42,27 @@ def load_into(
     outermost keys that are saved alone are no others than it should have. ``exchange`` has the rest
     of what lies here in pieces.
     """
+    fill = _compared(shelf, state, strict, rename, given_only=given_only, exchange=exchange)
+    fill.reader.read_all(report)
+    for action in fill.actions:
+        action()
+    return LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
+
+
+def check(shelf: Reads, state: Any) -> None:
+    """Raises what load_into() would, but for what is found where values are read."""
+    _compared(shelf, state, strict=True)
+
+
+def _compared(
+    shelf: Reads,
+    state: Any,
+    strict: bool,
+    rename: Rename | None = None,
+    *,
+    given_only: bool = False,
+    exchange: Exchange | None = None,
+) -> "_Fill":
     saved = record.get(shelf)
     tree = saved.tree if rename is None else renamed(saved.tree, rename)
     if given_only and isinstance(state, dict) and state and is_mapping(tree):
@@ -49,13 +70,9 @@ def load_into(
         tree = [*head(tree), *given]
     fill = _Fill(Reader(shelf, saved, exchange), objects.parameter_names(state))
     fill.root(state, tree)
-    found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
     if strict and (fill.missing or fill.unexpected):
-        raise mismatch(found)
-    fill.reader.read_all(report)
-    for action in fill.actions:
-        action()
-    return found
+        raise mismatch(LoadReport(None, tuple(fill.missing), tuple(fill.unexpected)))
+    return fill
 
 
 def can_be_filled(target: Any) -> bool:
