@@ -16,6 +16,7 @@ import pytest
 from test_feed import RESTING, net, plain
 
 import tensorshelf as ts
+from tensorshelf._auto.early import TooEarly
 from tensorshelf._auto.report import write_report
 from tensorshelf._auto.start import Sources, Start
 from tensorshelf._auto.timeline import Timeline
@@ -112,6 +113,35 @@ def test_the_pipeline_is_closed_where_the_group_is_left_by_an_error(
     with pytest.raises(kind, match="others did not decide"):
         feed.close()
     assert closed == [1]
+
+
+@pytest.mark.parametrize("first", [KeyboardInterrupt, ts.UnresolvedError, ts.AbandonedError])
+@pytest.mark.parametrize("second", [KeyboardInterrupt, ts.IoError])
+def test_who_closes_hears_of_all_that_fails(
+    shelf: ts.Shelf,
+    monkeypatch: pytest.MonkeyPatch,
+    first: type[BaseException],
+    second: type[BaseException],
+) -> None:
+    auto = shelf.autosave(x=np.zeros(3))
+    auto.step(1)
+    auto.wait()
+    feed = auto._feed
+
+    def fails(error: BaseException) -> None:
+        raise error
+
+    monkeypatch.setattr(feed._commits, "close", lambda: fails(first("the group")))
+    pipeline = types.SimpleNamespace(close=lambda: fails(second("the pipeline")))
+    monkeypatch.setattr(feed, "_pipeline", pipeline)
+    feed._too_early = TooEarly("x", 3)
+    with pytest.raises((first, second)) as raised:
+        feed.close()
+    told = [str(raised.value), *getattr(raised.value, "__notes__", [])]
+    interrupted = issubclass(second, KeyboardInterrupt) and not issubclass(first, KeyboardInterrupt)
+    assert isinstance(raised.value, second if interrupted else first)
+    for what in ("the group", "the pipeline", "step(3)"):
+        assert any(what in text for text in told), told
 
 
 LET_GO = r"""

@@ -12,6 +12,7 @@ from tensorshelf._assignments import Assignments
 from tensorshelf._auto.checked import pipeline_options
 from tensorshelf._auto.commits import Commits
 from tensorshelf._auto.early import Early, TooEarly
+from tensorshelf._auto.ending import Ending
 from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
@@ -175,13 +176,16 @@ class Feed:
         return commit
 
     def _close_pipeline(self, decided: bool) -> None:
-        try:
-            self._pipeline.close()
-        except UnresolvedError:  # it gives up what is undecided
-            if decided:
-                raise
-        finally:
+        ending = Ending()
+        with ending.part():
+            try:
+                self._pipeline.close()
+            except UnresolvedError:  # it gives up what is undecided
+                if decided:
+                    raise
+        with ending.part():
             self._drain(decided)
+        ending.tell()
 
     def _drain(self, decided: bool) -> None:
         """The last version, too."""
@@ -230,11 +234,16 @@ class Feed:
         TornSave for what was changed behind the last save.
         """
         self.closed = True
-        decided = os.getpid() != self._pid
-        try:
-            decided = decided or self._commits.close()
-        finally:  # also where Ctrl-C ended that: else its thread goes on, and waits for ever
+        forked = os.getpid() != self._pid
+        decided = forked
+        ending = Ending()
+        with ending.part():
+            decided = forked or self._commits.close()
+        with ending.part():  # or its thread goes on, and waits for ever
             self._close_pipeline(decided)
-        if os.getpid() == self._pid:
-            self._settle()
-        self.tell_too_early()
+        with ending.part():
+            if not forked:
+                self._settle()
+        with ending.part():
+            self.tell_too_early()
+        ending.tell()
