@@ -102,10 +102,48 @@ def test_writers_of_one_path_have_one_set_of_options(tmp_path: pathlib.Path) -> 
         save(state_of(1), first)
         save(state_of(2), ShelfWriter(path, keep=2, lock_wait=1))
         save(state_of(3), ShelfWriter(path))  # as the one before has it
-        with pytest.raises(dcp.CheckpointException, match="has a ShelfWriter in this process"):
+        with pytest.raises(dcp.CheckpointException, match="opened by another ShelfWriter"):
             save(state_of(4), ShelfWriter(path, keep=3))
         save(state_of(5), first)
     assert_same(load(ShelfReader(path)), state_of(5))
+
+
+OPTIONS: dict[str, Any] = {
+    "size": "64MiB",
+    "tier": "block",
+    "block": ts.BlockOptions(buffer="4MiB"),
+    "threads": 1,
+    "keep_unchanged": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "same", "other"),
+    [("size", 64 << 20, 65 << 20), ("tier", "block", "auto"), ("threads", 1, 2),
+     ("block", ts.BlockOptions(buffer=4 << 20), ts.BlockOptions()),
+     ("keep_unchanged", True, False)],
+)  # fmt: skip
+def test_an_option_of_another_writer_is_compared_by_its_value(
+    tmp_path: pathlib.Path, option: str, same: Any, other: Any
+) -> None:
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path, **OPTIONS) as first:
+        save(state_of(1), first)
+        save(state_of(2), ShelfWriter(path, **{option: same}))
+        with pytest.raises(dcp.CheckpointException, match="with other options"):
+            save(state_of(3), ShelfWriter(path, **{option: other}))
+    save(state_of(4), ShelfWriter(path, **{option: other}))  # the one before has let go
+    assert_same(load(ShelfReader(path)), state_of(4))
+
+
+def test_what_was_left_out_is_as_it_is_by_itself(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path) as first:
+        save(state_of(1), first)
+        plain = {"tier": "auto", "block": ts.BlockOptions(), "keep_unchanged": False}
+        save(state_of(2), ShelfWriter(path, **plain))
+        with pytest.raises(dcp.CheckpointException, match="with other options"):
+            save(state_of(3), ShelfWriter(path, threads=1))
 
 
 def test_later_saves_are_versions_of_the_same_tensors(tmp_path: pathlib.Path) -> None:

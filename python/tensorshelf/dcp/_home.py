@@ -11,12 +11,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tensorshelf._open import open as open_shelf
 from tensorshelf._options import BlockOptions, new_options
 from tensorshelf._shelf import Shelf
+from tensorshelf._size import parse_size
 from tensorshelf.dcp._names import RECORD
 from tensorshelf.dcp._shares import Share
 from tensorshelf.errors import BadArgument, ClosedError, ShelfBusy, ShelfError, UnsupportedError
@@ -28,25 +30,50 @@ _PAUSE = 0.02  # seconds between two looks at a shelf that another process holds
 
 @dataclass(frozen=True)
 class Options:
-    """How a rank's shelf is opened for writing."""
+    """How a writer would have its rank's shelf opened; None of what it leaves to others."""
 
     size: int | str | None = None
-    tier: str = "auto"
+    tier: str | None = None
     block: BlockOptions | None = None
     keep: int | None = None
     threads: int | None = None
-    keep_unchanged: bool = False
-    # Seconds to wait for another process that has it open.
-    lock_wait: float = field(default=10.0, compare=False)
+    keep_unchanged: bool | None = None
+    lock_wait: float = 10.0  # seconds to wait for another process that has it open
 
     def __post_init__(self) -> None:
-        new_options(self.size, self.tier, self.block, self.keep, None, None, self.threads)
+        known_tier = "auto" if self.tier is None else self.tier
+        new_options(self.size, known_tier, self.block, self.keep, None, None, self.threads)
+
+    def of_opened(self) -> dict[str, Any]:
+        """Of a shelf that is opened by these, as ``tensorshelf.open`` takes them."""
+        chosen = {name: value for name, value in self._chosen().items() if value is not None}
+        return {"tier": "auto", "block": _block(BlockOptions()), "keep_unchanged": False, **chosen}
+
+    def are_of(self, opened: Mapping[str, Any]) -> bool:
+        """Whether a shelf that was opened by those is as these would have it."""
+        chosen = self._chosen()
+        return all(value in (None, opened.get(name)) for name, value in chosen.items())
+
+    def _chosen(self) -> dict[str, Any]:
+        """However a size was written."""
+        return {
+            "size": None if self.size is None else parse_size(self.size),
+            "tier": self.tier,
+            "block": None if self.block is None else _block(self.block),
+            "keep": self.keep,
+            "threads": self.threads,
+            "keep_unchanged": self.keep_unchanged,
+        }
+
+
+def _block(options: BlockOptions) -> BlockOptions:
+    return replace(options, buffer=parse_size(options.buffer, "buffer"))
 
 
 class Home:
     """One shelf. Whoever writes to it holds ``lock``."""
 
-    def __init__(self, path: str, rank: int, options: Options) -> None:
+    def __init__(self, path: str, rank: int) -> None:
         self.path = path
         self.rank = rank
         self.lock = threading.RLock()
@@ -54,16 +81,8 @@ class Home:
         self.assigned: Share | None = None  # by a coordinator, for a save that is on its way
         self.turn: object = None  # of the save that began last
         self._entered = False
-        self._options = options
+        self._opened: Mapping[str, Any] = {}  # how, where it is
         self._shelf: Shelf | None = None
-
-    def check(self, options: Options) -> None:
-        """Raises BadArgument where another writer of this process opened the shelf otherwise."""
-        if options not in (self._options, Options()):
-            raise BadArgument(
-                f"{self.path} has a ShelfWriter in this process already, with other options",
-                "Give all writers of a path the same, or let go of the one before.",
-            )
 
     @property
     def shelf(self) -> Shelf | None:
@@ -71,10 +90,11 @@ class Home:
         return None if self._shelf is None or self._shelf.closed else self._shelf
 
     @contextlib.contextmanager
-    def whole(self) -> Iterator[Shelf]:
+    def whole(self, options: Options) -> Iterator[Shelf]:
         """The open shelf, for a part of a save: what fails in it closes the shelf.
 
-        Raises ClosedError within another such part: a signal's handler may come there.
+        Raises ClosedError within another such part: a signal's handler may come there; and
+        BadArgument where another writer of this process opened the shelf otherwise.
         """
         with self.lock:
             if self._entered:
@@ -82,10 +102,16 @@ class Home:
                     f"a save into {self.path} was begun within another one",
                     "Let the one end before the next begins.",
                 )
+            shelf = self.shelf
+            if shelf is not None and not options.are_of(self._opened):
+                raise BadArgument(
+                    f"{self.path} was opened by another ShelfWriter of this process, with other "
+                    "options",
+                    "Give all writers of a path the same, or close() the one before.",
+                )
             self._entered = True
             try:
-                shelf = self.shelf
-                yield self._open() if shelf is None else shelf
+                yield self._open(options) if shelf is None else shelf
             except BaseException as error:
                 error.add_note(f"This is of rank {self.rank}, whose shelf is {self.path}.")
                 self.drop()
@@ -138,20 +164,12 @@ class Home:
         except ShelfError as error:
             logger.warning("%s: closing after a failed save: %s", self.path, error)
 
-    def _open(self) -> Shelf:
-        asked = self._options
-        deadline = time.monotonic() + asked.lock_wait
+    def _open(self, options: Options) -> Shelf:
+        deadline = time.monotonic() + options.lock_wait
+        self._opened = options.of_opened()
         while True:
             try:
-                self._shelf = open_shelf(
-                    self.path,
-                    size=asked.size,
-                    tier=asked.tier,
-                    block=asked.block,
-                    keep=asked.keep,
-                    threads=asked.threads,
-                    keep_unchanged=asked.keep_unchanged,
-                )
+                self._shelf = open_shelf(self.path, **self._opened)
                 break
             except ShelfBusy as error:
                 wait_or_raise(error, deadline)
@@ -178,14 +196,13 @@ _homes: "weakref.WeakValueDictionary[tuple[int, str], Home]" = weakref.WeakValue
 _adding = threading.Lock()
 
 
-def home_of(path: str, rank: int, options: Options) -> Home:
-    """That of a path, as whoever came first to it in this process opens it."""
+def home_of(path: str, rank: int) -> Home:
+    """That of a path."""
     with _adding:
         key = _key(path)
         found = _homes.get(key)
         if found is None:
-            found = _homes[key] = Home(path, rank, options)
-        found.check(options)
+            found = _homes[key] = Home(path, rank)
         return found
 
 

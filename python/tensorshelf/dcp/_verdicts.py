@@ -22,14 +22,14 @@ def words_for(shelf: Shelf, ranks: Iterable[int]) -> list[Word]:
     return [Word(identity, shares[rank].id if rank in shares else None) for rank in ranks]
 
 
-def word_read(path: str, rank: int, tier: str, block: BlockOptions | None) -> Word:
+def word_read(path: str, rank: int, tier: str | None, block: BlockOptions | None) -> Word:
     """The same, read by the rank itself.
 
     Within a save it is as good as what comes with the plan: the coordinator had opened its shelf
     for writing before it sent any plan, so that what is read is durable, and it flips nothing
     before all have written.
     """
-    with open_shelf(path, "r", tier=tier, block=block) as shelf:
+    with open_shelf(path, "r", tier=tier or "auto", block=block) as shelf:
         return words_for(shelf, [rank])[0]
 
 

@@ -39,8 +39,9 @@ class ShelfWriter(StorageWriter):
                 background, does so whatever is said.
     lock_wait   seconds to wait for a shelf that another process has open for writing
 
-    Writers of one path in one process share its shelves: one with other of these options than the
-    first of them has, and not with none, fails its saves with BadArgument.
+    Writers of one path in one process share its shelves, as the one that opened them has them. A
+    save of another one, that was given other values of these options but ``lock_wait``, raises
+    BadArgument (in DCP's CheckpointException) until ``close()``.
 
     ``checkpoint_id`` of DCP's calls is the same path or left out; another raises BadArgument.
     ``step`` may be set before a save, on each rank, and is stored with the version.
@@ -58,11 +59,11 @@ class ShelfWriter(StorageWriter):
         path: str | os.PathLike[str],
         *,
         size: int | str | None = None,
-        tier: str = "auto",
+        tier: str | None = None,
         block: BlockOptions | None = None,
         keep: int | None = None,
         threads: int | None = None,
-        keep_unchanged: bool = False,
+        keep_unchanged: bool | None = None,
         keep_open: bool = True,
         lock_wait: float = 10.0,
     ) -> None:
@@ -102,9 +103,9 @@ class ShelfWriter(StorageWriter):
                 "Rank 0 of the process group has to: leave coordinator_rank out.",
             )
         self._is_coordinator = is_coordinator
-        self._home = home_of(self._places.of(self._rank), self._rank, self._options)
+        self._home = home_of(self._places.of(self._rank), self._rank)
         self._home.stays_open = self._keep_open
-        with self._home.whole() as shelf:
+        with self._home.whole(self._options) as shelf:
             self._home.turn = self._of_thread.turn = object()
             self._of_thread.begun = moment()
             if is_coordinator:
@@ -118,7 +119,7 @@ class ShelfWriter(StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Tells each rank what became of its part of the save before."""
-        with self._own().whole() as shelf:
+        with self._own().whole(self._options) as shelf:
             self._check_turn()  # or what it says may be older than the save that it says it to
             words = _verdicts.words_for(shelf, range(len(plans)))
         return [replace(plan, storage_data=word) for plan, word in zip(plans, words, strict=True)]
@@ -139,7 +140,7 @@ class ShelfWriter(StorageWriter):
         """
         pieces, shares = _gathered(results)
         home = self._own()
-        with home.whole() as shelf:
+        with home.whole(self._options) as shelf:
             self._check_turn()
             self._of_thread.turn = None
             mine = home.take_assigned(shares.get(self._rank))
@@ -166,14 +167,14 @@ class ShelfWriter(StorageWriter):
 
     def _assign(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         home = self._own()
-        with home.whole() as shelf:
+        with home.whole(self._options) as shelf:
             self._check_turn()
             rows = _write.assign(shelf, plan, planner)
             home.assigned = self._share(shelf, new_id(shelf.info().shelf_id))
             return _results(rows, home.assigned)
 
     def _prepare(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
-        with self._own().whole() as shelf:
+        with self._own().whole(self._options) as shelf:
             word = self._heard(plan, shelf)
             _verdicts.settle(shelf, word)
             if not plan.items:  # nothing of the group save lies here
