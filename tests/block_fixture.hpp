@@ -3,12 +3,14 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <span>
@@ -44,6 +46,18 @@ class Folder {
  private:
   std::filesystem::path path_;
 };
+
+// What a forked child does that takes memory where its parent's was, and then destroys what it
+// inherited: 0 where its own is still there, 2 where the kernel has it inherit all.
+inline int memory_of_a_child(std::unique_ptr<PageMemory> inherited) {
+  const auto there = inherited->bytes();
+  void* mine = ::mmap(there.data(), there.size(), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mine == MAP_FAILED) return 2;
+  inherited.reset();
+  unsigned char resident = 0;
+  return ::mincore(mine, kPageBytes, &resident) == 0 ? 0 : 1;
+}
 
 // The file's bytes as any other program sees them.
 inline Bytes bytes_on_disk(const std::filesystem::path& path) {

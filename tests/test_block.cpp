@@ -406,6 +406,16 @@ TEST_CASE("a forked child may destroy the medium, and the parent goes on") {
   REQUIRE((bytes_on_disk(folder.file()) == data));
 }
 
+TEST_CASE("a forked child keeps what memory it has where its parent's was") {
+  auto memory = std::make_unique<PageMemory>(4 * MiB);
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(memory_of_a_child(std::move(memory)));
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 2));
+}
+
 TEST_CASE("tuning that cannot work is refused") {
   const Folder folder;
   const auto file = folder.create();

@@ -380,6 +380,15 @@ TEST_CASE("each planted bug of the block medium is found") {
   }
 }
 
+TEST_CASE("memory of a child's that is given back for its parent's is found missing") {
+  planted_bug = Bug::child_unmaps;
+  auto memory = std::make_unique<PageMemory>(4 * MiB);
+  const std::string wrong =
+      in_child([&] { return memory_of_a_child(std::move(memory)) == 0 ? std::string() : "gone"; });
+  planted_bug = Bug::none;
+  CHECK(wrong == "gone");
+}
+
 #else
 
 TEST_CASE("any order of ends: what is waited for has landed, behind a barrier it is durable") {

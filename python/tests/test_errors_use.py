@@ -4,6 +4,7 @@ import collections
 import datetime
 import errno
 import fractions
+import gc
 import os
 import pathlib
 import subprocess
@@ -464,6 +465,23 @@ def test_closed(shelf: ts.Shelf) -> None:
     assert shelf.closed
     assert repr(shelf).endswith("run.shelf': closed>")
     assert repr(handle) == "<Tensor 'x' float64[], closed>"
+
+
+def test_a_forked_child_that_lets_a_shelf_go_keeps_its_own_memory(place: Place) -> None:
+    shelves = [ts.open(place[0], mode="w", tier=place[1])]
+    shelves[0].x = np.ones(1 << 20)
+    shelves[0].persist()
+
+    def body() -> None:
+        own = [np.full(8 << 20, 42, np.uint8) for _ in range(8)]  # where its parent's is, it may be
+        shelves.clear()
+        gc.collect()
+        assert all((array == 42).all() for array in own)
+
+    assert in_child(body) == 0
+    shelves[0].x = np.zeros(1 << 20)
+    assert shelves[0].persist().version == 2
+    shelves[0].close()
 
 
 def test_forked_child(shelf: ts.Shelf) -> None:

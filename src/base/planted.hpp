@@ -170,6 +170,7 @@ enum class Bug {
   flush_repeated,          // I8: one that failed is tried again, and then succeeds
   held_page_overtaken,     // what goes by the cache lands before an older write of the same place
   cut_write_left,          // the rest of a write that was cut short is never written
+  child_unmaps,            // a forked child gives back memory that it never had: somebody else's
 
   // Of the group's protocol: tests/test_group_explored.cpp runs these.
   group_generation_ignored,   // a decision of an older start of the job counts

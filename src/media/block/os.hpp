@@ -2,6 +2,8 @@
 // negative errno), its page-aligned memory, and its error texts.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -19,7 +21,7 @@ namespace tensorshelf {
 
 // Anonymous memory for O_DIRECT: aligned to 2 MiB so that it can be huge pages, zeroed, given by
 // the kernel as it is touched, and not inherited by forked children (whose copy-on-write would
-// otherwise fight with writes in flight).
+// otherwise fight with writes in flight): there its addresses are free, and soon somebody else's.
 class PageMemory {
  public:
   explicit PageMemory(std::uint64_t size_bytes);
@@ -33,6 +35,7 @@ class PageMemory {
   void* mapping_;
   std::size_t mapped_bytes_;
   std::span<std::byte> bytes_;
+  pid_t process_;
 };
 
 // Huge pages make large writes a third faster, and the first write of a page hundreds of times
