@@ -134,6 +134,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"let_go_in_silence", "-", Bug::let_go_in_silence, {}, "let-go-unheard"},
       {"feed_step_left_out", "-", Bug::feed_step_left_out, {}, {}, "feed"},
       {"feed_closed_late", "-", Bug::feed_closed_late, {}, "fed-closed"},
+      {"compared_outside_gate", "-", Bug::compared_outside_gate, {}, "fed-abandoned"},
       {"feed_not_drained", "-", Bug::feed_not_drained, {}, "fed-drained"},
       {"feed_durable_early", "I2", Bug::feed_durable_early, {}, "fed-durable"},
       {"feed_prepared_committed", "I14", Bug::feed_prepared_committed, {}, "fed-prepared"},

@@ -287,4 +287,29 @@ std::string save_behind_a_prepared_one_waits() {
   return wrong.empty() ? "" : "the version has another value of " + wrong;
 }
 
+std::string abandoning_tears_no_save() {
+  Fed fed(false);
+  Pipeline pipeline(fed.shelf, {.check_one_in = 1});
+  fed.train(2);
+  pipeline.save(fed.plan(), 2, "two").value().wait_prepared();
+  fed.train(3);
+  Door door;
+  std::thread reader;
+  fed.hold_comparison(door, reader);
+  const auto next = pipeline.save(fed.plan(), 3, "three").value();
+  while (next.times().copied == SaveTimes::Time()) std::this_thread::yield();
+  testing::Waiter abandoner([&] { fed.shelf.resolve(Decision::abandon); });
+  const bool waits = abandoner.waits();
+  door.open();
+  abandoner.join();
+  reader.join();
+  if (!waits) return "what a save is being compared with was taken away";
+  try {
+    next.wait_prepared();
+  } catch (const Error& error) {
+    return error.code() == Errc::abandoned ? "" : error.what();
+  }
+  return "what went with the one before is prepared";
+}
+
 }  // namespace tensorshelf::crash

@@ -21,5 +21,6 @@ std::string save_beside_closing_is_refused();
 std::string durable_is_behind_the_barrier();
 std::string prepared_save_is_left_for_its_decision();
 std::string save_behind_a_prepared_one_waits();
+std::string abandoning_tears_no_save();
 
 }  // namespace tensorshelf::crash

@@ -373,6 +373,7 @@ const std::vector<Scenario>& scenarios() {
         {"fed-durable", "I2", durable_is_behind_the_barrier},
         {"fed-prepared", "I14", prepared_save_is_left_for_its_decision},
         {"fed-behind-prepared", "-", save_behind_a_prepared_one_waits},
+        {"fed-abandoned", "-", abandoning_tears_no_save},
         {"late-writer", "I9", snapshot_is_of_one_moment},
         {"interleaved", "I9", interleaved_writers},
         {"contending", "I9", contending_writers},

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "bytes.hpp"
 #include "format/layout.hpp"
 #include "forwarding_medium.hpp"
+#include "held_medium.hpp"
 #include "media/memory/medium.hpp"
 
 namespace tensorshelf::testing {
@@ -22,6 +24,7 @@ namespace tensorshelf::testing {
 struct Hook {
   std::function<void()> before_write = {};  // set while nothing is written
   std::function<void()> before_barrier = {};
+  std::function<void()> before_read = {};
 };
 
 class HookedMedium final : public ForwardingMedium {
@@ -37,6 +40,10 @@ class HookedMedium final : public ForwardingMedium {
   void barrier() override {
     if (hook_->before_barrier) hook_->before_barrier();
     ForwardingMedium::barrier();
+  }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (hook_->before_read) hook_->before_read();
+    ForwardingMedium::read(at, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
     return mapped_ ? ForwardingMedium::view(extent) : std::span<const std::byte>();
@@ -97,6 +104,22 @@ struct Fed {
       all.push_back({tensor(i), std::span<const std::byte>(sources[i]), i > 0});
     }
     return std::make_shared<const SavePlan>(std::move(all));
+  }
+  // Before a pipeline's last copy of a save that is begun from here on: somebody reads the first
+  // lazy tensor, at the door, so that comparing it waits. Of a medium that is not mapped. The door
+  // lives as long as this is used.
+  void hold_comparison(Door& door, std::thread& reader) {
+    const auto me = std::this_thread::get_id();
+    door.shut();
+    hook->before_write = [this, me, &door, &reader, count = std::make_shared<unsigned>(0)] {
+      if (std::this_thread::get_id() == me || ++*count != 8) return;
+      hook->before_read = [&door] { door.pass(); };
+      reader = std::thread([first = tensor(1)] {
+        Bytes bytes(kFedBytes);
+        first.read(bytes);
+      });
+      door.await_someone();
+    };
   }
   // Empty, or which tensor is not of that pattern in the newest version.
   std::string committed_difference(std::uint64_t seed) {

@@ -746,6 +746,29 @@ TEST_CASE("a shelf that is closed under its pipeline commits no half") {
   fed.shelf = fed.open();
   CHECK(fed.committed_difference(1) == "");
 }
+}
+
+TEST_CASE("a shelf is closed while a save is compared with what it copied") {
+  Fed fed(false);
+  Pipeline pipeline(fed.shelf, {.check_one_in = 1});
+  Door door;
+  std::thread reader;
+  fed.hold_comparison(door, reader);
+  fed.train(2);
+  const auto ticket = pipeline.save(fed.plan(), 2).value();
+  while (ticket.times().copied == SaveTimes::Time()) std::this_thread::yield();
+  std::optional<Error> told;
+  Waiter closer([&] { told = error_of([&] { fed.shelf.close(); }); });
+  CHECK(closer.waits());
+  door.open();
+  closer.join();
+  reader.join();
+  REQUIRE(told);
+  CHECK(told->code() == Errc::closed);
+  CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::closed);
+  pipeline.close();
+  fed.shelf = fed.open();
+  CHECK(fed.committed_difference(1) == "");
 
 TEST_CASE("what a shelf that is let go could not tell is heard, once") {
   Fed fed;

@@ -147,6 +147,7 @@ enum class Bug {
   feed_failure_let_go,        // one that a pipeline is destroyed with is told nobody
   let_go_in_silence,          // nor one that a shelf is destroyed with
   feed_step_left_out,         // the version has the step of the one before
+  compared_outside_gate,      // who abandons takes away what a save is being compared with
   feed_closed_late,           // a save is handed to a thread that has ended, and keeps the turn
   feed_not_drained,           // closing drops what was begun
   feed_durable_early,         // I2: a save is durable when it is launched

@@ -55,6 +55,17 @@ void Store::write(const std::shared_ptr<StoredTensor>& tensor, std::span<const s
   StoredAssignment(stager_, tensor).write_once(bytes, offset);
 }
 
+bool Store::has_staged(StoredTensor& tensor, std::uint64_t chunk,
+                       std::span<const std::byte> bytes) {
+  std::optional<WriterScope> inside;  // who closes or abandons takes the open attempt away
+  if (!planted(Bug::compared_outside_gate)) {
+    inside.emplace(*state_.gate, state_.patience);
+    state_.health.check_usable();
+    state_.check_not_abandoned();
+  }
+  return stager_.has(tensor, chunk, bytes);
+}
+
 Commit Store::persist(std::optional<std::uint64_t> step) {
   const auto begin = std::chrono::steady_clock::now();
   state_.check_writable();

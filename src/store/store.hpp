@@ -79,10 +79,9 @@ class Store {
   std::shared_future<Commit> launch_save(std::optional<std::uint64_t> step, bool& ended);
   // In place of launching it: prepared, when it returns (decisions.hpp).
   Prepared prepare_save(std::optional<std::uint64_t> step, std::string_view id, bool& ended);
-  // Whether the open attempt has these bytes as that chunk; the turn is ours.
-  bool has_staged(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes) {
-    return stager_.has(tensor, chunk, bytes);
-  }
+  // Whether the open attempt has these bytes as that chunk; the turn is ours. Errc::abandoned where
+  // it went with the one before it, Errc::closed where the shelf is.
+  bool has_staged(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes);
 
   // look.cpp
   std::shared_ptr<StoredTensor> find(std::string_view name) const;
