@@ -45,6 +45,20 @@ TEST_CASE("a snapshot that begins keeps nobody from a slot that a commit frees")
   CHECK((value(w) == pattern(kSmall, 4)));
 }
 
+TEST_CASE("a pin of an older version ends beside a decision") {
+  const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  for (unsigned version = 1; version <= 100; ++version) {
+    std::optional<VersionPin> pin(shelf.pin());
+    commit(shelf, version);  // behind which the pin alone keeps the older one
+    shelf.prepare(version, "x");
+    std::thread other([&] { pin.reset(); });
+    shelf.resolve(Decision::abandon);
+    other.join();
+    REQUIRE(shelf.versions().size() == 1);
+  }
+}
+
 TEST_CASE("beside a version that is held there are never more than there are slots") {
   Kept kept({.keep = 3, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
   const scratch::Directory directory;

@@ -107,8 +107,7 @@ void Decisions::check_prepared() {
 void Decisions::check_found(const PreparedAttempt& found) const {
   auto damage = found.damage;
   if (found.version && !planted(Bug::prepared_not_verified)) {
-    damage =
-        find_damage(*state_.medium, state_.seeds, *found.version, {}, state_.retained.back().get());
+    damage = find_damage(*state_.medium, state_.seeds, *found.version, {}, state_.newest().get());
   }
   if (!damage) return;
   throw Error(Errc::corrupt,
@@ -152,7 +151,7 @@ Flight Decisions::decide_to_commit() {
 Resolved Decisions::commit_found() {
   Commit commit;
   commit.times.sealing = std::chrono::steady_clock::now();
-  const unsigned stored_keep = state_.retained.back()->root.keep;
+  const unsigned stored_keep = state_.newest()->root.keep;
   check_found(*state_.prepared);
   auto next = state_.attempt_over(state_.prepared->version, state_.open->sequence);
   Flight flight = decide_to_commit();
@@ -190,7 +189,7 @@ Resolved Decisions::abandon() {
   const ClosedGate closed(*state_.gate, state_.patience);  // assignments end first
   check_prepared();
   const bool found = state_.prepared->info.found;
-  const std::shared_ptr<Version> newest = state_.retained.back();
+  const std::shared_ptr<Version> newest = state_.newest();
   auto next = state_.attempt_over(newest, state_.open->sequence);
   if (!state_.open->dirty.empty() || state_.open->names_changed)
     next->abandoned = state_.prepared->info.version;

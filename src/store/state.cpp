@@ -160,6 +160,11 @@ const Version& State::retained_version(std::uint64_t number) const {
               "Shelf.versions lists those that can be read; keep= says how many are.");
 }
 
+std::shared_ptr<Version> State::newest() const {
+  const std::lock_guard lock(structure);
+  return retained.back();
+}
+
 const Names& State::names_now() const { return open ? *open->names : *retained.back()->names; }
 
 // For every version that can be there at once, each as large as the largest: so that no later

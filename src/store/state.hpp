@@ -65,6 +65,8 @@ struct State {
   // Errc::stale where it is neither retained nor prepared.
   const Version& version_of(Of which) const;
   const Version& retained_version(std::uint64_t number) const;  // Errc::stale
+  // For who has the gate closed, and structure not: a pin that ends takes older ones away.
+  std::shared_ptr<Version> newest() const;
   bool undecided() const { return prepared && !prepared->decided; }
   bool held_from(std::uint64_t number) const;  // that version, or one before it (version_hold.hpp)
   // Whether another version may be made: there can be as many at once as the shelf has slots. With
