@@ -79,6 +79,8 @@ TEST_CASE("records whose numbers are beyond reason are refused") {
       {"cells at the end", kOutside, [](TensorRecord& r, std::byte*) { r.first_cell = kMax; }},
       {"cells that end beyond", kOutside,
        [](TensorRecord& r, std::byte*) { r.first_cell = kMax - 1; }},
+      {"more cells than others leave of them", "a chunk record belongs to two tensors",
+       [&](TensorRecord& r, std::byte* rest) { resize(r, rest, std::uint64_t{254} << 20); }},
       {"cells of another", "two tensors claim the chunk record 1",
        [](TensorRecord& r, std::byte*) { r.first_cell += 1; }},
       {"an id at the end", kImpossible, [](TensorRecord& r, std::byte*) { r.tensor_id = kMax; }},

@@ -77,11 +77,14 @@ Tree Tree::load(const format::Root& root, std::vector<PageNodePtr> top,
       contradiction("a page is missing");
   }
   if (tensors.size() != root.tensor_count) contradiction("the root counts other tensors");
+  const std::uint64_t there = leaves->cells.size() * kPageCells;
+  std::uint64_t owned = 0;  // before memory is taken for them
   for (const auto& tensor : tensors) {
-    const std::uint64_t there = leaves->cells.size() * kPageCells;
     if (tensor.first_cell > there || tensor.cell_count() > there - tensor.first_cell) {
       contradiction(fmt::format("the chunk records of tensor '{}' lie outside", tensor.name));
     }
+    owned += tensor.cell_count();
+    if (owned > there) contradiction("a chunk record belongs to two tensors");
   }
   tree.leaves_ = leaves;
   return tree;
