@@ -583,6 +583,7 @@ TEST_CASE("what would wait for itself is refused") {
     CHECK(code_of([&] { ticket.wait_durable(); }) == Errc::unsupported);
     const auto drain = [&] { return pipeline.drain_for(std::chrono::nanoseconds(1)); };
     CHECK(code_of(drain) == Errc::unsupported);
+    CHECK(code_of([&] { pipeline.close(); }) == Errc::unsupported);
   }
   door.open();
   ticket.wait_durable();
@@ -746,7 +747,6 @@ TEST_CASE("a shelf that is closed under its pipeline commits no half") {
   fed.shelf = fed.open();
   CHECK(fed.committed_difference(1) == "");
 }
-}
 
 TEST_CASE("a shelf is closed while a save is compared with what it copied") {
   Fed fed(false);
@@ -769,6 +769,7 @@ TEST_CASE("a shelf is closed while a save is compared with what it copied") {
   pipeline.close();
   fed.shelf = fed.open();
   CHECK(fed.committed_difference(1) == "");
+}
 
 TEST_CASE("what a shelf that is let go could not tell is heard, once") {
   Fed fed;

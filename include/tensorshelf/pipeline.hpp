@@ -160,7 +160,8 @@ struct PipelineStats {
 };
 
 // Destroying it waits for what is being staged; what that failed with, and nobody heard, the
-// shelf's next call throws, or its close().
+// shelf's next call throws, or its close(). Within an assignment of the same thread that never
+// ends, which close() refuses.
 // A forked child may only close or destroy it, which does nothing.
 class Pipeline {
  public:
@@ -190,7 +191,8 @@ class Pipeline {
 
   PipelineStats stats() const;
   // Returns when what was begun is on its way to the medium, or has failed; then save() throws
-  // Errc::closed. Before Shelf::close(), which lets nothing more be staged.
+  // Errc::closed. Before Shelf::close(), which lets nothing more be staged. Errc::unsupported
+  // within an assignment of the same thread, for which it would wait.
   void close();
 
  private:

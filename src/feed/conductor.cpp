@@ -70,6 +70,10 @@ void Pipeline::Conductor::close() {
   std::call_once(joined_, [this] { thread_.join(); });  // any thread may close it, two at once
 }
 
+void Pipeline::Conductor::check_may_close() const {
+  store_->refuse_inside("a pipeline was closed");
+}
+
 bool Pipeline::Conductor::drain_for(std::chrono::nanoseconds time) {
   store_->refuse_inside("a pipeline was drained");
   hurry();

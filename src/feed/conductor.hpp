@@ -35,6 +35,7 @@ class Pipeline::Conductor {
   std::shared_ptr<Save> begin(std::shared_ptr<const SavePlan> plan,
                               std::optional<std::uint64_t> step, std::optional<std::string> id);
   bool drain_for(std::chrono::nanoseconds time);
+  void check_may_close() const;
   void close();  // throws nothing of a save's
   void check_heard();
   bool in_child() const { return fork_guard_.in_child(); }

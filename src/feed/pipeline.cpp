@@ -105,6 +105,7 @@ bool Pipeline::drain_for(std::chrono::nanoseconds time) {
 
 void Pipeline::close() {
   if (conductor_->in_child()) return;  // there is nothing of it here
+  conductor_->check_may_close();
   conductor_->close();
   conductor_->check_heard();
 }
