@@ -1,6 +1,7 @@
 // The copy of one source into the open attempt.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -22,7 +23,8 @@ class Pace {
   void copied(std::uint64_t bytes) {
     if (!limited()) return;
     const double all = static_cast<double>(done_ += bytes);
-    const std::chrono::duration<double> due(all / static_cast<double>(rate_));
+    constexpr double kLongest = 1e9;  // seconds; more nanoseconds than 9 times that cannot be said
+    const std::chrono::duration<double> due(std::min(all / static_cast<double>(rate_), kLongest));
     save_.rest_until(begin_ + std::chrono::duration_cast<Save::Clock::duration>(due));
   }
 
