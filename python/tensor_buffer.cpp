@@ -105,8 +105,8 @@ int export_lease(PyObject* exporter, Py_buffer* view, int flags, SharedLease lea
   view->shape = (flags & PyBUF_ND) ? leased->shape.data() : nullptr;
   view->strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES ? leased->strides.data() : nullptr;
   view->suboffsets = nullptr;
-  view->obj = Py_NewRef(exporter);
   view->internal = new SharedLease(std::move(leased));
+  view->obj = Py_NewRef(exporter);  // last: who fails leaves it null
   return 0;
 }
 
