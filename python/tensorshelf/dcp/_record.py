@@ -55,18 +55,7 @@ def find(tensors: Mapping[str, Any]) -> Head | None:
         return None
     data = _room.content(tensors, RECORD)
     try:
-        found = _unpacked(data)
-        if found["format"] > FORMAT:
-            raise FormatTooNew(
-                f"the record of a DCP save is of format {found['format']}; this release reads "
-                f"{FORMAT}",
-                "Load it with the tensorshelf release that saved it, or a later one.",
-            )
-        shares = [_share(row) for row in found.get("shares", [])]
-        part, metadata = found["id"], found.get("metadata", b"")
-        if not isinstance(part, bytes) or not isinstance(metadata, bytes):
-            raise TypeError("its parts are of other types")
-        return Head(part, {share.rank: share for share in shares}, metadata)
+        return _checked(_unpacked(data))
     except _DAMAGED as error:
         if isinstance(error, FormatTooNew):
             raise
@@ -76,7 +65,10 @@ def find(tensors: Mapping[str, Any]) -> Head | None:
 def metadata_of(head: Head) -> Metadata:
     """The Metadata of a group save, with where each piece is. Raises CorruptError."""
     try:
-        found = _codec.decoded(_unpacked(head.metadata))
+        fields = _unpacked(head.metadata)
+        if not isinstance(fields, dict):
+            raise TypeError("it has no fields")
+        found = _codec.decoded(fields)
         if any(piece.rank not in head.shares for piece in found.storage_data.values()):
             raise ValueError("it names a rank that has no share")
         return found
@@ -84,9 +76,25 @@ def metadata_of(head: Head) -> Metadata:
         raise _no_record(error) from error
 
 
-def _share(row: list[Any]) -> Share:
+def _checked(found: object) -> Head:
+    """Raises TypeError where it is no record, and FormatTooNew."""
+    if not isinstance(found, dict) or type(found.get("format")) is not int:
+        raise TypeError("it has no format")
+    if found["format"] > FORMAT:
+        raise FormatTooNew(
+            f"the record of a DCP save is of format {found['format']}; this release reads {FORMAT}",
+            "Load it with the tensorshelf release that saved it, or a later one.",
+        )
+    part, metadata, rows = found.get("id"), found.get("metadata", b""), found.get("shares", [])
+    if not (isinstance(part, bytes) and isinstance(metadata, bytes) and isinstance(rows, list)):
+        raise TypeError("its parts are of other types")
+    shares = [_share(row) for row in rows]
+    return Head(part, {share.rank: share for share in shares}, metadata)
+
+
+def _share(row: object) -> Share:
     """Each field of its type: the number of a rank becomes part of a path."""
-    if tuple(map(type, row)) != _TYPES:
+    if not isinstance(row, list) or tuple(map(type, row)) != _TYPES:
         raise TypeError(f"no share: {row!r}")
     return Share(*row)
 
@@ -96,8 +104,11 @@ def _packed(node: Any) -> bytes:
     return data
 
 
-def _unpacked(data: bytes) -> Any:
-    return msgpack.unpackb(data, raw=False, strict_map_key=False, unicode_errors="surrogatepass")
+def _unpacked(data: bytes) -> object:
+    unpacked: object = msgpack.unpackb(
+        data, raw=False, strict_map_key=False, unicode_errors="surrogatepass"
+    )
+    return unpacked
 
 
 def _no_record(error: Exception) -> CorruptError:
