@@ -212,7 +212,7 @@ def crashtest(stage: Stage, full: bool) -> None:
         for words in (
             ("build/release/tests/test_group_explored", "[.deep]"),
             ("build/release/crashtest/tensorshelf-crashtest", "--full"),
-            (sys.executable, "crashtest/planted_ranks.py"),
+            (sys.executable, "crashtest/planted_python.py"),
         ):
             good = stage.command(*words)
             stage.outcome.passed += good

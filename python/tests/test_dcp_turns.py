@@ -95,6 +95,30 @@ def test_a_save_that_another_thread_overtakes_ends(tmp_path: pathlib.Path) -> No
     assert values(path) == {2}
 
 
+def test_a_save_that_was_overtaken_says_nothing_to_other_ranks(tmp_path: pathlib.Path) -> None:
+    with ShelfWriter(tmp_path / "run.shelf") as writer:
+        save(1, writer)
+        writer.set_up_storage_writer(True, rank=0)
+        thread = threading.Thread(target=writer.set_up_storage_writer, args=(True,))
+        thread.start()
+        thread.join()
+        with pytest.raises(ts.ClosedError, match="another save into it began"):
+            writer.prepare_global_plan([dcp.SavePlan([]), dcp.SavePlan([])])
+
+
+def test_a_save_that_fails_lets_its_shelf_go(tmp_path: pathlib.Path) -> None:
+    def fails() -> None:
+        raise ValueError("no data")
+
+    with ShelfWriter(tmp_path / "run.shelf") as writer:
+        save(1, writer)
+        with pytest.raises(dcp.CheckpointException, match="no data"):
+            save(2, writer, planner=Interrupted(fails))
+        with ts.open(tmp_path / "run.0.shelf", mode="r+") as shelf:  # nobody has it open
+            assert shelf.version == 1
+    assert values(tmp_path / "run.shelf") == {1}
+
+
 def test_a_load_whose_reader_looked_at_another_save_is_ended(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run.shelf"
 

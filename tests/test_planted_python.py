@@ -1,4 +1,4 @@
-"""The bugs of crashtest/planted_ranks.py can be planted, and name tests that there are."""
+"""The bugs of crashtest/python_bugs can be planted, name tests that there are, and are found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "crashtest"))
 
-from planted_ranks import Planted, planted  # noqa: E402
+from planted_python import fate  # noqa: E402
+from python_bugs import Planted, planted  # noqa: E402
 
 BUGS = planted()
 
@@ -26,5 +27,12 @@ def test_it_can_be_planted(bug: Planted) -> None:
     assert any(chosen in name for name in tests)
 
 
-def test_there_are_some_of_each_kind() -> None:
-    assert len({bug.name for bug in BUGS}) == len(BUGS) >= 15
+def test_no_two_have_one_name() -> None:
+    assert len({bug.name for bug in BUGS}) == len(BUGS)
+
+
+@pytest.mark.parametrize("name", ["deeper_than_can_be_loaded", "pieces_not_durable"])
+def test_it_is_found(name: str) -> None:
+    """All of them: `./run crashtest planted-python`, and `./run test --full`."""
+    (bug,) = [bug for bug in BUGS if bug.name == name]
+    assert fate(bug) == ""

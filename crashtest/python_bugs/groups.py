@@ -1,0 +1,63 @@
+"""Of ranks that save together."""
+
+from python_bugs.bug import Planted
+
+BUGS = [
+    Planted(
+        "error_of_the_system_kept",
+        "_group/council.py",
+        "except BaseException as error:  # whatever it is, of a signal's handler too: all wait",
+        "except ZeroDivisionError as error:",
+        "test_group_council.py whatever_it_is",
+    ),
+    Planted(
+        "one_save_alone_ends",
+        "_group/member.py",
+        "        for save in under_way:  # whom nobody else wakes; and all have ended where the "
+        "store is gone\n",
+        "",
+        "test_group_beside.py store_is_gone_hears",
+    ),
+    Planted(
+        "epoch_left_out",
+        "_group/together.py",
+        "        self._number(step)\n        self.failed(error)",
+        "        self.failed(error)",
+        "test_group.py leaves_a_save_out",
+    ),
+    Planted(
+        "who_leaves_says_nothing",
+        "_group/member.py",
+        "        self._wire.post(self._box, with_step(LEAVES, vote))\n",
+        "",
+        "test_group.py no_more_waited_for",
+    ),
+    Planted(
+        "older_start_heard",
+        "_group/council.py",
+        "if self.wire.count(_CAME) > self.members:",
+        "if False:",
+        "test_group_starts.py store_of_an_older_start",
+    ),
+    Planted(
+        "relay_leaves_its_node",
+        "_group/station.py",
+        "len(self._relayed), self._rank == first, seconds)",
+        "len(self._relayed), False, seconds)",
+        "test_group_relays.py stay_till_their_ranks",
+    ),
+    Planted(
+        "empty_file_in_the_way",
+        "_group/places.py",
+        "        if os.path.getsize(path) == 0:\n            return Seen(path, number, [])\n",
+        "",
+        "test_group_places.py file_of_no_bytes",
+    ),
+    Planted(
+        "waited_for_twice_as_long",
+        "_group/wire.py",
+        "if time.monotonic() > end:",
+        "if time.monotonic() > end + seconds:",
+        "test_group_council.py as_long_as_the_group_says",
+    ),
+]
