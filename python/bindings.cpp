@@ -200,6 +200,8 @@ PYBIND11_MODULE(_core, m) {
   });
   m.attr("__version__") = TENSORSHELF_VERSION;
   m.attr("CHUNK_BYTES") = kChunkBytes;
+  m.attr("MOST_DIMS") = kMaxDims;
+  m.attr("MOST_NAME_BYTES") = kMaxNameBytes;
   m.def("build_parts", &list_of_build_parts);
   m.def("tiers", &tiers);
   bind_values(m);

@@ -8,6 +8,8 @@ import numpy.typing as npt
 
 __version__: str
 CHUNK_BYTES: int
+MOST_DIMS: int  # of a tensor
+MOST_NAME_BYTES: int  # of a tensor's name
 
 class Mode:
     read: Mode

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from tensorshelf import _core
 from tensorshelf._drain import codec
 from tensorshelf._drain.layout import Part, Piece, Tensor, covers, size_of
 from tensorshelf._group.part import Part as GroupPart
@@ -36,7 +37,6 @@ _FORMAT = "tensorshelf drain"
 _VERSION = 1
 _NAME = re.compile(r"(\d{12})-(\d{6})-([0-9a-f]{16})")
 _HASH = re.compile(r"[0-9a-f]{64}")
-_AXES, _NAME_BYTES = 64, 1024  # of a tensor at most, as tensor.hpp says
 # What reading JSON raises where it says something else than was written, deeper or larger.
 _NOT_AS_WRITTEN = (
     *(KeyError, TypeError, ValueError, AttributeError),
@@ -185,9 +185,9 @@ def _tensor_in(name: Any, dtype: Any, shape: Any, nbytes: Any, written: Any) -> 
         number_in(written),
     )
     if (
-        not 0 < len(made.name.encode()) <= _NAME_BYTES
+        not 0 < len(made.name.encode()) <= _core.MOST_NAME_BYTES
         or "\0" in made.name
-        or len(made.shape) > _AXES
+        or len(made.shape) > _core.MOST_DIMS
         or not is_known(made.dtype)
         or math.prod(made.shape) * carrier(made.dtype).itemsize != made.nbytes
     ):

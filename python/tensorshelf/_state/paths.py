@@ -8,7 +8,7 @@ from tensorshelf import _names
 from tensorshelf.errors import BadName
 
 DEEPEST = 200  # containers within each other
-LONGEST = 900  # bytes of a name; the store allows 1024
+LONGEST = 900  # bytes of a name; the rest of what the store allows tells like ones apart
 RECORD = "__state__"  # the tensor that holds the tree
 
 

@@ -9,10 +9,11 @@ import hashlib
 import re
 from collections.abc import Sequence
 
+from tensorshelf import _core
+
 RECORD = "__dcp__"
 
 _TAKEN = re.compile(rf".*\[[\d,]*\]|.*\.\.\.[0-9a-f]{{64}}|{re.escape(RECORD)}|", re.DOTALL)
-_MOST_BYTES = 1024  # of a tensor's name
 _KEPT_BYTES = 900
 
 
@@ -25,7 +26,7 @@ def name_of(fqn: str, offsets: Sequence[int] | None) -> str:
 
 def _short(name: str) -> str:
     data = name.encode("utf-8", "surrogatepass")
-    if len(data) <= _MOST_BYTES:
+    if len(data) <= _core.MOST_NAME_BYTES:
         return name
     kept = data[:_KEPT_BYTES].decode("utf-8", "ignore")
     return f"{kept}...{hashlib.sha256(data).hexdigest()}"
