@@ -1,5 +1,7 @@
 #include "disk.hpp"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -9,19 +11,16 @@
 namespace tensorshelf::crash {
 namespace {
 
-constexpr std::uint64_t kWord = 8;
 constexpr std::uint64_t kLine = 64;
 
-std::uint64_t load(const std::byte* at) {
-  std::uint64_t word;
-  std::memcpy(&word, at, sizeof word);
-  return word;
+std::uint64_t hash_line(const std::byte* line, std::uint64_t at) {
+  return XXH3_64bits_withSeed(line, kLine, at);
 }
 
 }  // namespace
 
 Disk::Disk(std::uint64_t capacity_bytes) : bytes_(capacity_bytes) {
-  TENSORSHELF_ASSERT(capacity_bytes % kWord == 0);
+  TENSORSHELF_ASSERT(capacity_bytes % kLine == 0);
 }
 
 std::uint64_t Disk::fingerprint() const {
@@ -37,20 +36,15 @@ void Disk::remember(std::uint64_t at, std::uint64_t length) {
 void Disk::write(std::uint64_t at, std::span<const std::byte> source) {
   TENSORSHELF_ASSERT(at + source.size() <= size_bytes_);
   if (source.empty()) return;
-  const std::uint64_t first = at / kWord * kWord;
-  const std::uint64_t last = (at + source.size() + kWord - 1) / kWord * kWord;
+  const std::uint64_t first = at / kLine * kLine;
+  const std::uint64_t last = (at + source.size() + kLine - 1) / kLine * kLine;
   remember(first, last - first);
   std::memcpy(bytes_.data() + at, source.data(), source.size());
   const std::byte* old = old_bytes_.data() + journal_.back().old_bytes_at;
-  for (std::uint64_t word = first; word < last; word += kWord) {
+  for (std::uint64_t line = first; line < last; line += kLine, old += kLine) {
     // Most of a page that is written anew is as it was.
-    while (last - word >= kLine && std::memcmp(old + (word - first), &bytes_[word], kLine) == 0) {
-      word += kLine;
-    }
-    if (word == last) break;
-    const std::uint64_t before = load(old + (word - first));
-    const std::uint64_t after = load(bytes_.data() + word);
-    if (before != after) content_hash_ ^= mixed(word ^ mixed(before)) ^ mixed(word ^ mixed(after));
+    if (std::memcmp(old, &bytes_[line], kLine) == 0) continue;
+    content_hash_ ^= hash_line(old, line) ^ hash_line(&bytes_[line], line);
   }
 }
 

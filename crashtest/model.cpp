@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "rng.hpp"
 
@@ -23,7 +24,8 @@ std::string tensor_difference(const std::string& name, const std::vector<std::by
   }
   std::vector<std::byte> bytes(expected.size(), kUnread);
   tensor->read(bytes);
-  if (bytes == expected) return {};
+  // By ==, std::byte is compared one by one.
+  if (bytes.empty() || std::memcmp(bytes.data(), expected.data(), bytes.size()) == 0) return {};
   const auto [found, wanted] = std::mismatch(bytes.begin(), bytes.end(), expected.begin());
   return fmt::format("tensor {} differs from byte {} of {}", name, found - bytes.begin(),
                      bytes.size());
@@ -51,9 +53,12 @@ void stamp(std::span<std::byte> bytes, std::string_view tensor, std::uint64_t se
            std::uint64_t offset) {
   std::uint64_t key = mixed(serial);
   for (const char letter : tensor) key = mixed(key ^ static_cast<unsigned char>(letter));
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
+  for (std::size_t i = 0; i < bytes.size();) {  // a word of 8, or what there is of it
     const std::uint64_t index = offset + i;
-    bytes[i] = static_cast<std::byte>(mixed(key ^ (index / 8)) >> (index % 8 * 8));
+    const std::uint64_t word = mixed(key ^ (index / 8)) >> (index % 8 * 8);
+    const std::size_t size = std::min<std::size_t>(8 - index % 8, bytes.size() - i);
+    std::memcpy(&bytes[i], &word, size);
+    i += size;
   }
 }
 
