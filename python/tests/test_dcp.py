@@ -136,11 +136,29 @@ def test_an_option_of_another_writer_is_compared_by_its_value(
     assert_same(load(ShelfReader(path)), state_of(4))
 
 
+@pytest.mark.parametrize("wait", ["5", -1, float("nan"), None])
+def test_a_time_to_wait_that_is_none_is_refused(tmp_path: pathlib.Path, wait: Any) -> None:
+    for kind in (ShelfWriter, ShelfReader):
+        with pytest.raises(ts.BadArgument, match=r"lock_wait=.* is no time"):
+            kind(tmp_path / "run.shelf", lock_wait=wait)
+
+
+def test_a_writer_that_is_refused_leaves_the_other_as_it_is(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path) as first:
+        save(state_of(1), first)
+        with pytest.raises(dcp.CheckpointException, match="with other options"):
+            save(state_of(2), ShelfWriter(path, keep=3, keep_open=False))
+        home = first._home
+        assert home is not None
+        assert home.stays_open
+
+
 def test_what_was_left_out_is_as_it_is_by_itself(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run.shelf"
     with ShelfWriter(path) as first:
         save(state_of(1), first)
-        plain = {"tier": "auto", "block": ts.BlockOptions(), "keep_unchanged": False}
+        plain = {"tier": "auto", "block": ts.BlockOptions(), "keep_unchanged": False, "keep": 0}
         save(state_of(2), ShelfWriter(path, **plain))
         with pytest.raises(dcp.CheckpointException, match="with other options"):
             save(state_of(3), ShelfWriter(path, threads=1))

@@ -11,10 +11,11 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from tensorshelf._numbers import is_number
 from tensorshelf._open import open as open_shelf
 from tensorshelf._options import BlockOptions, new_options
 from tensorshelf._shelf import Shelf
@@ -38,36 +39,40 @@ class Options:
     keep: int | None = None
     threads: int | None = None
     keep_unchanged: bool | None = None
-    lock_wait: float = 10.0  # seconds to wait for another process that has it open
+    # Seconds to wait for another process that has it open: each writer's own.
+    lock_wait: float = field(default=10.0, compare=False)
 
     def __post_init__(self) -> None:
         known_tier = "auto" if self.tier is None else self.tier
         new_options(self.size, known_tier, self.block, self.keep, None, None, self.threads)
+        check_wait(self.lock_wait)
 
-    def of_opened(self) -> dict[str, Any]:
-        """Of a shelf that is opened by these, as ``tensorshelf.open`` takes them."""
-        chosen = {name: value for name, value in self._chosen().items() if value is not None}
-        return {"tier": "auto", "block": _block(BlockOptions()), "keep_unchanged": False, **chosen}
+    def open(self, path: str) -> Shelf:
+        """The shelf at a path. Raises ShelfBusy where another process has it."""
+        return open_shelf(path, **self._chosen())
 
-    def are_of(self, opened: Mapping[str, Any]) -> bool:
+    def are_of(self, opened: "Options") -> bool:
         """Whether a shelf that was opened by those is as these would have it."""
-        chosen = self._chosen()
-        return all(value in (None, opened.get(name)) for name, value in chosen.items())
+        defaults = Options(tier="auto", block=BlockOptions(), keep_unchanged=False)
+        there = defaults._chosen() | opened._chosen()
+        return all(value == there.get(name) for name, value in self._chosen().items())
 
     def _chosen(self) -> dict[str, Any]:
-        """However a size was written."""
-        return {
-            "size": None if self.size is None else parse_size(self.size),
-            "tier": self.tier,
-            "block": None if self.block is None else _block(self.block),
-            "keep": self.keep,
-            "threads": self.threads,
-            "keep_unchanged": self.keep_unchanged,
-        }
+        """What is not left out, with sizes in bytes, however they were written."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        if self.size is not None:
+            chosen["size"] = parse_size(self.size)
+        for name, value in chosen.items():
+            if isinstance(value, BlockOptions):
+                chosen[name] = replace(value, buffer=parse_size(value.buffer, "buffer"))
+        return chosen
 
 
-def _block(options: BlockOptions) -> BlockOptions:
-    return replace(options, buffer=parse_size(options.buffer, "buffer"))
+def check_wait(lock_wait: Any) -> None:
+    """Raises BadArgument where it is no time to wait."""
+    if not is_number(lock_wait, least=0):
+        raise BadArgument(f"lock_wait={lock_wait!r} is no time", "Give seconds: 0 or more.")
 
 
 class Home:
@@ -81,7 +86,7 @@ class Home:
         self.assigned: Share | None = None  # by a coordinator, for a save that is on its way
         self.turn: object = None  # of the save that began last
         self._entered = False
-        self._opened: Mapping[str, Any] = {}  # how, where it is
+        self._opened = Options()  # how, where it is
         self._shelf: Shelf | None = None
 
     @property
@@ -166,15 +171,15 @@ class Home:
 
     def _open(self, options: Options) -> Shelf:
         deadline = time.monotonic() + options.lock_wait
-        self._opened = options.of_opened()
         while True:
             try:
-                self._shelf = open_shelf(self.path, **self._opened)
+                shelf = self._shelf = options.open(self.path)
                 break
             except ShelfBusy as error:
                 wait_or_raise(error, deadline)
-        _refuse_foreign(self._shelf, self.path)
-        return self._shelf
+        self._opened = replace(options, keep=shelf.info().keep)
+        _refuse_foreign(shelf, self.path)
+        return shelf
 
 
 def wait_or_raise(error: ShelfBusy, deadline: float) -> None:

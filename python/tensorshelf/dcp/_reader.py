@@ -22,6 +22,7 @@ from tensorshelf._options import BlockOptions, on_medium
 from tensorshelf._values import _dtypes
 from tensorshelf._view import Readable
 from tensorshelf.dcp import _record, _room, _verdicts
+from tensorshelf.dcp._home import check_wait
 from tensorshelf.dcp._opening import Access, GroupSave, Tensors
 from tensorshelf.dcp._places import Places, is_path
 from tensorshelf.dcp._read import job_for, run_all
@@ -59,6 +60,7 @@ class ShelfReader(StorageReader):
         super().__init__()
         on_medium(tier, block)
         self._places = Places(path)
+        check_wait(lock_wait)
         self._access = Access(tier, verify, block, lock_wait)
         self._save: GroupSave | None = None
         self._pieces: dict[MetadataIndex, Piece] = {}

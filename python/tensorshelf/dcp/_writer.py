@@ -39,9 +39,9 @@ class ShelfWriter(StorageWriter):
                 background, does so whatever is said.
     lock_wait   seconds to wait for a shelf that another process has open for writing
 
-    Writers of one path in one process share its shelves, as the one that opened them has them. A
-    save of another one, that was given other values of these options but ``lock_wait``, raises
-    BadArgument (in DCP's CheckpointException) until ``close()``.
+    Writers of one path in one process share its shelves. Where one has them open, another may leave
+    these options out, or give the same; with others its saves raise BadArgument, in DCP's
+    CheckpointException, until the first is closed. Each has a ``lock_wait`` of its own.
 
     ``checkpoint_id`` of DCP's calls is the same path or left out; another raises BadArgument.
     ``step`` may be set before a save, on each rank, and is stored with the version.
@@ -104,8 +104,8 @@ class ShelfWriter(StorageWriter):
             )
         self._is_coordinator = is_coordinator
         self._home = home_of(self._places.of(self._rank), self._rank)
-        self._home.stays_open = self._keep_open
         with self._home.whole(self._options) as shelf:
+            self._home.stays_open = self._keep_open
             self._home.turn = self._of_thread.turn = object()
             self._of_thread.begun = moment()
             if is_coordinator:
