@@ -223,6 +223,41 @@ def test_a_loader_that_is_refused_leaves_the_rest_as_it_is(shelf: ts.Shelf) -> N
     assert progress == {"n": 0}
 
 
+def test_a_rollback_that_an_object_refuses_leaves_the_shelf_where_it_is(reopen: OpenShelf) -> None:
+    class Refuses:
+        n = 0
+
+        def state_dict(self) -> dict[str, int]:
+            return {"n": self.n}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            raise RuntimeError("not back")
+
+    shelf = reopen(mode="w", keep=4)
+    auto = shelf.autosave(refuses=Refuses())
+    for step in (1, 2):
+        auto.step(step)
+    auto.wait()
+    with pytest.raises(RuntimeError, match="not back"):
+        auto.rollback(1)
+    assert shelf.step == 2
+
+
+def test_a_rollback_to_what_save_saved_begins_an_epoch(reopen: OpenShelf) -> None:
+    shelf = reopen(mode="w", keep=4)
+    progress = {"n": 1}
+    shelf.save({"progress": progress}, step=1)
+    auto = shelf.autosave(progress=progress)
+    auto.resume()
+    loader = list(range(4))
+    next(iter(auto.batches(loader)))
+    progress["n"] = 2
+    auto.step(2)
+    assert auto.rollback(1) == 1
+    assert progress == {"n": 1}
+    assert list(auto.batches(loader)) == loader
+
+
 def test_a_loader_that_came_behind_where_a_rollback_goes_begins_anew(reopen: OpenShelf) -> None:
     auto = reopen(keep=2).autosave()
     first = iter(auto.batches(range(10)))

@@ -350,3 +350,9 @@ class Loaders:
             batches.load_state_dict(saved)
         for batches in self.made[len(self._saved) :]:
             batches.restart()
+
+    def restart(self) -> None:
+        """What is loaded says nothing of loaders."""
+        self._saved = []
+        for batches in self.made:
+            batches.restart()

@@ -12,7 +12,7 @@ from tensorshelf._auto.gradients import Gradients
 from tensorshelf._commit import Commit
 from tensorshelf._group import part, together
 from tensorshelf._info import Info, VersionInfo
-from tensorshelf._state.fill import check
+from tensorshelf._state.fill import load_version_into
 from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.paths import RECORD
 from tensorshelf._state.record import Reads
@@ -76,23 +76,35 @@ class Run:
             self._resumed = True
             return 0
         begin = time.monotonic()
+
+        def load(state: Any) -> LoadReport:
+            return self.shelf._load_whole_into(state, exchange, strict=strict, rename=rename)
+
         try:
-            report = self.shelf._load_whole_into(self.state, exchange, strict=strict, rename=rename)
+            report = self._load(load)
         except KeyMismatch as error:
-            if part.KEY in error.unexpected_keys:
-                raise BadArgument(
-                    f"the shelf holds what one rank of a group saved: {self.shelf._path}",
-                    "Give autosave() its group=; or make one shelf of those of all ranks, with "
-                    "tensorshelf.merge().",
-                ) from error
-            if error.unexpected_keys or error.missing_keys != (_LOADERS,):
+            if part.KEY not in error.unexpected_keys:
                 raise
-            logger.info("what save() saved is resumed: loaders begin an epoch")
-            state = {key: value for key, value in self.state.items() if key != _LOADERS}
-            report = self.shelf.load_into(state, strict=strict, rename=rename)
+            raise BadArgument(
+                f"the shelf holds what one rank of a group saved: {self.shelf._path}",
+                "Give autosave() its group=; or make one shelf of those of all ranks, with "
+                "tensorshelf.merge().",
+            ) from error
         self.load_seconds = time.monotonic() - begin
         self._resumed = True  # else step() would save over what could not be loaded
         return report.step or 0
+
+    def _load(self, load: Callable[[Any], LoadReport]) -> LoadReport:
+        """The state; without the loaders, where save() saved it."""
+        try:
+            return load(self.state)
+        except KeyMismatch as error:
+            if error.unexpected_keys or error.missing_keys != (_LOADERS,):
+                raise
+            report = load({key: value for key, value in self.state.items() if key != _LOADERS})
+        logger.info("what save() saved is loaded: loaders begin an epoch")
+        self.loaders.restart()
+        return report
 
     def refuse_to_save(self) -> None:
         """Raises where a save would lose the run that the shelf holds, or have nothing in it."""
@@ -110,8 +122,8 @@ class Run:
             )
 
     def go_back(self, step: int, *, skip_batches: int) -> None:
-        """To the version of that step. Raises UnknownName where none is kept, and what loading it
-        would where it is of another form; then nothing has changed.
+        """To the version of that step. Raises UnknownName where none is kept. The objects go first:
+        where one of them fails, the shelf stays where it is.
         """
         kept = {version.step: version.version for version in self.shelf.versions}
         if step not in kept:
@@ -122,10 +134,10 @@ class Run:
                 if there
                 else "Nothing was saved with a step.",
             )
+        version = self.shelf.at(kept[step])
+        self._load(lambda state: load_version_into(version, state, step))
         if kept[step] != self.shelf.versions[-1].version:
-            check(self.shelf.at(kept[step]), self.state)  # else the shelf alone would go back
             self.shelf.rollback(kept[step])
-        self.shelf.load_into(self.state)
         for batches in self.loaders.made:
             batches.skip(skip_batches)
 

@@ -42,27 +42,6 @@ def load_into(
     outermost keys that are saved alone are no others than it should have. ``exchange`` has the rest
     of what lies here in pieces.
     """
-    fill = _compared(shelf, state, strict, rename, given_only=given_only, exchange=exchange)
-    fill.reader.read_all(report)
-    for action in fill.actions:
-        action()
-    return LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
-
-
-def check(shelf: Reads, state: Any) -> None:
-    """Raises what load_into() would, but for what is found where values are read."""
-    _compared(shelf, state, strict=True)
-
-
-def _compared(
-    shelf: Reads,
-    state: Any,
-    strict: bool,
-    rename: Rename | None = None,
-    *,
-    given_only: bool = False,
-    exchange: Exchange | None = None,
-) -> "_Fill":
     saved = record.get(shelf)
     tree = saved.tree if rename is None else renamed(saved.tree, rename)
     if given_only and isinstance(state, dict) and state and is_mapping(tree):
@@ -70,9 +49,18 @@ def _compared(
         tree = [*head(tree), *given]
     fill = _Fill(Reader(shelf, saved, exchange), objects.parameter_names(state))
     fill.root(state, tree)
+    found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
     if strict and (fill.missing or fill.unexpected):
-        raise mismatch(LoadReport(None, tuple(fill.missing), tuple(fill.unexpected)))
-    return fill
+        raise mismatch(found)
+    fill.reader.read_all(report)
+    for action in fill.actions:
+        action()
+    return found
+
+
+def load_version_into(version: Reads, state: Any, step: int) -> LoadReport:
+    """What was saved at that step, from a version that is kept."""
+    return load_into(version, state, step=step, strict=True, rename=None, report=None)
 
 
 def can_be_filled(target: Any) -> bool:
@@ -328,7 +316,7 @@ def _may_be_optimizers(optimizer: Any, saved: Any) -> bool:
 
 
 def _groups(saved: Any) -> list[Mapping[Any, Any]]:
-    """None where they are of a form of their own, which the optimizer may know."""
+    """Empty where they are of a form of their own, which the optimizer may know."""
     groups = saved.get("param_groups") if isinstance(saved, Mapping) else None
     if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
         return []
