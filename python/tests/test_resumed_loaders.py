@@ -223,6 +223,28 @@ def test_a_loader_that_is_refused_leaves_the_rest_as_it_is(shelf: ts.Shelf) -> N
     assert progress == {"n": 0}
 
 
+@pytest.mark.parametrize("kind", ["plain", "no length", "own state"])
+@pytest.mark.parametrize("step", [2, 5, 6])
+def test_what_a_rollback_skips_goes_on_in_the_next_epoch(
+    reopen: OpenShelf, kind: str, step: int
+) -> None:
+    class Endless(list[int]):
+        __len__ = None  # type: ignore[assignment]
+
+    loaders: dict[str, Any] = {
+        "plain": list(range(6)), "no length": Endless(range(6)), "own state": Stateful(),
+    }  # fmt: skip
+    loader = loaders[kind]
+    auto = reopen(mode="w", keep=8).autosave(progress={"n": 0})
+    for number, _ in enumerate(auto.batches(loader), 1):
+        auto.step(number)
+    auto.rollback(step, skip_batches=3)
+    batches = auto.batches(loader)
+    seen = [batch for _ in range(3) for batch in batches]
+    assert seen == ([*range(step, 6), *range(6), *range(6)])[3 : 3 + len(seen)]
+    assert len(seen) == (6 - step) + 12 - 3
+
+
 def test_a_rollback_that_an_object_refuses_leaves_the_shelf_where_it_is(reopen: OpenShelf) -> None:
     class Refuses:
         n = 0

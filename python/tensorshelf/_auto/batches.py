@@ -48,7 +48,7 @@ class Batches:
         self._resumed = False
         self.given = 0  # batches of this epoch
         self.epoch = 0  # the number of this one, or of the first; from 0
-        self._left_out = 0  # batches of the iteration to come
+        self._left_out = 0  # batches that come next, of this iteration or later ones
         self._loop: int | None = None  # the epoch that the caller's loop is in, by its count
         self._saved_loop: int | None = None
         self._loads = 0  # so often was another place gone to
@@ -85,11 +85,11 @@ class Batches:
             self._before = {"global": self._rng.state_dict(), "own": own}
             iterator = iter(self.loader)
         self._saved_loop = self._loop
-        left_out, self._left_out = self._left_out, 0
         loads = self._loads
-        for number, batch in enumerate(iterator):
+        for batch in iterator:
             self.given += 1
-            if number < left_out:
+            if self._left_out:
+                self._left_out -= 1
                 continue
             yield batch
             if self._loads != loads:
@@ -128,11 +128,13 @@ class Batches:
         return iterator
 
     def skip(self, batches: int) -> None:
-        """Leaves so many out of the iteration to come."""
-        if self._resumed and not self._goes_on_by_itself:
-            self.given += batches  # they are drawn with those that were given
-        else:
-            self._left_out += batches
+        """Leaves so many out, of the iteration to come and, where it has less, of later ones."""
+        length = _length(self.loader)
+        if self._resumed and not self._goes_on_by_itself and length is not None:
+            with_given = max(0, min(batches, length - self.given))  # drawn as those are
+            self.given += with_given
+            batches -= with_given
+        self._left_out += batches
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is."""
