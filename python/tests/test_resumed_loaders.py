@@ -223,6 +223,42 @@ def test_a_loader_that_is_refused_leaves_the_rest_as_it_is(shelf: ts.Shelf) -> N
     assert progress == {"n": 0}
 
 
+class Stream(data.IterableDataset):  # type: ignore[misc, name-defined]
+    def __iter__(self) -> Any:
+        return iter(range(12))
+
+
+class Threes:
+    """Gives batches, and no number of them."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+
+    def __iter__(self) -> Any:
+        size = self.batch_size
+        return (list(range(begin, begin + size)) for begin in range(0, 12, size))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda size: data.DataLoader(Stream(), batch_size=size),
+     lambda size: data.DataLoader(range(12), batch_sampler=Threes(size))],
+    ids=["stream", "sampler"],
+)  # fmt: skip
+def test_other_batches_of_a_loader_without_a_length_are_refused_within_an_epoch(
+    shelf: ts.Shelf, made: Any
+) -> None:
+    begun(shelf, made(3), 2)
+    with resumed(shelf) as auto:
+        with pytest.raises(ts.LayoutError, match=r"(batch_size|sampler) .*2, and .* 3"):
+            auto.batches(made(2))
+        assert listed(auto.batches(made(3))) == [[6, 7, 8], [9, 10, 11]]
+        auto.step(4)
+    with resumed(shelf) as auto:  # the epoch is over
+        batches = auto.batches(made(2))
+        assert (len(list(batches)), len(list(batches))) == (0, 6)
+
+
 @pytest.mark.parametrize("kind", ["plain", "no length", "own state"])
 @pytest.mark.parametrize("step", [2, 5, 6])
 def test_what_a_rollback_skips_goes_on_in_the_next_epoch(

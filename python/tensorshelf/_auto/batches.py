@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tensorshelf._auto.rng import RNG
+from tensorshelf._numbers import is_whole
 from tensorshelf.errors import BadArgument, LayoutError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
@@ -53,6 +54,7 @@ class Batches:
         self._saved_loop: int | None = None
         self._loads = 0  # so often was another place gone to
         self.began_anew = False  # an epoch, since the last of those
+        self._over = False  # the epoch: nothing comes any more
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -80,7 +82,7 @@ class Batches:
         else:
             self.began_anew = True
             self.epoch += self._before is not None
-            self.given = 0
+            self.given, self._over = 0, False
             own = [generator.get_state() for generator in _generators(self.loader)]
             self._before = {"global": self._rng.state_dict(), "own": own}
             iterator = iter(self.loader)
@@ -98,6 +100,7 @@ class Batches:
                     "the one before",
                     "Leave the loop, and iterate over auto.batches(loader) anew.",
                 )
+        self._over = True
 
     def _again(self) -> Iterator[Any]:
         """The loader's iterator, behind the batches that were given."""
@@ -115,6 +118,9 @@ class Batches:
         else:
             iterator = iter(self.loader)
             for _ in zip(range(self.given), iterator, strict=False):
+                pass
+        if self._over:  # whatever number of batches this loader has
+            for _ in iterator:
                 pass
         self._rng.load_state_dict(now)
         taken = time.monotonic() - begin
@@ -141,7 +147,7 @@ class Batches:
         state = {"given": self.given, "epoch": self.epoch, "before": self._before}
         state["length"] = _length(self.loader)
         state["loop"], state["left_out"] = self._saved_loop, self._left_out
-        state["form"] = _form(self.loader)
+        state["form"], state["over"] = _form(self.loader), self._over
         if self._own:
             state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
@@ -172,7 +178,7 @@ class Batches:
                 state = {**state, "given": own}  # that epoch is over
         self.given, self.epoch = state["given"], state["epoch"]
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
-        self._before = state["before"]
+        self._before, self._over = state["before"], state.get("over", False)
         self._resumed = self._before is not None
         if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
@@ -182,7 +188,7 @@ class Batches:
         ``state_dict()`` begins where that has it, for nobody knows what it was then.
         """
         self._loads += 1
-        self.began_anew, self._resumed = False, False
+        self.began_anew, self._resumed, self._over = False, False, False
         self._goes_on_by_itself = self._own
         self.given = self.epoch = self._left_out = 0
         self._before = self._saved_loop = None
@@ -213,7 +219,9 @@ class Batches:
 
     def _differs(self, state: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         """Within an epoch: what decides which batches there are, here and where it was saved."""
-        if not 0 < state["given"] < (state.get("length") or 0):
+        length = state.get("length")
+        over = state.get("over", False) if length is None else state["given"] >= length
+        if over or not state["given"]:
             return
         saved = state.get("form") or {}
         for key, value in _form(self.loader).items():
@@ -226,11 +234,15 @@ def _form(loader: Any) -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(loader, torch.utils.data.DataLoader):
         return {}
+    batch_sampler = loader.batch_sampler
+    kind = type(batch_sampler).__name__
+    size = getattr(batch_sampler, "batch_size", None)
     return {
         "sampler": type(loader.sampler).__name__,
         "batch_size": loader.batch_size,
         "drop_last": loader.drop_last,
         "num_workers": loader.num_workers,
+        "batch_sampler": kind if size is None else f"{kind} of {size}",
     }
 
 
@@ -306,6 +318,18 @@ def _generators(loader: Any) -> list[Any]:
     return found
 
 
+def _is_place(saved: Any) -> bool:
+    """Whether it is what a loader's ``state_dict()`` gives."""
+    if not isinstance(saved, Mapping) or not {"given", "epoch", "before"} <= saved.keys():
+        return False
+    before = saved["before"]
+    return (
+        is_whole(saved["given"])
+        and is_whole(saved["epoch"])
+        and (before is None or (isinstance(before, Mapping) and {"global", "own"} <= before.keys()))
+    )
+
+
 class Loaders:
     """The loaders that ``batches()`` made, whether before or after resuming."""
 
@@ -341,6 +365,8 @@ class Loaders:
     def _fits_state(self, state: Any) -> bool:
         """Raises LayoutError where a loader that came cannot go on from there."""
         if not isinstance(state, Mapping) or not isinstance(state.get("batches"), list):
+            return False
+        if not all(map(_is_place, state["batches"])):
             return False
         for batches, saved in zip(self.made, state["batches"], strict=False):
             batches.check(saved)
