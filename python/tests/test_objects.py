@@ -229,6 +229,28 @@ def test_a_group_without_parameters_keeps_the_options_of_its_place(shelf: ts.She
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.2]
 
 
+@pytest.mark.parametrize(("saved", "own"), [([[0], [1]], [[0, 1]]), ([[0, 1]], [[0], [1]])])
+@pytest.mark.parametrize("strict", [True, False])
+def test_other_groups_are_refused_before_anything_is_loaded(
+    shelf: ts.Shelf, saved: list[list[int]], own: list[list[int]], strict: bool
+) -> None:
+    def made(groups: list[list[int]]) -> dict[str, Any]:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        parts = [[p for i in group for p in model[i].parameters()] for group in groups]
+        options = [(0.1 + number, part) for number, part in enumerate(parts)]
+        return {"a": torch.ones(1), "model": model, "optimizer": sgd(*options)}
+
+    shelf.save(made(saved))
+    target = made(own)
+    target["a"].zero_()
+    with pytest.raises(ts.LayoutError, match=r"'optimizer'.*parameters in other groups"):
+        shelf.load_into(target, strict=strict)
+    del target["model"]
+    with pytest.raises(ts.LayoutError, match=r"'optimizer'.*parameters in its groups"):
+        shelf.load_into(target, strict=False)
+    assert target["a"].item() == 0
+
+
 def test_a_group_more_has_the_options_of_the_last(shelf: ts.Shelf) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     shelf.save({"model": model[:1], "optimizer": sgd((0.1, list(model[0].parameters())))})

@@ -230,7 +230,10 @@ class _Fill:
             self._adopt(optimizer, node[1], names)
         named = value_of(node[1], self.reader)
         _same_options(optimizer, named, path)
-        if names is not None:
+        if names is None:
+            _same_groups(optimizer, named, path)
+        else:
+            _same_partition(named["param_groups"], names, path)
             saved = {name for group in named["param_groups"] for name in group["params"]}
             own = {name for group in names for name in group}
             self.missing += [dotted(Path(path, name)) for name in sorted(own - saved)]
@@ -335,6 +338,22 @@ def _same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
             f"{shown(path)} has {own} parameters in its groups, and {there} were saved",
             "Give an optimizer of as many parameters, or save the model beside it: then they go by "
             "their names. Nothing was loaded.",
+        )
+
+
+def _same_partition(saved: list[Any], names: list[list[str]], path: Path | None) -> None:
+    """Of one that was saved by its parameters' names: those that are known to both lie together as
+    they did. Else some would get the options of others, or two groups the same ones.
+    """
+    home = {name: number for number, group in enumerate(saved) for name in group["params"]}
+    homes = [{home[name] for name in group if name in home} for group in names]
+    found = [number for some in homes for number in some]
+    if len(found) > len(set(found)) or any(len(some) > 1 for some in homes):
+        raise LayoutError(
+            f"{shown(path)} has its parameters in other groups ({list(map(len, names))} of them) "
+            f"than were saved ({[len(group['params']) for group in saved]})",
+            "Give an optimizer with the groups that were saved, or leave this key out. "
+            "Nothing was loaded.",
         )
 
 
