@@ -209,6 +209,27 @@ def made(kind: str) -> Any:
     return {"Random": random.Random, "RandomState": np.random.RandomState, "RNG": ts.RNG}[kind]()
 
 
+@pytest.mark.parametrize(
+    ("saved", "taken", "refused"),
+    [("float32", ["float64", "float16", "bfloat16", "complex64"], ["int8", "int64", "bool"]),
+     ("int64", ["int8", "float32", "uint8"], ["bool"]), ("complex64", ["complex128"], ["float64"])],
+)  # fmt: skip
+def test_torch_tensors_cut_nothing_short_either(
+    shelf: ts.Shelf, saved: str, taken: list[str], refused: list[str]
+) -> None:
+    torch = pytest.importorskip("torch")
+    shelf.save({"x": torch.full((2,), 3, dtype=getattr(torch, saved))})
+    for name in taken:
+        target = torch.zeros(2, dtype=getattr(torch, name))
+        shelf.load_into({"x": target})
+        assert (target == 3).all()
+    for name in refused:
+        target = torch.zeros(2, dtype=getattr(torch, name))
+        with pytest.raises(ts.LayoutError, match="which it would cut short"):
+            shelf.load_into({"x": target})
+        assert not target.any()
+
+
 def test_an_object_whose_state_is_nothing_is_given_that(shelf: ts.Shelf) -> None:
     class Silent:
         given: Any = ...

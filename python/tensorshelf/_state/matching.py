@@ -75,14 +75,13 @@ class Matching:
                 "not",
                 "Give a NumPy array. Nothing was loaded.",
             )
-        if isinstance(target, np.ndarray) and not tensors.may_be_cast(about.element, target.dtype):
+        name = str(target.dtype).removeprefix("torch.")
+        if not tensors.may_be_cast(about.element, target.dtype):
             raise LayoutError(
-                f"{shown(path)} is {target.dtype}, and {about.element} was saved, which it would "
-                "cut short",
-                "Give an array of a dtype that holds it. Nothing was loaded.",
+                f"{shown(path)} is {name}, and {about.element} was saved, which it would cut short",
+                "Give one of a dtype that holds it. Nothing was loaded.",
             )
         if tuple(target.shape) != about.shape:
-            name = str(target.dtype).removeprefix("torch.")
             raise LayoutError(
                 f"{shown(path)} is {_dtypes.layout_text(name, tuple(target.shape))}, and "
                 f"{about.layout} was saved",

@@ -277,8 +277,12 @@ class Tensor(NamedTuple):
         return _dtypes.layout_text(self.element, self.shape)
 
 
-def may_be_cast(element: str, dtype: "np.dtype[Any]") -> bool:
-    """Whether an array of that dtype takes such elements, as NumPy's assignments do."""
+def may_be_cast(element: str, dtype: Any) -> bool:
+    """Whether a tensor of that dtype, NumPy's or torch's, takes such elements without being cut
+    short to another kind of number.
+    """
+    if not isinstance(dtype, np.dtype):
+        return _torch.may_be_cast(element, dtype)
     try:
         return bool(np.can_cast(dtype_from(element), dtype, "same_kind"))
     except (LayoutError, TypeError):  # of torch alone: converting tells

@@ -190,6 +190,13 @@ def _host_bytes(tensor: "torch.Tensor") -> Array:
     return flat
 
 
+def may_be_cast(element: str, dtype: "torch.dtype") -> bool:
+    """Whether torch's own arithmetic would write such elements into a tensor of that dtype."""
+    import torch
+
+    return torch.can_cast(dtype_of(element), dtype)
+
+
 def dtype_of(name: str) -> "torch.dtype":
     required()
     import torch
