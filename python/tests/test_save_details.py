@@ -209,6 +209,20 @@ def made(kind: str) -> Any:
     return {"Random": random.Random, "RandomState": np.random.RandomState, "RNG": ts.RNG}[kind]()
 
 
+def test_a_schedule_of_another_kind_is_refused_before_anything_is_loaded(shelf: ts.Shelf) -> None:
+    torch = pytest.importorskip("torch")
+    schedules = torch.optim.lr_scheduler
+    optimizer = torch.optim.SGD([torch.zeros(2)], 0.1)
+    shelf.save({"a": full(1), "schedule": schedules.StepLR(optimizer, 3, gamma=0.5)})
+    target = {"a": full(0), "schedule": schedules.CosineAnnealingLR(optimizer, 20)}
+    with pytest.raises(ts.LayoutError, match=r"'schedule'.*CosineAnnealingLR.*something else"):
+        shelf.load_into(target)
+    assert target["a"].tolist() == full(0).tolist()
+    same_kind = schedules.StepLR(optimizer, 1)
+    shelf.load_into({"a": full(0), "schedule": same_kind})
+    assert (same_kind.step_size, same_kind.gamma) == (3, 0.5)
+
+
 @pytest.mark.parametrize(
     ("saved", "taken", "refused"),
     [("float32", ["float64", "float16", "bfloat16", "complex64"], ["int8", "int64", "bool"]),

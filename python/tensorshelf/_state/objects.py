@@ -71,17 +71,27 @@ def _is_of_torch_generator(generator: Any, state: Any) -> bool:
 
 
 def may_take(holder: Any, state: Any) -> bool:
-    """Whether ``load_state_dict()`` is to be given it. Those of this package know by themselves;
-    of others it is asked what form their state has, and only where none of theirs has it: some
-    have to begin something to give one.
+    """Whether ``load_state_dict()`` is to be given it. Objects of this package know by themselves.
+    Another is asked for a state of its own only where the saved one is no mapping, for some have
+    to begin something to give one.
     """
     knows = getattr(holder, "_fits_state", None)
     if knows is not None:
         return bool(knows(state))
     if isinstance(state, Mapping):
-        return True
+        return not _is_of_another_schedule(holder, state)
     own = holder.state_dict()
     return not isinstance(own, Mapping) and (state is not None or own is None)
+
+
+def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
+    """By what torch's own schedules can be told: each takes any state."""
+    torch = _torch()
+    if torch is None or not isinstance(holder, torch.optim.lr_scheduler.LRScheduler):
+        return False
+    own = _options_of(type(holder))
+    lacking = (own & holder.state_dict().keys()) - state.keys()
+    return bool(lacking and (_options(torch.optim.lr_scheduler.LRScheduler) & state.keys()) - own)
 
 
 def _set_bit_generator(generator: Any, state: Any) -> None:
@@ -243,14 +253,25 @@ def _parts(
 # ---- optimizers
 
 
-@functools.cache
 def optimizer_options() -> frozenset[str]:
     """The names of all that torch's own optimizers can be told."""
     import torch
 
-    kinds = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
-    kinds = [kind for kind in kinds if issubclass(kind, torch.optim.Optimizer)]
-    return frozenset(name for kind in kinds for name in inspect.signature(kind).parameters)
+    return _options(torch.optim.Optimizer)
+
+
+@functools.cache
+def _options(base: type) -> frozenset[str]:
+    """The names of all that torch's own kinds of it can be told."""
+    import torch
+
+    known = [*vars(torch.optim).values(), *vars(torch.optim.lr_scheduler).values()]
+    kinds = [kind for kind in known if isinstance(kind, type) and issubclass(kind, base)]
+    return frozenset().union(*map(_options_of, kinds))
+
+
+def _options_of(kind: type) -> frozenset[str]:
+    return frozenset(inspect.signature(kind).parameters)
 
 
 def names_of(optimizer: Any, names: Mapping[int, str]) -> list[list[str]] | None:
