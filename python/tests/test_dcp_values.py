@@ -130,6 +130,15 @@ ENTRY = [["float32", False, "contiguous", False], [2], [[[0], [2]]]]
             for n in range(5)
         ),
         {"format": 1, "id": b"i", "shares": [["../0", *SHARE[1:]]]},
+        {"format": 1, "id": b"i", "shares": [[-1, *SHARE[1:]]]},
+        *(
+            {"format": 1, "id": b"i", "shares": [[0, name, *SHARE[2:]]]}
+            for name in ("../x", "", "..", "a/b")
+        ),
+        {"format": 1, "id": b"i", "shares": [[*SHARE[:3], 0, b"i"]]},
+        {"format": 1, "id": b"i", "shares": [[*SHARE[:4], b""]]},
+        {"format": 1, "id": b"i", "shares": [SHARE, SHARE]},
+        {"format": 1, "id": b""},
         {"format": 1, "id": b"i", "metadata": 5},
     ],
 )

@@ -10,6 +10,7 @@ A version of the coordinator's shelf that has it is the group save. That of anot
 save its version belongs to, and decides nothing.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -88,15 +89,21 @@ def _checked(found: object) -> Head:
     part, metadata, rows = found.get("id"), found.get("metadata", b""), found.get("shares", [])
     if not (isinstance(part, bytes) and isinstance(metadata, bytes) and isinstance(rows, list)):
         raise TypeError("its parts are of other types")
-    shares = [_share(row) for row in rows]
-    return Head(part, {share.rank: share for share in shares}, metadata)
+    shares = {share.rank: share for share in map(_share, rows)}
+    if len(shares) < len(rows) or not part:
+        raise ValueError("two shares of one rank, or no id")
+    return Head(part, shares, metadata)
 
 
 def _share(row: object) -> Share:
-    """Each field of its type: the number of a rank becomes part of a path."""
+    """Each field of its type, and one that there can be: rank and file become parts of a path."""
     if not isinstance(row, list) or tuple(map(type, row)) != _TYPES:
         raise TypeError(f"no share: {row!r}")
-    return Share(*row)
+    share = Share(*row)
+    is_name = share.file == os.path.basename(share.file) and share.file not in ("", ".", "..")
+    if share.rank < 0 or share.version < 1 or not share.id or not is_name:
+        raise ValueError(f"no share: {row!r}")
+    return share
 
 
 def _packed(node: Any) -> bytes:
