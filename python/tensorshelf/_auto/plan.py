@@ -90,13 +90,17 @@ def plan(
         if not math.isfinite(best / step_seconds):
             raise BadArgument(f"step_seconds={step_seconds!r} is next to none", "Give seconds.")
         every = max(1, round(best / step_seconds), math.ceil(save_seconds / step_seconds))
-    elif not (is_whole(every) and every >= 1):
+    elif not (is_whole(every) and is_finite(every, least=1)):
         raise BadArgument(f"every={every!r} is no number of steps", "Use 1 or more.")
     interval = every * step_seconds
+    if not math.isfinite(interval):
+        raise BadArgument(f"every={every!r} is no number of steps", "Use less.")
     lost = load_seconds + mtbi / interval * stall_seconds + interval / 2 + save_seconds
     needed = hidden = None
     if nbytes is not None:
         computing = step_seconds if forward_backward_seconds is None else forward_backward_seconds
         needed = nbytes / (interval - step_seconds + computing)
+        if not math.isfinite(needed):
+            raise BadArgument(f"nbytes={nbytes!r} is too much for a save", "Give bytes.")
         hidden = None if bytes_per_second is None else bytes_per_second >= needed
     return Plan(interval, every, min(1.0, lost / mtbi), needed, hidden)
