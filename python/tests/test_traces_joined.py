@@ -192,6 +192,16 @@ def test_a_trace_that_somebody_changed_is_refused(
         ts.join_traces([path], tmp_path / "all.json")
 
 
+@pytest.mark.parametrize("dur", ["NaN", "1e999", "[" * 100_000])
+def test_a_trace_that_could_not_be_written_again_is_refused(
+    tmp_path: pathlib.Path, dur: str
+) -> None:
+    path = made(tmp_path, 0, 0.0, [])
+    path.write_text(path.read_text().replace('"dur": 1.0', f'"dur": {dur}'))
+    with pytest.raises(ts.BadArgument, match="is no trace of a rank of a group"):
+        ts.join_traces([path], tmp_path / "all.json")
+
+
 def test_a_home_is_found_for_who_reads_traces_as_for_who_writes_them(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def _read(given: str | os.PathLike[str]) -> _Trace:
     path = os.fsdecode(encoded_path(given))
     try:
         found = json.loads(Path(path).read_text("utf-8"))
+        json.dumps(found, allow_nan=False)  # it is to be written again
         return _checked(path, found[KEY], found["traceEvents"])
     except FileNotFoundError as error:
         raise ShelfNotFound(f"there is no {path}", "auto.write_trace() writes one.") from error
@@ -85,7 +86,7 @@ def _read(given: str | os.PathLike[str]) -> _Trace:
             "Give files that auto.write_trace() wrote.",
             error.errno or 0,
         ) from error
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise BadArgument(
             f"{path} is no trace of a rank of a group",
             "Give those that auto.write_trace() wrote, where autosave() had a group=.",
