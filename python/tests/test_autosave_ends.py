@@ -146,7 +146,7 @@ def test_one_that_fails_twice_as_it_closes_tells_both(
         patch.setattr(auto._flight, "wait", fails("the save failed"))
         with pytest.raises(ts.IoError, match="the save failed") as error:
             auto.close()
-    assert error.value.__notes__ == ["Besides: the flush failed. Look at the drive."]
+    assert error.value.__notes__ == ["Besides: IoError: the flush failed. Look at the drive."]
     auto.close()
 
 

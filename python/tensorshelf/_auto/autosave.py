@@ -12,6 +12,7 @@ from typing import Any
 from tensorshelf._auto.batches import Batches
 from tensorshelf._auto.checked import check_options, check_signals, check_state
 from tensorshelf._auto.commits import Alone, Commits
+from tensorshelf._auto.ending import note_besides
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
 from tensorshelf._auto.gates import Gates
@@ -173,7 +174,7 @@ class Autosave:
             saved = self._save(number) if due else None
         except ShelfError as error:
             if heard is not None:
-                error.add_note(f"Besides: {heard}")
+                note_besides(error, heard)
             self._tell(self._what_ended(error))
         finally:
             self._timeline.stepped(number, begin, time.monotonic(), saved=saved is not None)
@@ -272,7 +273,7 @@ class Autosave:
         except ShelfError as second:
             if failure is None:
                 raise
-            failure.add_note(f"Besides: {second}")
+            note_besides(failure, second)
 
     def __repr__(self) -> str:
         closed = " (closed)" if self._feed.closed else ""
@@ -346,7 +347,7 @@ class Autosave:
             try:
                 self._flight.wait()
             except ShelfError as before:
-                before.add_note(f"Besides: {error}")
+                note_besides(before, error)
                 return before
         return error
 

@@ -19,14 +19,18 @@ class Ending:
             self._raised.append(error)
 
     def tell(self) -> None:
-        """Raises what came first, with the others as notes; what no error is, such as Ctrl-C,
-        before all errors.
-        """
+        """Raises the first; Ctrl-C, and an exit, go before errors. The others become notes."""
         if not self._raised:
             return
         no_errors = [each for each in self._raised if not isinstance(each, Exception)]
         first = (no_errors or self._raised)[0]
         for other in self._raised:
-            if str(other) != str(first):  # one failure may come by several ways
-                first.add_note(f"Besides: {other}")
+            if other is not first:
+                note_besides(first, other)
         raise first
+
+
+def note_besides(first: BaseException, other: BaseException) -> None:
+    """Of two failures, the first of which is raised. One may have come by two ways."""
+    if (type(other), str(other)) != (type(first), str(first)):
+        first.add_note(f"Besides: {type(other).__name__}: {other}")

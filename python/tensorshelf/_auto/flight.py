@@ -10,6 +10,7 @@ where the process goes on.
 import logging
 import time
 
+from tensorshelf._auto.ending import note_besides
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.run import Run
 from tensorshelf._auto.timeline import Timeline
@@ -96,7 +97,7 @@ class Flight:
                 if not failures:
                     self._feed.note(None)
         for other in failures[1:]:
-            failures[0].add_note(f"Besides: {other}")
+            note_besides(failures[0], other)
         if failures:
             raise failures[0]
 
