@@ -129,6 +129,17 @@ def test_what_was_not_saved_is_told_once_though_it_is_closed_twice(
     assert caplog.text.count("step 1 was the last") == 1
 
 
+def test_steps_that_were_not_saved_are_told_where_the_shelf_is_closed_alone(
+    reopen: OpenShelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    with reopen(mode="w") as shelf:
+        auto = shelf.autosave(every=2, progress={"n": 0})
+        for step in (1, 2, 3):
+            auto.step(step)
+        auto.wait()
+    assert caplog.text.count("the last save is of step 2, and step 3 was the last") == 1
+
+
 def test_one_that_fails_twice_as_it_closes_tells_both(
     shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,9 @@ class Autosave:
         self._timeline = Timeline()
         self._interval = Interval(self._timeline, mtbi=options.mtbi)
         self._began: Start | None = None
-        self._feed = Feed(shelf, options.pipeline, self._notices, self._commits, overlap=overlap)
+        self._feed = Feed(
+            shelf, options.pipeline, self._notices, self._commits, self._steps, overlap=overlap
+        )
         # The one before gives way. Where closing it raises what it failed with, this is none, and
         # that is closed: the next try finds nothing in its way.
         if shelf._feed is not None:

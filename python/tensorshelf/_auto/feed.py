@@ -16,6 +16,7 @@ from tensorshelf._auto.ending import Ending
 from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
+from tensorshelf._auto.steps import Steps
 from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._drain.drainer import Drainer
@@ -64,6 +65,7 @@ class Feed:
         options: Mapping[str, Any],
         notices: Notices,
         commits: Commits,
+        steps: Steps,
         *,
         overlap: bool,
     ) -> None:
@@ -82,6 +84,7 @@ class Feed:
         self._last: Commit | None = None
         self._notices = notices
         self._commits = commits
+        self._steps = steps
         self.overlap = overlap
         self._newest: Commit | None = None
         self.drainer: Drainer | None = None  # of what becomes durable; it ends with this
@@ -233,8 +236,10 @@ class Feed:
         """Brings what was begun to the medium. Raises what failed that nobody has heard, and
         TornSave for what was changed behind the last save.
         """
-        self.closed = True
         forked = os.getpid() != self._pid
+        if not self.closed and not forked and sys.exc_info()[0] is None:
+            self._steps.warn_of_unsaved()
+        self.closed = True
         decided = forked
         ending = Ending()
         with ending.part():

@@ -12,13 +12,17 @@ class Steps:
         self.told: int | None = None  # by the last step()
         self.saved: int | None = None  # of the last save that was begun
         self.optimizer_stepped = False
+        self._warned = False
 
     def went_back(self, step: int) -> None:
         """What was told since is undone."""
         self.told = self.saved = step
 
     def warn_of_unsaved(self) -> None:
-        """Where the run ends here."""
+        """Where the run ends here: once, whether its autosave ends it or its shelf."""
+        if self._warned:
+            return
+        self._warned = True
         if self.told is None and self.optimizer_stepped:
             logger.warning("autosave: nothing was saved: no step() was called")
         elif self.told != self.saved:
