@@ -13,6 +13,7 @@ backward.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorshelf._numbers import is_finite, is_whole
@@ -66,25 +67,21 @@ def plan(
     bytes_per_second          that the medium takes, made durable
     forward_backward_seconds  of a step, in which copies may run; all of it where not given
     """
-    given: dict[str, float] = {"mtbi": mtbi, "step_seconds": step_seconds}
+    lasting = {"mtbi": mtbi, "step_seconds": step_seconds}
     if forward_backward_seconds is not None:
-        given["forward_backward_seconds"] = forward_backward_seconds
-    for name, value in given.items():
-        if not is_finite(value, above=0):
-            raise BadArgument(f"{name}={value!r} is no time", "Give seconds above 0.")
-    for name, size in {"nbytes": nbytes, "bytes_per_second": bytes_per_second}.items():
-        if size is not None and not is_finite(size, above=0):
-            raise BadArgument(f"{name}={size!r} is nothing", "Give bytes above 0.")
+        lasting["forward_backward_seconds"] = forward_backward_seconds
+    maybe_none = {
+        "stall_seconds": stall_seconds,
+        "save_seconds": save_seconds,
+        "load_seconds": load_seconds,
+    }
+    _check(lasting, maybe_none, {"nbytes": nbytes, "bytes_per_second": bytes_per_second})
     if forward_backward_seconds is not None and forward_backward_seconds > step_seconds:
         raise BadArgument(
             f"forward_backward_seconds={forward_backward_seconds!r} is more than "
             f"step_seconds={step_seconds!r}",
             "They are a part of a step.",
         )
-    rest = {"stall_seconds": stall_seconds, "save_seconds": save_seconds}
-    for name, value in {**rest, "load_seconds": load_seconds}.items():
-        if not is_finite(value, least=0):
-            raise BadArgument(f"{name}={value!r} is no time", "Give seconds, 0 or more.")
     if every is None:
         best = max(save_seconds, math.sqrt(2 * stall_seconds) * math.sqrt(mtbi))
         if not math.isfinite(best / step_seconds):
@@ -104,3 +101,20 @@ def plan(
             raise BadArgument(f"nbytes={nbytes!r} is too much for a save", "Give bytes.")
         hidden = None if bytes_per_second is None else bytes_per_second >= needed
     return Plan(interval, every, min(1.0, lost / mtbi), needed, hidden)
+
+
+def _check(
+    lasting: Mapping[str, float],
+    maybe_none: Mapping[str, float],
+    sizes: Mapping[str, float | None],
+) -> None:
+    """Raises BadArgument for the first that is no such number. A size may be left out."""
+    for name, value in lasting.items():
+        if not is_finite(value, above=0):
+            raise BadArgument(f"{name}={value!r} is no time", "Give seconds above 0.")
+    for name, value in maybe_none.items():
+        if not is_finite(value, least=0):
+            raise BadArgument(f"{name}={value!r} is no time", "Give seconds, 0 or more.")
+    for name, size in sizes.items():
+        if size is not None and not is_finite(size, above=0):
+            raise BadArgument(f"{name}={size!r} is nothing", "Give bytes above 0.")
