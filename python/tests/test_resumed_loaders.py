@@ -281,6 +281,67 @@ def test_what_a_rollback_skips_goes_on_in_the_next_epoch(
     assert len(seen) == (6 - step) + 12 - 3
 
 
+class Warm:
+    """Batches that become larger within an epoch."""
+
+    batch_size = 1
+
+    def __iter__(self) -> Any:
+        self.batch_size, begin = 2, 0
+        while begin < 14:
+            yield list(range(begin, begin + self.batch_size))
+            begin += self.batch_size
+            self.batch_size += 1
+
+
+def test_a_sampler_whose_batches_grow_is_still_the_same_one(reopen: OpenShelf) -> None:
+    loader = data.DataLoader(range(20), batch_sampler=Warm())
+    auto = reopen(mode="w", keep=4).autosave(progress={"n": 0})
+    seen = []
+    for step, batch in enumerate(auto.batches(loader), 1):
+        seen.append(batch.tolist())
+        auto.step(step)
+    auto.rollback(2)
+    assert listed(auto.batches(loader)) == seen[2:]
+
+
+def test_another_number_of_workers_of_a_stream_is_refused(shelf: ts.Shelf) -> None:
+    begun(shelf, data.DataLoader(Stream(), batch_size=2, num_workers=1), 2)
+    with resumed(shelf) as auto, pytest.raises(ts.LayoutError, match=r"num_workers 0, and .* 1"):
+        auto.batches(data.DataLoader(Stream(), batch_size=2))
+
+
+def test_an_epoch_that_was_seen_to_end_has_ended_whatever_its_length_says(
+    shelf: ts.Shelf,
+) -> None:
+    class Short(list[int]):
+        def __len__(self) -> int:
+            return 12
+
+    with shelf.autosave(progress={"n": 0}) as auto:
+        list(auto.batches(Short(range(8))))
+        auto.step(8)
+    with resumed(shelf) as auto:
+        batches = auto.batches(list(range(20, 25)))
+        assert [list(batches), list(batches)] == [[], list(range(20, 25))]
+
+
+def test_what_a_rollback_skips_of_an_epoch_that_is_passed_over_is_left_out_of_the_next(
+    reopen: OpenShelf,
+) -> None:
+    auto = reopen(mode="w", keep=4).autosave(progress={"n": 0})
+    loader = list(range(4))
+    for step, _ in enumerate(auto.batches(loader, epoch=0), 1):
+        auto.step(step)
+        if step == 2:
+            break
+    auto.rollback(2, skip_batches=3)
+    auto.close()
+    with resumed(reopen()) as auto:
+        assert list(auto.batches(loader, epoch=1)) == [3]
+        assert list(auto.batches(loader, epoch=2)) == loader
+
+
 def test_a_rollback_that_an_object_refuses_leaves_the_shelf_where_it_is(reopen: OpenShelf) -> None:
     class Refuses:
         n = 0

@@ -1,12 +1,11 @@
 """A loader that resumes in the middle of an epoch, with the batches that would have come."""
 
-import copy
 import logging
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tensorshelf._auto import loader_facts
 from tensorshelf._auto.rng import RNG
 from tensorshelf._numbers import is_whole
 from tensorshelf.errors import BadArgument, LayoutError, UnsupportedError
@@ -34,7 +33,7 @@ class Batches:
     """
 
     def __init__(self, loader: Iterable[Any], *, by_sampler: bool = False) -> None:
-        if by_sampler and _index_sampler(loader) is None:
+        if by_sampler and loader_facts.index_sampler(loader) is None:
             raise BadArgument(
                 f"by_sampler=True is for a torch DataLoader of a map-style dataset, and this is a "
                 f"{type(loader).__name__} without a sampler of indices",
@@ -44,6 +43,9 @@ class Batches:
         self._by_sampler = by_sampler
         self._own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._goes_on_by_itself = self._own  # where it was resumed
+        self._form = loader_facts.form_of(
+            loader
+        )  # now: some samplers change what they say of it as they go
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
         self._resumed = False
@@ -55,6 +57,7 @@ class Batches:
         self._loads = 0  # so often was another place gone to
         self.began_anew = False  # an epoch, since the last of those
         self._over = False  # the epoch: nothing comes any more
+        self._skipped = 0  # of this epoch's batches that count as given
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -74,6 +77,7 @@ class Batches:
             )
         if number > saved and not self._goes_on_by_itself:
             self._resumed = False
+            self._left_out += self._skipped  # of what is passed over now
         return self
 
     def __iter__(self) -> Iterator[Any]:
@@ -82,8 +86,8 @@ class Batches:
         else:
             self.began_anew = True
             self.epoch += self._before is not None
-            self.given, self._over = 0, False
-            own = [generator.get_state() for generator in _generators(self.loader)]
+            self.given, self._over, self._skipped = 0, False, 0
+            own = [generator.get_state() for generator in loader_facts.generators_of(self.loader)]
             self._before = {"global": self._rng.state_dict(), "own": own}
             iterator = iter(self.loader)
         self._saved_loop = self._loop
@@ -111,10 +115,12 @@ class Batches:
         assert self._before is not None
         now = self._rng.state_dict()
         self._rng.load_state_dict(self._before["global"])
-        for generator, state in zip(_generators(self.loader), self._before["own"], strict=False):
+        for generator, state in zip(
+            loader_facts.generators_of(self.loader), self._before["own"], strict=False
+        ):
             generator.set_state(state)
         if self._by_sampler:
-            iterator = _behind(self.loader, self.given)
+            iterator = loader_facts.iterator_behind(self.loader, self.given)
         else:
             iterator = iter(self.loader)
             for _ in zip(range(self.given), iterator, strict=False):
@@ -125,7 +131,7 @@ class Batches:
         self._rng.load_state_dict(now)
         taken = time.monotonic() - begin
         logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
-        if self._loop is None and self.given == _length(self.loader):
+        if self._loop is None and self.given == loader_facts.length_of(self.loader):
             logger.warning(
                 "batches(): the saved run had been given all batches of its epoch, so that this "
                 "iteration gives none. If it is another epoch, that is left out: "
@@ -135,19 +141,20 @@ class Batches:
 
     def skip(self, batches: int) -> None:
         """Leaves so many out, of the iteration to come and, where it has less, of later ones."""
-        length = _length(self.loader)
+        length = loader_facts.length_of(self.loader)
         if self._resumed and not self._goes_on_by_itself and length is not None:
             with_given = max(0, min(batches, length - self.given))  # drawn as those are
             self.given += with_given
+            self._skipped += with_given
             batches -= with_given
         self._left_out += batches
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is."""
         state = {"given": self.given, "epoch": self.epoch, "before": self._before}
-        state["length"] = _length(self.loader)
+        state["length"] = loader_facts.length_of(self.loader)
         state["loop"], state["left_out"] = self._saved_loop, self._left_out
-        state["form"], state["over"] = _form(self.loader), self._over
+        state["form"], state["over"], state["skipped"] = self._form, self._over, self._skipped
         if self._own:
             state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
@@ -157,8 +164,8 @@ class Batches:
         if self._is_own(state):
             return
         self._check_form(state)
-        saved, own = state.get("length"), _length(self.loader)
-        if saved != own and None not in (saved, own) and 0 < state["given"] < saved:
+        saved, own = state.get("length"), loader_facts.length_of(self.loader)
+        if saved != own and None not in (saved, own) and state["given"] and not _is_over(state):
             raise LayoutError(
                 f"this loader gives {own} batches an epoch, and the saved run was at "
                 f"{state['given']} of {saved}: what it had not seen yet is not known here",
@@ -171,7 +178,7 @@ class Batches:
         self._loads += 1
         self.began_anew = False
         by_itself = self._goes_on_by_itself = self._is_own(state)
-        saved, own = state.get("length"), _length(self.loader)
+        saved, own = state.get("length"), loader_facts.length_of(self.loader)
         if not by_itself:
             self._warn_of_workers(state)
             if saved != own and None not in (saved, own) and state["given"]:
@@ -179,6 +186,7 @@ class Batches:
         self.given, self.epoch = state["given"], state["epoch"]
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before, self._over = state["before"], state.get("over", False)
+        self._skipped = state.get("skipped", 0)
         self._resumed = self._before is not None
         if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
@@ -190,7 +198,7 @@ class Batches:
         self._loads += 1
         self.began_anew, self._resumed, self._over = False, False, False
         self._goes_on_by_itself = self._own
-        self.given = self.epoch = self._left_out = 0
+        self.given = self.epoch = self._left_out = self._skipped = 0
         self._before = self._saved_loop = None
 
     def _is_own(self, state: dict[str, Any]) -> bool:
@@ -200,7 +208,7 @@ class Batches:
     def _check_form(self, state: dict[str, Any]) -> None:
         """Raises LayoutError where the rest of an epoch would consist of other batches."""
         for key, value, saved in self._differs(state):
-            if key != "num_workers":
+            if key != "num_workers" or loader_facts.workers_choose(self.loader):
                 raise LayoutError(
                     f"this loader has {key} {value}, and that of the saved run {saved}: the rest "
                     "of its epoch would be other batches",
@@ -209,7 +217,7 @@ class Batches:
 
     def _warn_of_workers(self, state: dict[str, Any]) -> None:
         for key, value, saved in self._differs(state):
-            if key == "num_workers":
+            if key == "num_workers" and not loader_facts.workers_choose(self.loader):
                 logger.warning(
                     "batches(): the saved run's loader had num_workers=%s, and this one has %s: "
                     "random numbers that are drawn in loading are others from here on",
@@ -219,103 +227,18 @@ class Batches:
 
     def _differs(self, state: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         """Within an epoch: what decides which batches there are, here and where it was saved."""
-        length = state.get("length")
-        over = state.get("over", False) if length is None else state["given"] >= length
-        if over or not state["given"]:
+        if _is_over(state) or not state["given"]:
             return
         saved = state.get("form") or {}
-        for key, value in _form(self.loader).items():
+        for key, value in self._form.items():
             if saved.get(key, value) != value:
                 yield key, value, saved[key]
 
 
-def _form(loader: Any) -> dict[str, Any]:
-    """What decides which batches a loader of torch gives."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(loader, torch.utils.data.DataLoader):
-        return {}
-    batch_sampler = loader.batch_sampler
-    kind = type(batch_sampler).__name__
-    size = getattr(batch_sampler, "batch_size", None)
-    return {
-        "sampler": type(loader.sampler).__name__,
-        "batch_size": loader.batch_size,
-        "drop_last": loader.drop_last,
-        "num_workers": loader.num_workers,
-        "batch_sampler": kind if size is None else f"{kind} of {size}",
-    }
-
-
-def _length(loader: Iterable[Any]) -> int | None:
-    """How many batches it gives, where it knows."""
-    try:
-        return len(loader)  # type: ignore[arg-type]
-    except TypeError:  # of an iterable dataset
-        return None
-
-
-class _Behind:
-    """The indices of a sampler behind the first so many; those are drawn by ``advance()``, or when
-    the next is asked for: a loader draws a seed in between.
-    """
-
-    def __init__(self, sampler: Iterable[Any], given: int) -> None:
-        self._sampler, self._given = sampler, given
-        self._indices: Iterator[Any] = iter(())
-
-    def __iter__(self) -> Iterator[Any]:
-        self._indices = iter(self._sampler)
-        return self
-
-    def __next__(self) -> Any:
-        self.advance()
-        return next(self._indices)
-
-    def __len__(self) -> int:
-        return len(self._sampler)  # type: ignore[arg-type]
-
-    def advance(self) -> None:
-        given, self._given = self._given, 0
-        for _ in zip(range(given), self._indices, strict=False):
-            pass
-
-
-def _index_sampler(loader: Any) -> str | None:
-    """The attribute of a DataLoader that gives it the indices of each batch, where it has any."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(loader, torch.utils.data.DataLoader):
-        return None
-    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
-        return None
-    return "sampler" if loader.batch_sampler is None else "batch_sampler"
-
-
-def _behind(loader: Any, given: int) -> Iterator[Any]:
-    """A loader's iterator behind its first batches, with the random numbers it would have drawn."""
-    name = _index_sampler(loader)
-    assert name is not None
-    rest = copy.copy(loader)
-    behind = _Behind(getattr(loader, name), given)
-    object.__setattr__(rest, name, behind)  # a DataLoader refuses, for those who would change it
-    object.__setattr__(rest, "_iterator", None)  # of persistent workers
-    iterator: Iterator[Any] = iter(rest)
-    behind.advance()
-    if loader.persistent_workers and loader.num_workers > 0:
-        loader._iterator = iterator  # for the next epoch, which draws no seed then
-    return iterator
-
-
-def _generators(loader: Any) -> list[Any]:
-    """Those that a loader of torch and its samplers were given."""
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    holders = (loader, getattr(loader, "sampler", None), batch_sampler)
-    inner = getattr(batch_sampler, "sampler", None)
-    found: list[Any] = []
-    for holder in (*holders, inner):
-        generator = getattr(holder, "generator", None)
-        if hasattr(generator, "get_state") and all(generator is not known for known in found):
-            found.append(generator)
-    return found
+def _is_over(state: Mapping[str, Any]) -> bool:
+    """Whether the epoch had ended: as was seen, or, in states of an earlier release, counted."""
+    length = state.get("length")
+    return bool(state.get("over", False) or (length is not None and state["given"] >= length))
 
 
 def _is_place(saved: Any) -> bool:

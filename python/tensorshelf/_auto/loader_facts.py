@@ -1,0 +1,104 @@
+"""What is asked of a loader: of torch's own more than of others."""
+
+import copy
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+
+def workers_choose(loader: Any) -> bool:
+    """Whether each worker gives a part of an iterable dataset: then their number decides which
+    batches there are.
+    """
+    torch = sys.modules.get("torch")
+    dataset = getattr(loader, "dataset", None)
+    return torch is not None and isinstance(dataset, torch.utils.data.IterableDataset)
+
+
+def form_of(loader: Any) -> dict[str, Any]:
+    """What decides which batches a loader of torch gives."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(loader, torch.utils.data.DataLoader):
+        return {}
+    batch_sampler = loader.batch_sampler
+    kind = type(batch_sampler).__name__
+    size = getattr(batch_sampler, "batch_size", None)
+    return {
+        "sampler": type(loader.sampler).__name__,
+        "batch_size": loader.batch_size,
+        "drop_last": loader.drop_last,
+        "num_workers": loader.num_workers,
+        "batch_sampler": f"{kind} of {size}" if type(size) is int else kind,
+    }
+
+
+def length_of(loader: Iterable[Any]) -> int | None:
+    """How many batches it gives, where it knows."""
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except TypeError:  # of an iterable dataset
+        return None
+
+
+class _Behind:
+    """The indices of a sampler behind the first so many; those are drawn by ``advance()``, or when
+    the next is asked for: a loader draws a seed in between.
+    """
+
+    def __init__(self, sampler: Iterable[Any], given: int) -> None:
+        self._sampler, self._given = sampler, given
+        self._indices: Iterator[Any] = iter(())
+
+    def __iter__(self) -> Iterator[Any]:
+        self._indices = iter(self._sampler)
+        return self
+
+    def __next__(self) -> Any:
+        self.advance()
+        return next(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._sampler)  # type: ignore[arg-type]
+
+    def advance(self) -> None:
+        given, self._given = self._given, 0
+        for _ in zip(range(given), self._indices, strict=False):
+            pass
+
+
+def index_sampler(loader: Any) -> str | None:
+    """The attribute of a DataLoader that gives it the indices of each batch, where it has any."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(loader, torch.utils.data.DataLoader):
+        return None
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+        return None
+    return "sampler" if loader.batch_sampler is None else "batch_sampler"
+
+
+def iterator_behind(loader: Any, given: int) -> Iterator[Any]:
+    """A loader's iterator behind its first batches, with the random numbers it would have drawn."""
+    name = index_sampler(loader)
+    assert name is not None
+    rest = copy.copy(loader)
+    behind = _Behind(getattr(loader, name), given)
+    object.__setattr__(rest, name, behind)  # a DataLoader refuses, for those who would change it
+    object.__setattr__(rest, "_iterator", None)  # of persistent workers
+    iterator: Iterator[Any] = iter(rest)
+    behind.advance()
+    if loader.persistent_workers and loader.num_workers > 0:
+        loader._iterator = iterator  # for the next epoch, which draws no seed then
+    return iterator
+
+
+def generators_of(loader: Any) -> list[Any]:
+    """Those that a loader of torch and its samplers were given."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    holders = (loader, getattr(loader, "sampler", None), batch_sampler)
+    inner = getattr(batch_sampler, "sampler", None)
+    found: list[Any] = []
+    for holder in (*holders, inner):
+        generator = getattr(holder, "generator", None)
+        if hasattr(generator, "get_state") and all(generator is not known for known in found):
+            found.append(generator)
+    return found
