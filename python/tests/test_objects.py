@@ -251,6 +251,21 @@ def test_other_groups_are_refused_before_anything_is_loaded(
     assert target["a"].item() == 0
 
 
+@pytest.mark.parametrize(("saved", "own"), [([[0], [1]], [[0, 1]]), ([[0, 1]], [[0], [1]])])
+def test_other_groups_of_the_same_options_are_taken(
+    shelf: ts.Shelf, saved: list[list[int]], own: list[list[int]]
+) -> None:
+    def made(groups: list[list[int]], lr: float) -> dict[str, Any]:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        parts = [[p for i in group for p in model[i].parameters()] for group in groups]
+        return {"model": model, "optimizer": sgd(*((lr, part) for part in parts))}
+
+    shelf.save(made(saved, 0.25))
+    target = made(own, 0.5)
+    shelf.load_into(target)
+    assert {group["lr"] for group in target["optimizer"].param_groups} == {0.25}
+
+
 def test_a_group_more_has_the_options_of_the_last(shelf: ts.Shelf) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     shelf.save({"model": model[:1], "optimizer": sgd((0.1, list(model[0].parameters())))})

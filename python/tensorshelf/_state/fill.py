@@ -233,7 +233,7 @@ class _Fill:
         if names is None:
             _same_groups(optimizer, named, path)
         else:
-            _same_partition(named["param_groups"], names, path)
+            _same_partition(named["param_groups"], optimizer.param_groups, names, path)
             saved = {name for group in named["param_groups"] for name in group["params"]}
             own = {name for group in names for name in group}
             self.missing += [dotted(Path(path, name)) for name in sorted(own - saved)]
@@ -341,20 +341,41 @@ def _same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
         )
 
 
-def _same_partition(saved: list[Any], names: list[list[str]], path: Path | None) -> None:
+def _same_partition(
+    saved: list[Any], own: list[Any], names: list[list[str]], path: Path | None
+) -> None:
     """Of one that was saved by its parameters' names: those that are known to both lie together as
-    they did. Else some would get the options of others, or two groups the same ones.
+    they did, where it makes a difference. Else some would get the options of others.
     """
     home = {name: number for number, group in enumerate(saved) for name in group["params"]}
     homes = [{home[name] for name in group if name in home} for group in names]
-    found = [number for some in homes for number in some]
-    if len(found) > len(set(found)) or any(len(some) > 1 for some in homes):
+    merged = any(not _alike([saved[number] for number in some]) for some in homes)
+    shared = [
+        [group for group, some in zip(own, homes, strict=True) if number in some]
+        for number in range(len(saved))
+    ]
+    if merged or not all(map(_alike, shared)):
         raise LayoutError(
             f"{shown(path)} has its parameters in other groups ({list(map(len, names))} of them) "
             f"than were saved ({[len(group['params']) for group in saved]})",
             "Give an optimizer with the groups that were saved, or leave this key out. "
             "Nothing was loaded.",
         )
+
+
+def _alike(groups: list[Any]) -> bool:
+    """Whether all have the same options."""
+    options = [{key: group[key] for key in group if key != "params"} for group in groups]
+    return all(_equal(each, options[0]) for each in options)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Options may be tensors, of one element mostly."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if is_tensor(one) or is_tensor(other):
+        return is_tensor(one) and is_tensor(other) and bool((one == other).all())
+    return bool(one == other)
 
 
 def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
