@@ -266,6 +266,31 @@ def test_other_groups_of_the_same_options_are_taken(
     assert {group["lr"] for group in target["optimizer"].param_groups} == {0.25}
 
 
+def test_a_module_that_converts_what_it_loads_is_left_to_it(shelf: ts.Shelf) -> None:
+    class Quantised(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("w", torch.zeros(3, dtype=torch.int8))
+
+        def _load_from_state_dict(self, state: Any, prefix: str, *more: Any) -> None:
+            self.w.copy_((state[prefix + "w"] * 127).to(torch.int8))
+
+    class Plain(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, dtype: Any) -> None:
+            super().__init__()
+            self.register_buffer("w", torch.tensor([1, 0, 1], dtype=dtype))
+
+    shelf.save({"m": Plain(torch.float32)})
+    quantised = Quantised()
+    shelf.load_into({"m": quantised})
+    assert quantised.w.tolist() == [127, 0, 127]
+    shelf.save({"m": Plain(torch.uint8)})  # as masks once were
+    masked = Plain(torch.bool)
+    masked.w.fill_(False)
+    shelf.load_into({"m": masked})
+    assert masked.w.tolist() == [True, False, True]
+
+
 def test_a_group_more_has_the_options_of_the_last(shelf: ts.Shelf) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     shelf.save({"model": model[:1], "optimizer": sgd((0.1, list(model[0].parameters())))})

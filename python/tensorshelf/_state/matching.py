@@ -65,7 +65,8 @@ class Matching:
         tensor = node[0] in ("tensor", "piece", "tie")
         return tensor and self._reader.about(node).shape == shards.part_of(target).shape
 
-    def check_shape(self, target: Any, node: Node, path: Path | None) -> None:
+    def check_shape(self, target: Any, node: Node, path: Path | None, *, cast: bool = True) -> None:
+        """``cast``: whether it is copied into the target; else somebody converts it."""
         if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "region"):
             raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
         about = self._reader.about(node)
@@ -76,7 +77,7 @@ class Matching:
                 "Give a NumPy array. Nothing was loaded.",
             )
         name = str(target.dtype).removeprefix("torch.")
-        if not tensors.may_be_cast(about.element, target.dtype):
+        if cast and not tensors.may_be_cast(about.element, target.dtype):
             raise LayoutError(
                 f"{shown(path)} is {name}, and {about.element} was saved, which it would cut short",
                 "Give one of a dtype that holds it. Nothing was loaded.",

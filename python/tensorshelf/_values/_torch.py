@@ -191,10 +191,13 @@ def _host_bytes(tensor: "torch.Tensor") -> Array:
 
 
 def may_be_cast(element: str, dtype: "torch.dtype") -> bool:
-    """Whether torch's own arithmetic would write such elements into a tensor of that dtype."""
+    """Whether torch's own arithmetic would write such elements into a tensor of that dtype. Masks
+    were once of uint8, and are of bool.
+    """
     import torch
 
-    return torch.can_cast(dtype_of(element), dtype)
+    own = dtype_of(element)
+    return torch.can_cast(own, dtype) or (own, dtype) == (torch.uint8, torch.bool)
 
 
 def dtype_of(name: str) -> "torch.dtype":
