@@ -84,14 +84,22 @@ def may_take(holder: Any, state: Any) -> bool:
     return not isinstance(own, Mapping) and (state is not None or own is None)
 
 
+_OF_SCHEDULES = {"lr_lambdas", "_schedulers", "_milestones"}  # what they keep beside their options
+
+
 def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
-    """By what torch's own schedules can be told: each takes any state."""
+    """By the options of torch's own schedules, each of which takes any state: one that this kind
+    has not, or none of an option that every one of this kind was given.
+    """
     torch = _torch()
-    if torch is None or not isinstance(holder, torch.optim.lr_scheduler.LRScheduler):
+    base = None if torch is None else torch.optim.lr_scheduler.LRScheduler
+    if base is None or not isinstance(holder, base) or type(holder).__module__ != base.__module__:
         return False
-    own = _options_of(type(holder))
-    lacking = (own & holder.state_dict().keys()) - state.keys()
-    return bool(lacking and (_options(torch.optim.lr_scheduler.LRScheduler) & state.keys()) - own)
+    own = holder.state_dict().keys()
+    parameters = inspect.signature(type(holder)).parameters.values()
+    needed = {each.name for each in parameters if each.default is each.empty} | _OF_SCHEDULES
+    foreign = (state.keys() - own) & (_options(base) | _OF_SCHEDULES)
+    return bool(foreign or (needed & own) - state.keys())
 
 
 def _set_bit_generator(generator: Any, state: Any) -> None:
