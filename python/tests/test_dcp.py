@@ -149,9 +149,12 @@ def test_a_writer_that_is_refused_leaves_the_other_as_it_is(tmp_path: pathlib.Pa
         save(state_of(1), first)
         with pytest.raises(dcp.CheckpointException, match="with other options"):
             save(state_of(2), ShelfWriter(path, keep=3, keep_open=False))
+        with ShelfWriter(path, keep=3) as other:
+            assert isinstance(failure_of(save, state_of(2), other), ts.BadArgument)
         home = first._home
         assert home is not None
         assert home.stays_open
+        assert home.shelf is not None
 
 
 def test_what_was_left_out_is_as_it_is_by_itself(tmp_path: pathlib.Path) -> None:

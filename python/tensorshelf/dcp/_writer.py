@@ -103,15 +103,16 @@ class ShelfWriter(StorageWriter):
                 "Rank 0 of the process group has to: leave coordinator_rank out.",
             )
         self._is_coordinator = is_coordinator
-        self._home = home_of(self._places.of(self._rank), self._rank)
-        with self._home.whole(self._options) as shelf:
-            self._home.stays_open = self._keep_open
-            self._home.turn = self._of_thread.turn = object()
+        home = home_of(self._places.of(self._rank), self._rank)
+        with home.whole(self._options) as shelf:
+            self._home = home  # from here on: who is refused closes nothing of another's
+            home.stays_open = self._keep_open
+            home.turn = self._of_thread.turn = object()
             self._of_thread.begun = moment()
             if is_coordinator:
                 _verdicts.refuse_prepared(shelf)
                 _verdicts.refuse_part(shelf)
-                self._home.discard(shelf)  # of a save that another rank failed in
+                home.discard(shelf)  # of a save that another rank failed in
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """As it is."""
