@@ -526,7 +526,9 @@ def test_the_plan_is_the_least_of_all() -> None:
      {"load_seconds": -1}, {"every": 0}, {"mtbi": "x"}, {"mtbi": 10**400}, {"every": "auto"},
      {"step_seconds": 5e-324}, {"every": 10**400}, {"every": 10**308, "step_seconds": 100.0},
      {"nbytes": 1e308, "step_seconds": 1e-9, "every": 1},
-     {"mtbi": None}, {"every": 1.5}, {"nbytes": "1GB"}, {"bytes_per_second": True},
+     {"mtbi": None}, {"every": 10**300, "step_seconds": 10**300},
+     {"step_seconds": 1, "mtbi": 10**308, "stall_seconds": 10**308, "save_seconds": 1},
+     {"every": 1.5}, {"nbytes": "1GB"}, {"bytes_per_second": True},
      {"forward_backward_seconds": [1]}],
 )  # fmt: skip
 def test_times_that_are_none(wrong: Any) -> None:

@@ -70,12 +70,14 @@ def plan(
     lasting = {"mtbi": mtbi, "step_seconds": step_seconds}
     if forward_backward_seconds is not None:
         lasting["forward_backward_seconds"] = forward_backward_seconds
-    maybe_none = {
+    may_be_zero = {
         "stall_seconds": stall_seconds,
         "save_seconds": save_seconds,
         "load_seconds": load_seconds,
     }
-    _check(lasting, maybe_none, {"nbytes": nbytes, "bytes_per_second": bytes_per_second})
+    _check(lasting, may_be_zero, {"nbytes": nbytes, "bytes_per_second": bytes_per_second})
+    mtbi, step_seconds, stall_seconds = float(mtbi), float(step_seconds), float(stall_seconds)
+    save_seconds, load_seconds = float(save_seconds), float(load_seconds)
     if forward_backward_seconds is not None and forward_backward_seconds > step_seconds:
         raise BadArgument(
             f"forward_backward_seconds={forward_backward_seconds!r} is more than "
@@ -84,12 +86,15 @@ def plan(
         )
     if every is None:
         best = max(save_seconds, math.sqrt(2 * stall_seconds) * math.sqrt(mtbi))
-        if not math.isfinite(best / step_seconds):
-            raise BadArgument(f"step_seconds={step_seconds!r} is next to none", "Give seconds.")
+        if not math.isfinite(best) or not math.isfinite(best / step_seconds):
+            raise BadArgument(
+                f"step_seconds={step_seconds!r} is next to none beside the other times",
+                "Give all in seconds.",
+            )
         every = max(1, round(best / step_seconds), math.ceil(save_seconds / step_seconds))
     elif not (is_whole(every) and is_finite(every, least=1)):
         raise BadArgument(f"every={every!r} is no number of steps", "Use 1 or more.")
-    interval = every * step_seconds
+    interval = float(every) * step_seconds
     if not math.isfinite(interval):
         raise BadArgument(f"every={every!r} is no number of steps", "Use less.")
     lost = load_seconds + mtbi / interval * stall_seconds + interval / 2 + save_seconds
@@ -105,16 +110,16 @@ def plan(
 
 def _check(
     lasting: Mapping[str, float],
-    maybe_none: Mapping[str, float],
+    may_be_zero: Mapping[str, float],
     sizes: Mapping[str, float | None],
 ) -> None:
     """Raises BadArgument for the first that is no such number. A size may be left out."""
     for name, value in lasting.items():
         if not is_finite(value, above=0):
             raise BadArgument(f"{name}={value!r} is no time", "Give seconds above 0.")
-    for name, value in maybe_none.items():
+    for name, value in may_be_zero.items():
         if not is_finite(value, least=0):
             raise BadArgument(f"{name}={value!r} is no time", "Give seconds, 0 or more.")
     for name, size in sizes.items():
         if size is not None and not is_finite(size, above=0):
-            raise BadArgument(f"{name}={size!r} is nothing", "Give bytes above 0.")
+            raise BadArgument(f"{name}={size!r} is no size", "Give bytes above 0.")
