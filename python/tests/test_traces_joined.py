@@ -179,7 +179,7 @@ def test_what_cannot_be_joined_is_refused(tmp_path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"rank": "0"}, {"clock": 3}, {"wall": None}, {"decided": [[1, 2.0]]}, {"generation": 1.5},
-     {"decided": [[1, 2.0, "x"]]}, {"wall": float("nan")}, {"decided": 3}],
+     {"decided": [[1, 2.0, "x"]]}, {"wall": float("nan")}, {"decided": 3}, {"wall": 1.7e308}],
 )  # fmt: skip
 def test_a_trace_that_somebody_changed_is_refused(
     tmp_path: pathlib.Path, wrong: dict[str, Any]

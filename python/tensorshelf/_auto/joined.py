@@ -15,6 +15,8 @@ from tensorshelf._numbers import is_finite, is_whole
 from tensorshelf._options import encoded_path
 from tensorshelf.errors import BadArgument, IoError, ShelfNotFound
 
+_FAR = 1e12  # seconds from 1970: no time of day
+
 
 @dataclass(frozen=True)
 class JoinedTraces:
@@ -97,6 +99,8 @@ def _checked(path: str, about: Any, events: Any) -> _Trace:
     """Raises TypeError, or what comes of looking into what is no trace."""
     decided = {number: (begin, end) for number, begin, end in about["decided"]}
     start = about["job"], about["generation"]
+    if abs(about["wall"]) > _FAR:
+        raise ValueError("its time of day is none")
     times = [about["wall"], *(event.get("ts", 0) for event in events)]
     times += [time for both in decided.values() for time in both]
     whole = [about["rank"], about["generation"], *decided]
