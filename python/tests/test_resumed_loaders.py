@@ -342,6 +342,19 @@ def test_what_a_rollback_skips_of_an_epoch_that_is_passed_over_is_left_out_of_th
         assert list(auto.batches(loader, epoch=2)) == loader
 
 
+def test_what_was_left_out_once_is_not_left_out_again(reopen: OpenShelf) -> None:
+    loader = list(range(6))
+    auto = reopen(mode="w", keep=4).autosave(progress={"n": 0})
+    next(iter(auto.batches(loader, epoch=0)))
+    auto.step(1)
+    auto.rollback(1, skip_batches=2)
+    assert next(iter(auto.batches(loader, epoch=0))) == 3
+    auto.step(2)
+    auto.close()
+    with resumed(reopen()) as auto:
+        assert list(auto.batches(loader, epoch=1)) == loader
+
+
 def test_a_rollback_that_an_object_refuses_leaves_the_shelf_where_it_is(reopen: OpenShelf) -> None:
     class Refuses:
         n = 0

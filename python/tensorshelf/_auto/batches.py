@@ -43,9 +43,8 @@ class Batches:
         self._by_sampler = by_sampler
         self._own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._goes_on_by_itself = self._own  # where it was resumed
-        self._form = loader_facts.form_of(
-            loader
-        )  # now: some samplers change what they say of it as they go
+        # Now: some samplers change what they say of it as they go.
+        self._form = loader_facts.form_of(loader)
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
         self._resumed = False
@@ -108,7 +107,7 @@ class Batches:
 
     def _again(self) -> Iterator[Any]:
         """The loader's iterator, behind the batches that were given."""
-        self._resumed = False
+        self._resumed, self._skipped = False, 0
         if self._goes_on_by_itself:
             return iter(self.loader)
         begin = time.monotonic()
