@@ -307,7 +307,7 @@ def test_a_sampler_whose_batches_grow_is_still_the_same_one(reopen: OpenShelf) -
 
 def test_another_number_of_workers_of_a_stream_is_refused(shelf: ts.Shelf) -> None:
     begun(shelf, data.DataLoader(Stream(), batch_size=2, num_workers=1), 2)
-    with resumed(shelf) as auto, pytest.raises(ts.LayoutError, match=r"num_workers 0, and .* 1"):
+    with resumed(shelf) as auto, pytest.raises(ts.LayoutError, match=r"workers 0, and .* 1"):
         auto.batches(data.DataLoader(Stream(), batch_size=2))
 
 
@@ -353,6 +353,17 @@ def test_what_was_left_out_once_is_not_left_out_again(reopen: OpenShelf) -> None
     auto.close()
     with resumed(reopen()) as auto:
         assert list(auto.batches(loader, epoch=1)) == loader
+
+
+def test_a_run_that_takes_over_is_told_the_step_of_what_it_loads(reopen: OpenShelf) -> None:
+    shelf = reopen(mode="w", in_flight=2)
+    big, progress = torch.zeros(1 << 22), {"n": 0}
+    auto = shelf.autosave(big=big, progress=progress)
+    for step in (1, 2):
+        progress["n"] = step
+        auto.step(step)
+    again = shelf.autosave(big=big, progress=progress)
+    assert again.resume() == progress["n"] == 2
 
 
 def test_a_rollback_that_an_object_refuses_leaves_the_shelf_where_it_is(reopen: OpenShelf) -> None:

@@ -191,15 +191,16 @@ class Feed:
         ending.tell()
 
     def _drain(self, decided: bool) -> None:
-        """The last version, too."""
-        if self.drainer is None or os.getpid() != self._pid:
+        """The last version, too: whoever resumes next is to be told its step."""
+        if os.getpid() != self._pid:
             return
         try:
             # Not wait(), which would take what it fails with from whom that is to be told.
             while decided and self._newest is not None and not self._newest.done():
                 time.sleep(_NAP_SECONDS)
         finally:
-            self.drainer.close()
+            if self.drainer is not None:
+                self.drainer.close()
 
     @property
     def sources(self) -> Sources | None:
