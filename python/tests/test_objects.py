@@ -299,6 +299,23 @@ def test_a_group_more_has_the_options_of_the_last(shelf: ts.Shelf) -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
 
 
+def test_a_schedule_of_other_groups_is_refused_before_anything_is_loaded(shelf: ts.Shelf) -> None:
+    def made(*parts: int) -> dict[str, Any]:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        both = [list(part.parameters()) for part in model]
+        groups = both if len(parts) == 2 else [both[0] + both[1]]
+        optimizer = sgd(*((0.1, group) for group in groups))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.5**n)
+        return {"a": torch.ones(1), "model": model, "optimizer": optimizer, "schedule": schedule}
+
+    shelf.save(made(4))
+    target = made(2, 2)
+    target["a"].zero_()
+    with pytest.raises(ts.LayoutError, match="'schedule'"):
+        shelf.load_into(target)
+    assert target["a"].item() == 0
+
+
 # ---- wrappers
 
 

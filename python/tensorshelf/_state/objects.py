@@ -89,7 +89,8 @@ _OF_SCHEDULES = {"lr_lambdas", "_schedulers", "_milestones"}  # what they keep b
 
 def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
     """By the options of torch's own schedules, each of which takes any state: one that this kind
-    has not, or none of an option that every one of this kind was given.
+    has not, or none of an option that every one of this kind was given; or for another number of
+    groups.
     """
     torch = _torch()
     base = None if torch is None else torch.optim.lr_scheduler.LRScheduler
@@ -98,8 +99,11 @@ def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
     own = holder.state_dict().keys()
     parameters = inspect.signature(type(holder)).parameters.values()
     needed = {each.name for each in parameters if each.default is each.empty} | _OF_SCHEDULES
-    foreign = (state.keys() - own) & (_options(base) | _OF_SCHEDULES)
-    return bool(foreign or (needed & own) - state.keys())
+    foreign = (state.keys() - own.keys()) & (_options(base) | _OF_SCHEDULES)
+    ours, theirs = own.get("base_lrs"), state.get("base_lrs")  # one for each group
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) != len(theirs):
+        return True
+    return bool(foreign or (needed & own.keys()) - state.keys())
 
 
 def _set_bit_generator(generator: Any, state: Any) -> None:
