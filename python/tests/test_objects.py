@@ -291,12 +291,40 @@ def test_a_module_that_converts_what_it_loads_is_left_to_it(shelf: ts.Shelf) -> 
     assert masked.w.tolist() == [True, False, True]
 
 
-def test_a_group_more_has_the_options_of_the_last(shelf: ts.Shelf) -> None:
+def test_a_group_more_keeps_its_own_options(shelf: ts.Shelf) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     shelf.save({"model": model[:1], "optimizer": sgd((0.1, list(model[0].parameters())))})
     optimizer = sgd(*((1.0, list(part.parameters())) for part in model))
     shelf.load_into({"model": model, "optimizer": optimizer}, strict=False)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 1.0]
+
+
+def test_a_group_has_the_options_of_the_first_parameter_that_was_saved(shelf: ts.Shelf) -> None:
+    def made(*groups: tuple[float, list[str]]) -> dict[str, Any]:
+        model = nn.ParameterDict({name: torch.zeros(2) for name in ("weight", "bias", "n", "m")})
+        return {
+            "model": model,
+            "optimizer": sgd(*((lr, [model[name] for name in names]) for lr, names in groups)),
+        }
+
+    saved = made((0.1, ["weight"]), (0.2, ["bias"]))
+    del saved["model"]["n"], saved["model"]["m"]
+    shelf.save(saved)
+    target = made((1.0, ["n", "bias"]), (1.0, ["m", "weight"]))
+    shelf.load_into(target, strict=False)
+    assert [group["lr"] for group in target["optimizer"].param_groups] == [0.2, 0.1]
+
+
+def test_names_of_parameters_stay_beside_them(shelf: ts.Shelf) -> None:
+    def made(*, backwards: bool) -> dict[str, Any]:
+        model = nn.Linear(2, 2)
+        named = list(model.named_parameters())
+        return {"model": model, "optimizer": torch.optim.SGD(named[:: -1 if backwards else 1], 1.0)}
+
+    shelf.save(made(backwards=False))
+    target = made(backwards=True)
+    shelf.load_into(target)
+    assert target["optimizer"].param_groups[0].get("param_names") == ["bias", "weight"]
 
 
 def test_a_schedule_of_other_groups_is_refused_before_anything_is_loaded(shelf: ts.Shelf) -> None:

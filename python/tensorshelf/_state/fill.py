@@ -240,7 +240,7 @@ class _Fill:
             self.missing += [dotted(Path(path, name)) for name in sorted(own - saved)]
             self.unexpected += [dotted(Path(path, name)) for name in sorted(saved - own)]
             self._shard(optimizer, node[1], names, named["state"], path)
-        value = objects.by_number(named, names)
+        value = objects.by_number(named, names, None if names is None else optimizer.param_groups)
         self.actions.append(lambda: optimizer.load_state_dict(value))
 
     def _shard(
@@ -366,7 +366,8 @@ def _same_partition(
 
 def _alike(groups: list[Any]) -> bool:
     """Whether all have the same options."""
-    options = [{key: group[key] for key in group if key != "params"} for group in groups]
+    beside = ("params", "param_names")
+    options = [{key: group[key] for key in group if key not in beside} for group in groups]
     return all(_equal(each, options[0]) for each in options)
 
 

@@ -96,7 +96,7 @@ def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
     base = None if torch is None else torch.optim.lr_scheduler.LRScheduler
     if base is None or not isinstance(holder, base) or type(holder).__module__ != base.__module__:
         return False
-    own = holder.state_dict().keys()
+    own = holder.state_dict()
     parameters = inspect.signature(type(holder)).parameters.values()
     needed = {each.name for each in parameters if each.default is each.empty} | _OF_SCHEDULES
     foreign = (state.keys() - own.keys()) & (_options(base) | _OF_SCHEDULES)
@@ -308,21 +308,28 @@ def by_name(packed: Mapping[str, Any], names: list[list[str]]) -> dict[str, Any]
     }
 
 
-def by_number(named: Mapping[str, Any], names: list[list[str]] | None = None) -> dict[str, Any]:
+def by_number(
+    named: Mapping[str, Any],
+    names: list[list[str]] | None = None,
+    own: list[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
     """The reverse, for an optimizer with these groups of parameters; left out, with those saved.
 
-    A group has the options of the saved one that held its first parameter.
+    A group has the options of the saved one that held the first of its parameters that was saved;
+    its own, where none was; and one without parameters, those of its place.
     """
-    saved = {name: group for group in named["param_groups"] for name in group["params"]}
-    if names is None:
-        names = [group["params"] for group in named["param_groups"]]
+    there = named["param_groups"]
+    saved = {name: group for group in there for name in group["params"]}
+    names = [group["params"] for group in there] if names is None else names
+    own = there if own is None else own
     flat = [name for group in names for name in group]
     numbers = {name: number for number, name in enumerate(flat)}
     groups = []
     for place, some in enumerate(names):
-        options = saved.get(some[0]) if some else None
-        if options is None:
-            options = named["param_groups"][min(place, len(named["param_groups"]) - 1)]
+        of_place = own[place] if some else there[min(place, len(there) - 1)]
+        options = dict(next((saved[name] for name in some if name in saved), of_place))
+        if "param_names" in own[place]:  # torch's, which stand beside the parameters
+            options["param_names"] = own[place]["param_names"]
         groups.append({**options, "params": [numbers[name] for name in some]})
     state = {
         numbers.get(key, key): value
