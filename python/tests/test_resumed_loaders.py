@@ -306,9 +306,16 @@ def test_a_sampler_whose_batches_grow_is_still_the_same_one(reopen: OpenShelf) -
 
 
 def test_another_number_of_workers_of_a_stream_is_refused(shelf: ts.Shelf) -> None:
-    begun(shelf, data.DataLoader(Stream(), batch_size=2, num_workers=1), 2)
-    with resumed(shelf) as auto, pytest.raises(ts.LayoutError, match=r"workers 0, and .* 1"):
+    begun(shelf, data.DataLoader(Stream(), batch_size=2, num_workers=2), 2)
+    with resumed(shelf) as auto, pytest.raises(ts.LayoutError, match=r"workers 1, and .* 2"):
         auto.batches(data.DataLoader(Stream(), batch_size=2))
+
+
+def test_one_worker_of_a_stream_gives_all_of_it_as_none_does(shelf: ts.Shelf) -> None:
+    begun(shelf, data.DataLoader(Stream(), batch_size=2, num_workers=1), 2)
+    with resumed(shelf) as auto:
+        rest = auto.batches(data.DataLoader(Stream(), batch_size=2))
+        assert listed(rest) == [[4, 5], [6, 7], [8, 9], [10, 11]]
 
 
 def test_an_epoch_that_was_seen_to_end_has_ended_whatever_its_length_says(
@@ -353,6 +360,54 @@ def test_what_was_left_out_once_is_not_left_out_again(reopen: OpenShelf) -> None
     auto.close()
     with resumed(reopen()) as auto:
         assert list(auto.batches(loader, epoch=1)) == loader
+
+
+def test_a_generator_of_its_own_goes_on_behind_an_epoch_that_is_passed_over(
+    shelf: ts.Shelf,
+) -> None:
+    def made() -> Any:
+        generator = torch.Generator().manual_seed(7)
+        return data.DataLoader(range(6), batch_size=2, shuffle=True, generator=generator)
+
+    whole = made()
+    epochs = [listed(whole) for _ in range(2)]
+    with shelf.autosave(progress={"n": 0}) as auto:
+        assert listed(auto.batches(made(), epoch=0)) == epochs[0]
+        auto.step(3)
+    with resumed(shelf) as auto:
+        assert listed(auto.batches(made(), epoch=1)) == epochs[1]
+
+
+def test_a_sampler_whose_length_shrinks_within_an_epoch_loses_nothing(reopen: OpenShelf) -> None:
+    class Shrinks(Warm):
+        def __len__(self) -> int:
+            return 20 // (self.batch_size + 1)
+
+    loader = data.DataLoader(range(20), batch_sampler=Shrinks())
+    auto = reopen(mode="w", keep=8).autosave(progress={"n": 0})
+    seen = []
+    for step, batch in enumerate(auto.batches(loader), 1):
+        seen.append(batch.tolist())
+        auto.step(step)
+    auto.rollback(3)
+    assert listed(auto.batches(loader)) == seen[3:]
+
+
+def test_what_is_left_out_behind_a_seen_end_is_left_out_of_the_next_epoch(
+    reopen: OpenShelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Short(list[int]):
+        def __len__(self) -> int:
+            return 12
+
+    loader = Short(range(8))
+    auto = reopen(mode="w", keep=4).autosave(progress={"n": 0})
+    list(auto.batches(loader))
+    auto.step(1)
+    auto.rollback(1, skip_batches=2)
+    batches = auto.batches(loader)
+    assert [list(batches), list(batches)] == [[], [2, 3, 4, 5, 6, 7]]
+    assert "this iteration gives none" in caplog.text
 
 
 def test_a_run_that_takes_over_is_told_the_step_of_what_it_loads(reopen: OpenShelf) -> None:

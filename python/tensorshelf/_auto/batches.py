@@ -45,8 +45,10 @@ class Batches:
         self._goes_on_by_itself = self._own  # where it was resumed
         # Now: some samplers change what they say of it as they go.
         self._form = loader_facts.form_of(loader)
+        self._length = loader_facts.length_of(loader)  # as of the epoch's begin
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
+        self._behind: list[Any] | None = None  # its own ones, where the saved run was
         self._resumed = False
         self.given = 0  # batches of this epoch
         self.epoch = 0  # the number of this one, or of the first; from 0
@@ -76,8 +78,13 @@ class Batches:
             )
         if number > saved and not self._goes_on_by_itself:
             self._resumed = False
-            self._left_out += self._skipped  # of what is passed over now
+            self._left_out, self._skipped = self._left_out + self._skipped, 0
+            for generator, state in zip(self._generators(), self._behind or (), strict=False):
+                generator.set_state(state)
         return self
+
+    def _generators(self) -> list[Any]:
+        return loader_facts.generators_of(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
         if self._resumed:
@@ -86,7 +93,8 @@ class Batches:
             self.began_anew = True
             self.epoch += self._before is not None
             self.given, self._over, self._skipped = 0, False, 0
-            own = [generator.get_state() for generator in loader_facts.generators_of(self.loader)]
+            self._length = loader_facts.length_of(self.loader)
+            own = [generator.get_state() for generator in self._generators()]
             self._before = {"global": self._rng.state_dict(), "own": own}
             iterator = iter(self.loader)
         self._saved_loop = self._loop
@@ -114,9 +122,7 @@ class Batches:
         assert self._before is not None
         now = self._rng.state_dict()
         self._rng.load_state_dict(self._before["global"])
-        for generator, state in zip(
-            loader_facts.generators_of(self.loader), self._before["own"], strict=False
-        ):
+        for generator, state in zip(self._generators(), self._before["own"], strict=False):
             generator.set_state(state)
         if self._by_sampler:
             iterator = loader_facts.iterator_behind(self.loader, self.given)
@@ -130,7 +136,7 @@ class Batches:
         self._rng.load_state_dict(now)
         taken = time.monotonic() - begin
         logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
-        if self._loop is None and self.given == loader_facts.length_of(self.loader):
+        if self._loop is None and (self._over or self.given == self._length):
             logger.warning(
                 "batches(): the saved run had been given all batches of its epoch, so that this "
                 "iteration gives none. If it is another epoch, that is left out: "
@@ -140,9 +146,9 @@ class Batches:
 
     def skip(self, batches: int) -> None:
         """Leaves so many out, of the iteration to come and, where it has less, of later ones."""
-        length = loader_facts.length_of(self.loader)
-        if self._resumed and not self._goes_on_by_itself and length is not None:
-            with_given = max(0, min(batches, length - self.given))  # drawn as those are
+        within = self._resumed and not self._goes_on_by_itself and not self._over
+        if within and self._length is not None:
+            with_given = max(0, min(batches, self._length - self.given))  # drawn as those are
             self.given += with_given
             self._skipped += with_given
             batches -= with_given
@@ -150,8 +156,9 @@ class Batches:
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is."""
-        state = {"given": self.given, "epoch": self.epoch, "before": self._before}
-        state["length"] = loader_facts.length_of(self.loader)
+        state: dict[str, Any] = {"given": self.given, "epoch": self.epoch, "before": self._before}
+        state["length"] = self._length
+        state["behind"] = [generator.get_state() for generator in self._generators()]
         state["loop"], state["left_out"] = self._saved_loop, self._left_out
         state["form"], state["over"], state["skipped"] = self._form, self._over, self._skipped
         if self._own:
@@ -163,7 +170,7 @@ class Batches:
         if self._is_own(state):
             return
         self._check_form(state)
-        saved, own = state.get("length"), loader_facts.length_of(self.loader)
+        saved, own = state.get("length"), self._length
         if saved != own and None not in (saved, own) and state["given"] and not _is_over(state):
             raise LayoutError(
                 f"this loader gives {own} batches an epoch, and the saved run was at "
@@ -177,7 +184,7 @@ class Batches:
         self._loads += 1
         self.began_anew = False
         by_itself = self._goes_on_by_itself = self._is_own(state)
-        saved, own = state.get("length"), loader_facts.length_of(self.loader)
+        saved, own = state.get("length"), self._length
         if not by_itself:
             self._warn_of_workers(state)
             if saved != own and None not in (saved, own) and state["given"]:
@@ -185,7 +192,7 @@ class Batches:
         self.given, self.epoch = state["given"], state["epoch"]
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before, self._over = state["before"], state.get("over", False)
-        self._skipped = state.get("skipped", 0)
+        self._skipped, self._behind = state.get("skipped", 0), state.get("behind")
         self._resumed = self._before is not None
         if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
@@ -207,7 +214,7 @@ class Batches:
     def _check_form(self, state: dict[str, Any]) -> None:
         """Raises LayoutError where the rest of an epoch would consist of other batches."""
         for key, value, saved in self._differs(state):
-            if key != "num_workers" or loader_facts.workers_choose(self.loader):
+            if key != "num_workers":
                 raise LayoutError(
                     f"this loader has {key} {value}, and that of the saved run {saved}: the rest "
                     "of its epoch would be other batches",
@@ -216,7 +223,7 @@ class Batches:
 
     def _warn_of_workers(self, state: dict[str, Any]) -> None:
         for key, value, saved in self._differs(state):
-            if key == "num_workers" and not loader_facts.workers_choose(self.loader):
+            if key == "num_workers":
                 logger.warning(
                     "batches(): the saved run's loader had num_workers=%s, and this one has %s: "
                     "random numbers that are drawn in loading are others from here on",

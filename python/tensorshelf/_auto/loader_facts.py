@@ -1,18 +1,10 @@
 """What is asked of a loader: of torch's own more than of others."""
 
 import copy
+import numbers
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
-
-
-def workers_choose(loader: Any) -> bool:
-    """Whether each worker gives a part of an iterable dataset: then their number decides which
-    batches there are.
-    """
-    torch = sys.modules.get("torch")
-    dataset = getattr(loader, "dataset", None)
-    return torch is not None and isinstance(dataset, torch.utils.data.IterableDataset)
 
 
 def form_of(loader: Any) -> dict[str, Any]:
@@ -23,12 +15,15 @@ def form_of(loader: Any) -> dict[str, Any]:
     batch_sampler = loader.batch_sampler
     kind = type(batch_sampler).__name__
     size = getattr(batch_sampler, "batch_size", None)
+    count = loader.num_workers
+    # Each worker gives a part of a stream, so that their number decides what is in a batch.
+    of_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
     return {
         "sampler": type(loader.sampler).__name__,
         "batch_size": loader.batch_size,
         "drop_last": loader.drop_last,
-        "num_workers": loader.num_workers,
-        "batch_sampler": f"{kind} of {size}" if type(size) is int else kind,
+        **({"workers": max(1, count)} if of_stream else {"num_workers": count}),
+        "batch_sampler": f"{kind} of {size}" if isinstance(size, numbers.Integral) else kind,
     }
 
 
