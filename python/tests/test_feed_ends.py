@@ -144,6 +144,28 @@ def test_who_closes_hears_of_all_that_fails(
         assert any(what in text for text in told), told
 
 
+def test_who_closes_again_waits_for_no_save_that_nobody_decides(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    auto = shelf.autosave(x=np.zeros(3))
+    auto.step(1)
+    auto.wait()
+    feed = auto._feed
+    feed._newest = types.SimpleNamespace(done=lambda: False)  # type: ignore[assignment]
+    decided = iter([KeyboardInterrupt(), True])
+
+    def close() -> bool:
+        answer = next(decided)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(feed._commits, "close", close)
+    with pytest.raises(KeyboardInterrupt):
+        feed.close()
+    feed.close()
+
+
 LET_GO = r"""
 import os, sys, threading
 import numpy as np, torch

@@ -89,6 +89,7 @@ class Feed:
         self._newest: Commit | None = None
         self.drainer: Drainer | None = None  # of what becomes durable; it ends with this
         self.closed = False
+        self._gave_up = False
 
     def plan_ahead(self, shelf: Shelf, state: Any) -> None:
         """Of a state that was loaded: else its first save would walk it, while training goes on.
@@ -245,8 +246,9 @@ class Feed:
         ending = Ending()
         with ending.part():
             decided = forked or self._commits.close()
+        self._gave_up = self._gave_up or not decided  # of a save that others never decided on
         with ending.part():  # or its thread goes on, and waits for ever
-            self._close_pipeline(decided)
+            self._close_pipeline(not self._gave_up)
         with ending.part():
             if not forked:
                 self._settle()
