@@ -84,13 +84,14 @@ def may_take(holder: Any, state: Any) -> bool:
     return not isinstance(own, Mapping) and (state is not None or own is None)
 
 
+_BY_GROUP = {"lr_lambdas", "T_0", "max_lrs"}  # have what steps by what each group began with
 _OF_SCHEDULES = {"lr_lambdas", "_schedulers", "_milestones"}  # what they keep beside their options
 
 
 def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
     """By the options of torch's own schedules, each of which takes any state: one that this kind
     has not, or none of an option that every one of this kind was given; or for another number of
-    groups.
+    groups, where it steps by what each began with.
     """
     torch = _torch()
     base = None if torch is None else torch.optim.lr_scheduler.LRScheduler
@@ -99,10 +100,10 @@ def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
     own = holder.state_dict()
     parameters = inspect.signature(type(holder)).parameters.values()
     needed = {each.name for each in parameters if each.default is each.empty} | _OF_SCHEDULES
-    foreign = (state.keys() - own.keys()) & (_options(base) | _OF_SCHEDULES)
+    foreign = bool((state.keys() - own.keys()) & (_options(base) | _OF_SCHEDULES))
     ours, theirs = own.get("base_lrs"), state.get("base_lrs")  # one for each group
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) != len(theirs):
-        return True
+    if _BY_GROUP & own.keys() and isinstance(ours, list) and isinstance(theirs, list):
+        foreign = foreign or len(ours) != len(theirs)
     return bool(foreign or (needed & own.keys()) - state.keys())
 
 
@@ -328,7 +329,8 @@ def by_number(
     for place, some in enumerate(names):
         of_place = own[place] if some else there[min(place, len(there) - 1)]
         options = dict(next((saved[name] for name in some if name in saved), of_place))
-        if "param_names" in own[place]:  # torch's, which stand beside the parameters
+        options.pop("param_names", None)  # torch's, which stand beside the parameters
+        if "param_names" in own[place]:
             options["param_names"] = own[place]["param_names"]
         groups.append({**options, "params": [numbers[name] for name in some]})
     state = {
