@@ -362,20 +362,51 @@ def test_what_was_left_out_once_is_not_left_out_again(reopen: OpenShelf) -> None
         assert list(auto.batches(loader, epoch=1)) == loader
 
 
-def test_a_generator_of_its_own_goes_on_behind_an_epoch_that_is_passed_over(
-    shelf: ts.Shelf,
+@pytest.mark.parametrize("by", ["the caller's seed", "autosave"])
+def test_a_generator_of_its_own_is_the_callers_behind_an_epoch_that_is_passed_over(
+    shelf: ts.Shelf, by: str
 ) -> None:
     def made() -> Any:
         generator = torch.Generator().manual_seed(7)
-        return data.DataLoader(range(6), batch_size=2, shuffle=True, generator=generator)
+        loader = data.DataLoader(range(6), batch_size=2, shuffle=True, generator=generator)
+        given = {"generator": generator} if by == "autosave" else {"progress": {"n": 0}}
+        return loader, generator, given
 
-    whole = made()
-    epochs = [listed(whole) for _ in range(2)]
-    with shelf.autosave(progress={"n": 0}) as auto:
-        assert listed(auto.batches(made(), epoch=0)) == epochs[0]
+    def epoch(auto: Any, loader: Any, generator: Any, number: int) -> list[Any]:
+        if by != "autosave":
+            generator.manual_seed(number)
+        return listed(auto.batches(loader, epoch=number))
+
+    loader, generator, given = made()
+    with shelf.autosave(**given) as auto:
+        epoch(auto, loader, generator, 0)
         auto.step(3)
-    with resumed(shelf) as auto:
-        assert listed(auto.batches(made(), epoch=1)) == epochs[1]
+        expected = epoch(auto, loader, generator, 1)
+    loader, generator, given = made()
+    with shelf.autosave(**given) as auto:
+        assert auto.resume() == 3
+        assert epoch(auto, loader, generator, 1) == expected
+
+
+def test_a_length_that_goes_by_the_epoch_is_that_of_the_saved_one(reopen: OpenShelf) -> None:
+    class ByEpoch(list[int]):
+        epoch = 0
+
+        def __len__(self) -> int:
+            return 4 + self.epoch
+
+        def __iter__(self) -> Any:
+            return iter(range(4 + self.epoch))
+
+    loader = ByEpoch()
+    auto = reopen(mode="w", keep=8).autosave(progress={"n": 0})
+    step = 0
+    for loader.epoch in range(2):
+        for _ in auto.batches(loader, epoch=loader.epoch):
+            auto.step(step := step + 1)
+    loader.epoch = 0
+    auto.rollback(2)
+    assert list(auto.batches(loader, epoch=0)) == [2, 3]
 
 
 def test_a_sampler_whose_length_shrinks_within_an_epoch_loses_nothing(reopen: OpenShelf) -> None:

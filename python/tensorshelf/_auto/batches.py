@@ -48,7 +48,6 @@ class Batches:
         self._length = loader_facts.length_of(loader)  # as of the epoch's begin
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
-        self._behind: list[Any] | None = None  # its own ones, where the saved run was
         self._resumed = False
         self.given = 0  # batches of this epoch
         self.epoch = 0  # the number of this one, or of the first; from 0
@@ -79,8 +78,6 @@ class Batches:
         if number > saved and not self._goes_on_by_itself:
             self._resumed = False
             self._left_out, self._skipped = self._left_out + self._skipped, 0
-            for generator, state in zip(self._generators(), self._behind or (), strict=False):
-                generator.set_state(state)
         return self
 
     def _generators(self) -> list[Any]:
@@ -158,7 +155,6 @@ class Batches:
         """Where it is."""
         state: dict[str, Any] = {"given": self.given, "epoch": self.epoch, "before": self._before}
         state["length"] = self._length
-        state["behind"] = [generator.get_state() for generator in self._generators()]
         state["loop"], state["left_out"] = self._saved_loop, self._left_out
         state["form"], state["over"], state["skipped"] = self._form, self._over, self._skipped
         if self._own:
@@ -170,7 +166,8 @@ class Batches:
         if self._is_own(state):
             return
         self._check_form(state)
-        saved, own = state.get("length"), self._length
+        saved = state.get("length")
+        own = self._length_like(saved)
         if saved != own and None not in (saved, own) and state["given"] and not _is_over(state):
             raise LayoutError(
                 f"this loader gives {own} batches an epoch, and the saved run was at "
@@ -184,7 +181,8 @@ class Batches:
         self._loads += 1
         self.began_anew = False
         by_itself = self._goes_on_by_itself = self._is_own(state)
-        saved, own = state.get("length"), self._length
+        saved = state.get("length")
+        own = self._length = self._length_like(saved)
         if not by_itself:
             self._warn_of_workers(state)
             if saved != own and None not in (saved, own) and state["given"]:
@@ -192,7 +190,7 @@ class Batches:
         self.given, self.epoch = state["given"], state["epoch"]
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before, self._over = state["before"], state.get("over", False)
-        self._skipped, self._behind = state.get("skipped", 0), state.get("behind")
+        self._skipped = state.get("skipped", 0)
         self._resumed = self._before is not None
         if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
@@ -206,6 +204,11 @@ class Batches:
         self._goes_on_by_itself = self._own
         self.given = self.epoch = self._left_out = self._skipped = 0
         self._before = self._saved_loop = None
+
+    def _length_like(self, saved: int | None) -> int | None:
+        """Of an epoch: some samplers have another by epoch, or as they go."""
+        now = loader_facts.length_of(self.loader)
+        return now if now == saved else self._length
 
     def _is_own(self, state: dict[str, Any]) -> bool:
         """Whether the loader has a state of its own there: another may have been saved, without."""
@@ -235,7 +238,9 @@ class Batches:
         """Within an epoch: what decides which batches there are, here and where it was saved."""
         if _is_over(state) or not state["given"]:
             return
-        saved = state.get("form") or {}
+        saved = dict(state.get("form") or {})
+        if "num_workers" in saved:  # of a stream, by an earlier release
+            saved.setdefault("workers", max(1, saved["num_workers"]))
         for key, value in self._form.items():
             if saved.get(key, value) != value:
                 yield key, value, saved[key]
