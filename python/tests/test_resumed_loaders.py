@@ -34,6 +34,15 @@ def listed(batches: Any) -> list[Any]:
     return [batch.tolist() for batch in batches]
 
 
+def stepped(auto: Any, batches: Any) -> list[Any]:
+    """An epoch, with a step behind each batch."""
+    seen = []
+    for step, batch in enumerate(batches, 1):
+        seen.append(batch.tolist())
+        auto.step(step)
+    return seen
+
+
 def test_the_generator_of_a_sampler_within_is_resumed(shelf: ts.Shelf) -> None:
     def made() -> Any:
         generator = torch.Generator().manual_seed(1)
@@ -60,10 +69,7 @@ def test_a_loader_with_lasting_workers_goes_back_within_its_epoch(reopen: OpenSh
         range(12), batch_size=3, shuffle=True, num_workers=1, persistent_workers=True
     )
     auto = shelf.autosave(progress={"n": 0})
-    seen = []
-    for step, batch in enumerate(auto.batches(loader, by_sampler=True), 1):
-        seen.append(batch.tolist())
-        auto.step(step)
+    seen = stepped(auto, auto.batches(loader, by_sampler=True))
     auto.rollback(2)
     assert listed(auto.batches(loader, by_sampler=True)) == seen[2:]
     auto.close()
@@ -297,10 +303,7 @@ class Warm:
 def test_a_sampler_whose_batches_grow_is_still_the_same_one(reopen: OpenShelf) -> None:
     loader = data.DataLoader(range(20), batch_sampler=Warm())
     auto = reopen(mode="w", keep=4).autosave(progress={"n": 0})
-    seen = []
-    for step, batch in enumerate(auto.batches(loader), 1):
-        seen.append(batch.tolist())
-        auto.step(step)
+    seen = stepped(auto, auto.batches(loader))
     auto.rollback(2)
     assert listed(auto.batches(loader)) == seen[2:]
 
@@ -416,10 +419,7 @@ def test_a_sampler_whose_length_shrinks_within_an_epoch_loses_nothing(reopen: Op
 
     loader = data.DataLoader(range(20), batch_sampler=Shrinks())
     auto = reopen(mode="w", keep=8).autosave(progress={"n": 0})
-    seen = []
-    for step, batch in enumerate(auto.batches(loader), 1):
-        seen.append(batch.tolist())
-        auto.step(step)
+    seen = stepped(auto, auto.batches(loader))
     auto.rollback(3)
     assert listed(auto.batches(loader)) == seen[3:]
 
