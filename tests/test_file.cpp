@@ -428,6 +428,26 @@ TEST_CASE("publish with replace") {
   }
 }
 
+TEST_CASE("check_name: a reader hears that its file was replaced or deleted, and what to do") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  scratch::put(path, "old");
+  const ShelfFile reader = ShelfFile::open(path, false);
+  CHECK_FALSE(error_of([&] { reader.check_name(); }));
+  fs::rename(path, dir / "moved");
+  CHECK_FALSE(error_of([&] { reader.check_name(); }));  // it has a name still
+  scratch::put(path, "newer");
+  for (const std::string why : {"another file has taken the place", "was deleted"}) {
+    const auto error = error_of([&] { reader.check_name(); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::gone);
+    CHECK(contains(error->what(), why));
+    CHECK(contains(error->remedy(), "open it again"));
+    fs::remove(path);
+    fs::remove(dir / "moved");
+  }
+}
+
 TEST_CASE("publish over an empty file: of many at once exactly one wins, whole") {
   const scratch::Directory dir;
   const fs::path path = dir / "run.shelf";

@@ -276,9 +276,10 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
     if (::fcntl(fd, F_SETFL, flags & ~(O_NONBLOCK | O_EXCL)) != 0) {  // io_uring gave EAGAIN
       throw_path_error(path, "opened", errno);
     }
-    if (!writable) return file;
-    if (!planted(Bug::lock_not_taken) && !try_lock(fd, path)) throw_busy(path, opened);
-    if (::stat(path.c_str(), &named) != 0 || !same_inode(named, opened)) continue;
+    if (writable) {
+      if (!planted(Bug::lock_not_taken) && !try_lock(fd, path)) throw_busy(path, opened);
+      if (::stat(path.c_str(), &named) != 0 || !same_inode(named, opened)) continue;
+    }
     if (kind == FileKind::regular && named.st_nlink > 0) file.remember_name();
     return file;
   }

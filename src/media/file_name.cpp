@@ -60,6 +60,12 @@ void ShelfFile::check_name() const {
       found ? fmt::format("another file has taken the place of {}", name_.native())
             : fmt::format("{} was deleted", last);
   const std::string rest = " while the shelf was open: opening it would not find this version";
+  if (!writable_) {
+    throw Error(Errc::gone, what + rest,
+                "what was read stays, and this version can be read until the shelf is closed; open "
+                "it again for what lies there now",
+                ENOENT);
+  }
   if (held.st_nlink != 0 && !deleted) {
     throw Error(
         Errc::gone, fmt::format("{}{}; the shelf's own is {}", what, rest, own),
