@@ -66,9 +66,7 @@ class BlockMedium final : public Medium {
     backend_ = choose_backend(shape, tuning);
     // Where others than this kernel reach the file, what its cache shows is not what there is.
     const bool ours = promises_.one_machine && file_->kind() == FileKind::regular;
-    if (ours && file_->writable()) {
-      backend_ = make_cached_backend(std::move(backend_), file_->fd());
-    }
+    if (ours) backend_ = make_cached_backend(std::move(backend_), file_->fd(), file_->writable());
     if (seam.wrap) backend_ = seam.wrap(std::move(backend_));
     staging_ = std::make_unique<StagingBuffers>(*backend_, shape, file_->path());
     reader_ = std::make_unique<BlockReader>(*backend_, file_->path());
@@ -124,7 +122,7 @@ class BlockMedium final : public Medium {
 
   void look(std::uint64_t at, std::span<std::byte> bytes) override {
     if (!backend_->caches()) return read(at, bytes);
-    staging_->drain(at, bytes.size());
+    if (file_->writable()) staging_->drain(at, bytes.size());
     const std::int64_t result = backend_->read_cached(at, bytes);
     if (result == static_cast<std::int64_t>(bytes.size())) return;
     throw transfer_error(file_->path(), {"read", at, bytes.size(), result});
