@@ -123,7 +123,7 @@ class ReaderWalk {
     playback.set_pace(rng_.below(5));  // 0: it rests
     const std::uint64_t words = playback.words();
     std::uint64_t reads = 0;
-    const Shelf shelf = Shelf::open(
+    Shelf shelf = Shelf::open(
         std::make_unique<PassingMedium>(medium, playback, reads),
         {.mode = Mode::read, .verify = rng_.one_in(3) ? Verify::never : Verify::on_load});
     const std::uint64_t looks = 2 + playback.words() - words;
@@ -139,21 +139,52 @@ class ReaderWalk {
     }
     const auto floor = [&] { return floor_at(playback.last()); };
     std::string text = offers(*model, shelf, floor);
+    if (text.empty()) text = differs(*model, shelf, floor);
+    for (int more = 0; more < 2 && text.empty(); ++more) text = follow(playback, shelf);
+    if (text.empty() && !log.events.empty()) return "it wrote";
+    return text;
+  }
+
+  // What each version that is offered holds, twice, against what it is to hold.
+  template <typename Floor>
+  static std::string differs(const Model& model, const Shelf& shelf, const Floor& floor) {
+    std::string text;
     for (int round = 0; round < 2 && text.empty(); ++round) {
       for (const VersionInfo& version : shelf.versions()) {
         if (!text.empty()) break;
         try {
-          const auto older = model->find(version.version);
+          const auto older = model.find(version.version);
           text = older ? retained_difference(*older, shelf.at(version.version))
-                       : newest_difference(*model, shelf);
+                       : newest_difference(model, shelf);
         } catch (const Error& error) {
           if (error.code() != Errc::stale) throw;
           if (floor() <= version.version) text = "stale, and its slots are spared still";
         }
       }
     }
-    if (text.empty() && !log.events.empty()) return "it wrote";
     return text;
+  }
+
+  // Time passes, and the reader goes on to a version that was acknowledged when it looked, or came
+  // later; never back.
+  std::string follow(Playback& playback, Shelf& shelf) const {
+    playback.set_pace(40);
+    playback.go_on();
+    playback.set_pace(rng_.below(5));
+    const std::uint64_t before = shelf.version();
+    const std::size_t begin = playback.last();
+    const bool newer = shelf.refresh();
+    const std::uint64_t now = shelf.version();
+    if (now < before || newer != (now != before)) {
+      return fmt::format("a refresh from version {} to {} says {}", before, now, newer);
+    }
+    const Model* const model = find(now, begin, playback.last());
+    if (model == nullptr) {
+      return fmt::format("after a refresh version {} is none of those acknowledged since", now);
+    }
+    const auto floor = [&] { return floor_at(playback.last()); };
+    const std::string text = offers(*model, shelf, floor);
+    return text.empty() ? differs(*model, shelf, floor) : text;
   }
 
   // A version that is not offered, and was retained, was overtaken.

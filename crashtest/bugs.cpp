@@ -97,6 +97,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"format_over_superblock", "I15", Bug::format_over_superblock, {}, "format"},
       {"unread_given_up", "I11", Bug::unread_given_up, {}, "out-of-sight"},
       {"reader_always_stale", "-", Bug::reader_always_stale},
+      {"refresh_remembers_late", "-", Bug::refresh_remembers_late},
+      {"refresh_without_pages", "-", Bug::refresh_without_pages},
       {"held_version_dropped", "I3", Bug::held_version_dropped, {}, "copied-slots"},
       {"held_version_not_counted", "-", Bug::held_version_not_counted, {}, "copied-pages"},
       {"commits_overlap", "I3", Bug::commits_overlap, {}, "contending"},

@@ -18,6 +18,7 @@
 // commit until it is reopened (I8), and the committed version stays readable.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -168,6 +169,28 @@ class Shelf {
   // - Handles stay with their tensors: of one that the version lacks they throw, and of one that it
   //   has again they are good again.
   Commit rollback(std::uint64_t version);
+
+  // ---- following a writer
+
+  // Of a shelf that is open with Mode::read: goes on to the newest version that its writer has
+  // made. False where there is none but the one that is shown.
+  // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name.
+  // - What other threads read meanwhile is of the one version or the other, tensor by tensor: where
+  //   several must be of one version, read them through at().
+  // - Nothing new costs a look at the version words. Else the changed pages of the manifest are
+  //   read, all of it is validated, and with Verify::on_open every chunk of the new version.
+  // Where it throws, what is shown stays: Errc::corrupt where a newer version may be there that
+  // cannot be opened, Errc::gone where the file was deleted or replaced, Errc::stale where the
+  // writer is always faster, Errc::unsupported where the shelf was salvaged. With a shelf that is
+  // open for writing there is never anything newer: false.
+  bool refresh();
+  // Refreshes until `version` or a newer one is shown; where none is said, until another is. False
+  // after `timeout`. The version words are looked at every 10 ms at least, so that a new version is
+  // seen some milliseconds after its flip. OpenOptions::while_waiting is called meanwhile; another
+  // thread may close the shelf. Errors as refresh(); Errc::unsupported, too, for a shelf that is
+  // open for writing and has no such version yet; Errc::bad_argument for a timeout below 0.
+  bool wait_for(std::optional<std::uint64_t> version = {},
+                std::optional<std::chrono::duration<double>> timeout = {});
 
   // ---- looking
 

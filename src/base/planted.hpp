@@ -127,6 +127,8 @@ enum class Bug {
   commits_overlap,           // I3: a commit does not wait for one that is under way
   unread_given_up,           // I11: a version that cannot be read for a moment is written over
   reader_always_stale,       // a reader beside a writer that rests hears that it was overtaken
+  refresh_remembers_late,    // what was flipped while a reader looked again is never seen
+  refresh_without_pages,     // a reader goes on to a root, and keeps the pages of the one before
 
   blank_unsettled,  // I15: an old superblock may be there while its roots are overwritten
   mark_unsettled,   // I14: a mark is told of before its second copy is durable

@@ -81,7 +81,7 @@ void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& c
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
 // also every chunk that it names, unless whatever is whole is wanted.
 Choice choose_root(const Opening& opening, const RootScan& scan) {
-  const auto& [medium, seeds, purpose, verify, progress, known, beside_writer] = opening;
+  const auto& [medium, seeds, purpose, verify, progress, known, beside_writer, tensors] = opening;
   const auto candidates = scan.candidates();
   Choice choice;
   bool salvageable = false;
@@ -96,7 +96,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
     }
     choice.degraded = !choice.lost.empty() || !scan.lost_beyond(version).empty();
     try {
-      LoadedRoot loaded = load_root(medium, seeds, root, known);
+      LoadedRoot loaded = load_root(medium, seeds, root, known, tensors);
       choice.versions = {loaded.version};
       choice.repairs = std::move(loaded.repairs);
       choice.unread_pages = std::move(loaded.unread);
@@ -210,7 +210,8 @@ Choice choose_versions(const Opening& opening, const RootScan& scan) {
   }
   if (!choice.prepared && newest == choice.root().floor) return choice;
   const auto beside = [&](const std::vector<std::shared_ptr<Version>>& versions) {
-    return Neighbours(opening.medium, opening.seeds, opening.known, capacity_bytes, versions);
+    return Neighbours(opening.medium, opening.seeds, opening.known, capacity_bytes, versions,
+                      opening.tensors);
   };
   Neighbours older = beside(choice.versions);
   load_retained(older, scan, choice);

@@ -40,6 +40,7 @@ struct Opening {
   const Progress& progress;
   KnownPages& known;
   bool beside_writer = false;  // who may go on meanwhile
+  KnownTensors tensors = {};   // of versions that are shown already
 };
 
 // Errc::corrupt where no version is whole, Errc::truncated where the medium ends too early.

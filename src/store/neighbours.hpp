@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "store/claims.hpp"
@@ -16,8 +17,13 @@ namespace tensorshelf {
 class Neighbours {
  public:
   Neighbours(Medium& medium, const format::Seeds& seeds, KnownPages& known,
-             std::uint64_t capacity_bytes, const std::vector<std::shared_ptr<Version>>& versions)
-      : medium_(medium), seeds_(seeds), known_(known), claimed_(capacity_bytes) {
+             std::uint64_t capacity_bytes, const std::vector<std::shared_ptr<Version>>& versions,
+             KnownTensors tensors = {})
+      : medium_(medium),
+        seeds_(seeds),
+        known_(known),
+        claimed_(capacity_bytes),
+        tensors_(std::move(tensors)) {
     for (const auto& version : versions) add(version);
   }
   Neighbours(const Neighbours&) = delete;

@@ -43,6 +43,13 @@ void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds
 
 namespace {
 
+// The looks come after what was read.
+void look_after_reading() {
+#ifndef __SANITIZE_THREAD__  // which has no fences; nothing that it watches needs this one
+  std::atomic_thread_fence(std::memory_order_acquire);
+#endif
+}
+
 // The floor of the newest root that verifies, or 0. What any of the scans saw valid was flipped,
 // also where the words never stood still. (An attempt in flight writes to slots below the floor of
 // the newest durable root alone, and that root is there for all to see.)
@@ -60,16 +67,15 @@ std::uint64_t newest_floor(Medium& medium, const format::Seeds& seeds, unsigned 
 
 }  // namespace
 
-// Where a newer root was there already and could not be opened, its number proves nothing.
 bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds,
                   std::uint64_t version) {
-#ifndef __SANITIZE_THREAD__  // which has no fences; nothing that it watches needs this one
-  std::atomic_thread_fence(std::memory_order_acquire);  // the looks come after what was read
-#endif
-  if (opened.report.degraded) {
-    return scan_roots(medium, seeds, opened.slot_count).words != opened.homes.words;
-  }
+  look_after_reading();
   return newest_floor(medium, seeds, opened.slot_count) > version;
+}
+
+bool is_overtaken_in_doubt(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
+  look_after_reading();
+  return scan_roots(medium, seeds, opened.slot_count).words != opened.homes.words;
 }
 
 }  // namespace tensorshelf

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <thread>
 #include <utility>
 
 namespace tensorshelf {
@@ -34,6 +35,15 @@ class Patience {
     const Calling* inside = Calling::innermost;
     while (inside != nullptr && &inside->patience != this) inside = inside->outer;
     return inside != nullptr;
+  }
+
+  // So long, where there is nothing of this process to wait for.
+  void pause(std::chrono::nanoseconds time) const {
+    if (call_) {
+      const Calling calling(*this);
+      call_();
+    }
+    std::this_thread::sleep_for(time);
   }
 
  private:

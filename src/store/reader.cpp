@@ -21,6 +21,11 @@ namespace {
 
 constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
 
+[[noreturn]] void throw_not_there(const StoredTensor& tensor) {
+  throw Error(Errc::unknown_name, fmt::format("'{}' is not there any more", tensor.layout.name),
+              "Look it up again by its name.");
+}
+
 }  // namespace
 
 // What is said of the chunks of that range; of kind none for the zeros of a tensor that was never
@@ -35,8 +40,9 @@ Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::u
   if (count > 1) records.more_.resize(count - 1);
   const auto lock = state_.lock_usable();
   const Version& version = state_.version_of(which);
-  if (!with_staged && !has(version, tensor)) {
+  if (!(with_staged && state_.open) && !has(version, tensor)) {
     tensor.check_there();
+    if (!state_.open) throw_not_there(tensor);  // in what a reader has gone on to
     throw Error(Errc::unknown_name,
                 fmt::format("'{}' has no committed value yet", tensor.layout.name),
                 "persist() first.");
@@ -51,9 +57,7 @@ Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::u
     record.seen_in = version.number();
     // One that was created and is gone: it comes to be marked so.
     const bool gone = format::chunk_kind(record) == ChunkKind::none && !dirty;
-    if (gone)
-      throw Error(Errc::unknown_name, fmt::format("'{}' is not there any more", tensor.layout.name),
-                  "Look it up again by its name.");
+    if (gone) throw_not_there(tensor);
   }
   return records;
 }
@@ -61,14 +65,14 @@ Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::u
 void Reader::throw_if_overtaken(std::uint64_t version) {
   if (planted(Bug::older_judged_by_newest)) version = state_.version;
   if (state_.writable || planted(Bug::overtaken_not_noticed)) return;
-  if (!is_overtaken(*state_.medium, state_.opened, state_.seeds, version) &&
-      !planted(Bug::reader_always_stale)) {
-    return;
-  }
+  const bool overtaken = state_.in_doubt
+                             ? is_overtaken_in_doubt(*state_.medium, state_.opened, state_.seeds)
+                             : is_overtaken(*state_.medium, state_.opened, state_.seeds, version);
+  if (!overtaken && !planted(Bug::reader_always_stale)) return;
   throw Error(
       Errc::stale,
       fmt::format("version {} of {} was overwritten by its writer meanwhile", version, state_.path),
-      "Open it again to read the newest version; where its writer is fast, keep= there leaves each "
+      "refresh() goes on to the newest version; where its writer is fast, keep= there leaves each "
       "version readable for longer.");
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -172,6 +173,39 @@ Recovered recover(Medium& medium, Purpose purpose, Verify verify, const Progress
   }
   note_unread(recovered.report, unread);
   return recovered;
+}
+
+Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
+                const std::vector<std::shared_ptr<Version>>& shown) {
+  const format::Seeds seeds(opened.shelf_id);
+  RootScan scan = scan_roots(medium, seeds, opened.slot_count);
+  KnownPages known;
+  const Progress untold;
+  Opening opening{medium, seeds, Purpose::read, verify, untold, known, true};
+  for (const auto& version : shown) {
+    version->tree.each_page([&](const PageNodePtr& page) { known.keep({page}); });
+    for (const auto& [name, named] : *version->names) {
+      opening.tensors.emplace(named.tensor->layout.tensor_id, named);
+    }
+  }
+  Choice choice = look(opening, scan);
+  return {std::move(choice.versions), {scan.words}, choice.degraded, std::move(choice.lost)};
+}
+
+Homes::Words version_words(Medium& medium, unsigned slot_count) {
+  Homes::Words words = {};
+  for (unsigned home = 0; home < slot_count; ++home) {
+    for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+      auto& word = words[home][copy];
+      try {
+        medium.look(format::root_at(home, copy), std::as_writable_bytes(std::span(&word, 1)));
+      } catch (const Error& error) {
+        if (!is_unreadable(error)) throw;
+        word = 0;
+      }
+    }
+  }
+  return words;
 }
 
 void check_opens(Medium& medium) {

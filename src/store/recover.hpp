@@ -78,15 +78,35 @@ constexpr bool takes_what_there_is(Purpose purpose) {
 Recovered recover(Medium& medium, Purpose purpose, Verify verify = Verify::on_load,
                   const Progress& progress = {});
 
+// What whoever reads an open shelf finds when looking again.
+struct Seen {
+  std::vector<std::shared_ptr<Version>> versions;  // that are retained, the newest last
+  Homes homes;                                     // under which they were found
+  bool degraded = false;                           // a newer one may have been lost
+  std::string lost;                                // why it could not be opened
+};
+
+// As recover() does for reading, of a shelf that was opened before. Pages and tensors of the
+// versions in `shown` are not read again, and what is found shares them. Errors as recover().
+Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
+                const std::vector<std::shared_ptr<Version>>& shown);
+
+// The version words of all homes, for who looks whether anything was flipped: where they are what
+// they were, nothing was. 0 where one cannot be read.
+Homes::Words version_words(Medium& medium, unsigned slot_count);
+
 // Throws what opening the shelf for writing would throw, and writes nothing.
 void check_opens(Medium& medium);
 
 // Throws Errc::busy where another has opened the shelf for writing since (I10).
 void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
 
-// Whether a version was flipped since a reader opened the shelf by which the slots of `version` may
-// have been written over.
+// Whether a version was flipped since a reader saw `version` by which its slots may have been
+// written over.
 bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds,
                   std::uint64_t version);
+// The same where a newer root was there already when the shelf was opened, and could not be read:
+// whether any was flipped since. The floor of the newest proves nothing there.
+bool is_overtaken_in_doubt(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
 
 }  // namespace tensorshelf

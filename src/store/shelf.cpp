@@ -128,6 +128,16 @@ RetainedVersion Shelf::at(std::uint64_t version) const {
   return RetainedVersion(store_, version);
 }
 
+bool Shelf::refresh() {
+  check_name(file_);
+  return store_->follower().refresh();
+}
+
+bool Shelf::wait_for(std::optional<std::uint64_t> version,
+                     std::optional<std::chrono::duration<double>> timeout) {
+  return store_->follower().wait_for(version, timeout, [this] { check_name(file_); });
+}
+
 VersionPin Shelf::pin(std::optional<std::uint64_t> version) const {
   return VersionPin(store_, version);
 }

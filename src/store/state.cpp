@@ -43,6 +43,7 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
       published(std::make_unique<std::condition_variable_any>()),
       retained(std::move(opened.versions)),
       version(opened.version),
+      in_doubt(opened.report.degraded),
       homes(opened.homes) {
   if (writable) {
     take_over();

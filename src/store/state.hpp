@@ -129,7 +129,10 @@ struct State {
   std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
   std::atomic<bool> found_prepared = false;
   std::atomic<std::uint64_t> version;  // its number
-  Homes homes;                         // whose turn it is to be sealed writes there
+  // Of a reader: a newer one was there at the opening, and could not be opened. Ends with the first
+  // version that follow.cpp takes up.
+  std::atomic<bool> in_doubt;
+  Homes homes;  // whose turn it is to be sealed writes there
 
   std::atomic<bool> looked = false;  // for a rival, since the last freeze
   std::atomic<std::uint64_t> last_ticket = 0;

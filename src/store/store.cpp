@@ -23,7 +23,8 @@ Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, 
       tensors_(state_),
       freezer_(state_, stager_),
       sealer_(state_),
-      decisions_(state_, freezer_, sealer_) {}
+      decisions_(state_, freezer_, sealer_),
+      follower_(state_) {}
 
 Store::~Store() { let_go(); }
 

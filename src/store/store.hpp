@@ -19,6 +19,7 @@
 
 #include "store/committer.hpp"
 #include "store/decisions.hpp"
+#include "store/follow.hpp"
 #include "store/freezer.hpp"
 #include "store/reader.hpp"
 #include "store/sealer.hpp"
@@ -39,6 +40,7 @@ class Store {
   Tensors& tensors() { return tensors_; }
   Reader& reader() { return reader_; }
   Decisions& decisions() { return decisions_; }
+  Follower& follower() { return follower_; }
   std::unique_ptr<StoredAssignment> assign(const std::shared_ptr<StoredTensor>& tensor);
   std::unique_ptr<StoredAssignment> assign(const NewTensor& made);
   void write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
@@ -110,6 +112,7 @@ class Store {
   Freezer freezer_;
   Sealer sealer_;
   Decisions decisions_;
+  Follower follower_;
   std::unique_ptr<Committer> committer_;  // of persist_async; last: it ends before all else goes
 };
 

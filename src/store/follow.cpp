@@ -1,0 +1,132 @@
+#include "store/follow.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Between two looks at the version words, which cost microseconds: from the one to the other.
+constexpr auto kFirstPause = std::chrono::microseconds(200);
+constexpr auto kLongestPause = std::chrono::milliseconds(10);
+
+constexpr double kForEver = 1e9;  // seconds
+
+bool same_attempt(const Version& a, const Version& b) {
+  return a.root.word == b.root.word && a.root.incarnation == b.root.incarnation &&
+         a.root.sequence == b.root.sequence;
+}
+
+}  // namespace
+
+Follower::Versions Follower::shown() const {
+  const auto lock = state_.lock_usable();
+  return state_.retained;
+}
+
+// After a version was given up elsewhere, the number of a tensor that was lost with it may be
+// another one's: then nothing of what was shown is of use.
+Seen Follower::look(const Versions& shown) const {
+  try {
+    Seen found = look_again(*state_.medium, state_.opened, state_.verify, shown);
+    if (!found.degraded) return found;
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+  }
+  return look_again(*state_.medium, state_.opened, state_.verify, {});
+}
+
+// What a call holds in memory (version_hold.hpp) stays among those that are shown.
+void Follower::show(const Versions& found) {
+  for (const auto& version : found) version->claims = {};
+  Versions held;
+  held.reserve(format::kMaxSlots + found.size());  // what follows needs no memory
+  const std::uint64_t oldest = found.front()->number();
+  const auto lock = state_.lock_usable();
+  std::copy_if(state_.retained.begin(), state_.retained.end(), std::back_inserter(held),
+               [&](const auto& version) {
+                 return version->number() < oldest && state_.held_from(version->number());
+               });
+  held.insert(held.end(), found.begin(), found.end());
+  state_.retained.swap(held);  // what goes, goes with the lock given back
+  const format::Root& root = state_.retained.back()->root;
+  state_.version = format::word_version(root.word);
+  state_.keep = root.keep;
+  state_.in_flight_limit = root.in_flight;
+  state_.in_doubt = false;
+}
+
+bool Follower::refresh() {
+  state_.health.check_usable();
+  if (state_.writable) return false;
+  if (state_.opened.report.salvaged) {
+    throw Error(Errc::unsupported,
+                fmt::format("{} was opened to salvage what there is, and shows no other version",
+                            state_.path),
+                "repair() makes it a shelf to go on from; open it anew then.");
+  }
+  const Use use(state_);
+  const std::lock_guard lock(mutex_);
+  if (version_words(*state_.medium, state_.opened.slot_count) == seen_) return false;
+  const Versions before = shown();
+  Seen found = look(before);
+  if (found.degraded) {
+    throw Error(Errc::corrupt,
+                fmt::format("{}: a version newer than {} may be there, and cannot be opened{}{}",
+                            state_.path, found.versions.back()->number(),
+                            found.lost.empty() ? "" : "; ", found.lost),
+                "What is shown stays. Open it again: that falls back to what is whole, and says "
+                "so.");
+  }
+  seen_ = planted(Bug::refresh_remembers_late)
+              ? version_words(*state_.medium, state_.opened.slot_count)
+              : found.homes.words;
+  if (planted(Bug::refresh_without_pages)) found.versions.back()->tree = before.back()->tree;
+  if (same_attempt(*found.versions.back(), *before.back())) return false;
+  show(found.versions);
+  return true;
+}
+
+bool Follower::wait_for(std::optional<std::uint64_t> version, std::optional<Seconds> timeout,
+                        const std::function<void()>& before_each) {
+  if (timeout && (std::isnan(timeout->count()) || timeout->count() < 0)) {
+    throw Error(Errc::bad_argument, fmt::format("a timeout of {} seconds", timeout->count()),
+                "Use 0 or more seconds, or none to wait for as long as it takes.");
+  }
+  state_.health.check_usable();
+  const std::uint64_t first = state_.version;
+  const auto there = [&] { return version ? state_.version >= *version : state_.version != first; };
+  if (state_.writable && !there()) {
+    throw Error(Errc::unsupported,
+                fmt::format("{} is open for writing: it waits for nobody's versions but its own",
+                            state_.path),
+                "Wait with a shelf that is open with mode \"r\".");
+  }
+  const bool ends = timeout && timeout->count() < kForEver;
+  const auto deadline = ends ? Clock::now() + std::chrono::duration_cast<Clock::duration>(*timeout)
+                             : Clock::time_point();
+  for (std::chrono::nanoseconds pause = kFirstPause;; pause *= 2) {
+    before_each();
+    const bool another = refresh();
+    if (there() || (another && !version)) return true;
+    pause = std::min<std::chrono::nanoseconds>(pause, kLongestPause);
+    if (ends) {
+      const auto left = deadline - Clock::now();
+      if (left <= Clock::duration::zero()) return false;
+      pause = std::min<std::chrono::nanoseconds>(pause, left);
+    }
+    state_.patience.pause(pause);
+  }
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,47 @@
+// A reader that stays: it goes on to what its writer has made since. Like every reader it takes no
+// lock and writes nothing, so the writer knows nothing of it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+class Follower {
+ public:
+  explicit Follower(State& state) : state_(state), seen_(state.opened.homes.words) {}
+
+  // Shows the newest version that is there; false where that is the one which is shown. Handles
+  // follow their tensors. Of a store that is open for writing, which nobody else changes, false.
+  // Where it throws all stays as it was: Errc::corrupt where a newer version may be there that
+  // cannot be opened; Errc::stale where the writer is always faster; Errc::unsupported where what
+  // is shown was salvaged.
+  bool refresh();
+
+  // Refreshes until the version is shown, or a newer one; where none is said, until another is than
+  // now. False after `timeout`. Calls `before_each` before each look. Errc::unsupported where it
+  // would wait for this store itself.
+  using Seconds = std::chrono::duration<double>;
+  bool wait_for(std::optional<std::uint64_t> version, std::optional<Seconds> timeout,
+                const std::function<void()>& before_each);
+
+ private:
+  using Versions = std::vector<std::shared_ptr<Version>>;
+
+  Versions shown() const;
+  Seen look(const Versions& shown) const;
+  void show(const Versions& found);
+
+  State& state_;
+  std::mutex mutex_;   // who looks; taken before any lock of State
+  Homes::Words seen_;  // under which the last look began
+};
+
+}  // namespace tensorshelf

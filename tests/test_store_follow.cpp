@@ -1,0 +1,259 @@
+// A reader that stays: refresh() and wait_for() beside a writer.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "forgery.hpp"
+#include "kept_versions.hpp"
+#include "raw_pages.hpp"
+#include "scratch.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+using namespace std::chrono_literals;
+
+TEST_CASE("a reader goes on to what its writer has persisted, whatever came between") {
+  const Kept kept(any_shape());
+  Shelf writer = kept.open();
+  make(writer, "w", kKeptBytes).write(pattern(kKeptBytes, 1));
+  writer.persist(10);
+  Shelf reader = kept.open(Mode::read);
+  const TensorRef w = reader.find("w").value();
+  CHECK_FALSE(reader.refresh());
+  for (unsigned version = 2; version < 12; ++version) {
+    writer.find("w")->write(pattern(kKeptBytes, version));
+    writer.persist(10 * version);
+    if (version % 3 != 0) continue;
+    CHECK(reader.refresh());
+    CHECK(reader.version() == version);
+    CHECK(reader.step() == 10U * version);
+    CHECK((value(w) == pattern(kKeptBytes, version)));
+    CHECK_FALSE(reader.refresh());
+    const auto versions = reader.versions();
+    REQUIRE(versions.size() == 1 + std::min(kept.shape.keep, version));
+    for (const VersionInfo& each : versions) {
+      if (each.version == 0) continue;  // before there was anything
+      CHECK((value_at(reader, each.version, "w") == pattern(kKeptBytes, each.version)));
+    }
+  }
+  CHECK_FALSE(writer.refresh());  // nobody else writes there
+  CHECK(writer.stats().commits == 11);
+}
+
+TEST_CASE("handles of a reader follow their tensors") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  Shelf writer = kept.open();
+  make(writer, "stays", 3000).write(pattern(3000, 1));
+  make(writer, "goes", 3000).write(pattern(3000, 2));
+  make(writer, "changes", 3000).write(pattern(3000, 3));
+  writer.persist();
+  Shelf reader = kept.open(Mode::read);
+  const TensorRef stays = reader.find("stays").value();
+  const TensorRef goes = reader.find("goes").value();
+  const TensorRef changes = reader.find("changes").value();
+  const RetainedTensor old = reader.at(1).find("goes").value();
+  writer.erase("goes");
+  writer.replace("changes", DType::uint8, std::vector<std::int64_t>{5000}).write(pattern(5000, 4));
+  writer.persist();
+  make(writer, "new", 3000).write(pattern(3000, 5));  // in what "goes" had, once it is free
+  writer.persist();
+  REQUIRE(reader.refresh());
+  CHECK((value(stays) == pattern(3000, 1)));
+  CHECK(code_of([&] { value(goes); }) == Errc::unknown_name);
+  CHECK(code_of([&] { goes.lease(); }) == Errc::unknown_name);
+  CHECK(code_of([&] { value(changes); }) == Errc::unknown_name);
+  CHECK((value(*reader.find("changes")) == pattern(5000, 4)));
+  CHECK((value(*reader.find("new")) == pattern(3000, 5)));
+  CHECK(reader.names() == std::vector<std::string>{"changes", "new", "stays"});
+  std::vector<std::byte> bytes(3000);
+  CHECK(code_of([&] { old.read(bytes); }) == Errc::stale);
+  writer.rollback(2);
+  REQUIRE(reader.refresh());
+  CHECK_FALSE(reader.find("new"));
+  CHECK((value(stays) == pattern(3000, 1)));
+}
+
+TEST_CASE("what a rollback brings back is there again for who has its handle") {
+  const Kept kept({.keep = 3, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf writer = kept.open();
+  make(writer, "w", 3000).write(pattern(3000, 1));
+  writer.persist();
+  Shelf reader = kept.open(Mode::read);
+  const TensorRef w = reader.find("w").value();
+  writer.erase("w");
+  writer.persist();
+  REQUIRE(reader.refresh());
+  CHECK(code_of([&] { value(w); }) == Errc::unknown_name);
+  writer.rollback(1);
+  REQUIRE(reader.refresh());
+  CHECK((value(w) == pattern(3000, 1)));
+}
+
+TEST_CASE("a reader follows where the medium grows, in a file") {
+  const scratch::Directory directory;
+  const auto path = directory / "grows.shelf";
+  OpenOptions options;
+  options.tier = GENERATE(as<std::string>{}, "auto", "block");
+  Shelf writer = Shelf::open(path, options);
+  make(writer, "w", 5000).write(pattern(5000, 1));
+  writer.persist();
+  options.mode = Mode::read;
+  Shelf reader = Shelf::open(path, options);
+  make(writer, "large", 64 * kMiB).write(pattern(64 * kMiB, 2));
+  writer.persist();
+  REQUIRE(reader.refresh());
+  CHECK((value(*reader.find("large")) == pattern(64 * kMiB, 2)));
+  CHECK((value(*reader.find("w")) == pattern(5000, 1)));
+  writer.close();
+  options.mode = Mode::replace;
+  Shelf::open(path, options).close();
+  CHECK(code_of([&] { reader.refresh(); }) == Errc::gone);
+  CHECK(code_of([&] { reader.wait_for(9, 1h); }) == Errc::gone);
+  CHECK((value(*reader.find("w")) == pattern(5000, 1)));
+}
+
+TEST_CASE("who waits for a version gets it when it is persisted, or hears that it did not come") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf writer = kept.open();
+  make(writer, "w", 5000).write(pattern(5000, 1));
+  writer.persist();
+  Shelf reader = kept.open(Mode::read);
+  CHECK(reader.wait_for(1, 0s));
+  CHECK_FALSE(reader.wait_for(2, 0s));
+  CHECK_FALSE(reader.wait_for({}, 1ms));
+  std::thread writes([&] {
+    for (unsigned version = 2; version <= 4; ++version) {
+      writer.find("w")->write(pattern(5000, version));
+      writer.persist();
+    }
+  });
+  CHECK(reader.wait_for(4));
+  writes.join();
+  CHECK(reader.version() == 4);
+  CHECK((value(*reader.find("w")) == pattern(5000, 4)));
+  writer.persist();
+  CHECK(reader.wait_for());
+  CHECK(reader.version() == 5);
+  CHECK(code_of([&] { reader.wait_for(6, -1s); }) == Errc::bad_argument);
+  CHECK(writer.wait_for(5));
+  CHECK(code_of([&] { writer.wait_for(6); }) == Errc::unsupported);
+}
+
+TEST_CASE("a wait for a version can be given up, and ends where the shelf is closed") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  kept.open().persist();
+  OpenOptions options = kept.options(Mode::read);
+  std::atomic<int> calls = 0;
+  options.while_waiting = [&] {
+    if (++calls == 3) throw std::runtime_error("given up");
+  };
+  Shelf reader = kept.open(options);
+  CHECK_THROWS_WITH(reader.wait_for(2), "given up");
+  CHECK(reader.version() == 1);
+  std::thread closes([&] {
+    while (calls < 5) std::this_thread::yield();
+    reader.close();
+  });
+  CHECK(code_of([&] { reader.wait_for(2); }) == Errc::closed);
+  closes.join();
+}
+
+TEST_CASE("a reader stays where it is while a newer version cannot be opened") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  Shelf writer = kept.open();
+  make(writer, "w", 5000).write(pattern(5000, 1));
+  writer.persist();
+  Shelf reader = kept.open(Mode::read);
+  writer.find("w")->write(pattern(5000, 2));
+  writer.persist();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    write_raw(*kept.medium, format::root_at(format::home_of(2, 3), copy), page_of(std::byte{0x5A}));
+  }
+  CHECK(code_of([&] { reader.refresh(); }) == Errc::corrupt);
+  CHECK(reader.version() == 1);
+  CHECK((value(*reader.find("w")) == pattern(5000, 1)));
+}
+
+TEST_CASE("a reader that shows an older version goes on once the newer one was given up") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  {
+    Shelf writer = kept.open();
+    make(writer, "w", 5000).write(pattern(5000, 1));
+    writer.persist();
+    make(writer, "lost", 700).write(pattern(700, 2));
+    writer.persist();
+  }
+  Shelf saw_it = kept.open(Mode::read);
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    write_raw(*kept.medium, format::root_at(format::home_of(2, 3), copy), page_of(std::byte{0x5A}));
+  }
+  Shelf reader = kept.open(Mode::read);
+  REQUIRE(reader.info().recovery.degraded);
+  CHECK_FALSE(reader.refresh());
+  Shelf writer = kept.open();  // gives it up
+  REQUIRE(writer.version() == 1);
+  make(writer, "new", 9000).write(pattern(9000, 3));  // with the number of the tensor that was lost
+  writer.find("w")->write(pattern(5000, 3));
+  writer.persist();
+  for (Shelf* each : {&reader, &saw_it}) {
+    static_cast<void>(each->refresh());
+    CHECK(each->version() == 2);
+    CHECK((value(*each->find("w")) == pattern(5000, 3)));
+    CHECK((value(*each->find("new")) == pattern(9000, 3)));
+    CHECK_FALSE(each->find("lost"));
+  }
+}
+
+TEST_CASE("what a call holds of a reader stays when it goes on") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  Shelf writer = kept.open();
+  make(writer, "w", 5000).write(pattern(5000, 1));
+  writer.persist();
+  Shelf reader = kept.open(Mode::read);
+  {
+    const VersionPin pin = reader.pin();
+    for (int times = 0; times < 3; ++times) writer.persist();
+    REQUIRE(reader.refresh());
+    CHECK(reader.versions().front().version == 1);
+    CHECK(reader.versions().size() == 3);
+  }
+  CHECK(reader.versions().front().version == 3);
+}
+
+TEST_CASE("threads read and refresh one reader while its writer goes on", "[threads]") {
+  const scratch::Directory
+      directory;  // a file: in memory the writer's stores would race with the reader's loads
+  OpenOptions options;
+  options.tier = "block";
+  options.keep = 1;
+  Shelf writer = Shelf::open(directory / "followed.shelf", options);
+  make(writer, "w", 5000).write(pattern(5000, 1));
+  writer.persist(1);
+  options.mode = Mode::read;
+  Shelf reader = Shelf::open(directory / "followed.shelf", options);
+  std::atomic<bool> done = false;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back([&] {
+      while (!done) {
+        try {
+          reader.refresh();
+          const std::uint64_t version = reader.version();
+          if (value_at(reader, version, "w") != pattern(5000, static_cast<unsigned>(version))) {
+            FAIL("a mixture");
+          }
+        } catch (const Error& error) {
+          if (error.code() != Errc::stale) throw;
+        }
+      }
+    });
+  }
+  for (unsigned version = 2; version < 200; ++version) {
+    writer.find("w")->write(pattern(5000, version));
+    writer.persist(version);
+  }
+  done = true;
+  for (auto& thread : threads) thread.join();
+  reader.refresh();
+  CHECK(reader.version() == 199);
+}
