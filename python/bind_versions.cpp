@@ -1,5 +1,7 @@
 // The versions that stay, and what makes or drops one whole: at(), rollback(), discard() and
 // transactions. Who has to wait does so in the store.
+#include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -21,6 +23,13 @@ py::list versions(const Shelf& shelf) {
 
 py::dict version_info(const RetainedVersion& version) {
   return to_dict(without_gil([&] { return version.info(); }));
+}
+
+// Ctrl-C is heard by the shelf's while_waiting.
+bool wait_for(Shelf& shelf, std::optional<std::uint64_t> version, std::optional<double> timeout) {
+  std::optional<std::chrono::duration<double>> seconds;
+  if (timeout) seconds.emplace(*timeout);
+  return without_gil([&] { return shelf.wait_for(version, seconds); });
 }
 
 py::dict diff(const Shelf& shelf, std::uint64_t from, std::uint64_t to) {
@@ -109,6 +118,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
       .def("pin", &Shelf::pin, py::arg("version") = py::none(), py::call_guard<Unlocked>(),
            py::keep_alive<0, 1>())
+      .def("refresh", &Shelf::refresh, py::call_guard<Unlocked>())
+      .def("wait_for", &wait_for, py::arg("version"), py::arg("timeout"))
       .def("diff", &diff, py::arg("before"), py::arg("after"))
       .def("snapshot", &snapshot, py::arg("path"), py::arg("options"), py::arg("version"),
            py::arg("progress"))

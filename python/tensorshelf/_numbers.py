@@ -101,6 +101,15 @@ def shape_lengths(shape: int | Sequence[int]) -> list[int]:
     return lengths
 
 
+def seconds_of(given: object, option: str) -> float | None:
+    """How long to wait, or None for as long as it takes."""
+    if given is None:
+        return None
+    if not is_number(given, least=0):
+        raise BadArgument(f"{option}={given!r} is no number of seconds", "Use 0 or more, or None.")
+    return float(given)  # type: ignore[arg-type]
+
+
 # ---- whether it is one at all: NumPy's too, and no bool
 
 

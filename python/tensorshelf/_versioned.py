@@ -1,6 +1,7 @@
 """The versions of a shelf: persist() makes one, others read, compare, copy and take back."""
 
 import os
+from collections.abc import Iterator
 from typing import Literal
 
 from tensorshelf import _metrics
@@ -18,7 +19,7 @@ from tensorshelf._info import (
     version_from,
 )
 from tensorshelf._mapping import TensorMapping
-from tensorshelf._numbers import id_bytes, step_number, version_number
+from tensorshelf._numbers import id_bytes, seconds_of, step_number, version_number
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
 from tensorshelf._versions import RetainedVersion, Transaction
@@ -114,6 +115,47 @@ class Versioned(TensorMapping):
     def at(self, version: int) -> RetainedVersion:
         """One of ``versions``, to be read. Raises StaleError where it is not among them."""
         return RetainedVersion(self._core.at(version_number(version)), self._path)
+
+    def refresh(self) -> bool:
+        """Goes on to the newest version that the writer has made; False where there is none newer.
+
+        For a shelf that is open with mode "r": it shows what was there when it was opened until
+        this is called. Handles follow their tensors; those of a tensor that was deleted raise
+        UnknownName. What another thread reads meanwhile is of the one version or the other, tensor
+        by tensor: read by ``at(shelf.version)`` what must be of one. Nothing new costs a look at
+        some words; of a new version the pages of the manifest that changed are read, and all of it
+        is validated. With mode "r+" and others there is never anything newer.
+
+        Raises CorruptError where a newer version may be there and cannot be opened, ShelfGone where
+        the file was deleted or replaced, and UnsupportedError with ``salvage=True`` where a version
+        is lost; what is shown then stays.
+        """
+        return self._core.refresh()
+
+    def wait_for(self, version: int | None = None, timeout: float | None = None) -> bool:
+        """Refreshes until ``version``, or a newer one, is shown; without it, until another is.
+
+        False where that takes longer than ``timeout`` seconds. It looks every 10 ms at least.
+        Raises what ``refresh()`` raises, and UnsupportedError where the shelf is open for writing,
+        whose next version would come from nobody else.
+        """
+        number = None if version is None else version_number(version)
+        return self._core.wait_for(number, seconds_of(timeout, "timeout"))
+
+    def follow(self, timeout: float | None = None) -> Iterator[VersionInfo]:
+        """Each new version that comes, for a loop; those in between are left out.
+
+            for new in shelf.follow(timeout=60):
+                weights = shelf.at(new.version).load("model")
+
+        When an item comes, the shelf shows that version. It ends where none came for ``timeout``
+        seconds, and raises what ``wait_for()`` raises.
+        """
+        return self._follow(seconds_of(timeout, "timeout"))
+
+    def _follow(self, timeout: float | None) -> Iterator[VersionInfo]:
+        while self._core.wait_for(None, timeout):
+            yield self.versions[-1]
 
     def diff(self, before: int, after: int | None = None) -> VersionDiff:
         """What ``after`` (the newest version, if left out) has otherwise than ``before``.
