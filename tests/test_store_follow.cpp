@@ -1,6 +1,7 @@
 // A reader that stays: refresh() and wait_for() beside a writer.
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <thread>
 
 #include "forgery.hpp"
@@ -218,6 +219,35 @@ TEST_CASE("what a call holds of a reader stays when it goes on") {
     CHECK(reader.versions().size() == 3);
   }
   CHECK(reader.versions().front().version == 3);
+}
+
+TEST_CASE("a reader may hold more versions than there are slots, and let them go in any order") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  Shelf writer = kept.open();
+  make(writer, "w", 5000).write(pattern(5000, 1));
+  writer.persist();
+  Shelf reader = kept.open(Mode::read);
+  std::deque<VersionPin> pins;
+  for (unsigned version = 1; version <= 40; ++version) {
+    if (version % 2 == 0) pins.push_back(reader.pin());
+    writer.persist();
+    REQUIRE(reader.refresh());
+    CHECK(reader.versions().size() == pins.size() + 1);
+  }
+  SECTION("the last first") {
+    while (!pins.empty()) {
+      pins.pop_back();
+      CHECK(reader.versions().size() == pins.size() + 1);
+    }
+  }
+  SECTION("the first first") {
+    while (!pins.empty()) {
+      pins.pop_front();
+      CHECK(reader.versions().size() == pins.size() + 1);
+    }
+  }
+  CHECK(reader.versions().front().version == 41);
+  CHECK((value(*reader.find("w")) == pattern(5000, 1)));
 }
 
 TEST_CASE("threads read and refresh one reader while its writer goes on", "[threads]") {

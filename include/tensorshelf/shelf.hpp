@@ -145,6 +145,8 @@ class Shelf {
   // Keeps a version, the newest where none is said, as it is until the pin goes: it stays among
   // versions(). An assignment that needs a slot of it waits for that, and so does a commit for
   // which there would be more versions than the shelf has slots. Nothing of this is on the medium.
+  // Of a shelf that is open for reading it holds what is in memory alone: the version stays among
+  // versions() whatever refresh() goes on to, and reading it may be Errc::stale.
   // Errc::stale where it is not among them.
   VersionPin pin(std::optional<std::uint64_t> version = {}) const;
   // What changed from the one to the other, which may be the older one, by what the versions say of

@@ -220,6 +220,10 @@ bool State::held_from(std::uint64_t number) const {
   return std::any_of(held.begin(), held.end(), [&](std::uint64_t h) { return h <= number; });
 }
 
+bool State::is_held(std::uint64_t number) const {
+  return std::find(held.begin(), held.end(), number) != held.end();
+}
+
 void State::wait_until_quiet(const Patience& with) {
   std::unique_lock lock(structure);
   with.wait(*published, lock, [this] { return in_flight.empty() || undecided(); });

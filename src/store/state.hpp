@@ -69,6 +69,7 @@ struct State {
   std::shared_ptr<Version> newest() const;
   bool undecided() const { return prepared && !prepared->decided; }
   bool held_from(std::uint64_t number) const;  // that version, or one before it (version_hold.hpp)
+  bool is_held(std::uint64_t number) const;    // that version itself
   // Whether another version may be made: there can be as many at once as the shelf has slots. With
   // none in flight or held, for which one could wait, there always can.
   bool has_room() const {

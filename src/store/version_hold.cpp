@@ -8,6 +8,17 @@
 #include "format/format.hpp"
 
 namespace tensorshelf {
+namespace {
+
+// Of a reader, which has gone on since (follow.hpp), to any number of versions. They own no places.
+void drop_unheld(State& state) {
+  const std::uint64_t floor = state.retained.back()->root.floor;
+  std::erase_if(state.retained, [&](const auto& version) {
+    return version->number() < floor && !state.is_held(version->number());
+  });
+}
+
+}  // namespace
 
 VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By by)
     : state_(state), by_(by) {
@@ -27,6 +38,12 @@ VersionHold::~VersionHold() {
   if (by_ == By::thread) innermost_ = outer_;
   if (state_.health.in_child()) return;  // where a lock may be held for ever
   names_.reset();
+  if (!state_.writable) {
+    std::lock_guard lock(state_.structure);
+    state_.held.erase(std::find(state_.held.begin(), state_.held.end(), version_));
+    drop_unheld(state_);
+    return;
+  }
   std::array<std::shared_ptr<Version>, format::kMaxSlots> gone;
   {
     std::lock_guard lock(state_.structure);
