@@ -311,30 +311,18 @@ TEST_CASE("without a second descriptor all writes go around the page cache") {
   CHECK(said == "");
 }
 
-TEST_CASE("a medium that only reads looks through the cache, and cannot write through it") {
+TEST_CASE("a medium that only reads has no descriptor to write through") {
   const Folder folder;
-  const auto writer = make_block_medium(folder.create(), {});
-  writer->reserve(kMiB);
-  writer->store_word(8192, 3);  // in the cache till the barrier
-  bool has = false;
-  std::int64_t written = 0;
+  make_block_medium(folder.create(), {})->reserve(kMiB);
+  bool has = true;
   BlockSeam seam;
   seam.wrap = [&](std::unique_ptr<BlockBackend> inner) {
     has = inner->caches();
-    written = inner->write_cached(0, Bytes(kPageBytes, std::byte{1}));
     return inner;
   };
   const auto file = std::make_shared<ShelfFile>(ShelfFile::open(folder.file(), false));
   const auto medium = make_block_medium(file, {}, seam);
-  CHECK(has);
-  CHECK(written == -EBADF);
-  std::uint64_t word = 0;
-  for (std::uint64_t value = 3; value < 6; ++value) {
-    writer->store_word(8192, value);
-    if (value == 4) writer->barrier();
-    medium->look(8192, std::as_writable_bytes(std::span(&word, 1)));
-    CHECK(word == value);
-  }
+  CHECK_FALSE(has);
   CHECK((read_back(*medium, 0, kPageBytes) == Bytes(kPageBytes)));
 }
 

@@ -57,10 +57,8 @@ class CachedBackend final : public BlockBackend {
 
 // By way of /proc: a name could lead to another file by now, and dup() shares O_DIRECT. What /proc
 // is, nobody knows: so it is looked at whether the file is the same.
-std::unique_ptr<BlockBackend> make_cached_backend(std::unique_ptr<BlockBackend> inner, int fd,
-                                                  bool writable) {
-  const int flags = (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC;
-  const int cached = ::open(fmt::format("/proc/thread-self/fd/{}", fd).c_str(), flags);
+std::unique_ptr<BlockBackend> make_cached_backend(std::unique_ptr<BlockBackend> inner, int fd) {
+  const int cached = ::open(fmt::format("/proc/thread-self/fd/{}", fd).c_str(), O_RDWR | O_CLOEXEC);
   if (cached < 0) return inner;
   struct stat first {};
   struct stat second {};
@@ -70,9 +68,8 @@ std::unique_ptr<BlockBackend> make_cached_backend(std::unique_ptr<BlockBackend> 
     ::close(cached);
     return inner;
   }
-  // What a failed flush of an earlier writer left there is not what the drive has. (A reader only
-  // looks for changes there, and must not send away what its writer has not flushed.)
-  if (writable) ::posix_fadvise(cached, 0, 0, POSIX_FADV_DONTNEED);
+  // What a failed flush of an earlier writer left there is not what the drive has.
+  ::posix_fadvise(cached, 0, 0, POSIX_FADV_DONTNEED);
   ::posix_fadvise(cached, 0, 0, POSIX_FADV_RANDOM);  // no page but those that are asked for
   return std::make_unique<CachedBackend>(std::move(inner), cached);
 }

@@ -15,7 +15,6 @@ namespace tensorshelf {
 
 // `inner` with write_cached() and read_cached(), on a descriptor of its own of the same file; the
 // shelf's lock stays with the first. `inner` itself, where no second one can be had.
-std::unique_ptr<BlockBackend> make_cached_backend(std::unique_ptr<BlockBackend> inner, int fd,
-                                                  bool writable);
+std::unique_ptr<BlockBackend> make_cached_backend(std::unique_ptr<BlockBackend> inner, int fd);
 
 }  // namespace tensorshelf

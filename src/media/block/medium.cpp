@@ -64,9 +64,13 @@ class BlockMedium final : public Medium {
     if (!seam.note.empty()) promises_.notes.push_back(seam.note);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
     backend_ = choose_backend(shape, tuning);
-    // Where others than this kernel reach the file, what its cache shows is not what there is.
+    // Where others than this kernel reach the file, what its cache shows is not what there is. And a
+    // reader must not have its pages there: where the kernel cannot drop one that is being read, as
+    // a write goes around the cache, it fails the writer's next flush.
     const bool ours = promises_.one_machine && file_->kind() == FileKind::regular;
-    if (ours) backend_ = make_cached_backend(std::move(backend_), file_->fd(), file_->writable());
+    if (ours && file_->writable()) {
+      backend_ = make_cached_backend(std::move(backend_), file_->fd());
+    }
     if (seam.wrap) backend_ = seam.wrap(std::move(backend_));
     staging_ = std::make_unique<StagingBuffers>(*backend_, shape, file_->path());
     reader_ = std::make_unique<BlockReader>(*backend_, file_->path());
@@ -122,7 +126,7 @@ class BlockMedium final : public Medium {
 
   void look(std::uint64_t at, std::span<std::byte> bytes) override {
     if (!backend_->caches()) return read(at, bytes);
-    if (file_->writable()) staging_->drain(at, bytes.size());
+    staging_->drain(at, bytes.size());
     const std::int64_t result = backend_->read_cached(at, bytes);
     if (result == static_cast<std::int64_t>(bytes.size())) return;
     throw transfer_error(file_->path(), {"read", at, bytes.size(), result});
