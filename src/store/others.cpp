@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <span>
+#include <utility>
 
 #include <tensorshelf/error.hpp>
 
@@ -54,10 +55,12 @@ void look_after_reading() {
 // also where the words never stood still. (An attempt in flight writes to slots below the floor of
 // the newest durable root alone, and that root is there for all to see.)
 std::uint64_t newest_floor(Medium& medium, const format::Seeds& seeds, unsigned slot_count) {
-  RootScan scan = scan_roots(medium, seeds, slot_count);
+  RootScan scan = scan_homes(medium, seeds, slot_count);
   std::uint64_t floor = 0;
   for (int looks = 0; looks < kMostLooks; ++looks) {
-    const bool moved = scan_again(medium, seeds, scan);
+    RootScan now = scan_homes(medium, seeds, slot_count);
+    const bool moved = now.words != scan.words;
+    if (moved) scan = std::move(now);
     const auto candidates = scan.candidates();
     if (!candidates.empty()) floor = std::max(floor, candidates.front().floor);
     if (!moved) break;

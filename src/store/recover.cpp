@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -194,15 +193,11 @@ Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
 
 Homes::Words version_words(Medium& medium, unsigned slot_count) {
   Homes::Words words = {};
-  for (unsigned home = 0; home < slot_count; ++home) {
-    for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-      auto& word = words[home][copy];
-      try {
-        medium.look(format::root_at(home, copy), std::as_writable_bytes(std::span(&word, 1)));
-      } catch (const Error& error) {
-        if (!is_unreadable(error)) throw;
-        word = 0;
-      }
+  Unread unread;
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const auto pages = read_pages(medium, format::root_at(0, copy), slot_count, unread);
+    for (unsigned home = 0; home < slot_count; ++home) {
+      if (pages[home]) words[home][copy] = format::root_word(*pages[home]);
     }
   }
   return words;
