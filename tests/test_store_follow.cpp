@@ -56,7 +56,8 @@ TEST_CASE("handles of a reader follow their tensors") {
   writer.erase("goes");
   writer.replace("changes", DType::uint8, std::vector<std::int64_t>{5000}).write(pattern(5000, 4));
   writer.persist();
-  make(writer, "new", 3000).write(pattern(3000, 5));  // in what "goes" had, once it is free
+  for (int times = 0; times < 2; ++times) writer.persist();  // no version has "goes" any more
+  make(writer, "new", 3000).write(pattern(3000, 5));         // in the cells that it had
   writer.persist();
   REQUIRE(reader.refresh());
   CHECK((value(stays) == pattern(3000, 1)));
@@ -68,7 +69,7 @@ TEST_CASE("handles of a reader follow their tensors") {
   CHECK(reader.names() == std::vector<std::string>{"changes", "new", "stays"});
   std::vector<std::byte> bytes(3000);
   CHECK(code_of([&] { old.read(bytes); }) == Errc::stale);
-  writer.rollback(2);
+  writer.rollback(4);
   REQUIRE(reader.refresh());
   CHECK_FALSE(reader.find("new"));
   CHECK((value(stays) == pattern(3000, 1)));
@@ -203,6 +204,74 @@ TEST_CASE("a reader that shows an older version goes on once the newer one was g
     CHECK((value(*each->find("new")) == pattern(9000, 3)));
     CHECK_FALSE(each->find("lost"));
   }
+}
+
+TEST_CASE("versions that come under a number that was given up are others, and all are offered") {
+  const Kept kept({.keep = 2, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  {
+    Shelf writer = kept.open();
+    make(writer, "w", 5000).write(pattern(5000, 1));
+    writer.persist();
+    writer.find("w")->write(pattern(5000, 2));
+    make(writer, "lost", 700).write(pattern(700, 2));
+    writer.persist();
+  }
+  Shelf reader = kept.open(Mode::read);
+  const RetainedTensor old = reader.at(2).find("w").value();
+  const VersionPin pin = reader.pin(2);
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    write_raw(*kept.medium, format::root_at(2, copy), page_of(std::byte{0x5A}));
+  }
+  Shelf writer = kept.open();  // gives it up
+  REQUIRE(writer.version() == 1);
+  writer.find("w")->write(pattern(5000, 3));
+  const bool with_new = GENERATE(true, false);
+  if (with_new) make(writer, "new", 900).write(pattern(900, 3));  // under the number of "lost"
+  writer.persist();
+  if (with_new) writer.erase("new");
+  writer.persist();
+  REQUIRE(reader.refresh());
+  CHECK(reader.versions().size() == kept.open(Mode::read).versions().size());
+  CHECK((value_at(reader, 2, "w") == pattern(5000, 3)));
+  std::vector<std::byte> bytes(5000);
+  CHECK(code_of([&] { old.read(bytes); }) == Errc::unknown_name);  // of the version that is no more
+}
+
+TEST_CASE("a version that comes while a reader takes up the one before is not missed") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  Shelf writer = kept.open();
+  make(writer, "w", 5000).write(pattern(5000, 1));
+  writer.persist();
+  int left = 0;
+  class Busy final : public SharedMedium {  // the writer drops the older version in each look
+   public:
+    Busy(std::shared_ptr<Medium> medium, std::function<void()> between)
+        : SharedMedium(std::move(medium)), between_(std::move(between)) {}
+    void read(std::uint64_t at, std::span<std::byte> bytes) override {
+      const bool heap = at >= format::kHeapAt;
+      if (heap && !std::exchange(in_heap_, heap)) between_();
+      in_heap_ = heap;
+      ForwardingMedium::read(at, bytes);
+    }
+
+   private:
+    std::function<void()> between_;
+    bool in_heap_ = false;
+  };
+  Shelf reader = Shelf::open(std::make_unique<Busy>(kept.medium,
+                                                    [&] {
+                                                      if (left-- <= 0) return;
+                                                      writer.persist();
+                                                      writer.persist();
+                                                    }),
+                             {.mode = Mode::read});
+  left = 9;
+  writer.persist();
+  static_cast<void>(reader.refresh());
+  left = 0;
+  while (reader.refresh()) {
+  }
+  CHECK(reader.version() == writer.version());
 }
 
 TEST_CASE("what a call holds of a reader stays when it goes on") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -27,6 +28,17 @@ bool same_attempt(const Version& a, const Version& b) {
          a.root.sequence == b.root.sequence;
 }
 
+// Whether one of those that were shown is no more: its number is another attempt's, or free again.
+template <typename Versions>
+bool given_up(const Versions& shown, const Versions& found) {
+  return std::any_of(shown.begin(), shown.end(), [&](const auto& was) {
+    return was->number() > found.back()->number() ||
+           std::any_of(found.begin(), found.end(), [&](const auto& now) {
+             return now->number() == was->number() && !same_attempt(*now, *was);
+           });
+  });
+}
+
 }  // namespace
 
 Follower::Versions Follower::shown() const {
@@ -34,23 +46,28 @@ Follower::Versions Follower::shown() const {
   return state_.retained;
 }
 
-// After a version was given up elsewhere, the number of a tensor that was lost with it may be
-// another one's: then nothing of what was shown is of use.
+// After a version was given up elsewhere, its number and those of its tensors are others' by now:
+// then nothing of what was shown is of use. A tensor that cannot be the one of that number shows as
+// damage, too, also where an older version has it.
 Seen Follower::look(const Versions& shown) const {
+  std::optional<Seen> known;
   try {
-    Seen found = look_again(*state_.medium, state_.opened, state_.verify, shown);
-    if (!found.degraded) return found;
+    known = look_again(*state_.medium, state_.opened, state_.verify, shown);
+    if (known->degraded || given_up(shown, known->versions)) known.reset();
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
   }
-  return look_again(*state_.medium, state_.opened, state_.verify, {});
+  if (known && known->dropped == 0) return std::move(*known);
+  Seen anew = look_again(*state_.medium, state_.opened, state_.verify, {});
+  if (known && (anew.degraded || anew.dropped >= known->dropped)) return std::move(*known);
+  return anew;
 }
 
 // What a call holds in memory (version_hold.hpp) stays among those that are shown.
 void Follower::show(const Versions& found) {
   for (const auto& version : found) version->claims = {};
   Versions held;
-  held.reserve(format::kMaxSlots + found.size());  // what follows needs no memory
+  held.reserve(format::kMaxSlots + found.size());
   const std::uint64_t oldest = found.front()->number();
   const auto lock = state_.lock_usable();
   std::copy_if(state_.retained.begin(), state_.retained.end(), std::back_inserter(held),
@@ -88,13 +105,14 @@ bool Follower::refresh() {
                 "What is shown stays. Open it again: that falls back to what is whole, and says "
                 "so.");
   }
-  seen_ = planted(Bug::refresh_remembers_late)
-              ? version_words(*state_.medium, state_.opened.slot_count)
-              : found.homes.words;
+  const Homes::Words began = planted(Bug::refresh_remembers_late)
+                                 ? version_words(*state_.medium, state_.opened.slot_count)
+                                 : found.homes.words;
   if (planted(Bug::refresh_without_pages)) found.versions.back()->tree = before.back()->tree;
-  if (same_attempt(*found.versions.back(), *before.back())) return false;
-  show(found.versions);
-  return true;
+  const bool newer = !same_attempt(*found.versions.back(), *before.back());
+  if (newer) show(found.versions);  // which may throw: then it is still to be found
+  seen_ = began;
+  return newer;
 }
 
 bool Follower::wait_for(std::optional<std::uint64_t> version, std::optional<Seconds> timeout,

@@ -6,12 +6,10 @@ namespace tensorshelf {
 
 using format::ChunkKind;
 
-// (An erased tensor's cells may be another's by now.)
+// By its name: where it is gone, its cells may be another's by now.
 bool has(const Version& version, const StoredTensor& tensor) {
-  if (tensor.erased) {
-    const auto there = version.names->find(tensor.layout.name);
-    if (there == version.names->end() || there->second.tensor.get() != &tensor) return false;
-  }
+  const auto there = version.names->find(tensor.layout.name);
+  if (there == version.names->end() || there->second.tensor.get() != &tensor) return false;
   return format::chunk_kind(version.tree.record(tensor.cell(0))) != ChunkKind::none;
 }
 

@@ -106,8 +106,13 @@ Choice look(const Opening& opening, RootScan& scan) {
     try {
       Choice choice = choose_versions(opening, scan);
       const bool whole = !choice.degraded && choice.dropped.empty();
-      if (whole || !scan_again(opening.medium, opening.seeds, scan)) return choice;
-      if (!choice.degraded && looks >= kLooksForOlder) return without_doubt(std::move(choice));
+      if (whole) return choice;
+      const RootScan chosen_by = scan;
+      if (!scan_again(opening.medium, opening.seeds, scan)) return choice;
+      if (!choice.degraded && looks >= kLooksForOlder) {
+        scan = chosen_by;  // what was flipped since is for the next look to find
+        return without_doubt(std::move(choice));
+      }
     } catch (const Error& error) {
       const bool passing = error.code() == Errc::corrupt || error.code() == Errc::truncated;
       if (!passing || !scan_again(opening.medium, opening.seeds, scan)) throw;
@@ -181,14 +186,18 @@ Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
   KnownPages known;
   const Progress untold;
   Opening opening{medium, seeds, Purpose::read, verify, untold, known, true};
-  for (const auto& version : shown) {
-    version->tree.each_page([&](const PageNodePtr& page) { known.keep({page}); });
-    for (const auto& [name, named] : *version->names) {
+  for (auto version = shown.rbegin(); version != shown.rend(); ++version) {
+    (*version)->tree.each_page([&](const PageNodePtr& page) { known.keep({page}); });
+    for (const auto& [name, named] : *(*version)->names) {
       opening.tensors.emplace(named.tensor->layout.tensor_id, named);
     }
   }
   Choice choice = look(opening, scan);
-  return {std::move(choice.versions), {scan.words}, choice.degraded, std::move(choice.lost)};
+  return {std::move(choice.versions),
+          {scan.words},
+          choice.degraded,
+          std::move(choice.lost),
+          choice.dropped.size()};
 }
 
 Homes::Words version_words(Medium& medium, unsigned slot_count) {

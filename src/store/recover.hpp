@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -84,6 +85,7 @@ struct Seen {
   Homes homes;                                     // under which they were found
   bool degraded = false;                           // a newer one may have been lost
   std::string lost;                                // why it could not be opened
+  std::size_t dropped = 0;                         // were retained, and cannot be loaded
 };
 
 // As recover() does for reading, of a shelf that was opened before. Pages and tensors of the
