@@ -151,11 +151,13 @@ class Versioned(TensorMapping):
         When an item comes, the shelf shows that version. It ends where none came for ``timeout``
         seconds, and raises what ``wait_for()`` raises.
         """
-        return self._follow(seconds_of(timeout, "timeout"))
+        return self._follow(seconds_of(timeout, "timeout"), self.version)
 
-    def _follow(self, timeout: float | None) -> Iterator[VersionInfo]:
-        while self._core.wait_for(None, timeout):
-            yield self.versions[-1]
+    def _follow(self, timeout: float | None, shown: int) -> Iterator[VersionInfo]:
+        while self._core.wait_for(shown + 1, timeout):
+            new = self.versions[-1]
+            shown = new.version
+            yield new
 
     def diff(self, before: int, after: int | None = None) -> VersionDiff:
         """What ``after`` (the newest version, if left out) has otherwise than ``before``.

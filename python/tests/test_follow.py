@@ -84,6 +84,17 @@ def test_following_gives_each_version_that_it_shows(shelf: ts.Shelf, reader: ts.
     assert list(reader.follow(timeout=0)) == []
 
 
+def test_what_comes_within_a_loop_is_not_left_out(shelf: ts.Shelf, reader: ts.Shelf) -> None:
+    commit(shelf, 2)
+    seen = []
+    for new in reader.follow(timeout=0):
+        seen.append(new.version)
+        if new.version < 4:
+            commit(shelf, new.version + 1)
+            reader.refresh()  # by the loop itself, or by another thread
+    assert seen == [2, 3, 4]
+
+
 def test_ctrl_c_ends_a_wait(reader: ts.Shelf) -> None:
     timer = threading.Timer(0.05, lambda: signal.raise_signal(signal.SIGINT))
     timer.start()
