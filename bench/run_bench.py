@@ -3,8 +3,8 @@
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
 NAME: commit, open, versions, compare, state, saves, feed, writes, sweeps, dcp, group,
-writers, gpu; else all. Of dcp, --size says how many MiB the state has, --kills how often ranks are
-killed.
+writers, follow, gpu; else all. Of dcp, --size says how many MiB the state has, --kills how often
+ranks are killed.
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
@@ -318,7 +318,7 @@ def write_json(name: str, body: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ["commit", "open", "versions", "partition", "compare", "state", "saves", "feed"]
-    choices += ["writes", "sweeps", "dcp", "group", "writers", "gpu", "all"]
+    choices += ["writes", "sweeps", "dcp", "group", "writers", "follow", "gpu", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -390,6 +390,11 @@ def main() -> int:
 
             print("\nwriters: a group's save over how many ranks write it\n", flush=True)
             write_json("writers", writers_bench.run(settings.block, args.quick))
+        if args.what in ("follow", "all"):
+            import follow_bench
+
+            print("\nfollow: readers that go on with a writer that never rests\n", flush=True)
+            write_json("follow", follow_bench.run(settings.mapped, settings.block, args.quick))
         if args.what in ("gpu", "all"):
             import gpu_bench
 
