@@ -60,7 +60,7 @@ std::uint64_t newest_floor(Medium& medium, const format::Seeds& seeds, unsigned 
   for (int looks = 0; looks < kMostLooks; ++looks) {
     RootScan now = scan_homes(medium, seeds, slot_count);
     const bool moved = now.words != scan.words;
-    if (moved) scan = std::move(now);
+    if (moved || planted(Bug::later_scan_kept)) scan = std::move(now);
     const auto candidates = scan.candidates();
     if (!candidates.empty()) floor = std::max(floor, candidates.front().floor);
     if (!moved) break;
