@@ -1,5 +1,6 @@
 """How models and optimizers give their states, and get them back, one fact each."""
 
+import math
 from typing import Any
 
 import pytest
@@ -249,6 +250,30 @@ def test_other_groups_are_refused_before_anything_is_loaded(
     with pytest.raises(ts.LayoutError, match=r"'optimizer'.*parameters in its groups"):
         shelf.load_into(target, strict=False)
     assert target["a"].item() == 0
+
+
+@pytest.mark.parametrize("size", [(), (64,), (1 << 18,)])
+def test_options_that_are_tensors(shelf: ts.Shelf, size: tuple[int, ...]) -> None:
+    def made(groups: list[list[int]], *x: Any) -> dict[str, Any]:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        parts = [[p for i in group for p in model[i].parameters()] for group in groups]
+        groups_of = [{"params": p, "x": v} for p, v in zip(parts, x, strict=True)]
+        return {"model": model, "optimizer": torch.optim.SGD(groups_of, lr=1.0)}
+
+    nan, tenth = torch.full(size, math.nan), torch.full(size, 0.1)
+    shelf.save(made([[0], [1]], nan, [tenth]))
+    own = made([[0], [1]], torch.zeros(size), [torch.zeros(size)])  # the very same groups
+    shelf.load_into(own)
+    assert own["optimizer"].param_groups[0]["x"].isnan().all()
+    assert (own["optimizer"].param_groups[1]["x"][0] == tenth).all()
+    shelf.save(made([[0], [1]], tenth, torch.full(size, 0.2)))
+    with pytest.raises(ts.LayoutError, match="other groups"):
+        shelf.load_into(made([[0, 1]], torch.zeros(size)))
+    shelf.save(made([[0], [1]], tenth, tenth))  # one tensor, whose bytes nobody has to compare
+    shelf.load_into(made([[0, 1]], torch.zeros(size)))
+    shelf.save(made([[0, 1]], tenth))
+    with pytest.raises(ts.LayoutError, match="other groups"):
+        shelf.load_into(made([[0], [1]], torch.zeros(2), torch.zeros(3)))
 
 
 @pytest.mark.parametrize(("saved", "own"), [([[0], [1]], [[0, 1]]), ([[0, 1]], [[0], [1]])])
