@@ -108,6 +108,23 @@ def test_writers_of_one_path_have_one_set_of_options(tmp_path: pathlib.Path) -> 
     assert_same(load(ShelfReader(path)), state_of(5))
 
 
+def test_a_writer_that_was_closed_closes_nothing_of_another_s(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+    first = ShelfWriter(path, threads=2)
+    save(state_of(1), first)
+    first.close()
+    with ShelfWriter(path, threads=1) as second:
+        save(state_of(2), second)
+        with pytest.raises(dcp.CheckpointException, match="opened by another ShelfWriter"):
+            save(state_of(3), first)
+        first.close()
+        pickle.dumps(first)
+        with pytest.raises(ts.ShelfBusy):
+            ts.open(tmp_path / "run.0.shelf")
+        save(state_of(4), second)
+    assert_same(load(ShelfReader(path)), state_of(4))
+
+
 OPTIONS: dict[str, Any] = {
     "size": "64MiB",
     "tier": "block",

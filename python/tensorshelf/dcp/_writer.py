@@ -238,8 +238,13 @@ class ShelfWriter(StorageWriter):
     def close(self) -> None:
         """Lets the shelf of this rank and the copies go. A later save opens it again."""
         self._staging.close()
-        if self._home is not None:
-            self._home.close()
+        self._let_home_go()
+
+    def _let_home_go(self) -> None:
+        """Once: the shelf may be another writer's from then on."""
+        home, self._home = self._home, None
+        if home is not None:
+            home.close()
 
     def __enter__(self) -> "ShelfWriter":
         return self
@@ -249,8 +254,7 @@ class ShelfWriter(StorageWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, to whom the shelf is left: one at a time can have it open."""
-        if self._home is not None:
-            self._home.close()
+        self._let_home_go()
         return {"places": self._places, "options": self._options, "step": self.step}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
