@@ -64,9 +64,9 @@ class BlockMedium final : public Medium {
     if (!seam.note.empty()) promises_.notes.push_back(seam.note);
     const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
     backend_ = choose_backend(shape, tuning);
-    // Where others than this kernel reach the file, what its cache shows is not what there is. And a
-    // reader must not have its pages there: where the kernel cannot drop one that is being read, as
-    // a write goes around the cache, it fails the writer's next flush.
+    // Where others than this kernel reach the file, what its cache shows is not what there is. And
+    // a reader must not have its pages there: where the kernel cannot drop one that is being read,
+    // as a write goes around the cache, it fails the writer's next flush.
     const bool ours = promises_.one_machine && file_->kind() == FileKind::regular;
     if (ours && file_->writable()) {
       backend_ = make_cached_backend(std::move(backend_), file_->fd());
