@@ -8,6 +8,7 @@ import numpy as np
 
 from tensorshelf._progress import Report
 from tensorshelf._state import objects, record, shards
+from tensorshelf._state.alike import alike
 from tensorshelf._state.load_report import LoadReport, mismatch
 from tensorshelf._state.matching import Matching
 from tensorshelf._state.nodes import head, is_mapping, key_of, pairs, value_of
@@ -350,43 +351,18 @@ def _same_partition(
     """
     home = {name: number for number, group in enumerate(saved) for name in group["params"]}
     homes = [{home[name] for name in group if name in home} for group in names]
-    merged = any(not _alike([saved[number] for number in some], read=False) for some in homes)
+    merged = any(not alike([saved[number] for number in some], read=False) for some in homes)
     shared = [
         [group for group, some in zip(own, homes, strict=True) if number in some]
         for number in range(len(saved))
     ]
-    if merged or not all(_alike(groups, read=True) for groups in shared):
+    if merged or not all(alike(groups, read=True) for groups in shared):
         raise LayoutError(
             f"{shown(path)} has its parameters in other groups ({list(map(len, names))} of them) "
             f"than were saved ({[len(group['params']) for group in saved]})",
             "Give an optimizer with the groups that were saved, or leave this key out. "
             "Nothing was loaded.",
         )
-
-
-def _alike(groups: list[Any], *, read: bool) -> bool:
-    """Whether all have the same options; of what was saved, tensors may not be read yet."""
-    beside = ("params", "param_names")
-    options = [{key: group[key] for key in group if key not in beside} for group in groups]
-    return all(_equal(each, options[0], read) for each in options[1:])
-
-
-def _equal(one: Any, other: Any, read: bool) -> bool:
-    """Options may be tensors, of one element mostly. One not read yet equals itself alone."""
-    if one is other:
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key], read) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(
-            _equal(a, b, read) for a, b in zip(one, other, strict=True)
-        )
-    if is_tensor(one) or is_tensor(other):
-        if type(one) is not type(other) or one.shape != other.shape:
-            return False
-        in_tree = one.ndim == 0 and getattr(one, "is_cpu", True)
-        return (read or in_tree) and bool((one == other).all())
-    return bool(one == other)
 
 
 def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
