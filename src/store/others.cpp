@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <atomic>
 #include <span>
-#include <utility>
 
 #include <tensorshelf/error.hpp>
 
@@ -55,12 +54,10 @@ void look_after_reading() {
 // also where the words never stood still. (An attempt in flight writes to slots below the floor of
 // the newest durable root alone, and that root is there for all to see.)
 std::uint64_t newest_floor(Medium& medium, const format::Seeds& seeds, unsigned slot_count) {
-  RootScan scan = scan_homes(medium, seeds, slot_count);
+  RootScan scan = scan_roots(medium, seeds, slot_count);
   std::uint64_t floor = 0;
   for (int looks = 0; looks < kMostLooks; ++looks) {
-    RootScan now = scan_homes(medium, seeds, slot_count);
-    const bool moved = now.words != scan.words;
-    if (moved || planted(Bug::later_scan_kept)) scan = std::move(now);
+    const bool moved = scan_again(medium, seeds, scan);
     const auto candidates = scan.candidates();
     if (!candidates.empty()) floor = std::max(floor, candidates.front().floor);
     if (!moved) break;

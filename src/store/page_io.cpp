@@ -1,8 +1,5 @@
 #include "store/page_io.hpp"
 
-#include <algorithm>
-#include <span>
-
 #include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
@@ -45,21 +42,16 @@ std::optional<RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unrea
   }
 }
 
-std::vector<std::optional<RawPage>> read_pages(Medium& medium, std::uint64_t at, unsigned count,
-                                               Unread& unread) {
-  std::vector<std::optional<RawPage>> pages(count);
-  if (!planted(Bug::recovery_asks_cache)) {
-    try {
-      std::vector<RawPage> together(count);
-      medium.read(at, std::as_writable_bytes(std::span(together)));
-      std::copy(together.begin(), together.end(), pages.begin());
-      return pages;
-    } catch (const Error& error) {
-      if (!is_unreadable(error)) throw;
-    }
+void read_run(Medium& medium, std::uint64_t at, std::span<RawPage> pages, Unread& unread) {
+  try {
+    medium.read(at, std::as_writable_bytes(pages));
+    return;
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
   }
-  for (unsigned i = 0; i < count; ++i) pages[i] = read_page(medium, at + i * kPageBytes, unread);
-  return pages;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    pages[i] = read_page(medium, at + i * kPageBytes, unread).value_or(RawPage{});
+  }
 }
 
 void write_page(Medium& medium, std::uint64_t at, const Page& page) {

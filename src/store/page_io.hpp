@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
-#include <vector>
 
 #include <tensorshelf/medium.hpp>
 
@@ -28,10 +28,9 @@ struct Unread {
 
 // Nothing where the place cannot be read, and that noted.
 std::optional<format::RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unread);
-// Pages that lie side by side, in one read where they can be read together; of one that cannot be
-// read, nothing, and that noted.
-std::vector<std::optional<format::RawPage>> read_pages(Medium& medium, std::uint64_t at,
-                                                       unsigned count, Unread& unread);
+// Pages that lie side by side, in one read where they can be read together. One that cannot be read
+// is zero, for which no checksum holds, and that noted.
+void read_run(Medium& medium, std::uint64_t at, std::span<format::RawPage> pages, Unread& unread);
 void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it
 
 // Stores the head of a page over itself, word by word, which cannot hurt it: so it becomes durable

@@ -10,7 +10,6 @@
 
 #include "base/planted.hpp"
 #include "base/side_by_side.hpp"
-#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -23,19 +22,6 @@ constexpr std::size_t kMaxRunPages = 256;
 constexpr unsigned kDriveThreads = 8;  // however few the cores: most of their time they wait
 
 }  // namespace
-
-// A page that cannot be read stays zero: no checksum holds for it.
-void PageReader::read_run(std::uint64_t at, std::span<RawPage> pages, Unread& unread) const {
-  try {
-    medium_.read(at, std::as_writable_bytes(pages));
-    return;
-  } catch (const Error& error) {
-    if (!is_unreadable(error)) throw;
-  }
-  for (std::size_t i = 0; i < pages.size(); ++i) {
-    pages[i] = read_page(medium_, at + i * kPageBytes, unread).value_or(RawPage{});
-  }
-}
 
 // One read for pages that lie side by side.
 void PageReader::read_copy(Part& part, unsigned copy, Copy& into) const {
@@ -53,7 +39,7 @@ void PageReader::read_copy(Part& part, unsigned copy, Copy& into) const {
     const std::uint64_t at = place(order[begin]);
     std::size_t end = begin + 1;
     while (end < order.size() && place(order[end]) == at + (end - begin) * kPageBytes) ++end;
-    read_run(at, std::span(into.pages).subspan(begin, end - begin), part.unread);
+    read_run(medium_, at, std::span(into.pages).subspan(begin, end - begin), part.unread);
     begin = end;
   }
 }

@@ -77,7 +77,6 @@ class PageReader {
   void read_part(Part& part) const;
   void take_part(const Part& part, const format::PageRef*& bad);
   void read_copy(Part& part, unsigned copy, Copy& into) const;
-  void read_run(std::uint64_t at, std::span<format::RawPage> pages, Unread& unread) const;
   unsigned threads() const;
 
   Medium& medium_;

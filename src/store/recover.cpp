@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <tensorshelf/error.hpp>
 
@@ -17,7 +18,6 @@
 #include "store/load_root.hpp"
 #include "store/repair.hpp"
 #include "store/root_scan.hpp"
-#include "store/unreadable.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -202,11 +202,12 @@ Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
 
 Homes::Words version_words(Medium& medium, unsigned slot_count) {
   Homes::Words words = {};
+  std::vector<format::RawPage> pages(slot_count);
   Unread unread;
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    const auto pages = read_pages(medium, format::root_at(0, copy), slot_count, unread);
+    read_run(medium, format::root_at(0, copy), pages, unread);
     for (unsigned home = 0; home < slot_count; ++home) {
-      if (pages[home]) words[home][copy] = format::root_word(*pages[home]);
+      words[home][copy] = format::root_word(pages[home]);
     }
   }
   return words;
