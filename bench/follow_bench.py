@@ -20,7 +20,7 @@ from typing import Any
 READERS = 4
 TENSORS = 16
 _TURNS = 10  # alone, and beside the readers
-_SECONDS = 15.0  # of each, so that the readers follow for so many minutes: 10 x 15 s x 2 = 5
+_SECONDS = 30.0  # of each: the readers follow for five minutes, and rest for as long
 _SLICE = 0.25  # the writer says so often how far it is
 
 WRITER = f"""
