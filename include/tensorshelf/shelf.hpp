@@ -146,7 +146,8 @@ class Shelf {
   // versions(). An assignment that needs a slot of it waits for that, and so does a commit for
   // which there would be more versions than the shelf has slots. Nothing of this is on the medium.
   // Of a shelf that is open for reading it holds what is in memory alone: the version stays among
-  // versions() whatever refresh() goes on to, and reading it may be Errc::stale.
+  // versions() as refresh() goes on, and reading it may be Errc::stale. Where it was given up, and
+  // its number is another version's by then, it goes all the same.
   // Errc::stale where it is not among them.
   VersionPin pin(std::optional<std::uint64_t> version = {}) const;
   // What changed from the one to the other, which may be the older one, by what the versions say of
@@ -177,6 +178,9 @@ class Shelf {
   // Of a shelf that is open with Mode::read: goes on to the newest version that its writer has
   // made. False where there is none but the one that is shown.
   // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name.
+  // - Where the writer's medium lost a version, and it was given up, the next one has its number:
+  //   the version that is shown may be no newer by its number, or older; true then, too. Handles of
+  //   before throw Errc::unknown_name.
   // - What other threads read meanwhile is of the one version or the other, tensor by tensor: where
   //   several must be of one version, read them through at().
   // - Nothing new costs a look at the version words. Else the changed pages of the manifest are
@@ -187,10 +191,11 @@ class Shelf {
   // open for writing there is never anything newer: false.
   bool refresh();
   // Refreshes until `version` or a newer one is shown; where none is said, until another is. False
-  // after `timeout`. The version words are looked at every 10 ms at least, so that a new version is
-  // seen some milliseconds after its flip. OpenOptions::while_waiting is called meanwhile; another
-  // thread may close the shelf. Errors as refresh(); Errc::unsupported, too, for a shelf that is
-  // open for writing and has no such version yet; Errc::bad_argument for a timeout below 0.
+  // after `timeout`, and the look that is under way then. The version words are looked at every 10
+  // ms at least, so that a new version is seen some milliseconds after its flip.
+  // OpenOptions::while_waiting is called meanwhile; another thread may close the shelf. Errors as
+  // refresh(); Errc::unsupported, too, for a shelf that is open for writing and has no such version
+  // yet; Errc::bad_argument for a timeout below 0.
   bool wait_for(std::optional<std::uint64_t> version = {},
                 std::optional<std::chrono::duration<double>> timeout = {});
 

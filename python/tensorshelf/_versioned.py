@@ -126,6 +126,9 @@ class Versioned(TensorMapping):
         some words; of a new version the pages of the manifest that changed are read, and all of it
         is validated. With mode "r+" and others there is never anything newer.
 
+        Where a version was lost and given up, what comes has its number again, or a lower one:
+        True as well, and earlier handles raise UnknownName.
+
         Raises CorruptError where a newer version may be there and cannot be opened, ShelfGone where
         the file was deleted or replaced, and UnsupportedError with ``salvage=True`` where a version
         is lost; what is shown then stays.
