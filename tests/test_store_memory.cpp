@@ -2,6 +2,7 @@
 // some). Nothing may be lost by it: either the shelf goes on, and shows and commits what it
 // showed before or after the call; or it says that it can commit no more (I8), and opening it again
 // gives an acknowledged version.
+#include <chrono>
 #include <map>
 #include <new>
 #include <optional>
@@ -369,4 +370,22 @@ TEST_CASE("memory that runs out when several leased tensors go at once") {
           REQUIRE(same(bytes, expected));
         }
       });
+}
+
+TEST_CASE("a refresh that memory ran out in finds the version the next time") {
+  const Denial denial = GENERATE(Denial::once, Denial::from_then_on);
+  const Bench bench;
+  Shelf writer = bench.open();
+  unsigned version = 1;
+  commit(writer, version);
+  Shelf reader = bench.open(Mode::read);
+  bool met = true;
+  for (std::int64_t nth = 0; met; ++nth) {
+    CAPTURE(nth);
+    commit(writer, ++version);
+    met = denying(nth, denial, [&] { reader.refresh(); });
+    REQUIRE(reader.wait_for(version, std::chrono::seconds(0)));
+    REQUIRE((value(*reader.find("w")) == pattern(5000, version)));
+  }
+  CHECK(version > 10);
 }
