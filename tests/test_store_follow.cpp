@@ -114,10 +114,14 @@ TEST_CASE("a reader follows where the medium grows, in a file") {
 }
 
 TEST_CASE("who waits for a version gets it when it is persisted, or hears that it did not come") {
-  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
-  Shelf writer = kept.open();
+  const scratch::Directory directory;  // in a file, which each of the two threads maps for itself
+  const auto path = directory / "waits.shelf";
+  OpenOptions options;
+  options.tier = GENERATE(as<std::string>{}, "auto", "block");
+  Shelf writer = Shelf::open(path, options);
   commit(writer, 1);
-  Shelf reader = kept.open(Mode::read);
+  options.mode = Mode::read;
+  Shelf reader = Shelf::open(path, options);
   CHECK(reader.wait_for(1, 0s));
   CHECK_FALSE(reader.wait_for(2, 0s));
   CHECK_FALSE(reader.wait_for({}, 1ms));
