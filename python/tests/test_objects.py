@@ -1,6 +1,7 @@
 """How models and optimizers give their states, and get them back, one fact each."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import tensorshelf as ts
 pytest.importorskip("msgpack")
 torch = pytest.importorskip("torch")
 nn = torch.nn
+lr = torch.optim.lr_scheduler
 
 
 class Holder(nn.Module):  # type: ignore[misc, name-defined]
@@ -352,31 +354,79 @@ def test_names_of_parameters_stay_beside_them(shelf: ts.Shelf) -> None:
     assert target["optimizer"].param_groups[0].get("param_names") == ["bias", "weight"]
 
 
-@pytest.mark.parametrize("kind", ["LambdaLR", "StepLR"])
+STEPPED_BY_GROUP: dict[str, Callable[[Any, int], Any]] = {
+    "LambdaLR": lambda o, n: lr.LambdaLR(o, lambda n: 0.5**n),
+    "CosineAnnealingLR": lambda o, n: lr.CosineAnnealingLR(o, 3),
+    "least of each": lambda o, n: lr.ReduceLROnPlateau(o, patience=0, min_lr=[0.0] * n),
+    "in turn": lambda o, n: lr.SequentialLR(o, [lr.ConstantLR(o), lr.LinearLR(o)], [3]),
+    "chained": lambda o, n: lr.ChainedScheduler([lr.LambdaLR(o, lambda n: 0.5**n)], o),
+    "in turn, within a chain": lambda o, n: lr.ChainedScheduler(
+        [lr.SequentialLR(o, [lr.ConstantLR(o), lr.LinearLR(o)], [3]), lr.StepLR(o, 3)], o
+    ),
+}
+STEPPED_BY_WHAT_IT_IS: dict[str, Callable[[Any, int], Any]] = {
+    "StepLR": lambda o, n: lr.StepLR(o, 3),
+    "least of all": lambda o, n: lr.ReduceLROnPlateau(o, patience=0),
+    "chained steps": lambda o, n: lr.ChainedScheduler([lr.StepLR(o, 3), lr.ConstantLR(o)], o),
+}
+
+
+@pytest.mark.parametrize("kind", [*STEPPED_BY_GROUP, *STEPPED_BY_WHAT_IT_IS])
 def test_a_schedule_of_other_groups_is_refused_where_it_could_not_step(
     shelf: ts.Shelf, kind: str
 ) -> None:
-    options = {"LambdaLR": lambda n: 0.5**n, "StepLR": 3}
-
-    def made(*parts: int) -> dict[str, Any]:
+    def made(count: int) -> dict[str, Any]:
         model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
         both = [list(part.parameters()) for part in model]
-        groups = both if len(parts) == 2 else [both[0] + both[1]]
+        groups = both if count == 2 else [both[0] + both[1]]
         optimizer = sgd(*((0.1, group) for group in groups))
-        schedule = getattr(torch.optim.lr_scheduler, kind)(optimizer, options[kind])
+        schedule = {**STEPPED_BY_GROUP, **STEPPED_BY_WHAT_IT_IS}[kind](optimizer, count)
         return {"a": torch.ones(1), "model": model, "optimizer": optimizer, "schedule": schedule}
 
-    shelf.save(made(4))
-    target = made(2, 2)
+    def steps(state: dict[str, Any]) -> None:
+        for _ in range(5):
+            state["optimizer"].step()
+            by_metric = isinstance(state["schedule"], lr.ReduceLROnPlateau)
+            state["schedule"].step(*([1.0] if by_metric else []))
+
+    shelf.save(made(1))
+    same = made(1)
+    shelf.load_into(same)
+    steps(same)
+    target = made(2)
     target["a"].zero_()
-    if kind == "StepLR":
+    if kind in STEPPED_BY_WHAT_IT_IS:
         shelf.load_into(target)
-        target["optimizer"].step()
-        target["schedule"].step()
+        steps(target)
         return
     with pytest.raises(ts.LayoutError, match="'schedule'"):
         shelf.load_into(target)
     assert target["a"].item() == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", ["in turn", "chained"])
+def test_schedules_of_a_schedule_are_compared_too(shelf: ts.Shelf, kind: str, count: int) -> None:
+    def made(*kinds: str) -> dict[str, Any]:
+        optimizer = sgd((0.1, [torch.zeros(2)]))
+        options = {"ExponentialLR": 0.9, "StepLR": 3, "ConstantLR": 0.5}
+        parts = [getattr(lr, each)(optimizer, options[each]) for each in kinds]
+        schedule = (
+            lr.ChainedScheduler(parts, optimizer)
+            if kind == "chained"
+            else lr.SequentialLR(optimizer, parts, list(range(2, 2 * len(parts), 2)))
+        )
+        return {"a": torch.ones(1), "schedule": schedule}
+
+    all_three = ["ExponentialLR", "StepLR", "ConstantLR"]
+    shelf.save(made(*all_three[:2]))
+    for other in (all_three[:count], ["ExponentialLR", "ConstantLR"]):
+        target = made(*other)
+        target["a"].zero_()
+        with pytest.raises(ts.LayoutError, match="'schedule'"):
+            shelf.load_into(target)
+        assert target["a"].item() == 0
+    shelf.load_into(made(*all_three[:2]))
 
 
 # ---- wrappers

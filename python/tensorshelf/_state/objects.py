@@ -5,8 +5,6 @@ no trace in them. What an optimizer keeps of a parameter goes by the parameter's
 model is in the state too, so that a run may resume with its parameters in another order.
 """
 
-import functools
-import inspect
 import random
 import sys
 from collections import OrderedDict
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tensorshelf._state import schedules
 from tensorshelf._state.paths import DEEPEST, Path, dotted
 from tensorshelf.errors import LayoutError
 
@@ -79,32 +78,9 @@ def may_take(holder: Any, state: Any) -> bool:
     if knows is not None:
         return bool(knows(state))
     if isinstance(state, Mapping):
-        return not _is_of_another_schedule(holder, state)
+        return not schedules.is_of_another(holder, state)
     own = holder.state_dict()
     return not isinstance(own, Mapping) and (state is not None or own is None)
-
-
-_BY_GROUP = {"lr_lambdas", "T_0", "max_lrs"}  # have what steps by what each group began with
-_OF_SCHEDULES = {"lr_lambdas", "_schedulers", "_milestones"}  # what they keep beside their options
-
-
-def _is_of_another_schedule(holder: Any, state: Mapping[Any, Any]) -> bool:
-    """By the options of torch's own schedules, each of which takes any state: one that this kind
-    has not, or none of an option that every one of this kind was given; or for another number of
-    groups, where it steps by what each began with.
-    """
-    torch = _torch()
-    base = None if torch is None else torch.optim.lr_scheduler.LRScheduler
-    if base is None or not isinstance(holder, base) or type(holder).__module__ != base.__module__:
-        return False
-    own = holder.state_dict()
-    parameters = inspect.signature(type(holder)).parameters.values()
-    needed = {each.name for each in parameters if each.default is each.empty} | _OF_SCHEDULES
-    foreign = bool((state.keys() - own.keys()) & (_options(base) | _OF_SCHEDULES))
-    ours, theirs = own.get("base_lrs"), state.get("base_lrs")  # one for each group
-    if _BY_GROUP & own.keys() and isinstance(ours, list) and isinstance(theirs, list):
-        foreign = foreign or len(ours) != len(theirs)
-    return bool(foreign or (needed & own.keys()) - state.keys())
 
 
 def _set_bit_generator(generator: Any, state: Any) -> None:
@@ -270,21 +246,7 @@ def optimizer_options() -> frozenset[str]:
     """The names of all that torch's own optimizers can be told."""
     import torch
 
-    return _options(torch.optim.Optimizer)
-
-
-@functools.cache
-def _options(base: type) -> frozenset[str]:
-    """The names of all that torch's own kinds of it can be told."""
-    import torch
-
-    known = [*vars(torch.optim).values(), *vars(torch.optim.lr_scheduler).values()]
-    kinds = [kind for kind in known if isinstance(kind, type) and issubclass(kind, base)]
-    return frozenset().union(*map(_options_of, kinds))
-
-
-def _options_of(kind: type) -> frozenset[str]:
-    return frozenset(inspect.signature(kind).parameters)
+    return schedules.options(torch.optim.Optimizer)
 
 
 def names_of(optimizer: Any, names: Mapping[int, str]) -> list[list[str]] | None:
