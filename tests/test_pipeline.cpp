@@ -496,7 +496,7 @@ TEST_CASE("the thread that commits in the background hears no signal") {
 }
 
 TEST_CASE("a pipeline is closed by two threads at once") {
-  for (int round = 0; round < 50; ++round) {
+  for (unsigned round = 0; round < rounds(50); ++round) {
     Fed fed;
     Pipeline pipeline(fed.shelf, {});
     fed.train(2);
