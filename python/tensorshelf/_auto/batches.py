@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tensorshelf._auto import loader_facts
+from tensorshelf._auto.places import is_place
 from tensorshelf._auto.rng import RNG
-from tensorshelf._numbers import is_whole
+from tensorshelf._state import objects
 from tensorshelf.errors import BadArgument, LayoutError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
@@ -45,9 +46,10 @@ class Batches:
         self._goes_on_by_itself = self._own  # where it was resumed
         # Now: some samplers change what they say of it as they go.
         self._form = loader_facts.form_of(loader)
-        self._length = loader_facts.length_of(loader)  # as of the epoch's begin
+        self._length = loader_facts.length_of(loader)  # of this epoch
         self._rng = RNG()
         self._before: dict[str, Any] | None = None  # the generators when this epoch began
+        self._behind: list[Any] = []  # its own ones, behind what was given
         self._resumed = False
         self.given = 0  # batches of this epoch
         self.epoch = 0  # the number of this one, or of the first; from 0
@@ -91,13 +93,16 @@ class Batches:
             self.epoch += self._before is not None
             self.given, self._over, self._skipped = 0, False, 0
             self._length = loader_facts.length_of(self.loader)
-            own = [generator.get_state() for generator in self._generators()]
-            self._before = {"global": self._rng.state_dict(), "own": own}
+            self._before = {"global": self._rng.state_dict(), "own": self._own_states()}
             iterator = iter(self.loader)
+            self._look_for_length()
         self._saved_loop = self._loop
-        loads = self._loads
+        loads, is_first = self._loads, True
         for batch in iterator:
             self.given += 1
+            if is_first:
+                is_first = False
+                self._look_for_length()
             if self._left_out:
                 self._left_out -= 1
                 continue
@@ -110,6 +115,19 @@ class Batches:
                 )
         self._over = True
 
+    def _own_states(self) -> list[Any]:
+        return [generator.get_state() for generator in self._generators()]
+
+    def _set_own(self, states: list[Any]) -> None:
+        for generator, state in zip(self._generators(), states, strict=False):
+            generator.set_state(state)
+
+    def _look_for_length(self) -> None:
+        """Some know it when they have begun, and some say less and less as they go."""
+        now = loader_facts.length_of(self.loader)
+        if now is not None:
+            self._length = max(now, self._length or 0)
+
     def _again(self) -> Iterator[Any]:
         """The loader's iterator, behind the batches that were given."""
         self._resumed, self._skipped = False, 0
@@ -119,8 +137,7 @@ class Batches:
         assert self._before is not None
         now = self._rng.state_dict()
         self._rng.load_state_dict(self._before["global"])
-        for generator, state in zip(self._generators(), self._before["own"], strict=False):
-            generator.set_state(state)
+        self._set_own(self._before["own"])
         if self._by_sampler:
             iterator = loader_facts.iterator_behind(self.loader, self.given)
         else:
@@ -131,6 +148,7 @@ class Batches:
             for _ in iterator:
                 pass
         self._rng.load_state_dict(now)
+        self._set_own(self._behind)  # the caller may have drawn from them too
         taken = time.monotonic() - begin
         logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
         if self._loop is None and (self._over or self.given == self._length):
@@ -154,7 +172,7 @@ class Batches:
     def state_dict(self) -> dict[str, Any]:
         """Where it is."""
         state: dict[str, Any] = {"given": self.given, "epoch": self.epoch, "before": self._before}
-        state["length"] = self._length
+        state["length"], state["behind"] = self._length, self._own_states()
         state["loop"], state["left_out"] = self._saved_loop, self._left_out
         state["form"], state["over"], state["skipped"] = self._form, self._over, self._skipped
         if self._own:
@@ -165,8 +183,9 @@ class Batches:
         """Raises LayoutError where it cannot go on from there, for the loader is another."""
         if self._is_own(state):
             return
+        self._check_generators(state)
         self._check_form(state)
-        saved = state.get("length")
+        saved = _length_in(state)
         own = self._length_like(saved)
         if saved != own and None not in (saved, own) and state["given"] and not _is_over(state):
             raise LayoutError(
@@ -181,7 +200,7 @@ class Batches:
         self._loads += 1
         self.began_anew = False
         by_itself = self._goes_on_by_itself = self._is_own(state)
-        saved = state.get("length")
+        saved = _length_in(state)
         own = self._length = self._length_like(saved)
         if not by_itself:
             self._warn_of_workers(state)
@@ -190,7 +209,7 @@ class Batches:
         self.given, self.epoch = state["given"], state["epoch"]
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before, self._over = state["before"], state.get("over", False)
-        self._skipped = state.get("skipped", 0)
+        self._skipped, self._behind = state.get("skipped", 0), state.get("behind", [])
         self._resumed = self._before is not None
         if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
@@ -213,6 +232,20 @@ class Batches:
     def _is_own(self, state: dict[str, Any]) -> bool:
         """Whether the loader has a state of its own there: another may have been saved, without."""
         return self._own and "loader" in state
+
+    def _check_generators(self, state: dict[str, Any]) -> None:
+        own = self._generators()
+        for generator, saved in [
+            *zip(own, _begin_in(state), strict=False),
+            *zip(own, state.get("behind", ()), strict=False),
+        ]:
+            kind = objects.kind_of(generator)
+            if kind is not None and not kind.fits(generator, saved):
+                raise LayoutError(
+                    f"this loader has a {type(generator).__name__} as generator=, and that of the "
+                    "saved run was of another kind",
+                    _OTHER_LOADER,
+                )
 
     def _check_form(self, state: dict[str, Any]) -> None:
         """Raises LayoutError where the rest of an epoch would consist of other batches."""
@@ -246,22 +279,23 @@ class Batches:
                 yield key, value, saved[key]
 
 
+def _begin_in(state: Mapping[str, Any]) -> list[Any]:
+    """Of the loader's own generators, when the epoch began."""
+    return [] if state["before"] is None else list(state["before"]["own"])
+
+
+def _length_in(state: Mapping[str, Any]) -> int | None:
+    """None where more was given, and the end not seen: that loader says too little."""
+    length: int | None = state.get("length")
+    if length is not None and not state.get("over", True) and state["given"] > length:
+        return None
+    return length
+
+
 def _is_over(state: Mapping[str, Any]) -> bool:
     """Whether the epoch had ended: as was seen, or, in states of an earlier release, counted."""
-    length = state.get("length")
+    length = _length_in(state)
     return bool(state.get("over", False) or (length is not None and state["given"] >= length))
-
-
-def _is_place(saved: Any) -> bool:
-    """Whether it is what a loader's ``state_dict()`` gives."""
-    if not isinstance(saved, Mapping) or not {"given", "epoch", "before"} <= saved.keys():
-        return False
-    before = saved["before"]
-    return (
-        is_whole(saved["given"])
-        and is_whole(saved["epoch"])
-        and (before is None or (isinstance(before, Mapping) and {"global", "own"} <= before.keys()))
-    )
 
 
 class Loaders:
@@ -280,6 +314,14 @@ class Loaders:
             batches.load_state_dict(self._saved[len(self.made)])
         self.made.append(batches)
         return batches
+
+    def skip(self, batches: int) -> None:
+        """Leaves so many out of each, whether it was given to ``batches()`` or is to come."""
+        for known in self.made:
+            known.skip(batches)
+        for at in range(len(self.made), len(self._saved)):
+            left_out = self._saved[at].get("left_out", 0) + batches
+            self._saved[at] = {**self._saved[at], "left_out": left_out}
 
     def forget_left_alone(self) -> int:
         """How many were saved and not given to ``batches()``, now that an epoch begins: it trains
@@ -300,7 +342,7 @@ class Loaders:
         """Raises LayoutError where a loader that came cannot go on from there."""
         if not isinstance(state, Mapping) or not isinstance(state.get("batches"), list):
             return False
-        if not all(map(_is_place, state["batches"])):
+        if not all(map(is_place, state["batches"])):
             return False
         for batches, saved in zip(self.made, state["batches"], strict=False):
             batches.check(saved)

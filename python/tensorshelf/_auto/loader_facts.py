@@ -28,10 +28,12 @@ def form_of(loader: Any) -> dict[str, Any]:
 
 
 def length_of(loader: Iterable[Any]) -> int | None:
-    """How many batches it gives, where it knows."""
+    """How many batches it gives, where it knows: an iterable dataset does not, and some raise what
+    they like before they have begun.
+    """
     try:
         return len(loader)  # type: ignore[arg-type]
-    except TypeError:  # of an iterable dataset
+    except Exception:
         return None
 
 

@@ -138,8 +138,7 @@ class Run:
         self._load(lambda state: load_version_into(version, state, step))
         if kept[step] != self.shelf.versions[-1].version:
             self.shelf.rollback(kept[step])
-        for batches in self.loaders.made:
-            batches.skip(skip_batches)
+        self.loaders.skip(skip_batches)
 
     def __str__(self) -> str:
         """The keys that were given."""
