@@ -1,6 +1,8 @@
 """What ranks go on from when they start, and which starts are refused."""
 
+import contextlib
 import socket
+import threading
 
 import numpy as np
 import pytest
@@ -15,6 +17,14 @@ import tensorshelf as ts  # noqa: E402
 from tensorshelf._group import member  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+def suppressed(call):
+    def body():
+        with contextlib.suppress(ts.ShelfError):
+            call()
+
+    return body
 
 
 @pytest.fixture
@@ -160,3 +170,38 @@ def test_a_run_that_is_undecided_is_not_resumed_within_the_job(two, monkeypatch)
     assert two.run(body, timeout=0.5) == [2, 2]
     monkeypatch.undo()
     assert [first for first, _ in two.run(trained(0))] == [2, 2]
+
+
+def test_ctrl_c_while_a_second_resume_waits_leaves_an_end_that_does_not_wait(two, monkeypatch):
+    closes = member.Member.close
+
+    def interrupted(self, seconds, wire):
+        if not interrupts:
+            interrupts.append(seconds)
+            raise KeyboardInterrupt
+        return closes(self, seconds, wire)
+
+    interrupts: list[float] = []
+    monkeypatch.setattr(member.Member, "close", interrupted)
+    gone = threading.Event()
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 1:
+                gone.wait(30)  # it votes for nothing
+                return
+            rank.step(auto, 1)
+            with pytest.raises(KeyboardInterrupt):
+                auto.resume()
+            with pytest.raises(ts.UnresolvedError, match="wait for the others"):
+                auto.resume()
+            ends = threading.Thread(target=suppressed(auto.close), daemon=True)
+            ends.start()
+            ends.join(20)
+            gone.set()
+            assert not ends.is_alive()
+
+    for error in two.run(body, timeout=0.5):
+        assert error is None

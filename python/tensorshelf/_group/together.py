@@ -63,6 +63,7 @@ class Together:
         self.moments: Moments | None = None
         self._agreed: Agreed | None = None
         self._member: Member | None = None
+        self._settled = True  # what the last member saved
         self._wire: Wire | None = None  # of the trainer's thread
         self._replicas: Replicas | None = None
         self._station: Station | None = None
@@ -264,19 +265,19 @@ class Together:
         """
         member, self._member = self._member, None
         if member is None:
-            return True
+            return self._settled
+        self._settled = False  # whatever ends this
         assert self._wire is not None
         assert self._station is not None
         station = self._station
         failing = sys.exc_info()[0] is not None or _dies_of_an_error()
         seconds = _MOMENT if failing else self._group.timeout
-        settled = False
         try:
-            settled = member.close(seconds, self._wire)
+            self._settled = member.close(seconds, self._wire)
             self._held_by = self._held_now(member.committed[0])
             if self._replicas is not None:
                 wait = min(seconds, _FAREWELL)
-                self._replicas.close(self._wire, wait, settled=settled)
+                self._replicas.close(self._wire, wait, settled=self._settled)
             station.leave(self._wire, min(seconds, _FAREWELL), keeps_store=self._group._keeps_store)
         except (RuntimeError, TimeoutError) as error:  # torch's, of its store; nobody came
             rank = self._group.rank
@@ -285,7 +286,7 @@ class Together:
             station.end(self._wire)
             self._station = None
             self._committed = member.committed
-        return settled
+        return self._settled
 
     def info(self) -> GroupInfo:
         agreed, member, group = self._agreed, self._member, self._group
