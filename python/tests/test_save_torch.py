@@ -495,11 +495,40 @@ def test_a_model_with_its_own_way_to_load(shelf: ts.Shelf) -> None:
     shelf.load_into({"model": model})
     assert model[0].factor == 10
     assert alike(values(model[1]), expected)
-    assert not objects.takes_copies(model)
-    assert objects.takes_copies(small())
+    assert objects.load_by_themselves(model) == ["0"]
+    assert objects.load_by_themselves(small()) == []
     hooked = small()
     hooked.register_load_state_dict_post_hook(lambda module, keys: None)
-    assert not objects.takes_copies(hooked)
+    assert objects.load_by_themselves(hooked) == [""]
+
+
+@pytest.mark.parametrize(
+    ("hooked", "taken"), [(None, False), ("1", False), ("0.1", False), ("0", True), ("0.0", True),
+                          ("", True)],
+)  # fmt: skip
+def test_a_hook_lets_pass_what_it_may_convert(
+    shelf: ts.Shelf, hooked: str | None, taken: bool
+) -> None:
+    """And nothing beside it, which load_state_dict() copies, cut short."""
+
+    def made(dtype: Any) -> Any:
+        inner = nn.ModuleList([nn.Module(), nn.Module()])
+        inner[0].register_buffer("w", torch.full((2,), 1.5).to(dtype))
+        return nn.ModuleList([inner, nn.Module()])
+
+    shelf.save({"model": made(torch.float32)})
+    target = made(torch.int64)
+    target[0][0].w.zero_()
+    if hooked is not None:
+        part = target.get_submodule(hooked)
+        part.register_load_state_dict_pre_hook(lambda module, state, prefix, *rest: None)
+    if taken:
+        shelf.load_into({"model": target})
+        assert target[0][0].w.tolist() == [1, 1]
+        return
+    with pytest.raises(ts.LayoutError, match="which it would cut short"):
+        shelf.load_into({"model": target})
+    assert target[0][0].w.tolist() == [0, 0]
 
 
 def test_a_model_of_other_shapes_is_left_as_it_is(shelf: ts.Shelf) -> None:

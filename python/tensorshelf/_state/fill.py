@@ -196,14 +196,15 @@ class _Fill:
         self.missing += missing
         self.unexpected += [dotted(Path(path, key)) for key in saved if key not in own]
         both = [key for key in own if key in saved]
-        copies = objects.takes_copies(module)
+        by_themselves = objects.load_by_themselves(module)
         parts: dict[str, tuple[Any, Node]] = {}  # of this rank: all, where nothing is sharded
         for key in both:
             parts[key] = own[key], saved[key]
             if is_tensor(own[key]) or shards.is_sharded(own[key]):
                 parts[key] = self._matching.of_this_rank(own[key], saved[key], Path(path, key))
-                self._matching.check_shape(*parts[key], Path(path, key), cast=copies)
-        if not missing and copies:
+                cast = not objects.is_within(key, by_themselves)
+                self._matching.check_shape(*parts[key], Path(path, key), cast=cast)
+        if not missing and not by_themselves:
             for target, part in parts.values():
                 self.reader.into(part, target)
             return

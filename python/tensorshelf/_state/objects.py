@@ -8,7 +8,7 @@ model is in the state too, so that a run may resume with its parameters in anoth
 import random
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,22 +178,30 @@ def raw_state(module: Any, state: Mapping[str, Any]) -> "OrderedDict[str, Any]":
     return named
 
 
-def takes_copies(module: Any) -> bool:
-    """Whether load_state_dict() would do nothing but copy each tensor that has its key."""
+def load_by_themselves(module: Any) -> list[str]:
+    """The canonical names of those within it, or its own "", whose load_state_dict() may do more
+    than copy each tensor that has its key: of their tensors, and of those further within.
+    """
+    names = module.named_modules(remove_duplicate=False)
+    return [canonical(module, name) for name, part in names if not _takes_copies(part)]
+
+
+def _takes_copies(part: Any) -> bool:
     torch = _torch()
     plain = {torch.nn.Module._load_from_state_dict, torch.nn.BatchNorm2d._load_from_state_dict}
-    for part in module.modules():
-        kind = type(part)
-        own = (
-            kind._load_from_state_dict not in plain
-            or kind.load_state_dict is not torch.nn.Module.load_state_dict
-            or kind.set_extra_state is not torch.nn.Module.set_extra_state
-            or part._load_state_dict_pre_hooks
-            or part._load_state_dict_post_hooks
-        )
-        if own:
-            return False
-    return True
+    kind = type(part)
+    return not (
+        kind._load_from_state_dict not in plain
+        or kind.load_state_dict is not torch.nn.Module.load_state_dict
+        or kind.set_extra_state is not torch.nn.Module.set_extra_state
+        or part._load_state_dict_pre_hooks
+        or part._load_state_dict_post_hooks
+    )
+
+
+def is_within(key: str, names: Iterable[str]) -> bool:
+    """Whether a tensor's canonical name is one of what these modules hold."""
+    return any(not name or key.startswith(f"{name}.") for name in names)
 
 
 def parameter_names(state: Any) -> dict[int, str]:
