@@ -520,12 +520,14 @@ def test_the_plan_is_the_least_of_all() -> None:
     assert ts.plan(mtbi=1, step_seconds=1, stall_seconds=9, save_seconds=9).badput == 1.0
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "wrong",
     [{"mtbi": 0}, {"step_seconds": -1.0}, {"stall_seconds": -1}, {"save_seconds": float("nan")},
      {"load_seconds": -1}, {"every": 0}, {"mtbi": "x"}, {"mtbi": 10**400}, {"every": "auto"},
      {"step_seconds": 5e-324}, {"every": 10**400}, {"every": 10**308, "step_seconds": 100.0},
      {"nbytes": 1e308, "step_seconds": 1e-9, "every": 1},
+     {"nbytes": np.float64(1e308), "step_seconds": 1e-9, "every": 1},
      {"mtbi": None}, {"every": 10**300, "step_seconds": 10**300},
      {"step_seconds": 1, "mtbi": 10**308, "stall_seconds": 10**308, "save_seconds": 1},
      {"every": 1.5}, {"nbytes": "1GB"}, {"bytes_per_second": True},

@@ -101,7 +101,7 @@ def plan(
     needed = hidden = None
     if nbytes is not None:
         computing = step_seconds if forward_backward_seconds is None else forward_backward_seconds
-        needed = nbytes / (interval - step_seconds + computing)
+        needed = float(nbytes) / (interval - step_seconds + float(computing))
         if not math.isfinite(needed):
             raise BadArgument(f"nbytes={nbytes!r} is too much for a save", "Give bytes.")
         hidden = None if bytes_per_second is None else bytes_per_second >= needed
