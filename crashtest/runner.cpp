@@ -104,15 +104,13 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
     shelf_.reset();
     recording_.log.events.emplace_back(DeathEvent{});
   }
-  lead_ = std::make_shared<Lead>();
-  watch_ = std::make_shared<FeedWatch>();
-  auto medium = std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_);
-  shelf_ = Shelf::open(watched(led(std::move(medium), lead_), watch_), {.mode = Mode::update,
-                                                                        .keep = keep,
-                                                                        .in_flight = in_flight,
-                                                                        .placement = placement_,
-                                                                        .threads = 2,
-                                                                        .keep_unchanged = true});
+  if (pinned_.hold_before(recording_.history.back().floor())) {  // which nobody knows any more
+    expect(Errc::pinned, [&] { open_once(keep, in_flight); });
+    recording_.log.events.emplace_back(DeathEvent{});
+    pinned_.check();
+    pinned_.clear();
+  }
+  shelf_ = open_once(keep, in_flight);
   working_ = recording_.history.back();
   changed_ = false;
   check("after opening");
@@ -129,6 +127,20 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
   incarnation_ = info.incarnation;
   mark(recording_.log, Mark::opened, incarnation_);
   note_prepared();
+}
+
+Shelf Runner::open_once(std::optional<unsigned> keep, std::optional<unsigned> in_flight) {
+  lead_ = std::make_shared<Lead>();
+  watch_ = std::make_shared<FeedWatch>();
+  auto medium = std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_);
+  return Shelf::open(pinned_.seen_by_all(watched(led(std::move(medium), lead_), watch_)),
+                     {.mode = Mode::update,
+                      .keep = keep,
+                      .in_flight = in_flight,
+                      .placement = placement_,
+                      .threads = 2,
+                      .keep_unchanged = true,
+                      .pin_timeout = std::chrono::seconds(0)});
 }
 
 void Runner::check(const char* when) const {
@@ -172,7 +184,8 @@ void Runner::put(const std::string& name, std::uint64_t offset, std::span<const 
     const bool pinned = std::any_of(leases_.begin(), leases_.end(), [&](const Leased& leased) {
       return leased.name == name && leased.lease.in_place();
     });
-    const bool held = error.code() == Errc::unresolved && prepared_;  // it has the slot
+    const bool held = (error.code() == Errc::unresolved && prepared_) ||  // it has the slot
+                      (error.code() == Errc::pinned && !pinned_.empty());
     if (!held && (error.code() != Errc::leased || !pinned)) throw;
     std::copy(before.begin(), before.end(), range.begin());
   }
@@ -227,6 +240,7 @@ void Runner::check_leases() const {
           fmt::format("what a lease of {} shows has changed (I3)", leased.name));
     }
   }
+  pinned_.check();
 }
 
 void Runner::refuse(const std::string& name, std::int64_t size) {
@@ -437,6 +451,7 @@ void Runner::check_failed_shelf() {
 }
 
 Recording Runner::finish() {
+  pinned_.clear();
   leases_.clear();
   transaction_.reset();
   pipeline_.reset();

@@ -20,6 +20,7 @@
 #include "feed_watch.hpp"
 #include "lead.hpp"
 #include "model.hpp"
+#include "pinned.hpp"
 #include "recording_medium.hpp"
 #include "workload.hpp"
 
@@ -93,6 +94,7 @@ class Runner {
   bool medium_failed() const;
   void check_failed_shelf();
   void open(std::optional<unsigned> keep = {}, std::optional<unsigned> in_flight = {});
+  Shelf open_once(std::optional<unsigned> keep, std::optional<unsigned> in_flight);
   void apply_versions(const Op& op);
   void check(const char* when) const;
   void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
@@ -163,6 +165,7 @@ class Runner {
   std::shared_ptr<FeedWatch> watch_;  // of its copies
   std::optional<Transaction> transaction_;
   std::vector<Leased> leases_;
+  PinnedReaders pinned_;
   bool changed_ = false;  // something is assigned, created or erased, and not committed
   struct Flight {
     std::size_t index;  // in the history

@@ -190,6 +190,11 @@ void Runner::apply_versions(const Op& op) {
       return discard();
     case Verb::rollback:
       return roll_back(op.first);
+    case Verb::pin:
+      land_all();
+      return pinned_.add(disk_, behaviour_, recording_.history[acked_]);
+    case Verb::unpin:
+      return pinned_.clear();
     case Verb::prepare:
       return prepare();
     case Verb::resolve:

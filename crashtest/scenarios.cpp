@@ -19,10 +19,12 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "feed_plays.hpp"
+#include "folder.hpp"
 #include "interleaved.hpp"
 #include "large.hpp"
 #include "memory_plays.hpp"
 #include "model.hpp"
+#include "pin_plays.hpp"
 #include "prepared_plays.hpp"
 #include "recording_medium.hpp"
 #include "recovery_plays.hpp"
@@ -281,26 +283,6 @@ std::string callbacks_hold_nothing() {
   return waited ? "a commit waits for a callback to return" : "";
 }
 
-// A shelf in a file of its own; the folder goes with it.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "crashtest-XXXXXX").native();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path_ = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::filesystem::path shelf() const { return path_ / "a.shelf"; }
-
- private:
-  std::filesystem::path path_;
-};
-
 bool is_busy(const std::filesystem::path& path) {
   try {
     Shelf::open(path, {.mode = Mode::update, .tier = "block"});
@@ -405,6 +387,9 @@ const std::vector<Scenario>& scenarios() {
         {"same-discarded", "I3", discarded_label_is_no_versions},
         {"copied-slots", "I3", version_stays_while_it_is_copied},
         {"copied-pages", "-", commits_wait_for_what_is_copied},
+        {"held-late", "I3", what_is_given_up_is_not_held},
+        {"restless", "I3", what_is_held_beside_a_restless_writer_stays},
+        {"outrun", "I3", nothing_is_shown_in_place_to_who_is_outrun},
         {"lost-view", "-", lost_view_costs_no_other_chunk},
         {"mark-settled", "I12", mark_is_made_durable},
         {"overtaken", "-", overtaken_reader_is_stale},

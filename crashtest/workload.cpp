@@ -30,6 +30,7 @@ constexpr std::array kGrammar = {
     Grammar{"named", Verb::named, false, 2},     Grammar{"all", Verb::all, false, 0},
     Grammar{"refuse", Verb::refuse, true, 1},    Grammar{"lease", Verb::lease, true, 0},
     Grammar{"hold", Verb::hold, true, 0},        Grammar{"drop", Verb::drop, false, 0},
+    Grammar{"pin", Verb::pin, false, 0},         Grammar{"unpin", Verb::unpin, false, 0},
     Grammar{"shelf", Verb::shelf, false, 2},     Grammar{"placed", Verb::placed, true, 0},
     Grammar{"launch", Verb::launch, false, 0},   Grammar{"go", Verb::go, false, 1},
     Grammar{"land", Verb::land, false, 0},       Grammar{"discard", Verb::discard, false, 0},
@@ -265,6 +266,24 @@ const std::vector<Workload>& workloads() {
        "shelf 1 2; create a 64; create b 48; persist; begin; assign a; assign b; commit; begin;"
        "assign a; erase b; forget; assign b; launch; begin; assign b; create c 40; go 4; commit;"
        "begin; assign c; forget; assign a; persist"},
+      // Readers that hold versions.
+      {"pins",
+       "shelf 0 2; create a 64; create b 48; assign a; assign b; persist; pin; assign a; persist;"
+       "erase b; assign a; persist; create c 48; assign c; persist; replace a 96; assign a; "
+       "persist;"
+       "assign a; persist; unpin; assign a; persist; create d 64; assign d; persist; assign a;"
+       "persist"},
+      {"pins-full",
+       "shelf 0 1; create a 64; assign a; persist; pin; assign a; persist; assign a; unpin;"
+       "assign a; persist; pin; part a 8 8; persist; part a 8 8; unpin; part a 16 8; persist;"
+       "assign a; persist"},
+      {"pins-reopen",
+       "shelf 0 2; placed whole; create a 96; assign a; persist; pin; reopen; part a 8 8; persist;"
+       "part a 16 8; persist; part a 24 8; persist; reopen; assign a; persist; assign a; persist"},
+      {"pins-flight",
+       "shelf 1 3; create a 64; create b 40; assign a; persist; pin; assign a; launch; assign b;"
+       "launch; go 3; assign a; go 4; land; land; pin; assign a; launch; go 2; assign b; land;"
+       "assign a; persist; rollback 1; assign a; persist; unpin; assign a; persist"},
       // Commits in two halves.
       {"prepare",
        "shelf 0 1; create a 64; create b 48; assign a; assign b; persist; assign a; prepare;"

@@ -12,7 +12,9 @@
 //   named N LENGTH       create and assign N tensors of 8 bytes with names of so many bytes
 //   all                  assign every tensor          refuse NAME BYTES   create, beyond the medium
 //   lease NAME           pin its value, staged or not hold NAME        pin its committed value
-//   drop                 let go of all that was pinned
+//   drop                 let go of all that was pinned so
+//   pin                  a reader beside holds the newest version, which it must go on to show
+//   unpin                those readers end; so they do where an opening is refused for them
 //
 //   shelf KEEP IN_FLIGHT first of all: the shelf has 1 + KEEP + IN_FLIGHT slots, and not 2
 //   format N             the shelf is of format N: 2, or the one of today
@@ -39,7 +41,8 @@
 //
 // What needs a slot of an attempt in flight, or is beyond what may be in flight at once, waits:
 // then the oldest lands first. So do all for a commit that is waited for, and for a reopening. An
-// assignment that needs a pinned slot is refused, and the program goes on without it.
+// assignment that needs a pinned slot, of this process or a reader beside, is refused, and the
+// program goes on without it.
 // Operations are separated by ";". What was staged and not persisted is dropped by reopen.
 #pragma once
 
@@ -73,6 +76,8 @@ enum class Verb {
   lease,
   hold,
   drop,
+  pin,
+  unpin,
   shelf,
   format,
   placed,

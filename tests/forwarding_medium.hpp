@@ -27,6 +27,7 @@ class ForwardingMedium : public Medium {
   std::uint64_t size() override { return inner_->size(); }
   std::uint64_t reserve(std::uint64_t size_bytes) override { return inner_->reserve(size_bytes); }
   Promises promises() const override { return inner_->promises(); }
+  PinTable* pins() override { return inner_->pins(); }
 
  private:
   std::shared_ptr<Medium> inner_;

@@ -36,6 +36,7 @@ enum class Errc {
   transaction,  // refused within a transaction, by the thread that began it
   spoiled,      // an assignment that failed had overwritten a value that was not persisted yet
   torn,         // a source of a save changed while it was copied
+  pinned,       // a reader elsewhere holds the version whose slot is needed
   gone,         // a commit: the file was deleted, or another has its name now
   stale,        // the version is no longer retained: its writer has gone on
   io,           // the operating system failed a read, a write or a barrier, or CUDA a copy

@@ -140,8 +140,8 @@ class RetainedVersion {
   std::uint64_t version_;
 };
 
-// Shelf::pin(). Any thread may let it go; close() waits for that. A thread that keeps one and
-// writes may wait for itself.
+// Shelf::pin(). Any thread may let it go; close() waits for that. A thread that keeps one, and
+// writes or closes, may wait for itself.
 class VersionPin {
  public:
   VersionPin(VersionPin&&) noexcept;

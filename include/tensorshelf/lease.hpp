@@ -9,7 +9,9 @@
 namespace tensorshelf {
 
 // Read-only bytes of one tensor. On mapped media they are the slot itself, which no write touches
-// while a Lease lives (a write that would need it throws Errc::leased); elsewhere a copy.
+// while a Lease lives (a write that would need it throws Errc::leased, or that of a writer in
+// another process Errc::pinned); elsewhere a copy, and of a shelf that is open for reading, of a
+// version that nobody holds.
 class Lease {
  public:
   std::span<const std::byte> bytes() const { return bytes_; }

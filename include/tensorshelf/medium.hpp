@@ -38,6 +38,8 @@ struct Ticket {
   std::uint64_t checksum = 0;  // XXH3-64 of the bytes as they were copied, with the caller's seed
 };
 
+class PinTable;  // src/media/pins.hpp
+
 // Thread-safety: write, wait, read, look and view may run in many threads at once, on bytes that do
 // not overlap. barrier and store_word belong to the one committing thread. size and reserve exclude
 // all of these but read, look and view, which go on beside them on what was there before.
@@ -120,6 +122,10 @@ class Medium {
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
   virtual Promises promises() const = 0;
+
+  // Where readers tell which versions they hold, of this opening; null where they cannot. Lives as
+  // long as the medium.
+  virtual PinTable* pins() { return nullptr; }
 };
 
 }  // namespace tensorshelf

@@ -1,6 +1,7 @@
 // How a shelf is opened, and what may be chosen then.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -13,7 +14,7 @@
 namespace tensorshelf {
 
 enum class Mode {
-  read,     // "r":  must exist; nothing is written, no lock is taken
+  read,     // "r":  must exist; nothing is written, no lock is taken but by Shelf::pin()
   update,   // "r+": must exist
   append,   // "a":  opened, or created where there is none, or a file of 0 bytes
   replace,  // "w":  a new shelf, in place of any there was
@@ -26,6 +27,11 @@ std::vector<std::string> tiers();
 // When chunk checksums are checked: never, when a chunk is read (the default; on a mapped medium
 // that is open for writing, when it is first read), or all at open. Metadata is always checked.
 enum class Verify { never, on_load, on_open };
+
+// What a writer does where it needs a slot of a version that a reader elsewhere holds (Shelf::pin()
+// of a shelf that is open with Mode::read): waits for that reader, or goes on without it, which
+// then gets Errc::stale.
+enum class OnPin { wait, outrun };
 
 // Called with work done and work in all, in bytes, from the thread that called into the shelf.
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
@@ -69,6 +75,12 @@ struct OpenOptions {
   //   assigning the same bytes to a damaged chunk heals it.
   // - It keeps its slot and the number of the version that wrote it. Not stored.
   bool keep_unchanged = false;
+  // Of a writer, and not stored. One that waits throws Errc::pinned, which names the reader, where
+  // that takes longer: in an assignment, a commit, or at the opening, where a reader holds a
+  // version that is not retained any more. While a reader shows bytes in place, no shelf is opened
+  // to outrun it (Errc::pinned, likewise).
+  OnPin on_pin = OnPin::wait;
+  std::chrono::duration<double> pin_timeout{60};
   // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
   // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
   // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.

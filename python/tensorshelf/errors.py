@@ -26,6 +26,7 @@ __all__ = [
     "NotAShelf",
     "NotDaxError",
     "NotStorable",
+    "PinnedError",
     "ReadOnlyError",
     "ShelfBusy",
     "ShelfError",
@@ -276,6 +277,12 @@ class StaleError(ShelfError, RuntimeError):
     """The version being read is retained no more: its writer has gone on."""
 
     code = "version_overwritten"
+
+
+class PinnedError(ShelfError, TimeoutError):
+    """A reader elsewhere holds the version whose slot is needed, and did not let go in time."""
+
+    code = "version_pinned"
 
 
 class IoError(ShelfError, OSError):

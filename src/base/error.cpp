@@ -91,6 +91,8 @@ std::string_view code_name(Errc code) noexcept {
       return "torn_save";
     case Errc::spoiled:
       return "tensor_spoiled";
+    case Errc::pinned:
+      return "version_pinned";
     case Errc::gone:
       return "shelf_gone";
     case Errc::stale:

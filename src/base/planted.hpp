@@ -128,6 +128,11 @@ enum class Bug {
   unread_given_up,           // I11: a version that cannot be read for a moment is written over
   reader_always_stale,       // a reader beside a writer that rests hears that it was overtaken
   refresh_remembers_late,    // what was flipped while a reader looked again is never seen
+  pins_not_seen,             // I3: a writer gives away the slots of a version that a reader holds
+  pins_unheard,              // I3: a reader's first pin does not wait until its writer hears of it
+  pin_not_looked_behind,     // I3: a reader holds what its writer has given up already
+  shown_beside_outrunner,    // I3: a reader shows bytes in place beside a writer that outruns it
+  opened_over_pins,          // I3: an opening knows nothing of a version that a reader holds
   refresh_without_pages,     // a reader goes on to a root, and keeps the pages of the one before
 
   blank_unsettled,  // I15: an old superblock may be there while its roots are overwritten

@@ -106,11 +106,14 @@ void throw_busy(const std::filesystem::path& path, const struct stat& inode) {
               "use mode=\"r\" or stop it");
 }
 
-DeviceLock::DeviceLock(int fd, const std::filesystem::path& path) {
+int open_device_folder(int fd) {
   struct stat node = {};
-  if (::fstat(fd, &node) != 0) return;
+  if (::fstat(fd, &node) != 0) return -1;
   const auto folder = fmt::format("/sys/dev/char/{}:{}", major(node.st_rdev), minor(node.st_rdev));
-  fd_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+DeviceLock::DeviceLock(int fd, const std::filesystem::path& path) : fd_(open_device_folder(fd)) {
   if (fd_ < 0) return;
   struct stat common = {};
   if (::fstat(fd_, &common) != 0) {

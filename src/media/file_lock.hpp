@@ -16,6 +16,10 @@ bool try_lock(int fd, const std::filesystem::path& path);
 // errno EDEADLK where that is this process: no waiting would help.
 [[noreturn]] void throw_busy(const std::filesystem::path& path, const struct stat& inode);
 
+// Opens the folder in sysfs of the DevDAX device open at `fd`, for locks on it: all nodes that lead
+// to the device have it in common. -1 where there is no sysfs.
+int open_device_folder(int fd);
+
 // A writer's second lock where several device nodes, each an inode with a lock of its own, may lead
 // to one DevDAX device: on the device's folder in sysfs, which they have in common. Containers see
 // one sysfs as long as they share the network namespace; else only the incarnation tells them

@@ -194,6 +194,8 @@ std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
 
 Promises GuardedMedium::promises() const { return state_->inner->promises(); }
 
+PinTable* GuardedMedium::pins() { return state_->inner->pins(); }
+
 MediumCounters GuardedMedium::counters() const {
   return {state_->writes,   state_->bytes_written, state_->words,
           state_->barriers, state_->reads,         state_->bytes_read};

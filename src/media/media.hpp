@@ -42,6 +42,7 @@ class GuardedMedium final : public Medium {
   std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;
   Promises promises() const override;
+  PinTable* pins() override;
 
   MediumCounters counters() const;
   bool failed() const;  // poisoned: what only reads still works

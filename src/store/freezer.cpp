@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/pinned.hpp"
 
 namespace tensorshelf {
 
@@ -45,7 +46,7 @@ ClosedGate Freezer::close_gate() {
       std::unique_lock lock(state_.structure);
       if (state_.undecided()) state_.throw_unresolved("nothing can be committed");
       if (!planted(Bug::commits_overlap)) {
-        state_.patience.wait(*state_.published, lock, [&] { return !full(); });
+        await_unpinned(state_, lock, [&] { return !full(); });
       }
     }
     ClosedGate closed(*state_.gate, state_.patience);

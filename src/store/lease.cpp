@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/planted.hpp"
+#include "media/pins.hpp"
 #include "store/chunk_io.hpp"
 #include "store/reader.hpp"
 
@@ -28,24 +29,55 @@ struct Reader::Pin {
   Pin& operator=(const Pin&) = delete;
 };
 
+// Of a reader: what it shows in place stays so, with the version pinned and no writer that outruns.
+struct Reader::FirmPin {
+  std::shared_ptr<GuardedMedium> medium;
+  std::uint64_t version;
+
+  FirmPin(std::shared_ptr<GuardedMedium> m, std::uint64_t v) : medium(std::move(m)), version(v) {
+    medium->pins()->take(version);
+  }
+  ~FirmPin() {
+    if (firm) medium->pins()->drop_firm();
+    medium->pins()->drop(version);
+  }
+  FirmPin(const FirmPin&) = delete;
+  FirmPin& operator=(const FirmPin&) = delete;
+  bool firm = false;
+};
+
+// None where nothing may be shown in place: of a version that nobody holds, or beside a writer that
+// outruns who holds it.
+std::shared_ptr<const void> Reader::pin_in_place(Of which) {
+  if (which.kind() != Of::Kind::version) return nullptr;
+  const auto lock = state_.lock_usable();  // so that who holds it does not let go before
+  if (!state_.is_let_be(which.number())) return nullptr;
+  auto pin = std::make_shared<FirmPin>(state_.medium, which.number());
+  pin->firm = state_.medium->pins()->take_firm();
+  if (!pin->firm && !planted(Bug::shown_beside_outrunner)) return nullptr;
+  return pin;
+}
+
 Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
   const Use use(state_);
   std::lock_guard lock(tensor->mutex);
   const auto holding = hold(*tensor);
   const std::uint64_t size = tensor->layout.size_bytes;
   const Records now = records(*tensor, 0, size, which);
-  bool in_place = state_.promises.mapped && state_.writable && tensor->whole() && size > 0;
+  std::shared_ptr<const void> pin;
+  bool in_place = state_.promises.mapped && tensor->whole() && size > 0;
   const unsigned slot = format::chunk_slot(now[0]);
   for (std::uint64_t chunk = 0; in_place && chunk < tensor->layout.chunk_count(); ++chunk) {
     in_place = format::chunk_kind(now[chunk]) == ChunkKind::stored &&
                format::chunk_slot(now[chunk]) == slot;
   }
+  if (in_place && !state_.writable) in_place = (pin = pin_in_place(which)) != nullptr;
   if (in_place) {
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
       compared_chunk(*tensor, now[chunk], chunk, chunk_scratch());
     }
-    return Lease(state_.medium->view(tensor->layout.slot(slot)), true,
-                 std::make_shared<Pin>(state_.medium, tensor, slot));
+    if (!pin) pin = std::make_shared<Pin>(state_.medium, tensor, slot);
+    return Lease(state_.medium->view(tensor->layout.slot(slot)), true, std::move(pin));
   }
   const auto copy = std::make_shared_for_overwrite<std::byte[]>(size);
   const std::span<std::byte> bytes(copy.get(), size);

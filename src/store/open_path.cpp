@@ -10,6 +10,7 @@
 #include "format/layout.hpp"
 #include "media/media.hpp"
 #include "store/format_shelf.hpp"
+#include "store/pinned.hpp"
 #include "store/split.hpp"
 
 namespace tensorshelf {
@@ -65,8 +66,12 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
 Opened format_device(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
   auto medium = make_medium(file, options);
+  const Patience patience(options.while_waiting);
+  const std::string name = path.string();
+  check_pin_timeout(options.pin_timeout);
+  await_unknown_pins(*medium, {options.on_pin, options.pin_timeout, patience, name}, 0, 0);
   format_medium(*medium, options);
-  return {open_store(std::move(medium), options, path.string()), file, true};
+  return {open_store(std::move(medium), options, name), file, true};
 }
 
 bool is_device(const std::filesystem::path& path) {

@@ -9,6 +9,7 @@
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
+#include "media/pins.hpp"
 #include "store/chunk_io.hpp"
 #include "store/unreadable.hpp"
 
@@ -62,9 +63,23 @@ Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::u
   return records;
 }
 
+// A writer that outruns is known while it is there: what it wrote over, and has closed since,
+// passes for damage.
+bool Reader::is_let_be(std::uint64_t version) const {
+  {
+    const std::lock_guard lock(state_.structure);
+    if (!state_.is_let_be(version)) return false;
+  }
+  return !state_.medium->pins()->is_outrun();
+}
+
 void Reader::throw_if_overtaken(std::uint64_t version) {
   if (planted(Bug::older_judged_by_newest)) version = state_.version;
-  if (state_.writable || planted(Bug::overtaken_not_noticed)) return;
+  if (state_.writable || planted(Bug::overtaken_not_noticed) || is_let_be(version)) return;
+  throw_if_given_up(version);
+}
+
+void Reader::throw_if_given_up(std::uint64_t version) {
   const bool overtaken = state_.in_doubt
                              ? is_overtaken_in_doubt(*state_.medium, state_.opened, state_.seeds)
                              : is_overtaken(*state_.medium, state_.opened, state_.seeds, version);

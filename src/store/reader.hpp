@@ -51,6 +51,7 @@ class Reader {
                              std::span<std::byte> scratch);
   void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target, std::uint64_t within);
+  void throw_if_given_up(std::uint64_t version);  // by the writer of a reader: Errc::stale
   [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
                                   std::uint64_t chunk,
                                   const std::string& how = "fails its XXH3 checksum",
@@ -58,9 +59,13 @@ class Reader {
 
  private:
   struct Pin;
+  struct FirmPin;
 
-  void throw_if_overtaken(std::uint64_t version);  // a reader, by its writer
+  void throw_if_overtaken(std::uint64_t version);  // the same, unless the writer lets it be
+  bool is_let_be(std::uint64_t version) const;
   bool no_one_else_writes() const;
+
+  std::shared_ptr<const void> pin_in_place(Of which);
 
   // The tensor's mutex is held.
   Records records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,

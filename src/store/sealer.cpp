@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/pinned.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -55,14 +56,12 @@ void Sealer::finish(Flight& flight, Commit& commit) {
   commit.data_bytes = flight.data_bytes;
   commit.step = format::stated_step(flight.version->root);
   or_fail(flight, [&] {
-    std::vector<std::shared_ptr<Version>> gone;
-    gone.reserve(format::kMaxSlots);  // before the flip: what comes after it needs no memory
     check_no_rival(*state_.medium, state_.opened, state_.seeds);  // I10: and as late as can be
     flip(*flight.version, {*state_.medium, state_.seeds, state_.heap, state_.homes});
     commit.times.flipped = Clock::now();
     state_.medium->barrier();  // I2: acknowledged implies durable
     commit.times.durable = Clock::now();
-    publish(flight.version, gone);
+    publish(flight.version);  // needs no memory
   });
   const auto elapsed = Clock::now() - commit.times.sealing;
   ++state_.counters.commits;
@@ -95,22 +94,17 @@ void Sealer::make_durable(const Flight& flight, Commit& commit) {
 }
 
 // Takes the version, so that nobody else keeps it.
-void Sealer::publish(std::shared_ptr<Version>& version,
-                     std::vector<std::shared_ptr<Version>>& gone) noexcept {
+void Sealer::publish(std::shared_ptr<Version>& version) noexcept {
   state_.homes.words[format::home_of(version->root)].fill(version->root.word);
+  GoneVersions gone;
   {
     std::lock_guard lock(state_.structure);
     state_.retained.push_back(version);  // there is room: no more than there are slots
     state_.version = version->number();
     if (state_.prepared && state_.prepared->version == version) state_.prepared.reset();
-    while (state_.retained.front()->number() < version->root.floor) {
-      const bool held = state_.held_from(state_.retained.front()->number());
-      if (held && !planted(Bug::held_version_dropped)) break;
-      gone.push_back(std::move(state_.retained.front()));
-      state_.retained.erase(state_.retained.begin());
-    }
+    take_unkept(state_, gone);
   }
-  gone.clear();  // before whoever comes next needs their pages
+  gone.fill(nullptr);  // before whoever comes next needs their pages
   std::lock_guard lock(state_.structure);
   std::erase(state_.in_flight, version);
   version.reset();

@@ -38,8 +38,7 @@ class Sealer {
 
  private:
   void fail_flight(const Flight& flight) noexcept;
-  void publish(std::shared_ptr<Version>& version,
-               std::vector<std::shared_ptr<Version>>& gone) noexcept;
+  void publish(std::shared_ptr<Version>& version) noexcept;
   void drop(const Flight& flight) noexcept;
 
   State& state_;

@@ -119,7 +119,7 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
   std::uint64_t given_back = 0;
   {
     std::lock_guard lock(state_.structure);
-    quiet = state_.in_flight.empty() && state_.held.empty();
+    quiet = state_.in_flight.empty() && state_.held.empty() && state_.pinned == 0;
     undecided = state_.undecided();
     given_back = state_.given_back;
   }

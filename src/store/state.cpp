@@ -9,6 +9,7 @@
 #include "base/planted.hpp"
 #include "store/chunk_copy.hpp"
 #include "store/load_root.hpp"
+#include "store/pinned.hpp"
 #include "store/split.hpp"
 
 namespace tensorshelf {
@@ -39,6 +40,8 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
       placement(
           options.placement.value_or(promises.mapped ? Placement::whole : Placement::by_chunk)),
       patience(options.while_waiting),
+      on_pin(options.on_pin),
+      pin_timeout(options.pin_timeout),
       on_unheard(options.on_unheard),
       published(std::make_unique<std::condition_variable_any>()),
       retained(std::move(opened.versions)),
@@ -53,6 +56,9 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
 }
 
 void State::take_over() {
+  check_pin_timeout(pin_timeout);
+  await_unknown_pins(*medium, {on_pin, pin_timeout, patience, path}, retained.front()->number(),
+                     retained.back()->number());
   retained.reserve(format::kMaxSlots + 1);
   in_flight.reserve(format::kMaxSlots);
   if (planted(Bug::floor_by_keep_asked)) {
@@ -150,9 +156,12 @@ const Version& State::version_of(Of which) const {
 
 const Version& State::retained_version(std::uint64_t number) const {
   for (const auto& each : retained) {
-    if (each->number() == number) return *each;
+    if (each->number() == number && is_offered(*each)) return *each;
   }
-  const std::uint64_t oldest = retained.front()->number();
+  const std::uint64_t oldest =
+      (*std::find_if(retained.begin(), retained.end(), [this](const auto& each) {
+        return is_offered(*each);
+      }))->number();
   const std::uint64_t newest = retained.back()->number();
   throw Error(Errc::stale,
               fmt::format("version {} of {} is not retained: there is version {}", number, path,
@@ -212,16 +221,15 @@ std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over
 
 void State::await_given_back(std::uint64_t seen) {
   std::unique_lock lock(structure);
-  patience.wait(*published, lock,
-                [&] { return given_back != seen || health.failed() || undecided(); });
-}
-
-bool State::held_from(std::uint64_t number) const {
-  return std::any_of(held.begin(), held.end(), [&](std::uint64_t h) { return h <= number; });
+  await_unpinned(*this, lock, [&] { return given_back != seen || health.failed() || undecided(); });
 }
 
 bool State::is_held(std::uint64_t number) const {
   return std::find(held.begin(), held.end(), number) != held.end();
+}
+
+bool State::is_let_be(std::uint64_t number) const {
+  return std::find(let_be.begin(), let_be.end(), number) != let_be.end();
 }
 
 void State::wait_until_quiet(const Patience& with) {

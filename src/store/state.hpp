@@ -20,6 +20,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -68,12 +69,16 @@ struct State {
   // For who has the gate closed, and structure not: a pin that ends takes older ones away.
   std::shared_ptr<Version> newest() const;
   bool undecided() const { return prepared && !prepared->decided; }
-  bool held_from(std::uint64_t number) const;  // that version, or one before it (version_hold.hpp)
-  bool is_held(std::uint64_t number) const;    // that version itself
+  bool is_held(std::uint64_t number) const;  // version_hold.hpp
+  bool is_let_be(std::uint64_t number) const;
+  // Whether it is one of those to be read: what stays for readers elsewhere alone is theirs.
+  bool is_offered(const Version& one) const {
+    return one.number() >= retained.back()->root.floor || is_held(one.number());
+  }
   // Whether another version may be made: there can be as many at once as the shelf has slots. With
-  // none in flight or held, for which one could wait, there always can.
+  // none in flight or kept, for which one could wait, there always can.
   bool has_room() const {
-    if (in_flight.empty() && held.empty() && going == 0) return true;
+    if (in_flight.empty() && held.empty() && pinned == 0 && going == 0) return true;
     return retained.size() + going + in_flight.size() < opened.slot_count;
   }
 
@@ -105,6 +110,8 @@ struct State {
   const Placement placement;
 
   const Patience patience;  // of all waits but those that must come to their end
+  const OnPin on_pin;
+  const std::chrono::duration<double> pin_timeout;
   const std::function<void(const Error&)> on_unheard;
   std::unique_ptr<WaitQueue> room = std::make_unique<WaitQueue>();
   QueueLock turns;
@@ -125,8 +132,11 @@ struct State {
   std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
   std::vector<std::uint64_t> held;                  // of these: see version_hold.hpp
-  std::uint64_t given_back = 0;                     // how often something was, or came to nothing
-  std::size_t going = 0;                    // retained no more, and their places not yet given back
+  std::vector<std::uint64_t> let_be;  // of those held by a reader: its writer surely lets them be
+  std::size_t pinned = 0;             // of these: below the floor, and kept for
+                                      // readers elsewhere alone (pinned.hpp)
+  std::uint64_t given_back = 0;       // how often something was, or came to nothing
+  std::size_t going = 0;              // retained no more, and their places not yet given back
   std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
   std::atomic<bool> found_prepared = false;
   std::atomic<std::uint64_t> version;  // its number

@@ -61,9 +61,8 @@ class Store {
   VersionHold hold(std::optional<std::uint64_t> version) {
     return {state_, version, VersionHold::By::thread};
   }
-  std::unique_ptr<VersionHold> pin(std::optional<std::uint64_t> version) {
-    return std::make_unique<VersionHold>(state_, version, VersionHold::By::anyone);
-  }
+  // Of a reader that says no version, the newest that its writer lets it hold: it goes on to that.
+  std::unique_ptr<VersionHold> pin(std::optional<std::uint64_t> version);
   Commit rollback(std::uint64_t version);
   bool has_uncommitted() const;
   std::string unheard_failure() const { return state_.health.unheard(); }

@@ -1,11 +1,16 @@
 #include "store/version_hold.hpp"
 
 #include <algorithm>
-#include <array>
 #include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/planted.hpp"
 #include "format/format.hpp"
+#include "media/pins.hpp"
+#include "store/pinned.hpp"
+#include "store/reader.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -18,53 +23,65 @@ void drop_unheld(State& state) {
   });
 }
 
+void erase_one(std::vector<std::uint64_t>& numbers, std::uint64_t number) noexcept {
+  const auto there = std::find(numbers.begin(), numbers.end(), number);
+  if (there != numbers.end()) numbers.erase(there);
+}
+
 }  // namespace
 
-VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By by)
+VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By by, bool all_held)
     : state_(state), by_(by) {
-  const auto lock = state.lock_usable();
+  auto lock = state.lock_usable();
   const Version& there = version ? state.retained_version(*version) : *state.retained.back();
   version_ = there.number();
   step_ = format::stated_step(there.root);
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
   state.held.push_back(version_);
+  lock.unlock();
+  try {
+    if (!state.writable && !state.opened.report.salvaged) tell(all_held);
+  } catch (...) {
+    forget();
+    throw;
+  }
   if (by_ == By::thread) outer_ = std::exchange(innermost_, this);
 }
 
-// What only this one kept goes. It is counted until its places are given back, for else a commit
-// might look for them in vain.
+// First the pin, and then the look: a writer that did not see the pin has flipped before.
+void VersionHold::tell(bool all_held) {
+  PinTable* const pins = state_.medium->pins();
+  if (pins == nullptr) return;
+  const auto heard_at = pins->appear();
+  if (!planted(Bug::pins_unheard)) std::this_thread::sleep_until(heard_at);
+  pins->take(version_);
+  told_ = true;
+  if (!all_held && !planted(Bug::pin_not_looked_behind)) Reader(state_).throw_if_given_up(version_);
+  const std::lock_guard lock(state_.structure);
+  state_.let_be.push_back(version_);
+  is_let_be_ = true;
+}
+
+void VersionHold::forget() noexcept {
+  {
+    const std::lock_guard lock(state_.structure);
+    erase_one(state_.held, version_);
+    if (is_let_be_) erase_one(state_.let_be, version_);
+    if (!state_.writable) drop_unheld(state_);
+  }
+  if (told_) state_.medium->pins()->drop(version_);
+}
+
+// What only this one kept goes.
 VersionHold::~VersionHold() {
   if (by_ == By::thread) innermost_ = outer_;
   if (state_.health.in_child()) return;  // where a lock may be held for ever
   names_.reset();
-  if (!state_.writable) {
-    std::lock_guard lock(state_.structure);
-    state_.held.erase(std::find(state_.held.begin(), state_.held.end(), version_));
-    drop_unheld(state_);
-    return;
-  }
-  std::array<std::shared_ptr<Version>, format::kMaxSlots> gone;
-  {
-    std::lock_guard lock(state_.structure);
-    state_.held.erase(std::find(state_.held.begin(), state_.held.end(), version_));
-    auto& retained = state_.retained;
-    const std::uint64_t floor = retained.back()->root.floor;
-    std::size_t count = 0;
-    while (retained[count]->number() < floor && !state_.held_from(retained[count]->number())) {
-      ++count;
-    }
-    std::move(retained.begin(), retained.begin() + static_cast<std::ptrdiff_t>(count),
-              gone.begin());
-    retained.erase(retained.begin(), retained.begin() + static_cast<std::ptrdiff_t>(count));
-    state_.going += count;
-  }
-  const auto dropped = static_cast<std::size_t>(
-      std::count_if(gone.begin(), gone.end(), [](const auto& version) { return bool(version); }));
-  gone.fill(nullptr);
-  std::lock_guard lock(state_.structure);
-  state_.going -= dropped;
-  state_.note_given_back();
+  forget();
+  if (!state_.writable || drop_unkept(state_)) return;
+  const std::lock_guard lock(state_.structure);
+  state_.note_given_back();  // it is held no more
 }
 
 bool VersionHold::around(const State& state) {

@@ -1,6 +1,6 @@
-// Keeps one version as it is while it is copied out. Its slots are not given to anyone, whatever is
-// committed meanwhile: who needs one of them waits, and so does a commit for which there would be
-// more versions than the shelf has slots. Nothing of this is on the medium: a crash forgets it.
+// Keeps one version as it is while it is copied out: its slots are not given to anyone, whatever is
+// committed meanwhile (pinned.hpp). Of a shelf that is open for reading, by telling the writer
+// (media/pins.hpp), where there is a way to. A crash forgets it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,11 @@ class VersionHold {
   // By anyone: it may end in any thread, and whoever waits for it waits.
   enum class By { thread, anyone };
 
-  // The newest version where none is said. Errc::stale where it is not retained.
-  VersionHold(State& state, std::optional<std::uint64_t> version, By by);
+  // The newest version where none is said. Errc::stale where it is not retained, or the writer has
+  // given it up already; Errc::io where nobody can be told.
+  // `all_held`: the reader held all versions (PinTable::take_all) when it looked which is the
+  // newest.
+  VersionHold(State& state, std::optional<std::uint64_t> version, By by, bool all_held = false);
   ~VersionHold();
   VersionHold(const VersionHold&) = delete;
   VersionHold& operator=(const VersionHold&) = delete;
@@ -32,9 +35,14 @@ class VersionHold {
   static bool around(const State& state);
 
  private:
+  void tell(bool all_held);
+  void forget() noexcept;
+
   State& state_;
   const By by_;
-  const Use use_{state_};  // close() waits
+  bool told_ = false;       // the writer
+  bool is_let_be_ = false;  // which lets it be
+  const Use use_{state_};   // close() waits
   std::uint64_t version_ = 0;
   std::optional<std::uint64_t> step_;
   std::uint64_t tensor_bytes_ = 0;

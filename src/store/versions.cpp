@@ -6,6 +6,7 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "media/pins.hpp"
 #include "store/store.hpp"
 #include "store/turn.hpp"
 
@@ -26,7 +27,9 @@ VersionInfo info_of(const Version& version) {
 std::vector<VersionInfo> Store::versions() const {
   const auto lock = state_.lock_usable();
   std::vector<VersionInfo> infos;
-  for (const auto& version : state_.retained) infos.push_back(info_of(*version));
+  for (const auto& version : state_.retained) {
+    if (state_.is_offered(*version)) infos.push_back(info_of(*version));
+  }
   return infos;
 }
 
@@ -48,6 +51,38 @@ std::vector<std::string> Store::names(std::uint64_t version) const {
   const Version& there = state_.version_of(Of::version(version));
   for (const auto& [name, tensor] : *there.names) names.emplace_back(name);
   return names;
+}
+
+namespace {
+
+struct AllHeld {
+  explicit AllHeld(PinTable* table) : pins(table) {
+    if (pins != nullptr) pins->take_all();
+  }
+  ~AllHeld() {
+    if (pins != nullptr) pins->drop_all();
+  }
+  AllHeld(const AllHeld&) = delete;
+  AllHeld& operator=(const AllHeld&) = delete;
+  PinTable* pins;
+};
+
+}  // namespace
+
+// Where the writer was faster, it waits the next time, while this one looks.
+std::unique_ptr<VersionHold> Store::pin(std::optional<std::uint64_t> version) {
+  const auto hold = [&](bool all_held) {
+    return std::make_unique<VersionHold>(state_, version, VersionHold::By::anyone, all_held);
+  };
+  try {
+    return hold(false);
+  } catch (const Error& error) {
+    if (error.code() != Errc::stale || version || state_.writable) throw;
+  }
+  const Use use(state_);
+  const AllHeld all(state_.medium->pins());
+  follower_.refresh();
+  return hold(!state_.opened.report.salvaged && all.pins != nullptr && !all.pins->is_outrun());
 }
 
 // ---- discard, transactions ----------------------------------------------------------------------

@@ -24,6 +24,7 @@
 #include "media/block/os.hpp"
 #include "media/block/reader.hpp"
 #include "media/block/words.hpp"
+#include "media/pins.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -55,6 +56,7 @@ class BlockMedium final : public Medium {
       : file_(std::move(file)),
         max_size_bytes_(max_size_bytes),
         zero_room_(tuning.zero_room),
+        pins_(make_pin_table(file_)),
         memory_(tuning.buffer_bytes * tuning.queue_depth),
         size_bytes_(whole_pages(file_->size_bytes())),
         room_bytes_(file_->writable() && file_->kind() == FileKind::regular ? 0 : kAllRoom),
@@ -160,6 +162,8 @@ class BlockMedium final : public Medium {
     }
     return std::min(size_bytes_, room_bytes_);
   }
+
+  PinTable* pins() override { return pins_.get(); }
 
   Promises promises() const override {
     std::unique_lock lock(promises_mutex_);
@@ -277,6 +281,7 @@ class BlockMedium final : public Medium {
   const std::shared_ptr<ShelfFile> file_;
   const std::uint64_t max_size_bytes_;
   const bool zero_room_;
+  const std::unique_ptr<PinTable> pins_;
   PageMemory memory_;
   WordPages word_pages_;
   std::vector<std::uint64_t> stored_;  // pages with words that no barrier() has covered

@@ -36,6 +36,7 @@
 #include "base/size_text.hpp"
 #include "media/file_lock.hpp"
 #include "media/file_room.hpp"
+#include "media/pins.hpp"
 #include "media/pmem/environment.hpp"
 #include "media/pmem/map.hpp"
 #include "media/pmem/room.hpp"
@@ -82,6 +83,7 @@ class PmemMedium final : public Medium {
         domain_(power_fail_domain(file_->fd())),
         environment_(pmem_environment(domain_)),
         alignment_(wish.alignment),
+        pins_(make_pin_table(file_)),
         view_(file_->path(), Access::read, wish) {
     if (!note.empty()) environment_.notes.push_back(std::move(note));
     if (is_device() && file_->writable()) device_lock_.emplace(file_->fd(), file_->path());
@@ -150,6 +152,8 @@ class PmemMedium final : public Medium {
 
   std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;
+  PinTable* pins() override { return pins_.get(); }
+
   Promises promises() const override;
 
  private:
@@ -228,6 +232,7 @@ class PmemMedium final : public Medium {
   PowerFailDomain domain_;
   PmemEnvironment environment_;
   std::uint64_t alignment_;  // unit that a device is mapped in
+  const std::unique_ptr<PinTable> pins_;
   PmemMap view_;
   std::optional<PmemMap> work_;   // none on a file that is open for reading
   bool gaps_ = false;             // the file was found with holes: fill them before each store

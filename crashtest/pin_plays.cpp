@@ -1,0 +1,104 @@
+#include "pin_plays.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "folder.hpp"
+#include "model.hpp"
+#include "tests/memory_pins.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+constexpr std::int64_t kSize = 5000;
+
+// A writer in memory, and a reader of its version 1.
+struct PinPlay {
+  std::shared_ptr<Medium> memory = testing::memory_of(std::uint64_t{64} << 20);
+  std::shared_ptr<testing::SharedPins> pins = std::make_shared<testing::SharedPins>();
+  Shelf writer;
+  Shelf reader;
+
+  explicit PinPlay(OnPin on_pin)
+      : writer(formatted(Mode::update, on_pin)), reader(opened(Mode::read, OnPin::wait)) {}
+
+  Shelf formatted(Mode mode, OnPin on_pin) const {
+    Shelf::format(*memory);
+    Shelf shelf = opened(mode, on_pin);
+    shelf.create("a", DType::uint8, std::array{kSize});
+    commit(shelf, 1);
+    return shelf;
+  }
+  Shelf opened(Mode mode, OnPin on_pin) const {
+    return Shelf::open(std::make_unique<testing::PinnedMedium>(memory, pins),
+                       {.mode = mode, .on_pin = on_pin, .pin_timeout = std::chrono::seconds(0)});
+  }
+  static void commit(Shelf& shelf, std::uint64_t serial) {
+    shelf.find("a")->write(stamped(kSize, serial));
+    shelf.persist(serial);
+  }
+};
+
+}  // namespace
+
+std::string what_is_given_up_is_not_held() {
+  PinPlay play(OnPin::wait);
+  for (std::uint64_t serial = 2; serial < 5; ++serial) PinPlay::commit(play.writer, serial);
+  try {
+    const VersionPin pin = play.reader.pin(1);
+  } catch (const Error& error) {
+    if (error.code() == Errc::stale) return "";
+    throw;
+  }
+  return "a reader holds a version that was written over before";
+}
+
+// On a file, whose pins a writer looks for now and then alone.
+std::string what_is_held_beside_a_restless_writer_stays() {
+  const Folder folder("/dev/shm");  // where a commit takes a fraction of the time between two looks
+  Shelf writer = Shelf::open(folder.shelf(), {.keep = 10});  // so that a reader is fast enough
+  writer.create("a", DType::uint8, std::array{kSize});
+  PinPlay::commit(writer, 1);
+  std::atomic<bool> ends = false;
+  std::thread writes([&] {
+    for (std::uint64_t serial = 2; !ends; ++serial) PinPlay::commit(writer, serial);
+  });
+  std::string problem;
+  for (int rounds = 0; rounds < 50 && problem.empty(); ++rounds) {
+    try {
+      Shelf reader = Shelf::open(folder.shelf(), {.mode = Mode::read});
+      const VersionPin pin = reader.pin();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const RetainedVersion held = reader.at(pin.version());
+      std::vector<std::byte> bytes(kSize);
+      held.find("a")->read(bytes);
+      if (bytes != stamped(kSize, held.info().step.value())) problem = "it shows another's bytes";
+    } catch (const Error& error) {
+      // Else the writer was always faster, before anything was held.
+      if (error.code() != Errc::stale) problem = error.what();
+    }
+  }
+  ends = true;
+  writes.join();
+  return problem;
+}
+
+std::string nothing_is_shown_in_place_to_who_is_outrun() {
+  PinPlay play(OnPin::outrun);
+  const VersionPin pin = play.reader.pin(1);
+  const Lease lease = play.reader.at(1).find("a")->lease();
+  for (std::uint64_t serial = 2; serial < 5; ++serial) PinPlay::commit(play.writer, serial);
+  const auto expected = stamped(kSize, 1);
+  const bool same =
+      std::equal(expected.begin(), expected.end(), lease.bytes().begin(), lease.bytes().end());
+  return same ? "" : "a writer wrote over what a reader shows in place";
+}
+
+}  // namespace tensorshelf::crash

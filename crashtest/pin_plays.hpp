@@ -1,0 +1,12 @@
+// Plays of readers that hold versions. Each returns what went wrong, or nothing.
+#pragma once
+
+#include <string>
+
+namespace tensorshelf::crash {
+
+std::string what_is_given_up_is_not_held();
+std::string what_is_held_beside_a_restless_writer_stays();
+std::string nothing_is_shown_in_place_to_who_is_outrun();
+
+}  // namespace tensorshelf::crash

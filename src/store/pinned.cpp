@@ -1,0 +1,154 @@
+#include "store/pinned.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+#include "media/pins.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+
+constexpr const char* kPinRemedy =
+    "Let that reader end its pin, or end the reader. in_flight= of one more for each reader that "
+    "holds a version lets a new shelf go on beside it; on_pin=\"outrun\" goes on without it.";
+
+std::string holder_text(const PinTable& pins, std::uint64_t version) {
+  const PinHolder holder = pins.holder(version);
+  if (holder.pid == 0) return "a reader";
+  const auto now = static_cast<std::uint64_t>(::time(nullptr));
+  return fmt::format("a reader, pid {}, for {} s", holder.pid,
+                     now - std::min(now, holder.since_seconds));
+}
+
+[[noreturn]] void throw_pinned(const std::string& path, const PinTable& pins, std::uint64_t version,
+                               const char* why) {
+  throw Error(Errc::pinned,
+              fmt::format("version {} of {} is held by {}, and {}", version, path,
+                          holder_text(pins, version), why),
+              kPinRemedy);
+}
+
+// Behind the flip of a root whose floor lies beyond it.
+bool is_pinned(const State& state, std::uint64_t number) noexcept {
+  if (state.on_pin == OnPin::outrun || planted(Bug::pins_not_seen)) return false;
+  PinTable* const pins = state.medium->pins();
+  return pins != nullptr && pins->any_readers() && pins->find(number, number).has_value();
+}
+
+// With structure held. The oldest that a reader keeps, if any is left.
+std::optional<std::uint64_t> first_pinned(const State& state) {
+  const std::uint64_t floor = state.retained.back()->root.floor;
+  for (const auto& version : state.retained) {
+    const std::uint64_t number = version->number();
+    if (number < floor && !state.is_held(number) && is_pinned(state, number)) return number;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::size_t take_unkept(State& state, GoneVersions& gone) noexcept {
+  auto& retained = state.retained;
+  const std::uint64_t floor = retained.back()->root.floor;
+  std::size_t count = 0;
+  state.pinned = 0;
+  std::erase_if(retained, [&](std::shared_ptr<Version>& version) {
+    const std::uint64_t number = version->number();
+    if (number >= floor) return false;
+    if (state.is_held(number) && !planted(Bug::held_version_dropped)) return false;
+    if (is_pinned(state, number)) {
+      ++state.pinned;
+      return false;
+    }
+    gone[count++] = std::move(version);
+    return true;
+  });
+  return count;
+}
+
+// They are counted until their places are given back, for else a commit might look for these in
+// vain.
+bool drop_unkept(State& state) noexcept {
+  GoneVersions gone;
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(state.structure);
+    count = take_unkept(state, gone);
+    state.going += count;
+  }
+  if (count == 0) return false;
+  gone.fill(nullptr);
+  const std::lock_guard lock(state.structure);
+  state.going -= count;
+  state.note_given_back();
+  return true;
+}
+
+void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
+                    const std::function<bool()>& done) {
+  std::optional<Clock::time_point> since;  // readers alone are waited for
+  while (!done()) {
+    if (state.pinned == 0) {
+      state.patience.wait(*state.published, lock, [&] { return done() || state.pinned != 0; });
+      continue;
+    }
+    const bool by_readers = state.in_flight.empty() && state.held.empty() && state.going == 0;
+    if (!by_readers) {
+      since.reset();
+    } else if (!since) {
+      since = Clock::now();
+    } else if (Clock::now() - *since >= state.pin_timeout) {
+      if (const auto version = first_pinned(state)) {
+        throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
+      }
+    }
+    lock.unlock();
+    if (!drop_unkept(state)) state.patience.pause(kBetweenLooks);
+    lock.lock();
+  }
+}
+
+void await_unknown_pins(Medium& medium, const Manners& manners, std::uint64_t first,
+                        std::uint64_t last) {
+  PinTable* const pins = medium.pins();
+  if (pins == nullptr || planted(Bug::pins_not_seen)) return;
+  const auto in_the_way = [&]() -> std::optional<std::uint64_t> {
+    if (manners.on_pin == OnPin::outrun) {
+      return pins->outrun() ? std::nullopt : pins->find(0, format::kMaxVersion);
+    }
+    if (planted(Bug::opened_over_pins)) return std::nullopt;
+    if (first > 0) {
+      if (const auto older = pins->find(0, first - 1)) return older;
+    }
+    return pins->find(last + 1, format::kMaxVersion);
+  };
+  const auto begin = Clock::now();
+  while (const auto version = in_the_way()) {
+    if (Clock::now() - begin >= manners.timeout) {
+      throw_pinned(manners.path, *pins, *version,
+                   manners.on_pin == OnPin::outrun ? "shown in place there"
+                                                   : "this opening knows nothing of it");
+    }
+    manners.patience.pause(kBetweenLooks);
+  }
+}
+
+void check_pin_timeout(std::chrono::duration<double> timeout) {
+  if (timeout.count() >= 0) return;
+  throw Error(Errc::bad_argument, fmt::format("a pin_timeout of {} seconds", timeout.count()),
+              "Use 0 or more seconds.");
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,52 @@
+// Versions below the floor that stay for a while: held by a call of this process
+// (version_hold.hpp), or by readers elsewhere (media/pins.hpp). Whoever needs one of their slots
+// waits, and so does a commit for which there would be more versions than the shelf has slots.
+// Nothing of this is on the medium: so an opening that finds versions pinned which it does not know
+// waits, too.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "format/layout.hpp"
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+using GoneVersions = std::array<std::shared_ptr<Version>, format::kMaxSlots>;
+
+// With structure held: moves those that nobody keeps any more from the retained ones to `gone`, and
+// returns how many.
+std::size_t take_unkept(State& state, GoneVersions& gone) noexcept;
+
+// The same, and gives back what they own; whether there was any.
+bool drop_unkept(State& state) noexcept;
+
+// Until done(), with structure held. Readers tell nobody when they let go, so it looks now and
+// then. Errc::pinned where one has not within State::pin_timeout; what the patience throws.
+void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
+                    const std::function<bool()>& done);
+
+// How a writer treats what readers hold.
+struct Manners {
+  OnPin on_pin = OnPin::wait;
+  std::chrono::duration<double> timeout{};
+  const Patience& patience;
+  const std::string& path;
+};
+
+// Before anything is written to slots of versions other than `first` to `last`, which the writer
+// knows: until no reader holds one. One that outruns tells here that it does. Errc::pinned after
+// the timeout.
+void await_unknown_pins(Medium& medium, const Manners& manners, std::uint64_t first,
+                        std::uint64_t last);
+
+// Errc::bad_argument.
+void check_pin_timeout(std::chrono::duration<double> timeout);
+
+}  // namespace tensorshelf

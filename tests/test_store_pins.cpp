@@ -1,0 +1,340 @@
+// Versions that readers hold: media/pins.hpp, and what a writer makes of it.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "asleep.hpp"
+#include "kept_versions.hpp"
+#include "media/pins.hpp"
+#include "scratch.hpp"
+#include "thrown.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t kBytes = 5000;
+
+// A shelf in a file, on a mapped medium and on a drive; several tests open it anew.
+struct Place {
+  scratch::Directory directory{
+      GENERATE(as<std::filesystem::path>{}, "/dev/shm", std::filesystem::temp_directory_path())};
+  std::filesystem::path path = directory / "pinned.shelf";
+  OpenOptions options;
+
+  explicit Place(unsigned in_flight, unsigned keep = 0) {
+    options.in_flight = in_flight;
+    options.keep = keep;
+    options.placement = Placement::whole;
+    options.pin_timeout = 20ms;
+  }
+  Shelf writer() const { return Shelf::open(path, options); }
+  Shelf writer(OnPin on_pin) const {
+    OpenOptions other = options;
+    other.on_pin = on_pin;
+    return Shelf::open(path, other);
+  }
+  Shelf reader() const {
+    OpenOptions reading;
+    reading.mode = Mode::read;
+    return Shelf::open(path, reading);
+  }
+};
+
+void commit_to(Shelf& shelf, unsigned last) {
+  while (shelf.version() < last) commit(shelf, static_cast<unsigned>(shelf.version()) + 1);
+}
+
+bool has(const Shelf& shelf, std::uint64_t version) {
+  return value_at(shelf, version, "w") == pattern(kBytes, static_cast<unsigned>(version));
+}
+
+std::string text_of(const std::function<void()>& call) {
+  const auto error = error_of(call);
+  REQUIRE(error);
+  return error->what();
+}
+
+}  // namespace
+
+TEST_CASE("a version that a reader holds stays as it is, and its writer goes on") {
+  const Place place(2);
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  make(writer, "goes", kBytes).write(pattern(kBytes, 90));
+  make(writer, "changes", kBytes).write(pattern(kBytes, 91));
+  commit_to(writer, 4);
+  Shelf reader = place.reader();
+  std::optional<VersionPin> pin = reader.pin();
+  CHECK(pin->version() == 4);
+  writer.erase("goes");
+  writer.replace("changes", DType::uint8, std::vector<std::int64_t>{3}).write(pattern(3, 92));
+  for (unsigned version = 5; version < 30; ++version) {
+    make(writer, "new" + std::to_string(version), kBytes).write(pattern(kBytes, version));
+    commit_to(writer, version);
+    CHECK(has(reader, 4));
+    CHECK((value_at(reader, 4, "goes") == pattern(kBytes, 90)));
+    CHECK((value_at(reader, 4, "changes") == pattern(kBytes, 91)));
+    if (version % 10 == 0) REQUIRE(reader.refresh());
+  }
+  CHECK(numbers(writer) == std::vector<std::uint64_t>{29});  // it is the reader's
+  CHECK(code_of([&] { writer.at(4); }) == Errc::stale);
+  const std::uint64_t free_bytes = writer.free_bytes();
+  pin.reset();
+  commit_to(writer, 31);
+  CHECK(numbers(writer) == std::vector<std::uint64_t>{31});
+  CHECK(writer.free_bytes() > free_bytes);  // what was erased came back
+}
+
+TEST_CASE("a writer without a slot to spare waits for who holds a version, and names it") {
+  const Place place(1);
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  Shelf reader = place.reader();
+  std::optional<VersionPin> pin = reader.pin(3);
+  commit_to(writer, 4);
+  TensorRef w = writer.find("w").value();
+  const std::string text = text_of([&] { w.write(pattern(kBytes, 5)); });
+  CHECK(contains(text, "version 3 of " + place.path.string()));
+  CHECK(contains(text, "pid " + std::to_string(::getpid()) + ", for "));
+  CHECK(code_of([&] { w.write(pattern(kBytes, 5)); }) == Errc::pinned);
+  CHECK(code_of([&] { writer.persist(); }) == Errc::pinned);  // the manifest has no room either
+  CHECK(has(reader, 3));
+  pin.reset();
+  commit_to(writer, 9);
+  CHECK((value(w) == pattern(kBytes, 9)));
+}
+
+TEST_CASE("a wait for a reader ends when it lets go, and can be given up") {
+  Place place(1);
+  std::atomic<int> calls = 0;
+  std::atomic<bool> gives_up = false;
+  place.options.pin_timeout = 1h;
+  place.options.while_waiting = [&] {
+    ++calls;
+    if (gives_up) throw std::runtime_error("given up");
+  };
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  Shelf reader = place.reader();
+  std::optional<VersionPin> pin = reader.pin();
+  commit_to(writer, 4);
+  gives_up = true;
+  CHECK_THROWS_WITH(writer.find("w")->write(pattern(kBytes, 5)), "given up");
+  gives_up = false;
+  std::thread lets_go([&] {
+    for (const int before = calls; calls < before + 3;) std::this_thread::yield();
+    pin.reset();
+  });
+  writer.find("w")->write(pattern(kBytes, 5));
+  lets_go.join();
+  writer.persist();
+  CHECK(has(writer, 5));
+}
+
+TEST_CASE("a writer that outruns goes on, and the reader hears of it") {
+  const Place place(1);
+  Shelf writer = place.writer(OnPin::outrun);
+  commit_to(writer, 3);
+  Shelf reader = place.reader();
+  const VersionPin pin = reader.pin();
+  commit_to(writer, 9);
+  CHECK(code_of([&] { value_at(reader, 3, "w"); }) == Errc::stale);
+}
+
+TEST_CASE("what its writer has given up is not held") {
+  const Place place(1);
+  Shelf writer = place.writer();
+  commit_to(writer, 1);
+  Shelf reader = place.reader();
+  commit_to(writer, 5);
+  CHECK(code_of([&] { reader.pin(1); }) == Errc::stale);
+  const VersionPin pin = reader.pin();  // goes on to the newest
+  CHECK(pin.version() == 5);
+  CHECK(has(reader, 5));
+  commit_to(writer, 6);
+  CHECK(code_of([&] { writer.find("w")->write(pattern(kBytes, 7)); }) == Errc::pinned);
+}
+
+TEST_CASE("the newest version can be held beside a writer that never rests") {
+  Place place(2);
+  place.options.pin_timeout = 1h;
+  Shelf writer = place.writer();
+  commit_to(writer, 1);
+  Shelf reader = place.reader();
+  std::atomic<bool> ends = false;
+  std::thread writes([&] {
+    for (unsigned version = 2; !ends; ++version) {
+      writer.find("w")->write(pattern(kBytes, version));
+      writer.persist();
+    }
+  });
+  for (unsigned i = 0; i < rounds(100); ++i) {
+    const VersionPin pin = reader.pin();
+    for (int times = 0; times < 3; ++times) {
+      if (!has(reader, pin.version())) FAIL_CHECK("version " << pin.version() << " changed");
+    }
+  }
+  ends = true;
+  writes.join();
+}
+
+TEST_CASE("an opening waits for who holds a version that it does not know") {
+  const Place place(2);
+  std::optional<Shelf> writer(place.writer());
+  commit_to(*writer, 3);
+  Shelf reader = place.reader();
+  std::optional<VersionPin> pin = reader.pin();
+  writer.reset();
+  writer.emplace(place.writer());  // 3 is retained: it knows of it
+  commit_to(*writer, 6);
+  CHECK(has(reader, 3));
+  writer.reset();
+  CHECK(contains(text_of([&] { place.writer(); }), "version 3 of "));
+  CHECK(code_of([&] { place.writer(); }) == Errc::pinned);
+  CHECK(has(reader, 3));
+  {
+    Shelf outruns = place.writer(OnPin::outrun);
+    commit_to(outruns, 9);
+    CHECK(code_of([&] { value_at(reader, 3, "w"); }) == Errc::stale);
+  }
+  pin.reset();
+  CHECK(place.writer().version() == 9);
+  OpenOptions wrong = place.options;
+  wrong.pin_timeout = std::chrono::duration<double>(-1);
+  CHECK(code_of([&] { Shelf::open(place.path, wrong); }) == Errc::bad_argument);
+}
+
+TEST_CASE("who holds a version is shown its bytes in place") {
+  const Place place(2);
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  Shelf reader = place.reader();
+  const auto leased = [&] { return reader.at(3).find("w").value().lease(); };
+  CHECK_FALSE(leased().in_place());  // nobody holds it
+  std::optional<VersionPin> pin = reader.pin();
+  std::optional<Lease> lease = leased();
+  CHECK(lease->in_place() == reader.info().promises.mapped);
+  pin.reset();  // the lease holds it on
+  commit_to(writer, 20);
+  CHECK(
+      (std::vector<std::byte>(lease->bytes().begin(), lease->bytes().end()) == pattern(kBytes, 3)));
+  writer.close();
+  if (!lease->in_place()) return;
+  CHECK(contains(text_of([&] { place.writer(OnPin::outrun); }), "shown in place"));
+  CHECK(code_of([&] { place.writer(OnPin::outrun); }) == Errc::pinned);
+  CHECK(code_of([&] { place.writer(); }) == Errc::pinned);
+  lease.reset();
+  Shelf outruns = place.writer(OnPin::outrun);
+  REQUIRE(reader.refresh());
+  const VersionPin again = reader.pin();
+  CHECK_FALSE(reader.at(again.version()).find("w").value().lease().in_place());
+}
+
+TEST_CASE("what a process holds goes with it") {
+  const Place place(1);
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  int ready[2] = {};
+  REQUIRE(::pipe(ready) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    Shelf reader = place.reader();
+    const VersionPin pin = reader.pin();
+    const bool told = ::write(ready[1], "x", 1) == 1;
+    while (told) ::pause();
+    ::_exit(1);
+  }
+  char x = 0;
+  REQUIRE(::read(ready[0], &x, 1) == 1);
+  commit_to(writer, 4);
+  CHECK(contains(text_of([&] { writer.find("w")->write(pattern(kBytes, 5)); }),
+                 "pid " + std::to_string(child)));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  commit_to(writer, 9);
+  CHECK(has(writer, 9));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST_CASE("a version that this process holds takes one slot, and not all that follow it") {
+  const Kept kept({.keep = 1, .in_flight = 2, .mapped = true, .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  commit_to(shelf, 3);
+  std::optional<VersionPin> pin = shelf.pin();
+  commit_to(shelf, 20);
+  CHECK(numbers(shelf) == std::vector<std::uint64_t>{3, 19, 20});
+  CHECK(has(shelf, 3));
+  pin.reset();
+  CHECK(numbers(shelf) == std::vector<std::uint64_t>{19, 20});
+}
+
+TEST_CASE("a table of pins tells who holds what") {
+  const scratch::Directory directory("/dev/shm");
+  const auto path = directory / "file";
+  scratch::put(path, "some bytes");
+  const auto opened = [&](bool writable) {
+    return make_pin_table(std::make_shared<ShelfFile>(ShelfFile::open(path, writable)));
+  };
+  const auto writer = opened(true);
+  const auto reader = opened(false);
+  const auto other = opened(false);
+  const auto find = [&] { return writer->find(0, format::kMaxVersion); };
+  CHECK_FALSE(find());
+  CHECK_FALSE(writer->any_readers());
+  const auto heard_at = reader->appear();
+  CHECK(reader->appear() == heard_at);
+  CHECK(heard_at > std::chrono::steady_clock::now());
+  std::this_thread::sleep_until(heard_at);
+  CHECK(writer->any_readers());
+  CHECK_FALSE(reader->any_readers());
+  CHECK(writer->holder(7).pid == 0);
+  reader->take(7);
+  reader->take(7);
+  reader->take(8);
+  other->take(8);
+  other->take(1000);
+  CHECK(find() == 7);
+  CHECK(writer->find(8, 8) == 8);
+  CHECK(writer->find(9, 2000) == 1000);
+  CHECK(writer->find(9, 999) == std::nullopt);
+  CHECK(writer->find(9, 8) == std::nullopt);
+  CHECK(writer->holder(1000).pid == static_cast<std::uint64_t>(::getpid()));
+  CHECK(writer->holder(1000).since_seconds > 1'700'000'000);
+  reader->drop(7);
+  CHECK(find() == 7);
+  reader->drop(7);
+  reader->drop(8);
+  CHECK(find() == 8);  // that of the other
+  CHECK_FALSE(other->find(0, 999));
+  other->drop(8);
+  CHECK(find() == 1000);
+  reader->take(500);
+  reader->take_all();
+  CHECK(find() == 0);
+  CHECK(writer->find(7, format::kMaxVersion) == 7);
+  reader->drop_all();
+  CHECK(find() == 500);
+  CHECK(writer->find(501, format::kMaxVersion) == 1000);
+  reader->drop(500);
+  CHECK(find() == 1000);
+  other->drop(1000);
+  CHECK_FALSE(find());
+  CHECK(reader->take_firm());
+  CHECK(reader->take_firm());
+  CHECK_FALSE(writer->outrun());
+  reader->drop_firm();
+  CHECK_FALSE(writer->outrun());
+  reader->drop_firm();
+  CHECK(writer->outrun());
+  CHECK_FALSE(other->take_firm());
+  CHECK(writer->outrun());
+}
