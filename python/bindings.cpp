@@ -11,6 +11,7 @@
 // - errors.cpp: which Python error an error is.
 #include "bindings.hpp"
 
+#include <chrono>
 #include <future>
 #include <utility>
 
@@ -53,18 +54,7 @@ py::dict repair_shelf(const py::bytes& path, const std::string& tier, const Bloc
   return to_dict(without_gil([&] { return repair(native, options); }));
 }
 
-void bind_values(py::module_& m) {
-  py::enum_<Mode>(m, "Mode")
-      .value("read", Mode::read)
-      .value("update", Mode::update)
-      .value("append", Mode::append)
-      .value("replace", Mode::replace)
-      .value("create", Mode::create);
-  py::enum_<Verify>(m, "Verify")
-      .value("never", Verify::never)
-      .value("on_load", Verify::on_load)
-      .value("on_open", Verify::on_open);
-
+void bind_options(py::module_& m) {
   py::class_<BlockTuning>(m, "BlockTuning")
       .def(py::init<>())
       .def_readwrite("buffer_bytes", &BlockTuning::buffer_bytes)
@@ -75,6 +65,8 @@ void bind_values(py::module_& m) {
   py::enum_<Placement>(m, "Placement")
       .value("whole", Placement::whole)
       .value("by_chunk", Placement::by_chunk);
+
+  py::enum_<OnPin>(m, "OnPin").value("wait", OnPin::wait).value("outrun", OnPin::outrun);
 
   py::class_<OpenOptions>(m, "OpenOptions")
       .def(py::init<>())
@@ -87,7 +79,26 @@ void bind_values(py::module_& m) {
       .def_readwrite("placement", &OpenOptions::placement)
       .def_readwrite("threads", &OpenOptions::threads)
       .def_readwrite("keep_unchanged", &OpenOptions::keep_unchanged)
-      .def_readwrite("salvage", &OpenOptions::salvage);
+      .def_readwrite("salvage", &OpenOptions::salvage)
+      .def_readwrite("on_pin", &OpenOptions::on_pin)
+      .def_property(
+          "pin_timeout", [](const OpenOptions& options) { return options.pin_timeout.count(); },
+          [](OpenOptions& options, double seconds) {
+            options.pin_timeout = std::chrono::duration<double>(seconds);
+          });
+}
+
+void bind_values(py::module_& m) {
+  py::enum_<Mode>(m, "Mode")
+      .value("read", Mode::read)
+      .value("update", Mode::update)
+      .value("append", Mode::append)
+      .value("replace", Mode::replace)
+      .value("create", Mode::create);
+  py::enum_<Verify>(m, "Verify")
+      .value("never", Verify::never)
+      .value("on_load", Verify::on_load)
+      .value("on_open", Verify::on_open);
 
   py::class_<TensorInfo>(m, "TensorInfo")
       .def_readonly("name", &TensorInfo::name)
@@ -204,6 +215,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("MOST_NAME_BYTES") = kMaxNameBytes;
   m.def("build_parts", &list_of_build_parts);
   m.def("tiers", &tiers);
+  bind_options(m);
   bind_values(m);
   bind_session(m);
   bind_tensor(m);

@@ -8,11 +8,13 @@ import contextlib
 import logging
 import os
 from typing import Protocol
+from weakref import WeakSet
 
 from tensorshelf._auto.feed import Feed
 from tensorshelf._commit import SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._core import Shelf as NativeShelf
+from tensorshelf._versions import PinnedVersion
 from tensorshelf.errors import ShelfError
 
 logger = logging.getLogger("tensorshelf")
@@ -26,6 +28,7 @@ class Ending(Protocol):
     _flight: PendingCommit | SaveOnItsWay | None
     _path: str
     _pid: int
+    _pins: WeakSet[PinnedVersion]
 
 
 def close_shelf(shelf: Ending) -> None:
@@ -37,6 +40,8 @@ def close_shelf(shelf: Ending) -> None:
         try:
             _warn_of_dropped(shelf, "closed")
         finally:
+            for held in list(shelf._pins):  # for which it would wait
+                held.release()
             shelf._core.close()  # whatever a log handler raised: it holds the file
 
 

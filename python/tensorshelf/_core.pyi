@@ -34,6 +34,10 @@ class Placement:
     whole: Placement
     by_chunk: Placement
 
+class OnPin:
+    wait: OnPin
+    outrun: OnPin
+
 class OpenOptions:
     tier: str
     max_size_bytes: int
@@ -45,6 +49,8 @@ class OpenOptions:
     threads: int
     keep_unchanged: bool
     salvage: bool
+    on_pin: OnPin
+    pin_timeout: float
     def __init__(self) -> None: ...
 
 @final

@@ -3,6 +3,7 @@
 import copyreg
 import errno
 import logging
+import math
 import os
 import stat
 import warnings
@@ -11,6 +12,7 @@ from typing import Any
 from tensorshelf import _core, _exit, _opening
 from tensorshelf._group.part import part_of_mark
 from tensorshelf._info import Info
+from tensorshelf._numbers import seconds_of
 from tensorshelf._opening import Opening
 from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
 from tensorshelf._progress import Report, reporter
@@ -31,6 +33,7 @@ _VERIFY = {
     "load": _core.Verify.on_load,
     "open": _core.Verify.on_open,
 }
+_ON_PIN = {"wait": _core.OnPin.wait, "outrun": _core.OnPin.outrun}
 _ORDINARY = "The drive may have a volatile write cache"  # as nearly all have: for info() alone
 _warned: set[str] = set()
 
@@ -50,6 +53,8 @@ def open(
     threads: int | None = None,
     keep_unchanged: bool = False,
     salvage: bool = False,
+    on_pin: str = "wait",
+    pin_timeout: float | None = 60.0,
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
 
@@ -82,6 +87,13 @@ def open(
     salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
               whose metadata is whole. What is damaged of it raises CorruptError when it is read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
+    on_pin    what a writer does that needs a slot of a version which a reader elsewhere holds
+              (``pin()``): "wait" for that reader, or "outrun" it, which then gets StaleError
+    pin_timeout
+              seconds after which one that waits raises PinnedError, which names the reader; None:
+              never. In an assignment, in persist(), or here, where a reader holds a version that is
+              not retained any more; with "outrun" here alone, while a reader has what
+              ``numpy(copy=False)`` gave of a version that it holds.
 
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which, or that the shelf is new (logger "tensorshelf"; see also
@@ -93,7 +105,7 @@ def open(
     Where the medium does less than it could, a TierWarning says once what to change.
 
     Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,
-    CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, BadArgument or IoError.
+    CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, PinnedError, BadArgument or IoError.
     """
     native_mode = choice("mode", mode, _MODES)
     native_verify = choice("verify", verify, _VERIFY)
@@ -102,6 +114,9 @@ def open(
     options.verify = native_verify
     options.keep_unchanged = bool(keep_unchanged)
     options.salvage = bool(salvage)
+    options.on_pin = choice("on_pin", on_pin, _ON_PIN)
+    seconds = seconds_of(pin_timeout, "pin_timeout")
+    options.pin_timeout = math.inf if seconds is None else seconds
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
     try:

@@ -7,6 +7,7 @@ import signal
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
+from weakref import WeakSet
 
 from tensorshelf import _display, _exit
 from tensorshelf._assignments import Assignments
@@ -54,6 +55,7 @@ class Shelf(Versioned):
         "_opening",
         "_path",
         "_pid",
+        "_pins",
     )
 
     _assignments: Assignments
@@ -68,6 +70,7 @@ class Shelf(Versioned):
         self._feed = None
         self._flight = None
         self._pid = os.getpid()
+        self._pins = WeakSet()
         info = self.info()
         self._assignments = Assignments(core, writable=info.writable)
         self._path = info.path  # the last of its parts: __del__ asks for it

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from typing import Literal
+from weakref import WeakSet
 
 from tensorshelf import _metrics
 from tensorshelf._commit import Commit, SaveOnItsWay
@@ -22,7 +23,7 @@ from tensorshelf._mapping import TensorMapping
 from tensorshelf._numbers import id_bytes, seconds_of, step_number, version_number
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
-from tensorshelf._versions import RetainedVersion, Transaction
+from tensorshelf._versions import PinnedVersion, RetainedVersion, Transaction
 from tensorshelf.errors import BadArgument
 
 
@@ -33,6 +34,7 @@ class Versioned(TensorMapping):
 
     _flight: PendingCommit | SaveOnItsWay | None  # the last in the background
     _path: str
+    _pins: WeakSet[PinnedVersion]
 
     def persist(self, step: int | None = None, *, wait: bool = True) -> Commit:
         """Makes everything assigned, created and deleted so far durable, as one version.
@@ -115,6 +117,29 @@ class Versioned(TensorMapping):
     def at(self, version: int) -> RetainedVersion:
         """One of ``versions``, to be read. Raises StaleError where it is not among them."""
         return RetainedVersion(self._core.at(version_number(version)), self._path)
+
+    def pin(self, version: int | None = None) -> PinnedVersion:
+        """One of ``versions`` (the newest, if left out), which stays as it is until it is let go.
+
+            with reader.pin() as held:
+                evaluate(held.load("model"))
+
+        With mode "r" the writer, in whatever process, is told: it does not write over that version,
+        goes on in its other slots, and where it has none to spare, waits for the reader
+        (``open(on_pin=, pin_timeout=)``). ``in_flight=`` of one more for each reader that holds a
+        version leaves it one to spare. On a mapped medium ``held["x"].numpy(copy=False)`` is the
+        slot itself. A process that dies lets go.
+        With other modes it keeps this shelf's own assignments from the version's slots: they wait,
+        so that a thread which holds one and assigns may wait for itself.
+
+        Raises StaleError where the version is not, or no longer, among ``versions``; without one
+        said it goes on to the newest, as ``refresh()`` does. Raises IoError where the file system
+        locks no parts of a file.
+        """
+        pin = self._core.pin(None if version is None else version_number(version))
+        held = PinnedVersion(pin, self._core.at(pin.version), self._path)
+        self._pins.add(held)
+        return held
 
     def refresh(self) -> bool:
         """Goes on to the newest version that the writer has made; False where there is none newer.

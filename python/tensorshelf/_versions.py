@@ -124,7 +124,7 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__slots__:
+        if name in RetainedVersion.__slots__:
             _set(self, name, value)
         else:
             self[name] = value
@@ -173,6 +173,33 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
             f"version {self._version} of {self._path} cannot be pickled. Give workers the path, or "
             'a shelf opened with mode="r", and let them call at().'
         )
+
+
+class PinnedVersion(RetainedVersion):
+    """A version that stays as it is until it is let go; ``shelf.pin()`` gives one.
+
+    ``with shelf.pin() as held:`` lets it go at the end; so do ``release()``, closing the shelf, the
+    end of the process, and when nothing refers to it any more. What ``numpy(copy=False)`` lends of
+    it stays beyond that, and holds it on.
+    """
+
+    __slots__ = ("__weakref__", "_pin")
+
+    _pin: _core.VersionPin | None
+
+    def __init__(self, pin: _core.VersionPin, core: _core.RetainedVersion, path: str) -> None:
+        _set(self, "_pin", pin)
+        super().__init__(core, path)
+
+    def release(self) -> None:
+        """Lets the version go, whose slots its writer may use then. Twice is allowed."""
+        _set(self, "_pin", None)
+
+    def __enter__(self) -> "PinnedVersion":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
 
 
 class Transaction(_core.TransactionBlock):

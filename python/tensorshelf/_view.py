@@ -64,9 +64,9 @@ class Readable(Layout, NDArrayOperatorsMixin):
         copy=True   a writable copy, yours: changing it does not change the shelf.
         copy=False  a read-only view of the slot itself (a lease), without a copy. While it lives, a
                     write that needs the slot raises LeasedError. UnsupportedError where there is
-                    none: the medium is not mapped, the shelf is open for reading only, the tensor
-                    is placed by chunk, or was assigned in part since persist() and lies in two
-                    slots.
+                    none: the medium is not mapped, the shelf is open for reading and does not hold
+                    the version (``pin()``), the tensor is placed by chunk, or was assigned in part
+                    since persist() and lies in two slots.
 
         bfloat16 and float8 need ml_dtypes (UnsupportedError without it).
         """
@@ -264,8 +264,8 @@ class Readable(Layout, NDArrayOperatorsMixin):
         if self.nbytes and not lease.in_place:
             raise UnsupportedError(
                 f"the bytes of {self.name!r} cannot be lent: the medium is not mapped, the shelf "
-                "is open for reading only, or the tensor is placed by chunk or assigned in part "
-                "since persist()",
+                "is open for reading and does not hold the version (pin()), or the tensor is "
+                "placed by chunk or assigned in part since persist()",
                 f"Use {method}() or {method}(copy=True).",
             )
         return lease

@@ -1,0 +1,188 @@
+"""Versions that readers hold: pin() beside a writer, in this process and in others."""
+
+import gc
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import OpenShelf
+from support import Place, check
+
+import tensorshelf as ts
+
+
+def commit(shelf: ts.Shelf, *steps: int) -> None:
+    for step in steps:
+        shelf["w"] = np.full((300, 400), step, np.float32)
+        shelf.persist(step=step)
+
+
+def read(place: Place) -> ts.Shelf:
+    return ts.open(place[0], mode="r", tier=place[1])
+
+
+def test_a_pinned_version_stays_and_the_writer_goes_on(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", in_flight=2)
+    writer.save({"epoch": 3, "weights": [np.full(1000, 3)]}, step=3)
+    with read(place) as reader, reader.pin() as held:
+        assert (held.version, held.step) == (1, 3)
+        for step in range(4, 20):
+            writer.save({"epoch": step, "weights": [np.full(1000, step)]}, step=step)
+        state = held.load()
+        assert state["epoch"] == 3
+        assert (state["weights"][0] == 3).all()
+        assert [version.version for version in writer.versions] == [17]  # it is the reader's
+        assert reader.refresh()
+        assert [version.version for version in reader.versions] == [1, 17]
+        assert (held["weights.0"].numpy() == 3).all()
+
+
+def test_the_error_names_the_reader_and_nothing_is_lost(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", pin_timeout=0.02)
+    commit(writer, 1)
+    with read(place) as reader:
+        held = reader.pin(1)
+        commit(writer, 2)
+        with pytest.raises(ts.PinnedError) as caught:
+            commit(writer, 3)
+        check(caught, ts.PinnedError, "version_pinned", TimeoutError)
+        assert f"version 1 of {place[0]} is held by a reader, pid {os.getpid()}, for " in str(
+            caught.value
+        )
+        assert 'on_pin="outrun"' in caught.value.remedy
+        assert (writer.w.numpy() == 2).all()
+        held.release()
+        held.release()
+        commit(writer, 3, 4)
+    assert (writer.w.numpy() == 4).all()
+
+
+@pytest.mark.parametrize("how", ["close", "drop", "with"])
+def test_what_lets_a_version_go(reopen: OpenShelf, place: Place, how: str) -> None:
+    writer = reopen(mode="w", pin_timeout=0.02)
+    commit(writer, 1)
+    reader = read(place)
+    held: Any = reader.pin()
+    commit(writer, 2)
+    if how == "close":
+        reader.close()
+        with pytest.raises(ts.ClosedError):
+            held.load()
+    elif how == "drop":
+        del held
+        gc.collect()
+    else:
+        with held:
+            pass
+    commit(writer, 3, 4)
+    reader.close()
+
+
+def test_a_writer_holds_a_version_for_itself_and_closing_waits_for_nobody(
+    reopen: OpenShelf,
+) -> None:
+    writer = reopen(mode="w", in_flight=2)
+    commit(writer, 1)
+    held = writer.pin()
+    commit(writer, *range(2, 9))
+    assert (held.w.numpy() == 1).all()
+    writer.close()
+    held.release()
+
+
+def test_a_reader_is_lent_the_slot_of_what_it_holds(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", in_flight=2, placement="whole", pin_timeout=0.02)
+    commit(writer, 1)
+    with read(place) as reader:
+        with pytest.raises(ts.UnsupportedError, match="cannot be lent"):
+            reader.at(1).w.numpy(copy=False)
+        with reader.pin() as held:
+            if not reader.info().promises.mapped:
+                with pytest.raises(ts.UnsupportedError, match="not mapped"):
+                    held.w.numpy(copy=False)
+                return
+            lent = held.w.numpy(copy=False)
+        commit(writer, *range(2, 9))
+        assert (lent == 1).all()
+        with pytest.raises(ValueError, match="read-only"):
+            lent[0] = 2
+        writer.close()
+        with pytest.raises(ts.PinnedError, match="shown in place there"):
+            reopen(on_pin="outrun", pin_timeout=0.02)
+        assert (lent == 1).all()
+        del lent
+        commit(reopen(on_pin="outrun"), 9)
+
+
+def test_outrun(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", on_pin="outrun")
+    commit(writer, 1)
+    with read(place) as reader, reader.pin() as held:
+        commit(writer, *range(2, 9))
+        with pytest.raises(ts.StaleError):
+            held.w.numpy()
+
+
+_HOLDS = """
+import sys
+import tensorshelf as ts
+
+reader = ts.open(sys.argv[1], mode="r", tier=sys.argv[2])
+held = reader.pin()
+print(held.version, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_is_killed_lets_go(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", pin_timeout=None)
+    commit(writer, 1)
+    other = subprocess.Popen(
+        [sys.executable, "-c", _HOLDS, os.fspath(place[0]), place[1]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"1\n"
+    commit(writer, 2)
+    timer = threading.Timer(0.1, other.send_signal, [signal.SIGKILL])
+    timer.start()
+    commit(writer, 3, 4)
+    other.communicate()
+    assert other.returncode == -signal.SIGKILL
+
+
+def test_ctrl_c_is_heard_in_a_wait_for_a_reader(tmp_path: pathlib.Path) -> None:
+    program = (
+        "import os, signal, sys, threading, numpy as np, tensorshelf as ts\n"
+        "writer = ts.open(sys.argv[1], pin_timeout=None)\n"
+        "writer.w = np.ones(1000); writer.persist()\n"
+        "reader = ts.open(sys.argv[1], mode='r'); held = reader.pin()\n"
+        "writer.w = np.ones(1000); writer.persist()\n"
+        "threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()\n"
+        "try:\n    writer.w = np.zeros(1000)\n"
+        "except KeyboardInterrupt:\n    print('heard', writer.w.numpy().min())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, os.fspath(tmp_path / "p.shelf")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "heard 1.0\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"on_pin": "run"}, {"pin_timeout": -1}, {"pin_timeout": float("nan")},
+              {"pin_timeout": "1"}],
+)  # fmt: skip
+def test_options_that_are_none(place: Place, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ts.BadArgument, match=next(iter(wrong))):
+        ts.open(place[0], **wrong)
+    assert not os.path.exists(place[0])
