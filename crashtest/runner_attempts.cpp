@@ -190,6 +190,8 @@ void Runner::apply_versions(const Op& op) {
       return discard();
     case Verb::rollback:
       return roll_back(op.first);
+    case Verb::reserve:
+      return beside([&] { shelf_->reserve(op.first); });
     case Verb::pin:
       land_all();
       return pinned_.add(disk_, behaviour_, recording_.history[acked_]);

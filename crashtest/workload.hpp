@@ -3,6 +3,7 @@
 //   create NAME BYTES    a new tensor                assign NAME      all of it, a new stamp
 //   part NAME AT BYTES   a range of it               thread NAME      assign in another thread
 //   same NAME            assign what it was when an attempt was frozen last, or prepared
+//   reserve BYTES        make room ahead for tensors of so many bytes
 //   erase NAME           remove it                   replace NAME BYTES   a new layout
 //   undo NAME AT BYTES   assign a range in two writes, and let it go; where that spoils the tensor,
 //                        no commit may take it, and all of it is assigned
@@ -64,6 +65,7 @@ enum class Verb {
   undo,
   same,
   erase,
+  reserve,
   replace,
   persist,
   quiet,

@@ -221,3 +221,34 @@ TEST_CASE("an assignment that is done keeps no place of what it made") {
   shelf.persist();
   CHECK(shelf.free_bytes() >= 2 * kBytes);  // both slots
 }
+
+TEST_CASE("room that was reserved is there for what is created later") {
+  const std::uint64_t most = 64 * kMiB;
+  const Bench bench(most, GENERATE(true, false));
+  std::uint64_t size = 0;
+  {
+    Shelf shelf = bench.open();
+    const std::uint64_t before = bench.medium->size();
+    shelf.reserve(10 * kMiB);
+    size = bench.medium->size();
+    CHECK(size >= before + 20 * kMiB);
+    CHECK(shelf.free_bytes() >= 20 * kMiB);
+    shelf.reserve(10 * kMiB);  // it is there
+    CHECK(bench.medium->size() == size);
+    shelf.persist();
+  }
+  Shelf shelf = bench.open();  // it lasts
+  make(shelf, "large", 8 * kMiB).write(pattern(8 * kMiB, 1));
+  for (int i = 0; i < 10; ++i) make(shelf, std::to_string(i), 100'000);
+  shelf.persist();
+  CHECK(bench.medium->size() == size);
+  for (const std::uint64_t wanted : {most, ~std::uint64_t{0}}) {
+    const auto error = error_of([&] { shelf.reserve(wanted); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::full);
+    CHECK(contains(error->what(), "2 x "));
+    CHECK(bench.medium->size() == size);
+  }
+  shelf.persist();
+  CHECK(code_of([&] { bench.open(Mode::read).reserve(1); }) == Errc::read_only);
+}

@@ -74,6 +74,10 @@ class Shelf {
                                        std::span<const std::int64_t> shape);
   [[nodiscard]] Assignment replace_with(std::string_view name, DType dtype,
                                         std::span<const std::int64_t> shape);
+  // Makes room for tensors of so many bytes together, whose slots are so many times as much: those
+  // that are created later find it, and the medium grows once, now, and not while a run goes on. It
+  // lasts from the next commit on. Errc::full where the medium ends, with nothing changed.
+  void reserve(std::uint64_t size_bytes);
 
   std::optional<TensorRef> find(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted

@@ -167,6 +167,23 @@ SmallVector<std::uint64_t, 4> Heap::take_slots(std::string_view name, std::uint6
   }
 }
 
+void Heap::make_room(std::uint64_t size_bytes, unsigned slot_count) {
+  Lock lock(mutex_);
+  const std::uint64_t most = kMaxCapacityBytes / slot_count - kPageBytes;
+  const std::uint64_t size = slot_count * round_up(std::min(size_bytes, most), kPageBytes);
+  if (free_.largest() >= size && size_bytes <= most) return;
+  try {
+    grow(lock, size);
+  } catch (const Error& error) {
+    if (error.code() != Errc::full) throw;
+    throw Error(Errc::full,
+                fmt::format("{} x {} are to be reserved; a shelf of {} has {} free. {}", slot_count,
+                            size_text(size_bytes), size_text(capacity_bytes_),
+                            size_text(free_.total()), error.what()),
+                error.remedy(), error.os_error());
+  }
+}
+
 void Heap::release(const Extent& extent) noexcept {
   if (fork_guard_.in_child()) return;
   const Lock lock(mutex_);

@@ -37,6 +37,10 @@ class Heap {
                                            unsigned slot_count, std::uint64_t pages = 0);
   void release(const Extent& extent) noexcept;
 
+  // Sees to it that so many slots of so many bytes are free in one piece, growing the medium where
+  // needed. Errc::full where that ends, with nothing changed.
+  void make_room(std::uint64_t size_bytes, unsigned slot_count);
+
   // Cells of the manifest: its pages follow. Errc::full at the format's limit.
   CellRun take_cells(std::uint64_t count);
   void release(const CellRun& cells) noexcept;

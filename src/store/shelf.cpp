@@ -79,6 +79,8 @@ Assignment Shelf::replace_with(std::string_view name, DType dtype,
 
 void Shelf::erase(std::string_view name) { store_->tensors().erase(name); }
 
+void Shelf::reserve(std::uint64_t size_bytes) { store_->tensors().reserve(size_bytes); }
+
 std::optional<TensorRef> Shelf::find(std::string_view name) const {
   auto tensor = store_->find(name);
   if (!tensor) return std::nullopt;

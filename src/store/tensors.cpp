@@ -196,6 +196,15 @@ void Tensors::take_up_value(const NewTensor& made) {
   }
 }
 
+void Tensors::reserve(std::uint64_t size_bytes) {
+  state_.check_writable();
+  refuse_inside(state_, "reserve() was called");
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.look_for_rival();
+  state_.heap->make_room(size_bytes, state_.opened.slot_count);
+}
+
 void Tensors::erase(std::string_view name) {
   state_.check_writable();
   refuse_inside(state_, "erase() was called");

@@ -23,6 +23,7 @@ class Tensors {
                  bool replace);
   void add(const NewTensor& made);
   void erase(std::string_view name);
+  void reserve(std::uint64_t size_bytes);  // of tensors that are made later
 
  private:
   format::TensorLayout check_new(std::string_view name, DType dtype,
