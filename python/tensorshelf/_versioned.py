@@ -23,6 +23,7 @@ from tensorshelf._mapping import TensorMapping
 from tensorshelf._numbers import id_bytes, seconds_of, step_number, version_number
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
+from tensorshelf._size import parse_size
 from tensorshelf._versions import PinnedVersion, RetainedVersion, Transaction
 from tensorshelf.errors import BadArgument
 
@@ -259,6 +260,17 @@ class Versioned(TensorMapping):
         A tensor takes 1 + keep + in_flight times its own size: twice, unless more was asked for.
         """
         return self._core.free_bytes
+
+    def reserve(self, size: int | str) -> None:
+        """Makes room ahead for tensors of ``size`` together: bytes, or text such as "10GiB".
+
+        Those that are created later find it: the file grows once, now, and not while a run goes
+        on. A tensor takes 1 + keep + in_flight times its own size, and so much is made; ``free``
+        tells. It lasts from the next ``persist()`` on. Raises ShelfFull where it does not fit, and
+        nothing changed.
+        """
+        self._assignments.refuse_within_edit("reserve()")
+        self._core.reserve(parse_size(size))
 
     @property
     def closed(self) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import logging
+import os
 import pathlib
 import signal
 import subprocess
@@ -411,6 +412,22 @@ def test_each_promise_is_told_as_it_is(shelf: ts.Shelf) -> None:
     assert promises.atomic_bytes in ([8] if mapped else [512, 4096])
     if in_memory:
         assert (promises.survives, caches) == ("process crash", False)
+
+
+def test_reserved_room_is_there_for_what_is_created_later(reopen: OpenShelf, place: Place) -> None:
+    shelf = reopen(mode="w", size="64MiB")
+    shelf.reserve("8MiB")
+    size = os.path.getsize(place[0])
+    assert size >= 2 * 8 * 2**20
+    for name in "abc":
+        shelf[name] = np.zeros(2**18)
+    shelf.persist()
+    assert os.path.getsize(place[0]) == size
+    with pytest.raises(ts.ShelfFull, match=r"2 x .* are to be reserved"):
+        shelf.reserve(2**26)
+    with pytest.raises(ts.BadArgument, match="size=0"):
+        shelf.reserve(0)
+    assert (os.path.getsize(place[0]), sorted(shelf)) == (size, ["a", "b", "c"])
 
 
 def test_size_caps_growth_only(reopen: OpenShelf) -> None:
