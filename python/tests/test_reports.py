@@ -274,6 +274,7 @@ ERRORS: dict[str, tuple[str, tuple[type, ...], int]] = {
     "GroupError": ("group_aborted", (RuntimeError,), 0),
     "TornSave": ("torn_save", (RuntimeError,), 0),
     "StaleError": ("version_overwritten", (RuntimeError,), 0),
+    "PinnedError": ("version_pinned", (TimeoutError,), 0),
     "IoError": ("io_error", (OSError,), errno.EIO),
     "ShelfFailed": ("shelf_failed", (RuntimeError,), 0),
     "NotStorable": ("not_storable", (TypeError,), 0),
