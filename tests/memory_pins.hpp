@@ -22,7 +22,7 @@ struct SharedPins {
   std::size_t outrunning = 0;
 };
 
-class MemoryPins final : public PinTable {
+class MemoryPins : public PinTable {
  public:
   explicit MemoryPins(std::shared_ptr<SharedPins> shared) : shared_(std::move(shared)) {}
   ~MemoryPins() override {

@@ -10,6 +10,7 @@
 #include "asleep.hpp"
 #include "kept_versions.hpp"
 #include "media/pins.hpp"
+#include "memory_pins.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
 
@@ -275,6 +276,30 @@ TEST_CASE("a version that this process holds takes one slot, and not all that fo
   CHECK(has(shelf, 3));
   pin.reset();
   CHECK(numbers(shelf) == std::vector<std::uint64_t>{19, 20});
+}
+
+TEST_CASE("where nothing can be locked, a version is copied out all the same") {
+  struct Unlockable final : ForwardingMedium {
+    struct Pins final : MemoryPins {
+      Pins() : MemoryPins(std::make_shared<SharedPins>()) {}
+      std::chrono::steady_clock::time_point appear() override {
+        throw Error(Errc::io, "no locks here", "go elsewhere");
+      }
+    };
+    using ForwardingMedium::ForwardingMedium;
+    PinTable* pins() override { return &pins_; }
+    Pins pins_;
+  };
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf writer = kept.open();
+  commit_to(writer, 1);
+  Shelf reader = Shelf::open(std::make_unique<Unlockable>(kept.medium), kept.options(Mode::read));
+  CHECK(code_of([&] { reader.pin(); }) == Errc::io);
+  const scratch::Directory directory;
+  const auto path = directory / "copy.shelf";
+  reader.snapshot(path);
+  CHECK((value(*Shelf::open(path).find("w")) == pattern(kBytes, 1)));
+  CHECK(reader.versions().size() == 1);
 }
 
 TEST_CASE("a table of pins tells who holds what") {
