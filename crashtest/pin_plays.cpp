@@ -26,12 +26,12 @@ struct PinPlay {
   Shelf writer;
   Shelf reader;
 
-  explicit PinPlay(OnPin on_pin)
-      : writer(formatted(Mode::update, on_pin)), reader(opened(Mode::read, OnPin::wait)) {}
+  explicit PinPlay(OnPin on_pin, unsigned in_flight = 1)
+      : writer(formatted(on_pin, in_flight)), reader(opened(Mode::read, OnPin::wait)) {}
 
-  Shelf formatted(Mode mode, OnPin on_pin) const {
-    Shelf::format(*memory);
-    Shelf shelf = opened(mode, on_pin);
+  Shelf formatted(OnPin on_pin, unsigned in_flight) const {
+    Shelf::format(*memory, {.in_flight = in_flight});
+    Shelf shelf = opened(Mode::update, on_pin);
     shelf.create("a", DType::uint8, std::array{kSize});
     commit(shelf, 1);
     return shelf;
@@ -49,7 +49,7 @@ struct PinPlay {
 }  // namespace
 
 std::string what_is_given_up_is_not_held() {
-  PinPlay play(OnPin::wait);
+  PinPlay play(OnPin::wait, 3);  // four homes: that of version 1 is not used again yet
   for (std::uint64_t serial = 2; serial < 5; ++serial) PinPlay::commit(play.writer, serial);
   try {
     const VersionPin pin = play.reader.pin(1);

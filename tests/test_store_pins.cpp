@@ -266,6 +266,86 @@ TEST_CASE("what a process holds goes with it") {
   ::close(ready[1]);
 }
 
+TEST_CASE("a child that lets go what it inherited leaves its parent's pin") {
+  const Place place(2);
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  Shelf reader = place.reader();
+  std::optional<VersionPin> pin = reader.pin();
+  std::optional<Lease> lease = reader.at(3).find("w").value().lease();
+  pin.reset();
+  const bool in_place = lease->in_place();
+  CHECK(scratch::exited_well(scratch::in_child([&] {
+    lease.reset();
+    return true;
+  })));
+  if (!in_place) return;
+  commit_to(writer, 20);
+  CHECK(
+      (std::vector<std::byte>(lease->bytes().begin(), lease->bytes().end()) == pattern(kBytes, 3)));
+}
+
+TEST_CASE("what a reader has let go is room for the next tensor") {
+  Place place(2);
+  place.options.max_size_bytes = 40 * kMiB;
+  Shelf writer = place.writer();
+  make(writer, "large", 8 * kMiB).write(pattern(8 * kMiB, 1));
+  commit_to(writer, 1);
+  Shelf reader = place.reader();
+  std::optional<VersionPin> pin = reader.pin();
+  writer.erase("large");
+  commit_to(writer, 2);
+  CHECK(code_of([&] { make(writer, "next", 8 * kMiB); }) == Errc::full);
+  pin.reset();
+  make(writer, "next", 8 * kMiB).write(pattern(8 * kMiB, 2));
+  commit_to(writer, 3);
+}
+
+TEST_CASE("a shelf can be closed while a commit waits for a reader") {
+  Place place(1);
+  place.options.pin_timeout = 1h;
+  for (unsigned round = 0; round < rounds(40); ++round) {
+    std::optional<Shelf> writer(place.writer());
+    commit_to(*writer, static_cast<unsigned>(writer->version()) + 1);
+    Shelf reader = place.reader();
+    std::optional<VersionPin> pin = reader.pin();
+    writer->persist();
+    std::thread waits([&] {
+      const auto error = error_of([&] { writer->persist(); });
+      if (!error || error->code() != Errc::closed) std::abort();
+    });
+    std::vector<std::thread> looks;  // so that who closes is in line while the other waits its turn
+    for (int i = 0; i < 3; ++i) {
+      looks.emplace_back([&] {
+        while (!error_of([&] { static_cast<void>(writer->versions()); })) {
+        }
+      });
+    }
+    std::this_thread::sleep_for(1ms + round * 50us);
+    writer->close();
+    waits.join();
+    for (std::thread& each : looks) each.join();
+    pin.reset();
+  }
+}
+
+TEST_CASE("a version whose home is gone is not held") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf writer = kept.open();
+  commit_to(writer, 2);
+  const auto pins = std::make_shared<SharedPins>();
+  Shelf reader =
+      Shelf::open(std::make_unique<PinnedMedium>(kept.medium, pins), kept.options(Mode::read));
+  CHECK(reader.pin(1).version() == 1);
+  const std::vector<std::byte> zeros(kPageBytes);
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    kept.medium->wait(kept.medium->write(format::root_at(format::home_of(1, 3), copy), zeros, 0));
+  }
+  CHECK(code_of([&] { reader.pin(1); }) == Errc::stale);
+  CHECK(pins->versions.empty());
+  CHECK(reader.pin(2).version() == 2);
+}
+
 TEST_CASE("a version that this process holds takes one slot, and not all that follow it") {
   const Kept kept({.keep = 1, .in_flight = 2, .mapped = true, .placement = Placement::by_chunk});
   Shelf shelf = kept.open();

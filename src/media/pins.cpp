@@ -88,6 +88,7 @@ class FilePins final : public PinTable {
   }
 
   void drop(std::uint64_t version) noexcept override {
+    if (in_child()) return;
     const std::lock_guard lock(mutex_);
     const auto there = counts_.find(version);
     if (there != counts_.end() && --there->second.count == 0) give_back(version);
@@ -100,6 +101,7 @@ class FilePins final : public PinTable {
   }
 
   void drop_all() noexcept override {
+    if (in_child()) return;
     const std::lock_guard lock(mutex_);
     if (--all_ > 0) return;
     std::uint64_t from = 0;
@@ -124,6 +126,7 @@ class FilePins final : public PinTable {
   }
 
   void drop_firm() noexcept override {
+    if (in_child()) return;
     const std::lock_guard lock(mutex_);
     if (--firm_ == 0) unset(kFirmAt);
   }
@@ -165,6 +168,9 @@ class FilePins final : public PinTable {
   }
 
  private:
+  // Which shares its parent's locks: what it gave back the parent would have lost.
+  bool in_child() const noexcept { return ::getpid() != process_; }
+
   struct Taken {
     std::size_t count;
     PinHolder self;
@@ -203,6 +209,7 @@ class FilePins final : public PinTable {
   const std::shared_ptr<ShelfFile> file_;
   const int folder_;
   const int fd_;
+  const pid_t process_ = ::getpid();
   mutable std::mutex mutex_;
   std::map<std::uint64_t, Taken> counts_;
   std::size_t all_ = 0;  // who hold all of them

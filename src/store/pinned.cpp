@@ -49,6 +49,7 @@ bool is_pinned(const State& state, std::uint64_t number) noexcept {
 
 // With structure held. The oldest that a reader keeps, if any is left.
 std::optional<std::uint64_t> first_pinned(const State& state) {
+  if (state.retained.empty()) return std::nullopt;
   const std::uint64_t floor = state.retained.back()->root.floor;
   for (const auto& version : state.retained) {
     const std::uint64_t number = version->number();
@@ -61,9 +62,10 @@ std::optional<std::uint64_t> first_pinned(const State& state) {
 
 std::size_t take_unkept(State& state, GoneVersions& gone) noexcept {
   auto& retained = state.retained;
-  const std::uint64_t floor = retained.back()->root.floor;
   std::size_t count = 0;
   state.pinned = 0;
+  if (retained.empty()) return count;  // it was closed, while somebody waited
+  const std::uint64_t floor = retained.back()->root.floor;
   std::erase_if(retained, [&](std::shared_ptr<Version>& version) {
     const std::uint64_t number = version->number();
     if (number >= floor) return false;

@@ -7,6 +7,7 @@
 
 #include "base/planted.hpp"
 #include "store/capacity.hpp"
+#include "store/pinned.hpp"
 
 namespace tensorshelf {
 
@@ -55,6 +56,7 @@ void check_name(std::string_view name) {
 // Slots, cells and an id, which are the tensor's alone from here on.
 NewTensor Tensors::place(format::TensorLayout layout, bool replace) {
   state_.look_for_rival();
+  drop_unkept(state_);  // whose readers have let go since
   layout.tensor_id = state_.next_tensor_id;
   // Behind all that the manifest has cells for; add() knows where they really lie.
   const CellRun behind{state_.open->tree.cells_page_count() * format::kPageCells,

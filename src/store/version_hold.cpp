@@ -1,10 +1,14 @@
 #include "store/version_hold.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
 #include "format/format.hpp"
@@ -35,6 +39,7 @@ VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By 
   auto lock = state.lock_usable();
   const Version& there = version ? state.retained_version(*version) : *state.retained.back();
   version_ = there.number();
+  word_ = there.root.word;
   step_ = format::stated_step(there.root);
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
@@ -49,7 +54,8 @@ VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By 
   if (by_ == By::thread) outer_ = std::exchange(innermost_, this);
 }
 
-// First the pin, and then the look: a writer that did not see the pin has flipped before.
+// First the pin, and then the look: a writer that did not see the pin has flipped before. One that
+// lost the version, and gave it up when it opened the shelf, has wiped its home.
 void VersionHold::tell(bool all_held) {
   PinTable* const pins = state_.medium->pins();
   if (pins == nullptr) return;
@@ -64,6 +70,14 @@ void VersionHold::tell(bool all_held) {
   }
   told_ = true;
   if (!all_held && !planted(Bug::pin_not_looked_behind)) Reader(state_).throw_if_given_up(version_);
+  const unsigned slot_count = state_.opened.slot_count;
+  const auto words = version_words(*state_.medium, slot_count);
+  const auto& home = words[format::home_of(version_, slot_count)];
+  if (std::find(home.begin(), home.end(), word_) == home.end()) {
+    throw Error(Errc::stale,
+                fmt::format("version {} of {} was given up meanwhile", version_, state_.path),
+                "refresh() goes on to the newest version.");
+  }
   const std::lock_guard lock(state_.structure);
   state_.let_be.push_back(version_);
   is_let_be_ = true;

@@ -44,6 +44,7 @@ class VersionHold {
   bool is_let_be_ = false;  // which lets it be
   const Use use_{state_};   // close() waits
   std::uint64_t version_ = 0;
+  std::uint64_t word_ = 0;  // of its root
   std::optional<std::uint64_t> step_;
   std::uint64_t tensor_bytes_ = 0;
   std::shared_ptr<const Names> names_;
