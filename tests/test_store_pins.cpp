@@ -10,6 +10,7 @@
 #include "asleep.hpp"
 #include "kept_versions.hpp"
 #include "media/pins.hpp"
+#include "media/pmem/medium.hpp"
 #include "memory_pins.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
@@ -303,7 +304,9 @@ TEST_CASE("what a reader has let go is room for the next tensor") {
 
 TEST_CASE("a shelf can be closed while a commit waits for a reader") {
   Place place(1);
+  std::atomic<unsigned> looks_taken = 0;
   place.options.pin_timeout = 1h;
+  place.options.while_waiting = [&] { ++looks_taken; };
   for (unsigned round = 0; round < rounds(40); ++round) {
     std::optional<Shelf> writer(place.writer());
     commit_to(*writer, static_cast<unsigned>(writer->version()) + 1);
@@ -321,12 +324,39 @@ TEST_CASE("a shelf can be closed while a commit waits for a reader") {
         }
       });
     }
-    std::this_thread::sleep_for(1ms + round * 50us);
+    const unsigned seen = looks_taken;
+    while (looks_taken < seen + 1 + round % 4) std::this_thread::yield();
     writer->close();
     waits.join();
     for (std::thread& each : looks) each.join();
     pin.reset();
   }
+}
+
+TEST_CASE("a write that views alone keep from a slot says so, whoever holds versions besides") {
+  Place place(2);
+  place.options.pin_timeout = 1h;
+  place.options.tier = "pmem";
+  place.options.while_waiting = [] { throw std::runtime_error("it waits"); };
+  if (!pmem_supported() || place.path.parent_path().parent_path() != "/dev/shm") return;
+  Shelf writer = place.writer();
+  commit_to(writer, 1);
+  Shelf reader = place.reader();
+  const bool own = GENERATE(true, false);
+  const VersionPin pin = own ? writer.pin() : reader.pin();
+  std::vector<Lease> leases;
+  const auto lease = [&] { leases.push_back(writer.find("w")->lease()); };
+  lease();
+  for (unsigned version = 2; version <= 3; ++version) {  // one in each of three slots
+    commit_to(writer, version);
+    lease();
+  }
+  CHECK(code_of([&] { writer.find("w")->write(pattern(kBytes, 4)); }) == Errc::leased);
+  leases.erase(leases.begin());  // of the version that is held
+  CHECK_THROWS_WITH(writer.find("w")->write(pattern(kBytes, 4)), "it waits");
+  leases.erase(leases.begin());
+  commit_to(writer, 4);
+  CHECK(has(own ? writer : reader, 1));
 }
 
 TEST_CASE("a version whose home is gone is not held") {

@@ -61,7 +61,8 @@ void forget_written(StoredTensor& tensor, std::uint64_t chunk) {
 
 // Where the next value of the chunk may go; nothing where every slot is named. The gate is open
 // around us or closed by us: what is in flight can only become less.
-std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint64_t chunk) {
+std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint64_t chunk,
+                                          Naming naming) {
   std::uint32_t named = 0;
   const auto note = [&](const Version& version) {
     const ChunkRecord record = version.tree.record(tensor.cell(chunk));
@@ -76,6 +77,8 @@ std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint6
       return named == 0 ? 0 : static_cast<unsigned>(std::countr_zero(named));
     }
     for (const auto& version : state_.retained) {
+      const bool beyond_keep = version->number() < state_.retained.back()->root.floor;
+      if (beyond_keep && naming == Naming::kept) continue;
       const bool older = version != state_.retained.back();
       if (!older || !planted(Bug::retained_slot_written)) note(*version);
     }
@@ -91,14 +94,14 @@ std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint6
 
 // Whether every chunk of the range has a slot to go to, of which the last is `found`.
 bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                       FoundSlot& found) {
+                       FoundSlot& found, Naming naming) {
   const bool open = tensor.attempt == state_.open->sequence;
   if (tensor.layout.size_bytes == 0) return true;
-  if (tensor.whole()) return open || (found = {0, free_slot(tensor, 0)}).slot.has_value();
+  if (tensor.whole()) return open || (found = {0, free_slot(tensor, 0, naming)}).slot.has_value();
   bool all = true;
   each_chunk(offset, size, [&](std::uint64_t chunk, std::uint64_t, std::uint64_t, std::uint64_t) {
     if (!all || (open && tensor.written.contains(chunk))) return;
-    found = {chunk, free_slot(tensor, chunk)};
+    found = {chunk, free_slot(tensor, chunk, naming)};
     all = found.slot.has_value();
   });
   return all;
@@ -114,12 +117,12 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
     throw_leased(tensor);
   }
   if (has_slots(tensor, offset, size, found)) return std::nullopt;
-  bool quiet = false;  // before a second look: what is published meanwhile gives back
+  bool quiet = false;  // before another look: what is published meanwhile gives back
   bool undecided = false;
   std::uint64_t given_back = 0;
   {
     std::lock_guard lock(state_.structure);
-    quiet = state_.in_flight.empty() && state_.held.empty() && state_.pinned == 0;
+    quiet = state_.in_flight.empty();
     undecided = state_.undecided();
     given_back = state_.given_back;
   }
@@ -130,7 +133,7 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
                     "has more)",
                     tensor.layout.name, tensor.slot_count()));
   }
-  if (quiet) throw_leased(tensor);
+  if (quiet && !has_slots(tensor, offset, size, found, Naming::kept)) throw_leased(tensor);
   return given_back;
 }
 

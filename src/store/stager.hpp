@@ -60,14 +60,16 @@ class Stager {
 
  private:
   struct Edges;
+  enum class Naming { all, kept };  // kept: as if who holds versions beyond keep let them go
 
   // stager.cpp
   Edges merge_edges(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset);
   std::optional<std::uint64_t> must_await(const StoredTensor& tensor, std::uint64_t offset,
                                           std::uint64_t size, FoundSlot& found);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                 FoundSlot& found);
-  std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk);
+                 FoundSlot& found, Naming naming = Naming::all);
+  std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk,
+                                    Naming naming = Naming::all);
   std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
                           std::span<const std::byte> bytes);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
