@@ -13,6 +13,28 @@ using namespace tensorshelf;
 using namespace tensorshelf::testing;
 using namespace std::chrono_literals;
 
+namespace {
+
+// A writer and its reader in one file, which each maps for itself: two threads may use them.
+struct Beside {
+  scratch::Directory directory;
+  std::filesystem::path path = directory / "beside.shelf";
+  std::string tier = GENERATE(as<std::string>{}, "auto", "block");
+  Shelf writer = open(Mode::append);
+  Shelf reader = open(Mode::read);
+
+  Shelf open(Mode mode) const {
+    OpenOptions options;
+    options.tier = tier;
+    options.mode = mode;
+    Shelf shelf = Shelf::open(path, options);
+    if (mode == Mode::append) commit(shelf, 1);
+    return shelf;
+  }
+};
+
+}  // namespace
+
 TEST_CASE("a reader goes on to what its writer has persisted, whatever came between") {
   const Kept kept(any_shape());
   Shelf writer = kept.open();
@@ -92,36 +114,25 @@ TEST_CASE("what a rollback brings back is there again for who has its handle") {
 }
 
 TEST_CASE("a reader follows where the medium grows, in a file") {
-  const scratch::Directory directory;
-  const auto path = directory / "grows.shelf";
-  OpenOptions options;
-  options.tier = GENERATE(as<std::string>{}, "auto", "block");
-  Shelf writer = Shelf::open(path, options);
-  commit(writer, 1);
-  options.mode = Mode::read;
-  Shelf reader = Shelf::open(path, options);
+  Beside beside;
+  Shelf& writer = beside.writer;
+  Shelf& reader = beside.reader;
   make(writer, "large", 64 * kMiB).write(pattern(64 * kMiB, 2));
   writer.persist();
   REQUIRE(reader.refresh());
   CHECK((value(*reader.find("large")) == pattern(64 * kMiB, 2)));
   CHECK((value(*reader.find("w")) == pattern(5000, 1)));
   writer.close();
-  options.mode = Mode::replace;
-  Shelf::open(path, options).close();
+  beside.open(Mode::replace).close();
   CHECK(code_of([&] { reader.refresh(); }) == Errc::gone);
   CHECK(code_of([&] { reader.wait_for(9, 1h); }) == Errc::gone);
   CHECK((value(*reader.find("w")) == pattern(5000, 1)));
 }
 
 TEST_CASE("who waits for a version gets it when it is persisted, or hears that it did not come") {
-  const scratch::Directory directory;  // in a file, which each of the two threads maps for itself
-  const auto path = directory / "waits.shelf";
-  OpenOptions options;
-  options.tier = GENERATE(as<std::string>{}, "auto", "block");
-  Shelf writer = Shelf::open(path, options);
-  commit(writer, 1);
-  options.mode = Mode::read;
-  Shelf reader = Shelf::open(path, options);
+  Beside beside;
+  Shelf& writer = beside.writer;
+  Shelf& reader = beside.reader;
   CHECK(reader.wait_for(1, 0s));
   CHECK_FALSE(reader.wait_for(2, 0s));
   CHECK_FALSE(reader.wait_for({}, 1ms));

@@ -85,8 +85,9 @@ struct OpenOptions {
   // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
   // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.
   bool salvage = false;
-  // Called about every 50 ms by a thread that waits, within a call that changes the shelf, for
-  // another thread or for a version on its way.
+  // Called by a thread that waits: about every 50 ms within a call that changes the shelf, for
+  // another thread or for a version on its way, and before each look at what another process does
+  // (wait_for(), pins of readers), which may be every millisecond.
   // - It may throw: the call ends with what it threw, and nothing has changed.
   // - It may look at the shelf. A call in it that could wait again throws Errc::unsupported.
   // - Not called by close(), by the end of a transaction, and once a version is closed to writes:

@@ -87,8 +87,8 @@ void Reader::throw_if_given_up(std::uint64_t version) {
   throw Error(
       Errc::stale,
       fmt::format("version {} of {} was overwritten by its writer meanwhile", version, state_.path),
-      "refresh() goes on to the newest version; where its writer is fast, keep= there leaves each "
-      "version readable for longer.");
+      "refresh() goes on to the newest version; where its writer is fast, pin() keeps a version as "
+      "it is, and keep= there leaves each readable for longer.");
 }
 
 void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
