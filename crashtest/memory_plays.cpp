@@ -106,6 +106,36 @@ std::string rot_in_a_free_slot_is_not_built_on() {
   return {};
 }
 
+// What a resize keeps is written anew, with a checksum of its own: damage must not get one.
+std::string rot_is_not_resized() {
+  for (const Placement placement : {Placement::whole, Placement::by_chunk}) {
+    const auto disk = std::make_shared<testing::CachedDisk>();
+    {
+      testing::CachedMedium medium(disk);
+      Shelf::format(medium);
+    }
+    Shelf shelf =
+        Shelf::open(std::make_unique<testing::CachedMedium>(disk),
+                    {.mode = Mode::update, .verify = Verify::never, .placement = placement});
+    const Bytes value = stamped(2 * kMiB, 1);
+    shelf.create("a", DType::uint8, Shape{2 * kMiB}).write(value);
+    shelf.persist(1);
+    const auto there =
+        std::search(disk->visible.begin(), disk->visible.end(), value.begin(), value.begin() + 100);
+    if (there == disk->visible.end()) return "what was committed is not there";
+    there[50] ^= std::byte{1};
+    try {
+      shelf.resize("a", 3 * kMiB);
+      return "rot became a value, with a checksum of its own";
+    } catch (const Error& error) {
+      if (error.code() != Errc::corrupt) throw;
+    }
+    if (shelf.find("a")->info().size_bytes != 2 * kMiB) return "it is resized all the same";
+    shelf.persist(2);
+  }
+  return {};
+}
+
 // A chunk that is kept, because it has these bytes already, is one that is known to be sound.
 std::string assigning_the_same_bytes_heals() {
   for (const Placement placement : {Placement::whole, Placement::by_chunk}) {

@@ -22,6 +22,7 @@ std::string tensor_difference(const std::string& name, const std::vector<std::by
   if (info.dtype != DType::uint8 || info.shape.size() != 1 || info.size_bytes != expected.size()) {
     return fmt::format("tensor {} has another layout: {} bytes", name, info.size_bytes);
   }
+  if (info.name != name) return fmt::format("tensor {} says that it is {}", name, info.name);
   std::vector<std::byte> bytes(expected.size(), kUnread);
   tensor->read(bytes);
   // By ==, std::byte is compared one by one.

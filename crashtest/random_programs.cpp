@@ -10,15 +10,40 @@
 
 namespace tensorshelf::crash {
 
+namespace {
+
+constexpr std::uint64_t kReshapes = 0x7E5A;  // of their random numbers
+
+// Of a tensor among others; sometimes nothing.
+std::string some_reshape(Rng& rng, std::map<std::string, std::uint64_t>& alive,
+                         const std::array<std::uint64_t, 8>& sizes, std::uint64_t number) {
+  if (alive.empty() || !rng.one_in(4)) return {};
+  const auto chosen = std::next(alive.begin(), rng.below(alive.size()));
+  const std::string name = chosen->first;
+  if (rng.one_in(2)) {
+    chosen->second = sizes[rng.below(sizes.size())];
+    return fmt::format("; resize {} {}", name, chosen->second);
+  }
+  auto renamed = alive.extract(chosen);
+  renamed.key() = fmt::format("r{}", number);
+  alive.insert(std::move(renamed));
+  return fmt::format("; rename {} {}", name, number);
+}
+
+}  // namespace
+
 std::string random_program(std::uint64_t seed) {
   constexpr std::array<std::uint64_t, 8> sizes = {0, 1, 8, 40, 64, 4096, 4100, 20000};
   Rng rng(seed);
+  Rng reshapes(mixed(seed ^ kReshapes));  // apart: programs that failed once stay what they were
+  const bool reshaped = reshapes.one_in(2);
   std::string text = rng.one_in(3) ? "format 2" : "";
   std::map<std::string, std::uint64_t> alive;
   const auto say = [&](const std::string& op) { text += (text.empty() ? "" : "; ") + op; };
   std::uint64_t named = 0;
   const std::uint64_t length = 10 + rng.below(10);
   for (std::uint64_t i = 0; i < length; ++i) {
+    if (reshaped) text += some_reshape(reshapes, alive, sizes, i);
     const std::uint64_t choice = rng.below(16);
     if (alive.empty() || (choice < 3 && alive.size() < 4)) {
       const std::string name = fmt::format("t{}", named++);
@@ -53,7 +78,8 @@ namespace {
 // names is to be there.
 class Attempts {
  public:
-  explicit Attempts(std::uint64_t seed) : rng_(seed) {
+  explicit Attempts(std::uint64_t seed)
+      : rng_(seed), reshaped_(Rng(mixed(seed ^ kReshapes)).one_in(2)) {
     struct Split {
       unsigned keep, in_flight;
     };
@@ -113,6 +139,7 @@ class Attempts {
     if (choice == 4) {
       const std::string other = fmt::format("f{}", fleeting_++);
       say(fmt::format("create {0} {1}; assign {0}", other, some_size()));
+      if (reshaped_) return reshape(other);
       if (rng_.one_in(2)) say("erase " + other);
     } else if (choice == 9 && since_ > 0) {
       say(rng_.one_in(2) ? "persist" : "discard; land; land; land");
@@ -122,6 +149,15 @@ class Attempts {
       const std::uint64_t keep = rng_.below(slots_);
       say(rng_.one_in(2) ? "persist; reopen" : fmt::format("split {} {}", keep, slots_ - keep));
     }
+  }
+
+  // Which is there: it was just made.
+  void reshape(const std::string& name) {
+    say(fmt::format("{}; resize {} {}", rng_.one_in(2) ? "launch" : "quiet", name, some_size()));
+    say(fmt::format("rename {} {}", name, fleeting_));
+    if (rng_.one_in(2)) say(fmt::format("assign r{}", fleeting_));
+    if (rng_.one_in(2)) say(fmt::format("erase r{}", fleeting_));
+    ++since_;
   }
 
   void make_versions(std::uint64_t choice) {
@@ -172,6 +208,7 @@ class Attempts {
   bool prepared_ = false;
   std::uint64_t since_ = 0;  // versions that all have them
   std::uint64_t fleeting_ = 0;
+  bool reshaped_ = false;  // some are renamed and resized
 };
 
 }  // namespace

@@ -190,6 +190,19 @@ void Runner::apply_versions(const Op& op) {
       return discard();
     case Verb::rollback:
       return roll_back(op.first);
+    case Verb::rename: {
+      auto renamed = working_.tensors.extract(op.name);
+      renamed.key() = fmt::format("r{}", op.first);
+      beside([&] { shelf_->rename(op.name, renamed.key()); });
+      working_.tensors.insert(std::move(renamed));
+      changed_ = true;
+      return;
+    }
+    case Verb::resize:
+      beside([&] { shelf_->resize(op.name, static_cast<std::int64_t>(op.first)); });
+      working_.tensors[op.name].resize(op.first, std::byte{0});
+      changed_ = true;
+      return;
     case Verb::reserve:
       return beside([&] { shelf_->reserve(op.first); });
     case Verb::pin:

@@ -28,6 +28,8 @@ constexpr std::array kGrammar = {
     Grammar{"undo", Verb::undo, true, 2},
     Grammar{"erase", Verb::erase, true, 0},
     Grammar{"replace", Verb::replace, true, 1},
+    Grammar{"rename", Verb::rename, true, 1},
+    Grammar{"resize", Verb::resize, true, 1},
     Grammar{"persist", Verb::persist, false, 0},
     Grammar{"quiet", Verb::quiet, false, 0},
     Grammar{"async", Verb::async, false, 0},
@@ -293,6 +295,45 @@ const std::vector<Workload>& workloads() {
        "reserve 500000; reopen; create c 200000; part c 8 8; persist; reserve 100; erase b; "
        "persist;"
        "reserve 600000; assign a; persist"},
+      // Other names, other lengths.
+      {"rename",
+       "shelf 2 1; create a 64; create b 48; assign a; assign b; persist; rename a 1; persist;"
+       "part r1 8 8; rename b 2; create b 40; assign b; persist; rename r1 3; assign r3; persist;"
+       "reopen; rename r3 1; part r1 0 8; persist; erase r1; rename r2 1; assign r1; persist; "
+       "reopen;"
+       "rollback 1; rename r1 4; persist; assign r4; persist"},
+      {"rename-dropped",
+       "shelf 1 2; create a 64; create b 48; assign a; persist; rename a 1; assign r1; discard;"
+       "part a 8 8; persist; rename a 1; launch; rename r1 2; go 3; discard; part r1 16 8; land;"
+       "persist; begin; rename r1 5; rename b 1; assign r1; forget; rollback 1; assign r1; persist;"
+       "rename r1 6; persist; rollback 1; part r1 0 8; persist; reopen; assign r1; persist"},
+      {"rename-prepared",
+       "shelf 1 1; create a 64; assign a; persist; rename a 1; prepare; abandon; assign a; persist;"
+       "rename a 2; part r2 8 8; prepare; reopen; resolve; assign r2; persist; rename r2 3; "
+       "prepare;"
+       "reopen; abandon; assign r2; rename r2 4; persist"},
+      {"rename-many",  // more records than a page has
+       "named 5 1000; persist; rename " + long_name(2, 1000) + " 1; persist; assign r1; rename " +
+           long_name(0, 1000) +
+           " 2; persist; erase r1; create c 8; assign c; rename r2 1; persist; reopen; assign r1; "
+           "persist",
+       16},
+      {"resize",
+       "shelf 1 1; create a 64; assign a; persist; resize a 100; persist; part a 60 40; resize a "
+       "80;"
+       "persist; assign a; resize a 0; persist; resize a 5000; part a 4000 8; persist; reopen;"
+       "resize a 6000; discard; part a 0 8; persist; resize a 40; rename a 1; persist; rollback 1;"
+       "assign a; persist"},
+      {"resize-chunks",
+       "shelf 0 2; placed chunk; create a 1048640; part a 8 8; persist; resize a 2100000; launch;"
+       "part a 2000000 8; go 3; resize a 1048600; part a 1048590 8; launch; land; land; part a 8 8;"
+       "persist; reopen; resize a 1048640; persist",
+       128},
+      {"resize-whole",
+       "shelf 0 2; placed whole; create a 1048640; part a 8 8; persist; resize a 1100000; launch;"
+       "part a 1048640 8; go 2; resize a 1048600; part a 1048590 8; persist; part a 8 8; persist;"
+       "reopen; resize a 1048640; persist",
+       128},
       // Readers that hold versions.
       {"pins",
        "shelf 0 2; create a 64; create b 48; assign a; assign b; persist; pin; assign a; persist;"

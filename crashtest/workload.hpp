@@ -5,6 +5,8 @@
 //   same NAME            assign what it was when an attempt was frozen last, or prepared
 //   reserve BYTES        make room ahead for tensors of so many bytes
 //   erase NAME           remove it                   replace NAME BYTES   a new layout
+//   rename NAME N        it is called rN from here on
+//   resize NAME BYTES    what has room of it stays, what is new is zeros
 //   undo NAME AT BYTES   assign a range in two writes, and let it go; where that spoils the tensor,
 //                        no commit may take it, and all of it is assigned
 //   persist              commit with a step          quiet            commit, the step stays
@@ -67,6 +69,8 @@ enum class Verb {
   erase,
   reserve,
   replace,
+  rename,
+  resize,
   persist,
   quiet,
   async,

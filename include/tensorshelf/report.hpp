@@ -86,8 +86,8 @@ struct VersionDiff {
     std::string tensor;
     std::vector<std::uint64_t> chunks;  // by index, rising; those of another version or checksum
   };
-  std::vector<std::string> created;  // sorted, as all three; one that was replaced is in both
-  std::vector<std::string> erased;
+  std::vector<std::string> created;  // sorted, as all three; one that was replaced or resized is in
+  std::vector<std::string> erased;   // both, one that was renamed by its new name and its old one
   std::vector<Changed> changed;
 };
 

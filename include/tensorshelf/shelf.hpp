@@ -74,6 +74,17 @@ class Shelf {
                                        std::span<const std::int64_t> shape);
   [[nodiscard]] Assignment replace_with(std::string_view name, DType dtype,
                                         std::span<const std::int64_t> shape);
+  // Another name: nothing is written but the manifest, handles and leases stay with the tensor, and
+  // older versions have it under its old name. Errc::name_taken, bad_name, unknown_name.
+  void rename(std::string_view from, std::string_view to);
+  // The tensor with another first dimension, in its place: what has room there of its value, with
+  // what was assigned, stays, and what is new reads as zeros. What stays is read, checked and
+  // written anew, into slots of the new size, and assignments wait until that is done; the old
+  // slots come back with the versions that have them. Handles of before throw Errc::unknown_name;
+  // where it has so many rows already, nothing changes. Errc::layout for a negative number, or
+  // where it has no dimension; Errc::full, and Errc::corrupt where what is to stay is damaged,
+  // leave it as it was.
+  TensorRef resize(std::string_view name, std::int64_t rows);
   // Makes room for tensors of so many bytes together, whose slots are so many times as much: those
   // that are created later find it, and the medium grows once, now, and not while a run goes on. It
   // lasts from the next commit on. Errc::full where the medium ends, with nothing changed.

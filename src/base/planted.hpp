@@ -163,13 +163,19 @@ enum class Bug {
   feed_prepared_as_staging,   // a prepared save counts as one that is being staged
 
   // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
-  write_hashed_first,   // I9: by way of the file, of bytes that the caller may change yet
-  write_not_drained,    // I7: streaming stores are on their way when write() returns
-  write_kept_in_cache,  // I1: small writes are not flushed where they must be
-  barrier_not_drained,  // I1
-  word_not_flushed,     // I2
-  word_flushed_beside,  // I2: the flush is one line off
-  word_in_halves,       // I4
+  write_hashed_first,      // I9: by way of the file, of bytes that the caller may change yet
+  write_not_drained,       // I7: streaming stores are on their way when write() returns
+  write_kept_in_cache,     // I1: small writes are not flushed where they must be
+  barrier_not_drained,     // I1
+  word_not_flushed,        // I2
+  word_flushed_beside,     // I2: the flush is one line off
+  word_in_halves,          // I4
+  renamed_in_memory,       // a rename that no manifest has
+  renamed_record_kept,     // one that leaves the old record beside the new one
+  renamed_name_kept,       // one that was dropped goes on for handles of the tensor
+  renamed_leaf_kept,       // its record is looked for where it was
+  resized_without_staged,  // a resize keeps what was committed alone
+  resized_over_rot,        // a resize gives damaged bytes a checksum of their own
 
   // Of the block medium, below the explorer: tests/test_block_drive.cpp runs these.
   flush_left_out,          // I2: a barrier waits for its words, and flushes nothing

@@ -243,7 +243,7 @@ void Pipeline::Conductor::compare(Save& save) {
   throw Error(
       Errc::torn,
       fmt::format("'{}' changed while it was copied: the save{} was abandoned",
-                  FeedAccess::tensor(changed->target)->layout.name,
+                  FeedAccess::tensor(changed->target)->name(),
                   save.step ? fmt::format(" of step {}", *save.step) : ""),
       "Change it when the save is staged (wait_staged(); of an autosave auto.gate()), or have "
       "it copied before the save returns (an eager source; autosave(overlap=False)).");

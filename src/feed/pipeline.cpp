@@ -36,7 +36,7 @@ SavePlan::SavePlan(std::vector<Source> sources) : sources_(std::move(sources)) {
     const std::uint64_t size = size_of(source);
     if (size != layout.size_bytes) {
       throw Error(Errc::layout,
-                  fmt::format("a source of {} bytes for '{}', which has {}", size, layout.name,
+                  fmt::format("a source of {} bytes for '{}', which has {}", size, tensor->name(),
                               layout.size_bytes),
                   "Give all bytes of the tensor, or replace() it first.");
     }
@@ -44,7 +44,8 @@ SavePlan::SavePlan(std::vector<Source> sources) : sources_(std::move(sources)) {
       static_cast<void>(Strided(size, device->axes));
     }
     if (!seen.insert(tensor.get()).second) {
-      throw Error(Errc::bad_argument, fmt::format("two sources of '{}' in one plan", layout.name),
+      throw Error(Errc::bad_argument,
+                  fmt::format("two sources of '{}' in one plan", tensor->name()),
                   "Give each tensor one.");
     }
     size_bytes_ += size;

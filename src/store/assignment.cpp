@@ -84,7 +84,7 @@ void refuse_inside(const State& state, const char* what) {
   if (!is_inside(state) && !VersionHold::around(state)) return;
   const StoredAssignment* const inside = StoredAssignment::around(state);
   std::string where = VersionHold::around(state) ? "a snapshot" : "a call that waits";
-  if (inside != nullptr) where = fmt::format("an assignment to '{}'", inside->tensor().layout.name);
+  if (inside != nullptr) where = fmt::format("an assignment to '{}'", inside->tensor().name());
   throw Error(Errc::unsupported, fmt::format("{} from inside {} of the same thread", what, where),
               "Let it end first. In a signal handler, set a flag, and do it in the main loop.");
 }
@@ -96,7 +96,7 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
   if (in_part_) {
     throw Error(Errc::unsupported,
                 fmt::format("an assignment to '{}' goes on after a write of it that failed",
-                            tensor_->layout.name),
+                            tensor_->name()),
                 "Let it go, which undoes it, and begin another.");
   }
   in_part_ = true;
@@ -119,10 +119,10 @@ void StoredAssignment::begin(std::span<const std::byte> bytes, std::uint64_t off
 void StoredAssignment::done() {
   state_.health.check_usable();
   if (in_part_) {
-    throw Error(Errc::unsupported,
-                fmt::format("an assignment to '{}' cannot be done: a write of it failed",
-                            tensor_->layout.name),
-                "Let it go, which undoes it, and begin another.");
+    throw Error(
+        Errc::unsupported,
+        fmt::format("an assignment to '{}' cannot be done: a write of it failed", tensor_->name()),
+        "Let it go, which undoes it, and begin another.");
   }
   finish();
 }

@@ -6,6 +6,7 @@
 #include <tensorshelf/medium.hpp>
 
 #include "base/planted.hpp"
+#include "store/records.hpp"
 
 namespace tensorshelf {
 
@@ -137,15 +138,20 @@ void flip(const Version& version, const Press& press) {
 
 void settle_names(const Names& before, const Names& now) {
   for (const auto& [name, named] : before) {
-    const auto there = now.find(name);
-    if (there != now.end() && there->second.tensor == named.tensor) continue;
+    if (name_in(now, *named.tensor) != nullptr) continue;
     std::lock_guard lock(named.tensor->mutex);
     named.tensor->erased = true;
   }
   for (const auto& [name, named] : now) {
     std::lock_guard lock(named.tensor->mutex);
     named.tensor->erased = false;
+    if (!planted(Bug::renamed_name_kept)) named.tensor->names.set(name);
   }
+}
+
+void take_names(const Version& loaded) noexcept {
+  if (!loaded.renames) return;
+  for (const auto& [name, named] : *loaded.names) named.tensor->names.set(name);
 }
 
 }  // namespace tensorshelf

@@ -32,7 +32,8 @@ struct Version {
   Tree tree;
   std::shared_ptr<const Names> names;
   std::uint64_t tensor_bytes = 0;
-  struct Loaded {  // one of those in `names`
+  bool renames = false;  // when it was loaded, a tensor of it had another name
+  struct Loaded {        // one of those in `names`
     StoredTensor* tensor;
     Holding* holding;
   };
@@ -64,9 +65,11 @@ struct Attempt {
   std::atomic<std::uint64_t> staged_bytes = 0;
 };
 
-// Handles follow their tensors: those that are named now are there, those that were named before
-// alone are erased. Takes each tensor's mutex.
+// Handles follow their tensors: those that are named now are there, under their names of now, those
+// that were named before alone are erased. Takes each tensor's mutex.
 void settle_names(const Names& before, const Names& now);
+// Those of a version that was loaded, where some of its tensors had others.
+void take_names(const Version& loaded) noexcept;
 
 // An attempt that is frozen: a version on its way.
 struct Flight {

@@ -75,6 +75,7 @@ void Follower::show(const Versions& found) {
                  return version->number() < oldest && state_.is_held(version->number());
                });
   held.insert(held.end(), found.begin(), found.end());
+  take_names(*found.back());
   state_.retained.swap(held);  // what goes, goes with the lock given back
   const format::Root& root = state_.retained.back()->root;
   state_.version = format::word_version(root.word);

@@ -11,7 +11,7 @@
 namespace tensorshelf {
 
 TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed()); }
-std::string_view TensorRef::name() const noexcept { return tensor_->layout.name; }
+std::string_view TensorRef::name() const noexcept { return tensor_->name(); }
 DType TensorRef::dtype() const noexcept { return tensor_->layout.dtype; }
 std::span<const std::int64_t> TensorRef::shape() const noexcept {
   return {tensor_->layout.shape.data(), tensor_->layout.shape.size()};

@@ -55,10 +55,11 @@ class Holding {
   std::shared_ptr<Heap> heap_;
 };
 
-// The tensors of one version.
+// A tensor of one version.
 struct Named {
   std::shared_ptr<StoredTensor> tensor;
   std::shared_ptr<Holding> holding;
+  std::uint32_t records_leaf = 0;  // the leaf of the version's manifest that holds its record
 };
 // One that is part of no attempt yet: nobody finds it, and no commit has it.
 struct NewTensor {
@@ -67,7 +68,7 @@ struct NewTensor {
   std::uint64_t staged_bytes = 0;
 };
 
-// By their names, which lie in the tensors themselves.
+// By their names in that version, which lie in the tensors themselves (tensor_names.hpp).
 using Names = std::map<std::string_view, Named>;
 
 }  // namespace tensorshelf

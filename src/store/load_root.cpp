@@ -46,22 +46,29 @@ void check_records(const Version& version, const StoredTensor& tensor) {
   }
 }
 
+// Its name may be another one in another version.
 bool same(const format::TensorLayout& a, const format::TensorLayout& b) {
-  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape &&
-         a.first_cell == b.first_cell && a.slot_at == b.slot_at && a.placement == b.placement;
+  return a.dtype == b.dtype && a.shape == b.shape && a.first_cell == b.first_cell &&
+         a.slot_at == b.slot_at && a.placement == b.placement;
 }
 
-Named named(format::TensorLayout layout, std::uint32_t leaf, const KnownTensors& known) {
+struct Called {
+  Named named;
+  const std::string& name;
+};
+
+// A layout that is not known is taken.
+Called called(format::TensorLayout& layout, std::uint32_t leaf, const KnownTensors& known) {
   if (const auto there = known.find(layout.tensor_id); there != known.end()) {
-    const StoredTensor& tensor = *there->second.tensor;
-    if (!same(tensor.layout, layout) || tensor.records_leaf != leaf) throw_impossible(layout.name);
-    return there->second;
+    StoredTensor& tensor = *there->second.tensor;
+    if (!same(tensor.layout, layout)) throw_impossible(layout.name);
+    return {{there->second.tensor, there->second.holding, leaf}, tensor.names.keep(layout.name)};
   }
-  Named made{std::make_shared<StoredTensor>(std::move(layout)), nullptr};
+  Named made{std::make_shared<StoredTensor>(std::move(layout)), nullptr, leaf};
   made.holding = std::make_shared<Holding>(made.tensor->layout);
   made.tensor->holding = made.holding;
-  made.tensor->records_leaf = leaf;
-  return made;
+  const std::string& name = made.tensor->name();
+  return {std::move(made), name};
 }
 
 // Each is one that was given out, and no other tensor's.
@@ -89,10 +96,10 @@ void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
     const auto& layout = layouts[i];
     cells += layout.cell_count();
     version.tensor_bytes += layout.size_bytes;
-    Named tensor = named(std::move(layouts[i]), leaves[i], known);
+    auto [tensor, name] = called(layouts[i], leaves[i], known);
     check_records(version, *tensor.tensor);
     version.loaded.push_back({tensor.tensor.get(), tensor.holding.get()});
-    const std::string_view name = tensor.tensor->layout.name;
+    version.renames |= &name != &tensor.tensor->name();
     const auto there = names->emplace_hint(behind, name, std::move(tensor));
     if (names->size() != version.loaded.size()) throw_impossible(std::string(there->first));
     behind = std::next(there);

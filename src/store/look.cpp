@@ -100,7 +100,9 @@ TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   std::lock_guard lock(tensor.mutex);
   const auto structure = state_.lock_usable();
   TensorInfo info;
-  info.name = tensor.layout.name;
+  const Version* const of = which.kind() == Of::Kind::version ? &state_.version_of(which) : nullptr;
+  const std::string* const called = of == nullptr ? nullptr : name_in(*of->names, tensor);
+  info.name = called == nullptr ? tensor.name() : *called;
   info.dtype = tensor.layout.dtype;
   info.shape.assign(tensor.layout.shape.begin(), tensor.layout.shape.end());
   info.size_bytes = tensor.layout.size_bytes;

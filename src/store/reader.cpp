@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
 
 [[noreturn]] void throw_not_there(const StoredTensor& tensor) {
-  throw Error(Errc::unknown_name, fmt::format("'{}' is not there any more", tensor.layout.name),
+  throw Error(Errc::unknown_name, fmt::format("'{}' is not there any more", tensor.name()),
               "Look it up again by its name.");
 }
 
@@ -44,8 +44,7 @@ Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::u
   if (!(with_staged && state_.open) && !has(version, tensor)) {
     tensor.check_there();
     if (!state_.open) throw_not_there(tensor);  // in what a reader has gone on to
-    throw Error(Errc::unknown_name,
-                fmt::format("'{}' has no committed value yet", tensor.layout.name),
+    throw Error(Errc::unknown_name, fmt::format("'{}' has no committed value yet", tensor.name()),
                 "persist() first.");
   }
   const bool dirty = with_staged && state_.open && tensor.attempt == state_.open->sequence;
@@ -100,7 +99,7 @@ void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
-                  tensor.layout.name, format::chunk_version(record),
+                  tensor.name(), format::chunk_version(record),
                   slot_name(format::chunk_slot(record)), chunk, how, state_.version.load()),
       "verify() lists all damage; assigning the whole tensor heals it.", os_error);
 }

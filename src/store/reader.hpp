@@ -35,15 +35,19 @@ class Reader {
   Lease lease(const std::shared_ptr<StoredTensor>& tensor, Of which);
   VerifyReport verify(const Progress& progress);
 
-  // Some whole chunks of a version that is held (version_hold.hpp), from byte `offset` on, where
-  // one begins, in `room`, which has one chunk at least. Always checked, whatever the shelf was
-  // opened with. No bytes where they are zeros.
+  // Some whole chunks, from byte `offset` on, where one begins, in `room`, which has one chunk at
+  // least; those of a version for who holds it (version_hold.hpp). Always checked, whatever the
+  // shelf was opened with. No bytes where they are zeros.
   struct Piece {
     std::uint64_t size = 0;
     std::span<const std::byte> bytes = {};
   };
-  Piece piece(StoredTensor& tensor, std::uint64_t version, std::uint64_t offset,
-              std::span<std::byte> room);
+  Piece piece(StoredTensor& tensor, Of which, std::uint64_t offset, std::span<std::byte> room);
+  // As long as a drive reads in several requests at once, and aligned, so that it reads straight
+  // into it.
+  struct alignas(kPageBytes) PieceRoom {
+    std::byte bytes[16 * kChunkBytes];
+  };
 
   // A chunk as the record says it lies, unchecked, for who holds the tensor's mutex: in place where
   // it may be, else in `scratch`; or a part of it, from byte `within` on, copied.

@@ -6,10 +6,15 @@ namespace tensorshelf {
 
 using format::ChunkKind;
 
-// By its name: where it is gone, its cells may be another's by now.
+const std::string* name_in(const Names& names, const StoredTensor& tensor) {
+  return tensor.names.find_if([&](const std::string& name) {
+    const auto there = names.find(name);
+    return there != names.end() && there->second.tensor.get() == &tensor;
+  });
+}
+
 bool has(const Version& version, const StoredTensor& tensor) {
-  const auto there = version.names->find(tensor.layout.name);
-  if (there == version.names->end() || there->second.tensor.get() != &tensor) return false;
+  if (name_in(*version.names, tensor) == nullptr) return false;
   return format::chunk_kind(version.tree.record(tensor.cell(0))) != ChunkKind::none;
 }
 

@@ -45,7 +45,10 @@ class Records {  // of some chunks of a tensor, as they were at one moment
   std::vector<Record> more_;
 };
 
-// Whether the version has the tensor. State::structure is held, or the version.
+// What the tensor is called there, or null where it is not: by its names, for where it is gone, its
+// cells may be another's by now. What is asked for State::structure is held, or the version.
+const std::string* name_in(const Names& names, const StoredTensor& tensor);
+// Whether the version has the tensor, and a value of it.
 bool has(const Version& version, const StoredTensor& tensor);
 
 // Before its records are looked up: the version that has an erased tensor may be dropped while it

@@ -79,6 +79,14 @@ Assignment Shelf::replace_with(std::string_view name, DType dtype,
 
 void Shelf::erase(std::string_view name) { store_->tensors().erase(name); }
 
+void Shelf::rename(std::string_view from, std::string_view to) {
+  store_->tensors().rename(from, to);
+}
+
+TensorRef Shelf::resize(std::string_view name, std::int64_t rows) {
+  return TensorRef(store_, store_->resize(name, rows));
+}
+
 void Shelf::reserve(std::uint64_t size_bytes) { store_->tensors().reserve(size_bytes); }
 
 std::optional<TensorRef> Shelf::find(std::string_view name) const {

@@ -14,20 +14,15 @@
 namespace tensorshelf {
 namespace {
 
-// As long as a drive reads in several requests at once, and aligned, so that it reads straight
-// into it.
-struct alignas(kPageBytes) Room {
-  std::byte bytes[16 * kChunkBytes];
-};
-
 // Of a version that is held. Zeros stay zeros, without being written.
-void copy_tensor(Store& from, Store& to, const VersionHold& held, StoredTensor& tensor,
-                 std::span<std::byte> room, const std::function<void(std::uint64_t)>& note) {
+void copy_tensor(Store& from, Store& to, const VersionHold& held, std::string_view name,
+                 StoredTensor& tensor, std::span<std::byte> room,
+                 const std::function<void(std::uint64_t)>& note) {
   const auto& layout = tensor.layout;
-  const auto copy = to.tensors().create(layout.name, layout.dtype, layout.shape, false);
+  const auto copy = to.tensors().create(name, layout.dtype, layout.shape, false);
   const auto assignment = to.assign(copy);
   for (std::uint64_t at = 0; at < layout.size_bytes;) {
-    const auto [size, bytes] = from.reader().piece(tensor, held.version(), at, room);
+    const auto [size, bytes] = from.reader().piece(tensor, Of::version(held.version()), at, room);
     if (!bytes.empty()) assignment->write(bytes, at);
     at += size;
     note(size);
@@ -39,14 +34,14 @@ void copy_tensor(Store& from, Store& to, const VersionHold& held, StoredTensor& 
 std::optional<std::uint64_t> copy_all(Store& from, Store& to, std::optional<std::uint64_t> version,
                                       const Progress& progress) {
   const VersionHold held = from.hold(version);
-  const auto room = std::make_unique_for_overwrite<Room>();
+  const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
   std::uint64_t done = 0;
   const auto note = [&](std::uint64_t size) {
     done += size;
     if (progress) progress(done, held.tensor_bytes());
   };
   for (const auto& [name, named] : held.names()) {
-    copy_tensor(from, to, held, *named.tensor, room->bytes, note);
+    copy_tensor(from, to, held, name, *named.tensor, room->bytes, note);
   }
   return held.step();
 }

@@ -43,7 +43,7 @@ void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
   for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) leases += tensor.pins[slot].load();
   throw Error(Errc::leased,
               fmt::format("'{}' has {} live view{} of the slot that this write needs",
-                          tensor.layout.name, leases, leases == 1 ? "" : "s"),
+                          tensor.name(), leases, leases == 1 ? "" : "s"),
               "Delete what numpy(copy=False) or torch(copy=False) gave (in C++, the Lease); a "
               "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
 }
@@ -131,7 +131,7 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
     state_.throw_unresolved(
         fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
                     "has more)",
-                    tensor.layout.name, tensor.slot_count()));
+                    tensor.name(), tensor.slot_count()));
   }
   if (quiet && !has_slots(tensor, offset, size, found, Naming::kept)) throw_leased(tensor);
   return given_back;

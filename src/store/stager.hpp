@@ -57,6 +57,10 @@ class Stager {
   void complete(StoredTensor& tensor);
   // Whether the open attempt has these bytes as that chunk. Takes the tensor's mutex itself.
   bool has(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes) const;
+  // What both have room for of the value of one, with all that was assigned, into another that is
+  // part of no attempt yet; each chunk is checked on its way. The gate is closed. Returns how much
+  // it wrote: zeros need not be.
+  std::uint64_t copy_value(StoredTensor& from, StoredTensor& to);  // reshape.cpp
 
  private:
   struct Edges;

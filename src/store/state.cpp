@@ -48,6 +48,7 @@ State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std:
       version(opened.version),
       in_doubt(opened.report.degraded),
       homes(opened.homes) {
+  take_names(*retained.back());
   if (writable) {
     take_over();
   } else {

@@ -38,6 +38,9 @@ class Store {
   ~Store();
 
   Tensors& tensors() { return tensors_; }
+  std::shared_ptr<StoredTensor> resize(std::string_view name, std::int64_t rows) {
+    return tensors_.resize(name, rows, stager_);
+  }
   Reader& reader() { return reader_; }
   Decisions& decisions() { return decisions_; }
   Follower& follower() { return follower_; }

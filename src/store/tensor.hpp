@@ -20,12 +20,14 @@
 #include "store/fair_mutex.hpp"
 #include "store/holding.hpp"
 #include "store/queue_lock.hpp"
+#include "store/tensor_names.hpp"
 
 namespace tensorshelf {
 
 struct StoredTensor {
   explicit StoredTensor(format::TensorLayout described)
       : layout(std::move(described)),
+        names(layout.name),
         staged(layout.chunk_count()),
         written(layout.chunk_count()),
         touched(layout.chunk_count()),
@@ -33,7 +35,10 @@ struct StoredTensor {
         pins(layout.slot_at.size()),
         verified_(layout.chunk_count() * layout.slot_at.size()) {}
 
-  const format::TensorLayout layout;
+  const format::TensorLayout layout;  // with the name that it had first
+  TensorNames names;                  // set with the gate closed, or by who makes or follows
+  const std::string& name() const noexcept { return names.now(); }
+
   QueueLock assigning;  // of the one assignment under way, from begin to end
 
   // Held across reads of the tensor, so that each is of one moment; in turn, so that no reader
@@ -97,7 +102,6 @@ struct StoredTensor {
   }
 
   std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile
-  std::uint32_t records_leaf = 0;  // the manifest leaf that holds its record
 
  private:
   ChunkSet verified_;

@@ -1,57 +1,16 @@
 #include "store/tensors.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/planted.hpp"
 #include "store/capacity.hpp"
 #include "store/pinned.hpp"
+#include "store/tensor_checks.hpp"
 
 namespace tensorshelf {
 
 using format::kCopies;
-
-namespace {
-
-[[noreturn]] void throw_full_until_persisted(const Error& full) {
-  throw Error(Errc::full, full.what(),
-              "persist() first: what was erased is free after it. Or else: " + full.remedy(),
-              full.os_error());
-}
-
-void check_name(std::string_view name) {
-  const auto problem = format::name_problem(name);
-  if (!problem) return;
-  throw Error(Errc::bad_name, fmt::format("the tensor name '{}' {}", name.substr(0, 80), *problem),
-              "Use 1 to 1024 bytes of UTF-8 without NUL.");
-}
-
-[[noreturn]] void throw_impossible_layout(std::string_view name) {
-  throw Error(Errc::layout, fmt::format("'{}' cannot have that dtype and shape", name),
-              fmt::format("Dimensions are not negative, at most {} of them, at most 2^62 bytes in "
-                          "all.",
-                          kMaxDims));
-}
-
-[[noreturn]] void throw_name_taken(std::string_view name) {
-  throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
-              "Write to it, replace() it, or erase it first.");
-}
-
-[[noreturn]] void throw_nothing_to_replace(std::string_view name) {
-  throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to replace", name), "create() it.");
-}
-
-[[noreturn]] void throw_no_ids_left(std::string_view name, std::uint64_t next_id) {
-  throw Error(Errc::full,
-              fmt::format("'{}' would be tensor {} of the shelf, more than the format can count",
-                          name, next_id),
-              "Copy the tensors into a new shelf.");
-}
-
-}  // namespace
 
 // Slots, cells and an id, which are the tensor's alone from here on.
 NewTensor Tensors::place(format::TensorLayout layout, bool replace) {
@@ -97,7 +56,7 @@ format::TensorLayout Tensors::check_new(std::string_view name, DType dtype,
                                         std::span<const std::int64_t> shape, bool replace) {
   state_.check_writable();
   refuse_inside(state_, replace ? "replace() was called" : "create() was called");
-  check_name(name);
+  check_tensor_name(name);
   const auto size = tensor_bytes(dtype, shape);
   if (!size) throw_impossible_layout(name);
   format::TensorLayout layout;
@@ -114,7 +73,7 @@ void Tensors::check_may_add(std::string_view name, bool replace) {
   state_.check_not_abandoned();
   const bool there = state_.names_now().contains(name);
   if (!replace && there) throw_name_taken(name);
-  if (replace && !there) throw_nothing_to_replace(name);
+  if (replace && !there) throw_no_tensor(name, "replace");
   if (state_.next_tensor_id >= format::kMaxCounter) throw_no_ids_left(name, state_.next_tensor_id);
 }
 
@@ -165,10 +124,10 @@ void Tensors::add_behind_gate(const NewTensor& made) {
     names = &state_.open->change_names();
   }
   const auto old = names->find(name);
-  if (old != names->end()) open_for_removal(*old->second.tensor);
+  if (old != names->end()) open_for_removal(old->second);
   state_.heap->reserve_pages(state_.pages_for(made.named.holding->cells()));
   state_.open->tree.open_cells(made.named.holding->cells());
-  tensor.records_leaf = state_.open->tree.add_tensor(tensor.layout);
+  const std::uint32_t leaf = state_.open->tree.add_tensor(tensor.layout);
   take_up_value(made);
   state_.open->names_changed = true;
   state_.open->dirty.push_back(made.named.tensor);
@@ -179,9 +138,10 @@ void Tensors::add_behind_gate(const NewTensor& made) {
     gone = std::move(old->second);
     names->erase(old);  // its key is the old tensor's
   }
+  node->second.records_leaf = leaf;
   names->insert(added.extract(node));
   lock.unlock();  // others look up names while a reader of what is gone is waited for
-  if (gone.tensor) remove(*gone.tensor);
+  if (gone.tensor) remove(gone);
 }
 
 // Zeros, or what was written in their place. Attempts may have come and gone since.
@@ -198,15 +158,6 @@ void Tensors::take_up_value(const NewTensor& made) {
   }
 }
 
-void Tensors::reserve(std::uint64_t size_bytes) {
-  state_.check_writable();
-  refuse_inside(state_, "reserve() was called");
-  const auto closed = close_for_growth();
-  state_.check_writable();
-  state_.look_for_rival();
-  state_.heap->make_room(size_bytes, state_.opened.slot_count);
-}
-
 void Tensors::erase(std::string_view name) {
   state_.check_writable();
   refuse_inside(state_, "erase() was called");
@@ -214,29 +165,27 @@ void Tensors::erase(std::string_view name) {
   state_.check_writable();
   state_.check_not_abandoned();
   const auto there = state_.names_now().find(name);
-  if (there == state_.names_now().end()) {
-    throw Error(Errc::unknown_name, fmt::format("no tensor '{}' to erase", name),
-                "names() lists what there is.");
-  }
+  if (there == state_.names_now().end()) throw_no_tensor(name, "erase");
   const Named gone = there->second;
-  open_for_removal(*gone.tensor);
+  open_for_removal(gone);
   {
     std::lock_guard lock(state_.structure);
     Names& names = state_.open->change_names();
     names.erase(names.find(name));
   }
-  remove(*gone.tensor);
+  remove(gone);
 }
 
 // After it, remove() cannot fail.
-void Tensors::open_for_removal(const StoredTensor& tensor) {
-  state_.open->tree.open_leaf(tensor.records_leaf);
-  state_.open->tree.open_cells({tensor.layout.first_cell, tensor.layout.cell_count()});
+void Tensors::open_for_removal(const Named& named) {
+  state_.open->tree.open_leaf(named.records_leaf);
+  state_.open->tree.open_cells(named.holding->cells());
 }
 
 // Out of the attempt. What a version names stays as it is until none does.
-void Tensors::remove(StoredTensor& tensor) noexcept {
-  state_.open->tree.remove_tensor(tensor.records_leaf, tensor.layout.tensor_id);
+void Tensors::remove(const Named& named) noexcept {
+  StoredTensor& tensor = *named.tensor;
+  state_.open->tree.remove_tensor(named.records_leaf, tensor.layout.tensor_id);
   for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
     state_.open->tree.set_record(tensor.cell(i), {});
   }
@@ -244,12 +193,12 @@ void Tensors::remove(StoredTensor& tensor) noexcept {
     std::lock_guard lock(state_.structure);
     state_.open->names_changed = true;
     state_.open->tensor_bytes -= tensor.layout.size_bytes;
-    state_.open->removed_committed |= state_.open->base->names->contains(tensor.layout.name);
+    state_.open->removed_committed |= name_in(*state_.open->base->names, tensor) != nullptr;
   }
   std::lock_guard lock(tensor.mutex);  // of whoever reads it
   tensor.erased = true;
   if (!planted(Bug::slots_reused_early)) return;
-  if (const auto holding = tensor.holding.lock()) holding->give_back();
+  named.holding->give_back();
 }
 
 }  // namespace tensorshelf

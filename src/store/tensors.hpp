@@ -12,6 +12,8 @@
 
 namespace tensorshelf {
 
+class Stager;
+
 class Tensors {
  public:
   explicit Tensors(State& state) : state_(state) {}
@@ -23,6 +25,12 @@ class Tensors {
                  bool replace);
   void add(const NewTensor& made);
   void erase(std::string_view name);
+
+  // reshape.cpp
+  void rename(std::string_view from, std::string_view to);
+  // Another one in its place, with what of its value has room there. The stager is the same
+  // store's. Returns the old one where it has so many rows.
+  std::shared_ptr<StoredTensor> resize(std::string_view name, std::int64_t rows, Stager& stager);
   void reserve(std::uint64_t size_bytes);  // of tensors that are made later
 
  private:
@@ -34,8 +42,8 @@ class Tensors {
   NewTensor place(format::TensorLayout layout, bool replace);
   void add_behind_gate(const NewTensor& made);
   void take_up_value(const NewTensor& made);
-  void open_for_removal(const StoredTensor& tensor);
-  void remove(StoredTensor& tensor) noexcept;
+  void open_for_removal(const Named& named);
+  void remove(const Named& named) noexcept;
 
   State& state_;
 };

@@ -249,6 +249,15 @@ void Tree::remove_tensor(std::uint32_t leaf_number, std::uint64_t tensor_id) noe
   open_records_page_ = std::min(open_records_page_, format::page_head(node.image).index);
 }
 
+// The new record lies behind the old one, also where both are on one page.
+std::uint32_t Tree::rename_tensor(std::uint32_t leaf, const format::TensorLayout& renamed) {
+  if (planted(Bug::renamed_in_memory)) return leaf;
+  open_leaf(leaf);
+  const std::uint32_t now = add_tensor(renamed);
+  if (!planted(Bug::renamed_record_kept)) remove_tensor(leaf, renamed.tensor_id);
+  return now;
+}
+
 // ---- to the medium ------------------------------------------------------------------------------
 
 std::uint64_t Tree::page_count() const {

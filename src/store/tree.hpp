@@ -69,6 +69,9 @@ class Tree {
   // In two steps, of which the second cannot fail.
   void open_leaf(std::uint32_t leaf) { change_leaf(leaf); }
   void remove_tensor(std::uint32_t leaf, std::uint64_t tensor_id) noexcept;
+  // Its record, which lies in `leaf`, as this; returns the leaf where it lies now. Errc::full as
+  // above, with nothing changed.
+  std::uint32_t rename_tensor(std::uint32_t leaf, const format::TensorLayout& renamed);
 
   // How many records there are.
   std::uint64_t used_cells() const;

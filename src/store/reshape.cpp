@@ -1,0 +1,119 @@
+// What there is, otherwise: another name, another length, room ahead.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/planted.hpp"
+#include "store/stager.hpp"
+#include "store/tensor_checks.hpp"
+#include "store/tensors.hpp"
+
+namespace tensorshelf {
+namespace {
+
+format::TensorLayout resized(const StoredTensor& tensor, std::int64_t rows) {
+  format::TensorLayout layout;
+  layout.name = tensor.name();
+  layout.dtype = tensor.layout.dtype;
+  layout.shape = tensor.layout.shape;
+  layout.placement = tensor.layout.placement;
+  if (layout.shape.size() == 0) {
+    throw Error(Errc::layout, fmt::format("'{}' is a single number, and has no rows", layout.name),
+                "replace() gives it another shape.");
+  }
+  layout.shape[0] = rows;
+  const auto size = tensor_bytes(layout.dtype, {layout.shape.data(), layout.shape.size()});
+  if (!size) throw_impossible_layout(layout.name);
+  layout.size_bytes = *size;
+  return layout;
+}
+
+// Of what is thrown away whole.
+struct NoUndo final : UndoLog {
+  void begin(std::span<const std::byte>, std::uint64_t, const FoundSlot&) override {}
+  void touch(std::uint64_t) override {}
+  void keep(std::uint64_t) override {}
+};
+
+}  // namespace
+
+// Slots, cells and values stay as they are, and in versions that have the old name it stays. All
+// that can throw comes before the manifest and the names change together.
+void Tensors::rename(std::string_view from, std::string_view to) {
+  state_.check_writable();
+  refuse_inside(state_, "rename() was called");
+  check_tensor_name(to);
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.check_not_abandoned();
+  const auto there = state_.names_now().find(from);
+  if (there == state_.names_now().end()) throw_no_tensor(from, "rename");
+  if (from == to) return;
+  if (state_.names_now().contains(to)) throw_name_taken(to);
+  state_.look_for_rival();
+  const auto [tensor, holding, leaf] = there->second;
+  format::TensorLayout renamed = tensor->layout;
+  renamed.name = to;
+  const std::string& name = tensor->names.keep(to);
+  Names* names = nullptr;
+  {
+    std::lock_guard lock(state_.structure);
+    names = &state_.open->change_names();
+  }
+  state_.heap->reserve_pages(state_.pages_for(holding->cells()));
+  const std::uint32_t now = state_.open->tree.rename_tensor(leaf, renamed);
+  state_.open->names_changed = true;
+  std::lock_guard lock(state_.structure);
+  auto node = names->extract(names->find(from));
+  node.key() = name;
+  node.mapped().records_leaf = planted(Bug::renamed_leaf_kept) ? leaf : now;
+  names->insert(std::move(node));
+  tensor->names.set(name);
+}
+
+// Behind the closed gate nobody assigns it meanwhile, nor drops what was assigned.
+std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_t rows,
+                                              Stager& stager) {
+  state_.check_writable();
+  refuse_inside(state_, "resize() was called");
+  const auto closed = close_for_growth();
+  if (!state_.names_now().contains(name)) throw_no_tensor(name, "resize");
+  check_may_add(name, true);
+  const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
+  auto layout = resized(*old, rows);
+  if (layout.shape == old->layout.shape) return old;
+  NewTensor made = place(std::move(layout), true);
+  made.named.tensor->attempt = state_.open->sequence;
+  made.staged_bytes = stager.copy_value(*old, *made.named.tensor);
+  add_behind_gate(made);
+  return made.named.tensor;
+}
+
+std::uint64_t Stager::copy_value(StoredTensor& from, StoredTensor& to) {
+  const std::uint64_t end = std::min(from.layout.size_bytes, to.layout.size_bytes);
+  const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
+  const auto which = planted(Bug::resized_without_staged) ? Of::committed() : Of::staged();
+  std::uint64_t written = 0;
+  NoUndo none;
+  for (std::uint64_t at = 0; at < end;) {
+    const auto [size, bytes] = reader_.piece(from, which, at, room->bytes);
+    const std::uint64_t kept = std::min<std::uint64_t>(bytes.size(), end - at);
+    if (kept > 0) write(to, bytes.first(kept), at, none);
+    written += kept;
+    at += size;
+  }
+  return written;
+}
+
+void Tensors::reserve(std::uint64_t size_bytes) {
+  state_.check_writable();
+  refuse_inside(state_, "reserve() was called");
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.look_for_rival();
+  state_.heap->make_room(size_bytes, state_.opened.slot_count);
+}
+
+}  // namespace tensorshelf
