@@ -111,6 +111,7 @@ void bind_tensor(py::module_& m) {
   py::class_<TensorRef>(m, "TensorRef", buffer_slots<tensor_getbuffer<TensorRef>>())
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
+      .def_property_readonly("_name_now", &TensorRef::name)
       .def("_is", &TensorRef::operator==, py::arg("other"))
       .def(
           "_assign_array",

@@ -143,6 +143,9 @@ void bind_tensors(py::class_<Shelf>& cls) {
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("value"), py::arg("session"))
       .def("erase", &Shelf::erase, py::arg("name"), py::call_guard<Unlocked>())
+      .def("rename", &Shelf::rename, py::arg("before"), py::arg("after"),
+           py::call_guard<Unlocked>())
+      .def("resize", &Shelf::resize, py::arg("name"), py::arg("rows"), py::call_guard<Unlocked>())
       .def("reserve", &Shelf::reserve, py::arg("size_bytes"), py::call_guard<Unlocked>())
       .def("find", &Shelf::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &Shelf::names, py::call_guard<Unlocked>())

@@ -34,6 +34,20 @@ void Session::forget(std::string_view name) {
   if (found != last_.end()) found->second.gone = some_gone_ = true;
 }
 
+// Under the old name it stays, too: a discard may bring that back.
+void Session::renamed(const std::string& from, const std::string& to) {
+  const auto found = last_.find(from);
+  if (found != last_.end()) {
+    last_.insert_or_assign(to, Assigned(found->second));
+  } else {
+    last_.erase(to);
+  }
+  const py::str before(from);
+  const py::str after(to);
+  if (edits_.contains(after)) edits_.attr("pop")(after);
+  if (edits_.contains(before)) edits_[after] = edits_.attr("pop")(before);
+}
+
 void Session::persisted() {
   if (std::exchange(some_gone_, false)) {
     std::erase_if(last_, [](const auto& item) { return item.second.gone; });
@@ -117,6 +131,7 @@ void bind_session(py::module_& m) {
       .def_property_readonly("edits", &Session::edits)
       .def("assigned_since", &Session::assigned_since, py::arg("name"), py::arg("number"))
       .def("forget", &Session::forget, py::arg("name"))
+      .def("renamed", &Session::renamed, py::arg("before"), py::arg("after"))
       .def("in_transaction", &Session::in_transaction);
 }
 

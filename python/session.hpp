@@ -36,6 +36,8 @@ class Session {
   // what another thread does has no order with what this one looks up.
   bool assigned_since(std::string_view name, std::uint64_t number) const;
   void forget(std::string_view name);  // of a tensor that is gone
+  // What is known of it, and its edit, go along.
+  void renamed(const std::string& from, const std::string& to);
 
   // What became of the assignments so far. Where values come back, that is an assignment of theirs
   // by this thread, and an edit() under way finds out that its tensor has changed.

@@ -126,8 +126,8 @@ class VersionInfo:
 class VersionDiff:
     """What one version has otherwise than another; true where anything."""
 
-    created: list[str]  # sorted, as all three; a tensor that was replaced is in both
-    erased: list[str]
+    created: list[str]  # sorted, as all three; a tensor that was replaced or resized is in both,
+    erased: list[str]  # and one that was renamed by its new name and its old one
     changed: dict[str, list[int]]  # chunks of 1 MiB, by index
 
     def __bool__(self) -> bool:

@@ -55,6 +55,34 @@ class TensorMapping(MutableMapping[str, Tensor]):
         self._core.replace(name, source.name, list(source.shape), whole, self._assignments.session)
         return self[name]
 
+    def rename(self, name: str, new_name: str) -> None:
+        """Gives a tensor another name, from the next version on; no data is written.
+
+        Handles stay with it, and older versions have it under its old name. Raises UnknownName,
+        NameTaken or BadName, and nothing changed.
+        """
+        self._assignments.refuse_within_edit("rename()")
+        if _names.checked(name) not in self:
+            _names.unknown(name, self)
+        self._core.rename(name, _names.checked(new_name))
+        self._assignments.session.renamed(name, new_name)
+
+    def resize(self, name: str, rows: int) -> Tensor:
+        """Gives a tensor another first dimension; what has room of its value stays, zeros are new.
+
+        What stays is read, checked and written anew, into slots of the new size; the old ones come
+        back with the versions that have them. Handles of before stop working, unless it has so
+        many rows already. Raises UnknownName, LayoutError, ShelfFull, or CorruptShelf where what
+        is to stay is damaged, and nothing changed.
+        """
+        self._assignments.refuse_within_edit("resize()")
+        if _names.checked(name) not in self:
+            _names.unknown(name, self)
+        lengths = shape_lengths(rows)
+        if len(lengths) != 1:
+            raise LayoutError(f"rows={rows!r} is no number of rows", "Use one whole number.")
+        return self._handle(self._core.resize(name, lengths[0]))
+
     # ---- by item, as any mapping
 
     def __getitem__(self, name: str) -> Tensor:

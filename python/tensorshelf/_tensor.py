@@ -111,6 +111,11 @@ class Tensor(Readable, _core.TensorRef):
     # ---- state
 
     @property
+    def name(self) -> str:
+        """The name that it has in the shelf now."""
+        return self._ref._name_now
+
+    @property
     def version(self) -> int:
         """The committed version that last wrote this tensor; 0 before the first."""
         return self._ref._info().version
