@@ -111,6 +111,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"retained_slot_written", "I3", Bug::retained_slot_written, {}, {}, "keep"},
       {"retained_places_free", "I3", Bug::retained_places_free, {}, {}, "keep"},
       {"revived_given_back", "I3", Bug::revived_given_back, {}, {}, "revive"},
+      {"renamed_by_another", "-", Bug::renamed_by_another, {}, "another-name"},
       {"renamed_in_memory", "-", Bug::renamed_in_memory, {}, {}, "rename"},
       {"renamed_record_kept", "-", Bug::renamed_record_kept, {}, {}, "rename"},
       {"renamed_name_kept", "-", Bug::renamed_name_kept, {}, {}, "rename-dropped"},

@@ -1,11 +1,13 @@
 #include "recovery_plays.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include <tensorshelf/repair.hpp>
 
 #include "cached_play.hpp"
+#include "model.hpp"
 #include "tests/raw_pages.hpp"
 
 namespace tensorshelf::crash {
@@ -270,6 +272,45 @@ std::string lost_version_stays_so() {
     }
   }
   return version_is(play, 1);
+}
+
+// The numbers of a version that was lost, and of a tensor that it alone had, come again, and a
+// reader that showed it goes on.
+std::string what_comes_after_a_lost_version_is_another() {
+  const auto disk = std::make_shared<testing::CachedDisk>();
+  const auto open = [&](Mode mode) {
+    return Shelf::open(std::make_unique<CachedMedium>(disk), {.mode = mode});
+  };
+  CachedMedium medium(disk);
+  Shelf::format(medium, {.keep = 1});
+  open(Mode::update).persist();
+  const auto made = [&](Shelf& shelf, const char* name, std::uint64_t serial) {
+    const Bytes bytes = stamped(700, serial);
+    shelf.create(name, DType::uint8, std::array<std::int64_t, 1>{700}).write(bytes);
+    shelf.persist();
+  };
+  {
+    Shelf shelf = open(Mode::update);
+    made(shelf, "lost", 1);
+  }
+  Shelf reader = open(Mode::read);
+  const TensorRef lost = reader.find("lost").value();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    testing::write_raw(medium, format::root_at(format::home_of(2, 3), copy),
+                       testing::page_of(std::byte{0x5A}));
+  }
+  Shelf writer = open(Mode::update);
+  made(writer, "new", 2);
+  for (int i = 0; i < 2; ++i) writer.persist();
+  reader.refresh();
+  try {
+    Bytes bytes(700);
+    lost.read(bytes);
+    return "a handle shows another tensor's bytes";
+  } catch (const Error& error) {
+    if (error.code() != Errc::unknown_name) throw;
+  }
+  return {};
 }
 
 // Both records of a writer's number are lost while it is at work, and no root has it.

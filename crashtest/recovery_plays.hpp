@@ -18,6 +18,7 @@ std::string bad_copy_of_a_shared_page_is_mended();
 std::string overtaken_reader_is_stale();
 std::string given_up_version_stays_so();
 std::string lost_version_stays_so();
+std::string what_comes_after_a_lost_version_is_another();
 std::string repair_gives_a_new_number();
 std::string repair_is_made_durable();
 std::string repair_of_the_first_version_is_made_durable();

@@ -383,6 +383,7 @@ const std::vector<Scenario>& scenarios() {
         {"cells-behind", "-", pages_are_there_for_every_commit},
         {"free-slot-rots", "-", rot_in_a_free_slot_is_not_built_on},
         {"same-heals", "-", assigning_the_same_bytes_heals},
+        {"another-name", "-", what_comes_after_a_lost_version_is_another},
         {"rot-resized", "-", rot_is_not_resized},
         {"same-again", "I13", old_bytes_come_back_over_staged_ones},
         {"same-discarded", "I3", discarded_label_is_no_versions},

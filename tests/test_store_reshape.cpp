@@ -3,7 +3,9 @@
 #include <thread>
 
 #include "asleep.hpp"
+#include "forgery.hpp"
 #include "kept_versions.hpp"
+#include "raw_pages.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
 
@@ -176,6 +178,56 @@ TEST_CASE("a reader follows its tensor to another name") {
   writer.rollback(1);
   REQUIRE(reader.refresh());
   CHECK(w.name() == "w");
+}
+
+// The number of a version that was lost comes again, and with it those of its tensors.
+TEST_CASE("a reader does not take what came after a lost version for its tensors, renamed") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  {
+    Shelf writer = kept.open();
+    commit(writer, 1);
+  }
+  {
+    Shelf writer = kept.open();
+    make(writer, "lost", 700).write(pattern(700, 2));
+    writer.persist();
+  }
+  Shelf reader = kept.open(Mode::read);
+  REQUIRE(reader.version() == 2);
+  const TensorRef lost = reader.find("lost").value();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    write_raw(*kept.medium, format::root_at(format::home_of(2, 3), copy), page_of(std::byte{0x5A}));
+  }
+  Shelf writer = kept.open();
+  REQUIRE(writer.version() == 1);
+  make(writer, "new", 700).write(pattern(700, 3));
+  for (int i = 0; i < 3; ++i) writer.persist();
+  REQUIRE(reader.refresh());
+  CHECK(lost.name() == "lost");
+  CHECK(code_of([&] { value(lost); }) == Errc::unknown_name);
+  CHECK((value_of(reader, "new") == pattern(700, 3)));
+}
+
+TEST_CASE("damage in an older version is told by the name that the tensor had there") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  make(shelf, "old", 100).write(pattern(100, 1));
+  shelf.persist();
+  shelf.rename("old", "new");
+  shelf.find("new")->write(pattern(100, 2));
+  shelf.persist();
+  shelf.close();
+  std::vector<std::byte> page(kPageBytes);
+  for (std::uint64_t at = 0; at < kept.medium->size(); at += kPageBytes) {
+    kept.medium->read(at, page);
+    if (!std::equal(page.begin(), page.begin() + 100, pattern(100, 1).begin())) continue;
+    page[50] ^= std::byte{1};
+    kept.medium->wait(kept.medium->write(at, page, 0));
+  }
+  const Shelf again = kept.open();
+  const auto error = error_of([&] { value_at(again, 1, "old"); });
+  REQUIRE(error);
+  CHECK(contains(error->what(), "'old' v1"));
 }
 
 TEST_CASE("a rename that was prepared goes with it, or comes with it") {

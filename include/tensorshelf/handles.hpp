@@ -36,8 +36,11 @@ class TensorRef {
   bool operator==(const TensorRef&) const = default;
 
   TensorInfo info() const;
-  // What never changes of a tensor, at no cost; as long as this lives.
+  // What it is called now, as text that stays for as long as this lives.
   std::string_view name() const noexcept;
+  // What never changes of a tensor, at no cost; as long as this lives. The id is its own within the
+  // shelf, whatever it is called.
+  std::uint64_t id() const noexcept;
   DType dtype() const noexcept;
   std::span<const std::int64_t> shape() const noexcept;
 
@@ -92,6 +95,8 @@ class Assignment {
   // As TensorRef::write(). Where it throws, the assignment can only be undone.
   void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
   void done();  // once; nothing can be written after it
+
+  std::uint64_t tensor_id() const noexcept;  // TensorRef::id() of what it assigns, or makes
 
  private:
   friend class TensorRef;

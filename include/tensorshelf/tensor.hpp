@@ -58,7 +58,8 @@ std::optional<std::uint64_t> tensor_bytes(DType dtype,
                                           std::span<const std::int64_t> shape) noexcept;
 
 struct TensorInfo {
-  std::string name;
+  std::string name;      // in the version that was asked, or now
+  std::uint64_t id = 0;  // TensorRef::id()
   DType dtype = DType::uint8;
   std::vector<std::int64_t> shape;
   std::uint64_t size_bytes = 0;

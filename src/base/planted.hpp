@@ -170,6 +170,7 @@ enum class Bug {
   word_not_flushed,        // I2
   word_flushed_beside,     // I2: the flush is one line off
   word_in_halves,          // I4
+  renamed_by_another,      // what came after a lost version passes for its tensors, renamed
   renamed_in_memory,       // a rename that no manifest has
   renamed_record_kept,     // one that leaves the old record beside the new one
   renamed_name_kept,       // one that was dropped goes on for handles of the tensor

@@ -39,6 +39,21 @@ bool given_up(const Versions& shown, const Versions& found) {
   });
 }
 
+// Whether the one leads to the other, as far as can be told: a version that was lost and given up
+// ends with the incarnation of its writer, and then its number and those of tensors come again.
+template <typename Versions>
+bool goes_on(const Versions& shown, const Versions& found) {
+  if (shown.back()->root.incarnation == found.back()->root.incarnation) return true;
+  return std::any_of(found.begin(), found.end(),
+                     [&](const auto& one) { return same_attempt(*one, *shown.back()); });
+}
+
+// What tells a tensor with the number of another from that one under another name.
+template <typename Versions>
+bool renames(const Versions& found) {
+  return std::any_of(found.begin(), found.end(), [](const auto& one) { return one->renames; });
+}
+
 }  // namespace
 
 Follower::Versions Follower::shown() const {
@@ -53,7 +68,9 @@ Seen Follower::look(const Versions& shown) const {
   std::optional<Seen> known;
   try {
     known = look_again(*state_.medium, state_.opened, state_.verify, shown);
-    if (known->degraded || given_up(shown, known->versions)) known.reset();
+    const bool others = renames(known->versions) && !goes_on(shown, known->versions);
+    if (others && !planted(Bug::renamed_by_another)) known.reset();
+    if (known && (known->degraded || given_up(shown, known->versions))) known.reset();
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
   }

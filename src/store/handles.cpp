@@ -12,6 +12,7 @@ namespace tensorshelf {
 
 TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed()); }
 std::string_view TensorRef::name() const noexcept { return tensor_->name(); }
+std::uint64_t TensorRef::id() const noexcept { return tensor_->layout.tensor_id; }
 DType TensorRef::dtype() const noexcept { return tensor_->layout.dtype; }
 std::span<const std::int64_t> TensorRef::shape() const noexcept {
   return {tensor_->layout.shape.data(), tensor_->layout.shape.size()};
@@ -33,6 +34,8 @@ Assignment::Assignment(std::shared_ptr<Store> store, NewTensor made)
       assignment_(store_->assign(*made_)) {}
 
 Assignment::~Assignment() = default;
+
+std::uint64_t Assignment::tensor_id() const noexcept { return tensor_->layout.tensor_id; }
 
 StoredAssignment& Assignment::under_way() const {
   if (assignment_) return *assignment_;

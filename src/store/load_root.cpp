@@ -35,13 +35,13 @@ bool is_sane(const ChunkRecord& record, const StoredTensor& tensor, const Root& 
          format::chunk_version(record) <= format::word_version(root.word);
 }
 
-void check_records(const Version& version, const StoredTensor& tensor) {
+void check_records(const Version& version, const StoredTensor& tensor, const std::string& name) {
   const unsigned slot = format::chunk_slot(version.tree.record(tensor.cell(0)));
   for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
     const ChunkRecord record = version.tree.record(tensor.cell(i));
     const bool in_place = !tensor.whole() || format::chunk_slot(record) == slot;
     if (!is_sane(record, tensor, version.root) || !in_place) {
-      throw_impossible(tensor.layout.name);
+      throw_impossible(name);
     }
   }
 }
@@ -97,7 +97,7 @@ void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
     cells += layout.cell_count();
     version.tensor_bytes += layout.size_bytes;
     auto [tensor, name] = called(layouts[i], leaves[i], known);
-    check_records(version, *tensor.tensor);
+    check_records(version, *tensor.tensor, name);
     version.loaded.push_back({tensor.tensor.get(), tensor.holding.get()});
     version.renames |= &name != &tensor.tensor->name();
     const auto there = names->emplace_hint(behind, name, std::move(tensor));

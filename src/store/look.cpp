@@ -103,6 +103,7 @@ TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   const Version* const of = which.kind() == Of::Kind::version ? &state_.version_of(which) : nullptr;
   const std::string* const called = of == nullptr ? nullptr : name_in(*of->names, tensor);
   info.name = called == nullptr ? tensor.name() : *called;
+  info.id = tensor.layout.tensor_id;
   info.dtype = tensor.layout.dtype;
   info.shape.assign(tensor.layout.shape.begin(), tensor.layout.shape.end());
   info.size_bytes = tensor.layout.size_bytes;

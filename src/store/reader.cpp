@@ -90,6 +90,15 @@ void Reader::throw_if_given_up(std::uint64_t version) {
       "it is, and keep= there leaves each readable for longer.");
 }
 
+std::string Reader::called(const StoredTensor& tensor, std::uint64_t version) const {
+  const std::lock_guard lock(state_.structure);
+  for (const auto& one : state_.retained) {
+    const auto* const name = one->number() == version ? name_in(*one->names, tensor) : nullptr;
+    if (name != nullptr) return *name;
+  }
+  return tensor.name();
+}
+
 void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                            const std::string& how, int os_error) {
   throw_if_overtaken(record.seen_in);
@@ -99,7 +108,7 @@ void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
-                  tensor.name(), format::chunk_version(record),
+                  called(tensor, record.seen_in), format::chunk_version(record),
                   slot_name(format::chunk_slot(record)), chunk, how, state_.version.load()),
       "verify() lists all damage; assigning the whole tensor heals it.", os_error);
 }

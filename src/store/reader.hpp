@@ -65,6 +65,7 @@ class Reader {
   struct Pin;
   struct FirmPin;
 
+  std::string called(const StoredTensor& tensor, std::uint64_t version) const;  // or now
   void throw_if_overtaken(std::uint64_t version);  // the same, unless the writer lets it be
   bool is_let_be(std::uint64_t version) const;
   bool no_one_else_writes() const;
