@@ -9,12 +9,8 @@ namespace py = pybind11;
 
 namespace tensorshelf::python {
 
-AssignmentBlock::AssignmentBlock(Begin begin, std::optional<TensorRef> tensor, Session* session,
-                                 std::string name)
-    : begin_(std::move(begin)),
-      tensor_(std::move(tensor)),
-      session_(session),
-      name_(std::move(name)) {}
+AssignmentBlock::AssignmentBlock(Begin begin, std::optional<TensorRef> tensor, Session* session)
+    : begin_(std::move(begin)), tensor_(std::move(tensor)), session_(session) {}
 
 void AssignmentBlock::enter() {
   {
@@ -22,7 +18,7 @@ void AssignmentBlock::enter() {
     // Which cannot be moved, so that make_unique() has nothing to make it from.
     assignment_.reset(new Assignment(begin_()));  // NOLINT(modernize-make-unique)
   }
-  if (session_ != nullptr) session_->note(name_);
+  if (session_ != nullptr) session_->note(assignment_->tensor_id());
 }
 
 void AssignmentBlock::leave(bool raised) {

@@ -20,7 +20,7 @@ class AssignmentBlock {
   using Begin = std::function<Assignment()>;
 
   // No tensor where it makes one, no session where there is nothing to note.
-  AssignmentBlock(Begin begin, std::optional<TensorRef> tensor, Session* session, std::string name);
+  AssignmentBlock(Begin begin, std::optional<TensorRef> tensor, Session* session);
 
   void enter();
   void leave(bool raised);
@@ -34,7 +34,6 @@ class AssignmentBlock {
   Begin begin_;
   std::optional<TensorRef> tensor_;
   Session* session_;
-  std::string name_;
   std::unique_ptr<Assignment> assignment_;
 };
 

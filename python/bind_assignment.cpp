@@ -14,12 +14,11 @@ namespace tensorshelf::python {
 
 void bind_assignment(py::module_& m, py::class_<Shelf>& shelf) {
   py::class_<AssignmentBlock>(m, "Assignment")
-      .def(py::init([](const TensorRef& tensor, Session* session, std::string name) {
+      .def(py::init([](const TensorRef& tensor, Session* session) {
              return std::make_unique<AssignmentBlock>(
-                 [own = TensorRef(tensor)]() mutable { return own.assign(); }, tensor, session,
-                 std::move(name));
+                 [own = TensorRef(tensor)]() mutable { return own.assign(); }, tensor, session);
            }),
-           py::arg("tensor"), py::arg("session"), py::arg("name"), py::keep_alive<1, 3>())
+           py::arg("tensor"), py::arg("session"), py::keep_alive<1, 3>())
       .def("__enter__",
            [](py::object self) {
              self.cast<AssignmentBlock&>().enter();
@@ -44,7 +43,7 @@ void bind_assignment(py::module_& m, py::class_<Shelf>& shelf) {
         auto begin = [&owner, name, element = dtype_of(dtype), shape = std::move(shape)] {
           return owner.create_with(name, element, shape);
         };
-        return std::make_unique<AssignmentBlock>(std::move(begin), std::nullopt, &session, name);
+        return std::make_unique<AssignmentBlock>(std::move(begin), std::nullopt, &session);
       },
       py::arg("session"), py::arg("name"), py::arg("dtype"), py::arg("shape"),
       py::keep_alive<0, 1>(), py::keep_alive<0, 2>());

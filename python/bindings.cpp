@@ -102,6 +102,7 @@ void bind_values(py::module_& m) {
 
   py::class_<TensorInfo>(m, "TensorInfo")
       .def_readonly("name", &TensorInfo::name)
+      .def_readonly("id", &TensorInfo::id)
       .def_property_readonly("dtype", [](const TensorInfo& info) { return dtype_name(info.dtype); })
       .def_property_readonly("shape", &shape_of)
       .def_readonly("nbytes", &TensorInfo::size_bytes)

@@ -10,42 +10,23 @@ namespace py = pybind11;
 
 namespace tensorshelf::python {
 
-void Session::note(std::string_view name) {
-  const Assigned now{assignments_ + 1, std::this_thread::get_id(), false};
-  if (const auto found = last_.find(name); found != last_.end()) {
-    found->second = now;
-  } else {
-    last_.emplace(name, now);  // may throw: nothing has changed before it
-  }
+void Session::note(std::uint64_t tensor) {
+  last_[tensor] = {assignments_ + 1, std::this_thread::get_id(), false};
   ++assignments_;
 }
 
-bool Session::assigned_since(std::string_view name, std::uint64_t number) const {
+bool Session::assigned_since(std::uint64_t tensor, std::uint64_t number) const {
   const auto later = [&](const Assigned& last) {
     return !last.gone && last.number > number && last.thread == std::this_thread::get_id();
   };
-  const auto found = last_.find(name);
+  const auto found = last_.find(tensor);
   return later(all_) || (found != last_.end() && later(found->second));
 }
 
 // Not before it is persisted: discard() may bring it back.
-void Session::forget(std::string_view name) {
-  const auto found = last_.find(name);
+void Session::forget(std::uint64_t tensor) {
+  const auto found = last_.find(tensor);
   if (found != last_.end()) found->second.gone = some_gone_ = true;
-}
-
-// Under the old name it stays, too: a discard may bring that back.
-void Session::renamed(const std::string& from, const std::string& to) {
-  const auto found = last_.find(from);
-  if (found != last_.end()) {
-    last_.insert_or_assign(to, Assigned(found->second));
-  } else {
-    last_.erase(to);
-  }
-  const py::str before(from);
-  const py::str after(to);
-  if (edits_.contains(after)) edits_.attr("pop")(after);
-  if (edits_.contains(before)) edits_[after] = edits_.attr("pop")(before);
 }
 
 void Session::persisted() {
@@ -57,7 +38,7 @@ void Session::persisted() {
 
 void Session::discarded() {
   const Assigned now{assignments_ + 1, std::this_thread::get_id(), false};
-  for (auto& [name, last] : last_) {
+  for (auto& [tensor, last] : last_) {
     if (last.number > persisted_) last = now;
     last.gone = false;  // it is there again
   }
@@ -87,7 +68,7 @@ bool Session::assign_whole(TensorRef& tensor, std::span<const std::byte> bytes) 
   Assignment assignment = tensor.assign();
   unlocked.reset();
   if (!edits_.empty()) return false;
-  note(tensor.name());
+  note(tensor.id());
   unlocked.emplace();
   assignment.write(bytes, 0);
   assignment.done();
@@ -108,13 +89,15 @@ std::uint64_t Session::assign_array(TensorRef& tensor, py::handle array, std::st
 
 void Session::replace(Shelf& shelf, const std::string& name, DType dtype,
                       std::span<const std::int64_t> shape, std::span<const std::byte> bytes) {
+  std::uint64_t made = 0;
   {
     Unlocked unlocked;
     Assignment assignment = shelf.replace_with(name, dtype, shape);
+    made = assignment.tensor_id();
     assignment.write(bytes, 0);
     assignment.done();
   }
-  note(name);
+  note(made);
 }
 
 void Session::end(std::shared_ptr<Transaction> transaction) {
@@ -129,9 +112,8 @@ void bind_session(py::module_& m) {
       .def(py::init<>())
       .def_property_readonly("assignments", &Session::assignments)
       .def_property_readonly("edits", &Session::edits)
-      .def("assigned_since", &Session::assigned_since, py::arg("name"), py::arg("number"))
-      .def("forget", &Session::forget, py::arg("name"))
-      .def("renamed", &Session::renamed, py::arg("before"), py::arg("after"))
+      .def("assigned_since", &Session::assigned_since, py::arg("tensor"), py::arg("number"))
+      .def("forget", &Session::forget, py::arg("tensor"))
       .def("in_transaction", &Session::in_transaction);
 }
 

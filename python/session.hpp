@@ -30,14 +30,13 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Assignments are numbered, in the order in which they are noted.
-  void note(std::string_view name);
+  // Tensors are told apart by their ids: a name may be another's by the time it is noted.
+  void note(std::uint64_t tensor);
   std::uint64_t assignments() const { return assignments_; }
   // True when the last assignment to the tensor was made after that number, and by this thread:
   // what another thread does has no order with what this one looks up.
-  bool assigned_since(std::string_view name, std::uint64_t number) const;
-  void forget(std::string_view name);  // of a tensor that is gone
-  // What is known of it, and its edit, go along.
-  void renamed(const std::string& from, const std::string& to);
+  bool assigned_since(std::uint64_t tensor, std::uint64_t number) const;
+  void forget(std::uint64_t tensor);  // which is gone
 
   // What became of the assignments so far. Where values come back, that is an assignment of theirs
   // by this thread, and an edit() under way finds out that its tensor has changed.
@@ -48,7 +47,7 @@ class Session {
   // An attempt that was prepared; `found` at opening: then the tensors do not show it yet.
   void resolved(Decision decision, bool found);
 
-  // By the names of their tensors.
+  // By the ids of their tensors.
   pybind11::dict edits() const { return edits_; }
 
   // Assigns all of the tensor and notes it. False where an edit() is under way, with nothing done;
@@ -81,21 +80,14 @@ class Session {
     std::thread::id thread = {};
     bool gone = false;  // deleted since, and not persisted so
   };
-  struct NameHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view name) const {
-      return std::hash<std::string_view>{}(name);
-    }
-  };
 
   std::shared_ptr<Transaction> transaction_;
   std::thread::id transacting_;
   pybind11::dict edits_;
   std::uint64_t assignments_ = 0;
-  std::uint64_t persisted_ = 0;  // of which these are in a version, or dropped
-  Assigned all_;                 // a rollback
-  std::unordered_map<std::string, Assigned, NameHash, std::equal_to<>>
-      last_;  // by names of tensors
+  std::uint64_t persisted_ = 0;                       // of which these are in a version, or dropped
+  Assigned all_;                                      // a rollback
+  std::unordered_map<std::uint64_t, Assigned> last_;  // by ids of tensors
   bool some_gone_ = false;
 };
 

@@ -65,7 +65,6 @@ class TensorMapping(MutableMapping[str, Tensor]):
         if _names.checked(name) not in self:
             _names.unknown(name, self)
         self._core.rename(name, _names.checked(new_name))
-        self._assignments.session.renamed(name, new_name)
 
     def resize(self, name: str, rows: int) -> Tensor:
         """Gives a tensor another first dimension; what has room of its value stays, zeros are new.
@@ -114,10 +113,11 @@ class TensorMapping(MutableMapping[str, Tensor]):
 
     def __delitem__(self, name: str) -> None:
         """Removes the tensor, from the next version on. Raises UnknownName."""
-        if _names.checked(name) not in self:
+        ref = self._core.find(_names.checked(name))
+        if ref is None:
             _names.unknown(name, self)
         self._core.erase(name)
-        self._assignments.session.forget(name)
+        self._assignments.session.forget(ref._id)
 
     def __contains__(self, name: object) -> bool:
         return _names.is_text(name) and self._core.find(name) is not None

@@ -214,7 +214,7 @@ class Tensor(Readable, _core.TensorRef):
             yield values
             with self._writing() as into:
                 _set(self, "_seen", self._assignments.session.assignments)
-                self._assignments.finish_edit(self.name, values)
+                self._assignments.finish_edit(self._ref._id, self.name, values)
                 _write.write_changed(into, values)
         finally:
             values.flags.writeable = False
@@ -247,22 +247,22 @@ class Tensor(Readable, _core.TensorRef):
             _write.write_region(into, whole, self.dtype_name, source)
 
     def _begin_edit(self) -> Array:
-        self._assignments.refuse_edit(self.name)
-        with _core.Assignment(self._ref, None, self.name):  # no other comes in between
-            self._assignments.refuse_edit(self.name)
+        self._assignments.refuse_edit(self._ref._id, self.name)
+        with _core.Assignment(self._ref, None):  # no other comes in between
+            self._assignments.refuse_edit(self._ref._id, self.name)
             values = self.numpy(copy=True)
-            self._assignments.begin_edit(self.name, values)
+            self._assignments.begin_edit(self._ref._id, self.name, values)
         return values
 
     def _refuse_overtaken(self) -> None:
-        self._assignments.refuse_overtaken(self.name, self._seen)
+        self._assignments.refuse_overtaken(self._ref._id, self.name, self._seen)
 
     def _note_assignment(self) -> None:
         _set(self, "_seen", self._assignments.session.assignments)
-        self._assignments.end_edit(self.name)
+        self._assignments.end_edit(self._ref._id)
 
     def _writing(self) -> _core.Assignment:
-        return _core.Assignment(self._ref, self._assignments.session, self.name)
+        return _core.Assignment(self._ref, self._assignments.session)
 
     def __repr__(self) -> str:
         layout = _dtypes.layout_text(self.dtype_name, self.shape)

@@ -69,7 +69,7 @@ def test_a_block_keeps_what_it_works_on(tmpfs: pathlib.Path) -> None:
     assert found is not None
     ref = found.find("x")
     assert ref is not None
-    ref_block = _core.Assignment(ref, session, "x")
+    ref_block = _core.Assignment(ref, session)
     del found, session, transaction
     assert still() == [False, True]  # a tensor holds the store, and no Shelf
     del ref_block
@@ -170,10 +170,6 @@ def discarded(shelf: ts.Shelf) -> None:
     shelf.discard()
 
 
-def replaced(shelf: ts.Shelf) -> None:
-    shelf.replace("x", np.ones(3))
-
-
 def deleted(shelf: ts.Shelf) -> None:
     del shelf.x
 
@@ -188,7 +184,6 @@ def rolled_back(shelf: ts.Shelf) -> None:
         ([], [], False),
         ([], [assigned], True),
         ([], [listed], True),
-        ([], [replaced], True),
         ([], [other], False),
         ([], [refused], False),
         ([], [failing], True),  # what a block writes, others may have seen

@@ -72,7 +72,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
     assert kept is not None
     lost = reader._core  # which refuses, and makes nothing
     refused = reader.x._ref
-    ended = _core.Assignment(ref, session, "x")
+    ended = _core.Assignment(ref, session)
     block = _core.TransactionBlock(shelf=lost, session=session, before_commit=lambda: None)
     path = str(place[0]).encode()
     options = new_options(None, place[1], None, None, None, None)
@@ -120,7 +120,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
         "info of an old tensor": kept._info,
         "read an old tensor": lambda: kept._read_into(value),
         "lease an old tensor": kept._lease,
-        "enter an assignment": _core.Assignment(refused, None, "x").__enter__,
+        "enter an assignment": _core.Assignment(refused, None).__enter__,
         "leave an assignment": lambda: ended.__exit__(None, None, None),
         "write": lambda: ended._write(value),
         "read within": lambda: ended._read_into(value),

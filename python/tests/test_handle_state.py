@@ -229,11 +229,15 @@ def test_a_handle_of_what_was_erased_is_no_source(shelf: ts.Shelf) -> None:
     for assign in (shelf.x.copy_, lambda value: shelf.x.__setitem__(..., value)):
         with pytest.raises(ts.UnknownName, match="'x' was erased"):
             assign(old)
-    with pytest.raises(ts.UnsupportedError, match="the value from before is gone"):
+    with pytest.raises(ts.UnknownName, match="'x' was erased"):
         shelf.x = old
     with pytest.raises(ts.UnknownName):
         old.copy_(shelf.x)
     assert shelf.x.numpy().tolist() == [1, 1, 1]
+    old = shelf.x
+    shelf.replace("x", np.full(3, 2.0))
+    with pytest.raises(ts.UnknownName, match="'x' was erased or replaced"):
+        shelf.y = old
 
 
 # ---- devices

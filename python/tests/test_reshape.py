@@ -1,5 +1,6 @@
 """Tensors that get another name, or another first dimension."""
 
+import pathlib
 import threading
 from typing import Any
 
@@ -109,6 +110,79 @@ def test_a_handle_of_a_name_that_another_had_is_no_other(reopen: OpenShelf) -> N
     shelf.rename("a", "b")
     shelf["c"] = handle  # was not assigned since, though a "b" was
     check(shelf["c"], np.zeros(3))
+
+
+def test_an_edit_stays_where_a_name_is_given_again(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf["a"] = np.zeros(3)
+
+    def rename() -> None:
+        shelf.rename("a", "a")
+
+    with shelf["a"].edit() as values:
+        thread = threading.Thread(target=rename)
+        thread.start()
+        thread.join()
+        values[:] = 7
+    check(shelf["a"], np.full(3, 7.0))
+
+
+def test_a_discard_behind_a_rename_overtakes_handles(reopen: OpenShelf) -> None:
+    shelf = reopen()
+    shelf["a"] = shelf["c"] = np.zeros(3)
+    shelf.persist()
+    handle = shelf["a"]
+    shelf["a"] = np.ones(3)
+    shelf.rename("a", "b2")
+    shelf.rename("c", "a")
+    shelf.discard()
+    with pytest.raises(ts.UnsupportedError, match="'a' was assigned after"):
+        shelf["x"] = handle
+
+
+def test_a_drain_has_the_tensors_of_the_version_by_name(
+    reopen: OpenShelf, tmp_path: pathlib.Path
+) -> None:
+    shelf = reopen(keep=1)
+    remote, into = str(tmp_path / "remote"), str(tmp_path / "fetched.shelf")
+    state = {"w": np.zeros(10)}
+    shelf["x"], shelf["y"] = np.full(5000, 1.0), np.full(5000, 2.0)
+    with shelf.autosave(model=state, drain=ts.Drain(remote)) as auto:
+        auto.step(1).wait()
+        auto.drain.wait()
+        shelf.rename("x", "z")
+        shelf.rename("y", "x")
+        shelf.rename("z", "y")
+        state["w"][:] = 1
+        auto.step(2).wait()
+        auto.drain.wait()
+    ts.fetch(remote, into)
+    fetched = ts.open(into)
+    assert fetched.step == 2
+    check(fetched["x"], np.full(5000, 2.0))
+    check(fetched["y"], np.full(5000, 1.0))
+
+
+def test_autosave_saves_under_the_names_of_its_record(reopen: OpenShelf) -> None:
+    shelf = reopen(keep=1)
+    state = {"w": np.full(40, 1.0), "v": np.full(40, 2.0)}
+    with shelf.autosave(model=state) as auto:
+        auto.step(1)
+        auto.step(2).wait()
+        one, other = "model.w", "model.v"
+        shelf.rename(one, "t")
+        shelf.rename(other, one)
+        shelf.rename("t", other)
+        state["w"][:], state["v"][:] = 10, 20
+        auto.step(3).wait()
+        auto.step(4).wait()
+        loaded = shelf.load()["model"]
+        np.testing.assert_array_equal(loaded["w"], np.full(40, 10.0))
+        np.testing.assert_array_equal(loaded["v"], np.full(40, 20.0))
+        shelf.rename(one, "elsewhere")
+        auto.step(5).wait()
+        auto.step(6).wait()
+        np.testing.assert_array_equal(shelf.load()["model"]["w"], np.full(40, 10.0))
 
 
 def test_a_resized_tensor_keeps_what_has_room(reopen: OpenShelf) -> None:

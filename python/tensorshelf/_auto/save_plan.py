@@ -40,6 +40,7 @@ class SavePlan(NamedTuple):
 
     again: Again
     sources: _core.SavePlan
+    targets: list[tuple[_core.TensorRef, str]]  # of these, and the names that the record has
     about: Sources
     room: Array  # that the record is saved from
     fresh: list[Callable[[], object]]  # bring copies up to date of what lies in no order
@@ -50,6 +51,8 @@ class SavePlan(NamedTuple):
 
     def prepare(self, state: Any) -> None:
         """All that is no tensor of the shelf is as the state is now. Raises Changed."""
+        if any(target._name_now != name for target, name in self.targets):
+            raise Changed  # what the record calls so is another tensor by now, or none
         if any(_torch.current_stream(device) != known for device, known in self.streams.items()):
             raise Changed  # what is queued on another would not be seen
         found = self.again.look(state)
@@ -99,7 +102,10 @@ def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> S
     copies = [copy for copy in moving.values() if copy is not None]
     plan = _core.SavePlan(sources)
     about = _about(names, sources)
-    return SavePlan(again, plan, about, room, fresh, copies, Early(watched), streams, keeps)
+    targets = [(source[0], name) for source, name in zip(sources, names, strict=True)]
+    return SavePlan(
+        again, plan, targets, about, room, fresh, copies, Early(watched), streams, keeps
+    )
 
 
 def _about(names: list[str], sources: "list[_core.SourceTuple]") -> Sources:

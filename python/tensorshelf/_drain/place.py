@@ -96,7 +96,7 @@ class Place:
             wait=self._wait,
             moved=self._on_sent,
         )
-        self._hashes.keep(staged.tensors, staged.pieces, staged.hashes)
+        self._hashes.keep(staged)
         self._remote.settle()  # all that the manifest names is durable
         made = self._manifest(staged, metric, milestone)
         name = self._writer.next_name()

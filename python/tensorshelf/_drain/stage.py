@@ -32,6 +32,7 @@ class Staged(NamedTuple):
     time_ns: int
     group: Part | None
     tensors: list[Tensor]
+    ids: list[int]  # of these, in their shelf
     pieces: list[Piece]
     hashes: list[str | None]  # of each piece; None where it is not known yet
     spooled: dict[int, tuple[int, int]]  # offset and bytes, by the index of such a piece
@@ -41,31 +42,38 @@ class Staged(NamedTuple):
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
-Written = tuple[tuple[str, int], ...]  # the tensors of a piece, and which versions wrote them
+Written = tuple[tuple[int, int], ...]  # the ids of a piece's tensors, and who wrote them last
 
 
 class Hashes:
     """Of pieces, by the versions that wrote their tensors: what is known is not read again.
 
-    A version number means one thing within one opening of a shelf, and so do these.
+    A version number means one thing within one opening of a shelf, and so do these. A tensor keeps
+    its id where its name becomes another's.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Written, Piece], str] = {}
 
-    def find(self, tensors: list[Tensor], piece: Piece) -> str | None:
-        return self._known.get(_key(tensors, piece))
+    def find(self, written: list[tuple[int, int]], piece: Piece) -> str | None:
+        return self._known.get(_key(written, piece))
 
-    def keep(self, tensors: list[Tensor], pieces: list[Piece], hashes: list[str | None]) -> None:
+    def keep(self, staged: Staged) -> None:
         """Those of one version, in place of all others."""
-        keys = (_key(tensors, piece) for piece in pieces)
-        pairs = zip(keys, hashes, strict=True)
+        written = written_by(staged.ids, staged.tensors)
+        keys = (_key(written, piece) for piece in staged.pieces)
+        pairs = zip(keys, staged.hashes, strict=True)
         self._known = {key: hash for key, hash in pairs if hash is not None}
 
 
-def _key(tensors: list[Tensor], piece: Piece) -> tuple[Written, Piece]:
-    written = tuple((tensors[part.tensor].name, tensors[part.tensor].written) for part in piece)
-    return written, tuple(part._replace(tensor=0) for part in piece)
+def written_by(ids: list[int], tensors: list[Tensor]) -> list[tuple[int, int]]:
+    """What tells the values of tensors apart: which these are, and who wrote them last."""
+    return [(id, tensor.written) for id, tensor in zip(ids, tensors, strict=True)]
+
+
+def _key(written: list[tuple[int, int]], piece: Piece) -> tuple[Written, Piece]:
+    by = tuple(written[part.tensor] for part in piece)
+    return by, tuple(part._replace(tensor=0) for part in piece)
 
 
 class Spool:
@@ -136,7 +144,8 @@ def stage(
     pin = core.pin(version)
     try:
         at = core.at(version)
-        tensors = _tensors(at)
+        tensors, ids = _tensors(at)
+        written = written_by(ids, tensors)
         pieces = list(pieces_of(tensors))
         refs = [at.find(tensor.name) for tensor in tensors]
         hashes: list[str | None] = [None] * len(pieces)
@@ -144,7 +153,7 @@ def stage(
 
         def read(index: int) -> None:
             piece = pieces[index]
-            before = known.find(tensors, piece)
+            before = known.find(written, piece)
             if before is not None and lies_there(before, size_of(piece)):
                 hashes[index] = before
                 return
@@ -167,6 +176,7 @@ def stage(
             time_ns=about["time_ns"],
             group=_group_of(at) if in_group else None,
             tensors=tensors,
+            ids=ids,
             pieces=pieces,
             hashes=hashes,
             spooled=spooled,
@@ -175,14 +185,15 @@ def stage(
         del pin
 
 
-def _tensors(at: _core.RetainedVersion) -> list[Tensor]:
-    found = []
+def _tensors(at: _core.RetainedVersion) -> tuple[list[Tensor], list[int]]:
+    found, ids = [], []
     for name in at.names():
         ref = at.find(name)
         assert ref is not None
         info = ref._info()
         found.append(Tensor(name, info.dtype, info.shape, info.nbytes, info.version))
-    return found
+        ids.append(info.id)
+    return found, ids
 
 
 def _group_of(at: _core.RetainedVersion) -> Part | None:

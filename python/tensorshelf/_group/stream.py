@@ -206,4 +206,4 @@ def _assignment(shelf: _core.Shelf, session: _core.Session, tensor: SentTensor) 
     if (info.dtype, list(info.shape)) != (tensor.dtype, tensor.shape):
         shelf.erase(tensor.name)
         return _assignment(shelf, session, tensor)
-    return _core.Assignment(there, session, tensor.name)
+    return _core.Assignment(there, session)
