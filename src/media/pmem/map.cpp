@@ -17,7 +17,7 @@
 #include "base/check.hpp"
 #include "base/fault_guard.hpp"
 #include "base/size_text.hpp"
-#include "media/pmem/own_directory.hpp"
+#include "media/own_directory.hpp"
 
 namespace tensorshelf {
 namespace {

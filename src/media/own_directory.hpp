@@ -1,8 +1,9 @@
 // A call that may change the working directory, without the process noticing.
 //
-// libpmem2 asks sysfs for the platform's flush domain whenever it maps, by a walk with fts(3) that
-// changes the directory and changes it back (1.12, auto_flush_linux.c). Any other thread's relative
-// path leads elsewhere meanwhile, and two walks at once can leave the process in sysfs for good.
+// libpmem2 and libpmemobj ask sysfs for the platform's flush domain whenever they map, by a walk
+// with fts(3) that changes the directory and changes it back (1.12, auto_flush_linux.c). Any other
+// thread's relative path leads elsewhere meanwhile, and two walks at once can leave the process in
+// sysfs for good.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-#include "media/pmem/own_directory.hpp"
+#include "media/own_directory.hpp"
 
 #include <sched.h>
 
