@@ -45,6 +45,8 @@ endif()
 
 tensorshelf_optional(TENSORSHELF_PMDK PMEM2 libpmem2 libpmem2-dev
   "no FS-DAX or DevDAX; tmpfs files go through the block medium")
+tensorshelf_optional(TENSORSHELF_POOL PMEMOBJ libpmemobj libpmemobj-dev
+  "no pools and pool sets")
 tensorshelf_optional(TENSORSHELF_URING URING liburing liburing-dev
   "the block medium writes with pwrite")
 tensorshelf_optional(TENSORSHELF_HWLOC HWLOC hwloc libhwloc-dev

@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "media/media.hpp"
 #include "media/memory/medium.hpp"
 #include "media/pmem/medium.hpp"
+#include "media/pool/medium.hpp"
 
 namespace tensorshelf {
 
@@ -33,14 +35,30 @@ struct MediaRow {
   std::filesystem::path device;     // or a device, which decides its size itself
   std::function<std::unique_ptr<Medium>(std::shared_ptr<ShelfFile>, OpenOptions, std::string note)>
       make;
+  std::function<void(const std::filesystem::path&)> prepare = {};  // of a fixed size: makes it
 
   bool in_memory() const { return directory.empty() && device.empty(); }
-  bool on_device() const { return !device.empty(); }
+  bool on_device() const { return !device.empty() || prepare; }  // its size is what it is
 };
 
 inline std::filesystem::path environment_path(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+constexpr std::uint64_t kPoolBytes = 16 * 1024 * 1024;
+
+inline void prepare_pool(const std::filesystem::path& path) {
+  auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
+  make_pool_medium(file, {.max_size_bytes = kPoolBytes})->barrier();
+  file->publish(false);
+}
+
+inline void prepare_pool_set(const std::filesystem::path& path) {
+  std::ofstream(path) << "PMEMPOOLSET\n16M " << path.native() << ".0\nREPLICA\n16M "
+                      << path.native() << ".1\n";
+  auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
+  make_pool_medium(file, {.mode = Mode::create});
 }
 
 inline std::vector<MediaRow> media_rows() {
@@ -122,6 +140,28 @@ inline std::vector<MediaRow> media_rows() {
                       return make_pmem_medium(file, chosen, note);
                     }});
   }
+  if (pool_supported()) {
+    rows.push_back({"pool",
+                    "pool",
+                    true,
+                    any_file,
+                    {"one replica"},
+                    {},
+                    files,
+                    {},
+                    make_pool_medium,
+                    prepare_pool});
+    rows.push_back({"pool set of two replicas",
+                    "pool",
+                    true,
+                    any_file,
+                    {"2 replicas"},
+                    {},
+                    files,
+                    {},
+                    make_pool_medium,
+                    prepare_pool_set});
+  }
   if (const auto path = environment_path("TENSORSHELF_TEST_FSDAX"); !path.empty()) {
     rows.push_back(
         {"pmem FS-DAX", "pmem", true, {power_loss}, {"FS-DAX"}, {}, path, {}, make_pmem_medium});
@@ -153,12 +193,13 @@ class MediumUnderTest {
   explicit MediumUnderTest(const MediaRow& row, std::uint64_t cap_bytes = kCapBytes)
       : row_(row), cap_bytes_(cap_bytes) {
     static int serial = 0;
-    if (row.on_device()) {
+    if (!row.device.empty()) {
       path_ = row.device;
     } else if (!row.in_memory()) {
       path_ = row.directory /
               ("tensorshelf_media_" + std::to_string(::getpid()) + "_" + std::to_string(++serial));
     }
+    if (row.prepare) row.prepare(path_);
     reopen();
   }
   MediumUnderTest(const MediumUnderTest&) = delete;
@@ -166,7 +207,11 @@ class MediumUnderTest {
   ~MediumUnderTest() {
     medium_.reset();
     std::error_code ignored;
-    if (!row_.on_device() && !row_.in_memory()) std::filesystem::remove(path_, ignored);
+    if (!row_.device.empty() || row_.in_memory()) return;
+    std::filesystem::remove(path_, ignored);
+    for (const char* part : {".0", ".1"}) {  // of a pool set
+      std::filesystem::remove(path_.native() + part, ignored);
+    }
   }
 
   GuardedMedium& operator*() { return *medium_; }

@@ -122,7 +122,7 @@ TEST_CASE("a tier that there is not is refused by its name, and says which there
     REQUIRE(error);
     CHECK(error->code() == Errc::bad_argument);
     CHECK(std::string(error->what()) == "tier=\"" + options.tier + "\" is unknown");
-    CHECK(error->remedy() == R"(Use one of "auto", "pmem", "block".)");
+    CHECK(error->remedy() == R"(Use one of "auto", "pmem", "block", "pool".)");
   };
   for (const char* const tier : {"tape", "memory", "Auto", ""}) refused({.tier = tier});
   CHECK(std::filesystem::is_empty(dir.path()));
@@ -132,7 +132,7 @@ TEST_CASE("a tier that there is not is refused by its name, and says which there
     refused({.mode = mode, .tier = "tape"});
   }
   CHECK(Shelf::open(path).info().step == 7U);
-  CHECK(tiers() == std::vector<std::string>{"auto", "pmem", "block"});
+  CHECK(tiers() == std::vector<std::string>{"auto", "pmem", "block", "pool"});
 }
 
 TEST_CASE("a device is there already, and erased only by who asks for it") {

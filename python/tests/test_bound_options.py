@@ -110,7 +110,7 @@ def test_a_tier_that_there_is_not_says_which_there_are(disk: pathlib.Path) -> No
         with pytest.raises(ts.BadArgument, match=r"tier=.tape. is unknown") as caught:
             repair()
         check(caught, ts.BadArgument, "bad_argument", ValueError)
-        assert caught.value.remedy == 'Use one of "auto", "pmem", "block".'
+        assert caught.value.remedy == 'Use one of "auto", "pmem", "block", "pool".'
 
 
 def test_what_is_said_of_cuda() -> None:

@@ -96,7 +96,7 @@ def test_info_shows_what_opening_found(reopen: OpenShelf) -> None:
 def test_what_the_build_says() -> None:
     found = ts.build_info()
     assert found.version == ts.__version__
-    assert list(found.libraries) == ["libpmem2", "liburing", "hwloc", "cuda"]
+    assert list(found.libraries) == ["libpmem2", "libpmemobj", "liburing", "hwloc", "cuda"]
     assert found.cuda_devices() >= 0
     words = {True: "yes", False: "no"}
     assert str(found).split("\n") == [

@@ -16,15 +16,17 @@
 #include "media/file_system.hpp"
 #include "media/media.hpp"
 #include "media/pmem/medium.hpp"
+#include "media/pool/medium.hpp"
 
 namespace tensorshelf {
 namespace {
 
 struct Place {
   bool dax_device = false;
+  bool pool = false;       // nothing else may touch it
   FileSystem system = {};  // of a regular file
 
-  bool mappable() const { return dax_device || system.dax || system.tmpfs; }
+  bool mappable() const { return !pool && (dax_device || system.dax || system.tmpfs); }
 };
 
 struct Kind {
@@ -46,8 +48,10 @@ std::string no_libpmem2(const Place& place) {
 constexpr std::array kKinds = {
     Kind{"pmem", [](const Place& place) { return place.mappable(); }, pmem_supported, no_libpmem2,
          make_pmem_medium},
-    Kind{"block", [](const Place& place) { return !place.dax_device; }, [] { return true; },
-         nullptr, make_block_medium},
+    Kind{"block", [](const Place& place) { return !place.dax_device && !place.pool; },
+         [] { return true; }, nullptr, make_block_medium},
+    Kind{"pool", [](const Place& place) { return place.pool; }, pool_supported, nullptr,
+         make_pool_medium},
 };
 
 constexpr std::string_view kAutomatic = "auto";
@@ -70,6 +74,7 @@ Choice choose(const Place& place) {
 
 Place place_of(const ShelfFile& file) {
   Place place{.dax_device = file.kind() == FileKind::dax_device};
+  place.pool = is_pool(file);
   if (file.kind() == FileKind::regular) place.system = probe_file_system(file.fd());
   return place;
 }
@@ -94,7 +99,14 @@ std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenO
     auto [kind, note] = choose(place_of(*file));
     return kind->make(std::move(file), options, std::move(note));
   }
-  return kind_named(options.tier).make(std::move(file), options, {});
+  const Kind& kind = kind_named(options.tier);
+  if (is_pool(*file) && !kind.takes(place_of(*file))) {
+    throw Error(Errc::unsupported,
+                fmt::format("{} is a pool of libpmemobj, and tier=\"{}\" takes none",
+                            file->path().native(), kind.name),
+                "leave the tier automatic");
+  }
+  return kind.make(std::move(file), options, {});
 }
 
 }  // namespace tensorshelf

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fstream>
 #include <memory>
@@ -60,6 +61,14 @@ FileKind kind_of(const fs::path& path, const struct stat& node) {
                                               : "a character device, and not a DAX one";
   throw Error(Errc::not_a_shelf, fmt::format("{} is {}", path.native(), what),
               "name a file, a block device or a DevDAX device");
+}
+
+// By its first line; whether the rest can be read, libpmemobj says.
+bool describes_pool_set(int fd) {
+  constexpr std::string_view kFirstLine = "PMEMPOOLSET";
+  std::array<char, kFirstLine.size()> begin{};
+  return ::pread(fd, begin.data(), begin.size(), 0) == static_cast<ssize_t>(begin.size()) &&
+         std::string_view(begin.data(), begin.size()) == kFirstLine;
 }
 
 bool lies_in_proc(const fs::path& path) {
@@ -281,6 +290,7 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
       if (::stat(path.c_str(), &named) != 0 || !same_inode(named, opened)) continue;
     }
     if (kind == FileKind::regular && named.st_nlink > 0) file.remember_name();
+    if (kind == FileKind::regular && describes_pool_set(fd)) file.kind_ = FileKind::pool_set;
     return file;
   }
   throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path.native()),
@@ -362,11 +372,14 @@ void ShelfFile::publish_over_empty() {
   publish_over(true);
 }
 
+void ShelfFile::release_lock() const { ::flock(fd_, LOCK_UN); }
+
 std::uint64_t ShelfFile::size_bytes() const {
   struct stat node {};
   if (::fstat(fd_, &node) != 0) throw_path_error(path_, "measured", errno);
   switch (kind_) {
     case FileKind::regular:
+    case FileKind::pool_set:
       return static_cast<std::uint64_t>(node.st_size);
     case FileKind::block_device: {
       std::uint64_t bytes = 0;
@@ -382,6 +395,15 @@ std::uint64_t ShelfFile::size_bytes() const {
     }
   }
   TENSORSHELF_ASSERT(false);
+}
+
+bool is_pool_set(const std::filesystem::path& path) {
+  std::error_code ignored;  // a path that cannot be asked about is none
+  if (!fs::is_regular_file(path, ignored)) return false;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const bool set = describes_pool_set(fd);
+  if (fd >= 0) ::close(fd);
+  return set;
 }
 
 }  // namespace tensorshelf

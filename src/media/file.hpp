@@ -12,7 +12,8 @@
 
 namespace tensorshelf {
 
-enum class FileKind { regular, block_device, dax_device };
+// pool_set: a text file that describes a pool of libpmemobj, whose parts are other files.
+enum class FileKind { regular, block_device, dax_device, pool_set };
 
 class ShelfFile {
  public:
@@ -43,6 +44,11 @@ class ShelfFile {
   ShelfFile& operator=(ShelfFile&&) = delete;
   ~ShelfFile();
 
+  // Gives up the writer's lock, for another holder of a lock on the same inode that is to follow at
+  // once: libpmemobj takes the same lock on a descriptor of its own.
+  void release_lock() const;
+
+  bool unpublished() const { return !temporary_path_.empty(); }
   int fd() const { return fd_; }
   FileKind kind() const { return kind_; }
   bool writable() const { return writable_; }
@@ -65,5 +71,8 @@ class ShelfFile {
   FileKind kind_;
   bool writable_;
 };
+
+// Whether a file that describes a pool set is there: no other file takes its place.
+bool is_pool_set(const std::filesystem::path& path);
 
 }  // namespace tensorshelf

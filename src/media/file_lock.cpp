@@ -21,8 +21,6 @@
 #include <tensorshelf/error.hpp>
 
 namespace tensorshelf {
-namespace {
-
 // The pid that took the lock, or 0. Lines read "7: FLOCK  ADVISORY  WRITE 4211 fe:00:1234 0 EOF";
 // those of processes still waiting read "7: -> FLOCK ..." and do not match.
 long lock_holder(const struct stat& inode) {
@@ -41,6 +39,8 @@ long lock_holder(const struct stat& inode) {
   }
   return 0;
 }
+
+namespace {
 
 bool has_ended(long pid) { return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH; }
 

@@ -12,6 +12,9 @@ namespace tensorshelf {
 // has ended, seconds at most. Throws Errc::io where the file system has no locks.
 bool try_lock(int fd, const std::filesystem::path& path);
 
+// The pid that holds the lock on this inode, as far as /proc/locks shows it; else 0.
+long lock_holder(const struct stat& inode);
+
 // Errc::busy, naming the holder of the lock on this inode where /proc/locks shows it. With the
 // errno EDEADLK where that is this process: no waiting would help.
 [[noreturn]] void throw_busy(const std::filesystem::path& path, const struct stat& inode);

@@ -63,7 +63,8 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   return {open_store(std::move(medium), options, path.string()), file, true};
 }
 
-Opened format_device(const std::filesystem::path& path, const OpenOptions& options) {
+// A device, or a pool set.
+Opened format_in_place(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
   auto medium = make_medium(file, options);
   const Patience patience(options.while_waiting);
@@ -93,7 +94,10 @@ Opened open_or_create(const std::filesystem::path& path, const OpenOptions& opti
       }
     }
     try {
-      return create_file(path, options);
+      if (!is_pool_set(path)) return create_file(path, options);
+      OpenOptions anew = options;  // a pool set whose parts are to be made
+      anew.mode = Mode::create;
+      return format_in_place(path, anew);
     } catch (const Error& error) {
       if (error.code() != Errc::exists) throw;  // another process made it first: open that one
     }
@@ -110,8 +114,10 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
     case Mode::append:
       return open_or_create(path, options);
     case Mode::replace:
-      return is_device(path) ? format_device(path, options) : create_file(path, options);
+      return is_device(path) || is_pool_set(path) ? format_in_place(path, options)
+                                                  : create_file(path, options);
     case Mode::create:
+      if (is_pool_set(path)) return format_in_place(path, options);
       if (is_device(path)) {
         throw Error(Errc::exists,
                     fmt::format("{} is a device, and is there already", path.string()),

@@ -1,0 +1,95 @@
+// An open pool and the room in it: every call into libpmemobj, and its codes as errors.
+//
+// The root object is a table of the objects ("segments") that the shelf's bytes lie in, one after
+// the other; together they take all room of the pool, from its making on. They are allocated one
+// by one, each in one step, and the last step says that the table is whole:
+//
+//   0   magic       "TSPOOL01"
+//   8   whole       1: all segments are there. Until then there is no shelf
+//   16  in_use      1: a writer has it open, or died so: replicas may differ
+//   24  segments    how many
+//   32  segment[n]  pool id, place of the object, bytes left out before the first whole page, bytes
+#pragma once
+
+#include <libpmemobj.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "media/file.hpp"
+#include "media/pool/parts.hpp"
+
+namespace tensorshelf {
+
+struct PoolSegment {
+  PMEMoid object;
+  std::uint64_t skipped_bytes;
+  std::uint64_t size_bytes;
+};
+static_assert(sizeof(PoolSegment) == 32);
+
+struct PoolTable {
+  static constexpr std::uint64_t kMagic = 0x31304C4F4F505354;  // "TSPOOL01"
+  static constexpr std::uint64_t kMostSegments = 1023;         // 16 TiB of whole ones
+
+  std::uint64_t magic;
+  std::uint64_t whole;
+  std::uint64_t in_use;
+  std::uint64_t segments;
+  PoolSegment segment[kMostSegments];
+};
+static_assert(sizeof(PoolTable) == 32768);
+
+// A stretch of the shelf's bytes in the memory that the pool is mapped to.
+struct PoolStretch {
+  std::uint64_t at;
+  std::byte* base;
+  std::uint64_t size_bytes;
+
+  std::uint64_t end() const { return at + size_bytes; }
+};
+
+class Pool {
+ public:
+  enum class Access { write, read };  // read: nothing that is stored reaches the medium
+
+  // Both take the library's lock on every part, which is the one on the shelf from then on: it is
+  // flock(LOCK_EX) too, of another descriptor, on a pool set's own file as well while that is read.
+  // So the lock that `file` holds is given up first, and who came in between is Errc::busy.
+  static std::unique_ptr<Pool> open(const ShelfFile& file, const PoolParts& parts, Access access);
+  static std::unique_ptr<Pool> create(const ShelfFile& file, const PoolParts& parts,
+                                      std::uint64_t largest_object_bytes);
+
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool();
+
+  const std::vector<PoolStretch>& stretches() const { return stretches_; }
+
+  // Makes what was stored durable in every replica, which follow what lies there by then.
+  void persist(const void* at, std::size_t size_bytes) const {
+    ::pmemobj_persist(pool_, at, size_bytes);
+  }
+  void drain() const { ::pmemobj_drain(pool_); }
+
+  bool was_in_use() const { return table().in_use != 0; }
+  void set_in_use(bool in_use) const;
+
+ private:
+  explicit Pool(PMEMobjpool* pool) : pool_(pool) {}
+  PoolTable& table() const;
+  void check_table(const ShelfFile& file, const PoolParts& parts);
+  void take_all_room(const ShelfFile& file, std::uint64_t largest_object_bytes);
+  std::uint64_t largest_free(std::uint64_t most_bytes) const;
+  void add_segment(std::uint64_t size_bytes) const;
+  void set(std::uint64_t& field, std::uint64_t value) const;
+  void map_stretches();
+
+  PMEMobjpool* pool_;
+  PMEMoid root_{};
+  std::vector<PoolStretch> stretches_;
+};
+
+}  // namespace tensorshelf
