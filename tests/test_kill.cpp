@@ -1,5 +1,6 @@
-// SIGKILL at random moments, 500 times on a mapped medium (a file on tmpfs) and 500 on the block
-// medium. After each: all tensors hold one step, the last acknowledged or the one after.
+// SIGKILL at random moments, 500 times on a mapped medium (a file on tmpfs), 500 on the block
+// medium, 250 on a pool and 250 on a pool set of two replicas. After each: all tensors hold one
+// step, the last acknowledged or the one after.
 //
 // One supervisor forks each writer (no exec, so a life costs a millisecond) and judges by what came
 // through the pipe. TENSORSHELF_KILLS and TENSORSHELF_SEED change count and seed; the seed is
@@ -20,6 +21,7 @@
 
 #include "catch.hpp"
 #include "kill_writer.hpp"
+#include "media/pool/medium.hpp"
 #include "scratch.hpp"
 
 using namespace tensorshelf;
@@ -131,15 +133,10 @@ std::chrono::microseconds time_of_a_step(Writer writer) {
   return std::chrono::duration_cast<std::chrono::microseconds>(spent) / kSteps;
 }
 
-void kill_many_times(const fs::path& directory, const std::string& tier) {
-  const std::uint64_t kills = number_from_env("TENSORSHELF_KILLS", 500);
+void kill_many_times(Writer writer, std::uint64_t usual_kills) {
+  const std::uint64_t kills = number_from_env("TENSORSHELF_KILLS", usual_kills);
   const std::uint64_t seed = number_from_env("TENSORSHELF_SEED", std::random_device{}());
   std::mt19937_64 random(seed);
-  const scratch::Directory home(directory);
-  Writer writer;
-  writer.path = home.path() / "run.shelf";
-  writer.options.tier = tier;
-
   const auto step_time = time_of_a_step(writer);
   std::uniform_int_distribution<std::int64_t> within(0, 2 * step_time.count() + 100);
   std::uint64_t durable = reopen_and_check(writer.path, writer.options);
@@ -164,20 +161,44 @@ void kill_many_times(const fs::path& directory, const std::string& tier) {
   fmt::print(
       "kill: {} on {} ({}), seed {}: {} kills over {} steps; {} in a write ({:.0f}%): "
       "{} while opening, {} assigning, {} persisting; every reopen found one step\n",
-      shelf.info().promises.medium, directory.string(), shelf.info().promises.detail, seed,
-      tally.kills, tally.last_step, hits,
+      shelf.info().promises.medium, writer.path.parent_path().string(),
+      shelf.info().promises.detail, seed, tally.kills, tally.last_step, hits,
       100.0 * static_cast<double>(hits) / static_cast<double>(tally.kills), tally.opening,
       tally.assigning, tally.persisting);
   CHECK(hits > tally.kills / 4);  // else the kills miss what they are meant to hit
 }
 
+fs::path tmpfs_or_temporary() {
+  return fs::is_directory("/dev/shm") ? "/dev/shm" : fs::temp_directory_path();
+}
+
 }  // namespace
 
 TEST_CASE("killed at any moment, a shelf on tmpfs reopens at one step") {
-  const fs::path directory = fs::is_directory("/dev/shm") ? "/dev/shm" : fs::temp_directory_path();
-  kill_many_times(directory, "auto");
+  const scratch::Directory home(tmpfs_or_temporary());
+  kill_many_times({home / "run.shelf", {}}, 500);
 }
 
 TEST_CASE("killed at any moment, a shelf on the block medium reopens at one step") {
-  kill_many_times(fs::temp_directory_path(), "block");
+  const scratch::Directory home;
+  OpenOptions options;
+  options.tier = "block";
+  kill_many_times({home / "run.shelf", options}, 500);
+}
+
+TEST_CASE("killed at any moment, a shelf in a pool reopens at one step") {
+  if (!pool_supported()) return;
+  const scratch::Directory home(tmpfs_or_temporary());
+  OpenOptions options;
+  options.tier = "pool";
+  options.max_size_bytes = 32 << 20;
+  kill_many_times({home / "run.shelf", options}, 250);
+}
+
+TEST_CASE("killed at any moment, a shelf in a pool of two replicas reopens at one step") {
+  if (!pool_supported()) return;
+  const scratch::Directory home(tmpfs_or_temporary());
+  scratch::put(home / "run.set",
+               fmt::format("PMEMPOOLSET\n32M {0}/a\nREPLICA\n32M {0}/b\n", home.path().native()));
+  kill_many_times({home / "run.set", {}}, 250);
 }
