@@ -11,9 +11,9 @@ class Build:
     """``tensorshelf.build_info()``; printing it shows a table."""
 
     version: str
-    # Whether each is there: libpmem2 maps persistent memory and files on tmpfs, liburing writes to
-    # files and drives, hwloc knows the sockets of ranks, cuda brings tensors on a GPU straight into
-    # the shelf.
+    # Whether each is there: libpmem2 maps persistent memory and files on tmpfs, libpmemobj opens
+    # pools, liburing writes to files and drives, hwloc knows the sockets of ranks, cuda brings
+    # tensors on a GPU straight into the shelf.
     libraries: Mapping[str, bool]
     lacks: tuple[str, ...]  # a sentence for each that is missing: what works otherwise
 

@@ -56,14 +56,17 @@ def open(
     on_pin: str = "wait",
     pin_timeout: float | None = 60.0,
 ) -> Shelf:
-    """Opens, or creates, the shelf at a path: a file, a block device or a DevDAX device.
+    """Opens, or creates, the shelf at a path: a file, a device, or a pool of libpmemobj.
 
     path      "~" and "~name" in front are home directories
     mode      "a"   opened, or created where there is none (the default) or a file of 0 bytes
               "r"   read only, takes no lock     "r+"  must exist
               "w"   a new one, in place of any   "x"   a new one, an error if there is one
     size      cap on a file's growth: bytes, or text such as "1GiB" or "500 MB"; no cap by default
-    tier      "auto", or "pmem" or "block" to insist on a medium
+    tier      "auto", or "pmem" or "block" to insist on a medium; "pool" makes the file a pool of
+              libpmemobj, of ``size`` for good. A pool, and a pool set file (poolset(5)) whose parts
+              become one, are found by "auto". One opening at a time has a pool, mode "r" too, which
+              needs permission to write to it, and writes nothing.
     verify    when tensor checksums are checked: "load", when it is read (the default);
               "open", all of them now; "none". Metadata is always checked.
     progress  for verify="open": True for a bar, or a function of (done, total) in bytes
