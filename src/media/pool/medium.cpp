@@ -2,12 +2,12 @@
 //
 //                   a write                                  a word
 //   one replica     streaming stores, sfence                 8-byte store, persist
-//   several         stores, then persist, which copies       the same
-//                   what was stored to each replica
-//   no DAX          stores, then persist: msync              the same
+//   several         a copy, hashed; from that the library    the same, which copies the word
+//                   copies to each, around the cache         to each
+//   no DAX          the same, then msync                     the same
 //
-// Replicas follow only what is persisted through the library. persist() copies what lies in the
-// first replica by then, so that all get the same bytes, those that were hashed (I9). A crash in
+// Replicas follow only what goes through the library. They are given one copy of the source, so
+// that all get the same bytes, those that were hashed, whatever the source becomes (I9). A crash in
 // between leaves replicas that differ. The first is the one that is read; so an opening for writing
 // that finds the pool left in use copies it over the others before anything is written (I12):
 // else what one of them alone holds could become valid when the first is lost.
@@ -156,9 +156,12 @@ class PoolMedium final : public Medium {
     const bool streams = place_.dax || bytes.size() >= kSmallestStreamed;
     const Stores stores = stores_suffice() && streams ? Stores::streaming : Stores::cached;
     std::uint64_t checksum = 0;
+    thread_local std::vector<std::byte> copied;  // a chunk at most
+    if (!stores_suffice()) copied.resize(std::max(copied.size(), bytes.size()));
+    std::byte* const first = stores_suffice() ? target : copied.data();
     const auto copy = [&] {
-      checksum = copy_and_hash(target, bytes, seed, stores);
-      if (!stores_suffice()) pool_->persist(target, bytes.size());
+      checksum = copy_and_hash(first, bytes, seed, stores);
+      if (first != target) pool_->copy(target, first, bytes.size());
     };
     if (!touch_mapped(anywhere(), copy)) {
       throw_bad("unwritable", place_in_shelf(target), bytes.size(), Errc::io);

@@ -72,6 +72,10 @@ class Pool {
   void persist(const void* at, std::size_t size_bytes) const {
     ::pmemobj_persist(pool_, at, size_bytes);
   }
+  // Copies around the cache into every replica, durably.
+  void copy(void* target, const void* source, std::size_t size_bytes) const {
+    ::pmemobj_memcpy(pool_, target, source, size_bytes, PMEMOBJ_F_MEM_NONTEMPORAL);
+  }
   void drain() const { ::pmemobj_drain(pool_); }
 
   bool was_in_use() const { return table().in_use != 0; }
