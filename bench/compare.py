@@ -17,6 +17,7 @@ from pathlib import Path
 
 import lmdb
 import numpy as np
+import pools
 import safetensors.numpy
 import torch
 
@@ -95,6 +96,12 @@ def measure(directory: Path, tier: str, size: int, quick: bool) -> dict[str, flo
         "safetensors": file_saver(directory / "compare.safetensors", write_safetensors),
         "LMDB": database,
     }
+    in_pools = {
+        name: pools.PoolSaver(directory / f"compare.{number}.pool", array, anew)
+        for number, (name, anew) in enumerate({"pmemobj_tx": False, "pmemobj alloc": True}.items())
+        if pools.load() is not None and tier == "pmem"  # made for persistent memory
+    }
+    savers |= in_pools
     seconds: dict[str, list[float]] = {name: [] for name in savers}
     names = list(savers)
     for number in range(-1, rounds_for(size, quick)):
@@ -108,6 +115,8 @@ def measure(directory: Path, tier: str, size: int, quick: bool) -> dict[str, flo
                 seconds[name].append(elapsed)
     shelf.shelf.close()
     database.environment.close()
+    for saver in in_pools.values():
+        saver.close()
     for leftover in directory.glob("compare.*"):
         if leftover.is_dir():
             for file in leftover.iterdir():
@@ -129,11 +138,11 @@ def size_name(size: int) -> str:
 def show(title: str, results: dict[int, dict[str, float]]) -> None:
     names = list(next(iter(results.values())))
     print(f"{title}: milliseconds a save, and the shelf's lead over the best other")
-    print("  " + "size".ljust(8) + "".join(name.rjust(13) for name in names) + "lead".rjust(8))
+    print("  " + "size".ljust(8) + "".join(name.rjust(14) for name in names) + "lead".rjust(8))
     for size, row in results.items():
         best = min(seconds for name, seconds in row.items() if name != "tensorshelf")
         lead = best / row["tensorshelf"]
-        cells = "".join(f"{row[name] * 1e3:13.3f}" for name in names)
+        cells = "".join(f"{row[name] * 1e3:14.3f}" for name in names)
         print(f"  {size_name(size):8}{cells}{lead:7.2f}x")
 
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
-NAME: commit, open, versions, compare, state, saves, feed, writes, sweeps, dcp, group,
+NAME: commit, open, versions, pool, compare, state, saves, feed, writes, sweeps, dcp, group,
 writers, follow, gpu; else all. Of dcp, --size says how many MiB the state has, --kills how often
 ranks are killed.
 
@@ -201,6 +201,24 @@ def commit(settings: Settings) -> list[Row]:
     return rows
 
 
+def pool(settings: Settings) -> list[Row]:
+    rows = []
+    # The library takes tmpfs for persistent memory then, and copies to it as it does there.
+    emulation = ["env", "PMEM_IS_PMEM_FORCE=1"]
+    for replicas, goal in ((1, 0.95), (2, 0.48)):
+        figure = f"assign + persist of {settings.bytes >> 20} MiB, {replicas} replica(s)"
+        unit = "of the mapped medium"
+        if not (settings.build / "bench" / "bench_pool").exists():
+            rows.append(Row(figure, "pool", None, goal, True, unit, "no libpmemobj"))
+            continue
+        command = program(settings, "bench_pool", "--dir", str(settings.mapped))
+        command += ["--replicas", str(replicas), "--bytes", str(settings.bytes)]
+        pairs = next(run_cases([*emulation, *command, "--rounds", str(settings.rounds)]))
+        detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}; tmpfs, PMEM emulation"
+        rows.append(Row(figure, "pool", ratio(pairs), goal, True, unit, detail))
+    return rows
+
+
 def opening(settings: Settings) -> list[Row]:
     rows = []
     for medium, directory in (("mapped", settings.mapped), ("block", settings.block)):
@@ -318,7 +336,7 @@ def write_json(name: str, body: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ["commit", "open", "versions", "partition", "compare", "state", "saves", "feed"]
-    choices += ["writes", "sweeps", "dcp", "group", "writers", "follow", "gpu", "all"]
+    choices += ["writes", "sweeps", "dcp", "group", "writers", "follow", "gpu", "pool", "all"]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -333,6 +351,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=args.dir or ROOT / "out" / "bench") as block:
         settings = Settings(args.build, args.mapped, Path(block), args.quick)
         tables = {"commit": commit, "open": opening, "versions": versions, "partition": partition}
+        tables["pool"] = pool
         for name, run in tables.items():
             if args.what not in (name, "all"):
                 continue
