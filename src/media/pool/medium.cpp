@@ -301,7 +301,7 @@ std::unique_ptr<Pool> open_set(const ShelfFile& file, const PoolParts& parts, Mo
         fmt::format("{} has directories as parts, in which a pool grows", file.path().native()),
         "name a file or device for each part: a shelf takes all room of its pool at once");
   }
-  const bool there = parts.any_exists();
+  const bool there = parts.any_made();
   if (there && mode == Mode::create) {
     throw Error(Errc::exists, fmt::format("{} has parts already", file.path().native()),
                 "use mode=\"a\" to open the shelf, mode=\"w\" to make it anew");

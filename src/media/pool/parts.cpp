@@ -2,20 +2,25 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <system_error>
 
 #include <tensorshelf/error.hpp>
 
+#include "base/fault_guard.hpp"
 #include "base/shell_quoted.hpp"
 #include "media/file_system.hpp"
 
@@ -50,6 +55,26 @@ bool begins_with_zeros(const std::filesystem::path& path) {
          !std::string_view(begin.data(), begin.size()).starts_with(kSignature);
 }
 
+// A DevDAX device cannot be read, and is mapped by multiples of its alignment.
+bool device_has_pool(const std::filesystem::path& path) {
+  const OpenPart part(path);
+  struct stat node {};
+  if (::fstat(part.fd(), &node) != 0) return false;
+  std::size_t align_bytes = 0;
+  std::ifstream align(
+      fmt::format("/sys/dev/char/{}:{}/align", major(node.st_rdev), minor(node.st_rdev)));
+  if (!(align >> align_bytes)) align_bytes = 2 << 20;
+  void* const map = ::mmap(nullptr, align_bytes, PROT_READ, MAP_SHARED, part.fd(), 0);
+  if (map == MAP_FAILED) return false;
+  arm_fault_guard();
+  const std::span<const std::byte> begin(static_cast<const std::byte*>(map), kSignature.size());
+  bool same = false;
+  const bool readable = touch_mapped(
+      begin, [&] { same = std::memcmp(begin.data(), kSignature.data(), kSignature.size()) == 0; });
+  ::munmap(map, align_bytes);
+  return same || !readable;
+}
+
 [[noreturn]] void throw_part(const ShelfFile& file, const PoolParts& parts, const PoolPart& part,
                              std::string_view what, int os_error) {
   throw Error(Errc::corrupt,
@@ -60,9 +85,10 @@ bool begins_with_zeros(const std::filesystem::path& path) {
 
 }  // namespace
 
-bool PoolParts::any_exists() const {
+bool PoolParts::any_made() const {
   return std::ranges::any_of(parts, [](const PoolPart& part) {
     std::error_code ignored;
+    if (std::filesystem::is_character_file(part.path, ignored)) return device_has_pool(part.path);
     return std::filesystem::exists(part.path, ignored);
   });
 }

@@ -19,7 +19,7 @@ struct PoolParts {
   std::vector<PoolPart> parts;
   unsigned replicas = 1;
 
-  bool any_exists() const;
+  bool any_made() const;  // a file that is there, or a device on which a pool begins
   bool any_directory() const;
 };
 
