@@ -165,6 +165,18 @@ inline std::vector<MediaRow> media_rows() {
   if (const auto path = environment_path("TENSORSHELF_TEST_FSDAX"); !path.empty()) {
     rows.push_back(
         {"pmem FS-DAX", "pmem", true, {power_loss}, {"FS-DAX"}, {}, path, {}, make_pmem_medium});
+    if (pool_supported()) {
+      rows.push_back({"pool FS-DAX",
+                      "pool",
+                      true,
+                      {power_loss},
+                      {"with DAX", "one replica"},
+                      {},
+                      path,
+                      {},
+                      make_pool_medium,
+                      prepare_pool});
+    }
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_DEVDAX"); !path.empty()) {
     rows.push_back(

@@ -11,6 +11,7 @@
 #   --boot SECONDS     a kernel that has not come to its init by then is killed and booted again (60)
 #   --keep-images DIR  the drives live in DIR and are used again by the next run with the same DIR;
 #                      without it they are temporary
+#   --add PROGRAM      another program of the host that is to be there, found by its name
 #   --kill-on TEXT     QEMU is killed (SIGKILL) at the first line of output that holds TEXT
 #                      ("GUEST RUN", with the program's arguments, is such a line too)
 #
@@ -41,16 +42,16 @@ shopt -s extglob
 here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin
 
-build_dir='' file_system=ext4 limit=240 boot=60 images='' kill_on='' mode=programs
+build_dir='' file_system=ext4 limit=240 boot=60 images='' kill_on='' added='' mode=programs
 usage() {
   echo "usage: run.sh [--build-dir DIR] [--fs ext4|xfs] [--limit SECONDS] [--boot SECONDS]" \
-    "[--keep-images DIR] [--kill-on TEXT] PROGRAM... | -- CMD [ARG...]${1:+ ($1)}" >&2
+    "[--keep-images DIR] [--add PROGRAM] [--kill-on TEXT] PROGRAM... | -- CMD [ARG...]${1:+ ($1)}" >&2
   exit 2
 }
 while [ $# -gt 0 ]; do
   case $1 in
     --) mode=command; shift; break ;;
-    --build-dir | --fs | --limit | --boot | --keep-images | --kill-on)
+    --build-dir | --fs | --limit | --boot | --keep-images | --add | --kill-on)
       [ $# -ge 2 ] || usage "$1 needs a value"
       case $1 in
         --build-dir) build_dir=$2 ;;
@@ -58,6 +59,7 @@ while [ $# -gt 0 ]; do
         --limit) limit=$2 ;;
         --boot) boot=$2 ;;
         --keep-images) images=$2 ;;
+        --add) added=$2 ;;
         --kill-on) kill_on=$2 ;;
       esac
       shift 2 ;;
@@ -153,6 +155,7 @@ quoted() { printf "'%s' " "${1//\'/\'\\\'\'}"; }
 add_program "$(command -v busybox)" /bin
 add_program "$(command -v ndctl)" /sbin
 add_program "$(command -v "mkfs.$file_system")" /sbin
+if [ -n "$added" ]; then add_program "$(command -v "$added")" /bin; fi
 install -m 755 "$here/init.sh" "$root/init"
 echo "$file_system" >"$root/guest/file_system"
 
