@@ -155,6 +155,19 @@ TEST_CASE("a pool needs its size, and keeps it", "[pool]") {
   CHECK(committed(shelf) == 2);
 }
 
+TEST_CASE("a pool that has no room is full, and leaves nothing", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  OpenOptions large = pool_options();
+  large.max_size_bytes = std::uint64_t{1} << 45;
+  CHECK(code_of([&] { Shelf::open(dir / "p", large); }) == Errc::full);
+  CHECK(scratch::entries(dir.path()) == 0);
+  scratch::put(dir / "run.set", fmt::format("PMEMPOOLSET\n32T {}/a\n", dir.path().native()));
+  const auto error = error_of([&] { Shelf::open(dir / "run.set", by_itself()); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::full);
+  CHECK(scratch::entries(dir.path()) == 1);  // the set alone
+}
+
 TEST_CASE("a pool set is made by whoever may make a shelf", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   const fs::path path = put_set(dir);
