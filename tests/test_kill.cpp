@@ -1,5 +1,5 @@
 // SIGKILL at random moments, 500 times on a mapped medium (a file on tmpfs), 500 on the block
-// medium, 250 on a pool and 250 on a pool set of two replicas. After each: all tensors hold one
+// medium, 100 on a pool and 100 on a pool set of two replicas. After each: all tensors hold one
 // step, the last acknowledged or the one after.
 //
 // One supervisor forks each writer (no exec, so a life costs a millisecond) and judges by what came
@@ -192,7 +192,7 @@ TEST_CASE("killed at any moment, a shelf in a pool reopens at one step") {
   OpenOptions options;
   options.tier = "pool";
   options.max_size_bytes = 32 << 20;
-  kill_many_times({home / "run.shelf", options}, 250);
+  kill_many_times({home / "run.shelf", options}, 100);
 }
 
 TEST_CASE("killed at any moment, a shelf in a pool of two replicas reopens at one step") {
@@ -200,5 +200,5 @@ TEST_CASE("killed at any moment, a shelf in a pool of two replicas reopens at on
   const scratch::Directory home(tmpfs_or_temporary());
   scratch::put(home / "run.set",
                fmt::format("PMEMPOOLSET\n32M {0}/a\nREPLICA\n32M {0}/b\n", home.path().native()));
-  kill_many_times({home / "run.set", {}}, 250);
+  kill_many_times({home / "run.set", {}}, 100);
 }
