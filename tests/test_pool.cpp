@@ -340,6 +340,31 @@ TEST_CASE("bytes lie across segments as in one", "[pool]") {
   }
 }
 
+TEST_CASE("bytes of a pool that are gone are damage to copy, and a failure to write", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  constexpr std::uint64_t kPiece = 8 * kPageBytes;
+  for (const bool set : {false, true}) {
+    INFO("a set " << set);
+    const fs::path path = set ? put_set(dir) : dir / "p";
+    auto medium = tiny_segments(path, set, true);
+    std::uint64_t at = 0;  // of what lies last in the pool, whose objects lie in any order
+    for (std::uint64_t i = 0; i + kPiece <= medium->size(); i += kPiece) {
+      if (medium->view({i, kPiece}).data() > medium->view({at, kPiece}).data()) at = i;
+    }
+    const auto bytes = pattern(kPiece, 1);
+    medium->write(at, bytes, 0);
+    const auto shown = medium->view({at, kPiece});
+    fs::resize_file(set ? dir / "a.1" : path, set ? 8 << 20 : 16 << 20);
+
+    CHECK(code_of([&] { medium->write(0, shown, 0); }) == Errc::corrupt);
+    CHECK(medium->write(0, bytes, 9).checksum == hash_bytes(bytes, 9));
+    std::vector<std::byte> found(kPiece);
+    CHECK(code_of([&] { medium->read(at, found); }) == Errc::io);
+    CHECK(code_of([&] { medium->write(at, bytes, 0); }) == Errc::io);
+    CHECK(code_of([&] { medium->store_word(at, 1); }) == Errc::io);
+  }
+}
+
 TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   const fs::path path = dir / "p";

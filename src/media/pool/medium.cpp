@@ -24,6 +24,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -153,21 +154,39 @@ class PoolMedium final : public Medium {
 
   std::uint64_t write_piece(std::byte* target, std::span<const std::byte> bytes,
                             std::uint64_t seed) {
-    const bool streams = place_.dax || bytes.size() >= kSmallestStreamed;
-    const Stores stores = stores_suffice() && streams ? Stores::streaming : Stores::cached;
     std::uint64_t checksum = 0;
-    thread_local std::vector<std::byte> copied;  // a chunk at most
-    if (!stores_suffice()) copied.resize(std::max(copied.size(), bytes.size()));
-    std::byte* const first = stores_suffice() ? target : copied.data();
-    const auto copy = [&] {
-      checksum = copy_and_hash(first, bytes, seed, stores);
-      if (first != target) pool_->copy(target, first, bytes.size());
-    };
-    if (!touch_mapped(anywhere(), copy)) {
-      throw_bad("unwritable", place_in_shelf(target), bytes.size(), Errc::io);
+    bool done = false;
+    if (stores_suffice()) {
+      const bool streams = place_.dax || bytes.size() >= kSmallestStreamed;
+      const Stores stores = streams ? Stores::streaming : Stores::cached;
+      const auto copy = [&] { checksum = copy_and_hash(target, bytes, seed, stores); };
+      const std::span<const std::byte> written(target, bytes.size());
+      take(bytes, [&] { done = touch_mapped(written, copy); });
+    } else {
+      thread_local std::vector<std::byte> copied;  // a chunk at most
+      copied.resize(std::max(copied.size(), bytes.size()));
+      std::byte* const first = copied.data();
+      take(bytes, [&] { checksum = copy_and_hash(first, bytes, seed, Stores::cached); });
+      done = touch_mapped(anywhere(), [&] { pool_->copy(target, first, bytes.size()); });
     }
+    if (!done) throw_bad("unwritable", place_in_shelf(target), bytes.size(), Errc::io);
     drain_stores();  // I7
     return checksum;
+  }
+
+  // Copies what a call was given. Bytes that view() gave may be gone: the shelf's, not the call's.
+  template <typename Copy>
+  void take(std::span<const std::byte> bytes, const Copy& copy) {
+    if (!is_shown(bytes.data())) return copy();
+    if (touch_mapped(bytes, copy)) return;
+    throw_bad("unreadable", place_in_shelf(bytes.data()), bytes.size(), Errc::corrupt);
+  }
+
+  bool is_shown(const std::byte* byte) const {
+    return std::ranges::any_of(pool_->stretches(), [&](const PoolStretch& stretch) {
+      return std::less_equal()(stretch.base, byte) &&
+             std::less()(byte, stretch.base + stretch.size_bytes);
+    });
   }
 
   // Over the end of an object: hashed as it is copied into a buffer, for the hash is of the whole.
@@ -175,8 +194,7 @@ class PoolMedium final : public Medium {
                              std::uint64_t seed) {
     std::vector<std::byte> copied(bytes.size());
     std::uint64_t checksum = 0;
-    const auto copy = [&] { checksum = copy_and_hash(copied.data(), bytes, seed, Stores::cached); };
-    if (!touch_mapped(bytes, copy)) throw_bad("unreadable", at, bytes.size(), Errc::corrupt);
+    take(bytes, [&] { checksum = copy_and_hash(copied.data(), bytes, seed, Stores::cached); });
     std::span<const std::byte> rest = copied;
     while (!rest.empty()) {
       const PoolStretch& stretch = stretch_at(at);
