@@ -301,17 +301,20 @@ const std::vector<Workload>& workloads() {
        "part r1 8 8; rename b 2; create b 40; assign b; persist; rename r1 3; assign r3; persist;"
        "reopen; rename r3 1; part r1 0 8; persist; erase r1; rename r2 1; assign r1; persist; "
        "reopen;"
-       "rollback 1; rename r1 4; persist; assign r4; persist"},
+       "rollback 1; rename r1 4; persist; assign r4; persist",
+       4},
       {"rename-dropped",
        "shelf 1 2; create a 64; create b 48; assign a; persist; rename a 1; assign r1; discard;"
        "part a 8 8; persist; rename a 1; launch; rename r1 2; go 3; discard; part r1 16 8; land;"
        "persist; begin; rename r1 5; rename b 1; assign r1; forget; rollback 1; assign r1; persist;"
-       "rename r1 6; persist; rollback 1; part r1 0 8; persist; reopen; assign r1; persist"},
+       "rename r1 6; persist; rollback 1; part r1 0 8; persist; reopen; assign r1; persist",
+       4},
       {"rename-prepared",
        "shelf 1 1; create a 64; assign a; persist; rename a 1; prepare; abandon; assign a; persist;"
        "rename a 2; part r2 8 8; prepare; reopen; resolve; assign r2; persist; rename r2 3; "
        "prepare;"
-       "reopen; abandon; assign r2; rename r2 4; persist"},
+       "reopen; abandon; assign r2; rename r2 4; persist",
+       4},
       {"rename-many",  // more records than a page has
        "named 5 1000; persist; rename " + long_name(2, 1000) + " 1; persist; assign r1; rename " +
            long_name(0, 1000) +
@@ -323,7 +326,8 @@ const std::vector<Workload>& workloads() {
        "80;"
        "persist; assign a; resize a 0; persist; resize a 5000; part a 4000 8; persist; reopen;"
        "resize a 6000; discard; part a 0 8; persist; resize a 40; rename a 1; persist; rollback 1;"
-       "assign a; persist"},
+       "assign a; persist",
+       4},
       {"resize-chunks",
        "shelf 0 2; placed chunk; create a 1048640; part a 8 8; persist; resize a 2100000; launch;"
        "part a 2000000 8; go 3; resize a 1048600; part a 1048590 8; launch; land; land; part a 8 8;"
