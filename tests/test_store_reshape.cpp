@@ -343,6 +343,25 @@ TEST_CASE("a tensor is resized along its first dimension alone, and may come to 
   CHECK(value(w) == pattern(1000, 1));
 }
 
+TEST_CASE("who comes to rename or resize behind a close is told so") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  commit(shelf, 1);
+  const bool renames = GENERATE(true, false);
+  Assignment holds = shelf.find("w")->assign();
+  Waiter closes([&] { shelf.close(); });
+  REQUIRE(closes.waits());
+  std::optional<Errc> code;
+  Waiter comes([&] {
+    code = code_of([&] { renames ? shelf.rename("w", "v") : void(shelf.resize("w", 7)); });
+  });
+  REQUIRE(comes.waits());
+  holds.done();
+  closes.join();
+  comes.join();
+  CHECK(code == Errc::closed);
+}
+
 TEST_CASE("what is resized beside assignments has them or not, whole") {
   const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::by_chunk});
   Shelf shelf = kept.open();

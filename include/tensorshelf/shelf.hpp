@@ -81,10 +81,9 @@ class Shelf {
   // what was assigned, stays, and what is new reads as zeros. What stays is read, checked and
   // written anew, into slots of the new size, and assignments wait until that is done; the old
   // slots come back with the versions that have them. Handles of before throw Errc::unknown_name;
-  // where it has so many rows already, nothing changes. Errc::spoiled where it has no value, and
-  // Errc::layout for a negative number, or
-  // where it has no dimension; Errc::full, and Errc::corrupt where what is to stay is damaged,
-  // leave it as it was.
+  // where it has so many rows already, nothing changes. Errc::layout for a negative number, or
+  // where it has no dimension; Errc::spoiled where it has no value; Errc::full, and Errc::corrupt
+  // where what is to stay is damaged. All of these leave it as it was.
   TensorRef resize(std::string_view name, std::int64_t rows);
   // Makes room for tensors of so many bytes together, whose slots are so many times as much: those
   // that are created later find it, and the medium grows once, now, and not while a run goes on. It

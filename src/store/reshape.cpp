@@ -79,6 +79,7 @@ std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_
   state_.check_writable();
   refuse_inside(state_, "resize() was called");
   const auto closed = close_for_growth();
+  state_.check_writable();
   if (!state_.names_now().contains(name)) throw_no_tensor(name, "resize");
   check_may_add(name, true);
   const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
