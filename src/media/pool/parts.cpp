@@ -47,7 +47,7 @@ class OpenPart {
 
 // Of a file that is there: a device cannot be read, and a part without a header of its own
 // (OPTION SINGLEHDR) has none.
-bool begins_with_zeros(const std::filesystem::path& path) {
+bool lacks_signature(const std::filesystem::path& path) {
   const OpenPart part(path);
   std::array<char, 4096> begin{};
   const ssize_t got = ::pread(part.fd(), begin.data(), begin.size(), 0);
@@ -133,7 +133,7 @@ void check_parts(const ShelfFile& file, const PoolParts& parts) {
       continue;  // libpmemobj will say why
     }
     const bool first = headed.insert(part.replica).second;
-    if (first && S_ISREG(node.st_mode) && begins_with_zeros(part.path)) {
+    if (first && S_ISREG(node.st_mode) && lacks_signature(part.path)) {
       throw_part(file, parts, part, "does not begin as a pool does", 0);
     }
   }
