@@ -21,6 +21,22 @@ using Shape = std::array<std::int64_t, 1>;
 
 constexpr std::int64_t kMiB = 1024 * 1024;
 
+std::shared_ptr<testing::CachedDisk> formatted_disk() {
+  auto disk = std::make_shared<testing::CachedDisk>();
+  testing::CachedMedium medium(disk);
+  Shelf::format(medium);
+  return disk;
+}
+
+// The first place where the value lies; false where there is none.
+bool rot(testing::CachedDisk& disk, const Bytes& value) {
+  const auto there =
+      std::search(disk.visible.begin(), disk.visible.end(), value.begin(), value.begin() + 100);
+  if (there == disk.visible.end()) return false;
+  there[50] ^= std::byte{1};
+  return true;
+}
+
 }  // namespace
 
 // A tensor of thousands of chunks comes too late for its name: the one that was faster has its
@@ -74,11 +90,7 @@ std::string lost_view_costs_no_other_chunk() {
 // writes no more than a page into the free slot, must not take the rest there for good.
 std::string rot_in_a_free_slot_is_not_built_on() {
   for (unsigned rotten = 0; rotten < 2; ++rotten) {
-    const auto disk = std::make_shared<testing::CachedDisk>();
-    {
-      testing::CachedMedium medium(disk);
-      Shelf::format(medium);
-    }
+    const auto disk = formatted_disk();
     Shelf shelf = Shelf::open(std::make_unique<testing::CachedMedium>(disk),
                               {.mode = Mode::update, .placement = Placement::whole});
     TensorRef a = shelf.create("a", DType::uint8, Shape{2 * kMiB});
@@ -109,21 +121,14 @@ std::string rot_in_a_free_slot_is_not_built_on() {
 // What a resize keeps is written anew, with a checksum of its own: damage must not get one.
 std::string rot_is_not_resized() {
   for (const Placement placement : {Placement::whole, Placement::by_chunk}) {
-    const auto disk = std::make_shared<testing::CachedDisk>();
-    {
-      testing::CachedMedium medium(disk);
-      Shelf::format(medium);
-    }
+    const auto disk = formatted_disk();
     Shelf shelf =
         Shelf::open(std::make_unique<testing::CachedMedium>(disk),
                     {.mode = Mode::update, .verify = Verify::never, .placement = placement});
     const Bytes value = stamped(2 * kMiB, 1);
     shelf.create("a", DType::uint8, Shape{2 * kMiB}).write(value);
     shelf.persist(1);
-    const auto there =
-        std::search(disk->visible.begin(), disk->visible.end(), value.begin(), value.begin() + 100);
-    if (there == disk->visible.end()) return "what was committed is not there";
-    there[50] ^= std::byte{1};
+    if (!rot(*disk, value)) return "what was committed is not there";
     try {
       shelf.resize("a", 3 * kMiB);
       return "rot became a value, with a checksum of its own";
@@ -139,11 +144,7 @@ std::string rot_is_not_resized() {
 // A chunk that is kept, because it has these bytes already, is one that is known to be sound.
 std::string assigning_the_same_bytes_heals() {
   for (const Placement placement : {Placement::whole, Placement::by_chunk}) {
-    const auto disk = std::make_shared<testing::CachedDisk>();
-    {
-      testing::CachedMedium medium(disk);
-      Shelf::format(medium);
-    }
+    const auto disk = formatted_disk();
     Shelf shelf =
         Shelf::open(std::make_unique<testing::CachedMedium>(disk),
                     {.mode = Mode::update, .placement = placement, .keep_unchanged = true});
@@ -151,10 +152,7 @@ std::string assigning_the_same_bytes_heals() {
     const Bytes value = stamped(2 * kMiB, 1);
     a.write(value);
     shelf.persist(1);
-    const auto there =
-        std::search(disk->visible.begin(), disk->visible.end(), value.begin(), value.begin() + 100);
-    if (there == disk->visible.end()) return "what was committed is not there";
-    there[50] ^= std::byte{1};
+    if (!rot(*disk, value)) return "what was committed is not there";
     if (shelf.verify().damage.size() != 1) return "rot is not found";
     a.write(value);
     shelf.persist(2);
