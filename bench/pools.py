@@ -54,6 +54,7 @@ class PoolSaver:
         self.library = library
         self.anew = anew
         room = 3 * array.nbytes + array.nbytes // 4 + (64 << 20)  # the log of what was, too
+        path.unlink(missing_ok=True)  # of a run that was interrupted
         self.pool = library.pmemobj_create(bytes(path), b"bench", room, 0o600)
         if not self.pool:
             raise OSError(library.pmemobj_errormsg().decode())
