@@ -118,16 +118,21 @@ class ReaderWalk {
  private:
   std::string read(Playback& playback) {
     Log log;
-    const auto medium = std::make_shared<RecordingMedium>(disk_, log, scene_.behaviour);
+    Recorded media = recorded(disk_, log, scene_.behaviour);
     const std::size_t begin = playback.last();
     playback.set_pace(rng_.below(5));  // 0: it rests
     const std::uint64_t words = playback.words();
     std::uint64_t reads = 0;
+    for (auto& each : media.also) {
+      each = std::make_unique<PassingMedium>(std::move(each), playback, reads);
+    }
     Shelf shelf = Shelf::open(
-        std::make_unique<PassingMedium>(medium, playback, reads),
+        std::make_unique<PassingMedium>(std::move(media.first), playback, reads),
+        std::move(media.also),
         {.mode = Mode::read, .verify = rng_.one_in(3) ? Verify::never : Verify::on_load});
     const std::uint64_t looks = 2 + playback.words() - words;
-    const std::uint64_t most = 16 + survey(disk_.bytes()).places.size();  // for one look
+    const std::uint64_t most =
+        16 + survey(disk_.bytes(), scene_.behaviour.second_bytes).places.size();  // for one look
     if (reads > looks * most) {
       return fmt::format("{} reads to open it, beside {} words stored", reads, looks - 2);
     }

@@ -54,8 +54,8 @@ Result explore_workload(const Workload& workload, const MediumMode& mode, const 
 inline constexpr unsigned kRandoms = 6;  // of either kind, for one seed
 
 // All workloads, or the one of that name; throws std::invalid_argument where there is none.
-// "random" are those that the seed makes up; with full effort they belong to all, else those do
-// that failed once.
+// "random" are those that the seed makes up, "on-2" those of the table once more on two media, each
+// NAME-on-2; with full effort all of these belong to all, else those do that failed once.
 std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed,
                                        unsigned randoms = kRandoms);
 

@@ -115,8 +115,9 @@ std::size_t next_mark(const Log& log, std::size_t event) {
 
 Behaviour Explorer::behaviour() const {
   return {.personality = settings_.personality,
-          .max_size_bytes = kDiskBytes,
+          .max_size_bytes = kDiskBytes + (shape_.media == 2 ? kSecondBytes : 0),
           .bugs = settings_.bugs,
+          .second_bytes = shape_.media == 2 ? kSecondBytes : 0,
           .seed = settings_.seed};
 }
 
@@ -124,8 +125,8 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
                                   ReadSet& reads, const Behaviour& medium) {
   ++counts_.recoveries;
   Log log;
-  Shelf shelf = Shelf::open(std::make_unique<RecordingMedium>(disk_, log, medium, &reads),
-                            {.mode = Mode::update});
+  Recorded media = recorded(disk_, log, medium, &reads);
+  Shelf shelf = Shelf::open(std::move(media.first), std::move(media.also), {.mode = Mode::update});
   std::string why;
   const Model* model = match(recording, expected, shelf, why);
   if (model == nullptr) throw Violation("recovery shows a state that never was" + why);
@@ -147,7 +148,7 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   }
   if (!shelf.verify().damage.empty()) throw Violation("verify() finds damage, with none done");
   shelf.close();
-  const std::string damage = survey(disk_.bytes()).damage;
+  const std::string damage = survey(disk_.bytes(), medium.second_bytes).damage;
   if (!damage.empty()) throw Violation("after recovery " + damage);
   Found found{*model, info.incarnation, prepared, std::move(log)};
   if (info.recovery.degraded) found.model.older.clear();  // for good
@@ -158,8 +159,8 @@ void Explorer::read_only(const Recording& recording, const Found& found) {
   const Model& model = found.model;
   ++counts_.recoveries;
   Log log;
-  Shelf shelf =
-      Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour()), {.mode = Mode::read});
+  Recorded media = recorded(disk_, log, behaviour());
+  Shelf shelf = Shelf::open(std::move(media.first), std::move(media.also), {.mode = Mode::read});
   const std::string text = difference(model, shelf);
   if (!text.empty()) throw Violation("opened for reading: " + text);
   const std::string prepared = prepared_difference(recording, found.prepared, shelf.prepared());
@@ -285,6 +286,7 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   begun.log.events.assign(log.events.begin(),
                           log.events.begin() + static_cast<std::ptrdiff_t>(event + 1));
   begun.log.bytes = log.bytes;
+  begun.log.second_bytes = log.second_bytes;
   HeldPages held;
   for (std::size_t seen = 0; seen <= event; ++seen) {
     held.note(begun.log, seen, disk_);

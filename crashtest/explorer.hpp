@@ -51,6 +51,7 @@ struct Settings {
 };
 
 inline constexpr std::uint64_t kDiskBytes = 16 * 1024 * 1024;
+inline constexpr std::uint64_t kSecondBytes = 12 * 1024 * 1024;  // more, where there are two media
 
 class Explorer {
  public:

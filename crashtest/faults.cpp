@@ -69,7 +69,7 @@ class FaultWalk {
         scene_(scene),
         rng_(rng),
         counts_(counts),
-        there_(survey(disk.bytes())) {
+        there_(survey(disk.bytes(), behaviour.second_bytes)) {
     behaviour_.faults = &unreadable_;
   }
 
@@ -93,8 +93,8 @@ class FaultWalk {
  private:
   Shelf open(Log& log, Mode mode, ReadSet* reads = nullptr) {
     ++counts_.recoveries;
-    return Shelf::open(std::make_unique<RecordingMedium>(disk_, log, behaviour_, reads),
-                       {.mode = mode});
+    Recorded media = recorded(disk_, log, behaviour_, reads);
+    return Shelf::open(std::move(media.first), std::move(media.also), {.mode = mode});
   }
 
   std::vector<std::uint64_t> pages_read() {
@@ -248,6 +248,7 @@ class FaultWalk {
       const bool honest = error.code() == Errc::corrupt || error.code() == Errc::not_a_shelf ||
                           error.code() == Errc::truncated || error.code() == Errc::newer_format ||
                           error.code() == Errc::unsupported ||
+                          error.code() == Errc::medium_missing ||
                           (error.code() == Errc::io && demand.may_fail_reading) ||
                           // A root that could not be read when it was opened is a newer one later.
                           (error.code() == Errc::stale && mode == Mode::read && unreadable_.once);
@@ -272,7 +273,7 @@ class FaultWalk {
 
   // After nothing was lost: what is damaged now has two whole copies, so the other one may go.
   std::string opened_again(const std::vector<Fault>& faults, const Demand& before) {
-    const Survey now = survey(disk_.bytes());
+    const Survey now = survey(disk_.bytes(), behaviour_.second_bytes);
     if (!now.damage.empty()) return "after opening, " + now.damage;
     for (const std::uint64_t page : unreadable_.pages) {
       const Place* const place = there_.find(page);

@@ -48,7 +48,9 @@ void HeldPages::hand_on(const Log& log, const Event& event) {
   const auto* wait = std::get_if<WaitEvent>(&event);
   const bool barrier = is<BarrierEvent>(event);
   if (wait == nullptr && !barrier) return;
+  const Part part = barrier ? std::get<BarrierEvent>(event).part : wait->part;
   for (Item& item : items_) {
+    if (part != Part::all && log.part_of(stored(log.events[item.event])->at) != part) continue;
     const auto* write = std::get_if<WriteEvent>(&log.events[item.event]);
     const bool covered = write == nullptr ? barrier : wait && write->ticket <= wait->ticket;
     item.handed_on = item.handed_on || covered;

@@ -21,6 +21,9 @@ struct Stretch {  // of the medium; the bytes for it lie in Log::bytes
   friend bool operator==(const Stretch&, const Stretch&) = default;
 };
 
+// Of a shelf on two media the disk has both: the second one, of a fixed size, below the first.
+enum class Part : std::uint8_t { all, first, second };  // all: there is one medium
+
 // Threads are numbered in order of appearance.
 struct WriteEvent {
   Stretch stored;
@@ -38,10 +41,12 @@ struct WordEvent {
 };
 struct WaitEvent {
   std::uint64_t ticket = 0;
+  Part part = Part::all;
   friend bool operator==(const WaitEvent&, const WaitEvent&) = default;
 };
 struct BarrierEvent {
   unsigned thread = 0;
+  Part part = Part::all;
   friend bool operator==(const BarrierEvent&, const BarrierEvent&) = default;
 };
 struct GrowthEvent {
@@ -59,6 +64,7 @@ struct MarkEvent {  // a note of the caller's
 struct FailureEvent {
   const char* call = "";
   bool orphans = false;  // all that was unsettled
+  Part part = Part::all;
   friend bool operator==(const FailureEvent&, const FailureEvent&) = default;
 };
 struct Loss {  // a page of a write, or of a word, which nobody will see again
@@ -103,7 +109,12 @@ inline const Stretch* stored(const Event& event) {
 struct Log {
   std::vector<Event> events;
   std::vector<std::byte> bytes;
+  std::uint64_t second_bytes = 0;  // that the second medium takes; 0: there is none
 
+  Part part_of(std::uint64_t at) const {
+    if (second_bytes == 0) return Part::all;
+    return at < second_bytes ? Part::second : Part::first;
+  }
   std::span<const std::byte> content(const Stretch& stretch) const {
     return std::span(bytes).subspan(stretch.bytes_at, stretch.size_bytes);
   }

@@ -17,12 +17,18 @@ struct PinnedReaders::Reader {
   VersionPin pin;
   Model shows;
 
-  Reader(Disk& disk, Personality personality, const PinnedReaders& all, Model model)
-      : shelf(Shelf::open(all.seen_by_all(std::make_unique<RecordingMedium>(
-                              disk, log, Behaviour{.personality = personality})),
-                          {.mode = Mode::read})),
+  Reader(Disk& disk, const Behaviour& behaviour, const PinnedReaders& all, Model model)
+      : shelf(open(recorded(disk, log,
+                            {.personality = behaviour.personality,
+                             .second_bytes = behaviour.second_bytes}),
+                   all)),
         pin(shelf.pin()),
         shows(std::move(model)) {}
+
+  static Shelf open(Recorded media, const PinnedReaders& all) {
+    return Shelf::open(all.seen_by_all(std::move(media.first)), std::move(media.also),
+                       {.mode = Mode::read});
+  }
 };
 
 std::unique_ptr<Medium> PinnedReaders::seen_by_all(std::unique_ptr<Medium> medium) const {
@@ -30,7 +36,7 @@ std::unique_ptr<Medium> PinnedReaders::seen_by_all(std::unique_ptr<Medium> mediu
 }
 
 void PinnedReaders::add(Disk& disk, const Behaviour& behaviour, const Model& newest) {
-  readers_.push_back(std::make_shared<Reader>(disk, behaviour.personality, *this, newest));
+  readers_.push_back(std::make_shared<Reader>(disk, behaviour, *this, newest));
   if (readers_.back()->pin.version() != newest.version) {
     throw std::runtime_error(fmt::format("a reader holds version {}, and {} is the newest",
                                          readers_.back()->pin.version(), newest.version));

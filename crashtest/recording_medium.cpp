@@ -39,6 +39,7 @@ void ReadFaults::heal(std::uint64_t at, std::uint64_t size_bytes) {
 
 RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads)
     : disk_(disk), log_(log), behaviour_(behaviour), reads_(reads) {
+  log_.second_bytes = behaviour_.second_bytes;
   if (behaviour_.unsure) behaviour_.unsure->begin_process();
 }
 
@@ -75,10 +76,10 @@ Stretch RecordingMedium::keep_page(std::uint64_t at, std::span<const std::byte> 
   return stretch;
 }
 
-void RecordingMedium::fail_if_told(const char* call, bool loses_all,
+void RecordingMedium::fail_if_told(const char* call, bool loses_all, Part part,
                                    const std::function<void()>& in_part) {
   if (log_.events.size() != behaviour_.fails_at) return;
-  happens(FailureEvent{.call = call, .orphans = loses_all});
+  happens(FailureEvent{.call = call, .orphans = loses_all, .part = part});
   if (in_part && behaviour_.fails_at % kWays != 0) in_part();
   become_unsure();
   throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
@@ -133,7 +134,7 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kChunkBytes);
   assert_room(at, bytes.size());
-  fail_if_told("write", false, [&] { write_in_part(at, bytes); });
+  fail_if_told("write", false, Part::all, [&] { write_in_part(at, bytes); });
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
   const Stretch stretch = keep_page(at, bytes);
   happens(WriteEvent{.stored = stretch,
@@ -145,17 +146,17 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   return {sequence, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
 }
 
-void RecordingMedium::wait(const Ticket& ticket) {
+void RecordingMedium::wait_for(const Ticket& ticket, Part part) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
-  fail_if_told("wait", true);
-  happens(WaitEvent{ticket.sequence});
+  fail_if_told("wait", true, part);
+  happens(WaitEvent{ticket.sequence, part});
 }
 
-void RecordingMedium::barrier() {
+void RecordingMedium::settle(Part part) {
   const std::lock_guard lock(mutex_);
-  fail_if_told("barrier", true);
-  happens(BarrierEvent{this_thread()});
+  fail_if_told("barrier", true, part);
+  happens(BarrierEvent{this_thread(), part});
 }
 
 void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
@@ -185,7 +186,7 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
       if (!failed) written_anew(page, kPageBytes);
     }
   };
-  fail_if_told("word", false, [&] { store(true); });
+  fail_if_told("word", false, Part::all, [&] { store(true); });
   store(false);
 }
 
@@ -250,7 +251,7 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const std::uint64_t size = round_up(size_bytes, kPageBytes);
   if (size <= disk_.room_bytes()) return disk_.room_bytes();
   refuse_growth(size);
-  fail_if_told("reserve", false, [&] { grow_in_part(size, behaviour_.fails_at); });
+  fail_if_told("reserve", false, Part::all, [&] { grow_in_part(size, behaviour_.fails_at); });
   const bool first = disk_.size_bytes() == 0;  // as it is formatted
   disk_.grow(size);
   disk_.make_room(size);
@@ -270,6 +271,72 @@ Promises RecordingMedium::promises() const {
           .one_machine = !pmem,  // so that both ways to look for a rival are explored
           .atomic_bytes = pmem ? kWordBytes : kSectorBytes,
           .notes = {}};
+}
+
+namespace {
+
+// One of two, of one disk.
+class HalfMedium final : public Medium {
+ public:
+  HalfMedium(std::shared_ptr<RecordingMedium> both, Part part, std::uint64_t second_bytes)
+      : both_(std::move(both)),
+        part_(part),
+        second_bytes_(second_bytes),
+        base_(part == Part::first ? second_bytes : 0) {}
+
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    return both_->write(base_ + at, bytes, seed);
+  }
+  void wait(const Ticket& ticket) override { both_->wait_for(ticket, part_); }
+  void barrier() override { both_->settle(part_); }
+  void store_word(std::uint64_t at, std::uint64_t word) override {
+    both_->store_word(base_ + at, word);
+  }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    both_->read(base_ + at, bytes);
+  }
+  void look(std::uint64_t at, std::span<std::byte> bytes) override {
+    both_->look(base_ + at, bytes);
+  }
+  std::span<const std::byte> view(const Extent& extent) override {
+    return both_->view({base_ + extent.at, extent.size_bytes});
+  }
+  std::uint64_t size() override {
+    return part_ == Part::second ? second_bytes_ : both_->size() - second_bytes_;
+  }
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    if (part_ == Part::first) return both_->reserve(base_ + size_bytes) - base_;
+    if (size_bytes <= second_bytes_) return second_bytes_;
+    throw Error(Errc::full, fmt::format("the second medium has {} bytes", second_bytes_),
+                "Raise kSecondBytes.");
+  }
+  Promises promises() const override { return both_->promises(); }
+
+ private:
+  std::shared_ptr<RecordingMedium> both_;
+  Part part_;
+  std::uint64_t second_bytes_;
+  std::uint64_t base_;
+};
+
+}  // namespace
+
+Recorded recorded(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads) {
+  const std::uint64_t second = behaviour.second_bytes;
+  if (second == 0) return {std::make_unique<RecordingMedium>(disk, log, behaviour, reads)};
+  const auto both = std::make_shared<RecordingMedium>(disk, log, behaviour, reads);
+  if (disk.size_bytes() == 0) both->reserve(second);
+  Recorded halves{std::make_unique<HalfMedium>(both, Part::first, second)};
+  halves.also.push_back(std::make_unique<HalfMedium>(both, Part::second, second));
+  return halves;
+}
+
+PlaceTensor place_on_both(const Behaviour& behaviour) {
+  if (behaviour.second_bytes == 0) return {};
+  return [](std::string_view name, std::uint64_t size_bytes) -> std::vector<unsigned> {
+    if (size_bytes > kChunkBytes) return {0, 1};
+    return {static_cast<unsigned>(name.back()) % 2};
+  };
 }
 
 }  // namespace tensorshelf::crash

@@ -46,12 +46,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
+#include <tensorshelf/options.hpp>
 
 #include "disk.hpp"
 #include "held_pages.hpp"
@@ -92,6 +94,7 @@ struct Behaviour {
   std::uint64_t full_at = ~std::uint64_t{0};   // the growth that would be it is Errc::full, once
   ReadFaults* faults = nullptr;                // used under the medium's lock; outlives it
   Unsure* unsure = nullptr;                    // on block, what a process before left so; likewise
+  std::uint64_t second_bytes = 0;  // Log::second_bytes: then it is used through recorded()
   std::uint64_t seed = 0;  // chooses what is lost when the medium ends, and seen where it failed
 };
 
@@ -102,8 +105,10 @@ class RecordingMedium final : public Medium {
   ~RecordingMedium() override;  // waits for nothing: on block a part of what is held is gone
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
-  void wait(const Ticket& ticket) override;
-  void barrier() override;
+  void wait(const Ticket& ticket) override { wait_for(ticket, Part::all); }
+  void barrier() override { settle(Part::all); }
+  void wait_for(const Ticket& ticket, Part part);
+  void settle(Part part);
   void store_word(std::uint64_t at, std::uint64_t word) override;
   void read(std::uint64_t at, std::span<std::byte> bytes) override;
   void look(std::uint64_t at, std::span<std::byte> bytes) override;
@@ -117,7 +122,8 @@ class RecordingMedium final : public Medium {
   void show(std::uint64_t at, std::span<std::byte> bytes);            // what a read gives
   void become_unsure();
   void written_anew(std::uint64_t at, std::uint64_t size_bytes);
-  void fail_if_told(const char* call, bool loses_all, const std::function<void()>& in_part = {});
+  void fail_if_told(const char* call, bool loses_all, Part part,
+                    const std::function<void()>& in_part = {});
   void assert_room(std::uint64_t at, std::uint64_t size_bytes) const;
   void refuse_growth(std::uint64_t size_bytes);
   void grow_in_part(std::uint64_t size_bytes, std::uint64_t way);
@@ -138,5 +144,15 @@ class RecordingMedium final : public Medium {
   bool unsettled_ = false;  // something was written or stored since the last barrier
   std::map<std::thread::id, unsigned> threads_;
 };
+
+// The medium of a shelf, or its two media: one fails without the other, and each has barriers of
+// its own.
+struct Recorded {
+  std::unique_ptr<Medium> first;
+  std::vector<std::unique_ptr<Medium>> also = {};
+};
+Recorded recorded(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads = nullptr);
+// Where tensors lie then: by their names on either, and large ones on both.
+PlaceTensor place_on_both(const Behaviour& behaviour);
 
 }  // namespace tensorshelf::crash

@@ -63,10 +63,14 @@ std::vector<Expected> expectations(const Recording& recording) {
 Runner::Runner(Disk& disk, const Behaviour& behaviour, const Shape& shape)
     : disk_(disk), behaviour_(behaviour), serial_(0), placement_(shape.placement) {
   {
-    RecordingMedium medium(disk_, recording_.log, behaviour_);
-    Shelf::format(medium, {.keep = shape.keep, .in_flight = shape.in_flight});
+    Recorded media = recorded(disk_, recording_.log, behaviour_);
+    Shelf::format(*media.first, {.keep = shape.keep, .in_flight = shape.in_flight});
     if (shape.format_version == 2) {
-      testing::make_format_2(medium, 1 + shape.keep + shape.in_flight);
+      testing::make_format_2(*media.first, 1 + shape.keep + shape.in_flight);
+    }
+    // The second is added before anything is explored: what is lost of that is refused by name.
+    if (!media.also.empty()) {
+      Shelf::open(std::move(media.first), std::move(media.also), {.mode = Mode::update});
     }
   }
   working_.keep = shape.keep;
@@ -132,12 +136,15 @@ void Runner::open(std::optional<unsigned> keep, std::optional<unsigned> in_fligh
 Shelf Runner::open_once(std::optional<unsigned> keep, std::optional<unsigned> in_flight) {
   lead_ = std::make_shared<Lead>();
   watch_ = std::make_shared<FeedWatch>();
-  auto medium = std::make_unique<RecordingMedium>(disk_, recording_.log, behaviour_);
-  return Shelf::open(pinned_.seen_by_all(watched(led(std::move(medium), lead_), watch_)),
+  Recorded media = recorded(disk_, recording_.log, behaviour_);
+  for (auto& each : media.also) each = watched(std::move(each), watch_);
+  return Shelf::open(pinned_.seen_by_all(watched(led(std::move(media.first), lead_), watch_)),
+                     std::move(media.also),
                      {.mode = Mode::update,
                       .keep = keep,
                       .in_flight = in_flight,
                       .placement = placement_,
+                      .place = place_on_both(behaviour_),
                       .threads = 2,
                       .keep_unchanged = true,
                       .pin_timeout = std::chrono::seconds(0)});

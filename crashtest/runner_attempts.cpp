@@ -1,6 +1,7 @@
 // The runner's part with attempts in flight, and with versions that stay.
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -201,6 +202,14 @@ void Runner::apply_versions(const Op& op) {
     case Verb::resize:
       beside([&] { shelf_->resize(op.name, static_cast<std::int64_t>(op.first)); });
       working_.tensors[op.name].resize(op.first, std::byte{0});
+      changed_ = true;
+      return;
+    case Verb::move:
+      beside([&] { shelf_->move(op.name, std::array{static_cast<unsigned>(op.first)}); });
+      changed_ = true;
+      return;
+    case Verb::remove:
+      beside([&] { shelf_->remove_medium(1); });
       changed_ = true;
       return;
     case Verb::reserve:

@@ -22,6 +22,7 @@
 #include "folder.hpp"
 #include "interleaved.hpp"
 #include "large.hpp"
+#include "media_plays.hpp"
 #include "memory_plays.hpp"
 #include "model.hpp"
 #include "pin_plays.hpp"
@@ -385,6 +386,8 @@ const std::vector<Scenario>& scenarios() {
         {"same-heals", "-", assigning_the_same_bytes_heals},
         {"another-name", "-", what_comes_after_a_lost_version_is_another},
         {"rot-resized", "-", rot_is_not_resized},
+        {"older-medium", "-", older_copy_of_a_medium_is_refused},
+        {"grown-medium", "I3", what_a_medium_grew_by_stays_taken},
         {"same-again", "I13", old_bytes_come_back_over_staged_ones},
         {"same-discarded", "I3", discarded_label_is_no_versions},
         {"copied-slots", "I3", version_stays_while_it_is_copied},

@@ -23,7 +23,9 @@ using format::Root;
 
 class Walk {
  public:
-  explicit Walk(std::span<const std::byte> disk) : disk_(disk) {}
+  Walk(std::span<const std::byte> disk, std::uint64_t second_bytes)
+      : disk_(disk.subspan(std::min<std::uint64_t>(second_bytes, disk.size()))),
+        second_(disk.first(disk.size() - disk_.size())) {}
 
   Survey run() {
     superblocks();
@@ -31,6 +33,10 @@ class Walk {
     incarnations();
     marks();
     for (const Root& root : roots()) manifest(root);
+    for (Place& place : survey_.places) {
+      place.at = medium_of(place.at) == 0 ? second_.size() + place.at : offset_of(place.at);
+    }
+    second();
     return std::move(survey_);
   }
 
@@ -46,6 +52,24 @@ class Walk {
     survey_.places.push_back({.what = kind, .at = at, .size_bytes = kPageBytes, .object = object});
     if (whole || !survey_.damage.empty()) return;
     survey_.damage = fmt::format("the copy of the {} at {:#x} is damaged", what, at);
+  }
+
+  // What the second medium bears. That nothing names it yet is no matter.
+  void second() {
+    if (second_.empty()) return;
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      RawPage page;
+      const std::uint64_t header = format::medium_header_at(copy);
+      const std::uint64_t stamp = format::medium_stamp_at(copy);
+      std::memcpy(page.bytes.data(), second_.data() + header, kPageBytes);
+      const auto found = format::read_medium_header(page, copy);
+      note(found.has_value(), "header of the second medium", header, kSecondObject);
+      std::uint64_t word = 0;
+      std::memcpy(&word, second_.data() + stamp, sizeof word);
+      if (found) medium_id_ = found->medium_id;
+      note(medium_id_ && format::stamped_version(*medium_id_, word), "stamp of the second medium",
+           stamp, kSecondObject + 1);
+    }
   }
 
   // Objects are called by the place of their first copy.
@@ -208,6 +232,7 @@ class Walk {
       Page leaf;
       if (!load_page(refs[index], leaf)) return;
       const format::PageHead head = format::page_head(leaf);
+      if (head.kind == format::PageKind::media) continue;
       if (head.kind == format::PageKind::cells) {
         if (cells.size() <= head.index) cells.resize(head.index + 1);
         cells[head.index] = leaf;
@@ -232,7 +257,7 @@ class Walk {
                                        static_cast<unsigned>(cell % format::kPageCells));
       const unsigned slot = format::chunk_slot(record);
       if (format::chunk_kind(record) != format::ChunkKind::stored || slot >= slots_) continue;
-      const std::uint64_t at = layout.slot_at[slot] + chunk * kChunkBytes;
+      const std::uint64_t at = layout.chunk_at(slot, chunk);
       const std::uint64_t size = std::min(kChunkBytes, layout.size_bytes - chunk * kChunkBytes);
       if (end == at) {
         survey_.places.back().size_bytes += size;
@@ -244,7 +269,11 @@ class Walk {
     }
   }
 
+  static constexpr std::uint64_t kSecondObject = ~std::uint64_t{1};
+
   std::span<const std::byte> disk_;
+  std::span<const std::byte> second_;
+  std::optional<format::ShelfId> medium_id_;
   std::optional<format::Seeds> seeds_;
   unsigned slots_ = format::kMinSlots;
   std::optional<format::PreparedMark> mark_;
@@ -272,6 +301,8 @@ const Place* Survey::other_copy(const Place& place) const {
   return nullptr;
 }
 
-Survey survey(std::span<const std::byte> disk) { return Walk(disk).run(); }
+Survey survey(std::span<const std::byte> disk, std::uint64_t second_bytes) {
+  return Walk(disk, second_bytes).run();
+}
 
 }  // namespace tensorshelf::crash

@@ -29,6 +29,7 @@ struct Survey {
   const Place* other_copy(const Place& place) const;  // null: it has none
 };
 
-Survey survey(std::span<const std::byte> disk);
+// Of a shelf that takes all of the disk but what its second medium does, below it.
+Survey survey(std::span<const std::byte> disk, std::uint64_t second_bytes = 0);
 
 }  // namespace tensorshelf::crash

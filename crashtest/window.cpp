@@ -112,18 +112,25 @@ void Window::crowd(const Unit& unit) {
   }
 }
 
+// (A length is the first's: the second has none to change.)
+bool Window::is_of(const Unit& unit, Part part) const {
+  return part == Part::all || log_.part_of(unit.at) == part;
+}
+
 bool Window::covers(const BarrierEvent& barrier, const Unit& unit) const {
-  if (unit.orphan) return false;
+  if (unit.orphan || !is_of(unit, barrier.part)) return false;
   const Event& event = log_.events[unit.event];
   if (const auto* growth = std::get_if<GrowthEvent>(&event)) return growth->settles;
   const auto* write = std::get_if<WriteEvent>(&event);
   if (write == nullptr) return true;
-  if (write->ticket > waited_) return false;
+  if (write->ticket > waited_[static_cast<std::size_t>(barrier.part)]) return false;
   return personality_ == Personality::block || write->drained || write->thread == barrier.thread;
 }
 
-void Window::orphan_all() {
-  for (Unit& unit : units_) unit.orphan = !unit.is_size;
+void Window::orphan_all(Part part) {
+  for (Unit& unit : units_) {
+    if (is_of(unit, part)) unit.orphan = !unit.is_size;
+  }
 }
 
 void Window::settle_growth(const Unit& unit) {
@@ -163,7 +170,7 @@ void Window::crowd_anew() {
 // What is lost is on no medium, now or later. On block the kernel has all the rest.
 void Window::die(const DeathEvent& death) {
   if (personality_ == Personality::pmem) return orphan_all();
-  waited_ = issued_;
+  waited_.fill(issued_);
   std::vector<Unit> left;
   for (const Unit& unit : units_) {
     std::vector<Unit> pieces = {unit};
@@ -187,12 +194,13 @@ void Window::take(std::size_t index) {
   } else if (const auto* growth = std::get_if<GrowthEvent>(&event)) {
     add_growth(growth->size_bytes, number);
   } else if (const auto* wait = std::get_if<WaitEvent>(&event)) {
-    waited_ = std::max(waited_, wait->ticket);
+    std::uint64_t& waited = waited_[static_cast<std::size_t>(wait->part)];
+    waited = std::max(waited, wait->ticket);
   } else if (const auto* barrier = std::get_if<BarrierEvent>(&event)) {
     settle(*barrier);
     newest_ = units_.size();
   } else if (const auto* failure = std::get_if<FailureEvent>(&event)) {
-    if (failure->orphans) orphan_all();
+    if (failure->orphans) orphan_all(failure->part);
   } else if (const auto* death = std::get_if<DeathEvent>(&event)) {
     die(*death);
     newest_ = units_.size();

@@ -8,6 +8,7 @@
 // legal but fewer (a run lands whole or not at all).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -52,7 +53,8 @@ class Window {
   void settle(const BarrierEvent& barrier);
   void settle_growth(const Unit& unit);
   bool covers(const BarrierEvent& barrier, const Unit& unit) const;
-  void orphan_all();
+  void orphan_all(Part part = Part::all);
+  bool is_of(const Unit& unit, Part part) const;
   void die(const DeathEvent& death);
   void crowd_anew();
   bool settled_has(const Unit& unit) const;
@@ -62,8 +64,8 @@ class Window {
   const Log& log_;
   Personality personality_;
   bool trash_;
-  std::uint64_t waited_ = 0;  // the highest ticket that was waited for
-  std::uint64_t issued_ = 0;  // the highest of all
+  std::array<std::uint64_t, 3> waited_ = {};  // the highest ticket that was, by Part
+  std::uint64_t issued_ = 0;                  // the highest of all
   std::vector<Unit> units_;
   std::size_t newest_ = 0;
   std::unordered_set<std::uint64_t> crowded_;  // sectors that units of the window touch

@@ -21,49 +21,29 @@ struct Grammar {
 };
 
 constexpr std::array kGrammar = {
-    Grammar{"create", Verb::create, true, 1},
-    Grammar{"assign", Verb::assign, true, 0},
-    Grammar{"part", Verb::part, true, 2},
-    Grammar{"thread", Verb::thread, true, 0},
-    Grammar{"undo", Verb::undo, true, 2},
-    Grammar{"erase", Verb::erase, true, 0},
-    Grammar{"replace", Verb::replace, true, 1},
-    Grammar{"rename", Verb::rename, true, 1},
-    Grammar{"resize", Verb::resize, true, 1},
-    Grammar{"persist", Verb::persist, false, 0},
-    Grammar{"quiet", Verb::quiet, false, 0},
-    Grammar{"async", Verb::async, false, 0},
-    Grammar{"reopen", Verb::reopen, false, 0},
-    Grammar{"many", Verb::many, false, 2},
-    Grammar{"named", Verb::named, false, 2},
-    Grammar{"all", Verb::all, false, 0},
-    Grammar{"refuse", Verb::refuse, true, 1},
-    Grammar{"lease", Verb::lease, true, 0},
-    Grammar{"hold", Verb::hold, true, 0},
-    Grammar{"drop", Verb::drop, false, 0},
-    Grammar{"reserve", Verb::reserve, false, 1},
-    Grammar{"pin", Verb::pin, false, 0},
-    Grammar{"unpin", Verb::unpin, false, 0},
-    Grammar{"shelf", Verb::shelf, false, 2},
-    Grammar{"placed", Verb::placed, true, 0},
-    Grammar{"launch", Verb::launch, false, 0},
-    Grammar{"go", Verb::go, false, 1},
-    Grammar{"land", Verb::land, false, 0},
-    Grammar{"discard", Verb::discard, false, 0},
-    Grammar{"begin", Verb::begin, false, 0},
-    Grammar{"commit", Verb::commit, false, 0},
-    Grammar{"forget", Verb::forget, false, 0},
-    Grammar{"rollback", Verb::rollback, false, 1},
-    Grammar{"split", Verb::split, false, 2},
-    Grammar{"prepare", Verb::prepare, false, 0},
-    Grammar{"resolve", Verb::resolve, false, 0},
-    Grammar{"abandon", Verb::abandon, false, 0},
-    Grammar{"format", Verb::format, false, 1},
-    Grammar{"same", Verb::same, true, 0},
-    Grammar{"feed", Verb::feed, false, 0},
-    Grammar{"fly", Verb::fly, false, 0},
-    Grammar{"offer", Verb::offer, false, 0},
-    Grammar{"tear", Verb::tear, false, 0},
+    Grammar{"create", Verb::create, true, 1},    Grammar{"assign", Verb::assign, true, 0},
+    Grammar{"part", Verb::part, true, 2},        Grammar{"thread", Verb::thread, true, 0},
+    Grammar{"undo", Verb::undo, true, 2},        Grammar{"erase", Verb::erase, true, 0},
+    Grammar{"replace", Verb::replace, true, 1},  Grammar{"rename", Verb::rename, true, 1},
+    Grammar{"resize", Verb::resize, true, 1},    Grammar{"move", Verb::move, true, 1},
+    Grammar{"remove", Verb::remove, false, 0},   Grammar{"persist", Verb::persist, false, 0},
+    Grammar{"quiet", Verb::quiet, false, 0},     Grammar{"async", Verb::async, false, 0},
+    Grammar{"reopen", Verb::reopen, false, 0},   Grammar{"many", Verb::many, false, 2},
+    Grammar{"named", Verb::named, false, 2},     Grammar{"all", Verb::all, false, 0},
+    Grammar{"refuse", Verb::refuse, true, 1},    Grammar{"lease", Verb::lease, true, 0},
+    Grammar{"hold", Verb::hold, true, 0},        Grammar{"drop", Verb::drop, false, 0},
+    Grammar{"reserve", Verb::reserve, false, 1}, Grammar{"pin", Verb::pin, false, 0},
+    Grammar{"unpin", Verb::unpin, false, 0},     Grammar{"shelf", Verb::shelf, false, 2},
+    Grammar{"media", Verb::media, false, 1},     Grammar{"placed", Verb::placed, true, 0},
+    Grammar{"launch", Verb::launch, false, 0},   Grammar{"go", Verb::go, false, 1},
+    Grammar{"land", Verb::land, false, 0},       Grammar{"discard", Verb::discard, false, 0},
+    Grammar{"begin", Verb::begin, false, 0},     Grammar{"commit", Verb::commit, false, 0},
+    Grammar{"forget", Verb::forget, false, 0},   Grammar{"rollback", Verb::rollback, false, 1},
+    Grammar{"split", Verb::split, false, 2},     Grammar{"prepare", Verb::prepare, false, 0},
+    Grammar{"resolve", Verb::resolve, false, 0}, Grammar{"abandon", Verb::abandon, false, 0},
+    Grammar{"format", Verb::format, false, 1},   Grammar{"same", Verb::same, true, 0},
+    Grammar{"feed", Verb::feed, false, 0},       Grammar{"fly", Verb::fly, false, 0},
+    Grammar{"offer", Verb::offer, false, 0},     Grammar{"tear", Verb::tear, false, 0},
     Grammar{"fall", Verb::fall, false, 0},
 };
 
@@ -107,6 +87,7 @@ Shape shape_of(const std::vector<Op>& ops) {
       shape.stated = true;
     }
     if (op.verb == Verb::format) shape.format_version = op.first;
+    if (op.verb == Verb::media) shape.media = op.first;
     if (op.verb == Verb::placed) {
       shape.placement = op.name == "whole" ? Placement::whole : Placement::by_chunk;
     }
@@ -295,6 +276,39 @@ const std::vector<Workload>& workloads() {
        "reserve 500000; reopen; create c 200000; part c 8 8; persist; reserve 100; erase b; "
        "persist;"
        "reserve 600000; assign a; persist"},
+      // Two media.
+      {"media",
+       "shelf 1 1; media 2; create a 64; create b 48; create d 5000; assign a; assign b; persist;"
+       "assign a; persist; assign b; part d 8 8; persist; erase a; persist; create c 64; assign c;"
+       "reopen; create e 300000; part e 8 8; persist; assign d; assign e; persist; rollback 1;"
+       "assign b; persist; discard; replace e 64; assign e; persist",
+       4},
+      {"media-stripes",
+       "shelf 0 1; media 2; create a 1048640; create b 40; part a 8 8; persist; assign a; launch;"
+       "part a 1048600 8; go 3; assign b; land; persist; undo a 1048570 20; assign a; reopen;"
+       "part a 1048600 8; persist; resize a 1048700; part a 1048690 10; persist; part a 0 8;"
+       "persist",
+       128},
+      {"media-whole",
+       "shelf 1 1; placed whole; media 2; create a 48; create b 64; assign a; persist; assign b;"
+       "persist; part a 8 8; part b 8 8; persist; reopen; lease a; assign a; persist; pin; assign "
+       "a;"
+       "unpin; drop; assign a; rename a 1; persist; assign r1; persist",
+       4},
+      {"media-flight",
+       "shelf 1 2; media 2; create a 64; create b 48; assign a; launch; assign b; launch; go 2;"
+       "assign a; go 4; land; launch; discard; assign a; prepare; reopen; resolve; assign b;"
+       "prepare; abandon; create c 40; assign c; prepare; reopen; abandon; feed; offer; resolve; "
+       "fly; tear; feed",
+       4},
+      {"media-moved",
+       "shelf 1 1; media 2; create a 64; create b 48; assign a; assign b; persist; move a 0;"
+       "persist; move b 1; assign a; persist; move a 1; discard; part a 8 8; persist; reopen;"
+       "move b 0; persist; remove; persist; assign b; persist; reopen; move a 1; persist; assign a;"
+       "persist; rollback 1; move a 0; persist; remove; discard; assign a; persist; remove; "
+       "prepare;"
+       "abandon; part a 0 8; persist",
+       4},
       // Other names, other lengths.
       {"rename",
        "shelf 2 1; create a 64; create b 48; assign a; assign b; persist; rename a 1; persist;"

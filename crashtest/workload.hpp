@@ -7,6 +7,8 @@
 //   erase NAME           remove it                   replace NAME BYTES   a new layout
 //   rename NAME N        it is called rN from here on
 //   resize NAME BYTES    what has room of it stays, what is new is zeros
+//   move NAME M          on the medium of that number, 0 or 1
+//   remove               the second medium, on which nothing lies
 //   undo NAME AT BYTES   assign a range in two writes, and let it go; where that spoils the tensor,
 //                        no commit may take it, and all of it is assigned
 //   persist              commit with a step          quiet            commit, the step stays
@@ -21,6 +23,9 @@
 //
 //   shelf KEEP IN_FLIGHT first of all: the shelf has 1 + KEEP + IN_FLIGHT slots, and not 2
 //   format N             the shelf is of format N: 2, or the one of today
+//   media 2              the shelf has a second medium, on which tensors lie by their names, and
+//   those
+//                        of more than a chunk in stripes over both
 //   placed HOW           after it: tensors are made "whole" or "chunk", whatever the medium
 //   launch               persist_async; the attempt is in flight, frozen, and goes on when told:
 //   go STAGE             the oldest in flight, to 1 described, 2 prepared (durable, and no word),
@@ -71,6 +76,8 @@ enum class Verb {
   replace,
   rename,
   resize,
+  move,
+  remove,
   persist,
   quiet,
   async,
@@ -86,6 +93,7 @@ enum class Verb {
   unpin,
   shelf,
   format,
+  media,
   placed,
   launch,
   go,
@@ -119,7 +127,8 @@ struct Op {
 struct Shape {
   unsigned keep = 0;
   unsigned in_flight = 1;
-  std::uint64_t format_version = 0;         // 0: that of today
+  std::uint64_t format_version = 0;  // 0: that of today
+  std::uint64_t media = 1;
   std::optional<Placement> placement = {};  // none: the medium's own
   bool stated = false;                      // by the program
 };

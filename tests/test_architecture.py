@@ -47,7 +47,8 @@ ABOVE_THE_FACE |= {"src/feed/access.hpp"}  # of the pipeline, which is given a s
 # Who writes metadata, and with which calls.
 WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word)\(")
 WRITERS = {
-    f"src/store/{name}.cpp" for name in "attempt format_shelf incarnation mark repair".split()
+    f"src/store/{name}.cpp"
+    for name in "attempt format_shelf incarnation mark medium_headers repair".split()
 }
 WRITERS |= {"src/store/page_io.cpp", "src/store/page_io.hpp"}  # the first two calls themselves
 PAGE_BYTES = re.compile(r"(?:\.|->)bytes(?:\.|\[)|&\w+(?:\.|->)bytes|memcpy\([^;]*\.bytes")
@@ -205,7 +206,7 @@ def test_few_write_metadata_and_format_alone_looks_into_pages() -> None:
     assert looking == []
     assert any(PAGE_BYTES.search(code(path)) for path in cpp("src/format"))
     inside = {shown(path) for path in cpp("src") if '"format/bytes.hpp"' in path.read_text("utf-8")}
-    assert inside == {"src/format/format.cpp", "src/format/pages.cpp"}
+    assert inside == {f"src/format/{name}.cpp" for name in ("format", "media", "pages")}
 
 
 def test_the_order_of_a_flip_is_known_in_one_place() -> None:
@@ -385,13 +386,16 @@ RECORDS = {
     "cells page": "CellsPage",
     "page head": "PageHead",
     "chunk record": "ChunkRecord",
+    "media page": "MediaPage",
+    "medium header": "MediumHeader",
     "tensor record": "TensorRecord",
 }
 COUNTS = {"kCopies": 2, "kMaxIdBytes": 256, "kMaxMedia": 8, "kRootRefs": 165}
+COUNTS |= {"kFurtherMedia": 7, "kMaxPathBytes": 512}
 COUNTS |= {"kDirectoryRefs": (4096 - 16) // 24, "kPageCells": (4096 - 16) // 16}
 SIZES = {"char": 1, "std::uint16_t": 2, "std::uint32_t": 4, "std::uint64_t": 8}
 SIZES |= {"ShelfId": 16, "PageKind": 4, "Placement": 2, "MediumRecord": 32}
-SIZES |= {"PageRef": 24, "PageHead": 16, "ChunkRecord": 16}
+SIZES |= {"PageRef": 24, "PageHead": 16, "ChunkRecord": 16, "MediumEntry": 544}
 
 
 def members(struct: str, layout: str) -> list[tuple[str, int]]:
@@ -457,10 +461,14 @@ def test_the_codes_and_bits_of_the_design_are_those_of_layout_hpp() -> None:
         in design
     )
     newest, oldest = constant("kFormatVersion"), constant("kOldestFormat")
-    assert f"format_version ({newest}, or {oldest}) 4" in design
+    assert f"format_version ({oldest} to {newest}) 4" in design
     assert f"format_version ({constant('kMarkFormat')}) 4" in design
     assert f"flags ({constant('kLeavesInRoot')}: they are of leaves) 8" in design
-    for record, words in (("MediumRecord", "media (eight of: "), ("SlotRecord", "slots of 16 (")):
+    for record, words in (
+        ("MediumRecord", "media (eight of: "),
+        ("MediumEntry", "media (seven of: "),
+        ("SlotRecord", "n, of 16 ("),
+    ):
         told = re.search(re.escape(words) + r"([^)]*)\)", design)
         assert told, record
         sizes = [int(size) for size in re.findall(r"\w+ (\d+)", told[1])]

@@ -137,11 +137,11 @@ TEST_CASE("slots that do not fit take nothing, and what was given back is given 
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
   Heap heap(medium, Claimed(format::kHeapAt));
   heap.reserve_pages(16);
-  const auto first = heap.take_slots("a", 3 * kMiB, 2);
+  const auto first = heap.take_slots({"a", 3 * kMiB, 2});
   const std::uint64_t free = heap.free_bytes();
   for (const std::uint64_t size : {5 * kMiB, std::uint64_t{1} << 40, std::uint64_t{1} << 61}) {
     try {
-      heap.take_slots("b", size, 2);
+      heap.take_slots({"b", size, 2});
       FAIL("there is no room");
     } catch (const Error& error) {
       REQUIRE(error.code() == Errc::full);
@@ -150,7 +150,7 @@ TEST_CASE("slots that do not fit take nothing, and what was given back is given 
     REQUIRE(heap.free_bytes() == free);
   }
   for (const std::uint64_t at : first) heap.release(Extent{at, 3 * kMiB});
-  heap.take_slots("b", 3 * kMiB, 2);
+  heap.take_slots({"b", 3 * kMiB, 2});
 }
 
 TEST_CASE("slots that together are beyond all numbers take nothing") {
@@ -160,11 +160,11 @@ TEST_CASE("slots that together are beyond all numbers take nothing") {
   CAPTURE(size_bits, slot_count, most);
   NoBytes medium(format::kHeapAt, most);
   Heap heap(medium, Claimed(format::kHeapAt));
-  heap.take_slots("a", 3 * kMiB, 2);
+  heap.take_slots({"a", 3 * kMiB, 2});
   const std::uint64_t free = heap.free_bytes();
   const std::uint64_t capacity = heap.capacity_bytes();
   try {
-    heap.take_slots("b", std::uint64_t{1} << size_bits, slot_count);
+    heap.take_slots({"b", std::uint64_t{1} << size_bits, slot_count});
     FAIL("there is no room");
   } catch (const Error& error) {
     REQUIRE(error.code() == Errc::full);
@@ -174,18 +174,18 @@ TEST_CASE("slots that together are beyond all numbers take nothing") {
   }
   REQUIRE(heap.free_bytes() == free);
   REQUIRE(heap.capacity_bytes() == capacity);
-  heap.take_slots("c", 3 * kMiB, 2);
+  heap.take_slots({"c", 3 * kMiB, 2});
 }
 
 TEST_CASE("a tensor without bytes takes no place, and sets none aside") {
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB);
   Heap heap(medium, Claimed(format::kHeapAt));
-  using Slots = decltype(heap.take_slots("a", 0, 3));
-  REQUIRE((heap.take_slots("a", 0, 3) == Slots(3)));
+  using Slots = decltype(heap.take_slots({"a", 0, 3}));
+  REQUIRE((heap.take_slots({"a", 0, 3}) == Slots(3)));
   REQUIRE(heap.capacity_bytes() == format::kHeapAt);
-  heap.take_slots("b", 100, 2);
+  heap.take_slots({"b", 100, 2});
   const std::uint64_t free = heap.free_bytes();
-  REQUIRE((heap.take_slots("c", 0, format::kMaxSlots) == Slots(format::kMaxSlots)));
+  REQUIRE((heap.take_slots({"c", 0, format::kMaxSlots}) == Slots(format::kMaxSlots)));
   REQUIRE(heap.free_bytes() == free);
 }
 
@@ -271,7 +271,7 @@ TEST_CASE("a heap that is filled to its end and emptied again has all that it ha
     std::vector<std::uint64_t> taken;
     try {
       for (;;) {
-        const auto slots = heap.take_slots("a", size, slot_count);
+        const auto slots = heap.take_slots({"a", size, slot_count});
         taken.insert(taken.end(), slots.begin(), slots.end());
       }
     } catch (const Error& error) {
@@ -292,13 +292,13 @@ TEST_CASE("what fits without the slack of a growth fits") {
   CAPTURE(spare);
   NoBytes medium(format::kHeapAt, format::kHeapAt + 10 * kMiB + spare);
   Heap heap(medium, Claimed(format::kHeapAt));
-  const auto slots = heap.take_slots("a", 5 * kMiB, 2);
+  const auto slots = heap.take_slots({"a", 5 * kMiB, 2});
   for (const std::uint64_t at : slots) {
     REQUIRE(at >= format::kHeapAt);
     REQUIRE(at + 5 * kMiB <= heap.capacity_bytes());
   }
   try {
-    heap.take_slots("b", kMiB, 2);
+    heap.take_slots({"b", kMiB, 2});
     FAIL("there is no room");
   } catch (const Error& error) {
     REQUIRE(error.code() == Errc::full);
@@ -311,7 +311,7 @@ TEST_CASE("slots whose growth is given up take nothing, whatever was thrown") {
   NoBytes medium(format::kHeapAt + hole, format::kHeapAt + 16 * hole);
   Heap heap(medium, Claimed(format::kHeapAt + hole), [] { throw GivenUp{}; });
   for (int i = 0; i < 2; ++i) {
-    CHECK_THROWS_AS(heap.take_slots("w", hole, 2), GivenUp);
+    CHECK_THROWS_AS(heap.take_slots({"w", hole, 2}), GivenUp);
     CHECK(heap.free_bytes() == hole);
   }
 }

@@ -37,10 +37,11 @@ enum class Errc {
   spoiled,      // an assignment that failed had overwritten a value that was not persisted yet
   torn,         // a source of a save changed while it was copied
   pinned,       // a reader elsewhere holds the version whose slot is needed
-  gone,         // a commit: the file was deleted, or another has its name now
-  stale,        // the version is no longer retained: its writer has gone on
-  io,           // the operating system failed a read, a write or a barrier, or CUDA a copy
-  failed,       // an earlier write or barrier failed: reopen (I8)
+  medium_missing,  // a medium beside the first is not there, is another's, or an older copy
+  gone,            // a commit: the file was deleted, or another has its name now
+  stale,           // the version is no longer retained: its writer has gone on
+  io,              // the operating system failed a read, a write or a barrier, or CUDA a copy
+  failed,          // an earlier write or barrier failed: reopen (I8)
 };
 
 // The code as users and logs see it: "shelf_not_found", "layout_mismatch", ... Never changes.

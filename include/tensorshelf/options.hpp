@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tensorshelf/error.hpp>
@@ -47,6 +48,11 @@ struct BlockTuning {
   bool zero_room = true;
 };
 
+// Which media a new tensor of that name and size is to lie on, by their numbers in
+// ShelfInfo::media: 0 is the shelf's own. Several: its chunks go round them. None: as ever.
+using PlaceTensor =
+    std::function<std::vector<unsigned>(std::string_view name, std::uint64_t size_bytes)>;
+
 struct OpenOptions {
   Mode mode = Mode::append;
   // "auto": the medium that suits the path. One of the other tiers(): that medium, or an error.
@@ -62,6 +68,18 @@ struct OpenOptions {
   std::optional<unsigned> keep = {};
   std::optional<unsigned> in_flight = {};
   std::optional<Placement> placement = {};  // of tensors that are made from now on
+  // Media beside the one at the path: files or devices, eight media in all at most.
+  // - Each that the shelf has is found where it was last, or here, wherever it is now; one that is
+  //   missing, another shelf's, or an older copy is refused by name (Errc::medium_missing).
+  // - One that does not exist, or is empty, is made and added; to one with anything else on it
+  //   Mode::replace alone does that (Errc::not_a_shelf).
+  // - The first has all but values. tier, max_size_bytes and block hold for each; tier as far as
+  //   it is none that asks for a kind of file.
+  std::vector<std::string> also = {};
+  // None: tensors of less than 1 MiB lie on the first medium, larger ones are striped over all
+  // that are not mapped, or where all are, lie on the second. Must not use the shelf; what it
+  // throws comes from the call that creates.
+  PlaceTensor place = {};
   // Threads that copy one assignment, the caller among them: 1 to 64.
   // - 0: as many as this process may use CPUs, two at most (more were not measured).
   // - Each copies 8 MiB at least: below 16 MiB there is one.

@@ -91,22 +91,34 @@ struct VersionDiff {
   std::vector<Changed> changed;
 };
 
+// One of those that a shelf lies on.
+struct MediumInfo {
+  unsigned number = 0;  // as tensors are placed by; 0: the shelf's own
+  std::string path;
+  std::string medium_id;             // 32 hexadecimal digits
+  std::uint64_t capacity_bytes = 0;  // of it is the shelf's
+  std::uint64_t free_bytes = 0;      // 0 where nothing may be written
+  bool retired = false;              // it was removed, and older versions may have tensors there
+  Promises promises = {};
+};
+
 struct ShelfInfo {
   std::string path;
   std::string shelf_id;  // 32 hexadecimal digits
   std::uint64_t version = 0;
   std::optional<std::uint64_t> step;
   std::uint64_t incarnation = 0;
-  std::uint64_t tensors = 0;       // with what was created and erased since that version
-  std::uint64_t tensor_bytes = 0;  // of these
-  std::uint64_t capacity_bytes = 0;
+  std::uint64_t tensors = 0;                  // with what was created and erased since that version
+  std::uint64_t tensor_bytes = 0;             // of these
+  std::uint64_t capacity_bytes = 0;           // of all media together
   std::uint64_t free_bytes = 0;               // 0 where nothing may be written
   unsigned keep = 0;                          // versions that stay readable beside the newest
   unsigned in_flight = 1;                     // attempts that may be on their way at once
   Placement placement = Placement::by_chunk;  // of tensors that are made from now on
   bool writable = false;
-  bool created = false;  // this opening made it: there was none, or it was replaced
-  Promises promises;
+  bool created = false;           // this opening made it: there was none, or it was replaced
+  Promises promises;              // of the first medium; `survives` what the weakest of all does
+  std::vector<MediumInfo> media;  // by number
   Recovery recovery;
 };
 

@@ -53,6 +53,9 @@ class Shelf {
   // that create, tier, size, block) does not matter here.
   static void format(Medium& medium, const OpenOptions& options = {});
   static Shelf open(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
+  // With further ones, each of this shelf, or blank and to be added.
+  static Shelf open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
+                    const OpenOptions& options = {});
 
   // What was moved from can be assigned to, or destroyed. Assigning closes what was open.
   Shelf(Shelf&&) noexcept;
@@ -63,17 +66,23 @@ class Shelf {
 
   // Reserves slots for a new tensor, reading as zeros, and the room that any later persist() can
   // need for it; throws Errc::full where there is none. Part of the shelf from the next persist().
-  TensorRef create(std::string_view name, DType dtype, std::span<const std::int64_t> shape);
+  // `media`: where it is to lie, by numbers of ShelfInfo::media; several: its chunks go round them,
+  // none: as OpenOptions::place says. Errc::bad_argument for one that is not there.
+  TensorRef create(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+                   std::span<const unsigned> media = {});
   // A new layout under an old name: the old tensor stays the committed one until persist().
-  TensorRef replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape);
+  TensorRef replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+                    std::span<const unsigned> media = {});
   void erase(std::string_view name);
   // The same with a value: there is no tensor, or the old one, until the assignment is done, and
   // then the new one with all that was written. One that is let go leaves nothing behind. What
   // create() and replace() throw comes here or, where another thread was faster, from done().
   [[nodiscard]] Assignment create_with(std::string_view name, DType dtype,
-                                       std::span<const std::int64_t> shape);
+                                       std::span<const std::int64_t> shape,
+                                       std::span<const unsigned> media = {});
   [[nodiscard]] Assignment replace_with(std::string_view name, DType dtype,
-                                        std::span<const std::int64_t> shape);
+                                        std::span<const std::int64_t> shape,
+                                        std::span<const unsigned> media = {});
   // Another name: nothing is written but the manifest, handles and leases stay with the tensor, and
   // older versions have it under its old name. Errc::name_taken, bad_name, unknown_name.
   void rename(std::string_view from, std::string_view to);
@@ -85,6 +94,15 @@ class Shelf {
   // where it has no dimension; Errc::spoiled where it has no value; Errc::full, and Errc::corrupt
   // where what is to stay is damaged. All of these leave it as it was.
   TensorRef resize(std::string_view name, std::int64_t rows);
+  // The tensor on other media, by numbers of ShelfInfo::media, with its value, as resize() makes
+  // one of another length; where it lies there already, nothing changes. Errors as resize(), and
+  // Errc::bad_argument for a medium that is not there.
+  TensorRef move(std::string_view name, std::span<const unsigned> media);
+  // Takes a medium beside the first out of the shelf, from the next persist() on: nothing more is
+  // placed there, and what lies there is moved, as by move(), to where it would be made now. It is
+  // needed as long as a version that is retained has tensors there, and not once a later opening
+  // finds none: then it may go. Errors as move(): it stays, and so does what was moved.
+  void remove_medium(unsigned number);
   // Makes room for tensors of so many bytes together, whose slots are so many times as much: those
   // that are created later find it, and the medium grows once, now, and not while a run goes on. It
   // lasts from the next commit on. Errc::full where the medium ends, with nothing changed.

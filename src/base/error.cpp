@@ -93,6 +93,8 @@ std::string_view code_name(Errc code) noexcept {
       return "tensor_spoiled";
     case Errc::pinned:
       return "version_pinned";
+    case Errc::medium_missing:
+      return "medium_missing";
     case Errc::gone:
       return "shelf_gone";
     case Errc::stale:

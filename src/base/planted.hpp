@@ -178,6 +178,15 @@ enum class Bug {
   resized_without_staged,  // a resize keeps what was committed alone
   resized_over_rot,        // a resize gives damaged bytes a checksum of their own
 
+  // Of several media under one commit.
+  first_medium_alone_settled,  // I1: a barrier is one of the first medium
+  first_medium_alone_awaited,  // I1: the others' writes are not covered by it
+  medium_age_ignored,          // an older copy of a medium passes for it
+  medium_not_stamped,          // it does not say which version wrote to it
+  medium_not_named,            // a version names slots on a medium of which it says nothing
+  stripes_in_one,              // all chunks of a striped tensor are looked for on one medium
+  medium_capacity_forgotten,   // I3: what was taken there last is free once more
+
   // Of the block medium, below the explorer: tests/test_block_drive.cpp runs these.
   flush_left_out,          // I2: a barrier waits for its words, and flushes nothing
   words_not_drained,       // I2: a barrier flushes while a word is on its way to the device

@@ -148,6 +148,7 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
   }
   hurry();  // what we wait for
   check_name(file_);
+  store_->check_media();
   store_->begin_save();
   std::shared_ptr<Save> save;
   try {
@@ -275,6 +276,7 @@ void Pipeline::Conductor::conduct(Save& save) {
     compare(save);
     save.staged();
     check_name(file_);
+    store_->check_media();
     if (save.id && !planted(Bug::feed_prepared_committed)) return prepare(save, ended);
     const auto step = planted(Bug::feed_step_left_out) ? std::nullopt : save.step;
     save.launched(store_->launch_save(step, ended));

@@ -106,14 +106,50 @@ struct TensorLayout {
   std::uint64_t tensor_id = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t first_cell = 0;
-  SmallVector<std::uint64_t, 4> slot_at;  // K of them
+  SmallVector<std::uint64_t, 4> slot_at;  // K of them; of a striped one, K times `stripes`
   Placement placement = Placement::whole;
   DType dtype = DType::uint8;
+  std::uint8_t stripes = 1;
 
   std::uint64_t chunk_count() const { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
   std::uint64_t cell_count() const { return size_bytes == 0 ? 1 : chunk_count(); }
-  Extent slot(unsigned index) const { return {slot_at[index], size_bytes}; }
+  unsigned slot_count() const { return static_cast<unsigned>(slot_at.size() / stripes); }
+  // Of each place in slot_at.
+  std::uint64_t extent_bytes() const {
+    return stripes == 1 ? size_bytes : (chunk_count() + stripes - 1) / stripes * kChunkBytes;
+  }
+  Extent slot(unsigned index) const { return {slot_at[index], size_bytes}; }  // not striped
+  std::uint64_t chunk_at(unsigned slot, std::uint64_t chunk) const {
+    if (stripes == 1) return slot_at[slot] + chunk * kChunkBytes;
+    return slot_at[slot * stripes + chunk % stripes] + chunk / stripes * kChunkBytes;
+  }
+  std::uint8_t media() const;  // a bit for each that it lies on
 };
+
+// A medium beside the first, as a version names it.
+struct MediumLayout {
+  unsigned index = 0;
+  ShelfId id = {};
+  std::uint64_t capacity_bytes = 0;
+  std::string path;  // where it was last
+
+  friend bool operator==(const MediumLayout&, const MediumLayout&) = default;
+};
+using MediaTable = std::vector<MediumLayout>;  // by index, rising
+
+// Of all entries a page has room for; a path that is too long is left out.
+Page media_page(const MediaTable& media);
+// False where an entry cannot be believed, with the reason.
+bool read_media(const Page& page, MediaTable& media, std::string& reason);
+
+// What a medium beside the first bears.
+Page encode_medium_header(MediumHeader header, unsigned copy);
+std::optional<MediumHeader> read_medium_header(const RawPage& page, unsigned copy);
+// Whether a page is blank, or has nothing but some words of a header of that shelf's, as a power
+// loss while it was written may leave it.
+bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id);
+std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version);
+std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp);
 
 // Whether the checksum holds that whoever names a page of the manifest states for it.
 bool verifies(const RawPage& raw, const PageRef& ref, const Seeds& seeds);

@@ -30,15 +30,15 @@ namespace tensorshelf::format {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 inline constexpr std::array<char, 8> kMagic = {'T', 'S', 'H', 'E', 'L', 'F', '\r', '\n'};
-// In 2 no root names its leaves itself; 1 was never released. A shelf keeps the number with which
-// it was made, and what is written there stays within it.
-inline constexpr std::uint32_t kFormatVersion = 3;
+// In 2 no root names its leaves itself; in 2 and 3 there is one medium; 1 was never released. A
+// shelf keeps the number with which it was made, and what is written there stays within it.
+inline constexpr std::uint32_t kFormatVersion = 4;
+inline constexpr std::uint32_t kFirstOfManyMedia = 4;
 inline constexpr std::uint32_t kOldestFormat = 2;
 
 inline constexpr unsigned kCopies = 2;    // of all metadata
 inline constexpr unsigned kMinSlots = 2;  // K: slots of a tensor, and root homes
 inline constexpr unsigned kMaxSlots = 16;
-inline constexpr unsigned kMaxMedia = 8;
 
 inline constexpr std::uint64_t kHeaderBytes = 0x20000;
 inline constexpr std::uint64_t kIncarnationAt = 0x01000;
@@ -143,7 +143,7 @@ struct Superblock {
   ShelfId shelf_id;
   std::uint32_t page_bytes;
   std::uint32_t chunk_bytes;
-  std::uint32_t medium_count;  // 1: extents on other media come with a feature flag
+  std::uint32_t medium_count;  // 1: all others stand in the manifest (MediaPage)
   std::uint32_t reserved;
   std::array<MediumRecord, kMaxMedia> media;
   std::uint64_t checksum;  // of all above, seeded with the position
@@ -203,7 +203,7 @@ struct Root {
   std::array<std::uint64_t, 4> reserved;
 };
 
-enum class PageKind : std::uint32_t { directory = 1, records = 2, cells = 3 };
+enum class PageKind : std::uint32_t { directory = 1, records = 2, cells = 3, media = 4 };
 
 struct PageHead {
   PageKind kind;
@@ -274,14 +274,49 @@ struct CellsPage {
   std::array<ChunkRecord, kPageCells> cells;
 };
 
+// The media beside the first: at most one leaf of a manifest, with what the version says of them.
+inline constexpr std::size_t kMaxPathBytes = 512;
+inline constexpr unsigned kFurtherMedia = kMaxMedia - 1;
+struct MediumEntry {
+  ShelfId medium_id;
+  std::uint64_t capacity_bytes;  // of it is the shelf's
+  std::uint32_t index;           // from 1; 0: no entry
+  std::uint16_t path_bytes;
+  std::uint16_t reserved;
+  std::array<char, kMaxPathBytes> path;  // where it was last, which binds nobody; zeros behind it
+};
+struct MediaPage {
+  PageHead head;
+  std::array<MediumEntry, kFurtherMedia> media;  // by index, rising; empty ones behind
+};
+
+// Such a medium has slots, and bears whose it is: a header in two copies, written when it is added,
+// and behind each the stamp, a word: the newest version that wrote to it, tagged with a hash of it
+// and the medium's id. A version that names a chunk there which a later one wrote is not the one
+// that the medium belongs to.
+inline constexpr std::array<char, 8> kMediumMagic = {'T', 'S', 'H', 'E', 'L', 'F', '+', '\n'};
+inline constexpr std::uint64_t kMediumHeapAt = 0x20000;
+constexpr std::uint64_t medium_header_at(unsigned copy) { return copy * 0x10000; }
+constexpr std::uint64_t medium_stamp_at(unsigned copy) { return copy * 0x10000 + 0x1000; }
+struct MediumHeader {
+  std::array<char, 8> magic;
+  std::uint32_t format_version;
+  std::uint32_t index;
+  std::uint64_t incompat_features;  // unknown bit: refuse to open
+  ShelfId shelf_id;
+  ShelfId medium_id;
+  std::uint64_t checksum;  // of all above, seeded with the position
+};
+
 struct SlotRecord {
   std::uint64_t at;
-  std::uint32_t medium;  // index into Superblock::media
+  std::uint32_t medium;  // 0: the first; else an index of the MediaPage
   std::uint32_t reserved;
 };
 
 // Followed by slot_count SlotRecords, dim_count int64 dimensions, and the name, padded with zeros
-// to a multiple of 8.
+// to a multiple of 8. Where it is striped over n media, each slot has n SlotRecords: chunk c lies
+// c / n chunks behind the (c mod n)th of them.
 struct TensorRecord {
   std::uint64_t tensor_id;  // never reused within a shelf
   std::uint64_t size_bytes;
@@ -292,7 +327,7 @@ struct TensorRecord {
   std::uint16_t name_bytes;
   std::uint16_t slot_count;
   Placement placement;
-  std::uint16_t reserved;
+  std::uint16_t stripe_count;  // n, from 2; 0: it is not striped
 };
 
 template <typename T>
@@ -308,9 +343,12 @@ static_assert(offsetof(Root, word) == 0, "the version word is one aligned 8-byte
 static_assert(kStorable<DirectoryPage> && sizeof(DirectoryPage) == kPageBytes);
 static_assert(kStorable<CellsPage> && sizeof(CellsPage) == kPageBytes);
 static_assert(kStorable<SlotRecord> && sizeof(SlotRecord) == 16);
+static_assert(kStorable<MediumEntry> && sizeof(MediumEntry) == 544);
+static_assert(kStorable<MediaPage> && sizeof(MediaPage) <= kPageBytes);
+static_assert(kStorable<MediumHeader> && sizeof(MediumHeader) == 64);
 static_assert(kStorable<TensorRecord> && sizeof(TensorRecord) == 40);
 static_assert(kMaxDims == 64 && kMaxNameBytes == 1024, "a record of such a tensor is valid");
-static_assert(sizeof(TensorRecord) + kMaxSlots * sizeof(SlotRecord) + kMaxDims * 8 +
+static_assert(sizeof(TensorRecord) + kMaxSlots * kMaxMedia * sizeof(SlotRecord) + kMaxDims * 8 +
                       kMaxNameBytes <=
                   kPageBytes - sizeof(PageHead),
               "the largest record has room in an empty page");

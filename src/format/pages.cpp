@@ -61,14 +61,15 @@ bool append_record(Page& page, const TensorLayout& layout) {
   record.dtype = static_cast<std::uint16_t>(layout.dtype);
   record.dim_count = static_cast<std::uint16_t>(layout.shape.size());
   record.name_bytes = static_cast<std::uint16_t>(layout.name.size());
-  record.slot_count = static_cast<std::uint16_t>(layout.slot_at.size());
+  record.slot_count = static_cast<std::uint16_t>(layout.slot_count());
+  record.stripe_count = layout.stripes == 1 ? std::uint16_t{0} : layout.stripes;
   record.placement = layout.placement;
   record.record_bytes = static_cast<std::uint32_t>(record_bytes(layout));
   std::size_t offset = head.used_bytes;
   store(page, record, offset);
   offset += sizeof(TensorRecord);
   for (std::uint64_t at : layout.slot_at) {
-    store(page, SlotRecord{at, 0, 0}, offset);
+    store(page, SlotRecord{offset_of(at), medium_of(at), 0}, offset);
     offset += sizeof(SlotRecord);
   }
   for (std::int64_t dim : layout.shape) {
@@ -104,6 +105,16 @@ void remove_record(Page& page, std::uint64_t tensor_id) {
 
 namespace {
 
+bool read_slots(const Page& page, std::size_t offset, TensorLayout& layout) {
+  for (std::uint64_t& at : layout.slot_at) {
+    const auto slot = load<SlotRecord>(page, offset);
+    if (slot.medium >= kMaxMedia || slot.at >= kMaxMediumBytes) return false;
+    at = place_on(slot.medium, slot.at);
+    offset += sizeof(SlotRecord);
+  }
+  return true;
+}
+
 // One record at `offset`, which moves behind it, with everything checked that the page alone can
 // tell.
 bool read_record(const Page& page, std::size_t& offset, std::size_t end, unsigned slot_count,
@@ -113,34 +124,33 @@ bool read_record(const Page& page, std::size_t& offset, std::size_t end, unsigne
     return false;
   }
   const auto record = load<TensorRecord>(page, offset);
-  const auto expected =
-      format::record_bytes(record.slot_count, record.dim_count, record.name_bytes);
-  if (record.slot_count != slot_count || record.dim_count > kMaxDims ||
-      record.record_bytes != expected || offset + expected > end) {
+  const unsigned stripes = std::max<unsigned>(1, record.stripe_count);
+  const auto expected = format::record_bytes(std::size_t{record.slot_count} * stripes,
+                                             record.dim_count, record.name_bytes);
+  if (record.slot_count != slot_count || record.dim_count > kMaxDims || stripes > kMaxMedia ||
+      record.stripe_count == 1 || record.record_bytes != expected || offset + expected > end) {
     reason = fmt::format("the record of tensor {} has impossible counts", record.tensor_id);
     return false;
   }
   layout.tensor_id = record.tensor_id;
-  if (record.placement != Placement::whole && record.placement != Placement::by_chunk) {
+  const bool whole = record.placement == Placement::whole && stripes == 1;
+  if (!whole && record.placement != Placement::by_chunk) {
     reason = fmt::format("tensor {} is placed in no way that there is", record.tensor_id);
     return false;
   }
   layout.placement = record.placement;
-  layout.slot_at.resize(slot_count);
+  layout.stripes = static_cast<std::uint8_t>(stripes);
+  layout.slot_at.resize(std::size_t{slot_count} * stripes);
   layout.dtype = static_cast<DType>(record.dtype);
   layout.size_bytes = record.size_bytes;
   layout.first_cell = record.first_cell;
   const std::size_t next = offset + record.record_bytes;
   offset += sizeof(TensorRecord);
-  for (std::uint64_t& at : layout.slot_at) {
-    const auto slot = load<SlotRecord>(page, offset);
-    if (slot.medium != 0) {
-      reason = fmt::format("tensor {} names medium {}", record.tensor_id, slot.medium);
-      return false;
-    }
-    at = slot.at;
-    offset += sizeof(SlotRecord);
+  if (!read_slots(page, offset, layout)) {
+    reason = fmt::format("tensor {} names a place that no medium has", record.tensor_id);
+    return false;
   }
+  offset += layout.slot_at.size() * sizeof(SlotRecord);
   layout.shape.resize(record.dim_count);
   for (std::int64_t& dim : layout.shape) {
     dim = load<std::int64_t>(page, offset);

@@ -1,9 +1,12 @@
-// What every medium gets around it: bounds and alignment, counters, and the poisoned state of I8.
-// A write, word, wait, barrier or growth that fails leaves it unknown what is on the medium, so all
-// later ones are refused until the shelf is reopened; reads go on. fsync that failed once is never
-// retried, because the kernel may have dropped the pages it failed to write.
+// The media of a shelf as one, and what every medium gets around it: bounds and alignment,
+// counters, and the poisoned state of I8. A write, word, wait, barrier or growth that fails leaves
+// it unknown what is on the medium, so all later ones are refused until the shelf is reopened;
+// reads go on. fsync that failed once is never retried, because the kernel may have dropped the
+// pages it failed to write.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -12,13 +15,62 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
+#include "base/side_by_side.hpp"
 #include "media/media.hpp"
 
 namespace tensorshelf {
+namespace {
+
+void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
+void raise(std::atomic<std::uint64_t>& number, std::uint64_t to) {
+  std::uint64_t seen = number.load(std::memory_order_relaxed);
+  while (seen < to && !number.compare_exchange_weak(seen, to)) {
+  }
+}
+
+// One of the media.
+struct Member {
+  explicit Member(std::unique_ptr<Medium> medium)
+      : inner(std::move(medium)), mapped(inner->promises().mapped), size(inner->size()) {}
+
+  const std::unique_ptr<Medium> inner;
+  const bool mapped;
+  std::atomic<std::uint64_t> size;
+  std::atomic<std::uint64_t> written = 0;  // the last sequence of its own
+  std::atomic<std::uint64_t> awaited = 0;
+  // Changed since its last barrier, as far as one would cover it: what was written and not yet
+  // waited for is for a later one. At first nobody knows what another process left (I12).
+  std::atomic<bool> unsettled = true;
+
+  bool within(std::uint64_t offset, std::uint64_t size_bytes) const {
+    const std::uint64_t end = size.load(std::memory_order_relaxed);
+    return offset <= end && size_bytes <= end - offset;
+  }
+
+  void wait() {
+    const std::uint64_t last = written.load(std::memory_order_acquire);
+    inner->wait({last, 0});
+    if (last > awaited.load(std::memory_order_relaxed)) unsettled = true;
+    raise(awaited, last);
+  }
+
+  void barrier() {
+    if (!unsettled.exchange(false)) return;
+    inner->barrier();
+  }
+};
+
+}  // namespace
 
 struct GuardedMedium::State {
-  std::unique_ptr<Medium> inner;
-  std::atomic<std::uint64_t> size = 0;
+  // Those behind the first come one by one, and none goes.
+  std::array<std::unique_ptr<Member>, kMaxMedia> members;
+  std::array<std::atomic<Member*>, kMaxMedia> there = {};
+  std::atomic<bool> several = false;
+  std::atomic<std::uint64_t> sequence = 0;  // of tickets, where there are several
 
   std::atomic<std::uint64_t> writes = 0;
   std::atomic<std::uint64_t> bytes_written = 0;
@@ -85,62 +137,121 @@ struct GuardedMedium::State {
            (planted(Bug::two_words_at_once) && left_out++ % 2 == 0);
   }
 
+  Member* find(unsigned index) const {
+    return index < kMaxMedia ? there[index].load(std::memory_order_acquire) : nullptr;
+  }
+
+  Member& member(std::uint64_t place) const {
+    Member* const found = find(medium_of(place));
+    TENSORSHELF_ASSERT(found != nullptr);
+    return *found;
+  }
+
   bool within(std::uint64_t at, std::uint64_t size_bytes) const {
-    const std::uint64_t end = size.load(std::memory_order_relaxed);
-    return at <= end && size_bytes <= end - at;
+    const Member* const found = find(medium_of(at));
+    return found != nullptr && found->within(offset_of(at), size_bytes);
   }
 
   // Places to read come from the medium itself, which may be damaged or hostile.
   void require_within(std::uint64_t at, std::uint64_t size_bytes) const {
     if (within(at, size_bytes)) return;
+    const Member* const found = find(medium_of(at));
     throw Error(Errc::corrupt,
                 fmt::format("{} bytes at offset {} lie beyond the medium's end at {}", size_bytes,
-                            at, size.load(std::memory_order_relaxed)),
+                            offset_of(at), found == nullptr ? 0 : found->size.load()),
                 "restore the shelf from a copy; its metadata names bytes it does not have");
+  }
+
+  std::uint64_t sequence_of(Member& from, const Ticket& ticket) {
+    raise(from.written, ticket.sequence);
+    return several ? ++sequence : ticket.sequence;
+  }
+
+  void barrier() {
+    if (!several) {
+      members[0]->unsettled = false;
+      return members[0]->inner->barrier();
+    }
+    std::array<Member*, kMaxMedia> each = {};
+    std::size_t count = 0;
+    for (unsigned i = 0; i < (planted(Bug::first_medium_alone_settled) ? 1 : kMaxMedia); ++i) {
+      Member* const one = find(i);
+      if (one == nullptr || !one->unsettled) continue;
+      if (one->mapped) {
+        one->barrier();  // I7: by this thread, which stored the words
+      } else {
+        each[count++] = one;
+      }
+    }
+    auto settle = [&](std::size_t part) { each[part]->barrier(); };
+    sharing.share(static_cast<unsigned>(count), count, PartJob(settle));
   }
 };
 
-namespace {
-
-void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
-  counter.fetch_add(amount, std::memory_order_relaxed);
-}
-
-}  // namespace
-
-GuardedMedium::GuardedMedium(std::unique_ptr<Medium> inner) : state_(std::make_unique<State>()) {
-  TENSORSHELF_ASSERT(inner != nullptr);
-  state_->inner = std::move(inner);
-  state_->size = state_->inner->size();
+GuardedMedium::GuardedMedium(std::unique_ptr<Medium> first) : state_(std::make_unique<State>()) {
+  TENSORSHELF_ASSERT(first != nullptr);
+  state_->members[0] = std::make_unique<Member>(std::move(first));
+  state_->there[0] = state_->members[0].get();
 }
 
 GuardedMedium::~GuardedMedium() = default;
+
+void GuardedMedium::attach(unsigned index, std::unique_ptr<Medium> medium) {
+  TENSORSHELF_ASSERT(index > 0 && index < kMaxMedia && !is_attached(index));
+  state_->members[index] = std::make_unique<Member>(std::move(medium));
+  state_->several = true;
+  state_->there[index].store(state_->members[index].get(), std::memory_order_release);
+}
+
+std::uint64_t GuardedMedium::size_of(unsigned index) {
+  Member& member = state_->member(place_on(index, 0));
+  const std::uint64_t now = member.inner->size();
+  member.size.store(now, std::memory_order_relaxed);
+  return now;
+}
+
+Promises GuardedMedium::promises_of(unsigned index) const {
+  return state_->member(place_on(index, 0)).inner->promises();
+}
+
+bool GuardedMedium::is_attached(unsigned index) const { return state_->find(index) != nullptr; }
+
+bool GuardedMedium::is_mapped(std::uint64_t place) const {
+  const Member* const found = state_->find(medium_of(place));
+  return found != nullptr && found->mapped;
+}
 
 Ticket GuardedMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
                             std::uint64_t seed) {
   TENSORSHELF_ASSERT(at % kPageBytes == 0);
   TENSORSHELF_ASSERT(bytes.size() <= kChunkBytes);
   TENSORSHELF_ASSERT(state_->within(at, bytes.size()));
+  Member& member = state_->member(at);
   const Ticket ticket = state_->or_poison(
-      "write failed", [&] { return state_->inner->write(at, bytes, seed); },
+      "write failed", [&] { return member.inner->write(offset_of(at), bytes, seed); },
       Errc::corrupt);  // of the source: who wrote looks to it that nothing half-written counts
   add(state_->writes, 1);
   add(state_->bytes_written, bytes.size());
-  return ticket;
+  return {state_->sequence_of(member, ticket), ticket.checksum};
 }
 
 void GuardedMedium::wait(const Ticket& ticket) {
   if (planted(Bug::wait_left_out)) return;
-  state_->or_poison("write failed", [&] { state_->inner->wait(ticket); });
+  state_->or_poison("write failed", [&] {
+    if (!state_->several) return state_->members[0]->inner->wait(ticket);
+    for (unsigned i = 0; i < (planted(Bug::first_medium_alone_awaited) ? 1 : kMaxMedia); ++i) {
+      if (Member* const one = state_->find(i)) one->wait();
+    }
+  });
 }
 
 void GuardedMedium::barrier() {
   if (state_->leaves_out_barrier()) return;
   state_->or_poison("barrier failed", [&] {
     try {
-      state_->inner->barrier();
+      state_->barrier();
     } catch (const Error&) {
-      if (planted(Bug::barrier_repeated)) return state_->inner->barrier();
+      if (planted(Bug::barrier_repeated)) return state_->members[0]->inner->barrier();
       if (!planted(Bug::barrier_error_swallowed)) throw;
     }
   });
@@ -150,51 +261,52 @@ void GuardedMedium::barrier() {
 void GuardedMedium::store_word(std::uint64_t at, std::uint64_t word) {
   TENSORSHELF_ASSERT(at % sizeof word == 0);
   TENSORSHELF_ASSERT(state_->within(at, sizeof word));
-  state_->or_poison("word store failed", [&] { state_->inner->store_word(at, word); });
+  Member& member = state_->member(at);
+  state_->or_poison("word store failed", [&] { member.inner->store_word(offset_of(at), word); });
+  member.unsettled = true;
   add(state_->words, 1);
 }
 
 void GuardedMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
   state_->require_within(at, bytes.size());
-  state_->inner->read(at, bytes);
+  state_->member(at).inner->read(offset_of(at), bytes);
   add(state_->reads, 1);
   add(state_->bytes_read, bytes.size());
 }
 
 void GuardedMedium::look(std::uint64_t at, std::span<std::byte> bytes) {
   state_->require_within(at, bytes.size());
-  state_->inner->look(at, bytes);
+  state_->member(at).inner->look(offset_of(at), bytes);
   add(state_->reads, 1);
   add(state_->bytes_read, bytes.size());
 }
 
 std::span<const std::byte> GuardedMedium::view(const Extent& extent) {
   state_->require_within(extent.at, extent.size_bytes);
-  return state_->inner->view(extent);
+  return state_->member(extent.at).inner->view({offset_of(extent.at), extent.size_bytes});
 }
 
-std::uint64_t GuardedMedium::size() {
-  const std::uint64_t now = state_->inner->size();
-  state_->size.store(now, std::memory_order_relaxed);
-  return now;
-}
+std::uint64_t GuardedMedium::size() { return size_of(0); }
 
-std::uint64_t GuardedMedium::reserve(std::uint64_t size_bytes) {
+std::uint64_t GuardedMedium::reserve(std::uint64_t end) {
+  // So far beyond a medium's end that it would be another's: the first says how much it has.
+  const bool beyond = !is_attached(medium_of(end));
+  Member& member = beyond ? *state_->members[0] : state_->member(end);
+  const std::uint64_t size_bytes = beyond ? end : offset_of(end);
   // Asked also where the file is as long already: only the medium knows whether that is room.
   const std::uint64_t grown = state_->or_poison(
-      "growth failed", [&] { return state_->inner->reserve(size_bytes); },
+      "growth failed", [&] { return member.inner->reserve(size_bytes); },
       Errc::full);  // a full medium lost nothing
   TENSORSHELF_ASSERT(grown >= size_bytes);
   // A file may be longer than the room in it; what is there can still be read.
-  if (grown > state_->size.load(std::memory_order_relaxed)) {
-    state_->size.store(grown, std::memory_order_relaxed);
-  }
-  return grown;
+  raise(member.size, grown);
+  member.unsettled = true;
+  return beyond ? grown : place_on(medium_of(end), grown);
 }
 
-Promises GuardedMedium::promises() const { return state_->inner->promises(); }
+Promises GuardedMedium::promises() const { return promises_of(0); }
 
-PinTable* GuardedMedium::pins() { return state_->inner->pins(); }
+PinTable* GuardedMedium::pins() { return state_->members[0]->inner->pins(); }
 
 MediumCounters GuardedMedium::counters() const {
   return {state_->writes,   state_->bytes_written, state_->words,

@@ -24,13 +24,23 @@ struct MediumCounters {
   std::uint64_t bytes_read = 0;
 };
 
-// What every medium gets around it: bounds and alignment checks (asserts: they are our mistakes,
-// but a read or view beyond the end throws Errc::corrupt, for it comes from a hostile file),
-// counters, and the poisoned state of I8. Thread-safe as Medium is.
+// The media of a shelf, as one: the place says which is meant (extent.hpp). What each gets around
+// it: bounds and alignment checks (asserts: they are our mistakes, but a read or view beyond the
+// end throws Errc::corrupt, for it comes from a hostile file), counters, and the poisoned state of
+// I8, in which one that fails puts all. A barrier is one of each that was changed since its last,
+// side by side. size(), promises() and pins() are those of the first. Thread-safe as Medium is.
 class GuardedMedium final : public Medium {
  public:
-  explicit GuardedMedium(std::unique_ptr<Medium> inner);
+  explicit GuardedMedium(std::unique_ptr<Medium> first);
   ~GuardedMedium() override;
+
+  // One more, with places on `index`, from 1: while nobody writes. It stays.
+  void attach(unsigned index, std::unique_ptr<Medium> medium);
+  // Of one that is attached; of the first by 0.
+  std::uint64_t size_of(unsigned index);
+  Promises promises_of(unsigned index) const;
+  bool is_attached(unsigned index) const;
+  bool is_mapped(std::uint64_t place) const;  // Promises::mapped of the medium it is on
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
   void wait(const Ticket& ticket) override;
@@ -40,7 +50,8 @@ class GuardedMedium final : public Medium {
   void look(std::uint64_t at, std::span<std::byte> bytes) override;
   std::span<const std::byte> view(const Extent& extent) override;
   std::uint64_t size() override;
-  std::uint64_t reserve(std::uint64_t size_bytes) override;
+  // `end` is a place, and so is what is returned.
+  std::uint64_t reserve(std::uint64_t end) override;
   Promises promises() const override;
   PinTable* pins() override;
 

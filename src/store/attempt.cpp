@@ -21,6 +21,14 @@ Attempt::Attempt(std::shared_ptr<const Version> over, std::uint64_t sequence_num
       names(base->names),
       tensor_bytes(base->tensor_bytes) {}
 
+Capacities Version::capacities() const {
+  Capacities there = root.capacity_bytes;
+  for (const format::MediumLayout& medium : tree.media()) {
+    there.end[medium.index] = medium.capacity_bytes;
+  }
+  return there;
+}
+
 Names& Attempt::change_names() {
   if (!names_are_mine) {
     names = std::make_shared<Names>(*names);

@@ -41,6 +41,7 @@ struct Version {
   Claims claims = {};               // all that it names, as long
 
   std::uint64_t number() const { return format::word_version(root.word); }
+  Capacities capacities() const;
 };
 
 struct Attempt {
@@ -76,6 +77,7 @@ struct Flight {
   std::shared_ptr<Version> version;
   std::uint64_t data_bytes = 0;
   std::uint64_t last_ticket = 0;  // of what was staged
+  std::uint8_t media = 0;         // a bit for each on which it lies
 };
 
 // Where roots lie, and under which words: what writing one needs to know.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -28,8 +29,9 @@ constexpr const char* kSalvageRemedy =
     "repair() makes it the newest version, to go on from.";
 
 // `older` are the roots before that one. What it does not retain may be there, and nobody reads it.
-[[noreturn]] void throw_damaged(Medium& medium, const format::Seeds& seeds, const Root& newest,
+[[noreturn]] void throw_damaged(const Opening& opening, const Root& newest,
                                 const std::vector<Root>& older, const std::string& damage) {
+  const auto& [medium, seeds, further] = std::tie(opening.medium, opening.seeds, opening.further);
   std::string rest = newest.floor == format::word_version(newest.word)
                          ? "no older version is kept"
                          : "no older version is whole";
@@ -39,13 +41,14 @@ constexpr const char* kSalvageRemedy =
     if (version < newest.floor) break;
     try {
       KnownPages known;
-      if (!find_damage(medium, seeds, *load_root(medium, seeds, root, known).version, {})) {
+      const LoadedRoot loaded = load_root(medium, seeds, root, known, {}, &further);
+      if (!find_damage(medium, seeds, *loaded.version, {})) {
         rest = fmt::format("version {} is intact", version);
         way = fmt::format(" at({}) reads the older version.", version);
         break;
       }
     } catch (const Error& error) {
-      if (error.code() != Errc::corrupt) throw;
+      if (error.code() != Errc::corrupt && error.code() != Errc::medium_missing) throw;
     }
   }
   throw Error(
@@ -81,7 +84,8 @@ void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& c
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
 // also every chunk that it names, unless whatever is whole is wanted.
 Choice choose_root(const Opening& opening, const RootScan& scan) {
-  const auto& [medium, seeds, purpose, verify, progress, known, beside_writer, tensors] = opening;
+  const auto& [medium, seeds, purpose, verify, progress, known, further, beside_writer, tensors] =
+      opening;
   const auto candidates = scan.candidates();
   Choice choice;
   bool salvageable = false;
@@ -96,7 +100,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
     }
     choice.degraded = !choice.lost.empty() || !scan.lost_beyond(version).empty();
     try {
-      LoadedRoot loaded = load_root(medium, seeds, root, known, tensors);
+      LoadedRoot loaded = load_root(medium, seeds, root, known, tensors, &further);
       choice.versions = {loaded.version};
       choice.repairs = std::move(loaded.repairs);
       choice.unread_pages = std::move(loaded.unread);
@@ -116,7 +120,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       return choice;
     }
     if (!choice.degraded)
-      throw_damaged(medium, seeds, root, {candidate + 1, candidates.end()}, damage->text);
+      throw_damaged(opening, root, {candidate + 1, candidates.end()}, damage->text);
     choice.lose(version, damage->text);
     if (damage->os_error != 0 && !planted(Bug::unread_chunk_given_up)) {
       choice.unread = damage->os_error;
@@ -147,7 +151,8 @@ Prepared prepared_info(const Root& root, const format::PreparedMark& mark) {
 
 // The versions before the newest that are offered still: as far back as its floor, and as each can
 // be loaded.
-void load_retained(Neighbours& neighbours, const RootScan& scan, Choice& choice) {
+void load_retained(Neighbours& neighbours, const Opening& opening, const RootScan& scan,
+                   Choice& choice) {
   auto& versions = choice.versions;
   const auto candidates = scan.candidates();
   for (std::uint64_t number = versions.back()->number(); number-- > choice.root().floor;) {
@@ -162,7 +167,9 @@ void load_retained(Neighbours& neighbours, const RootScan& scan, Choice& choice)
       auto& repairs = choice.repairs;
       repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
     } catch (const Error& error) {
-      if (error.code() != Errc::corrupt) throw;
+      // Who writes would give it up for good, for want of a path.
+      const bool unseen = error.code() == Errc::medium_missing && opening.beside_writer;
+      if (error.code() != Errc::corrupt && !unseen) throw;
       for (std::uint64_t lost = number + 1; lost-- > choice.root().floor;) {
         choice.dropped.push_back(lost);  // none is offered before a gap
       }
@@ -202,19 +209,19 @@ Choice choose_versions(const Opening& opening, const RootScan& scan) {
   Choice choice = choose_root(opening, scan);
   const std::uint64_t newest = choice.number();
   if (choice.degraded) return choice;
-  std::uint64_t capacity_bytes = choice.root().capacity_bytes;
+  Capacities capacities = choice.versions.back()->capacities();
   if (const auto root = scan.prepared(newest)) {
     choice.prepared.emplace();
     choice.prepared->info = prepared_info(*root, scan.marks.newest());
-    capacity_bytes = std::max(capacity_bytes, root->capacity_bytes);
+    capacities.raise(root->capacity_bytes);
   }
   if (!choice.prepared && newest == choice.root().floor) return choice;
   const auto beside = [&](const std::vector<std::shared_ptr<Version>>& versions) {
-    return Neighbours(opening.medium, opening.seeds, opening.known, capacity_bytes, versions,
-                      opening.tensors);
+    return Neighbours(opening.medium, opening.seeds, opening.known, opening.further, capacities,
+                      versions, opening.tensors);
   };
   Neighbours older = beside(choice.versions);
-  load_retained(older, scan, choice);
+  load_retained(older, opening, scan, choice);
   if (!choice.prepared) return choice;
   Neighbours all = beside(choice.versions);
   load_prepared(all, opening, scan, choice);

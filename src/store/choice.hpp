@@ -39,6 +39,7 @@ struct Opening {
   Verify verify;
   const Progress& progress;
   KnownPages& known;
+  FurtherMedia& further;
   bool beside_writer = false;  // who may go on meanwhile
   KnownTensors tensors = {};   // of versions that are shown already
 };

@@ -25,6 +25,10 @@ void sort_runs(Ranges& ranges, Before before) {
   }
 }
 
+constexpr std::uint64_t heap_begins(unsigned medium) {
+  return medium == 0 ? format::kHeapAt : format::kMediumHeapAt;
+}
+
 // Both in one order; where two overlap, the start of the later one.
 template <typename Ranges>
 const std::uint64_t* merge(const Ranges& there, Ranges& added, Ranges& merged) {
@@ -39,24 +43,30 @@ const std::uint64_t* merge(const Ranges& there, Ranges& added, Ranges& merged) {
 
 }  // namespace
 
-Claimed::Claimed(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
+Claimed::Claimed(const Capacities& capacities) : capacities_(capacities) {}
 
 void Claimed::throw_claimed(std::uint64_t at) const {
   throw Error(
       Errc::corrupt,
-      fmt::format("two things claim the bytes at {}, or they lie beyond the {} bytes of the shelf",
-                  at, capacity_bytes_),
+      fmt::format("two things claim the bytes at {}{}, or they lie beyond the {} bytes of the "
+                  "shelf",
+                  offset_of(at),
+                  medium_of(at) == 0 ? "" : fmt::format(" of medium {}", medium_of(at)),
+                  medium_of(at) < kMaxMedia ? capacities_.end[medium_of(at)] : 0),
       kRemedy);
 }
 
 Claimed::Range Claimed::pages_of(const Extent& extent) const {
-  const std::uint64_t at = extent.at;
-  const std::uint64_t room = capacity_bytes_ - std::min(capacity_bytes_, at);
+  const unsigned medium = medium_of(extent.at);
+  if (medium >= kMaxMedia) throw_claimed(extent.at);
+  const std::uint64_t capacity = capacities_.end[medium];
+  const std::uint64_t at = offset_of(extent.at);
+  const std::uint64_t room = capacity - std::min(capacity, at);
   const std::uint64_t size = round_up(extent.size_bytes, kPageBytes);
-  if (at % kPageBytes != 0 || at < format::kHeapAt || extent.size_bytes > room || size > room) {
-    throw_claimed(at);
+  if (at % kPageBytes != 0 || at < heap_begins(medium) || extent.size_bytes > room || size > room) {
+    throw_claimed(extent.at);
   }
-  return {at, at + size};
+  return {extent.at, extent.at + size};
 }
 
 void Claimed::add(const Claims& claims) {
@@ -90,6 +100,8 @@ void Claimed::add(const Claims& claims) {
 void Claimed::each_gap(const Ranges& ranges, Range within, const Visit& visit) {
   std::uint64_t at = within.begin;
   for (const Range& range : ranges) {
+    if (range.begin < within.begin) continue;
+    if (range.begin >= within.end) break;
     if (range.begin > at) visit(at, range.begin - at);
     at = range.end;
   }
@@ -97,7 +109,11 @@ void Claimed::each_gap(const Ranges& ranges, Range within, const Visit& visit) {
 }
 
 void Claimed::each_free_extent(const Visit& visit) const {
-  each_gap(extents_, {format::kHeapAt, capacity_bytes_}, visit);
+  for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
+    const std::uint64_t end = capacities_.end[medium];
+    if (end == 0) continue;
+    each_gap(extents_, {place_on(medium, heap_begins(medium)), place_on(medium, end)}, visit);
+  }
 }
 
 void Claimed::each_free_cells(const Visit& visit) const { each_gap(cells_, {0, kCells}, visit); }

@@ -1,6 +1,8 @@
 // What versions name on the heap and in the manifest, each thing once; and what is left between.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -12,6 +14,17 @@
 namespace tensorshelf {
 
 inline constexpr std::uint64_t kCells = format::kMaxLeaves * format::kPageCells;
+
+// How far the room of a shelf reaches on each medium; 0 on one that is not there.
+struct Capacities {
+  std::array<std::uint64_t, kMaxMedia> end = {};
+
+  Capacities() = default;
+  Capacities(std::uint64_t first) { end[0] = first; }  // NOLINT: a shelf on one medium
+  void raise(const Capacities& other) {
+    for (unsigned i = 0; i < kMaxMedia; ++i) end[i] = std::max(end[i], other.end[i]);
+  }
+};
 
 struct CellRun {
   std::uint64_t first = 0;
@@ -28,13 +41,15 @@ struct Claims {
 // Nothing in it is claimed twice.
 class Claimed {
  public:
-  // Of the heap, which ends at `capacity_bytes`, and of all cells that the format has.
-  explicit Claimed(std::uint64_t capacity_bytes);
+  // Of the heap, which ends there on each medium, and of all cells that the format has.
+  explicit Claimed(const Capacities& capacities);
+
+  void raise(const Capacities& capacities) { capacities_.raise(capacities); }
 
   // Errc::corrupt where two claim the same, or one lies outside; then nothing is claimed.
   void add(const Claims& claims);
 
-  std::uint64_t capacity_bytes() const { return capacity_bytes_; }
+  const Capacities& capacities() const { return capacities_; }
   std::uint64_t page_count() const { return page_count_; }
 
   // What nothing claims, in order: (start, size) of each range.
@@ -52,7 +67,7 @@ class Claimed {
   [[noreturn]] void throw_claimed(std::uint64_t at) const;
   static void each_gap(const Ranges& ranges, Range within, const Visit& visit);
 
-  std::uint64_t capacity_bytes_;
+  Capacities capacities_;
   std::uint64_t page_count_ = 0;
   Ranges extents_;
   Ranges cells_;

@@ -67,7 +67,7 @@ Follower::Versions Follower::shown() const {
 Seen Follower::look(const Versions& shown) const {
   std::optional<Seen> known;
   try {
-    known = look_again(*state_.medium, state_.opened, state_.verify, shown);
+    known = look_again(state_.media(), state_.opened, state_.verify, shown);
     const bool others = renames(known->versions) && !goes_on(shown, known->versions);
     if (others && !planted(Bug::renamed_by_another)) known.reset();
     if (known && (known->degraded || given_up(shown, known->versions))) known.reset();
@@ -75,7 +75,7 @@ Seen Follower::look(const Versions& shown) const {
     if (error.code() != Errc::corrupt) throw;
   }
   if (known && known->dropped == 0) return std::move(*known);
-  Seen anew = look_again(*state_.medium, state_.opened, state_.verify, {});
+  Seen anew = look_again(state_.media(), state_.opened, state_.verify, {});
   if (known && (anew.degraded || anew.dropped >= known->dropped)) return std::move(*known);
   return anew;
 }

@@ -71,7 +71,9 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
     stager_.complete(tensor);
     state_.open->tree.open_cells({tensor.layout.first_cell, tensor.layout.cell_count()});
   });
+  std::uint8_t media = 0;
   each_dirty(*state_.open, [&](const StoredTensor& tensor) {
+    media |= tensor.layout.media();
     if (!tensor.erased) record_staged(tensor);
   });
 
@@ -81,7 +83,9 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
   version->tensor_bytes = state_.open->tensor_bytes;
   version->root = next_root(step);
   auto next = state_.attempt_over(version, state_.open->sequence);
-  return launch(std::move(version), std::move(next));
+  Flight flight = launch(std::move(version), std::move(next));
+  flight.media = media;
+  return flight;
 }
 
 // From here on the attempt is a version on its way, and writers go on in the next. Needs no memory.

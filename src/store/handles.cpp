@@ -109,6 +109,7 @@ Commit Transaction::commit(std::optional<std::uint64_t> step) {
   }
   check_step(step);
   check_name(file_);
+  store_->check_media();
   bool ended = false;
   const auto store = std::exchange(store_, nullptr);
   try {

@@ -7,6 +7,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/size_text.hpp"
+#include "store/medium_headers.hpp"
 
 namespace tensorshelf {
 
@@ -54,6 +55,18 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
       "what there is.");
 }
 
+// One that belongs to a shelf beside its first.
+void refuse_further_medium(Medium& medium) {
+  const auto header = read_medium_headers(medium, 0).best();
+  if (!header) return;
+  std::string id;
+  for (const std::uint8_t byte : header->shelf_id) id += fmt::format("{:02x}", byte);
+  throw Error(
+      Errc::not_a_shelf,
+      fmt::format("it is medium {} of the shelf {}, and no shelf by itself", header->index, id),
+      "Open that shelf; also= tells where this medium is now.");
+}
+
 }  // namespace
 
 ShelfHead read_head(Medium& medium) {
@@ -74,7 +87,10 @@ ShelfHead read_head(Medium& medium) {
       good = &*reads[copy].superblock;
     }
   }
-  if (good == nullptr) throw_no_superblock(reads, size, head.unread);
+  if (good == nullptr) {
+    refuse_further_medium(medium);
+    throw_no_superblock(reads, size, head.unread);
+  }
   if (size < format::kHeapAt) {
     throw Error(Errc::truncated,
                 fmt::format("the headers of a shelf take {}, and only {} are there",

@@ -7,7 +7,6 @@
 
 #include <tensorshelf/error.hpp>
 
-#include "base/check.hpp"
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
 
@@ -15,100 +14,32 @@ namespace tensorshelf {
 namespace {
 
 constexpr std::uint64_t kSmallSlotBytes = 256 * 1024;  // larger slots gain nothing from neighbours
-constexpr std::uint64_t kMinArenaBytes = 16 * 1024;
-constexpr std::uint64_t kMaxArenaBytes = 4 * 1024 * 1024;
-constexpr std::uint64_t kMinGrowthBytes = 64 * 1024;
-constexpr std::uint64_t kMaxGrowthBytes = 64 * 1024 * 1024;
-constexpr std::uint64_t kMaxCapacityBytes = std::uint64_t{1} << 63;  // offsets in files are signed
+constexpr std::uint64_t kMaxPoolBatch = 4 * 1024 * 1024;
 
-class Unlocked {
- public:
-  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
-  ~Unlocked() { lock_.lock(); }
-  Unlocked(const Unlocked&) = delete;
-  Unlocked& operator=(const Unlocked&) = delete;
-
- private:
-  std::unique_lock<std::mutex>& lock_;
-};
-
-std::uint64_t grow_medium(Medium& medium, std::uint64_t before, std::uint64_t size) {
-  if (size > kMaxCapacityBytes - std::min(kMaxCapacityBytes, before)) {
-    throw Error(Errc::full,
-                fmt::format("no medium is larger than {}", size_text(kMaxCapacityBytes)),
-                "Use smaller tensors, or less keep= and in_flight= in a new shelf.");
-  }
-  // Asked also where the medium is as long already: a length that was found need not be room.
-  if (planted(Bug::found_length_taken) && medium.size() >= before + size) return medium.size();
-  const std::uint64_t slack = std::clamp(before / 8, kMinGrowthBytes, kMaxGrowthBytes);
-  try {
-    return medium.reserve(before + round_up(size + slack, kPageBytes));
-  } catch (const Error& error) {
-    if (error.code() != Errc::full) throw;
-    return medium.reserve(before + size);  // without slack it may still fit
-  }
+std::string medium_text(unsigned medium) {
+  return medium == 0 ? "a shelf" : fmt::format("its medium {}", medium);
 }
 
 }  // namespace
 
-Heap::Heap(Medium& medium, const Claimed& claimed, std::function<void()> quiet)
-    : medium_(medium),
-      quiet_(std::move(quiet)),
-      capacity_bytes_(claimed.capacity_bytes()),
-      pages_in_use_(claimed.page_count()),
-      arenas_(format::kMaxSlots),
-      arena_bytes_(kMinArenaBytes) {
-  claimed.each_free_extent(
-      [this](std::uint64_t at, std::uint64_t size) { free_.release(at, size); });
+Heap::Heap(Medium& media, const Claimed& claimed, std::function<void()> quiet)
+    : growth_{media, std::move(quiet)}, pages_in_use_(claimed.page_count()) {
+  for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
+    const std::uint64_t capacity = claimed.capacities().end[medium];
+    if (medium == 0 || capacity > 0) regions_[medium].emplace(growth_, medium, capacity);
+  }
+  claimed.each_free_extent([this](std::uint64_t at, std::uint64_t size) {
+    regions_[medium_of(at)]->free().release(at, size);
+  });
   claimed.each_free_cells(
       [this](std::uint64_t at, std::uint64_t size) { cells_.release(at, size); });
 }
 
-// Nothing is held meanwhile: pages and slots can be given back, and a commit take its pages.
-void Heap::grow(Lock& lock, std::uint64_t size) {
-  const std::uint64_t before = capacity_bytes_;
-  std::uint64_t now = 0;
-  {
-    const Unlocked unlocked(lock);
-    if (quiet_ && !planted(Bug::growth_beside_writers)) quiet_();
-    now = grow_medium(medium_, before, size) / kPageBytes * kPageBytes;
-  }
-  free_.release(before, now - before);
-  capacity_bytes_ = now;
-}
-
-// `all` is with what the caller will take next: where the medium must grow, it grows for all at
-// once, so that a refusal leaves it as it was.
-std::uint64_t Heap::take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t all) {
-  auto at = free_.take(size);
-  if (!at) {
-    grow(lock, all);
-    at = free_.take(size);
-  }
-  TENSORSHELF_ASSERT(at.has_value());
-  return *at;
-}
-
-std::uint64_t Heap::take_small(Lock& lock, Arena& arena, std::uint64_t size) {
-  if (arena.left < size) {
-    free_.release(arena.at, arena.left);
-    arena.left = 0;
-    const std::uint64_t arena_size = std::max(arena_bytes_, size);
-    arena.at = take_or_grow(lock, arena_size, arena_size);
-    arena.left = arena_size;
-  }
-  const std::uint64_t at = arena.at;
-  arena.at += size;
-  arena.left -= size;
-  return at;
-}
-
-void Heap::close_arenas() {
-  for (Arena& arena : arenas_) {
-    free_.release(arena.at, arena.left);
-    arena = {};
-  }
-  arena_bytes_ = kMinArenaBytes;
+void Heap::add_medium(unsigned medium, std::uint64_t capacity_bytes) {
+  const Lock lock(mutex_);
+  Region& region = regions_[medium].emplace(growth_, medium, capacity_bytes);
+  region.free().release(place_on(medium, format::kMediumHeapAt),
+                        capacity_bytes - format::kMediumHeapAt);
 }
 
 namespace {
@@ -126,61 +57,73 @@ std::optional<Error> full_in_flight() {
 
 }  // namespace
 
-SmallVector<std::uint64_t, 4> Heap::take_slots(std::string_view name, std::uint64_t size_bytes,
-                                               unsigned slot_count, std::uint64_t pages) {
-  SmallVector<std::uint64_t, 4> slots(slot_count);
-  if (size_bytes == 0) return slots;
+// The next of a tensor of which some are taken.
+std::uint64_t Heap::take_slot(Lock& lock, const SlotsWanted& wanted, unsigned taken, bool small) {
+  const auto stripes = static_cast<unsigned>(wanted.media.size());
+  const unsigned medium = wanted.media[taken % stripes];
+  const unsigned slot = taken / stripes;
+  const std::uint64_t size = round_up(wanted.extent_bytes, kPageBytes);
+  Region& region = *regions_[medium];
+  if (small) return region.take_small(lock, slot, size);
+  const std::uint64_t left = wanted.slot_count - slot;
+  const std::uint64_t slots_left =
+      size > kMaxCapacityBytes / left ? kMaxCapacityBytes : left * size;
+  std::uint64_t lacks = medium == 0 ? pool_lacks(wanted.pages) : 0;  // any hole will do for them
+  lacks -= std::min(lacks, region.free().total());
+  return region.take(lock, size, slots_left + lacks);
+}
+
+SmallVector<std::uint64_t, 4> Heap::take_slots(const SlotsWanted& wanted) {
+  const auto all = static_cast<unsigned>(wanted.slot_count * wanted.media.size());
+  SmallVector<std::uint64_t, 4> slots(all);
+  if (wanted.extent_bytes == 0) return slots;
   Lock lock(mutex_);
-  const std::uint64_t size = round_up(size_bytes, kPageBytes);
+  const std::uint64_t size = round_up(wanted.extent_bytes, kPageBytes);
   for (int attempt = 0;; ++attempt) {
     unsigned taken = 0;
     try {
-      const bool small = size <= kSmallSlotBytes && attempt == 0;
-      const bool fresh = small && arenas_[0].left < size;
-      if (fresh) arena_bytes_ = std::min(arena_bytes_ * 2, kMaxArenaBytes);
-      for (; taken < slot_count; ++taken) {
-        const std::uint64_t left = slot_count - taken;
-        const std::uint64_t slots_left =
-            size > kMaxCapacityBytes / left ? kMaxCapacityBytes : left * size;
-        const std::uint64_t lacks = pool_lacks(pages);  // any hole will do for them
-        const std::uint64_t all = slots_left + lacks - std::min(lacks, free_.total());
-        slots[taken] =
-            small ? take_small(lock, arenas_[taken], size) : take_or_grow(lock, size, all);
-      }
+      const bool small = size <= kSmallSlotBytes && attempt == 0 && wanted.media.size() == 1;
+      if (small) regions_[wanted.media[0]]->begin_small(size);
+      for (; taken < all; ++taken) slots[taken] = take_slot(lock, wanted, taken, small);
       return slots;
     } catch (...) {
-      for (unsigned slot = 0; slot < taken; ++slot) release_locked({slots[slot], size});
+      const unsigned medium = wanted.media[taken % wanted.media.size()];
+      while (taken > 0) release_locked({slots[--taken], size});
       const auto full = full_in_flight();
       if (!full) throw;
-      close_arenas();  // what they set aside may be just what is missing: once more, without
+      Region& region = *regions_[medium];
+      region.close_arenas();  // what they set aside may be just what is missing: once more, without
       if (attempt == 0) continue;
-      const std::uint64_t whole = free_.largest();
+      const std::uint64_t whole = region.free().largest();
+      const std::uint64_t total = region.free().total();
       throw Error(
           Errc::full,
-          fmt::format(
-              "'{}' needs {} x {}; a shelf of {} has {} free{}. {}", name, slot_count,
-              size_text(size), size_text(capacity_bytes_), size_text(free_.total()),
-              whole < free_.total() ? ", no more in one piece than " + size_text(whole) : "",
-              full->what()),
+          fmt::format("'{}' needs {} x {}; {} of {} has {} free{}. {}", wanted.name,
+                      wanted.slot_count, size_text(size), medium_text(medium),
+                      size_text(region.capacity_bytes()), size_text(total),
+                      whole < total ? ", no more in one piece than " + size_text(whole) : "",
+                      full->what()),
           full->remedy(), full->os_error());
     }
   }
 }
 
-void Heap::make_room(std::uint64_t size_bytes, unsigned slot_count) {
+void Heap::make_room(unsigned medium, std::uint64_t size_bytes, unsigned slot_count) {
   Lock lock(mutex_);
+  Region& region = *regions_[medium];
   const std::uint64_t most = kMaxCapacityBytes / slot_count - kPageBytes;
   const std::uint64_t size = slot_count * round_up(std::min(size_bytes, most), kPageBytes);
-  if (free_.largest() >= size && size_bytes <= most) return;
+  if (region.free().largest() >= size && size_bytes <= most) return;
   try {
-    grow(lock, size);
+    region.grow(lock, size);
   } catch (const Error& error) {
     if (error.code() != Errc::full) throw;
-    throw Error(Errc::full,
-                fmt::format("{} x {} are to be reserved; a shelf of {} has {} free. {}", slot_count,
-                            size_text(size_bytes), size_text(capacity_bytes_),
-                            size_text(free_.total()), error.what()),
-                error.remedy(), error.os_error());
+    throw Error(
+        Errc::full,
+        fmt::format("{} x {} are to be reserved; {} of {} has {} free. {}", slot_count,
+                    size_text(size_bytes), medium_text(medium), size_text(region.capacity_bytes()),
+                    size_text(region.free().total()), error.what()),
+        error.remedy(), error.os_error());
   }
 }
 
@@ -192,7 +135,8 @@ void Heap::release(const Extent& extent) noexcept {
 
 void Heap::release_locked(const Extent& extent) noexcept {
   try {
-    free_.release(extent.at, round_up(extent.size_bytes, kPageBytes));
+    Space& free = regions_[medium_of(extent.at)]->free();
+    free.release(extent.at, round_up(extent.size_bytes, kPageBytes));
   } catch (const std::bad_alloc&) {  // forgotten, until the next open finds it free
   }
 }
@@ -247,23 +191,24 @@ void Heap::reserve_pages(std::uint64_t pages) {
   std::uint64_t missing = pool_lacks(pages);
   if (missing == 0) return;
   // In batches, so that pages of later manifests stay together and slots stay neighbours.
+  Space& free = first().free();
   const std::uint64_t half = (missing + pool_.total()) / 2;
   const std::uint64_t batch =
-      round_up(std::max(missing, std::min(half, kMaxArenaBytes)), kPageBytes);
-  if (const auto at = free_.take(batch)) return give_to_pool({*at, batch});
-  if (free_.total() < missing) {
-    close_arenas();
+      round_up(std::max(missing, std::min(half, kMaxPoolBatch)), kPageBytes);
+  if (const auto at = free.take(batch)) return give_to_pool({*at, batch});
+  if (free.total() < missing) {
+    first().close_arenas();
     try {
-      return give_to_pool({take_or_grow(lock, missing, missing), missing});
+      return give_to_pool({first().take(lock, missing, missing), missing});
     } catch (const Error& error) {
       if (error.code() != Errc::full) throw;
-      if (free_.total() < missing) grow(lock, missing - free_.total());  // it may fit without
+      if (free.total() < missing) first().grow(lock, missing - free.total());  // it may fit without
     }
   }
   // Pages need no neighbours: any hole will do, and there are enough. Hole by hole, because a
   // hostile shelf may have millions.
   while (missing > 0) {
-    const Extent hole = free_.take_lowest(missing);
+    const Extent hole = free.take_lowest(missing);
     give_to_pool(hole);
     missing -= hole.size_bytes;
   }
@@ -279,14 +224,14 @@ std::uint64_t Heap::take_page(unsigned copy) {
   return *at;
 }
 
-std::uint64_t Heap::capacity_bytes() const {
+std::uint64_t Heap::capacity_bytes(unsigned medium) const {
   const Lock lock(mutex_);
-  return capacity_bytes_;
+  return regions_[medium] ? regions_[medium]->capacity_bytes() : 0;
 }
 
-std::uint64_t Heap::free_bytes() const {
+std::uint64_t Heap::free_bytes(unsigned medium) const {
   const Lock lock(mutex_);
-  return free_.total();
+  return regions_[medium] ? regions_[medium]->free().total() : 0;
 }
 
 }  // namespace tensorshelf

@@ -8,11 +8,12 @@
 // Thread-safe; slots are taken, and pages reserved, by one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string_view>
-#include <vector>
 
 #include <tensorshelf/medium.hpp>
 
@@ -20,26 +21,42 @@
 #include "format/format.hpp"
 #include "store/claims.hpp"
 #include "store/fork_guard.hpp"
+#include "store/region.hpp"
 #include "store/space.hpp"
 
 namespace tensorshelf {
 
+using MediaSet = SmallVector<unsigned, kMaxMedia>;  // by their indices
+
+// Slots of one tensor.
+struct SlotsWanted {
+  std::string_view name;
+  std::uint64_t extent_bytes = 0;  // of each place
+  unsigned slot_count = 0;
+  std::uint64_t pages = 0;  // that are to be reserved behind it
+  // Which it lies on: each slot has a place on each of them, in this order.
+  MediaSet media = MediaSet(1);
+};
+
 class Heap {
  public:
-  // What is not claimed is free. The medium, and `quiet`, which is called before the medium grows
-  // and returns when nobody writes to it, are used by take_slots() and reserve_pages() alone.
-  Heap(Medium& medium, const Claimed& claimed, std::function<void()> quiet = {});
+  // What is not claimed is free. The media, and `quiet`, which is called before one grows and
+  // returns when nobody writes to it, are used by take_slots(), make_room() and reserve_pages()
+  // alone.
+  Heap(Medium& media, const Claimed& claimed, std::function<void()> quiet = {});
 
-  // Extents for the slots of a tensor of `size_bytes`, growing the medium where needed, and then
-  // for the pages too that are to be reserved after it: so that what is asked for is all that is
-  // missing. Errc::full, naming `name` and what is missing, with nothing taken.
-  SmallVector<std::uint64_t, 4> take_slots(std::string_view name, std::uint64_t size_bytes,
-                                           unsigned slot_count, std::uint64_t pages = 0);
+  // Places, slot by slot, growing the media where needed; the first for the pages as well, so that
+  // what is asked for is all that is missing. Errc::full, naming the tensor and what is missing,
+  // with nothing taken.
+  SmallVector<std::uint64_t, 4> take_slots(const SlotsWanted& wanted);
   void release(const Extent& extent) noexcept;
 
-  // Sees to it that so many slots of so many bytes are free in one piece, growing the medium where
-  // needed. Errc::full where that ends, with nothing changed.
-  void make_room(std::uint64_t size_bytes, unsigned slot_count);
+  // Sees to it that so many slots of so many bytes are free in one piece on that medium, growing it
+  // where needed. Errc::full where that ends, with nothing changed.
+  void make_room(unsigned medium, std::uint64_t size_bytes, unsigned slot_count);
+
+  // A medium that was attached, of which so much is the shelf's, and nothing of it named.
+  void add_medium(unsigned medium, std::uint64_t capacity_bytes);
 
   // Cells of the manifest: its pages follow. Errc::full at the format's limit.
   CellRun take_cells(std::uint64_t count);
@@ -52,35 +69,25 @@ class Heap {
   std::uint64_t take_page(unsigned copy);
   void release_page(std::uint64_t at) noexcept;
 
-  std::uint64_t capacity_bytes() const;
-  std::uint64_t free_bytes() const;
+  std::uint64_t capacity_bytes(unsigned medium = 0) const;  // 0 where there is none
+  std::uint64_t free_bytes(unsigned medium = 0) const;
 
  private:
-  struct Arena {
-    std::uint64_t at = 0;
-    std::uint64_t left = 0;
-  };
   using Lock = std::unique_lock<std::mutex>;
 
-  std::uint64_t take_or_grow(Lock& lock, std::uint64_t size, std::uint64_t all);
-  std::uint64_t take_small(Lock& lock, Arena& arena, std::uint64_t size);
-  void close_arenas();
+  std::uint64_t take_slot(Lock& lock, const SlotsWanted& wanted, unsigned taken, bool small);
   void release_locked(const Extent& extent) noexcept;
   void give_to_pool(const Extent& extent);
   std::uint64_t pool_lacks(std::uint64_t pages) const;  // in bytes
-  void grow(Lock& lock, std::uint64_t size);
+  Region& first() { return *regions_[0]; }
 
-  Medium& medium_;
-  const std::function<void()> quiet_;
+  const Growth growth_;
   ForkGuard fork_guard_;  // a child gives nothing back: its parent's threads held the lock
   mutable std::mutex mutex_;
-  std::uint64_t capacity_bytes_;
   std::uint64_t pages_in_use_ = 0;
-  Space free_;
-  Space pool_;
+  std::array<std::optional<Region>, kMaxMedia> regions_;
+  Space pool_;  // on the first
   Space cells_;
-  std::vector<Arena> arenas_;
-  std::uint64_t arena_bytes_;
 };
 
 }  // namespace tensorshelf

@@ -22,7 +22,7 @@ struct StoredTensor;
 class Holding {
  public:
   explicit Holding(const format::TensorLayout& layout)
-      : size_bytes_(layout.size_bytes),
+      : extent_bytes_(layout.extent_bytes()),
         slot_at_(layout.size_bytes == 0 ? 0 : layout.slot_at.size()),
         cells_{layout.first_cell, layout.cell_count()} {
     std::copy_n(layout.slot_at.begin(), slot_at_.size(), slot_at_.begin());
@@ -37,19 +37,19 @@ class Holding {
   void give_back() noexcept {
     const auto heap = std::exchange(heap_, nullptr);
     if (!heap) return;
-    for (const std::uint64_t at : slot_at_) heap->release(Extent{at, size_bytes_});
+    for (const std::uint64_t at : slot_at_) heap->release(Extent{at, extent_bytes_});
     heap->release(cells_);
   }
 
-  // None where it has no bytes.
-  std::optional<Extent> slot(unsigned index) const {
+  // Those of its slots, of which a striped one has several; none where it has no bytes.
+  std::optional<Extent> place(unsigned index) const {
     if (index >= slot_at_.size()) return std::nullopt;
-    return Extent{slot_at_[index], size_bytes_};
+    return Extent{slot_at_[index], extent_bytes_};
   }
   const CellRun& cells() const { return cells_; }
 
  private:
-  std::uint64_t size_bytes_;
+  std::uint64_t extent_bytes_;
   SmallArray<std::uint64_t, 4> slot_at_;
   CellRun cells_;
   std::shared_ptr<Heap> heap_;

@@ -65,7 +65,7 @@ Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
   const std::uint64_t size = tensor->layout.size_bytes;
   const Records now = records(*tensor, 0, size, which);
   std::shared_ptr<const void> pin;
-  bool in_place = state_.promises.mapped && tensor->whole() && size > 0;
+  bool in_place = tensor->whole() && size > 0 && state_.medium->is_mapped(tensor->chunk_at(0, 0));
   const unsigned slot = format::chunk_slot(now[0]);
   for (std::uint64_t chunk = 0; in_place && chunk < tensor->layout.chunk_count(); ++chunk) {
     in_place = format::chunk_kind(now[chunk]) == ChunkKind::stored &&

@@ -10,6 +10,7 @@
 
 #include "store/chunk_io.hpp"
 #include "store/claims.hpp"
+#include "store/further_media.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -49,7 +50,7 @@ void check_records(const Version& version, const StoredTensor& tensor, const std
 // Its name may be another one in another version.
 bool same(const format::TensorLayout& a, const format::TensorLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.first_cell == b.first_cell &&
-         a.slot_at == b.slot_at && a.placement == b.placement;
+         a.slot_at == b.slot_at && a.stripes == b.stripes && a.placement == b.placement;
 }
 
 struct Called {
@@ -167,8 +168,9 @@ Claims claims_of(const Version& version, IsNew is_new) {
     const Holding& holding = *tensor.holding;
     if (!is_new(&holding)) continue;
     claims.cells.push_back(holding.cells());
-    for (unsigned slot = 0; slot < slots.size(); ++slot) {
-      if (const auto extent = holding.slot(slot)) slots[slot].push_back(*extent);
+    for (unsigned i = 0; const auto extent = holding.place(i); ++i) {
+      if (i == slots.size()) slots.emplace_back();
+      slots[i].push_back(*extent);
     }
   }
   for (const auto& list : slots) claims.slots.insert(claims.slots.end(), list.begin(), list.end());
@@ -178,7 +180,7 @@ Claims claims_of(const Version& version, IsNew is_new) {
 }  // namespace
 
 LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& root,
-                     KnownPages& known, const KnownTensors& tensors) {
+                     KnownPages& known, const KnownTensors& tensors, FurtherMedia* further) {
   std::uint64_t pages = 0;
   for (unsigned level = 0; level <= format::root_levels(root); ++level) {
     pages += format::level_pages(root.leaf_count, level);
@@ -198,7 +200,11 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   loaded.version->tree = Tree::load(root, std::move(top), layouts, records_leaves);
   add_tensors(*loaded.version, std::move(layouts), records_leaves, tensors);
   loaded.version->claims = claims_of(*loaded.version, [](const void*) { return true; });
-  Claimed(root.capacity_bytes).add(loaded.version->claims);  // nothing twice, and all within
+  Claimed(loaded.version->capacities()).add(loaded.version->claims);  // nothing twice, all within
+  if (further != nullptr) {
+    further->need(loaded.version->tree.media());
+    further->check_age(*loaded.version);
+  }
   return loaded;
 }
 

@@ -18,6 +18,8 @@
 
 namespace tensorshelf {
 
+class FurtherMedia;
+
 struct LoadedRoot {
   std::shared_ptr<Version> version;
   std::vector<PageRepair> repairs;
@@ -30,8 +32,10 @@ using KnownTensors = std::map<std::uint64_t, Named>;
 // Errc::corrupt where a page is lost in both copies, or where pages contradict each other: counts,
 // bounds, names are all checked, whoever wrote them, and what the version of one tensor says
 // against what is known of it. Of pages that are known the medium is not asked.
+// The media that it names are attached by `further`, whose errors come here; null: there are none.
 LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const format::Root& root,
-                     KnownPages& known, const KnownTensors& tensors = {});
+                     KnownPages& known, const KnownTensors& tensors = {},
+                     FurtherMedia* further = nullptr);
 
 // What versions name, each thing once, one version after the other.
 class ClaimList {

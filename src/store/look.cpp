@@ -8,14 +8,47 @@
 
 namespace tensorshelf {
 
+namespace {
+
+std::string id_digits(const format::ShelfId& id) {
+  std::string text;
+  for (const std::uint8_t byte : id) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+// Some fallbacks show with the first write only: so each medium is asked each time.
+void list_media(const State& state, ShelfInfo& info) {
+  const auto capacities = state.retained.back()->capacities();
+  const auto add = [&](unsigned number, const std::string& path,
+                       const format::ShelfId& id) -> auto& {
+    MediumInfo one;
+    one.number = number;
+    one.path = path;
+    one.medium_id = id_digits(id);
+    one.capacity_bytes = state.heap ? state.heap->capacity_bytes(number) : capacities.end[number];
+    one.free_bytes = state.heap ? state.heap->free_bytes(number) : 0;
+    one.promises = state.medium->promises_of(number);
+    info.capacity_bytes += one.capacity_bytes;
+    info.free_bytes += one.free_bytes;
+    return info.media.emplace_back(std::move(one));
+  };
+  add(0, state.path, state.opened.shelf_id);
+  for (const AttachedMedium& each : state.further->attached()) {
+    add(each.index, each.path, each.id).retired = each.retired;
+  }
+  info.promises = info.media.front().promises;
+  for (const MediumInfo& each : info.media) {
+    info.promises.survives = std::min(info.promises.survives, each.promises.survives);
+  }
+}
+
+}  // namespace
+
 ShelfInfo Store::info() const {
   const auto lock = state_.lock_usable();
   ShelfInfo info;
   info.path = state_.path;
-  for (std::uint8_t byte : state_.opened.shelf_id) {
-    constexpr std::string_view digits = "0123456789abcdef";
-    info.shelf_id += {digits[byte >> 4], digits[byte & 15]};
-  }
+  info.shelf_id = id_digits(state_.opened.shelf_id);
   const format::Root& root = state_.retained.back()->root;
   info.version = state_.retained.back()->number();
   info.step = format::stated_step(root);
@@ -23,13 +56,11 @@ ShelfInfo Store::info() const {
   info.tensors = state_.names_now().size();
   info.tensor_bytes =
       state_.open ? state_.open->tensor_bytes : state_.retained.back()->tensor_bytes;
-  info.capacity_bytes = state_.heap ? state_.heap->capacity_bytes() : root.capacity_bytes;
-  info.free_bytes = state_.heap ? state_.heap->free_bytes() : 0;
+  list_media(state_, info);
   info.keep = state_.keep;
   info.in_flight = state_.in_flight_limit;
-  info.placement = state_.placement;
+  info.placement = state_.placement_on(0);
   info.writable = state_.writable;
-  info.promises = state_.medium->promises();  // some fallbacks show with the first write only
   info.recovery = state_.opened.report;
   return info;
 }
@@ -46,7 +77,11 @@ std::optional<std::uint64_t> Store::step() const {
 
 std::uint64_t Store::free_bytes() const {
   const auto lock = state_.lock_usable();
-  return state_.heap ? state_.heap->free_bytes() : 0;
+  std::uint64_t free = 0;
+  for (unsigned medium = 0; state_.heap && medium < kMaxMedia; ++medium) {
+    free += state_.heap->free_bytes(medium);
+  }
+  return free;
 }
 
 Stats Store::stats() const {

@@ -16,13 +16,14 @@ namespace tensorshelf {
 // these.
 class Neighbours {
  public:
-  Neighbours(Medium& medium, const format::Seeds& seeds, KnownPages& known,
-             std::uint64_t capacity_bytes, const std::vector<std::shared_ptr<Version>>& versions,
+  Neighbours(Medium& medium, const format::Seeds& seeds, KnownPages& known, FurtherMedia& further,
+             const Capacities& capacities, const std::vector<std::shared_ptr<Version>>& versions,
              KnownTensors tensors = {})
       : medium_(medium),
         seeds_(seeds),
         known_(known),
-        claimed_(capacity_bytes),
+        further_(further),
+        claimed_(capacities),
         tensors_(std::move(tensors)) {
     for (const auto& version : versions) add(version);
   }
@@ -31,13 +32,14 @@ class Neighbours {
 
   // As load_root() does; Errc::corrupt also where it shares a place and not what lies there.
   LoadedRoot load(const format::Root& root) {
-    LoadedRoot loaded = load_root(medium_, seeds_, root, known_, tensors_);
+    LoadedRoot loaded = load_root(medium_, seeds_, root, known_, tensors_, &further_);
     add(loaded.version);
     return loaded;
   }
 
  private:
   void add(const std::shared_ptr<const Version>& version) {
+    claimed_.raise(version->capacities());  // of media that the newest does not name
     claimed_.add(list_.add(version));
     for (const auto& [name, named] : *version->names) {
       tensors_.emplace(named.tensor->layout.tensor_id, named);
@@ -47,6 +49,7 @@ class Neighbours {
   Medium& medium_;
   const format::Seeds& seeds_;
   KnownPages& known_;
+  FurtherMedia& further_;
   ClaimList list_;
   Claimed claimed_;
   KnownTensors tensors_;

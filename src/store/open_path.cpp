@@ -15,11 +15,10 @@
 
 namespace tensorshelf {
 
-std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOptions& options,
+std::shared_ptr<Store> open_store(const ShelfMedia& media, const OpenOptions& options,
                                   const std::string& path) {
   try {
-    return std::make_shared<Store>(std::make_shared<GuardedMedium>(std::move(medium)), options,
-                                   path);
+    return std::make_shared<Store>(media, options, path);
   } catch (const Error& error) {
     throw of_path(path, error);
   }
@@ -40,7 +39,7 @@ namespace {
 
 Opened open_existing(const std::filesystem::path& path, const OpenOptions& options) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
-  return {open_store(make_medium(file, options), options, path.string()), file};
+  return {open_store(media_of(make_medium(file, options), options), options, path.string()), file};
 }
 
 // A regular file of 0 bytes, as touch and tempfile make them: nothing can be lost with it.
@@ -60,7 +59,9 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   } else {
     file->publish(options.mode == Mode::replace);
   }
-  return {open_store(std::move(medium), options, path.string()), file, true};
+  const bool replaced = options.mode == Mode::replace;
+  return {open_store(media_of(std::move(medium), options, replaced), options, path.string()), file,
+          true};
 }
 
 // A device, or a pool set.
@@ -72,7 +73,7 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
   check_pin_timeout(options.pin_timeout);
   await_unknown_pins(*medium, {options.on_pin, options.pin_timeout, patience, name}, 0, 0);
   format_medium(*medium, options);
-  return {open_store(std::move(medium), options, name), file, true};
+  return {open_store(media_of(std::move(medium), options, true), options, name), file, true};
 }
 
 bool is_device(const std::filesystem::path& path) {

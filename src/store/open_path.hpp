@@ -27,8 +27,13 @@ struct Opened {
 Opened open_path(const std::filesystem::path& path, const OpenOptions& options);
 
 // `path` is for the texts of errors.
-std::shared_ptr<Store> open_store(std::unique_ptr<Medium> medium, const OpenOptions& options,
+std::shared_ptr<Store> open_store(const ShelfMedia& media, const OpenOptions& options,
                                   const std::string& path);
+
+// The medium of a shelf at `path`, with those beside it that were given or are to be found where
+// they were; `replaced`: the shelf took another's place, and its media may go with that.
+ShelfMedia media_of(std::unique_ptr<Medium> first, const OpenOptions& options,
+                    bool replaced = false);
 
 // What recovery says, it says of a medium: the same error with the path in front, where it has not
 // named it itself.

@@ -164,7 +164,8 @@ UntrustedBytes Reader::compared_chunk(StoredTensor& tensor, const Record& record
                                       std::uint64_t chunk, std::span<std::byte> scratch) {
   auto bytes = fetch_chunk(tensor, record, chunk, scratch);
   const bool verified = tensor.verified(format::chunk_slot(record), chunk);
-  if (no_one_else_writes() && state_.promises.mapped && verified) return bytes;
+  const bool mapped = state_.medium->is_mapped(tensor.chunk_at(0, 0));
+  if (no_one_else_writes() && mapped && verified) return bytes;
   if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
     return bytes;
   const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
@@ -195,7 +196,8 @@ void Reader::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t
 std::uint64_t Reader::run_length(const StoredTensor& tensor, std::uint64_t first,
                                  const Records& records, std::uint64_t size) const {
   const Record& begin = records[first];
-  if (state_.promises.mapped || format::chunk_kind(begin) != ChunkKind::stored) {
+  const std::uint64_t at = tensor.chunk_at(format::chunk_slot(begin), first);
+  if (state_.medium->is_mapped(at) || format::chunk_kind(begin) != ChunkKind::stored) {
     return 0;  // memory gains nothing from runs
   }
   std::uint64_t count = 0;
@@ -204,7 +206,7 @@ std::uint64_t Reader::run_length(const StoredTensor& tensor, std::uint64_t first
     if (chunk == tensor.layout.chunk_count() || end == size) break;
     const Record& next = records[chunk];
     if (format::chunk_kind(next) != ChunkKind::stored ||
-        format::chunk_slot(next) != format::chunk_slot(begin)) {
+        tensor.chunk_at(format::chunk_slot(next), chunk) != at + count * kChunkBytes) {
       break;
     }
     end += tensor.chunk_bytes(chunk);

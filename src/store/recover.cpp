@@ -133,7 +133,9 @@ void drop_doubles(std::vector<PageRepair>& repairs) {
 
 }  // namespace
 
-Recovered recover(Medium& medium, Purpose purpose, Verify verify, const Progress& progress) {
+Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
+                  const Progress& progress) {
+  Medium& medium = *media.all;
   Recovered recovered;
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
@@ -141,7 +143,9 @@ Recovered recover(Medium& medium, Purpose purpose, Verify verify, const Progress
   KnownPages known;
   const bool beside_writer =
       (purpose == Purpose::read || purpose == Purpose::salvage) && !planted(Bug::reader_looks_once);
-  const Opening opening{medium, seeds, purpose, verify, progress, known, beside_writer};
+  media.further->begin(head.superblock, purpose == Purpose::salvage);
+  const Opening opening{medium,   seeds, purpose,        verify,
+                        progress, known, *media.further, beside_writer};
   Choice choice = look(opening, scan);
   drop_doubles(choice.repairs);
   recovered.shelf_id = head.superblock.shelf_id;
@@ -158,6 +162,7 @@ Recovered recover(Medium& medium, Purpose purpose, Verify verify, const Progress
   unread.note(scan.unread);
   unread.note(scan.marks.unread);
   unread.note(choice.unread_pages);
+  for (auto& note : media.further->take_notes()) notes.push_back(std::move(note));
   if (writes(purpose) && head.writes_allowed) {
     const Ready ready = make_ready(medium, seeds,
                                    {head, scan, choice.versions, choice.repairs, choice.dropped,
@@ -179,13 +184,14 @@ Recovered recover(Medium& medium, Purpose purpose, Verify verify, const Progress
   return recovered;
 }
 
-Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
+Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify,
                 const std::vector<std::shared_ptr<Version>>& shown) {
+  Medium& medium = *media.all;
   const format::Seeds seeds(opened.shelf_id);
   RootScan scan = scan_roots(medium, seeds, opened.slot_count);
   KnownPages known;
   const Progress untold;
-  Opening opening{medium, seeds, Purpose::read, verify, untold, known, true};
+  Opening opening{medium, seeds, Purpose::read, verify, untold, known, *media.further, true};
   for (auto version = shown.rbegin(); version != shown.rend(); ++version) {
     (*version)->tree.each_page([&](const PageNodePtr& page) { known.keep({page}); });
     for (const auto& [name, named] : *(*version)->names) {
@@ -213,8 +219,9 @@ Homes::Words version_words(Medium& medium, unsigned slot_count) {
   return words;
 }
 
-void check_opens(Medium& medium) {
-  const Recovered found = recover(medium, Purpose::check);
+void check_opens(const ShelfMedia& media) {
+  Medium& medium = *media.all;
+  const Recovered found = recover(media, Purpose::check);
   const format::Seeds seeds(found.shelf_id);
   const RootScan scan = scan_roots(medium, seeds, found.slot_count);
   read_incarnations(medium, seeds, scan, false);

@@ -23,6 +23,7 @@
 
 #include "format/format.hpp"
 #include "store/attempt.hpp"
+#include "store/further_media.hpp"
 #include "store/load_root.hpp"
 #include "store/page_reader.hpp"
 
@@ -74,9 +75,9 @@ constexpr bool takes_what_there_is(Purpose purpose) {
   return purpose == Purpose::salvage || purpose == Purpose::repair;
 }
 
-// Errors: not_a_shelf, truncated, newer_format, unsupported, corrupt, io, and stale for a reader
-// that is always overtaken; each with the place in the text.
-Recovered recover(Medium& medium, Purpose purpose, Verify verify = Verify::on_load,
+// Errors: not_a_shelf, truncated, medium_missing, newer_format, unsupported, corrupt, io, and stale
+// for a reader that is always overtaken; each with the place in the text.
+Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify = Verify::on_load,
                   const Progress& progress = {});
 
 // What whoever reads an open shelf finds when looking again.
@@ -90,7 +91,7 @@ struct Seen {
 
 // As recover() does for reading, of a shelf that was opened before. Pages and tensors of the
 // versions in `shown` are not read again, and what is found shares them. Errors as recover().
-Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
+Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify,
                 const std::vector<std::shared_ptr<Version>>& shown);
 
 // The version words of all homes, for who looks whether anything was flipped: where they are what
@@ -98,7 +99,7 @@ Seen look_again(Medium& medium, const Recovered& opened, Verify verify,
 Homes::Words version_words(Medium& medium, unsigned slot_count);
 
 // Throws what opening the shelf for writing would throw, and writes nothing.
-void check_opens(Medium& medium);
+void check_opens(const ShelfMedia& media);
 
 // Throws Errc::busy where another has opened the shelf for writing since (I10).
 void check_no_rival(Medium& medium, const Recovered& opened, const format::Seeds& seeds);

@@ -14,9 +14,9 @@ namespace tensorshelf {
 namespace {
 
 // Why opening it for writing is corrupt, if it is.
-std::optional<std::string> why_not(Medium& medium) {
+std::optional<std::string> why_not(const ShelfMedia& media) {
   try {
-    check_opens(medium);
+    check_opens(media);
     return std::nullopt;
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
@@ -24,8 +24,9 @@ std::optional<std::string> why_not(Medium& medium) {
   }
 }
 
-std::vector<std::string> give_up(Medium& medium, const std::string& why, RepairReport& report) {
-  Recovered recovered = recover(medium, Purpose::repair);
+std::vector<std::string> give_up(const ShelfMedia& media, const std::string& why,
+                                 RepairReport& report) {
+  Recovered recovered = recover(media, Purpose::repair);
   if (!recovered.writes_allowed) {
     throw Error(Errc::read_only, "it has features that this release can only read",
                 "Use the tensorshelf release that wrote it.");
@@ -46,15 +47,14 @@ std::vector<std::string> give_up(Medium& medium, const std::string& why, RepairR
   return notes;
 }
 
-RepairReport repair_medium(std::unique_ptr<Medium> given, const OpenOptions& options,
-                           const std::string& path) {
-  const auto medium = std::make_shared<GuardedMedium>(std::move(given));
+RepairReport repair_media(const ShelfMedia& media, const OpenOptions& options,
+                          const std::string& path) {
   RepairReport report;
   try {
-    const auto why = why_not(*medium);
+    const auto why = why_not(media);
     report.repaired = why.has_value();
-    if (why) report.notes = give_up(*medium, *why, report);
-    Store store(medium, {.mode = Mode::read}, path);
+    if (why) report.notes = give_up(media, *why, report);
+    Store store(media, {.mode = Mode::read}, path);
     report.damage = store.reader().verify(options.progress).damage;
     report.version = store.version();
     report.step = store.step();
@@ -77,12 +77,12 @@ RepairReport repair(const std::filesystem::path& path, const OpenOptions& option
                   "Check the path.", error.os_error());
     }
   }();
-  return repair_medium(make_medium(file, options), options, path.string());
+  return repair_media(media_of(make_medium(file, options), options), options, path.string());
 }
 
 RepairReport repair(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   const std::string name = medium->promises().medium;
-  return repair_medium(std::move(medium), options, "<" + name + ">");
+  return repair_media(shelf_media(std::move(medium)), options, "<" + name + ">");
 }
 
 }  // namespace tensorshelf

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/planted.hpp"
@@ -13,12 +15,18 @@
 namespace tensorshelf {
 namespace {
 
-format::TensorLayout resized(const StoredTensor& tensor, std::int64_t rows) {
+// What it is, wherever it lies.
+format::TensorLayout unplaced(const StoredTensor& tensor) {
   format::TensorLayout layout;
   layout.name = tensor.name();
   layout.dtype = tensor.layout.dtype;
   layout.shape = tensor.layout.shape;
-  layout.placement = tensor.layout.placement;
+  layout.size_bytes = tensor.layout.size_bytes;
+  return layout;
+}
+
+format::TensorLayout resized(const StoredTensor& tensor, std::int64_t rows) {
+  format::TensorLayout layout = unplaced(tensor);
   if (layout.shape.size() == 0) {
     throw Error(Errc::layout, fmt::format("'{}' is a single number, and has no rows", layout.name),
                 "replace() gives it another shape.");
@@ -85,11 +93,67 @@ std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_
   const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
   auto layout = resized(*old, rows);
   if (layout.shape == old->layout.shape) return old;
-  NewTensor made = place(std::move(layout), true);
+  return remake(*old, std::move(layout), where_of(old->layout), stager);
+}
+
+// With the gate closed. Another tensor in its place, with what of its value has room.
+std::shared_ptr<StoredTensor> Tensors::remake(StoredTensor& old, format::TensorLayout layout,
+                                              const Where& where, Stager& stager) {
+  NewTensor made = place(std::move(layout), true, where);
   made.named.tensor->attempt = state_.open->sequence;
-  made.staged_bytes = stager.copy_value(*old, *made.named.tensor);
+  made.staged_bytes = stager.copy_value(old, *made.named.tensor);
   add_behind_gate(made);
   return made.named.tensor;
+}
+
+std::shared_ptr<StoredTensor> Tensors::move(std::string_view name, std::span<const unsigned> media,
+                                            Stager& stager) {
+  state_.check_writable();
+  refuse_inside(state_, "move() was called");
+  std::uint64_t size = 0;
+  {
+    const auto lock = state_.lock_usable();
+    const auto there = state_.names_now().find(name);
+    if (there != state_.names_now().end()) size = there->second.tensor->layout.size_bytes;
+  }
+  const Where where = choose_where(state_, name, size, media);
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  if (!state_.names_now().contains(name)) throw_no_tensor(name, "move");
+  check_may_add(name, true);
+  const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
+  if (is_on(old->layout, where)) return old;
+  return remake(*old, unplaced(*old), where, stager);
+}
+
+// Where nothing more is placed, everything moves to where it would be made now.
+void Tensors::remove_medium(unsigned number, Stager& stager) {
+  state_.check_writable();
+  refuse_inside(state_, "remove_medium() was called");
+  check_medium(state_, number);
+  state_.further->retire(number);
+  try {
+    while (const auto name = one_on(number)) move(*name, {}, stager);
+    const auto closed = close_for_growth();
+    state_.check_writable();
+    state_.check_not_abandoned();
+    state_.look_for_rival();
+    auto named = state_.open->tree.media();
+    std::erase_if(named, [&](const auto& medium) { return medium.index == number; });
+    if (state_.open->tree.has_media_page()) state_.open->tree.set_media(named);
+    state_.open->names_changed = true;
+  } catch (...) {
+    state_.further->retire(number, false);
+    throw;
+  }
+}
+
+std::optional<std::string> Tensors::one_on(unsigned number) const {
+  const auto lock = state_.lock_usable();
+  for (const auto& [name, named] : state_.names_now()) {
+    if ((named.tensor->layout.media() >> number & 1U) != 0) return std::string(name);
+  }
+  return std::nullopt;
 }
 
 std::uint64_t Stager::copy_value(StoredTensor& from, StoredTensor& to) {
@@ -114,7 +178,11 @@ void Tensors::reserve(std::uint64_t size_bytes) {
   const auto closed = close_for_growth();
   state_.check_writable();
   state_.look_for_rival();
-  state_.heap->make_room(size_bytes, state_.opened.slot_count);
+  const Where where = choose_where(state_, "", size_bytes, {});
+  const std::uint64_t each = size_bytes / where.media.size() + size_bytes % where.media.size();
+  for (const unsigned medium : where.media) {
+    state_.heap->make_room(medium, each, state_.opened.slot_count);
+  }
 }
 
 }  // namespace tensorshelf

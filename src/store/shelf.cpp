@@ -41,7 +41,19 @@ void Shelf::format(Medium& medium, const OpenOptions& options) { format_medium(m
 Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   check_options(options);
   const std::string name = medium->promises().medium;
-  return Shelf(open_store(std::move(medium), options, "<" + name + ">"));
+  return Shelf(open_store(shelf_media(std::move(medium)), options, "<" + name + ">"));
+}
+
+Shelf Shelf::open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
+                  const OpenOptions& options) {
+  check_options(options);
+  const std::string name = medium->promises().medium;
+  std::vector<OfferedMedium> offered;
+  for (auto& each : also) {
+    offered.push_back({fmt::format("<{} {}>", name, offered.size() + 1), {std::move(each)}});
+  }
+  return Shelf(
+      open_store(shelf_media(std::move(medium), std::move(offered)), options, "<" + name + ">"));
 }
 
 Shelf::Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file, bool created)
@@ -59,22 +71,26 @@ Shelf::~Shelf() {
   if (store_) store_->let_go();
 }
 
-TensorRef Shelf::create(std::string_view name, DType dtype, std::span<const std::int64_t> shape) {
-  return TensorRef(store_, store_->tensors().create(name, dtype, shape, false));
+TensorRef Shelf::create(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+                        std::span<const unsigned> media) {
+  return TensorRef(store_, store_->tensors().create(name, dtype, shape, false, media));
 }
 
-TensorRef Shelf::replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape) {
-  return TensorRef(store_, store_->tensors().create(name, dtype, shape, true));
+TensorRef Shelf::replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
+                         std::span<const unsigned> media) {
+  return TensorRef(store_, store_->tensors().create(name, dtype, shape, true, media));
 }
 
 Assignment Shelf::create_with(std::string_view name, DType dtype,
-                              std::span<const std::int64_t> shape) {
-  return Assignment(store_, store_->tensors().make(name, dtype, shape, false));
+                              std::span<const std::int64_t> shape,
+                              std::span<const unsigned> media) {
+  return Assignment(store_, store_->tensors().make(name, dtype, shape, false, media));
 }
 
 Assignment Shelf::replace_with(std::string_view name, DType dtype,
-                               std::span<const std::int64_t> shape) {
-  return Assignment(store_, store_->tensors().make(name, dtype, shape, true));
+                               std::span<const std::int64_t> shape,
+                               std::span<const unsigned> media) {
+  return Assignment(store_, store_->tensors().make(name, dtype, shape, true, media));
 }
 
 void Shelf::erase(std::string_view name) { store_->tensors().erase(name); }
@@ -86,6 +102,12 @@ void Shelf::rename(std::string_view from, std::string_view to) {
 TensorRef Shelf::resize(std::string_view name, std::int64_t rows) {
   return TensorRef(store_, store_->resize(name, rows));
 }
+
+TensorRef Shelf::move(std::string_view name, std::span<const unsigned> media) {
+  return TensorRef(store_, store_->move(name, media));
+}
+
+void Shelf::remove_medium(unsigned number) { store_->remove_medium(number); }
 
 void Shelf::reserve(std::uint64_t size_bytes) { store_->tensors().reserve(size_bytes); }
 
@@ -100,18 +122,21 @@ std::vector<std::string> Shelf::names() const { return store_->names(); }
 Commit Shelf::persist(std::optional<std::uint64_t> step) {
   check_step(step);
   check_name(file_);
+  store_->check_media();
   return store_->persist(step);
 }
 
 std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> step) {
   check_step(step);
   check_name(file_);
+  store_->check_media();
   return store_->persist_async(step);
 }
 
 Prepared Shelf::prepare(std::optional<std::uint64_t> step, std::string_view id) {
   check_step(step);
   check_name(file_);
+  store_->check_media();
   check_id(id);
   return store_->decisions().prepare(step, id);
 }
@@ -121,6 +146,7 @@ std::optional<Prepared> Shelf::prepared() const { return store_->decisions().pre
 Resolved Shelf::resolve(Decision decision) {
   if (decision == Decision::abandon) return store_->decisions().abandon();
   check_name(file_);
+  store_->check_media();
   return store_->decisions().commit();
 }
 
@@ -140,6 +166,7 @@ RetainedVersion Shelf::at(std::uint64_t version) const {
 
 bool Shelf::refresh() {
   check_name(file_);
+  store_->check_media();
   return store_->follower().refresh();
 }
 
@@ -163,6 +190,7 @@ Commit Shelf::snapshot(const std::filesystem::path& path, const OpenOptions& opt
 
 Commit Shelf::rollback(std::uint64_t version) {
   check_name(file_);
+  store_->check_media();
   return store_->rollback(version);
 }
 

@@ -71,7 +71,7 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
   chosen.block.zero_room = false;  // half of its slots may never be written to
   auto medium = make_medium(file, chosen);
   format_medium(*medium, chosen);
-  const auto to = open_store(std::move(medium), chosen, path.string());
+  const auto to = open_store(shelf_media(std::move(medium)), chosen, path.string());
   const auto step = copy_all(from, *to, version, options.progress);
   const Commit commit = to->persist(step);  // nothing is held any more
   to->close();

@@ -25,20 +25,21 @@ Purpose purpose_of(const OpenOptions& options) {
 
 }  // namespace
 
-State::State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std::string named)
-    : medium(std::move(on)),
+State::State(const ShelfMedia& on, const OpenOptions& options, std::string named)
+    : medium(on.all),
+      further(on.further),
       path(std::move(named)),
       verify(options.verify),
       threads(threads_of(options)),
       keep_unchanged(options.keep_unchanged),
       promises(medium->promises()),
-      opened(recover(*medium, purpose_of(options), options.verify, options.progress)),
+      opened(recover(on, purpose_of(options), options.verify, options.progress)),
       seeds(opened.shelf_id),
       writable(options.mode != Mode::read && opened.writes_allowed),
       keep(split_of(opened.versions.back()->root, options).keep),
       in_flight_limit(split_of(opened.versions.back()->root, options).in_flight),
-      placement(
-          options.placement.value_or(promises.mapped ? Placement::whole : Placement::by_chunk)),
+      placement(options.placement),
+      place(options.place),
       patience(options.while_waiting),
       on_pin(options.on_pin),
       pin_timeout(options.pin_timeout),
@@ -68,7 +69,9 @@ void State::take_over() {
   next_tensor_id = retained.back()->root.next_tensor_id;
   if (opened.prepared) take_prepared(*std::exchange(opened.prepared, std::nullopt));
   own_places();
+  settle_media();
   open = attempt_over(retained.back(), 0);
+  remember_paths();
   heap->reserve_pages(pages_for({}));
 }
 
@@ -85,12 +88,13 @@ void State::take_prepared(const FoundPrepared& found) {
 void State::own_places() {
   const bool forgets = planted(Bug::free_space_forgets_root);
   auto named = planted(Bug::retained_places_free) ? std::vector{retained.back()} : retained;
-  std::uint64_t capacity_bytes = retained.back()->root.capacity_bytes;
+  Capacities capacities = retained.back()->capacities();
+  for (const auto& one : retained) capacities.raise(one->capacities());
   for (const auto& prepared_one : in_flight) {
-    capacity_bytes = std::max(capacity_bytes, prepared_one->root.capacity_bytes);
+    capacities.raise(prepared_one->capacities());
     if (!planted(Bug::prepared_slot_free)) named.push_back(prepared_one);
   }
-  Claimed claimed(capacity_bytes);
+  Claimed claimed(capacities);
   ClaimList list;
   for (const auto& each : named) {
     if (!forgets) claimed.add(list.add(each));
@@ -187,7 +191,8 @@ std::uint64_t State::pages_for(const CellRun& cells) const {
   const std::uint64_t needed =
       (cells.first + cells.count + format::kPageCells - 1) / format::kPageCells;
   const std::uint64_t leaves = needed - std::min(needed, there) + 1;  // and one of records
-  const std::uint64_t more = cells.count == 0 ? 0 : leaves + leaves / 100 + 3;
+  const std::uint64_t names_media = further->any() && !open->tree.has_media_page() ? 1 : 0;
+  const std::uint64_t more = cells.count == 0 ? 0 : leaves + names_media + leaves / 100 + 3;
   std::uint64_t pages = open->tree.page_count();
   {
     std::lock_guard lock(structure);
@@ -217,6 +222,7 @@ void State::check_not_abandoned() const {
 std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over,
                                              std::uint64_t after) const {
   const std::uint64_t sequence = homes.next_sequence(over->root, opened.incarnation, after);
+  further->revive(over->tree);
   return std::make_shared<Attempt>(std::move(over), sequence);
 }
 

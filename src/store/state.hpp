@@ -50,7 +50,7 @@ namespace tensorshelf {
 
 struct State {
   // Recovers.
-  State(std::shared_ptr<GuardedMedium> on, const OpenOptions& options, std::string named);
+  State(const ShelfMedia& on, const OpenOptions& options, std::string named);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
@@ -82,10 +82,17 @@ struct State {
     return retained.size() + going + in_flight.size() < opened.slot_count;
   }
 
+  Placement placement_on(std::uint64_t at) const;  // of a tensor that lies there
+  // With the gate closed: what the open attempt says of the media on which that tensor lies. Errc::
+  // full at the format's limit of pages.
+  void name_media(const format::TensorLayout& layout);
+
   // With the gate closed: pages that the heap must hold.
   std::uint64_t pages_for(const CellRun& cells) const;
   std::shared_ptr<Attempt> attempt_over(std::shared_ptr<const Version> over,
                                         std::uint64_t after) const;
+
+  ShelfMedia media() const { return {medium, further}; }
 
   void look_for_rival();  // I10, once for each attempt, before anything is written for it
   void wait_until_quiet(const Patience& with);  // no attempt is in flight
@@ -95,7 +102,8 @@ struct State {
     published->notify_all();
   }
 
-  std::shared_ptr<GuardedMedium> medium;  // given up by close(); leases keep it alive
+  std::shared_ptr<GuardedMedium> medium;  // all; given up by close(), leases keep it alive
+  const std::shared_ptr<FurtherMedia> further;
   const std::string path;
   Health health{path};
   const Verify verify;
@@ -107,7 +115,8 @@ struct State {
   const bool writable;
   unsigned keep;  // both change with structure held, by the commit of what opening found
   unsigned in_flight_limit;
-  const Placement placement;
+  const std::optional<Placement> placement;  // none: as the medium suggests
+  const PlaceTensor place;
 
   const Patience patience;  // of all waits but those that must come to their end
   const OnPin on_pin;
@@ -157,6 +166,8 @@ struct State {
   void take_over();
   void take_prepared(const FoundPrepared& found);
   void own_places();
+  void settle_media();
+  void remember_paths();
 };
 
 // A call that reads without passing the gate: close() waits for it.

@@ -16,8 +16,8 @@ constexpr const char* kOpenAgain = "Open the shelf again: its last version is sa
 
 }  // namespace
 
-Store::Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path)
-    : state_(std::move(medium), options, std::move(path)),
+Store::Store(const ShelfMedia& media, const OpenOptions& options, std::string path)
+    : state_(media, options, std::move(path)),
       reader_(state_),
       stager_(state_, reader_),
       tensors_(state_),

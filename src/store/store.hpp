@@ -34,13 +34,18 @@ class StoredAssignment;
 
 class Store {
  public:
-  Store(std::shared_ptr<GuardedMedium> medium, const OpenOptions& options, std::string path);
+  Store(const ShelfMedia& media, const OpenOptions& options, std::string path);
   ~Store();
 
   Tensors& tensors() { return tensors_; }
   std::shared_ptr<StoredTensor> resize(std::string_view name, std::int64_t rows) {
     return tensors_.resize(name, rows, stager_);
   }
+  std::shared_ptr<StoredTensor> move(std::string_view name, std::span<const unsigned> media) {
+    return tensors_.move(name, media, stager_);
+  }
+  void check_media() const { state_.further->check_names(); }  // as check_name() of the first
+  void remove_medium(unsigned number) { tensors_.remove_medium(number, stager_); }
   Reader& reader() { return reader_; }
   Decisions& decisions() { return decisions_; }
   Follower& follower() { return follower_; }

@@ -14,6 +14,7 @@
 
 #include <tensorshelf/extent.hpp>
 
+#include "base/planted.hpp"
 #include "base/small_array.hpp"
 #include "format/format.hpp"
 #include "store/chunk_set.hpp"
@@ -31,9 +32,9 @@ struct StoredTensor {
         staged(layout.chunk_count()),
         written(layout.chunk_count()),
         touched(layout.chunk_count()),
-        labels(whole() ? layout.chunk_count() * layout.slot_at.size() : 0),
-        pins(layout.slot_at.size()),
-        verified_(layout.chunk_count() * layout.slot_at.size()) {}
+        labels(whole() ? layout.chunk_count() * layout.slot_count() : 0),
+        pins(layout.slot_count()),
+        verified_(layout.chunk_count() * layout.slot_count()) {}
 
   const format::TensorLayout layout;  // with the name that it had first
   TensorNames names;                  // set with the gate closed, or by who makes or follows
@@ -85,7 +86,7 @@ struct StoredTensor {
   }
 
   bool whole() const { return layout.placement == Placement::whole; }
-  unsigned slot_count() const { return static_cast<unsigned>(layout.slot_at.size()); }
+  unsigned slot_count() const { return layout.slot_count(); }
   std::uint64_t& label(unsigned slot, std::uint64_t chunk) {
     return labels[slot * layout.chunk_count() + chunk];
   }
@@ -98,7 +99,10 @@ struct StoredTensor {
     return std::min(kChunkBytes, layout.size_bytes - begin);
   }
   std::uint64_t chunk_at(unsigned slot, std::uint64_t chunk) const {
-    return layout.slot_at[slot] + chunk * kChunkBytes;
+    if (planted(Bug::stripes_in_one) && layout.stripes > 1) {
+      return layout.slot_at[slot * layout.stripes] + chunk / layout.stripes * kChunkBytes;
+    }
+    return layout.chunk_at(slot, chunk);
   }
 
   std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile

@@ -13,16 +13,23 @@ namespace tensorshelf {
 using format::kCopies;
 
 // Slots, cells and an id, which are the tensor's alone from here on.
-NewTensor Tensors::place(format::TensorLayout layout, bool replace) {
+NewTensor Tensors::place(format::TensorLayout layout, bool replace, const Where& where) {
   state_.look_for_rival();
   drop_unkept(state_);  // whose readers have let go since
   layout.tensor_id = state_.next_tensor_id;
   // Behind all that the manifest has cells for; add() knows where they really lie.
   const CellRun behind{state_.open->tree.cells_page_count() * format::kPageCells,
                        layout.cell_count()};
+  SlotsWanted wanted;
+  wanted.slot_count = state_.opened.slot_count;
+  wanted.pages = state_.pages_for(behind);
+  wanted.media = where.media;
+  layout.stripes = static_cast<std::uint8_t>(where.media.size());
+  layout.placement = where.placement;
+  wanted.name = layout.name;
+  wanted.extent_bytes = layout.extent_bytes();
   try {
-    layout.slot_at = state_.heap->take_slots(layout.name, layout.size_bytes,
-                                             state_.opened.slot_count, state_.pages_for(behind));
+    layout.slot_at = state_.heap->take_slots(wanted);
   } catch (const Error& error) {
     const bool more_to_come = state_.open->removed_committed;
     if (error.code() == Errc::full && more_to_come) throw_full_until_persisted(error);
@@ -41,7 +48,7 @@ NewTensor Tensors::place(format::TensorLayout layout, bool replace) {
     }
   } catch (...) {
     Heap& heap = *state_.heap;
-    for (const std::uint64_t at : layout.slot_at) heap.release(Extent{at, layout.size_bytes});
+    for (const std::uint64_t at : layout.slot_at) heap.release(Extent{at, layout.extent_bytes()});
     throw;
   }
   made.named.holding->adopt(state_.heap);
@@ -64,7 +71,6 @@ format::TensorLayout Tensors::check_new(std::string_view name, DType dtype,
   layout.dtype = dtype;
   layout.shape.assign(shape.begin(), shape.end());
   layout.size_bytes = *size;
-  layout.placement = state_.placement;
   return layout;
 }
 
@@ -85,11 +91,12 @@ std::optional<ClosedGate> Tensors::close_for_growth() {
 }
 
 NewTensor Tensors::make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
-                        bool replace) {
+                        bool replace, std::span<const unsigned> media) {
   auto layout = check_new(name, dtype, shape, replace);
+  const Where where = choose_where(state_, name, layout.size_bytes, media);
   const auto closed = close_for_growth();
   check_may_add(name, replace);
-  return place(std::move(layout), replace);
+  return place(std::move(layout), replace, where);
 }
 
 void Tensors::add(const NewTensor& made) {
@@ -99,11 +106,13 @@ void Tensors::add(const NewTensor& made) {
 }
 
 std::shared_ptr<StoredTensor> Tensors::create(std::string_view name, DType dtype,
-                                              std::span<const std::int64_t> shape, bool replace) {
+                                              std::span<const std::int64_t> shape, bool replace,
+                                              std::span<const unsigned> media) {
   auto layout = check_new(name, dtype, shape, replace);
+  const Where where = choose_where(state_, name, layout.size_bytes, media);
   const auto closed = close_for_growth();
   check_may_add(name, replace);
-  const NewTensor made = place(std::move(layout), replace);
+  const NewTensor made = place(std::move(layout), replace, where);
   add_behind_gate(made);
   return made.named.tensor;
 }
@@ -126,6 +135,7 @@ void Tensors::add_behind_gate(const NewTensor& made) {
   const auto old = names->find(name);
   if (old != names->end()) open_for_removal(old->second);
   state_.heap->reserve_pages(state_.pages_for(made.named.holding->cells()));
+  state_.name_media(tensor.layout);
   state_.open->tree.open_cells(made.named.holding->cells());
   const std::uint32_t leaf = state_.open->tree.add_tensor(tensor.layout);
   take_up_value(made);

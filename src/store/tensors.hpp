@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "store/placing.hpp"
 #include "store/state.hpp"
 
 namespace tensorshelf {
@@ -19,10 +20,11 @@ class Tensors {
   explicit Tensors(State& state) : state_(state) {}
 
   std::shared_ptr<StoredTensor> create(std::string_view name, DType dtype,
-                                       std::span<const std::int64_t> shape, bool replace);
+                                       std::span<const std::int64_t> shape, bool replace,
+                                       std::span<const unsigned> media = {});
   // The same in two steps: its value is assigned in between.
   NewTensor make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
-                 bool replace);
+                 bool replace, std::span<const unsigned> media = {});
   void add(const NewTensor& made);
   void erase(std::string_view name);
 
@@ -32,6 +34,10 @@ class Tensors {
   // store's. Returns the old one where it has so many rows.
   std::shared_ptr<StoredTensor> resize(std::string_view name, std::int64_t rows, Stager& stager);
   void reserve(std::uint64_t size_bytes);  // of tensors that are made later
+  // Another one in its place, on other media; the old one where it is there.
+  std::shared_ptr<StoredTensor> move(std::string_view name, std::span<const unsigned> media,
+                                     Stager& stager);
+  void remove_medium(unsigned number, Stager& stager);
 
  private:
   format::TensorLayout check_new(std::string_view name, DType dtype,
@@ -39,9 +45,12 @@ class Tensors {
   std::optional<ClosedGate> close_for_growth();
   // The gate is closed for all of these.
   void check_may_add(std::string_view name, bool replace);
-  NewTensor place(format::TensorLayout layout, bool replace);
+  NewTensor place(format::TensorLayout layout, bool replace, const Where& where);
+  std::shared_ptr<StoredTensor> remake(StoredTensor& old, format::TensorLayout layout,
+                                       const Where& where, Stager& stager);
   void add_behind_gate(const NewTensor& made);
   void take_up_value(const NewTensor& made);
+  std::optional<std::string> one_on(unsigned medium) const;  // a tensor that lies there
   void open_for_removal(const Named& named);
   void remove(const Named& named) noexcept;
 

@@ -73,6 +73,11 @@ class Tree {
   // above, with nothing changed.
   std::uint32_t rename_tensor(std::uint32_t leaf, const format::TensorLayout& renamed);
 
+  // The media beside the first; the same, for whoever changes it: Errc::full as above.
+  format::MediaTable media() const;
+  void set_media(const format::MediaTable& media);
+  bool has_media_page() const { return !leaves_->media.empty(); }
+
   // How many records there are.
   std::uint64_t used_cells() const;
 
@@ -95,11 +100,12 @@ class Tree {
   }
 
  private:
-  // Leaf numbers of the records pages and of the cells pages, each in order: cell c is on
+  // Leaf numbers of the pages of each kind, in order: cell c is on
   // cells[c / kPageCells]. Shared by all trees until a leaf is added.
   struct Leaves {
     std::vector<std::uint32_t> records;
     std::vector<std::uint32_t> cells;
+    std::vector<std::uint32_t> media;  // one, or none
   };
 
   template <typename Visit>

@@ -1,0 +1,101 @@
+#include "media_plays.hpp"
+
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "model.hpp"
+#include "tests/cached_disk.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr std::int64_t kBytes = 1000;
+constexpr std::array kSecond = {1U};
+
+struct Pair {
+  std::shared_ptr<testing::CachedDisk> first = std::make_shared<testing::CachedDisk>();
+  std::shared_ptr<testing::CachedDisk> second = std::make_shared<testing::CachedDisk>();
+
+  Pair() {
+    testing::CachedMedium medium(first);
+    Shelf::format(medium);
+  }
+  Shelf open() const {
+    std::vector<std::unique_ptr<Medium>> also;
+    also.push_back(std::make_unique<testing::CachedMedium>(second));
+    return Shelf::open(std::make_unique<testing::CachedMedium>(first), std::move(also),
+                       {.mode = Mode::update});
+  }
+};
+
+TensorRef made(Shelf& shelf, std::string_view name, std::int64_t size) {
+  return shelf.create(name, DType::uint8, std::array{size}, kSecond);
+}
+
+Bytes stamped(std::uint64_t serial, std::int64_t size = kBytes) {
+  Bytes bytes(static_cast<std::size_t>(size));
+  stamp(bytes, "w", serial, 0);
+  return bytes;
+}
+
+}  // namespace
+
+// By name, and not as damage of whatever tensor is read first.
+std::string older_copy_of_a_medium_is_refused() {
+  const Pair pair;
+  {
+    Shelf shelf = pair.open();
+    made(shelf, "w", kBytes).write(stamped(1));
+    shelf.persist();
+  }
+  const Bytes older = pair.second->visible;
+  {
+    Shelf shelf = pair.open();
+    shelf.find("w")->write(stamped(2));
+    shelf.persist();
+  }
+  const Bytes newer = std::exchange(pair.second->visible, older);
+  try {
+    const Shelf shelf = pair.open();
+    return "an older copy of a medium passes for it";
+  } catch (const Error& error) {
+    if (error.code() != Errc::medium_missing) throw;
+  }
+  pair.second->visible = newer;
+  Bytes found(kBytes);
+  pair.open().find("w")->read(found);
+  return found == stamped(2) ? "" : "another value than was committed";
+}
+
+// The version says how far the medium is the shelf's, each time it grew.
+std::string what_a_medium_grew_by_stays_taken() {
+  const Pair pair;
+  constexpr std::int64_t large = 4 * 1024 * 1024;
+  {
+    Shelf shelf = pair.open();
+    made(shelf, "v", kBytes).write(stamped(1));
+    shelf.persist();
+    made(shelf, "w", large).write(stamped(2, large));
+    shelf.persist();
+  }
+  try {
+    Shelf shelf = pair.open();
+    const auto there = shelf.find("w");
+    if (!there) return "the version that has it is lost";
+    made(shelf, "x", large).write(stamped(3, large));
+    shelf.persist();
+    Bytes found(large);
+    there->read(found);
+    return found == stamped(2, large) ? "" : "another tensor lies over it";
+  } catch (const Error& error) {
+    return std::string("it does not open: ") + error.what();
+  }
+}
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,11 @@
+// Plays on shelves with two media in memory. Each returns what went wrong, or nothing.
+#pragma once
+
+#include <string>
+
+namespace tensorshelf::crash {
+
+std::string older_copy_of_a_medium_is_refused();
+std::string what_a_medium_grew_by_stays_taken();
+
+}  // namespace tensorshelf::crash

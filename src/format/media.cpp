@@ -1,0 +1,107 @@
+// Media beside the first: what a version says of them, and what each bears itself (format.hpp).
+#include <algorithm>
+#include <string_view>
+
+#include "base/copy_hash.hpp"
+#include "format/bytes.hpp"
+#include "format/format.hpp"
+
+namespace tensorshelf::format {
+
+std::uint8_t TensorLayout::media() const {
+  unsigned bits = 0;
+  for (const std::uint64_t at : slot_at) bits |= 1U << medium_of(at);
+  return static_cast<std::uint8_t>(bits);
+}
+
+Page media_page(const MediaTable& media) {
+  TENSORSHELF_ASSERT(media.size() <= kFurtherMedia);
+  Page page = empty_page(PageKind::media, 0);
+  std::size_t offset = offsetof(MediaPage, media);
+  for (const MediumLayout& medium : media) {
+    MediumEntry entry{};
+    entry.medium_id = medium.id;
+    entry.capacity_bytes = medium.capacity_bytes;
+    entry.index = medium.index;
+    if (medium.path.size() <= kMaxPathBytes) {
+      entry.path_bytes = static_cast<std::uint16_t>(medium.path.size());
+      std::copy(medium.path.begin(), medium.path.end(), entry.path.begin());
+    }
+    store(page, entry, offset);
+    offset += sizeof entry;
+  }
+  return page;
+}
+
+bool read_media(const Page& page, MediaTable& media, std::string& reason) {
+  media.clear();
+  for (unsigned i = 0; i < kFurtherMedia; ++i) {
+    const auto entry =
+        load<MediumEntry>(page, offsetof(MediaPage, media) + i * sizeof(MediumEntry));
+    if (entry.index == 0) continue;
+    if (entry.index >= kMaxMedia || (!media.empty() && entry.index <= media.back().index) ||
+        entry.path_bytes > kMaxPathBytes || entry.capacity_bytes % kPageBytes != 0 ||
+        entry.capacity_bytes < kMediumHeapAt || entry.capacity_bytes >= kMaxMediumBytes) {
+      reason = "what it says of its media is impossible";
+      return false;
+    }
+    media.push_back({entry.index, entry.medium_id, entry.capacity_bytes,
+                     std::string(entry.path.data(), entry.path_bytes)});
+  }
+  return true;
+}
+
+namespace {
+
+std::uint64_t header_checksum(const MediumHeader& header, unsigned copy) {
+  return hash_bytes(std::as_bytes(std::span(&header, 1)).first(offsetof(MediumHeader, checksum)),
+                    medium_header_at(copy));
+}
+
+}  // namespace
+
+Page encode_medium_header(MediumHeader header, unsigned copy) {
+  header.magic = kMediumMagic;
+  header.format_version = kFormatVersion;
+  header.checksum = header_checksum(header, copy);
+  Page page;
+  store(page, header);
+  return page;
+}
+
+std::optional<MediumHeader> read_medium_header(const RawPage& page, unsigned copy) {
+  const auto header = load<MediumHeader>(page);
+  if (header.magic != kMediumMagic || header.checksum != header_checksum(header, copy)) {
+    return std::nullopt;
+  }
+  if (header.index == 0 || header.index >= kMaxMedia) return std::nullopt;
+  return header;
+}
+
+bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id) {
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+  if (!std::all_of(page.bytes.begin() + sizeof(MediumHeader), page.bytes.end(), is_zero)) {
+    return false;
+  }
+  const auto header = load<MediumHeader>(page);
+  const auto shows = [&](const auto& found, const auto& whole) {  // 8 bytes, landed or not
+    return std::equal(found.begin(), found.begin() + 8, whole.begin()) ||
+           std::all_of(found.begin(), found.begin() + 8, [](auto byte) { return byte == 0; });
+  };
+  const auto half = [](const ShelfId& id, std::size_t at) { return std::span(id).subspan(at, 8); };
+  return shows(header.magic, kMediumMagic) && header.incompat_features == 0 &&
+         shows(half(header.shelf_id, 0), half(shelf_id, 0)) &&
+         shows(half(header.shelf_id, 8), half(shelf_id, 8));
+}
+
+std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version) {
+  return tagged_word(version, hash_bytes(std::as_bytes(std::span(medium_id)), version));
+}
+
+std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp) {
+  const std::uint64_t version = word_version(stamp);
+  if (stamp != medium_stamp(medium_id, version)) return std::nullopt;
+  return version;
+}
+
+}  // namespace tensorshelf::format

@@ -1,0 +1,110 @@
+// Media beside the first for who may write: mended, and added.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/random_bytes.hpp"
+#include "store/attempt.hpp"
+#include "store/further_media.hpp"
+#include "store/heap.hpp"
+#include "store/medium_headers.hpp"
+
+namespace tensorshelf {
+
+// Whether anything was written.
+bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
+  const MediumHeaders headers = read_medium_headers(media_, medium.index);
+  const bool whole = headers.copies[0] && headers.copies[1];
+  if (!whole) write_medium_headers(media_, medium.index, superblock_.shelf_id, medium.id);
+  const Stamps stamps = read_stamps(media_, medium.index, medium.id);
+  const auto last = std::max(stamps[0], stamps[1]);
+  if (!last) {
+    notes_.push_back(
+        fmt::format("{}: which version wrote to medium {} last is lost; its chunks "
+                    "tell by their checksums whether it is that of this shelf",
+                    medium.path, medium.index));
+  }
+  // Also where one is the older: the newer may be in a cache alone (I12).
+  const bool agree = last && stamps[0] == stamps[1];
+  if (!agree) stamp_medium(media_, medium.index, medium.id, last.value_or(newest), stamps);
+  return !whole || !agree;
+}
+
+// A bit for each that a version or a medium has.
+unsigned FurtherMedia::indices_of(const std::vector<const Version*>& used) const {
+  unsigned taken = 1;
+  for (const Version* const version : used) {
+    for (const auto& named : version->tree.media()) taken |= 1U << named.index;
+  }
+  for (const AttachedMedium& each : attached()) taken |= 1U << each.index;
+  return taken;
+}
+
+unsigned FurtherMedia::first_free(unsigned taken, const std::string& path) {
+  const auto index = static_cast<unsigned>(std::countr_one(taken));
+  if (index < kMaxMedia) return index;
+  throw Error(Errc::full, fmt::format("{}: a shelf has {} media at most", path, kMaxMedia),
+              "Remove one first, or use a second shelf.");
+}
+
+// One that an attempt was begun with which no version came of bears all it needs; a version whose
+// number is far beyond tells of a newer state of the shelf.
+bool FurtherMedia::may_adopt(const Offered& offered, std::uint64_t newest) const {
+  if (!offered.header) return false;
+  const auto last = stamped_last(*offered.given.found.medium, 0, offered.header->medium_id);
+  if (last.value_or(0) <= newest + superblock_.slot_count) return true;
+  throw Error(Errc::medium_missing,
+              fmt::format("version {} wrote to {} last, and version {} is the newest of the shelf",
+                          last.value_or(0), offered.given.path, newest),
+              "The shelf's own medium is an older copy: give the newer one.");
+}
+
+// Nothing names it yet: what it bears is durable before anything can.
+void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& heap) {
+  AttachedMedium made{.index = index,
+                      .id = {},
+                      .path = offered.given.path,
+                      .file = offered.given.found.file,
+                      .offered = true};
+  media_.attach(index, std::move(offered.given.found.medium));
+  const std::uint64_t end = media_.reserve(place_on(index, format::kMediumHeapAt));
+  if (adopted) {
+    made.id = offered.header->medium_id;
+    mend(made, 0);
+  } else {
+    random_bytes(std::as_writable_bytes(std::span(made.id)));
+    write_medium_headers(media_, index, superblock_.shelf_id, made.id);
+    stamp_medium(media_, index, made.id, 0);
+  }
+  media_.barrier();  // before it has a name, and I1, whichever version names it
+  if (offered.given.published) offered.given.published();
+  heap.add_medium(index, offset_of(end) / kPageBytes * kPageBytes);
+  const std::lock_guard lock(mutex_);
+  attached_.push_back(std::move(made));
+  std::ranges::sort(attached_, {}, &AttachedMedium::index);
+}
+
+void FurtherMedia::settle(const std::vector<const Version*>& used, Heap& heap) {
+  const std::uint64_t newest = used.back()->number();
+  bool mended = false;
+  for (const AttachedMedium& each : attached()) mended = mend(each, newest) || mended;
+  if (mended) media_.barrier();  // I12
+  for (Offered& each : offered_) {
+    if (!each.given.found.medium) continue;
+    if (superblock_.format_version < format::kFirstOfManyMedia) {
+      throw Error(Errc::unsupported,
+                  fmt::format("{}: a shelf of format {} has one medium", each.given.path,
+                              superblock_.format_version),
+                  "snapshot() makes a shelf of today's format of it.");
+    }
+    const unsigned taken = indices_of(used);
+    const bool adopted = may_adopt(each, newest) && (taken >> each.header->index & 1U) == 0;
+    const unsigned index = adopted ? each.header->index : first_free(taken, each.given.path);
+    add(each, index, adopted, heap);
+  }
+  offered_.clear();
+}
+
+}  // namespace tensorshelf

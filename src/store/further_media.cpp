@@ -1,0 +1,229 @@
+#include "store/further_media.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/planted.hpp"
+#include "base/size_text.hpp"
+#include "media/absent.hpp"
+#include "store/attempt.hpp"
+#include "store/heap.hpp"
+#include "store/medium_headers.hpp"
+
+namespace tensorshelf {
+
+using format::MediumHeader;
+
+namespace {
+
+std::string id_text(const format::ShelfId& id) {
+  std::string text;
+  for (const std::uint8_t byte : id) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+constexpr const char* kGiveIt =
+    "Give its path by also=, wherever it is now. Without it, mode=\"r\", salvage=True shows what "
+    "the other media have.";
+
+[[noreturn]] void throw_missing(const format::MediumLayout& named, const std::string& why) {
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("medium {} of the shelf ({}{}) is missing{}", named.index, id_text(named.id),
+                  named.path.empty() ? "" : fmt::format(", last at {}", named.path),
+                  why.empty() ? "" : fmt::format(": {}", why)),
+      kGiveIt);
+}
+
+void check_header(const MediumHeader& header, const std::string& path) {
+  if (header.format_version <= format::kFormatVersion && header.incompat_features == 0) return;
+  throw Error(
+      Errc::newer_format,
+      fmt::format("{} is a medium of format {} with features {:#x}; this release reads up "
+                  "to {}",
+                  path, header.format_version, header.incompat_features, format::kFormatVersion),
+      "Open it with the tensorshelf release that wrote it, or a later one.");
+}
+
+}  // namespace
+
+ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered,
+                       FindMedium find) {
+  auto all = std::make_shared<GuardedMedium>(std::move(first));
+  auto further = std::make_shared<FurtherMedia>(*all, std::move(offered), std::move(find));
+  return {std::move(all), std::move(further)};
+}
+
+FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered,
+                           FindMedium find)
+    : media_(media), find_(std::move(find)) {
+  for (OfferedMedium& each : offered) offered_.push_back({std::move(each), std::nullopt});
+}
+
+void FurtherMedia::begin(const format::Superblock& superblock, bool salvage) {
+  superblock_ = superblock;
+  salvage_ = salvage;
+  for (Offered& each : offered_) {
+    if (each.given.found.medium && !each.given.anew) classify(each);
+  }
+}
+
+void FurtherMedia::classify(Offered& offered) const {
+  const std::string& path = offered.given.path;
+  Medium& medium = *offered.given.found.medium;
+  const MediumHeaders headers = read_medium_headers(medium, 0, superblock_.shelf_id);
+  offered.header = headers.best();
+  if (!offered.header && headers.blank) return;
+  if (!offered.header) {
+    throw Error(Errc::not_a_shelf, fmt::format("{} is no medium of a shelf, and not empty", path),
+                "Check the path. Only what is empty, or does not exist, is made one: wipe it first "
+                "where it is to be.");
+  }
+  check_header(*offered.header, path);
+  if (offered.header->shelf_id == superblock_.shelf_id) return;
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("{} is medium {} of the shelf {}, and this is {}", path, offered.header->index,
+                  id_text(offered.header->shelf_id), id_text(superblock_.shelf_id)),
+      "Give the media of this shelf by also=.");
+}
+
+FurtherMedia::Offered* FurtherMedia::find_offered(const format::ShelfId& id) {
+  for (Offered& each : offered_) {
+    if (each.header && each.header->medium_id == id) return &each;
+  }
+  return nullptr;
+}
+
+// Null, with the reason in the path's place, where it is not to be found.
+FoundMedium FurtherMedia::find(const format::MediumLayout& named, std::string& path) {
+  if (Offered* const there = find_offered(named.id);
+      there != nullptr && there->given.found.medium) {
+    path = there->given.path;
+    return std::move(there->given.found);
+  }
+  path.clear();
+  if (!find_ || named.path.empty()) return {};
+  try {
+    FoundMedium found = find_(named.path);
+    const auto header = read_medium_headers(*found.medium, 0).best();
+    const bool its =
+        header && header->medium_id == named.id && header->shelf_id == superblock_.shelf_id;
+    if (!its) path = fmt::format("{} is another", named.path);
+    if (its) path = named.path;
+    if (its) return found;
+  } catch (const Error& error) {
+    if (error.code() != Errc::not_found) throw;
+  }
+  return {};
+}
+
+void FurtherMedia::attach(const format::MediumLayout& named) {
+  std::string path;
+  auto [medium, file] = find(named, path);
+  if (!medium && salvage_) {
+    notes_.push_back(
+        fmt::format("medium {} (last at {}) is missing: tensors that lie there cannot "
+                    "be read",
+                    named.index, named.path));
+    medium = std::make_unique<AbsentMedium>(named.capacity_bytes);
+  } else if (!medium) {
+    throw_missing(named, path);
+  }
+  const std::uint64_t size = medium->size();
+  if (size < named.capacity_bytes) {
+    throw Error(Errc::truncated,
+                fmt::format("{}: medium {} of the shelf spans {}, and only {} are there", path,
+                            named.index, size_text(named.capacity_bytes), size_text(size)),
+                "The file was cut short: restore it from a copy.");
+  }
+  media_.attach(named.index, std::move(medium));
+  const std::lock_guard lock(mutex_);
+  attached_.push_back({.index = named.index,
+                       .id = named.id,
+                       .path = path.empty() ? named.path : path,
+                       .file = file,
+                       .offered = find_offered(named.id) != nullptr});
+  std::ranges::sort(attached_, {}, &AttachedMedium::index);
+}
+
+void FurtherMedia::need(const format::MediaTable& named) {
+  for (const format::MediumLayout& each : named) {
+    if (!media_.is_attached(each.index)) {
+      attach(each);
+      continue;
+    }
+    const auto all = attached();
+    const auto there = std::ranges::find(all, each.index, &AttachedMedium::index);
+    if (there != all.end() && there->id == each.id) continue;
+    throw Error(Errc::corrupt, fmt::format("two media are number {}", each.index),
+                "Restore the file from a copy.");
+  }
+}
+
+void FurtherMedia::check_age(const Version& version) {
+  const auto all = attached();
+  if (all.empty() || salvage_ || planted(Bug::medium_age_ignored)) return;
+  std::array<std::uint64_t, kMaxMedia> newest = {};
+  for (const auto& loaded : version.loaded) {
+    const StoredTensor& tensor = *loaded.tensor;
+    const unsigned media = tensor.layout.media();
+    if (media == 1) continue;
+    std::uint64_t last = 0;
+    for (std::uint64_t chunk = 0; chunk < tensor.layout.cell_count(); ++chunk) {
+      last = std::max(last, format::chunk_version(version.tree.record(tensor.cell(chunk))));
+    }
+    for (const AttachedMedium& each : all) {
+      if ((media >> each.index & 1U) != 0) newest[each.index] = std::max(newest[each.index], last);
+    }
+  }
+  for (const AttachedMedium& each : all) {
+    if (newest[each.index] == 0) continue;
+    const auto there = stamped_last(media_, each.index, each.id);
+    if (!there || *there >= newest[each.index]) continue;
+    throw Error(Errc::medium_missing,
+                fmt::format("{} is an older copy of medium {}: version {} was the last to write to "
+                            "it, and version {} did",
+                            each.path, each.index, *there, newest[each.index]),
+                kGiveIt);
+  }
+}
+
+void FurtherMedia::stamp(std::uint8_t bits, std::uint64_t version) {
+  for (const AttachedMedium& each : attached()) {
+    if ((bits >> each.index & 1U) == 0 || planted(Bug::medium_not_stamped)) continue;
+    stamp_medium(media_, each.index, each.id, version);
+  }
+}
+
+std::vector<AttachedMedium> FurtherMedia::attached() const {
+  const std::lock_guard lock(mutex_);
+  return attached_;
+}
+
+void FurtherMedia::check_names() const {
+  const std::lock_guard lock(mutex_);
+  for (const AttachedMedium& each : attached_) {
+    if (const auto file = each.file.lock()) file->check_name();
+  }
+}
+
+void FurtherMedia::retire(unsigned index, bool retired) {
+  const std::lock_guard lock(mutex_);
+  std::ranges::find(attached_, index, &AttachedMedium::index)->retired = retired;
+  any_retired_ = true;
+}
+
+void FurtherMedia::revive(const Tree& over) {
+  if (!any_retired_) return;
+  const std::lock_guard lock(mutex_);
+  for (const auto& named : over.media()) {
+    std::ranges::find(attached_, named.index, &AttachedMedium::index)->retired = false;
+  }
+}
+
+std::vector<std::string> FurtherMedia::take_notes() { return std::exchange(notes_, {}); }
+
+}  // namespace tensorshelf

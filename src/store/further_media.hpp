@@ -1,0 +1,122 @@
+// The media of a shelf beside its first: what was offered when it was opened, what its versions
+// name, what is attached. Each bears the shelf's id, its own and its index, and the newest version
+// that wrote to it, so that one that is missing, exchanged or an older copy is told by name; paths
+// bind nobody. (Whatever lies there, chunks are compared with their checksums.)
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/medium.hpp>
+
+#include "format/format.hpp"
+#include "media/media.hpp"
+
+namespace tensorshelf {
+
+class Heap;
+class Tree;
+struct Version;
+
+// The medium alone keeps its file, so that close() gives up the lock.
+struct FoundMedium {
+  std::unique_ptr<Medium> medium;
+  std::weak_ptr<const ShelfFile> file = {};
+};
+
+// One that may be of the shelf, or is to become one of it.
+struct OfferedMedium {
+  std::string path;
+  FoundMedium found;
+  bool anew = false;                     // whatever lies there may go
+  std::function<void()> published = {};  // when it bears its header
+};
+
+// Where a version says that one was last. Errc::not_found where nothing is there.
+using FindMedium = std::function<FoundMedium(const std::string& path)>;
+
+struct AttachedMedium {
+  unsigned index;
+  format::ShelfId id;
+  std::string path;
+  std::weak_ptr<const ShelfFile> file = {};
+  bool offered = false;  // by who opened the shelf
+  bool retired = false;  // nothing more is placed there
+};
+
+// Thread-safe.
+class FurtherMedia {
+ public:
+  FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered, FindMedium find);
+
+  // The shelf, whose superblock was read: what was offered and belongs to another is refused.
+  // Errc::medium_missing; Errc::not_a_shelf where something else lies there; newer_format.
+  // `salvage`: what is missing is passed for a medium of which nothing can be read.
+  void begin(const format::Superblock& superblock, bool salvage);
+  // Attaches what is named and not attached. Errc::medium_missing, truncated, corrupt.
+  void need(const format::MediaTable& named);
+  // Errc::medium_missing where the version names what was written there later than the medium says.
+  void check_age(const Version& version);
+  // For who may write. Second copies of headers and stamps are written anew, and what was offered
+  // and is of no shelf is attached, under an index that is in none of `used`. Durable when it
+  // returns. Errc::unsupported where the shelf is of a format with one medium; full.
+  void settle(const std::vector<const Version*>& used, Heap& heap);
+
+  // Says that `version` is about to write there, on those media of `bits`: part of its commit, in
+  // front of I1's barrier.
+  void stamp(std::uint8_t bits, std::uint64_t version);
+
+  // Errc::gone where the file of one was deleted, or another took its place.
+  void check_names() const;
+
+  std::vector<AttachedMedium> attached() const;  // by index
+  void retire(unsigned index, bool retired = true);
+  void revive(const Tree& over);  // of an attempt: what that names goes on
+  bool any() const { return !attached().empty(); }
+  std::vector<std::string> take_notes();
+
+ private:
+  struct Offered {
+    OfferedMedium given;
+    std::optional<format::MediumHeader> header;
+  };
+
+  void classify(Offered& offered) const;
+  Offered* find_offered(const format::ShelfId& id);
+  FoundMedium find(const format::MediumLayout& named, std::string& path);
+  void attach(const format::MediumLayout& named);
+  bool mend(const AttachedMedium& medium, std::uint64_t newest);
+  bool may_adopt(const Offered& offered, std::uint64_t newest) const;
+  void add(Offered& offered, unsigned index, bool adopted, Heap& heap);
+  unsigned indices_of(const std::vector<const Version*>& used) const;
+  static unsigned first_free(unsigned taken, const std::string& path);
+
+  GuardedMedium& media_;
+  std::vector<Offered> offered_;
+  const FindMedium find_;
+  format::Superblock superblock_ = {};
+  bool salvage_ = false;
+  std::vector<std::string> notes_;
+
+  mutable std::mutex mutex_;  // of what follows
+  std::vector<AttachedMedium> attached_;
+  std::atomic<bool> any_retired_ = false;
+};
+
+// The media of a shelf, and who knows of those beside the first.
+struct ShelfMedia {
+  std::shared_ptr<GuardedMedium> all;
+  std::shared_ptr<FurtherMedia> further;
+};
+ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered = {},
+                       FindMedium find = {});
+
+}  // namespace tensorshelf

@@ -1,0 +1,79 @@
+#include "store/medium_headers.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+#include "store/page_io.hpp"
+#include "store/unreadable.hpp"
+
+namespace tensorshelf {
+
+using format::kCopies;
+
+// What lies beyond the end is as good as blank.
+MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::ShelfId& of) {
+  MediumHeaders headers;
+  Unread ignored;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    const std::uint64_t at = format::medium_header_at(copy);
+    if (index == 0 && at + kPageBytes > medium.size()) continue;
+    const auto page = read_page(medium, place_on(index, at), ignored);
+    if (page) headers.copies[copy] = format::read_medium_header(*page, copy);
+    headers.blank = headers.blank && page && format::may_be_torn_header(*page, of);
+  }
+  return headers;
+}
+
+void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
+                          const format::ShelfId& medium_id) {
+  format::MediumHeader header{};
+  header.index = index;
+  header.shelf_id = shelf_id;
+  header.medium_id = medium_id;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    write_page(medium, place_on(index, format::medium_header_at(copy)),
+               format::encode_medium_header(header, copy));
+  }
+}
+
+Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id) {
+  Stamps stamps;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    std::uint64_t word = 0;
+    try {
+      medium.read(place_on(index, format::medium_stamp_at(copy)),
+                  std::as_writable_bytes(std::span(&word, 1)));
+    } catch (const Error& error) {
+      if (!is_unreadable(error)) throw;
+      continue;
+    }
+    stamps[copy] = format::stamped_version(medium_id, word);
+  }
+  return stamps;
+}
+
+std::optional<std::uint64_t> stamped_last(Medium& medium, unsigned index,
+                                          const format::ShelfId& medium_id) {
+  const Stamps stamps = read_stamps(medium, index, medium_id);
+  return std::max(stamps[0], stamps[1]);
+}
+
+void stamp_medium(Medium& medium, unsigned index, const format::ShelfId& medium_id,
+                  std::uint64_t version, const Stamps& there) {
+  const std::uint64_t stamp = format::medium_stamp(medium_id, version);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    const std::uint64_t at = place_on(index, format::medium_stamp_at(copy));
+    if (there[copy]) {
+      medium.store_word(at, stamp);
+      continue;
+    }
+    format::Page page;
+    format::set_root_word(page, stamp);
+    write_page(medium, at, page);
+  }
+}
+
+}  // namespace tensorshelf

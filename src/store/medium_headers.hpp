@@ -1,0 +1,40 @@
+// What a medium beside the first bears of its own: whose it is, in two copies, and the stamp of the
+// newest version that wrote to it. `index` is where it is attached; 0: it is not, and `medium` is
+// that one alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include <tensorshelf/medium.hpp>
+
+#include "format/format.hpp"
+
+namespace tensorshelf {
+
+struct MediumHeaders {
+  std::array<std::optional<format::MediumHeader>, format::kCopies> copies;
+  bool blank = true;  // zeros, nothing at all, or a part of a header of `of`
+
+  const std::optional<format::MediumHeader>& best() const {
+    return copies[0] ? copies[0] : copies[1];
+  }
+};
+
+MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::ShelfId& of = {});
+void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
+                          const format::ShelfId& medium_id);
+
+// What the copies of the stamp say; none where one is damaged, or cannot be read.
+using Stamps = std::array<std::optional<std::uint64_t>, format::kCopies>;
+Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id);
+// The higher one; none where both are damaged.
+std::optional<std::uint64_t> stamped_last(Medium& medium, unsigned index,
+                                          const format::ShelfId& medium_id);
+// Durable with the next barrier. Of copies of which nothing is `there` the whole page is written,
+// for a word alone heals no bad page.
+void stamp_medium(Medium& medium, unsigned index, const format::ShelfId& medium_id,
+                  std::uint64_t version, const Stamps& there = {0, 0});
+
+}  // namespace tensorshelf

@@ -1,0 +1,95 @@
+#include "store/placing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+
+namespace tensorshelf {
+namespace {
+
+constexpr std::uint64_t kLargeBytes = kChunkBytes;  // from which on a tensor is placed as bulk
+
+std::vector<unsigned> numbers(const State& state) {
+  std::vector<unsigned> there = {0};
+  for (const AttachedMedium& each : state.further->attached()) {
+    if (!each.retired) there.push_back(each.index);
+  }
+  return there;
+}
+
+void check(const State& state, std::string_view name, const std::vector<unsigned>& media) {
+  const auto there = numbers(state);
+  for (auto one = media.begin(); one != media.end(); ++one) {
+    if (std::ranges::find(there, *one) == there.end()) {
+      throw Error(Errc::bad_argument,
+                  fmt::format("'{}' is to lie on medium {}, and {} has media {}", name, *one,
+                              state.path, fmt::join(there, ", ")),
+                  "info() lists them; also= adds one when the shelf is opened.");
+    }
+    if (std::find(media.begin(), one, *one) == one) continue;
+    throw Error(Errc::bad_argument,
+                fmt::format("'{}' is to be striped over medium {} twice", name, *one),
+                "Name each medium once.");
+  }
+}
+
+// Bulk goes where it costs no persistent memory.
+std::vector<unsigned> by_size(const State& state, std::uint64_t size_bytes) {
+  auto there = numbers(state);
+  if (there.size() == 1 || size_bytes < kLargeBytes) return {0};
+  std::vector<unsigned> unmapped;
+  for (const unsigned one : there) {
+    if (!state.medium->is_mapped(place_on(one, 0))) unmapped.push_back(one);
+  }
+  if (!unmapped.empty()) return unmapped;
+  return {there[1]};
+}
+
+}  // namespace
+
+void check_medium(const State& state, unsigned number) {
+  const auto there = numbers(state);
+  if (number > 0 && std::ranges::find(there, number) != there.end()) return;
+  throw Error(Errc::bad_argument,
+              fmt::format("medium {} of {} cannot be removed: there are media {}", number,
+                          state.path, fmt::join(there, ", ")),
+              "info() lists them; the first stays.");
+}
+
+Where choose_where(const State& state, std::string_view name, std::uint64_t size_bytes,
+                   std::span<const unsigned> asked) {
+  std::vector<unsigned> media(asked.begin(), asked.end());
+  if (media.empty() && state.place) media = state.place(name, size_bytes);
+  if (media.empty()) media = by_size(state, size_bytes);
+  check(state, name, media);
+  if (size_bytes == 0) media = {0};
+  // One chunk on each at least; whose is the first goes round.
+  const std::uint64_t chunks = (size_bytes + kChunkBytes - 1) / kChunkBytes;
+  const auto turn = static_cast<std::ptrdiff_t>(state.next_tensor_id % media.size());
+  std::rotate(media.begin(), media.begin() + turn, media.end());
+  media.resize(std::clamp<std::uint64_t>(chunks, 1, media.size()));
+  Where where;
+  where.media.assign(media.begin(), media.end());
+  where.placement =
+      media.size() > 1 ? Placement::by_chunk : state.placement_on(place_on(media[0], 0));
+  return where;
+}
+
+Where where_of(const format::TensorLayout& layout) {
+  Where where{.media = {}, .placement = layout.placement};
+  for (unsigned i = 0; i < layout.stripes; ++i) {
+    where.media.push_back(medium_of(layout.slot_at[i]));
+  }
+  return where;
+}
+
+bool is_on(const format::TensorLayout& layout, const Where& where) {
+  unsigned media = 0;
+  for (const unsigned one : where.media) media |= 1U << one;
+  return layout.media() == media && layout.placement == where.placement;
+}
+
+}  // namespace tensorshelf

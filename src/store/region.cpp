@@ -1,0 +1,109 @@
+#include "store/region.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/check.hpp"
+#include "base/planted.hpp"
+#include "base/size_text.hpp"
+
+namespace tensorshelf {
+namespace {
+
+constexpr std::uint64_t kMinArenaBytes = 16 * 1024;
+constexpr std::uint64_t kMaxArenaBytes = 4 * 1024 * 1024;
+constexpr std::uint64_t kMinGrowthBytes = 64 * 1024;
+constexpr std::uint64_t kMaxGrowthBytes = 64 * 1024 * 1024;
+
+class Unlocked {
+ public:
+  explicit Unlocked(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
+  ~Unlocked() { lock_.lock(); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  std::unique_lock<std::mutex>& lock_;
+};
+
+// Both ends are places.
+std::uint64_t grow_medium(Medium& media, std::uint64_t end, std::uint64_t size) {
+  const std::uint64_t before = offset_of(end);
+  if (size > kMaxCapacityBytes - std::min(kMaxCapacityBytes, before)) {
+    throw Error(Errc::full,
+                fmt::format("no medium is larger than {}", size_text(kMaxCapacityBytes)),
+                "Use smaller tensors, or less keep= and in_flight= in a new shelf.");
+  }
+  // Asked also where the medium is as long already: a length that was found need not be room.
+  if (planted(Bug::found_length_taken) && media.size() >= end + size) return media.size();
+  const std::uint64_t slack = std::clamp(before / 8, kMinGrowthBytes, kMaxGrowthBytes);
+  try {
+    return media.reserve(end + round_up(size + slack, kPageBytes));
+  } catch (const Error& error) {
+    if (error.code() != Errc::full) throw;
+    return media.reserve(end + size);  // without slack it may still fit
+  }
+}
+
+}  // namespace
+
+Region::Region(const Growth& growth, unsigned medium, std::uint64_t capacity_bytes)
+    : growth_(growth),
+      medium_(medium),
+      capacity_bytes_(capacity_bytes),
+      arenas_(format::kMaxSlots),
+      arena_bytes_(kMinArenaBytes) {}
+
+void Region::grow(Lock& lock, std::uint64_t size) {
+  const std::uint64_t before = place_on(medium_, capacity_bytes_);
+  std::uint64_t now = 0;
+  {
+    const Unlocked unlocked(lock);
+    if (growth_.quiet && !planted(Bug::growth_beside_writers)) growth_.quiet();
+    now = grow_medium(growth_.medium, before, size) / kPageBytes * kPageBytes;
+  }
+  free_.release(before, now - before);
+  capacity_bytes_ = offset_of(now);
+}
+
+std::uint64_t Region::take(Lock& lock, std::uint64_t size, std::uint64_t all) {
+  auto at = free_.take(size);
+  if (!at) {
+    grow(lock, all);
+    at = free_.take(size);
+  }
+  TENSORSHELF_ASSERT(at.has_value());
+  return *at;
+}
+
+void Region::begin_small(std::uint64_t size) {
+  if (arenas_[0].left < size) arena_bytes_ = std::min(arena_bytes_ * 2, kMaxArenaBytes);
+}
+
+std::uint64_t Region::take_small(Lock& lock, unsigned slot, std::uint64_t size) {
+  Arena& arena = arenas_[slot];
+  if (arena.left < size) {
+    free_.release(arena.at, arena.left);
+    arena.left = 0;
+    const std::uint64_t arena_size = std::max(arena_bytes_, size);
+    arena.at = take(lock, arena_size, arena_size);
+    arena.left = arena_size;
+  }
+  const std::uint64_t at = arena.at;
+  arena.at += size;
+  arena.left -= size;
+  return at;
+}
+
+void Region::close_arenas() {
+  for (Arena& arena : arenas_) {
+    free_.release(arena.at, arena.left);
+    arena = {};
+  }
+  arena_bytes_ = kMinArenaBytes;
+}
+
+}  // namespace tensorshelf

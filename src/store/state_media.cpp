@@ -1,0 +1,59 @@
+// What an open store knows of its media beside the first.
+#include <algorithm>
+#include <vector>
+
+#include "base/planted.hpp"
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+void State::settle_media() {
+  std::vector<const Version*> used;
+  for (const auto& each : in_flight) used.push_back(each.get());
+  for (const auto& each : retained) used.push_back(each.get());
+  further->settle(used, *heap);
+  // What older versions alone name was removed.
+  unsigned now = 0;
+  const auto note = [&](const Version& one) {
+    for (const auto& named : one.tree.media()) now |= 1U << named.index;
+  };
+  note(*retained.back());
+  for (const auto& each : in_flight) note(*each);
+  for (const AttachedMedium& each : further->attached()) {
+    if (!each.offered && (now >> each.index & 1U) == 0) further->retire(each.index);
+  }
+}
+
+Placement State::placement_on(std::uint64_t at) const {
+  return placement.value_or(medium->is_mapped(at) ? Placement::whole : Placement::by_chunk);
+}
+
+void State::name_media(const format::TensorLayout& layout) {
+  if (layout.media() == 1 || planted(Bug::medium_not_named)) return;
+  auto named = open->tree.media();
+  const auto before = named;
+  for (const AttachedMedium& each : further->attached()) {
+    if ((layout.media() >> each.index & 1U) == 0) continue;
+    auto there = std::ranges::find(named, each.index, &format::MediumLayout::index);
+    if (there == named.end()) there = named.insert(there, {each.index, each.id, 0, {}});
+    if (!planted(Bug::medium_capacity_forgotten) || there->capacity_bytes == 0) {
+      there->capacity_bytes = heap->capacity_bytes(each.index);
+    }
+    there->path = each.path;
+  }
+  std::ranges::sort(named, {}, &format::MediumLayout::index);
+  if (named != before) open->tree.set_media(named);
+}
+
+// Of media that were found elsewhere: with the next version.
+void State::remember_paths() {
+  auto named = open->tree.media();
+  const auto before = named;
+  for (const AttachedMedium& each : further->attached()) {
+    const auto there = std::ranges::find(named, each.index, &format::MediumLayout::index);
+    if (there != named.end()) there->path = each.path;
+  }
+  if (named != before) open->tree.set_media(named);
+}
+
+}  // namespace tensorshelf
