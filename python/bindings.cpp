@@ -11,6 +11,8 @@
 // - errors.cpp: which Python error an error is.
 #include "bindings.hpp"
 
+#include <pybind11/functional.h>
+
 #include <chrono>
 #include <future>
 #include <utility>
@@ -81,6 +83,13 @@ void bind_options(py::module_& m) {
       .def_readwrite("keep_unchanged", &OpenOptions::keep_unchanged)
       .def_readwrite("salvage", &OpenOptions::salvage)
       .def_readwrite("on_pin", &OpenOptions::on_pin)
+      .def(
+          "set_media",
+          [](OpenOptions& options, const std::vector<py::bytes>& also, PlaceTensor place) {
+            options.also.assign(also.begin(), also.end());
+            options.place = std::move(place);
+          },
+          py::arg("also"), py::arg("place"))
       .def_property(
           "pin_timeout", [](const OpenOptions& options) { return options.pin_timeout.count(); },
           [](OpenOptions& options, double seconds) {
@@ -129,12 +138,13 @@ void bind_tensors(py::class_<Shelf>& cls) {
   cls.def(
          "create",
          [](Shelf& shelf, const std::string& name, const std::string& dtype,
-            const std::vector<std::int64_t>& shape) {
+            const std::vector<std::int64_t>& shape, const std::vector<unsigned>& media) {
            const DType element = dtype_of(dtype);
            Unlocked unlocked;
-           return shelf.create(name, element, shape);
+           return shelf.create(name, element, shape, media);
          },
-         py::arg("name"), py::arg("dtype"), py::arg("shape"))
+         py::arg("name"), py::arg("dtype"), py::arg("shape"),
+         py::arg("media") = std::vector<unsigned>())
       .def(
           "replace",
           [](Shelf& shelf, const std::string& name, const std::string& dtype,
@@ -147,6 +157,14 @@ void bind_tensors(py::class_<Shelf>& cls) {
       .def("rename", &Shelf::rename, py::arg("before"), py::arg("after"),
            py::call_guard<Unlocked>())
       .def("resize", &Shelf::resize, py::arg("name"), py::arg("rows"), py::call_guard<Unlocked>())
+      .def(
+          "move",
+          [](Shelf& shelf, const std::string& name, const std::vector<unsigned>& media) {
+            Unlocked unlocked;
+            return shelf.move(name, media);
+          },
+          py::arg("name"), py::arg("media"))
+      .def("remove_medium", &Shelf::remove_medium, py::arg("number"), py::call_guard<Unlocked>())
       .def("reserve", &Shelf::reserve, py::arg("size_bytes"), py::call_guard<Unlocked>())
       .def("find", &Shelf::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &Shelf::names, py::call_guard<Unlocked>())

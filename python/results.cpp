@@ -58,6 +58,18 @@ const char* placement_name(Placement placement) {
   return placement == Placement::whole ? "whole" : "by_chunk";
 }
 
+py::dict to_dict(const MediumInfo& medium) {
+  py::dict d;
+  d["number"] = medium.number;
+  d["path"] = path_text(medium.path);
+  d["medium_id"] = medium.medium_id;
+  d["capacity_bytes"] = medium.capacity_bytes;
+  d["free_bytes"] = medium.free_bytes;
+  d["retired"] = medium.retired;
+  d["promises"] = to_dict(medium.promises);
+  return d;
+}
+
 py::dict to_dict(const Recovery& recovery) {
   py::dict d;
   d["version"] = recovery.version;
@@ -81,8 +93,9 @@ py::list to_list(const std::vector<Damage>& all) {
     d["version"] = found.version;
     d["slot"] = found.slot;
     d["chunk"] = found.chunk;
-    d["offset"] = found.extent.at;
+    d["offset"] = offset_of(found.extent.at);
     d["nbytes"] = found.extent.size_bytes;
+    d["medium"] = medium_of(found.extent.at);
     damage.append(d);
   }
   return damage;
@@ -123,6 +136,9 @@ py::dict to_dict(const ShelfInfo& info) {
   d["writable"] = info.writable;
   d["created"] = info.created;
   d["promises"] = to_dict(info.promises);
+  py::list media;
+  for (const MediumInfo& each : info.media) media.append(to_dict(each));
+  d["media"] = media;
   d["recovery"] = to_dict(info.recovery);
   return d;
 }

@@ -31,6 +31,7 @@ from tensorshelf._group.view import MergedView, open_merged
 from tensorshelf._info import (
     Damage,
     Info,
+    MediumInfo,
     Prepared,
     Promises,
     Recovery,
@@ -67,6 +68,7 @@ __all__ = [
     "Info",
     "JoinedTraces",
     "LoadReport",
+    "MediumInfo",
     "Merged",
     "MergedView",
     "Plan",

@@ -23,6 +23,19 @@ class Promises:
 
 
 @dataclass(frozen=True)
+class MediumInfo:
+    """One of the media that a shelf lies on."""
+
+    number: int  # as tensors are placed by; 0: the shelf's own
+    path: str
+    medium_id: str
+    capacity_bytes: int  # of it is the shelf's
+    free_bytes: int  # 0 where nothing may be written
+    retired: bool  # it was removed, and older versions may have tensors there
+    promises: Promises
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A version that is durable, and neither committed nor abandoned yet."""
 
@@ -66,7 +79,8 @@ class Info:
     placement: str  # of tensors that are made from now on: "whole" or "by_chunk"
     writable: bool
     created: bool  # this opening made it: there was none, or it was replaced
-    promises: Promises
+    promises: Promises  # of the first medium; "survives" is what the weakest of all does
+    media: tuple[MediumInfo, ...]  # by number; the first is the shelf's own
     recovery: Recovery
 
     def __repr__(self) -> str:
@@ -80,10 +94,17 @@ class Info:
             ("opened", _opened(self)),
             *_waiting(self),
             ("medium", f"{promises.medium}: {promises.detail}"),
+            *(_medium(each) for each in self.media[1:]),
             ("survives", survives(promises)),
             *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
         ]
         return "\n".join(f"{label:<9} {text}" for label, text in rows)
+
+
+def _medium(medium: MediumInfo) -> tuple[str, str]:
+    promises = medium.promises
+    room = f"{format_size(medium.free_bytes)} of {format_size(medium.capacity_bytes)} free"
+    return f"medium {medium.number}", f"{medium.path}: {promises.medium}, {promises.detail}, {room}"
 
 
 def _opened(info: Info) -> str:
@@ -144,6 +165,7 @@ class Damage:
     chunk: int
     offset: int  # in the file or device, in bytes
     nbytes: int
+    medium: int = 0  # on which that is: a number of ``info().media``
 
 
 @dataclass(frozen=True)
@@ -167,11 +189,20 @@ class VerifyReport:
 
 def info_from(found: dict[str, Any]) -> Info:
     """Info of the native module's dict."""
-    promises = Promises(**{**found["promises"], "notes": tuple(found["promises"]["notes"])})
+    promises = promises_from(found["promises"])
+    media = tuple(
+        MediumInfo(**{**each, "promises": promises_from(each["promises"])})
+        for each in found["media"]
+    )
     kept = {name: tuple(found["recovery"][name]) for name in ("lost", "dropped", "notes")}
     prepared = prepared_from(found["recovery"]["prepared"])
     recovery = Recovery(**{**found["recovery"], **kept, "prepared": prepared})
-    return Info(**{**found, "promises": promises, "recovery": recovery})
+    return Info(**{**found, "promises": promises, "media": media, "recovery": recovery})
+
+
+def promises_from(found: dict[str, Any]) -> Promises:
+    """Promises of the native module's dict."""
+    return Promises(**{**found, "notes": tuple(found["notes"])})
 
 
 def prepared_from(found: dict[str, Any] | None) -> Prepared | None:

@@ -3,6 +3,7 @@
 """
 
 import itertools
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -13,12 +14,14 @@ from tensorshelf import _names
 from tensorshelf._assignments import Assignments
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._core import TensorRef
+from tensorshelf._info import Info
 from tensorshelf._numbers import shape_lengths
+from tensorshelf._placing import Placing, Where
 from tensorshelf._tensor import Tensor
 from tensorshelf._values import _dtypes, _torch, _write
 from tensorshelf._values._dtypes import Array
 from tensorshelf._values._sources import Source, named_source
-from tensorshelf.errors import LayoutError, ShelfError
+from tensorshelf.errors import BadArgument, LayoutError, ShelfError
 
 
 class TensorMapping(MutableMapping[str, Tensor]):
@@ -29,15 +32,24 @@ class TensorMapping(MutableMapping[str, Tensor]):
     _assignments: Assignments
     _core: NativeShelf
 
-    def create(self, name: str, shape: int | Sequence[int], dtype: Any = "float32") -> Tensor:
+    def create(
+        self,
+        name: str,
+        shape: int | Sequence[int],
+        dtype: Any = "float32",
+        *,
+        on: Where | None = None,
+    ) -> Tensor:
         """A new tensor of zeros; its slots, and room for every later persist(), are reserved now.
 
-        ``dtype`` is a NumPy or torch dtype or a name such as "bfloat16". Raises ShelfFull,
-        NameTaken, BadName or LayoutError.
+        ``dtype`` is a NumPy or torch dtype or a name such as "bfloat16". ``on``: the media on which
+        it is to lie, as in ``open(place=)``, whatever that says. Raises ShelfFull, NameTaken,
+        BadName, BadArgument or LayoutError.
         """
         element = _dtypes.name_of(dtype)
         lengths = shape_lengths(shape)
-        return self._handle(self._core.create(_names.checked(name), element, lengths))
+        media = [] if on is None else Placing(None, self.info().media).numbers(on)
+        return self._handle(self._core.create(_names.checked(name), element, lengths, media))
 
     def replace(self, name: str, value: Any) -> Tensor:
         """Gives the name a new layout and value; the old tensor stays durable until persist().
@@ -81,6 +93,32 @@ class TensorMapping(MutableMapping[str, Tensor]):
         if len(lengths) != 1:
             raise LayoutError(f"rows={rows!r} is no number of rows", "Use one whole number.")
         return self._handle(self._core.resize(name, lengths[0]))
+
+    def move(self, name: str, on: Where) -> Tensor:
+        """Gives a tensor a place on other media, as ``open(place=)`` names them, with its value.
+
+        It is read, checked and written there, and takes effect with the next version; handles of
+        before stop working, unless it lies there already. Raises UnknownName, BadArgument,
+        ShelfFull or CorruptError, and nothing changed.
+        """
+        self._assignments.refuse_within_edit("move()")
+        if _names.checked(name) not in self:
+            _names.unknown(name, self)
+        return self._handle(self._core.move(name, Placing(None, self.info().media).numbers(on)))
+
+    def remove_medium(self, medium: int | str | os.PathLike[str]) -> None:
+        """Takes a medium beside the first out of the shelf, with the next version.
+
+        What lies there is moved to where it would be made now, were the medium not there. The
+        medium is needed as long as older versions have tensors there (``keep=``): its file may go
+        when an opening behind that does not list it any more in ``info().media``. Raises
+        BadArgument, ShelfFull or CorruptError; what was moved until then stays moved.
+        """
+        self._assignments.refuse_within_edit("remove_medium()")
+        numbers = Placing(None, self.info().media).numbers(medium)
+        if len(numbers) != 1:
+            raise BadArgument(f"{medium!r} is no single medium", "Remove one at a time.")
+        self._core.remove_medium(numbers[0])
 
     # ---- by item, as any mapping
 
@@ -226,6 +264,10 @@ class TensorMapping(MutableMapping[str, Tensor]):
         return [] if self._core.closed else list(self)
 
     # ---- inner
+
+    @abstractmethod
+    def info(self) -> Info:
+        """What the shelf is."""
 
     @abstractmethod
     def _handle(self, ref: TensorRef) -> Tensor:

@@ -15,6 +15,7 @@ from tensorshelf._info import Info
 from tensorshelf._numbers import seconds_of
 from tensorshelf._opening import Opening
 from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
+from tensorshelf._placing import Placing, Rules, encoded_paths
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
 from tensorshelf.errors import ShelfBusy, TierWarning
@@ -55,6 +56,8 @@ def open(
     salvage: bool = False,
     on_pin: str = "wait",
     pin_timeout: float | None = 60.0,
+    also: Any = (),
+    place: Rules | None = None,
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a device, or a pool of libpmemobj.
 
@@ -98,6 +101,18 @@ def open(
               not retained any more; with "outrun" here alone, while a reader has what
               ``numpy(copy=False)`` gave of a version that it holds.
 
+    also      media beside the one at ``path``: a path, or several, of files and devices; seven at
+              most. What the shelf has already is found where it was last, or here, wherever it is
+              now. One that does not exist, or is empty, is made and added; tensors that are created
+              lie on it from then on. The shelf survives what its weakest medium does, and needs
+              all: one that is missing, another shelf's or an older copy is refused by name.
+    place     on which media new tensors lie. Default: those below 1 MiB at ``path``, larger ones in
+              stripes over all media that are not mapped. A size, as "8MiB": another limit. A dict
+              of patterns of names, as {"opt.*": "/nvme/run.part"}, of which the first that matches
+              holds; a function of (name, nbytes). Where: the path of a medium, its number in
+              ``info().media``, "stripe", or a list of media to stripe over; None: the default.
+              Not stored: tensors stay where they were made. ``create(on=)`` says it for one.
+
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which, or that the shelf is new (logger "tensorshelf"; see also
     ``info().created``). Mode "w" destroys what was there at once,
@@ -108,7 +123,8 @@ def open(
     Where the medium does less than it could, a TierWarning says once what to change.
 
     Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,
-    CorruptError, ReadOnlyError, NotDaxError, UnsupportedError, PinnedError, BadArgument or IoError.
+    CorruptError, MediumMissing, ReadOnlyError, NotDaxError, UnsupportedError, PinnedError,
+    BadArgument or IoError.
     """
     native_mode = choice("mode", mode, _MODES)
     native_verify = choice("verify", verify, _VERIFY)
@@ -120,6 +136,9 @@ def open(
     options.on_pin = choice("on_pin", on_pin, _ON_PIN)
     seconds = seconds_of(pin_timeout, "pin_timeout")
     options.pin_timeout = math.inf if seconds is None else seconds
+    others = [os.path.abspath(encoded_path(each)) for each in encoded_paths(also)]
+    placing = Placing(place)
+    options.set_media(others, None if place is None else placing)
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
     try:
@@ -135,9 +154,10 @@ def open(
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
     where = os.fsdecode(os.path.abspath(native_path))
     file = _opening.file_id(native_path)
-    opening = Opening(where, tier, verify, block, bool(salvage), caller, file)
+    opening = Opening(where, tier, verify, block, bool(salvage), caller, file, tuple(others))
     shelf = Shelf(core, opening)
     info = shelf.info()
+    placing.media = info.media
     _log_recovery(info)
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
         logger.info("created %s", info.path)
@@ -166,6 +186,7 @@ def reopened(opening: Opening) -> Shelf:
         verify=verify,
         block=opening.block,
         salvage=opening.salvage,
+        also=[os.fsdecode(each) for each in opening.also],
     )
 
 

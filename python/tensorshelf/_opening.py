@@ -17,6 +17,7 @@ class Opening:
     salvage: bool
     caller: str  # "train.py, line 12"
     file: tuple[int, int] | None  # which stays when the file is moved
+    also: tuple[bytes, ...] = ()  # absolute, too
 
 
 def file_id(path: str | bytes) -> tuple[int, int] | None:

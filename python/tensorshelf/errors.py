@@ -22,6 +22,7 @@ __all__ = [
     "KeyMismatch",
     "LayoutError",
     "LeasedError",
+    "MediumMissing",
     "NameTaken",
     "NotAShelf",
     "NotDaxError",
@@ -283,6 +284,13 @@ class PinnedError(ShelfError, TimeoutError):
     """A reader elsewhere holds the version whose slot is needed, and did not let go in time."""
 
     code = "version_pinned"
+
+
+class MediumMissing(ShelfError, FileNotFoundError):
+    """A medium beside the first is not there, is another shelf's, or an older copy."""
+
+    code = "medium_missing"
+    default_errno = _errno.ENOENT
 
 
 class IoError(ShelfError, OSError):

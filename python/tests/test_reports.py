@@ -52,7 +52,17 @@ INFO = {
     "writable": True,
     "created": False,
     "promises": PROMISES,
+    "media": (),
     "recovery": RECOVERY,
+}
+MEDIUM = {
+    "number": 1,
+    "path": "/drive/b.part",
+    "medium_id": "cd" * 16,
+    "capacity_bytes": 8 << 20,
+    "free_bytes": 2 << 20,
+    "retired": False,
+    "promises": {**PROMISES, "medium": "block", "detail": "file, O_DIRECT"},
 }
 PREPARED = {"version": 6, "step": 60, "id": b"job 5", "data_bytes": 70}
 
@@ -97,11 +107,19 @@ def test_versions_and_their_times() -> None:
 
 
 DAMAGE = [
-    {"tensor": name, "version": 2, "slot": 1, "chunk": chunk, "offset": 4096, "nbytes": 77}
+    {
+        "tensor": name,
+        "version": 2,
+        "slot": 1,
+        "chunk": chunk,
+        "offset": 4096,
+        "nbytes": 77,
+        "medium": 1,
+    }
     for name, chunk in (("b", 3), ("a", 0), ("b", 4))
 ]
 FOUND = tuple(
-    ts.Damage(tensor=name, version=2, slot=1, chunk=chunk, offset=4096, nbytes=77)
+    ts.Damage(tensor=name, version=2, slot=1, chunk=chunk, offset=4096, nbytes=77, medium=1)
     for name, chunk in (("b", 3), ("a", 0), ("b", 4))
 )
 
@@ -166,6 +184,11 @@ def test_info_as_a_table() -> None:
     ):
         assert line in str(info(**changes)).split("\n")
     assert "prepared" not in str(info(prepared=PREPARED, version=6))
+    found = info(media=[{**MEDIUM, "number": 0}, MEDIUM])
+    assert str(found).split("\n")[7] == (
+        "medium 1  /drive/b.part: block, file, O_DIRECT, 2.0 MiB of 8.0 MiB free"
+    )
+    assert found.media[1].promises.medium == "block"
 
 
 @pytest.mark.parametrize(
@@ -275,6 +298,7 @@ ERRORS: dict[str, tuple[str, tuple[type, ...], int]] = {
     "TornSave": ("torn_save", (RuntimeError,), 0),
     "StaleError": ("version_overwritten", (RuntimeError,), 0),
     "PinnedError": ("version_pinned", (TimeoutError,), 0),
+    "MediumMissing": ("medium_missing", (FileNotFoundError,), errno.ENOENT),
     "IoError": ("io_error", (OSError,), errno.EIO),
     "ShelfFailed": ("shelf_failed", (RuntimeError,), 0),
     "NotStorable": ("not_storable", (TypeError,), 0),

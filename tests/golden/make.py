@@ -16,8 +16,9 @@ import numpy as np
 import tensorshelf as ts
 
 HERE = pathlib.Path(__file__).parent
-FORMATS = [2, 3]  # the last is what the build of today makes
+FORMATS = [2, 3, 4]  # the last is what the build of today makes
 CHUNK = 1 << 20
+PART = ".part"  # the second medium of a shelf
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 
@@ -98,23 +99,44 @@ def long_names(path: str) -> None:
             shelf.persist(step=version * 10)
 
 
+def media(path: str) -> None:
+    """A second medium: a tensor there, one in stripes over both, one that moved; two versions."""
+    with ts.open(path, "x", keep=1, also=path + PART, tier="block") as shelf:
+        shelf.here = value(1, 10)
+        shelf.create("there", 1000, "float32", on=1)[:] = value(2, 1000)
+        shelf.create("stripes", 3 * CHUNK, "uint8", on=[0, 1])[:5] = value(3, 5, "uint8")
+        shelf.persist(step=10)
+        shelf.move("here", 1)
+        shelf.stripes[-5:] = value(4, 5, "uint8")
+        shelf.persist(step=20)
+
+
 SHELVES: "dict[str, Callable[[str], None]]" = {
     "plain": plain,
     "kept": kept,
     "rolled": rolled,
     "prepared": prepared,
     "long_names": long_names,
+    "media": media,
 }
 
 
-def packed(name: str, number: int) -> pathlib.Path:
-    return HERE / f"format-{number}-{name}.shelf.xz"
+def packed(name: str, number: int, part: str = "") -> pathlib.Path:
+    return HERE / f"format-{number}-{name}.shelf{part}.xz"
+
+
+def parts(path: str) -> "list[str]":
+    """The media beside the first, for open(also=)."""
+    return [path + PART] if pathlib.Path(path + PART).exists() else []
 
 
 def unpack(name: str, number: int, folder: pathlib.Path) -> str:
     """The shelf in a file of its own, for a test to change."""
     path = folder / f"{name}.shelf"
-    path.write_bytes(lzma.decompress(packed(name, number).read_bytes()))
+    for part in ("", PART):
+        if packed(name, number, part).exists():
+            image = lzma.decompress(packed(name, number, part).read_bytes())
+            pathlib.Path(f"{path}{part}").write_bytes(image)
     return str(path)
 
 
@@ -128,7 +150,11 @@ def main(names: "list[str]") -> None:
         with tempfile.TemporaryDirectory(dir=HERE) as folder:
             path = pathlib.Path(folder) / "shelf"
             SHELVES[name](str(path))
-            made.write_bytes(lzma.compress(path.read_bytes(), preset=9))
+            for part in ("", PART):
+                image = pathlib.Path(f"{path}{part}")
+                if image.exists():
+                    beside = packed(name, FORMATS[-1], part)
+                    beside.write_bytes(lzma.compress(image.read_bytes(), preset=9))
         print(f"{made.name}: {made.stat().st_size} bytes")
 
 

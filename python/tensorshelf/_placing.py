@@ -1,0 +1,80 @@
+"""On which media of a shelf a new tensor lies: from what a user writes to their numbers."""
+
+import fnmatch
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorshelf._info import MediumInfo
+from tensorshelf._size import parse_size
+from tensorshelf.errors import BadArgument
+
+# A number of info().media, the path of one, "stripe" for all that are not mapped, or several.
+Where = int | str | os.PathLike[str] | Sequence[int | str | os.PathLike[str]]
+Rules = int | str | Mapping[str, Where] | Callable[[str, int], Where | None]
+
+_USE = (
+    'Use a number or path of info().media, "stripe", or a list of numbers and paths to stripe over.'
+)
+
+
+@dataclass
+class Placing:
+    """``open(place=)``, as the native half calls it. Which media there are is told behind that."""
+
+    rules: Rules | None
+    media: tuple[MediumInfo, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        if rules is None or callable(rules) or isinstance(rules, Mapping):
+            return
+        self.rules = _by_size(parse_size(rules, "place"))
+
+    def __call__(self, name: str, nbytes: int) -> list[int]:
+        """None of them: as ever."""
+        rules = self.rules
+        if callable(rules):
+            where = rules(name, nbytes)
+        elif isinstance(rules, Mapping):
+            where = next((rules[p] for p in rules if fnmatch.fnmatchcase(name, p)), None)
+        else:
+            where = None
+        return [] if where is None else self.numbers(where)
+
+    def numbers(self, where: Where) -> list[int]:
+        """Those that a user means. Raises BadArgument."""
+        if isinstance(where, str) and where == "stripe":
+            unmapped = [each.number for each in self.media if not each.promises.mapped]
+            return unmapped or [each.number for each in self.media]
+        if isinstance(where, Iterable) and not isinstance(where, (str, bytes)):
+            return [number for each in where for number in self.numbers(each)]
+        if isinstance(where, int) and not isinstance(where, bool):
+            return [where]
+        return [self._at(where)]
+
+    def _at(self, path: Any) -> int:
+        try:
+            asked = os.path.abspath(os.path.expanduser(os.fspath(path)))
+        except TypeError:
+            raise BadArgument(f"{path!r} is no place for a tensor", _USE) from None
+        for each in self.media:
+            if os.path.abspath(each.path) == asked:
+                return each.number
+        there = ", ".join(f"{each.number}: {each.path}" for each in self.media)
+        raise BadArgument(f"{path!r} is none of the shelf's media ({there})", _USE)
+
+
+def _by_size(limit: int) -> Callable[[str, int], Where]:
+    return lambda name, nbytes: 0 if nbytes < limit else "stripe"
+
+
+def encoded_paths(also: Any) -> list[Any]:
+    """``open(also=)``: one path, or several."""
+    if isinstance(also, (str, bytes, os.PathLike)):
+        return [also]
+    try:
+        return list(also)
+    except TypeError:
+        raise BadArgument(f"also={also!r} is no path, nor a list of them", "Use paths.") from None
