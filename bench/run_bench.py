@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
-NAME: commit, open, versions, pool, compare, state, saves, feed, writes, sweeps, dcp, group,
+NAME: commit, open, versions, media, pool, compare, state, saves, feed, writes, sweeps, dcp, group,
 writers, follow, gpu; else all. Of dcp, --size says how many MiB the state has, --kills how often
 ranks are killed.
 
@@ -20,11 +20,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fio import fio_seconds
+from throttled import CannotThrottle, throttled
 
 ROOT = Path(__file__).resolve().parent.parent
 GIB = 1 << 30
@@ -69,8 +70,11 @@ def program(settings: Settings, name: str, *args: str) -> list[str]:
     return [str(settings.build / "bench" / name), *args]
 
 
-def run_cases(command: list[str]) -> Iterator[dict[str, object]]:
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+def run_cases(
+    command: list[str], before: Callable[[], None] | None = None
+) -> Iterator[dict[str, object]]:
+    """`before` runs in the new process."""
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=before)
     for line in done.stdout.splitlines():
         yield json.loads(line)
 
@@ -222,6 +226,42 @@ def pool(settings: Settings) -> list[Row]:
     return rows
 
 
+def media(settings: Settings) -> list[Row]:
+    rows = []
+    size = ["--bytes", str(settings.bytes), "--rounds", str(settings.rounds)]
+    figure = f"assign + persist of {settings.bytes >> 20} MiB, striped over 2 files"
+    command = program(settings, "bench_media", "stripe", *size)
+    places = ["--dir", str(settings.block), "--second", str(settings.block)]
+    pairs = next(run_cases([*command, *places]))
+    detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}; one disk"
+    rows.append(Row(figure, "block", ratio(pairs), 0.98, True, "of one file", detail))
+    rows.append(on_slow_drives(settings))
+    command = program(settings, "bench_media", "small", "--dir", str(settings.mapped))
+    command += ["--second", str(settings.block), "--bytes", str(64 << 20)]
+    pairs = next(run_cases([*command, "--rounds", str(settings.rounds)]))
+    figure = "commit of 4 KiB on tmpfs, bulk on a disk"
+    rows.append(Row(figure, "both", 1 / ratio(pairs), 1.2, False, "x without the disk", "median"))
+    return rows
+
+
+def on_slow_drives(settings: Settings) -> Row:
+    """Two loop devices, which the kernel throttles."""
+    rate, count = 100e6, 2
+    nbytes = settings.bytes // 4
+    figure = f"the same of {nbytes >> 20} MiB over 2 drives of {rate / 1e6:.0f} MB/s"
+    with tempfile.TemporaryDirectory(dir=settings.block) as folder:
+        try:
+            with throttled(Path(folder), count, rate) as drives:
+                first, second = (str(each) for each in drives.folders)
+                command = program(settings, "bench_media", "stripe", "--dir", first)
+                command += ["--second", second, "--bytes", str(nbytes), "--rounds", "3"]
+                pairs = next(run_cases(command, drives.join))
+        except CannotThrottle as error:
+            return Row(figure, "block", None, 1.9, True, "x one drive", str(error))
+    detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}; throttled loop devices"
+    return Row(figure, "block", ratio(pairs), 1.9, True, "x one drive", detail)
+
+
 def opening(settings: Settings) -> list[Row]:
     rows = []
     for medium, directory in (("mapped", settings.mapped), ("block", settings.block)):
@@ -339,7 +379,18 @@ def write_json(name: str, body: object) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     choices = ["commit", "open", "versions", "partition", "compare", "state", "saves", "feed"]
-    choices += ["writes", "sweeps", "dcp", "group", "writers", "follow", "gpu", "pool", "all"]
+    choices += [
+        "writes",
+        "sweeps",
+        "dcp",
+        "group",
+        "writers",
+        "follow",
+        "gpu",
+        "pool",
+        "media",
+        "all",
+    ]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release")
     parser.add_argument("--mapped", type=Path, default=Path("/dev/shm"))
@@ -355,6 +406,7 @@ def main() -> int:
         settings = Settings(args.build, args.mapped, Path(block), args.quick)
         tables = {"commit": commit, "open": opening, "versions": versions, "partition": partition}
         tables["pool"] = pool
+        tables["media"] = media
         for name, run in tables.items():
             if args.what not in (name, "all"):
                 continue
