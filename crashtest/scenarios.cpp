@@ -20,6 +20,7 @@
 
 #include "feed_plays.hpp"
 #include "folder.hpp"
+#include "heal_plays.hpp"
 #include "interleaved.hpp"
 #include "large.hpp"
 #include "media_plays.hpp"
@@ -388,6 +389,12 @@ const std::vector<Scenario>& scenarios() {
         {"rot-resized", "-", rot_is_not_resized},
         {"older-medium", "-", older_copy_of_a_medium_is_refused},
         {"grown-medium", "I3", what_a_medium_grew_by_stays_taken},
+        {"rot-healed", "-", rot_is_healed_or_stays_rot},
+        {"healed-unflushed", "I1", what_is_healed_is_durable},
+        {"healed-apart", "I3", damaged_slot_is_not_written},
+        {"healed-whole", "-", rot_does_not_come_in_with_what_is_healed},
+        {"healed-alone", "-", healing_commits_nobodys_assignment},
+        {"healed-crash", "I2", crash_within_healing_costs_nothing},
         {"same-again", "I13", old_bytes_come_back_over_staged_ones},
         {"same-discarded", "I3", discarded_label_is_no_versions},
         {"copied-slots", "I3", version_stays_while_it_is_copied},

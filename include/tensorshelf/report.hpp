@@ -70,6 +70,11 @@ struct Damage {
   unsigned slot = 0;
   std::uint64_t chunk = 0;
   Extent extent;
+  // What still holds: older versions that are retained, rising, whose own chunk there is sound, be
+  // it another value.
+  std::vector<std::uint64_t> intact_in = {};
+  bool healable = false;  // another slot has the very bytes, for Shelf::heal() to restore
+  bool healed = false;    // it did
 };
 
 struct VerifyReport {
@@ -78,6 +83,7 @@ struct VerifyReport {
   std::uint64_t chunks = 0;
   std::uint64_t bytes = 0;
   std::vector<Damage> damage;  // empty: every byte of the committed version is as it was written
+  std::optional<std::uint64_t> healed_as = {};  // the version that heal() made, if it healed any
 };
 
 // What one version has otherwise than another.
@@ -150,7 +156,8 @@ struct RepairReport {
   std::uint64_t version = 0;  // the newest now
   std::optional<std::uint64_t> step;
   std::vector<std::uint64_t> lost;  // versions given up, which may have been acknowledged
-  std::vector<Damage> damage;       // chunks that fail: assigning the whole tensor heals them
+  std::vector<Damage> damage;       // chunks that fail: assigning the whole tensor heals them,
+                                    // and Shelf::heal() those that are healable
   std::vector<std::string> notes;   // a sentence each: what kept it from opening, what was done
 };
 

@@ -245,8 +245,23 @@ class Shelf {
 
   // ---- looking
 
-  // Reads and checks every chunk of the committed version.
+  // Reads and checks every chunk of the committed version. Of what is damaged it says what still
+  // holds.
   VerifyReport verify(const Progress& progress = {}) const;
+  // The same, and what is damaged and healable is restored, as one version with the step of the one
+  // before: bytes that another slot has, with the very checksum, are written anew.
+  // - What no slot has stays as it is, and damaged. A tensor that is placed whole is healed whole
+  //   or not at all.
+  // - The slot that is damaged is not written: older versions that name it stay damaged.
+  // - With nothing to heal nothing is committed.
+  // - Other threads go on while it verifies, and wait while it restores. What commits meanwhile
+  //   replace, it leaves alone.
+  // Refused as transaction() and rollback() are, also where something is changed meanwhile:
+  // Errc::uncommitted, unresolved, transaction, read_only, unsupported; Errc::leased where a lease
+  // is in the way; Errc::gone as persist(). Then nothing was restored.
+  VerifyReport heal(const Progress& progress = {});
+  // The second half alone, for what verify() found a while ago.
+  VerifyReport heal(VerifyReport found);
 
   ShelfInfo info() const;
   // The same one by one, for loops that ask often.

@@ -177,6 +177,11 @@ enum class Bug {
   renamed_leaf_kept,       // its record is looked for where it was
   resized_without_staged,  // a resize keeps what was committed alone
   resized_over_rot,        // a resize gives damaged bytes a checksum of their own
+  healed_unchecked,  // what another slot has passes for a damaged chunk's bytes, whatever it is
+  healed_unwritten,  // I1: a chunk is restored by naming a slot that has it, and may lose it
+  healed_in_place,   // I3: a chunk is restored where it lies, which older versions name
+  healed_over_rot,   // what a healed tensor's new slot passes for having is not looked at
+  healed_along,      // what somebody assigns meanwhile is committed with what is restored
 
   // Of several media under one commit.
   first_medium_alone_settled,  // I1: a barrier is one of the first medium

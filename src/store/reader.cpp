@@ -11,6 +11,7 @@
 #include "base/planted.hpp"
 #include "media/pins.hpp"
 #include "store/chunk_io.hpp"
+#include "store/elsewhere.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
@@ -110,7 +111,7 @@ void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
                   called(tensor, record.seen_in), format::chunk_version(record),
                   slot_name(format::chunk_slot(record)), chunk, how, state_.version.load()),
-      "verify() lists all damage; assigning the whole tensor heals it.", os_error);
+      how_to_heal(state_, tensor, record, chunk), os_error);
 }
 
 // Else what was checked must be what is returned: a writer elsewhere may reuse the slot.

@@ -197,6 +197,14 @@ Commit Shelf::rollback(std::uint64_t version) {
 VerifyReport Shelf::verify(const Progress& progress) const {
   return store_->reader().verify(progress);
 }
+VerifyReport Shelf::heal(const Progress& progress) {
+  check_name(file_);
+  return store_->heal(progress);
+}
+VerifyReport Shelf::heal(VerifyReport found) {
+  check_name(file_);
+  return store_->heal(std::move(found));
+}
 ShelfInfo Shelf::info() const {
   ShelfInfo info = store_->info();
   info.created = created_;

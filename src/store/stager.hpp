@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -55,6 +56,13 @@ class Stager {
   // Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
   // assigned since another slot was current.
   void complete(StoredTensor& tensor);
+  // heal.cpp; the gate is closed. A whole chunk, into a slot of the attempt's own: `lock` is of the
+  // tensor's mutex, and let go while it waits.
+  void write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk,
+                  std::span<const std::byte> bytes, std::unique_lock<FairMutex>& lock);
+  // Where the attempt's slot passes for having a chunk, it is looked at: what does not hold is
+  // copied forward by complete().
+  void check_labels(StoredTensor& tensor);
   // Whether the open attempt has these bytes as that chunk. Takes the tensor's mutex itself.
   bool has(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes) const;
   // What both have room for of the value of one, with all that was assigned, into another that is

@@ -72,6 +72,9 @@ class Store {
   // Of a reader that says no version, the newest that its writer lets it hold: it goes on to that.
   std::unique_ptr<VersionHold> pin(std::optional<std::uint64_t> version);
   Commit rollback(std::uint64_t version);
+  // heal.cpp
+  VerifyReport heal(const Progress& progress);
+  VerifyReport heal(VerifyReport found);
   bool has_uncommitted() const;
   std::string unheard_failure() const { return state_.health.unheard(); }
   // Of a save that came to nothing: for the next call, or close(), to throw.
@@ -111,6 +114,9 @@ class Store {
   // The gate is closed for both.
   void check_nothing_uncommitted(const char* what) const;
   void drop_open_attempt(std::shared_ptr<Attempt> next) noexcept;
+  // heal.cpp
+  void check_may_heal();
+  std::optional<Flight> freeze_healed(VerifyReport& report);
 
   State state_;
   Reader reader_;

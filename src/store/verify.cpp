@@ -5,6 +5,7 @@
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "store/chunk_io.hpp"
+#include "store/elsewhere.hpp"
 #include "store/reader.hpp"
 #include "store/unreadable.hpp"
 
@@ -68,6 +69,9 @@ bool Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyRepor
   tensor.clear_verified(slot, chunk);
   report.damage.push_back(
       {called, format::chunk_version(record), slot, chunk, {tensor.chunk_at(slot, chunk), size}});
+  report.damage.back().healable =
+      read_elsewhere(*state_.medium, state_.seeds, tensor, record, chunk, chunk_scratch());
+  report.damage.back().intact_in = intact_in(state_, tensor, chunk);
   return true;
 }
 

@@ -1,0 +1,82 @@
+#include "store/elsewhere.hpp"
+
+#include <mutex>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "store/chunk_io.hpp"
+#include "store/unreadable.hpp"
+
+namespace tensorshelf {
+
+using format::ChunkRecord;
+
+bool read_elsewhere(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+                    const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
+  const auto bytes = room.first(tensor.chunk_bytes(chunk));
+  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
+    if (slot == format::chunk_slot(record)) continue;
+    try {
+      medium.read(tensor.chunk_at(slot, chunk), bytes);
+    } catch (const Error& error) {
+      if (!is_unreadable(error)) throw;
+      continue;
+    }
+    const bool same =
+        hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == record.checksum;
+    if (same || planted(Bug::healed_unchecked)) return true;
+  }
+  return false;
+}
+
+namespace {
+
+// Whether Store::heal() would restore it: the newest version has it, and another slot.
+bool is_healable(const State& state, const StoredTensor& tensor, const ChunkRecord& record,
+                 std::uint64_t chunk) {
+  {
+    const std::lock_guard lock(state.structure);
+    const Version& newest = *state.retained.back();
+    if (!has(newest, tensor)) return false;
+    const ChunkRecord now = newest.tree.record(tensor.cell(chunk));
+    if (now.state != record.state || now.checksum != record.checksum) return false;
+  }
+  try {
+    return read_elsewhere(*state.medium, state.seeds, tensor, record, chunk, chunk_scratch());
+  } catch (const Error&) {  // there is one to tell already
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string how_to_heal(const State& state, const StoredTensor& tensor, const ChunkRecord& record,
+                        std::uint64_t chunk) {
+  const std::string other = "verify() lists all damage; assigning the whole tensor heals it";
+  if (!is_healable(state, tensor, record, chunk)) return other;
+  return "verify(repair=True), of a shelf that is open for writing, restores it from another "
+         "slot; " +
+         other;
+}
+
+std::vector<std::uint64_t> intact_in(const State& state, const StoredTensor& tensor,
+                                     std::uint64_t chunk) {
+  std::vector<Record> olders;
+  {
+    const std::lock_guard lock(state.structure);
+    for (const auto& version : state.retained) {
+      if (version == state.retained.back()) break;
+      if (!state.is_offered(*version) || !has(*version, tensor)) continue;
+      olders.push_back({version->tree.record(tensor.cell(chunk)), version->number()});
+    }
+  }
+  std::vector<std::uint64_t> intact;
+  for (const Record& older : olders) {
+    if (chunk_intact(*state.medium, state.seeds, tensor, older, chunk)) {
+      intact.push_back(older.seen_in);
+    }
+  }
+  return intact;
+}
+
+}  // namespace tensorshelf

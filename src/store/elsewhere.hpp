@@ -1,0 +1,30 @@
+// Chunks that are damaged, and what still holds. A chunk's checksum leaves its slot out: what
+// matches it in any other slot of the tensor, a copy forward or an older value that was the same,
+// is the chunk. All with the tensor's mutex held.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+// Reads the chunk, as the record has it, out of another slot, where one has it. The bytes are
+// compared where they then are, in the first of `room`: what lies in the slot may change.
+bool read_elsewhere(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+                    const format::ChunkRecord& record, std::uint64_t chunk,
+                    std::span<std::byte> room);
+
+// What CorruptError says to do about it.
+std::string how_to_heal(const State& state, const StoredTensor& tensor,
+                        const format::ChunkRecord& record, std::uint64_t chunk);
+
+// The versions before the newest that are to be read, and whose own chunk there is sound.
+std::vector<std::uint64_t> intact_in(const State& state, const StoredTensor& tensor,
+                                     std::uint64_t chunk);
+
+}  // namespace tensorshelf

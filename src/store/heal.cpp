@@ -1,0 +1,209 @@
+// Store::heal(): chunks that are damaged, written anew by a commit of its own.
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "store/chunk_io.hpp"
+#include "store/elsewhere.hpp"
+#include "store/store.hpp"
+#include "store/turn.hpp"
+
+namespace tensorshelf {
+
+using format::ChunkKind;
+using format::ChunkRecord;
+
+// ---- what the attempt gets ----------------------------------------------------------------------
+
+// Written also where the slot has those bytes already: what can be read there may be on no device,
+// where a flush failed behind it (I1).
+void Stager::write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk,
+                        std::span<const std::byte> bytes, std::unique_lock<FairMutex>& lock) {
+  FoundSlot found;
+  while (const auto seen = must_await(*tensor, chunk * kChunkBytes, bytes.size(), found)) {
+    lock.unlock();
+    state_.await_given_back(*seen);
+    state_.check_writable();
+    lock.lock();
+  }
+  if (planted(Bug::healed_in_place)) {
+    found = {chunk, format::chunk_slot(state_.open->base->tree.record(tensor->cell(chunk)))};
+  }
+  begin_write(tensor, found);
+  state_.open->staged_bytes += bytes.size();
+  state_.counters.staged += bytes.size();
+  if (planted(Bug::healed_unwritten) && found.slot) {
+    const std::uint64_t seed = state_.seeds.chunk(tensor->layout.tensor_id, chunk);
+    return note_written(*tensor, chunk, *found.slot, hash_bytes(bytes, seed));
+  }
+  write_chunk(*tensor, chunk, bytes, found);
+}
+
+// A label says which value was written there, and not that it is there still: what rotted in a free
+// slot would come into the version in place of what is sound. It is copied forward instead, which
+// is checked.
+void Stager::check_labels(StoredTensor& tensor) {
+  if (!tensor.whole() || planted(Bug::healed_over_rot)) return;
+  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+    if (tensor.written.contains(chunk) || lacks(tensor, chunk)) continue;
+    ChunkRecord there = state_.open->base->tree.record(tensor.cell(chunk));
+    there.state =
+        format::chunk_state(ChunkKind::stored, tensor.working, format::chunk_version(there));
+    ++state_.counters.verified;
+    if (chunk_intact(*state_.medium, state_.seeds, tensor, there, chunk)) continue;
+    tensor.clear_verified(tensor.working, chunk);
+    tensor.label(tensor.working, chunk) = 0;
+  }
+}
+
+// ---- healing ------------------------------------------------------------------------------------
+
+namespace {
+
+// What was found of one tensor.
+using Found = std::span<Damage>;
+
+std::vector<Found> by_tensor(std::vector<Damage>& damage) {
+  std::vector<Found> found;
+  for (std::size_t begin = 0, end = 0; begin < damage.size(); begin = end) {
+    while (end < damage.size() && damage[end].tensor == damage[begin].tensor) ++end;
+    found.push_back(Found(damage).subspan(begin, end - begin));
+  }
+  return found;
+}
+
+// Restores chunks of one tensor in the open attempt, behind the closed gate.
+class Healer {
+ public:
+  Healer(State& state, Stager& stager, Reader& reader, const std::shared_ptr<StoredTensor>& tensor)
+      : state_(state), stager_(stager), reader_(reader), tensor_(tensor), lock_(tensor->mutex) {}
+
+  void heal(Found found) {
+    if (!find_sources(found)) return;
+    for (Damage& damage : found) {
+      if (damage.healable) restore(damage);
+    }
+    stager_.check_labels(*tensor_);
+  }
+
+ private:
+  Record record(const Damage& damage) const {
+    const Version& base = *state_.open->base;
+    return {base.tree.record(tensor_->cell(damage.chunk)), base.number()};
+  }
+  bool read_into_scratch(const Damage& damage) const {
+    return read_elsewhere(*state_.medium, state_.seeds, *tensor_, record(damage), damage.chunk,
+                          chunk_scratch());
+  }
+  bool is_still(const Damage& damage) const;
+  bool find_sources(Found found) const;
+  void restore(Damage& damage);
+
+  State& state_;
+  Stager& stager_;
+  Reader& reader_;
+  const std::shared_ptr<StoredTensor>& tensor_;
+  std::unique_lock<FairMutex> lock_;
+};
+
+// Whether what was found is so now: commits went on.
+bool Healer::is_still(const Damage& damage) const {
+  if (damage.chunk >= tensor_->layout.chunk_count()) return false;  // another of that name
+  const Record now = record(damage);
+  if (format::chunk_kind(now) != ChunkKind::stored ||
+      format::chunk_version(now) != damage.version || format::chunk_slot(now) != damage.slot) {
+    return false;
+  }
+  ++state_.counters.verified;
+  return !chunk_intact(*state_.medium, state_.seeds, *tensor_, now, damage.chunk);
+}
+
+// False where nothing is to be done. What is placed whole is copied as a whole: where a chunk that
+// is damaged is to be had nowhere, that would be refused, and with it all else.
+bool Healer::find_sources(Found found) const {
+  bool any = false;
+  bool all = true;
+  for (Damage& damage : found) {
+    damage.healable = false;
+    if (!is_still(damage)) continue;
+    tensor_->clear_verified(damage.slot, damage.chunk);
+    damage.healable = read_into_scratch(damage);
+    any |= damage.healable;
+    all &= damage.healable;
+  }
+  return any && (all || !tensor_->whole());
+}
+
+// From the very copy that was compared, for what lies in the other slot may change meanwhile.
+void Healer::restore(Damage& damage) {
+  if (!read_into_scratch(damage)) reader_.throw_damaged(*tensor_, record(damage), damage.chunk);
+  const auto bytes = chunk_scratch().first(tensor_->chunk_bytes(damage.chunk));
+  stager_.write_anew(tensor_, damage.chunk, bytes, lock_);
+  damage.healed = true;
+}
+
+}  // namespace
+
+// In turn.
+void Store::check_may_heal() {
+  state_.check_writable();
+  {
+    const std::lock_guard lock(state_.structure);
+    if (state_.undecided()) state_.throw_unresolved("nothing can be restored");
+  }
+  const ClosedGate closed(*state_.gate, state_.patience);
+  state_.check_writable();
+  if (!planted(Bug::healed_along)) check_nothing_uncommitted("a repair");
+}
+
+VerifyReport Store::heal(const Progress& progress) {
+  state_.check_writable();
+  refuse_inside("a repair was asked for");
+  {
+    const Turn turn(state_);
+    check_may_heal();
+  }
+  return heal(reader_.verify(progress));
+}
+
+VerifyReport Store::heal(VerifyReport report) {
+  state_.check_writable();
+  refuse_inside("a repair was asked for");
+  std::optional<Flight> flight;
+  {
+    const Turn turn(state_);
+    check_may_heal();
+    const auto healable = [](const Damage& damage) { return damage.healable; };
+    if (std::any_of(report.damage.begin(), report.damage.end(), healable)) {
+      flight = freeze_healed(report);
+    }
+  }
+  if (flight) report.healed_as = sealer_.seal(std::move(*flight)).version;
+  return report;
+}
+
+// In turn. What it restores is the version's only change: the gate is closed till it is frozen, so
+// that nobody's assignment comes along.
+std::optional<Flight> Store::freeze_healed(VerifyReport& report) {
+  const ClosedGate closed = freezer_.close_gate();
+  if (!planted(Bug::healed_along)) check_nothing_uncommitted("a repair");
+  state_.look_for_rival();
+  auto spare = state_.attempt_over(state_.open->base, state_.open->sequence);
+  try {
+    for (const Found& found : by_tensor(report.damage)) {
+      const auto there = state_.open->names->find(found.front().tensor);
+      if (there == state_.open->names->end()) continue;
+      const std::shared_ptr<StoredTensor> tensor = there->second.tensor;
+      Healer(state_, stager_, reader_, tensor).heal(found);
+    }
+    if (state_.open->dirty.empty()) return std::nullopt;
+    return freezer_.freeze_behind_gate({});
+  } catch (...) {
+    drop_open_attempt(std::move(spare));
+    throw;
+  }
+}
+
+}  // namespace tensorshelf
