@@ -97,7 +97,14 @@ std::string rot_is_healed_or_stays_rot() {
         rot(*twice.disk, shelf, twice.value, true);
         if (both) rot(*twice.disk, shelf, twice.value, false, 3);
       }
-      Shelf shelf = twice.open();
+      OpenOptions options = twice.options;
+      options.heal = true;
+      Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(twice.disk), options);
+      if (is_corrupt([&] {
+            if (twice.shown(shelf) != twice.value) throw std::runtime_error("wrong bytes are read");
+          }) != both) {
+        return "what a slot has is not read";
+      }
       const VerifyReport report = shelf.heal();
       if (report.damage.size() != 1 || report.damage[0].healed == both) {
         return "it is told of what is healed otherwise than it is";

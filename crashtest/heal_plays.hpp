@@ -1,4 +1,4 @@
-// Plays about damaged chunks that another slot still has (Shelf::heal()), on a
+// Plays about damaged chunks that another slot still has (Shelf::heal(), OpenOptions::heal), on a
 // disk in memory. Each returns what went wrong, or nothing.
 #pragma once
 

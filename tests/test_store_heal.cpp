@@ -1,5 +1,5 @@
 // Chunks that are damaged, and whose bytes another slot still has: restored by heal(), as a version
-// of its own. What no slot has stays damage.
+// of its own, and read from there where the shelf was opened so. What no slot has stays damage.
 #include <algorithm>
 
 #include "kept_versions.hpp"
@@ -361,4 +361,68 @@ TEST_CASE("what still holds in older versions is told, also where it is another 
   flip(*kept.medium, places_of(*kept.medium, pattern(2 * kMiB, 1)).at(0) + 3);
   CHECK(shelf.verify().damage[0].intact_in == std::vector<std::uint64_t>{2});
   CHECK(kept.open(Mode::read).verify().damage[0].intact_in == std::vector<std::uint64_t>{2});
+}
+
+// ---- at reading ---------------------------------------------------------------------------------
+
+TEST_CASE("a shelf that is opened to heal reads a damaged chunk from another slot") {
+  const Twice twice(shape_of_two());
+  OpenOptions options = twice.kept.options(GENERATE(Mode::read, Mode::update));
+  if (options.mode == Mode::read) options.keep = options.in_flight = {};
+  {
+    const Shelf shelf = twice.kept.open();
+    twice.rot(shelf, 1);
+  }
+  {
+    const Shelf shelf = twice.kept.open(options);
+    const auto error = error_of([&] { value(*shelf.find("w")); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::corrupt);
+    CHECK(contains(error->remedy(), "verify(repair=True)"));
+    CHECK(shelf.stats().chunks_healed == 0);
+  }
+  options.heal = true;
+  const Shelf shelf = twice.kept.open(options);
+  const TensorRef w = *shelf.find("w");
+  const std::uint64_t written = shelf.stats().medium_writes;
+  CHECK((value(w) == twice.value));
+  CHECK(shelf.stats().chunks_healed == 1);
+  CHECK((value(w, true) == twice.value));
+  struct Row {
+    std::uint64_t offset, size_bytes, healed;
+  };
+  for (const Row& row : {Row{kMiB, kMiB, 1}, Row{kMiB + 70, 20, 1}, Row{kMiB - 5, 10, 1},
+                         Row{2 * kMiB - 5, 10, 1}, Row{0, kMiB, 0}, Row{2 * kMiB, 8, 0}}) {
+    CAPTURE(row.offset, row.size_bytes);
+    const std::uint64_t before = shelf.stats().chunks_healed;
+    Bytes bytes(row.size_bytes);
+    w.read(bytes, row.offset);
+    CHECK(std::equal(bytes.begin(), bytes.end(),
+                     twice.value.begin() + static_cast<std::ptrdiff_t>(row.offset)));
+    CHECK(shelf.stats().chunks_healed == before + row.healed);
+  }
+  CHECK(shelf.stats().medium_writes == written);
+  REQUIRE(shelf.verify().damage.size() == 1);
+  const bool in_place = twice.kept.shape.mapped && options.mode == Mode::update &&
+                        twice.kept.shape.placement == Placement::whole;
+  if (in_place) {
+    CHECK(code_of([&] { static_cast<void>(w.lease()); }) == Errc::corrupt);
+  } else {
+    CHECK(same(twice.value, w.lease().bytes()));
+  }
+}
+
+TEST_CASE("what no slot has stays an error of a shelf that is opened to heal") {
+  const Twice twice(shape_of_two());
+  OpenOptions options = twice.kept.options();
+  options.heal = true;
+  const Shelf shelf = twice.kept.open(options);
+  twice.rot(shelf, 1);
+  twice.rot(shelf, 1, false);
+  const auto error = error_of([&] { value(*shelf.find("w")); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::corrupt);
+  CHECK_FALSE(contains(error->remedy(), "repair=True"));
+  CHECK(shelf.stats().chunks_healed == 0);
+  CHECK((value(*shelf.find("other")) == pattern(100, 9)));
 }

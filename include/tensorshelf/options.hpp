@@ -93,6 +93,13 @@ struct OpenOptions {
   //   assigning the same bytes to a damaged chunk heals it.
   // - It keeps its slot and the number of the version that wrote it. Not stored.
   bool keep_unchanged = false;
+  // A chunk that fails its checksum when it is read is read from another slot, where one has it
+  // with the right checksum: the bytes come in place of Errc::corrupt.
+  // - Nothing is written: Shelf::heal() restores it. Not stored.
+  // - Of no effect where checksums are not checked (Verify::never), on what Verify::on_open finds,
+  //   on leases in place, which can only show the slot, on snapshots, and where a change needs the
+  //   rest of a chunk or of a tensor.
+  bool heal = false;
   // Of a writer, and not stored. One that waits throws Errc::pinned, which names the reader, where
   // that takes longer: in an assignment, a commit, or at the opening, where a reader holds a
   // version that is not retained any more. While a reader shows bytes in place, no shelf is opened

@@ -139,7 +139,8 @@ struct Stats {
   std::uint64_t medium_writes = 0;
   std::uint64_t medium_bytes = 0;
   std::uint64_t barriers = 0;
-  double commit_seconds = 0;  // of all, each from its times.sealing to times.durable
+  std::uint64_t chunks_healed = 0;  // read from another slot: OpenOptions::heal
+  double commit_seconds = 0;        // of all, each from its times.sealing to times.durable
 };
 
 // A version that can be read.

@@ -29,6 +29,14 @@ bool read_elsewhere(Medium& medium, const format::Seeds& seeds, const StoredTens
   return false;
 }
 
+bool read_healed(State& state, const Error& error, const StoredTensor& tensor,
+                 const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
+  if (!state.heal || error.code() != Errc::corrupt) return false;
+  if (!read_elsewhere(*state.medium, state.seeds, tensor, record, chunk, room)) return false;
+  ++state.counters.healed;
+  return true;
+}
+
 namespace {
 
 // Whether Store::heal() would restore it: the newest version has it, and another slot.

@@ -19,6 +19,11 @@ bool read_elsewhere(Medium& medium, const format::Seeds& seeds, const StoredTens
                     const format::ChunkRecord& record, std::uint64_t chunk,
                     std::span<std::byte> room);
 
+// Where a read failed so of a shelf that is opened to heal: whether the chunk is in the first of
+// `room` now.
+bool read_healed(State& state, const Error& error, const StoredTensor& tensor,
+                 const format::ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room);
+
 // What CorruptError says to do about it.
 std::string how_to_heal(const State& state, const StoredTensor& tensor,
                         const format::ChunkRecord& record, std::uint64_t chunk);

@@ -95,6 +95,7 @@ Stats Store::stats() const {
   stats.metadata_bytes = state_.counters.metadata;
   stats.bytes_read = state_.counters.read;
   stats.chunks_verified = state_.counters.verified;
+  stats.chunks_healed = state_.counters.healed;
   stats.medium_writes = medium.writes;
   stats.medium_bytes = medium.bytes_written;
   stats.barriers = medium.barriers;

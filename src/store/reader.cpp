@@ -232,7 +232,11 @@ bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t c
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
     const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
-    check_sum(tensor, records[chunk], chunk, hash_bytes(bytes, seed));
+    try {
+      check_sum(tensor, records[chunk], chunk, hash_bytes(bytes, seed));
+    } catch (const Error& error) {
+      if (!read_healed(state_, error, tensor, records[chunk], chunk, bytes)) throw;
+    }
   }
   return true;
 }
@@ -256,9 +260,15 @@ std::uint64_t Reader::read_next(StoredTensor& tensor, std::span<std::byte> bytes
     return target.size();
   }
   const bool whole = target.size() == tensor.chunk_bytes(chunk);
-  const auto source = compared_chunk(tensor, now, chunk, whole ? target : chunk_scratch());
-  if (!source.lie_in(target) && !source.part(within, target.size()).copy_into(target)) {
-    copy_out(tensor, now, chunk, target, within);  // says why
+  const auto room = whole ? target : chunk_scratch();
+  try {
+    const auto source = compared_chunk(tensor, now, chunk, room);
+    if (!source.lie_in(target) && !source.part(within, target.size()).copy_into(target)) {
+      copy_out(tensor, now, chunk, target, within);  // says why
+    }
+  } catch (const Error& error) {
+    if (!read_healed(state_, error, tensor, now, chunk, room)) throw;
+    if (!whole) std::memcpy(target.data(), room.data() + within, target.size());
   }
   return target.size();
 }

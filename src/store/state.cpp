@@ -32,6 +32,7 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
       verify(options.verify),
       threads(threads_of(options)),
       keep_unchanged(options.keep_unchanged),
+      heal(options.heal),
       promises(medium->promises()),
       opened(recover(on, purpose_of(options), options.verify, options.progress)),
       seeds(opened.shelf_id),

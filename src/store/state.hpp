@@ -109,6 +109,7 @@ struct State {
   const Verify verify;
   const unsigned threads;  // that copy one assignment at most
   const bool keep_unchanged;
+  const bool heal;
   const Promises promises;
   Recovered opened;  // its versions and homes have moved to the members below
   const format::Seeds seeds;
@@ -159,7 +160,7 @@ struct State {
 
   struct Counters {
     std::atomic<std::uint64_t> commits = 0, staged = 0, unchanged = 0, forward = 0, metadata = 0,
-                               read = 0, verified = 0, nanoseconds = 0;
+                               read = 0, verified = 0, healed = 0, nanoseconds = 0;
   } counters;
 
  private:
