@@ -81,6 +81,7 @@ void bind_options(py::module_& m) {
       .def_readwrite("placement", &OpenOptions::placement)
       .def_readwrite("threads", &OpenOptions::threads)
       .def_readwrite("keep_unchanged", &OpenOptions::keep_unchanged)
+      .def_readwrite("heal", &OpenOptions::heal)
       .def_readwrite("salvage", &OpenOptions::salvage)
       .def_readwrite("on_pin", &OpenOptions::on_pin)
       .def(
@@ -197,6 +198,13 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
           [](const Shelf& shelf, const py::object& progress) {
             const Progress call = progress_of(progress);
             return to_dict(without_gil([&] { return shelf.verify(call); }));
+          },
+          py::arg("progress"))
+      .def(
+          "heal",
+          [](Shelf& shelf, const py::object& progress) {
+            const Progress call = progress_of(progress);
+            return to_dict(without_gil([&] { return shelf.heal(call); }));
           },
           py::arg("progress"))
       .def("info",

@@ -96,6 +96,9 @@ py::list to_list(const std::vector<Damage>& all) {
     d["offset"] = offset_of(found.extent.at);
     d["nbytes"] = found.extent.size_bytes;
     d["medium"] = medium_of(found.extent.at);
+    d["intact_in"] = found.intact_in;
+    d["healable"] = found.healable;
+    d["healed"] = found.healed;
     damage.append(d);
   }
   return damage;
@@ -161,6 +164,7 @@ py::dict to_dict(const Stats& stats) {
   d["metadata_bytes"] = stats.metadata_bytes;
   d["bytes_read"] = stats.bytes_read;
   d["chunks_verified"] = stats.chunks_verified;
+  d["chunks_healed"] = stats.chunks_healed;
   d["medium_writes"] = stats.medium_writes;
   d["medium_bytes"] = stats.medium_bytes;
   d["barriers"] = stats.barriers;
@@ -175,6 +179,7 @@ py::dict to_dict(const VerifyReport& report) {
   d["chunks"] = report.chunks;
   d["nbytes"] = report.bytes;
   d["damage"] = to_list(report.damage);
+  d["healed_as"] = report.healed_as;
   return d;
 }
 

@@ -136,11 +136,11 @@ struct Stats {
   std::uint64_t metadata_bytes = 0;
   std::uint64_t bytes_read = 0;
   std::uint64_t chunks_verified = 0;
+  std::uint64_t chunks_healed = 0;  // read from another slot: OpenOptions::heal
   std::uint64_t medium_writes = 0;
   std::uint64_t medium_bytes = 0;
   std::uint64_t barriers = 0;
-  std::uint64_t chunks_healed = 0;  // read from another slot: OpenOptions::heal
-  double commit_seconds = 0;        // of all, each from its times.sealing to times.durable
+  double commit_seconds = 0;  // of all, each from its times.sealing to times.durable
 };
 
 // A version that can be read.

@@ -166,22 +166,33 @@ class Damage:
     offset: int  # in the file or device, in bytes
     nbytes: int
     medium: int = 0  # on which that is: a number of ``info().media``
+    # What still holds: older versions whose own chunk there is sound, be it another value; whether
+    # another slot has the very bytes, for verify(repair=True) to restore, and whether it did.
+    intact_in: tuple[int, ...] = ()
+    healable: bool = False
+    healed: bool = False
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What ``shelf.verify()`` found; true when every byte is as it was written."""
+    """What ``shelf.verify()`` found; true when every byte is as it was written, or is so again."""
 
     version: int
     tensors: int
     chunks: int
     nbytes: int
     damage: tuple[Damage, ...]
+    healed_as: int | None = None  # the version that verify(repair=True) made, if it restored any
+
+    @property
+    def left(self) -> tuple[Damage, ...]:
+        """What is damaged still."""
+        return tuple(found for found in self.damage if not found.healed)
 
     @property
     def ok(self) -> bool:
-        """True when nothing is damaged."""
-        return not self.damage
+        """True when nothing is damaged any more."""
+        return not self.left
 
     def __bool__(self) -> bool:
         return self.ok
@@ -224,4 +235,5 @@ def report_from(found: dict[str, Any]) -> VerifyReport:
 
 def damage_from(found: list[dict[str, Any]]) -> tuple[Damage, ...]:
     """Damage of the native module's dicts."""
-    return tuple(Damage(**{f.name: d[f.name] for f in fields(Damage)}) for d in found)
+    told = [{f.name: d[f.name] for f in fields(Damage)} for d in found]
+    return tuple(Damage(**{**each, "intact_in": tuple(each["intact_in"])}) for each in told)

@@ -13,6 +13,7 @@ _COUNTERS = {  # by their names in stats()
     "metadata_bytes": ("metadata_bytes", "bytes of metadata written"),
     "bytes_read": ("read_bytes", "bytes read by callers"),
     "chunks_verified": ("verified_chunks", "chunks whose checksum was checked"),
+    "chunks_healed": ("healed_chunks", "damaged chunks that were read from another slot"),
     "medium_writes": ("medium_writes", "writes to the medium"),
     "medium_bytes": ("medium_bytes", "bytes written to the medium"),
     "barriers": ("barriers", "flushes of the medium"),

@@ -53,6 +53,7 @@ def open(
     placement: str | None = None,
     threads: int | None = None,
     keep_unchanged: bool = False,
+    heal: bool = False,
     salvage: bool = False,
     on_pin: str = "wait",
     pin_timeout: float | None = 60.0,
@@ -90,6 +91,11 @@ def open(
               written, so that frozen weights cost a pass over memory; what did change is hashed
               twice. Holds for what is assigned without a conversion, whole chunks of it. Alike is
               what has the same XXH3-64. ``stats()`` counts it: "bytes_unchanged".
+    heal      True: a damaged chunk is read from another slot of its tensor, where one has the bytes
+              with the right checksum, in place of raising CorruptError; with mode="r" too. Nothing
+              is written: ``verify(repair=True)`` restores it. ``stats()`` counts it:
+              "chunks_healed". Not for what ``numpy(copy=False)`` shows in place, for what
+              verify="open" finds, and for what changes part of a tensor.
     salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
               whose metadata is whole. What is damaged of it raises CorruptError when it is read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
@@ -132,6 +138,7 @@ def open(
     native_path = encoded_path(path)
     options.verify = native_verify
     options.keep_unchanged = bool(keep_unchanged)
+    options.heal = bool(heal)
     options.salvage = bool(salvage)
     options.on_pin = choice("on_pin", on_pin, _ON_PIN)
     seconds = seconds_of(pin_timeout, "pin_timeout")
@@ -154,7 +161,9 @@ def open(
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
     where = os.fsdecode(os.path.abspath(native_path))
     file = _opening.file_id(native_path)
-    opening = Opening(where, tier, verify, block, bool(salvage), caller, file, tuple(others))
+    opening = Opening(
+        where, tier, verify, block, bool(heal), bool(salvage), caller, file, tuple(others)
+    )
     shelf = Shelf(core, opening)
     info = shelf.info()
     placing.media = info.media
@@ -185,6 +194,7 @@ def reopened(opening: Opening) -> Shelf:
         tier=opening.tier,
         verify=verify,
         block=opening.block,
+        heal=opening.heal,
         salvage=opening.salvage,
         also=[os.fsdecode(each) for each in opening.also],
     )

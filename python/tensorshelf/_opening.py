@@ -14,6 +14,7 @@ class Opening:
     tier: str
     verify: str
     block: Any
+    heal: bool
     salvage: bool
     caller: str  # "train.py, line 12"
     file: tuple[int, int] | None  # which stays when the file is moved

@@ -238,10 +238,30 @@ class Versioned(TensorMapping):
         known.refuse_within_edit("rollback()")
         return Commit(self._core.rollback(known.session, version_number(version)))
 
-    def verify(self, *, progress: Report | bool | None = None) -> VerifyReport:
-        """Reads the durable version whole and checks every checksum; damage is told, not raised."""
+    def verify(
+        self, *, repair: bool = False, progress: Report | bool | None = None
+    ) -> VerifyReport:
+        """Reads the durable version whole and checks every checksum; damage is told, not raised.
+
+        Of each damaged chunk it says what still holds: ``intact_in``, the older ones of
+        ``versions`` whose own chunk there is sound; and ``healable``, that another slot of the
+        tensor has the very bytes. ``repair=True`` restores those that are healable, as a version
+        of its own with the same step: ``healed_as``. They are compared with the checksum, and what
+        no slot has stays damaged: assign it, or read an older version. A tensor that is placed
+        whole is healed whole or not at all, and older versions that are damaged stay so. Other
+        threads wait while it restores, not while it verifies.
+
+        With ``repair=True`` it raises UncommittedError where something was changed and not
+        persisted, also meanwhile by another thread, and ReadOnlyError, UnresolvedError,
+        TransactionError, ShelfGone, and LeasedError where a view is in the way. Then nothing was
+        restored.
+        """
+        if not repair:
+            with reporter(progress, "verifying") as report:
+                return report_from(self._core.verify(report))
+        self._assignments.refuse_within_edit("verify(repair=True)")
         with reporter(progress, "verifying") as report:
-            return report_from(self._core.verify(report))
+            return report_from(self._core.heal(report))
 
     @property
     def version(self) -> int:

@@ -26,6 +26,7 @@ def test_options_where_nothing_is_said() -> None:
     assert (options.keep, options.in_flight, options.placement) == (None, None, None)
     assert options.threads == 0
     assert options.keep_unchanged is False
+    assert options.heal is False
     for block in (options.block, _core.BlockTuning(), ts.BlockOptions()._tuning()):
         told_too = (block.buffer_bytes, block.queue_depth, block.io_uring, block.direct)
         assert told_too == (2 * MIB, 16, True, True)
@@ -42,6 +43,7 @@ def test_options_where_nothing_is_said() -> None:
         ("in_flight", [1, 15, None]),
         ("threads", [1, 64, 0]),
         ("keep_unchanged", [True, False]),
+        ("heal", [True, False]),
         ("salvage", [True, False]),
         ("buffer_bytes", [MIB, 2**33]),
         ("queue_depth", [1, 1024]),
@@ -54,7 +56,7 @@ def test_an_option_is_what_it_was_set_to_and_no_other_is(name: str, values: list
     of_block = hasattr(options.block, name)
     names = [
         "tier", "verify", "placement", "max_size_bytes", "keep", "in_flight", "threads",
-        "keep_unchanged", "salvage",
+        "keep_unchanged", "heal", "salvage",
     ]  # fmt: skip
     blocks = ["buffer_bytes", "queue_depth", "io_uring", "direct"]
     known = {other: getattr(options, other) for other in names}

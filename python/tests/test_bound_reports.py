@@ -54,8 +54,8 @@ def test_every_counter(reopen: OpenShelf, placement: str) -> None:
     assert {known[name] for name in list(known)[:7]} == {0}
     assert list(known) == [
         "commits", "bytes_staged", "bytes_unchanged", "bytes_copied_forward", "metadata_bytes",
-        "bytes_read", "chunks_verified", "medium_writes", "medium_bytes", "barriers",
-        "commit_seconds",
+        "bytes_read", "chunks_verified", "chunks_healed", "medium_writes", "medium_bytes",
+        "barriers", "commit_seconds",
     ]  # fmt: skip
 
     def since(before: "dict[str, Any]") -> "dict[str, Any]":
@@ -227,7 +227,7 @@ def test_damage_is_named_by_its_place(
     with ts.open(path, "r", tier=place[1]) as reader:
         slot = reader.verify().damage[0].slot
         assert slot == 1  # of four, the first had version 2
-        damage = ts.Damage("rot", 3, slot, chunk, at, length)
+        damage = ts.Damage("rot", 3, slot, chunk, at, length, intact_in=(2,))
         report = ts.VerifyReport(3, 3, 4, 2_400_040, (damage,))
         assert reader.verify() == report
     note = "It opens as it is: nothing was written."

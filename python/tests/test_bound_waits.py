@@ -94,6 +94,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
         "prepared": core.prepared,
         "resolve": lambda: lost.resolve(session, True),
         "verify": lambda: core.verify(None),
+        "heal": lambda: lost.heal(None),
         "info": core.info,
         "stats": core.stats,
         "version": lambda: core.version,
@@ -131,8 +132,8 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
 
 NAMES = [
     "open", "repair", "create", "replace", "erase", "find", "names", "persist", "persist_async",
-    "prepare", "prepared", "resolve", "verify", "info", "stats", "version", "step", "free_bytes",
-    "has_uncommitted", "unheard_failure", "versions", "at", "diff",
+    "prepare", "prepared", "resolve", "verify", "heal", "info", "stats", "version", "step",
+    "free_bytes", "has_uncommitted", "unheard_failure", "versions", "at", "diff",
     "snapshot", "rollback", "discard",
     "enter a transaction", "info of a version", "find in a version", "names of a version",
     "info of a tensor", "info of what no buffer can name", "read", "read what is committed",

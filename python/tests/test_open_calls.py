@@ -30,6 +30,7 @@ PLAIN: dict[str, Any] = {
     "placement": None,
     "threads": 0,
     "keep_unchanged": False,
+    "heal": False,
     **BLOCK,
 }
 
@@ -78,6 +79,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"threads": None}, {}),
     ({"threads": 1}, {"threads": 1}),
     ({"keep_unchanged": True}, {"keep_unchanged": True}),
+    ({"heal": True}, {"heal": True}),
     ({"threads": np.int8(64)}, {"threads": 64}),
     ({"block": ts.BlockOptions()}, {}),
     ({"block": ts.BlockOptions(buffer="3MiB")}, {"buffer_bytes": 3 << 20}),

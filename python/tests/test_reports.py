@@ -106,29 +106,31 @@ def test_versions_and_their_times() -> None:
         assert _info.version_from({**given, "time_ns": 0}).time is None
 
 
-DAMAGE = [
-    {
-        "tensor": name,
-        "version": 2,
-        "slot": 1,
-        "chunk": chunk,
-        "offset": 4096,
-        "nbytes": 77,
-        "medium": 1,
-    }
-    for name, chunk in (("b", 3), ("a", 0), ("b", 4))
+HOLDS: list[dict[str, Any]] = [
+    {"intact_in": [], "healable": False, "healed": False},
+    {"intact_in": [1, 2], "healable": True, "healed": False},
+    {"intact_in": [2], "healable": True, "healed": True},
 ]
-FOUND = tuple(
-    ts.Damage(tensor=name, version=2, slot=1, chunk=chunk, offset=4096, nbytes=77, medium=1)
-    for name, chunk in (("b", 3), ("a", 0), ("b", 4))
+DAMAGE = [
+    {"tensor": name, "version": 2, "slot": 1, "chunk": chunk, "offset": 4096, "nbytes": 77}
+    | {"medium": 1, **holds}
+    for (name, chunk), holds in zip((("b", 3), ("a", 0), ("b", 4)), HOLDS, strict=True)
+]
+FOUND = (
+    ts.Damage("b", 2, 1, 3, 4096, 77, 1),
+    ts.Damage("a", 2, 1, 0, 4096, 77, 1, (1, 2), healable=True),
+    ts.Damage("b", 2, 1, 4, 4096, 77, 1, (2,), healable=True, healed=True),
 )
 
 
 def test_damage_is_told_chunk_by_chunk() -> None:
     given: dict[str, Any] = {"version": 4, "tensors": 3, "chunks": 5, "nbytes": 6, "damage": DAMAGE}
+    given["healed_as"] = 5
     report = _info.report_from(given)
-    assert report == ts.VerifyReport(version=4, tensors=3, chunks=5, nbytes=6, damage=FOUND)
+    assert report == ts.VerifyReport(4, 3, 5, 6, damage=FOUND, healed_as=5)
+    assert report.left == FOUND[:2]
     assert not report
+    assert _info.report_from({**given, "damage": DAMAGE[2:]})
     assert _info.report_from({**given, "damage": []})
     given = {"repaired": True, "version": 4, "step": 0, "lost": [5], "notes": ["n"]}
     done = _repair._repair_from({**given, "damage": DAMAGE})
