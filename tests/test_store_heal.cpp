@@ -363,6 +363,28 @@ TEST_CASE("what still holds in older versions is told, also where it is another 
   CHECK(kept.open(Mode::read).verify().damage[0].intact_in == std::vector<std::uint64_t>{2});
 }
 
+TEST_CASE("damage is told as it is found, with nothing held") {
+  const Twice twice(shape_of_two());
+  Shelf shelf = twice.kept.open();
+  twice.rot(shelf, 1);
+  twice.rot(shelf, 2);
+  std::vector<std::uint64_t> told;
+  std::uint64_t read = 0;
+  const auto tell = [&](const Damage& damage) {
+    CHECK(read == 100 + damage.chunk * kMiB);  // the tensor before it, and the chunks
+    CHECK(damage.healable);
+    told.push_back(damage.chunk);
+    shelf.find("other")->write(pattern(100, 4));
+    shelf.persist();
+  };
+  const auto count = [&](std::uint64_t done, std::uint64_t) { read = done; };
+  const VerifyReport found = shelf.verify(count, tell);
+  CHECK(told == std::vector<std::uint64_t>{1, 2});
+  CHECK(found.damage.size() == 2);
+  CHECK(shelf.version() == 4);
+  CHECK(code_of([&] { shelf.verify({}, [&](const Damage&) { shelf.close(); }); }) == Errc::closed);
+}
+
 // ---- at reading ---------------------------------------------------------------------------------
 
 TEST_CASE("a shelf that is opened to heal reads a damaged chunk from another slot") {

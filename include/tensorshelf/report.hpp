@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,6 +77,9 @@ struct Damage {
   bool healable = false;  // another slot has the very bytes, for Shelf::heal() to restore
   bool healed = false;    // it did
 };
+
+// Called with what is found as it is found, from the thread that called into the shelf.
+using OnDamage = std::function<void(const Damage&)>;
 
 struct VerifyReport {
   std::uint64_t version = 0;

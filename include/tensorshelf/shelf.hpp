@@ -246,8 +246,9 @@ class Shelf {
   // ---- looking
 
   // Reads and checks every chunk of the committed version. Of what is damaged it says what still
-  // holds.
-  VerifyReport verify(const Progress& progress = {}) const;
+  // holds. Both callbacks may use the shelf, wait for as long as they like, and throw, which ends
+  // it: nothing is held meanwhile, and commits go on.
+  VerifyReport verify(const Progress& progress = {}, const OnDamage& on_damage = {}) const;
   // The same, and what is damaged and healable is restored, as one version with the step of the one
   // before: bytes that another slot has, with the very checksum, are written anew.
   // - What no slot has stays as it is, and damaged. A tensor that is placed whole is healed whole

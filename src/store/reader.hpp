@@ -33,7 +33,7 @@ class Reader {
   void read_parts(StoredTensor& tensor, const Range& range,
                   const std::function<void(const ReadPart&)>& body);
   Lease lease(const std::shared_ptr<StoredTensor>& tensor, Of which);
-  VerifyReport verify(const Progress& progress);
+  VerifyReport verify(const Progress& progress, const OnDamage& on_damage = {});
 
   // Some whole chunks, from byte `offset` on, where one begins, in `room`, which has one chunk at
   // least; those of a version for who holds it (version_hold.hpp). Always checked, whatever the

@@ -194,8 +194,8 @@ Commit Shelf::rollback(std::uint64_t version) {
   return store_->rollback(version);
 }
 
-VerifyReport Shelf::verify(const Progress& progress) const {
-  return store_->reader().verify(progress);
+VerifyReport Shelf::verify(const Progress& progress, const OnDamage& on_damage) const {
+  return store_->reader().verify(progress, on_damage);
 }
 VerifyReport Shelf::heal(const Progress& progress) {
   check_name(file_);

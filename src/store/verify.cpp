@@ -12,8 +12,8 @@
 namespace tensorshelf {
 
 // Chunk by chunk: commits go on in between, and a tensor that they flip is from there on looked at
-// as it is then. The callback is called with nothing held: it may use the shelf, or close it.
-VerifyReport Reader::verify(const Progress& progress) {
+// as it is then. Callbacks are called with nothing held: they may use the shelf, or close it.
+VerifyReport Reader::verify(const Progress& progress, const OnDamage& on_damage) {
   VerifyReport report;
   std::shared_ptr<const Names> names;  // and not their version: see state_.in_flight
   std::uint64_t total = 0;
@@ -29,7 +29,15 @@ VerifyReport Reader::verify(const Progress& progress) {
     StoredTensor& tensor = *named.tensor;
     const std::uint64_t chunks = tensor.layout.chunk_count();
     for (std::uint64_t chunk = 0; chunk == 0 || chunk < chunks; ++chunk) {
+      const std::size_t known = report.damage.size();
       if (!verify_chunk(tensor, chunk, report)) break;
+      if (on_damage && report.damage.size() > known) {
+        {
+          const Use use(state_);
+          throw_if_overtaken(report.version);
+        }
+        on_damage(report.damage.back());
+      }
       if (chunks == 0) break;
       done += tensor.chunk_bytes(chunk);
       std::optional<QueueScope> held;
