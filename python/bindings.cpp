@@ -195,11 +195,12 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
           py::arg("session"), py::arg("step"))
       .def(
           "verify",
-          [](const Shelf& shelf, const py::object& progress) {
+          [](const Shelf& shelf, const py::object& progress, const py::object& on_damage) {
             const Progress call = progress_of(progress);
-            return to_dict(without_gil([&] { return shelf.verify(call); }));
+            const OnDamage tell = on_damage_of(on_damage);
+            return to_dict(without_gil([&] { return shelf.verify(call, tell); }));
           },
-          py::arg("progress"))
+          py::arg("progress"), py::arg("on_damage") = py::none())
       .def(
           "heal",
           [](Shelf& shelf, const py::object& progress) {
@@ -207,6 +208,13 @@ py::class_<Shelf> bind_shelf(py::module_& m) {
             return to_dict(without_gil([&] { return shelf.heal(call); }));
           },
           py::arg("progress"))
+      .def(
+          "heal_found",
+          [](Shelf& shelf, const py::dict& found) {
+            VerifyReport report = report_of(found);
+            return to_dict(without_gil([&] { return shelf.heal(std::move(report)); }));
+          },
+          py::arg("found"))
       .def("info",
            [](const Shelf& shelf) { return to_dict(without_gil([&] { return shelf.info(); })); })
       .def("stats",

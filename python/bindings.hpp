@@ -35,7 +35,9 @@ pybind11::dict to_dict(const ShelfInfo& info);
 pybind11::dict to_dict(const VersionInfo& info);
 pybind11::object to_object(const std::optional<Prepared>& prepared);  // a dict, or None
 pybind11::dict to_dict(const Stats& stats);
+pybind11::dict to_dict(const Damage& found);
 pybind11::dict to_dict(const VerifyReport& report);
+VerifyReport report_of(const pybind11::dict& told);  // and back
 pybind11::dict to_dict(const RepairReport& report);
 pybind11::dict to_dict(const CommitTimes& times);
 pybind11::dict to_dict(const SaveTimes& times);
@@ -52,6 +54,7 @@ void set_bare_buffer_error(const std::string& name);
 // progress.cpp. Calls a function of (done, total), unless it is None, and hears Ctrl-C; the
 // caller's frame holds it. The other hears Ctrl-C alone. Without the GIL.
 Progress progress_of(const pybind11::object& callable);
+OnDamage on_damage_of(const pybind11::object& callable);         // with the dict of it
 Progress progress_or_signals(const pybind11::object& callable);  // None: it hears Ctrl-C alone
 void heed_signals();
 

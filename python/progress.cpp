@@ -16,6 +16,15 @@ Progress progress_of(const py::object& callable) {
   };
 }
 
+OnDamage on_damage_of(const py::object& callable) {
+  if (callable.is_none()) return {};
+  const py::handle borrowed = callable;
+  return [borrowed](const Damage& found) {
+    const Locked locked;
+    call_python(borrowed, py::make_tuple(to_dict(found)));
+  };
+}
+
 Progress progress_or_signals(const py::object& callable) {
   if (!callable.is_none()) return progress_of(callable);
   return [](std::uint64_t, std::uint64_t) { heed_signals(); };

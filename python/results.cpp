@@ -87,20 +87,7 @@ py::dict to_dict(const Recovery& recovery) {
 
 py::list to_list(const std::vector<Damage>& all) {
   py::list damage;
-  for (const Damage& found : all) {
-    py::dict d;
-    d["tensor"] = found.tensor;
-    d["version"] = found.version;
-    d["slot"] = found.slot;
-    d["chunk"] = found.chunk;
-    d["offset"] = offset_of(found.extent.at);
-    d["nbytes"] = found.extent.size_bytes;
-    d["medium"] = medium_of(found.extent.at);
-    d["intact_in"] = found.intact_in;
-    d["healable"] = found.healable;
-    d["healed"] = found.healed;
-    damage.append(d);
-  }
+  for (const Damage& found : all) damage.append(python::to_dict(found));
   return damage;
 }
 
@@ -170,6 +157,43 @@ py::dict to_dict(const Stats& stats) {
   d["barriers"] = stats.barriers;
   d["commit_seconds"] = stats.commit_seconds;
   return d;
+}
+
+py::dict to_dict(const Damage& found) {
+  py::dict d;
+  d["tensor"] = found.tensor;
+  d["version"] = found.version;
+  d["slot"] = found.slot;
+  d["chunk"] = found.chunk;
+  d["offset"] = offset_of(found.extent.at);
+  d["nbytes"] = found.extent.size_bytes;
+  d["medium"] = medium_of(found.extent.at);
+  d["intact_in"] = found.intact_in;
+  d["healable"] = found.healable;
+  d["healed"] = found.healed;
+  return d;
+}
+
+VerifyReport report_of(const py::dict& told) {
+  VerifyReport report;
+  report.version = told["version"].cast<std::uint64_t>();
+  report.tensors = told["tensors"].cast<std::uint64_t>();
+  report.chunks = told["chunks"].cast<std::uint64_t>();
+  report.bytes = told["nbytes"].cast<std::uint64_t>();
+  for (const py::handle d : told["damage"]) {
+    Damage found;
+    found.tensor = d["tensor"].cast<std::string>();
+    found.version = d["version"].cast<std::uint64_t>();
+    found.slot = d["slot"].cast<unsigned>();
+    found.chunk = d["chunk"].cast<std::uint64_t>();
+    const auto offset = d["offset"].cast<std::uint64_t>();
+    found.extent = {place_on(d["medium"].cast<unsigned>(), offset),
+                    d["nbytes"].cast<std::uint64_t>()};
+    found.intact_in = d["intact_in"].cast<std::vector<std::uint64_t>>();
+    found.healable = d["healable"].cast<bool>();
+    report.damage.push_back(std::move(found));
+  }
+  return report;
 }
 
 py::dict to_dict(const VerifyReport& report) {

@@ -42,6 +42,7 @@ from tensorshelf._info import (
 from tensorshelf._open import open
 from tensorshelf._options import BlockOptions
 from tensorshelf._repair import Repair, repair
+from tensorshelf._scrub import Scrub, ScrubReport
 from tensorshelf._shelf import Shelf
 from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.shards import Shard
@@ -78,6 +79,8 @@ __all__ = [
     "Repair",
     "RetainedTensor",
     "RetainedVersion",
+    "Scrub",
+    "ScrubReport",
     "Shard",
     "Shelf",
     "Tensor",

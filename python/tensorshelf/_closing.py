@@ -14,6 +14,7 @@ from tensorshelf._auto.feed import Feed
 from tensorshelf._commit import SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._core import Shelf as NativeShelf
+from tensorshelf._scrub import Scrub
 from tensorshelf._versions import PinnedVersion
 from tensorshelf.errors import ShelfError
 
@@ -29,10 +30,12 @@ class Ending(Protocol):
     _path: str
     _pid: int
     _pins: WeakSet[PinnedVersion]
+    _scrub: Scrub | None
 
 
 def close_shelf(shelf: Ending) -> None:
     """Raises what failed in the background."""
+    _end_scrub(shelf)
     try:
         if shelf._feed is not None:
             shelf._feed.close()
@@ -50,10 +53,16 @@ def let_go(shelf: Ending) -> None:
 
     The native half lets the file go by itself.
     """
+    _end_scrub(shelf)
     _end_feed(shelf)
     _await_flight(shelf)
     _tell_of_failure(shelf)
     _warn_of_dropped(shelf, "let go, not closed,")
+
+
+def _end_scrub(shelf: Ending) -> None:
+    if shelf._scrub is not None:
+        shelf._scrub.stop()
 
 
 def _end_feed(shelf: Ending) -> None:

@@ -56,6 +56,7 @@ class Shelf(Versioned):
         "_path",
         "_pid",
         "_pins",
+        "_scrub",
     )
 
     _assignments: Assignments
@@ -71,6 +72,7 @@ class Shelf(Versioned):
         self._flight = None
         self._pid = os.getpid()
         self._pins = WeakSet()
+        self._scrub = None
         info = self.info()
         self._assignments = Assignments(core, writable=info.writable)
         self._path = info.path  # the last of its parts: __del__ asks for it

@@ -1,7 +1,7 @@
 """The versions of a shelf: persist() makes one, others read, compare, copy and take back."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 from weakref import WeakSet
 
@@ -9,6 +9,7 @@ from tensorshelf import _metrics
 from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._info import (
+    Damage,
     Info,
     Prepared,
     VerifyReport,
@@ -20,12 +21,13 @@ from tensorshelf._info import (
     version_from,
 )
 from tensorshelf._mapping import TensorMapping
-from tensorshelf._numbers import id_bytes, seconds_of, step_number, version_number
+from tensorshelf._numbers import count_of, id_bytes, seconds_of, step_number, version_number
 from tensorshelf._options import encoded_path, new_options
 from tensorshelf._progress import Report, reporter
+from tensorshelf._scrub import Scrub, ScrubOptions
 from tensorshelf._size import parse_size
 from tensorshelf._versions import PinnedVersion, RetainedVersion, Transaction
-from tensorshelf.errors import BadArgument
+from tensorshelf.errors import BadArgument, ReadOnlyError, UnsupportedError
 
 
 class Versioned(TensorMapping):
@@ -36,6 +38,7 @@ class Versioned(TensorMapping):
     _flight: PendingCommit | SaveOnItsWay | None  # the last in the background
     _path: str
     _pins: WeakSet[PinnedVersion]
+    _scrub: Scrub | None
 
     def persist(self, step: int | None = None, *, wait: bool = True) -> Commit:
         """Makes everything assigned, created and deleted so far durable, as one version.
@@ -262,6 +265,54 @@ class Versioned(TensorMapping):
         self._assignments.refuse_within_edit("verify(repair=True)")
         with reporter(progress, "verifying") as report:
             return report_from(self._core.heal(report))
+
+    def scrub(
+        self,
+        bytes_per_second: int | str = "64MiB",
+        *,
+        repair: bool = False,
+        on_damage: Callable[[Damage], object] | None = None,
+        passes: int | None = None,
+        pause: float = 60.0,
+    ) -> Scrub:
+        """Verifies the shelf in the background, again and again, at a bounded rate.
+
+            scrub = shelf.scrub("20MiB", repair=True)
+            ...
+            scrub.report()  # passes, bytes, what is damaged
+
+        bytes_per_second  that are read at most, or text such as "20MiB"; chunk by chunk, of 1 MiB
+        repair            True restores what is healable behind each pass, as
+                          ``verify(repair=True)``: a version of its own. While something is changed
+                          and not persisted it waits, a minute at most, and tries again in the next
+                          pass
+        on_damage         called with each ``Damage`` that is found, in the scrub's thread; damage
+                          that stays is found in each pass. What it raises ends the scrub
+        passes            after so many it ends by itself; None: never
+        pause             seconds between two of them
+
+        Nothing is locked while it pauses, and the GIL is not held while it reads. What is damaged
+        is an error in the log, too. It ends with ``stop()`` and with the shelf. One at a time:
+        UnsupportedError while another is running. Raises ReadOnlyError for ``repair=True`` where
+        the shelf is open for reading; with mode "r" it reads the version that is shown.
+        """
+        self._refuse_closed()
+        options = ScrubOptions(
+            parse_size(bytes_per_second, "bytes_per_second"),
+            bool(repair),
+            on_damage,
+            None if passes is None else count_of(passes, "passes"),
+            seconds_of(pause, "pause") or 0.0,
+        )
+        if options.repair and not self._assignments.writable:
+            raise ReadOnlyError(
+                f'{self._path} is open with mode "r", and nothing can be restored',
+                'Open it with mode "r+", or scrub() without repair=True.',
+            )
+        if self._scrub is not None and self._scrub.running:
+            raise UnsupportedError(f"{self._path} is being scrubbed already", "stop() that first.")
+        self._scrub = Scrub(self._core, self._path, options)
+        return self._scrub
 
     @property
     def version(self) -> int:
