@@ -1,6 +1,8 @@
 // Chunks that are damaged, and whose bytes another slot still has: restored by heal(), as a version
 // of its own, and read from there where the shelf was opened so. What no slot has stays damage.
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "kept_versions.hpp"
 
@@ -344,6 +346,35 @@ TEST_CASE("what others assign and commit meanwhile is theirs") {
     CHECK((value(w) == twice.value));
   }
   if (!shelf.has_uncommitted()) CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("transactions of others come before it or behind it") {
+  const Twice twice({1, 2, GENERATE(true, false), GENERATE(Placement::whole, Placement::by_chunk)});
+  Shelf shelf = twice.kept.open();
+  twice.rot(shelf, 1);
+  const VerifyReport found = shelf.verify();
+  std::atomic<bool> ends = false;
+  std::atomic<unsigned> made = 0;
+  std::thread other([&] {
+    while (!ends) {
+      Transaction transaction = shelf.transaction();
+      shelf.find("other")->write(pattern(100, ++made));
+      transaction.commit();
+    }
+  });
+  std::thread reader([&] {
+    while (!ends) value(*shelf.find("other"));
+  });
+  while (made < 3) std::this_thread::yield();
+  const VerifyReport report = shelf.heal(found);
+  ends = true;
+  other.join();
+  reader.join();
+  REQUIRE(report.healed_as);
+  CHECK(report.damage[0].healed);
+  CHECK((value(*shelf.find("w")) == twice.value));
+  CHECK((value(*shelf.find("other")) == pattern(100, made)));
+  CHECK(shelf.verify().damage.empty());
 }
 
 TEST_CASE("what still holds in older versions is told, also where it is another value") {
