@@ -259,7 +259,8 @@ class Shelf {
   //   replace, it leaves alone.
   // Refused as transaction() and rollback() are, also where something is changed meanwhile:
   // Errc::uncommitted, unresolved, transaction, read_only, unsupported; Errc::leased where a lease
-  // is in the way; Errc::gone as persist(). Then nothing was restored.
+  // is in the way; Errc::gone as persist(); Errc::corrupt where more is damaged by then. Then
+  // nothing was restored.
   VerifyReport heal(const Progress& progress = {});
   // The second half alone, for what verify() found a while ago.
   VerifyReport heal(VerifyReport found);

@@ -256,8 +256,8 @@ class Versioned(TensorMapping):
 
         With ``repair=True`` it raises UncommittedError where something was changed and not
         persisted, also meanwhile by another thread, and ReadOnlyError, UnresolvedError,
-        TransactionError, ShelfGone, and LeasedError where a view is in the way. Then nothing was
-        restored.
+        TransactionError, ShelfGone, LeasedError where a view is in the way, and CorruptError where
+        more is damaged by then. Then nothing was restored.
         """
         if not repair:
             with reporter(progress, "verifying") as report:
