@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "denied_memory.hpp"
 #include "kept_versions.hpp"
 
 using namespace tensorshelf;
@@ -414,6 +415,33 @@ TEST_CASE("damage is told as it is found, with nothing held") {
   CHECK(found.damage.size() == 2);
   CHECK(shelf.version() == 4);
   CHECK(code_of([&] { shelf.verify({}, [&](const Damage&) { shelf.close(); }); }) == Errc::closed);
+}
+
+TEST_CASE("memory that runs out while it heals leaves what was, or what is healed") {
+  const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const Denial denial = GENERATE(Denial::once, Denial::from_then_on);
+  std::int64_t nth = 0;
+  for (bool met = true; met; nth += rounds(4) == 4 ? 1 : 7) {
+    CAPTURE(placement == Placement::whole, denial == Denial::once, nth);
+    const Twice twice({0, 1, true, placement});
+    Shelf shelf = twice.kept.open();
+    twice.rot(shelf, 1);
+    std::optional<std::uint64_t> healed_as;
+    met = denying(nth, denial, [&] { healed_as = shelf.heal().healed_as; });
+    REQUIRE(shelf.version() >= healed_as.value_or(2));
+    REQUIRE(shelf.verify().damage.size() == (shelf.version() == 2 ? 1 : 0));
+    if (const auto failed = error_of([&] { shelf.heal(); })) {  // from describe on
+      REQUIRE(failed->code() == Errc::failed);
+      error_of([&] { shelf.close(); });
+      shelf = twice.kept.open();
+      shelf.heal();
+    }
+    REQUIRE(shelf.version() == 3);
+    REQUIRE_FALSE(shelf.has_uncommitted());
+    REQUIRE((value(*shelf.find("w")) == twice.value));
+    REQUIRE(shelf.verify().damage.empty());
+  }
+  CHECK(nth > 10);
 }
 
 // ---- at reading ---------------------------------------------------------------------------------
