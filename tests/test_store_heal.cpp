@@ -109,6 +109,9 @@ TEST_CASE("a damaged chunk is restored from another slot, as a version of its ow
       CHECK(shelf.diff(2, 3).changed.size() == 1);
     }
     CHECK_FALSE(shelf.heal().healed_as);
+    const VerifyReport again = shelf.heal(report);
+    CHECK_FALSE(again.healed_as);
+    CHECK_FALSE(again.damage[0].healed);
     CHECK(shelf.version() == 3);
   }
   OpenOptions options = twice.kept.options();

@@ -171,6 +171,8 @@ VerifyReport Store::heal(const Progress& progress) {
 VerifyReport Store::heal(VerifyReport report) {
   state_.check_writable();
   refuse_inside("a repair was asked for");
+  report.healed_as.reset();
+  for (Damage& damage : report.damage) damage.healed = false;
   std::optional<Flight> flight;
   {
     const Turn turn(state_);
