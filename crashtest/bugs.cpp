@@ -129,6 +129,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"healed_unwritten", "I1", Bug::healed_unwritten, {}, "healed-unflushed"},
       {"healed_in_place", "I3", Bug::healed_in_place, {}, "healed-apart"},
       {"healed_over_rot", "-", Bug::healed_over_rot, {}, "healed-whole"},
+      {"rot_copied_over", "-", Bug::rot_copied_over, {}, "heals-after-commit"},
       {"healed_along", "-", Bug::healed_along, {}, "healed-alone"},
       {"discarded_labels_kept", "I3", Bug::discarded_labels_kept, {}, {}, "discard-labels"},
       {"floor_by_keep_asked", "I3", Bug::floor_by_keep_asked, {}, {}, "split-kept"},

@@ -191,6 +191,19 @@ std::string rot_does_not_come_in_with_what_is_healed() {
   return twice.shown(shelf) == expected ? "" : "another value is there";
 }
 
+// A commit that finds rot where it would copy it forward is refused, and takes nothing away. (The
+// shelf was opened since, so that nothing is known of the slot that it goes to.)
+std::string refused_commit_leaves_it_healable() {
+  const Twice twice(Placement::whole);
+  Shelf shelf = twice.open();
+  rot(*twice.disk, shelf, std::span(twice.value).subspan(kMiB), true);
+  shelf.find("a")->write(std::span(twice.value).first(100));
+  if (!is_corrupt([&] { shelf.persist(3); })) return "rot is committed";
+  shelf.discard();
+  if (shelf.heal().healed_as != 3) return "the last sound copy of a chunk is written over with rot";
+  return twice.shown(shelf) == twice.value ? "" : "another value is there";
+}
+
 std::string healing_commits_nobodys_assignment() {
   for (const Placement placement : kPlacements) {
     const Twice twice(placement);

@@ -10,6 +10,7 @@ std::string rot_is_healed_or_stays_rot();
 std::string what_is_healed_is_durable();
 std::string damaged_slot_is_not_written();
 std::string rot_does_not_come_in_with_what_is_healed();
+std::string refused_commit_leaves_it_healable();
 std::string healing_commits_nobodys_assignment();
 std::string crash_within_healing_costs_nothing();
 

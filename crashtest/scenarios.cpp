@@ -393,6 +393,7 @@ const std::vector<Scenario>& scenarios() {
         {"healed-unflushed", "I1", what_is_healed_is_durable},
         {"healed-apart", "I3", damaged_slot_is_not_written},
         {"healed-whole", "-", rot_does_not_come_in_with_what_is_healed},
+        {"heals-after-commit", "-", refused_commit_leaves_it_healable},
         {"healed-alone", "-", healing_commits_nobodys_assignment},
         {"healed-crash", "I2", crash_within_healing_costs_nothing},
         {"same-again", "I13", old_bytes_come_back_over_staged_ones},

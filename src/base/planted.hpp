@@ -181,6 +181,7 @@ enum class Bug {
   healed_unwritten,  // I1: a chunk is restored by naming a slot that has it, and may lose it
   healed_in_place,   // I3: a chunk is restored where it lies, which older versions name
   healed_over_rot,   // what a healed tensor's new slot passes for having is not looked at
+  rot_copied_over,   // a commit copies rot over the last sound copy of a chunk, and then sees it
   healed_along,      // what somebody assigns meanwhile is committed with what is restored
 
   // Of several media under one commit.

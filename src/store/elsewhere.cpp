@@ -5,6 +5,7 @@
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "store/chunk_io.hpp"
+#include "store/reader.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
@@ -35,6 +36,16 @@ bool read_healed(State& state, const Error& error, const StoredTensor& tensor,
   if (!read_elsewhere(*state.medium, state.seeds, tensor, record, chunk, room)) return false;
   ++state.counters.healed;
   return true;
+}
+
+// Before they are copied over what another slot has, which may be the chunk's last sound copy.
+// (Where they are gone, writing them says why.)
+void Reader::check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                          const UntrustedBytes& bytes) {
+  if (tensor.verified(format::chunk_slot(record), chunk) || planted(Bug::rot_copied_over)) return;
+  ++state_.counters.verified;
+  const auto hash = bytes.hash(state_.seeds.chunk(tensor.layout.tensor_id, chunk));
+  if (hash && *hash != record.checksum) throw_damaged(tensor, record, chunk);
 }
 
 namespace {

@@ -55,7 +55,11 @@ class Reader {
                              std::span<std::byte> scratch);
   void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target, std::uint64_t within);
-  void throw_if_given_up(std::uint64_t version);  // by the writer of a reader: Errc::stale
+  // Throws where the bytes of a chunk that was not looked at since the shelf was opened are
+  // damaged.
+  void check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                    const UntrustedBytes& bytes);  // elsewhere.cpp
+  void throw_if_given_up(std::uint64_t version);   // by the writer of a reader: Errc::stale
   [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
                                   std::uint64_t chunk,
                                   const std::string& how = "fails its XXH3 checksum",

@@ -266,6 +266,7 @@ bool Stager::lacks(const StoredTensor& tensor, std::uint64_t chunk) const {
 void Stager::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
   const Record now{state_.open->base->tree.record(tensor.cell(chunk)), state_.open->base->number()};
   const auto bytes = reader_.fetch_chunk(tensor, now, chunk, chunk_scratch());
+  reader_.check_unread(tensor, now, chunk, bytes);
   std::uint64_t checksum = 0;
   try {
     checksum = put_chunk(tensor, tensor.working, chunk, bytes.for_write());
