@@ -61,7 +61,7 @@ class PoolMedium final : public Medium {
              std::string note)
       : file_(std::move(file)),
         parts_(std::move(parts)),
-        place_(place_of(parts_)),
+        place_(place_of(parts_, *file_)),
         pool_(std::move(pool)),
         pins_(make_pin_table(file_)),
         note_(std::move(note)) {

@@ -151,20 +151,24 @@ std::string mending(const ShelfFile& file, const PoolParts& parts) {
                      path);
 }
 
-PoolPlace place_of(const PoolParts& parts) {
+PoolPlace place_of(const PoolParts& parts, const ShelfFile& file) {
   PoolPlace place;
   std::set<std::string> systems;
   for (const PoolPart& part : parts.parts) {
     const OpenPart open(part.path);
+    const int fd = file.unpublished() ? file.fd() : open.fd();  // it has no name yet
     struct stat node {};
-    if (open.fd() < 0 || ::fstat(open.fd(), &node) != 0) continue;
-    place.no_adr |= power_fail_domain(open.fd()) == PowerFailDomain::none;
+    if (fd < 0 || ::fstat(fd, &node) != 0) {
+      place.dax = place.tmpfs = false;  // nothing is known of it
+      continue;
+    }
+    place.no_adr |= power_fail_domain(fd) == PowerFailDomain::none;
     if (S_ISCHR(node.st_mode)) {
       systems.insert("DevDAX");
       place.tmpfs = false;
       continue;
     }
-    const FileSystem system = probe_file_system(open.fd());
+    const FileSystem system = probe_file_system(fd);
     systems.insert(system.dax ? system.name + " with DAX" : system.name);
     place.dax &= system.dax;
     place.tmpfs &= system.tmpfs;

@@ -40,6 +40,7 @@ struct PoolPlace {
   bool tmpfs = true;    // every part
   bool no_adr = false;  // some part lies where nothing flushes at a power loss
 };
-PoolPlace place_of(const PoolParts& parts);
+// `file`: that names them, or is the one part, and has no name yet where it is being made.
+PoolPlace place_of(const PoolParts& parts, const ShelfFile& file);
 
 }  // namespace tensorshelf
