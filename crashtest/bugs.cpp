@@ -120,6 +120,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"resized_over_rot", "-", Bug::resized_over_rot, {}, "rot-resized"},
       {"first_medium_alone_settled", "I1", Bug::first_medium_alone_settled, {}, {}, "media"},
       {"first_medium_alone_awaited", "I1", Bug::first_medium_alone_awaited, {}, {}, "media"},
+      {"settled_by_sequence", "I1", Bug::settled_by_sequence, {}, {}, "media"},
       {"medium_age_ignored", "-", Bug::medium_age_ignored, {}, "older-medium"},
       {"medium_not_stamped", "-", Bug::medium_not_stamped, {}, {}, "media"},
       {"medium_not_named", "-", Bug::medium_not_named, {}, {}, "media"},

@@ -187,6 +187,7 @@ enum class Bug {
   // Of several media under one commit.
   first_medium_alone_settled,  // I1: a barrier is one of the first medium
   first_medium_alone_awaited,  // I1: the others' writes are not covered by it
+  settled_by_sequence,         // I1: a write that goes through a cache asks for no barrier
   medium_age_ignored,          // an older copy of a medium passes for it
   medium_not_stamped,          // it does not say which version wrote to it
   medium_not_named,            // a version names slots on a medium of which it says nothing

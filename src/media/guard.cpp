@@ -40,7 +40,7 @@ struct Member {
   const bool mapped;
   std::atomic<std::uint64_t> size;
   std::atomic<std::uint64_t> written = 0;  // the last sequence of its own
-  std::atomic<std::uint64_t> awaited = 0;
+  std::atomic<bool> wrote = false;         // since the last wait; sequences need not rise
   // Changed since its last barrier, as far as one would cover it: what was written and not yet
   // waited for is for a later one. At first nobody knows what another process left (I12).
   std::atomic<bool> unsettled = true;
@@ -50,11 +50,16 @@ struct Member {
     return offset <= end && size_bytes <= end - offset;
   }
 
+  void note(std::uint64_t sequence) {
+    const bool rises = sequence > written.load(std::memory_order_relaxed);
+    raise(written, sequence);
+    if (rises || !planted(Bug::settled_by_sequence)) wrote = true;
+  }
+
   void wait() {
-    const std::uint64_t last = written.load(std::memory_order_acquire);
-    inner->wait({last, 0});
-    if (last > awaited.load(std::memory_order_relaxed)) unsettled = true;
-    raise(awaited, last);
+    const bool more = wrote.exchange(false);
+    inner->wait({written.load(std::memory_order_acquire), 0});
+    if (more) unsettled = true;
   }
 
   void barrier() {
@@ -163,7 +168,7 @@ struct GuardedMedium::State {
   }
 
   std::uint64_t sequence_of(Member& from, const Ticket& ticket) {
-    raise(from.written, ticket.sequence);
+    from.note(ticket.sequence);
     return several ? ++sequence : ticket.sequence;
   }
 
