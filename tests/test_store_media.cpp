@@ -1,7 +1,9 @@
 // Shelves on several media: what lies where, one commit for all, and media that are not what they
 // should be.
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "held_medium.hpp"
 #include "kept_versions.hpp"
@@ -294,4 +296,85 @@ TEST_CASE("a header that a power loss left in part is as good as none, for its s
   } else {
     CHECK(several.open().info().media.size() == 2);
   }
+}
+
+TEST_CASE("damage in a stripe on a medium that is not mapped is told") {
+  const Several several({true, false});
+  Shelf shelf = several.open();
+  make_on(shelf, "first", 10, {});
+  make_on(shelf, "w", 4 * kMiB, kBoth).write(pattern(4 * kMiB, 1));  // the first medium comes first
+  shelf.persist();
+  CHECK((value(*shelf.find("w")) == pattern(4 * kMiB, 1)));  // and looked at
+  std::vector<std::byte> page(kPageBytes, std::byte{0x55});
+  std::uint64_t damaged = 0;
+  for (std::uint64_t at = format::kMediumHeapAt; at < several.media[1]->size(); at += kMiB / 2) {
+    several.media[1]->write(at, page, 0);
+    ++damaged;
+  }
+  REQUIRE(damaged > 4);
+  CHECK(code_of([&] { value(*shelf.find("w")); }) == Errc::corrupt);
+}
+
+TEST_CASE("a tensor that is created beside the removal of its medium is in the next version") {
+  const Several several({true, true});
+  {
+    Shelf shelf = several.open();
+    make_on(shelf, "w", 1000, kSecond).write(pattern(1000, 1));
+    shelf.persist();
+    Assignment late = shelf.create_with("late", DType::uint8, std::array<std::int64_t, 1>{1000},
+                                        kSecond);  // which has its place
+    late.write(pattern(1000, 2));
+    Waiter removal([&] { shelf.remove_medium(1); });
+    late.done();
+    removal.join();
+    shelf.persist();
+  }
+  const Shelf shelf = several.open();
+  CHECK((value(*shelf.find("w")) == pattern(1000, 1)));
+  CHECK((value(*shelf.find("late")) == pattern(1000, 2)));
+}
+
+TEST_CASE("what is read while healing waits for a slot is not what is healed") {
+  Several several({true, false});
+  several.media[0] = std::shared_ptr<Medium>(make_memory_medium(0, 256 * kMiB));
+  OpenOptions options{.mode = Mode::update, .in_flight = 2, .placement = Placement::whole};
+  Shelf::format(*several.media[0], options);
+  Shelf* reading = nullptr;
+  std::atomic<int> reads = 0;
+  options.while_waiting = [&] {
+    if (reading == nullptr) return;
+    std::vector<std::byte> part(100);
+    reading->find("other")->read_committed(part, 10);  // by way of this thread's scratch
+    ++reads;
+  };
+  Shelf shelf = several.open(options);
+  const auto still = pattern(kMiB, 2);
+  TensorRef w = make_on(shelf, "w", 2 * kMiB, {std::array{0U}});
+  make_on(shelf, "other", kMiB, kSecond).write(pattern(kMiB, 9));
+  w.write(pattern(kMiB, 1));
+  w.write(still, kMiB);
+  shelf.persist();  // slot A
+  auto lease = std::make_unique<Lease>(w.lease_committed());
+  w.write(pattern(kMiB, 3));
+  shelf.persist();  // slot B
+  auto pin = std::make_unique<VersionPin>(shelf.pin(2));
+  w.write(pattern(kMiB, 4));
+  shelf.persist();  // slot C
+  {
+    const Lease shown = w.lease_committed();
+    const_cast<std::byte&>(shown.bytes()[kMiB + 5]) ^= std::byte{1};
+  }
+  const VerifyReport found = shelf.verify();
+  REQUIRE(found.damage.size() == 1);
+  reading = &shelf;
+  VerifyReport healed;
+  Waiter healing([&] { healed = shelf.heal(found); });
+  while (reads == 0) std::this_thread::yield();
+  pin.reset();
+  healing.join();
+  reading = nullptr;
+  CHECK(healed.damage[0].healed);
+  std::vector<std::byte> now(kMiB);
+  w.read(now, kMiB);
+  CHECK((now == still));
 }

@@ -43,6 +43,9 @@ class TensorRef {
   std::uint64_t id() const noexcept;
   DType dtype() const noexcept;
   std::span<const std::int64_t> shape() const noexcept;
+  // Whether it was erased, replaced, moved or resized: then all else that is asked of it is
+  // Errc::unknown_name.
+  bool is_gone() const;
 
   // Stages bytes[0..] at byte `offset` of the tensor: copied and hashed when it returns, so the
   // source may change. Takes effect at the next persist(). Throws Errc::layout past the end. It is

@@ -69,10 +69,12 @@ struct OpenOptions {
   std::optional<unsigned> in_flight = {};
   std::optional<Placement> placement = {};  // of tensors that are made from now on
   // Media beside the one at the path: files or devices, eight media in all at most.
-  // - Each that the shelf has is found where it was last, or here, wherever it is now; one that is
-  //   missing, another shelf's, or an older copy is refused by name (Errc::medium_missing).
-  // - One that does not exist, or is empty, is made and added; to one with anything else on it
-  //   Mode::replace alone does that (Errc::not_a_shelf).
+  // - Each that the shelf has is found here, beside the shelf, or else where it was last; one that
+  // is missing, another shelf's, or an older copy is refused by name
+  //   (Errc::medium_missing).
+  // - One that does not exist, or is empty, is made and added; Mode::replace takes those of the
+  // shelf
+  //   that it replaces, too. One with anything else on it is refused (Errc::not_a_shelf).
   // - The first has all but values. tier, max_size_bytes and block hold for each; tier as far as
   //   it is none that asks for a kind of file.
   std::vector<std::string> also = {};
@@ -95,7 +97,8 @@ struct OpenOptions {
   bool keep_unchanged = false;
   // A chunk that fails its checksum when it is read is read from another slot, where one has it
   // with the right checksum: the bytes come in place of Errc::corrupt.
-  // - Nothing is written: Shelf::heal() restores it. Not stored.
+  // - Nothing is written: Shelf::heal() restores it, and not once an assignment took the slot that
+  //   has the sound bytes. Not stored.
   // - Of no effect where checksums are not checked (Verify::never), on what Verify::on_open finds,
   //   on leases in place, which can only show the slot, on snapshots, and where a change needs the
   //   rest of a chunk or of a tensor.

@@ -17,7 +17,9 @@ namespace tensorshelf {
 bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
   const MediumHeaders headers = read_medium_headers(media_, medium.index);
   const bool whole = headers.copies[0] && headers.copies[1];
-  if (!whole) write_medium_headers(media_, medium.index, superblock_.shelf_id, medium.id);
+  if (!whole) {
+    write_medium_headers(media_, medium.index, superblock_.shelf_id, medium.id, headers);
+  }
   const Stamps stamps = read_stamps(media_, medium.index, medium.id);
   const auto last = std::max(stamps[0], stamps[1]);
   if (!last) {
@@ -49,16 +51,25 @@ unsigned FurtherMedia::first_free(unsigned taken, const std::string& path) {
               "Remove one first, or use a second shelf.");
 }
 
-// One that an attempt was begun with which no version came of bears all it needs; a version whose
-// number is far beyond tells of a newer state of the shelf.
+// Attempts that came to nothing may have left a stamp beyond the newest version; one that is
+// further beyond tells of a newer state of the shelf.
+void FurtherMedia::check_first(std::optional<std::uint64_t> last, std::uint64_t newest,
+                               const std::string& path) const {
+  if (last.value_or(0) <= newest + superblock_.slot_count) return;
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("the shelf's own medium is an older copy: version {} wrote to {} last, and "
+                  "version {} is the newest there is",
+                  *last, path, newest),
+      "Give the newer one. salvage=True, mode=\"r\", shows what of this one is whole.");
+}
+
+// One that an attempt was begun with which no version came of bears all it needs.
 bool FurtherMedia::may_adopt(const Offered& offered, std::uint64_t newest) const {
   if (!offered.header) return false;
-  const auto last = stamped_last(*offered.given.found.medium, 0, offered.header->medium_id);
-  if (last.value_or(0) <= newest + superblock_.slot_count) return true;
-  throw Error(Errc::medium_missing,
-              fmt::format("version {} wrote to {} last, and version {} is the newest of the shelf",
-                          last.value_or(0), offered.given.path, newest),
-              "The shelf's own medium is an older copy: give the newer one.");
+  check_first(stamped_last(*offered.given.found.medium, 0, offered.header->medium_id), newest,
+              offered.given.path);
+  return true;
 }
 
 // Nothing names it yet: what it bears is durable before anything can.
@@ -89,7 +100,12 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
 void FurtherMedia::settle(const std::vector<const Version*>& used, Heap& heap) {
   const std::uint64_t newest = used.back()->number();
   bool mended = false;
-  for (const AttachedMedium& each : attached()) mended = mend(each, newest) || mended;
+  for (const AttachedMedium& each : attached()) {
+    check_first(stamped_last(media_, each.index, each.id), newest, each.path);
+    mended = mend(each, newest) || mended;
+    // Of one that a version named which was not accepted nothing is the shelf's yet.
+    if (heap.capacity_bytes(each.index) == 0) heap.add_medium(each.index, format::kMediumHeapAt);
+  }
   if (mended) media_.barrier();  // I12
   for (Offered& each : offered_) {
     if (!each.given.found.medium) continue;

@@ -68,6 +68,21 @@ void FurtherMedia::begin(const format::Superblock& superblock, bool salvage) {
   for (Offered& each : offered_) {
     if (each.given.found.medium && !each.given.anew) classify(each);
   }
+  refuse_doubles();
+}
+
+// A copy of a medium would be taken for one more, and written over.
+void FurtherMedia::refuse_doubles() const {
+  for (auto one = offered_.begin(); one != offered_.end(); ++one) {
+    const auto same = std::find_if(offered_.begin(), one, [&](const Offered& other) {
+      return one->header && other.header && other.header->medium_id == one->header->medium_id;
+    });
+    if (same == one) continue;
+    throw Error(Errc::medium_missing,
+                fmt::format("{} and {} are both medium {} of the shelf", same->given.path,
+                            one->given.path, one->header->index),
+                "Give the one that the shelf was written with last.");
+  }
 }
 
 void FurtherMedia::classify(Offered& offered) const {
@@ -75,7 +90,9 @@ void FurtherMedia::classify(Offered& offered) const {
   Medium& medium = *offered.given.found.medium;
   const MediumHeaders headers = read_medium_headers(medium, 0, superblock_.shelf_id);
   offered.header = headers.best();
-  if (!offered.header && headers.blank) return;
+  const auto file = offered.given.found.file.lock();
+  const bool device = !file || file->kind() != FileKind::regular;
+  if (!offered.header && headers.blank && (device || is_blank_file(medium))) return;
   if (!offered.header) {
     throw Error(Errc::not_a_shelf, fmt::format("{} is no medium of a shelf, and not empty", path),
                 "Check the path. Only what is empty, or does not exist, is made one: wipe it first "
@@ -112,17 +129,30 @@ FoundMedium FurtherMedia::find(const format::MediumLayout& named, std::string& p
     const bool its =
         header && header->medium_id == named.id && header->shelf_id == superblock_.shelf_id;
     if (!its) path = fmt::format("{} is another", named.path);
-    if (its) path = named.path;
+    if (its) path = found.path;
     if (its) return found;
   } catch (const Error& error) {
-    if (error.code() != Errc::not_found) throw;
+    if (error.code() != Errc::not_found && !salvage_) throw;
   }
   return {};
 }
 
+void FurtherMedia::check_span(const format::MediumLayout& named, std::uint64_t size,
+                              const std::string& path) const {
+  if (size >= named.capacity_bytes) return;
+  throw Error(
+      Errc::truncated,
+      fmt::format("{}: medium {} of the shelf spans {}, and only {} are there", path, named.index,
+                  size_text(named.capacity_bytes), size_text(size)),
+      "The file was cut short: restore it from a copy. Without it, mode=\"r\", salvage=True "
+      "shows what the other media have.");
+}
+
 void FurtherMedia::attach(const format::MediumLayout& named) {
   std::string path;
-  auto [medium, file] = find(named, path);
+  auto [medium, file, at] = find(named, path);
+  // What was cut short is as good as missing.
+  if (medium && salvage_ && medium->size() < named.capacity_bytes) medium.reset();
   if (!medium && salvage_) {
     notes_.push_back(
         fmt::format("medium {} (last at {}) is missing: tensors that lie there cannot "
@@ -132,13 +162,7 @@ void FurtherMedia::attach(const format::MediumLayout& named) {
   } else if (!medium) {
     throw_missing(named, path);
   }
-  const std::uint64_t size = medium->size();
-  if (size < named.capacity_bytes) {
-    throw Error(Errc::truncated,
-                fmt::format("{}: medium {} of the shelf spans {}, and only {} are there", path,
-                            named.index, size_text(named.capacity_bytes), size_text(size)),
-                "The file was cut short: restore it from a copy.");
-  }
+  check_span(named, medium->size(), path);
   media_.attach(named.index, std::move(medium));
   const std::lock_guard lock(mutex_);
   attached_.push_back({.index = named.index,
@@ -157,9 +181,13 @@ void FurtherMedia::need(const format::MediaTable& named) {
     }
     const auto all = attached();
     const auto there = std::ranges::find(all, each.index, &AttachedMedium::index);
-    if (there != all.end() && there->id == each.id) continue;
-    throw Error(Errc::corrupt, fmt::format("two media are number {}", each.index),
-                "Restore the file from a copy.");
+    if (there != all.end() && there->id == each.id) {
+      check_span(each, media_.size_of(each.index), there->path);  // its writer made it grow
+      continue;
+    }
+    throw Error(Errc::stale,
+                fmt::format("medium {} of the shelf is another one by now", each.index),
+                "Open the shelf again.");
   }
 }
 
@@ -203,9 +231,10 @@ std::vector<AttachedMedium> FurtherMedia::attached() const {
   return attached_;
 }
 
-void FurtherMedia::check_names() const {
+void FurtherMedia::check_names(unsigned named) const {
   const std::lock_guard lock(mutex_);
   for (const AttachedMedium& each : attached_) {
+    if (each.retired && (named >> each.index & 1U) == 0) continue;
     if (const auto file = each.file.lock()) file->check_name();
   }
 }
@@ -216,11 +245,15 @@ void FurtherMedia::retire(unsigned index, bool retired) {
   any_retired_ = true;
 }
 
-void FurtherMedia::revive(const Tree& over) {
+void FurtherMedia::revive(const Tree& open) noexcept {
   if (!any_retired_) return;
-  const std::lock_guard lock(mutex_);
-  for (const auto& named : over.media()) {
-    std::ranges::find(attached_, named.index, &AttachedMedium::index)->retired = false;
+  try {
+    const auto media = open.media();
+    const std::lock_guard lock(mutex_);
+    for (const auto& named : media) {
+      std::ranges::find(attached_, named.index, &AttachedMedium::index)->retired = false;
+    }
+  } catch (const std::exception&) {  // no memory: nothing is placed there until it is opened again
   }
 }
 

@@ -30,6 +30,7 @@ struct Version;
 struct FoundMedium {
   std::unique_ptr<Medium> medium;
   std::weak_ptr<const ShelfFile> file = {};
+  std::string path = {};
 };
 
 // One that may be of the shelf, or is to become one of it.
@@ -74,12 +75,14 @@ class FurtherMedia {
   // front of I1's barrier.
   void stamp(std::uint8_t bits, std::uint64_t version);
 
-  // Errc::gone where the file of one was deleted, or another took its place.
-  void check_names() const;
+  // Errc::gone where the file of one was deleted, or another took its place; not of those that were
+  // removed, and are none of `named`.
+  void check_names(unsigned named) const;
 
   std::vector<AttachedMedium> attached() const;  // by index
   void retire(unsigned index, bool retired = true);
-  void revive(const Tree& over);  // of an attempt: what that names goes on
+  // What the open attempt names goes on, after one that removed it was dropped.
+  void revive(const Tree& open) noexcept;
   bool any() const { return !attached().empty(); }
   std::vector<std::string> take_notes();
 
@@ -90,10 +93,15 @@ class FurtherMedia {
   };
 
   void classify(Offered& offered) const;
+  void refuse_doubles() const;
   Offered* find_offered(const format::ShelfId& id);
   FoundMedium find(const format::MediumLayout& named, std::string& path);
+  void check_span(const format::MediumLayout& named, std::uint64_t size,
+                  const std::string& path) const;
   void attach(const format::MediumLayout& named);
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
+  void check_first(std::optional<std::uint64_t> last, std::uint64_t newest,
+                   const std::string& path) const;
   bool may_adopt(const Offered& offered, std::uint64_t newest) const;
   void add(Offered& offered, unsigned index, bool adopted, Heap& heap);
   unsigned indices_of(const std::vector<const Version*>& used) const;

@@ -13,6 +13,10 @@ namespace tensorshelf {
 TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed()); }
 std::string_view TensorRef::name() const noexcept { return tensor_->name(); }
 std::uint64_t TensorRef::id() const noexcept { return tensor_->layout.tensor_id; }
+bool TensorRef::is_gone() const {
+  const std::lock_guard lock(tensor_->mutex);
+  return tensor_->erased;
+}
 DType TensorRef::dtype() const noexcept { return tensor_->layout.dtype; }
 std::span<const std::int64_t> TensorRef::shape() const noexcept {
   return {tensor_->layout.shape.data(), tensor_->layout.shape.size()};

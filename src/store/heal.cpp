@@ -1,5 +1,6 @@
 // Store::heal(): chunks that are damaged, written anew by a commit of its own.
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -93,9 +94,9 @@ class Healer {
     const Version& base = *state_.open->base;
     return {base.tree.record(tensor_->cell(damage.chunk)), base.number()};
   }
-  bool read_into_scratch(const Damage& damage) const {
+  bool read_source(const Damage& damage) const {
     return read_elsewhere(*state_.medium, state_.seeds, *tensor_, record(damage), damage.chunk,
-                          chunk_scratch());
+                          {room_.get(), kChunkBytes});
   }
   bool is_still(const Damage& damage) const;
   bool find_sources(Found found) const;
@@ -106,6 +107,8 @@ class Healer {
   Reader& reader_;
   const std::shared_ptr<StoredTensor>& tensor_;
   std::unique_lock<FairMutex> lock_;
+  // Its own: who waits for a slot may call what reads, and uses this thread's scratch.
+  const std::unique_ptr<std::byte[]> room_ = std::make_unique<std::byte[]>(kChunkBytes);
 };
 
 // Whether what was found is so now: commits went on.
@@ -129,7 +132,7 @@ bool Healer::find_sources(Found found) const {
     damage.healable = false;
     if (!is_still(damage)) continue;
     tensor_->clear_verified(damage.slot, damage.chunk);
-    damage.healable = read_into_scratch(damage);
+    damage.healable = read_source(damage);
     any |= damage.healable;
     all &= damage.healable;
   }
@@ -138,8 +141,8 @@ bool Healer::find_sources(Found found) const {
 
 // From the very copy that was compared, for what lies in the other slot may change meanwhile.
 void Healer::restore(Damage& damage) {
-  if (!read_into_scratch(damage)) reader_.throw_damaged(*tensor_, record(damage), damage.chunk);
-  const auto bytes = chunk_scratch().first(tensor_->chunk_bytes(damage.chunk));
+  if (!read_source(damage)) reader_.throw_damaged(*tensor_, record(damage), damage.chunk);
+  const std::span<const std::byte> bytes(room_.get(), tensor_->chunk_bytes(damage.chunk));
   stager_.write_anew(tensor_, damage.chunk, bytes, lock_);
   damage.healed = true;
 }

@@ -65,6 +65,22 @@ ShelfInfo Store::info() const {
   return info;
 }
 
+// What is removed, and named by no version that is kept, may be deleted.
+void Store::check_media() const {
+  state_.health.check_usable();  // in a child a lock may be held for ever
+  if (!state_.further->any()) return;
+  unsigned named = 0;
+  {
+    const auto lock = state_.lock_usable();
+    for (const auto* list : {&state_.retained, &state_.in_flight}) {
+      for (const auto& version : *list) {
+        for (const auto& medium : version->tree.media()) named |= 1U << medium.index;
+      }
+    }
+  }
+  state_.further->check_names(named);
+}
+
 std::uint64_t Store::version() const {
   state_.health.check_usable();
   return state_.version;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include <tensorshelf/error.hpp>
 
@@ -27,13 +28,29 @@ MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::
   return headers;
 }
 
+bool is_blank_file(Medium& medium) {
+  const std::uint64_t size = medium.size();
+  if (size > format::kMediumHeapAt) return false;
+  std::vector<std::byte> bytes(size);
+  medium.read(0, bytes);
+  for (std::uint64_t page = 0; page < size; page += kPageBytes) {
+    const auto rest = std::span(bytes).subspan(page, std::min(kPageBytes, size - page));
+    const bool written = page % format::medium_header_at(1) < 2 * kPageBytes;  // header, stamp
+    const auto unwritten = written ? rest.subspan(std::min<std::size_t>(64, rest.size())) : rest;
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    if (!std::all_of(unwritten.begin(), unwritten.end(), is_zero)) return false;
+  }
+  return true;
+}
+
 void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
-                          const format::ShelfId& medium_id) {
+                          const format::ShelfId& medium_id, const MediumHeaders& there) {
   format::MediumHeader header{};
   header.index = index;
   header.shelf_id = shelf_id;
   header.medium_id = medium_id;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
+    if (there.copies[copy]) continue;
     write_page(medium, place_on(index, format::medium_header_at(copy)),
                format::encode_medium_header(header, copy));
   }

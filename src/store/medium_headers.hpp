@@ -23,8 +23,12 @@ struct MediumHeaders {
 };
 
 MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::ShelfId& of = {});
+// Those copies that are not `there`: one that is whole is not under way while the other is written.
+// Whether a file has no more than an interrupted adding leaves: zeros, and headers in part. Of a
+// device that is not asked, which is as long as it is.
+bool is_blank_file(Medium& medium);
 void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
-                          const format::ShelfId& medium_id);
+                          const format::ShelfId& medium_id, const MediumHeaders& there = {});
 
 // What the copies of the stamp say; none where one is damaged, or cannot be read.
 using Stamps = std::array<std::optional<std::uint64_t>, format::kCopies>;

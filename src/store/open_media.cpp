@@ -1,10 +1,15 @@
 // The media of a shelf beside its first, from the paths that were given (OpenOptions::also), or
 // where a version says that they were.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
 
 #include "media/media.hpp"
+#include "store/head.hpp"
+#include "store/medium_headers.hpp"
 #include "store/open_path.hpp"
 
 namespace tensorshelf {
@@ -12,10 +17,10 @@ namespace {
 
 FoundMedium open_there(const std::string& path, const OpenOptions& options) {
   const auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
-  return {make_medium(file, options), file};
+  return {make_medium(file, options), file, path};
 }
 
-bool is_there(const std::string& path) {
+bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;  // then opening it says why
   return std::filesystem::exists(path, ignored);
 }
@@ -23,16 +28,36 @@ bool is_there(const std::string& path) {
 // A file appears under its name when it bears whose it is.
 OfferedMedium made(const std::string& path, const OpenOptions& options, bool replaces) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
-  OfferedMedium offered{.path = path, .found = {make_medium(file, options), file}, .anew = true};
+  OfferedMedium offered{
+      .path = path, .found = {make_medium(file, options), file, path}, .anew = true};
   offered.published = [file, replaces] { file->publish(replaces); };
   return offered;
 }
 
-OfferedMedium offered_at(const std::string& path, const OpenOptions& options, bool replaced) {
+// What goes with a shelf that is replaced: its own media, and what is blank. A wrong path costs
+// nobody anything else. Its lock has to be free, as that of the shelf.
+void check_replaceable(const std::string& path, const OpenOptions& options,
+                       const std::optional<format::ShelfId>& of) {
+  const FoundMedium found = open_there(path, options);
+  const MediumHeaders headers = read_medium_headers(*found.medium, 0);
+  const auto file = found.file.lock();
+  const bool device = file->kind() != FileKind::regular;
+  if (!headers.best() && headers.blank && (device || is_blank_file(*found.medium))) return;
+  if (headers.best() && headers.best()->shelf_id == of) return;
+  throw Error(Errc::not_a_shelf,
+              fmt::format("{} is no medium of the shelf that is replaced, and not empty", path),
+              "Check the path, or wipe it first.");
+}
+
+OfferedMedium offered_at(const std::string& path, const OpenOptions& options, bool replaced,
+                         const std::optional<format::ShelfId>& of) {
   std::error_code ignored;
-  const bool makes = options.mode != Mode::read;
-  const bool is_file = std::filesystem::is_regular_file(path, ignored);
-  if (makes && (!is_there(path) || (replaced && is_file))) return made(path, options, replaced);
+  const bool there = is_there(path);
+  if (there && replaced) check_replaceable(path, options, of);
+  const bool is_file = std::filesystem::is_regular_file(path, ignored) && !is_pool_set(path);
+  if (options.mode != Mode::read && (!there || (replaced && is_file))) {
+    return made(path, options, there);
+  }
   return {.path = path, .found = open_there(path, options), .anew = replaced};
 }
 
@@ -45,13 +70,46 @@ std::string absolute(const std::string& path) {
 
 }  // namespace
 
-ShelfMedia media_of(std::unique_ptr<Medium> first, const OpenOptions& options, bool replaced) {
-  std::vector<OfferedMedium> offered;
-  for (const std::string& path : options.also) {
-    offered.push_back(offered_at(absolute(path), options, replaced));
+std::vector<OfferedMedium> offered_media(const OpenOptions& options, bool replaced,
+                                         const std::optional<format::ShelfId>& of) {
+  if (options.also.size() >= kMaxMedia) {
+    throw Error(Errc::full,
+                fmt::format("{} media are given, and a shelf has {} with its own",
+                            options.also.size(), kMaxMedia),
+                "Use a second shelf.");
   }
-  const auto find = [options](const std::string& path) { return open_there(path, options); };
-  return shelf_media(std::move(first), std::move(offered), find);
+  std::vector<std::string> paths;
+  for (const std::string& path : options.also) {
+    paths.push_back(absolute(path));
+    if (std::ranges::count(paths, paths.back()) == 1) continue;
+    throw Error(Errc::bad_argument, fmt::format("{} is given twice", path), "Give it once.");
+  }
+  std::vector<OfferedMedium> offered;
+  for (const std::string& path : paths) {
+    offered.push_back(offered_at(path, options, replaced, of));
+  }
+  return offered;
+}
+
+std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
+                                        const OpenOptions& options) {
+  try {
+    OpenOptions reading = options;
+    reading.mode = Mode::read;
+    return read_head(*open_there(path, reading).medium).superblock.shelf_id;
+  } catch (const Error&) {
+    return std::nullopt;  // none that could be opened, or nothing at all
+  }
+}
+
+// Media that moved together with the shelf, or were copied with it, lie beside it: these come
+// first, so that a copy does not write to what it was copied from.
+FindMedium finder(const std::filesystem::path& shelf, const OpenOptions& options) {
+  const std::filesystem::path folder = std::filesystem::path(absolute(shelf)).parent_path();
+  return [options, folder](const std::string& path) {
+    const auto beside = folder / std::filesystem::path(path).filename();
+    return open_there(is_there(beside) ? beside.string() : path, options);
+  };
 }
 
 }  // namespace tensorshelf

@@ -37,9 +37,13 @@ void format_medium(Medium& medium, const OpenOptions& options) {
 
 namespace {
 
-Opened open_existing(const std::filesystem::path& path, const OpenOptions& options) {
+using OfferedMedia = std::vector<OfferedMedium>;
+
+Opened open_existing(const std::filesystem::path& path, const OpenOptions& options,
+                     OfferedMedia offered) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
-  return {open_store(media_of(make_medium(file, options), options), options, path.string()), file};
+  auto media = shelf_media(make_medium(file, options), std::move(offered), finder(path, options));
+  return {open_store(media, options, path.string()), file};
 }
 
 // A regular file of 0 bytes, as touch and tempfile make them: nothing can be lost with it.
@@ -49,8 +53,15 @@ bool is_empty_file(const std::filesystem::path& path) {
   return std::filesystem::file_size(path, error) == 0 && !error;
 }
 
+OfferedMedia offered_when_made(const std::filesystem::path& path, const OpenOptions& options) {
+  if (options.also.empty()) return {};
+  const bool replaces = options.mode == Mode::replace;
+  return offered_media(options, replaces, replaces ? shelf_at(path, options) : std::nullopt);
+}
+
 // The file appears under its name only when it is a whole shelf.
 Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
+  auto offered = offered_when_made(path, options);
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
   format_medium(*medium, options);
@@ -59,13 +70,13 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   } else {
     file->publish(options.mode == Mode::replace);
   }
-  const bool replaced = options.mode == Mode::replace;
-  return {open_store(media_of(std::move(medium), options, replaced), options, path.string()), file,
-          true};
+  const auto media = shelf_media(std::move(medium), std::move(offered), finder(path, options));
+  return {open_store(media, options, path.string()), file, true};
 }
 
 // A device, or a pool set.
 Opened format_in_place(const std::filesystem::path& path, const OpenOptions& options) {
+  auto offered = offered_when_made(path, options);
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
   auto medium = make_medium(file, options);
   const Patience patience(options.while_waiting);
@@ -73,7 +84,8 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
   check_pin_timeout(options.pin_timeout);
   await_unknown_pins(*medium, {options.on_pin, options.pin_timeout, patience, name}, 0, 0);
   format_medium(*medium, options);
-  return {open_store(media_of(std::move(medium), options, true), options, name), file, true};
+  const auto media = shelf_media(std::move(medium), std::move(offered), finder(path, options));
+  return {open_store(media, options, name), file, true};
 }
 
 bool is_device(const std::filesystem::path& path) {
@@ -84,8 +96,9 @@ bool is_device(const std::filesystem::path& path) {
 
 Opened open_or_create(const std::filesystem::path& path, const OpenOptions& options) {
   for (bool looked_again = false;;) {
+    OfferedMedia offered = offered_media(options, false);  // whose errors are not the shelf's
     try {
-      return open_existing(path, options);
+      return open_existing(path, options, std::move(offered));
     } catch (const Error& error) {
       if (error.code() != Errc::not_found && error.code() != Errc::not_a_shelf) throw;
       if (error.code() == Errc::not_a_shelf && !is_empty_file(path)) {
@@ -111,7 +124,7 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
   switch (options.mode) {
     case Mode::read:
     case Mode::update:
-      return open_existing(path, options);
+      return open_existing(path, options, offered_media(options, false));
     case Mode::append:
       return open_or_create(path, options);
     case Mode::replace:

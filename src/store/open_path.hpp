@@ -30,10 +30,15 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options);
 std::shared_ptr<Store> open_store(const ShelfMedia& media, const OpenOptions& options,
                                   const std::string& path);
 
-// The medium of a shelf at `path`, with those beside it that were given or are to be found where
-// they were; `replaced`: the shelf took another's place, and its media may go with that.
-ShelfMedia media_of(std::unique_ptr<Medium> first, const OpenOptions& options,
-                    bool replaced = false);
+// The media that were given, opened or about to be made; `replaced`: the shelf takes another's
+// place, that of `of`, whose media may go with it. Errors as opening, before anything is changed.
+std::vector<OfferedMedium> offered_media(const OpenOptions& options, bool replaced,
+                                         const std::optional<format::ShelfId>& of = {});
+// The id of a shelf that is to be replaced; none where there is no such.
+std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
+                                        const OpenOptions& options);
+// Finds others where they were, or beside the shelf.
+FindMedium finder(const std::filesystem::path& shelf, const OpenOptions& options);
 
 // What recovery says, it says of a medium: the same error with the path in front, where it has not
 // named it itself.

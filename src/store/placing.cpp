@@ -62,7 +62,12 @@ void check_medium(const State& state, unsigned number) {
 Where choose_where(const State& state, std::string_view name, std::uint64_t size_bytes,
                    std::span<const unsigned> asked) {
   std::vector<unsigned> media(asked.begin(), asked.end());
-  if (media.empty() && state.place) media = state.place(name, size_bytes);
+  if (media.empty() && state.place) {
+    media = state.place(name, size_bytes);
+    for (const AttachedMedium& each : state.further->attached()) {
+      if (each.retired) std::erase(media, each.index);  // it was removed since
+    }
+  }
   if (media.empty()) media = by_size(state, size_bytes);
   check(state, name, media);
   if (size_bytes == 0) media = {0};

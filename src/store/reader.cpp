@@ -165,7 +165,8 @@ UntrustedBytes Reader::compared_chunk(StoredTensor& tensor, const Record& record
                                       std::uint64_t chunk, std::span<std::byte> scratch) {
   auto bytes = fetch_chunk(tensor, record, chunk, scratch);
   const bool verified = tensor.verified(format::chunk_slot(record), chunk);
-  const bool mapped = state_.medium->is_mapped(tensor.chunk_at(0, 0));
+  const std::uint64_t at = tensor.chunk_at(format::chunk_slot(record), chunk);
+  const bool mapped = state_.medium->is_mapped(at);
   if (no_one_else_writes() && mapped && verified) return bytes;
   if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
     return bytes;

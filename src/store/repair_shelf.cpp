@@ -77,7 +77,11 @@ RepairReport repair(const std::filesystem::path& path, const OpenOptions& option
                   "Check the path.", error.os_error());
     }
   }();
-  return repair_media(media_of(make_medium(file, options), options), options, path.string());
+  OpenOptions writing = options;
+  writing.mode = Mode::update;
+  auto media =
+      shelf_media(make_medium(file, options), offered_media(writing, false), finder(path, writing));
+  return repair_media(media, options, path.string());
 }
 
 RepairReport repair(std::unique_ptr<Medium> medium, const OpenOptions& options) {

@@ -93,7 +93,11 @@ std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_
   const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
   auto layout = resized(*old, rows);
   if (layout.shape == old->layout.shape) return old;
-  return remake(*old, std::move(layout), where_of(old->layout), stager);
+  // One without bytes lies nowhere.
+  const Where where = old->layout.size_bytes > 0
+                          ? where_of(old->layout)
+                          : choose_where(state_, name, layout.size_bytes, {});
+  return remake(*old, std::move(layout), where, stager);
 }
 
 // With the gate closed. Another tensor in its place, with what of its value has room.
@@ -133,19 +137,27 @@ void Tensors::remove_medium(unsigned number, Stager& stager) {
   check_medium(state_, number);
   state_.further->retire(number);
   try {
-    while (const auto name = one_on(number)) move(*name, {}, stager);
-    const auto closed = close_for_growth();
-    state_.check_writable();
-    state_.check_not_abandoned();
-    state_.look_for_rival();
-    auto named = state_.open->tree.media();
-    std::erase_if(named, [&](const auto& medium) { return medium.index == number; });
-    if (state_.open->tree.has_media_page()) state_.open->tree.set_media(named);
-    state_.open->names_changed = true;
+    while (!taken_out(number)) {
+      while (const auto name = one_on(number)) move(*name, {}, stager);
+    }
   } catch (...) {
     state_.further->retire(number, false);
     throw;
   }
+}
+
+// False where somebody placed a tensor there who had chosen to before.
+bool Tensors::taken_out(unsigned medium) {
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.check_not_abandoned();
+  state_.look_for_rival();
+  if (one_on(medium)) return false;
+  auto named = state_.open->tree.media();
+  std::erase_if(named, [&](const auto& one) { return one.index == medium; });
+  if (state_.open->tree.has_media_page()) state_.open->tree.set_media(named);
+  state_.open->names_changed = true;
+  return true;
 }
 
 std::optional<std::string> Tensors::one_on(unsigned number) const {
@@ -179,10 +191,16 @@ void Tensors::reserve(std::uint64_t size_bytes) {
   state_.check_writable();
   state_.look_for_rival();
   const Where where = choose_where(state_, "", size_bytes, {});
-  const std::uint64_t each = size_bytes / where.media.size() + size_bytes % where.media.size();
+  format::TensorLayout as_one;  // in whole chunks, where it is striped
+  as_one.size_bytes = size_bytes;
+  as_one.stripes = static_cast<std::uint8_t>(where.media.size());
+  const std::uint64_t each = as_one.extent_bytes();
+  unsigned media = 0;
   for (const unsigned medium : where.media) {
     state_.heap->make_room(medium, each, state_.opened.slot_count);
+    media |= 1U << medium;
   }
+  state_.name_media(media);  // how far each reaches now
 }
 
 }  // namespace tensorshelf

@@ -199,10 +199,12 @@ VerifyReport Shelf::verify(const Progress& progress, const OnDamage& on_damage) 
 }
 VerifyReport Shelf::heal(const Progress& progress) {
   check_name(file_);
+  store_->check_media();
   return store_->heal(progress);
 }
 VerifyReport Shelf::heal(VerifyReport found) {
   check_name(file_);
+  store_->check_media();
   return store_->heal(std::move(found));
 }
 ShelfInfo Shelf::info() const {

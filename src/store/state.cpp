@@ -72,8 +72,8 @@ void State::take_over() {
   own_places();
   settle_media();
   open = attempt_over(retained.back(), 0);
-  remember_paths();
   heap->reserve_pages(pages_for({}));
+  name_attached();
 }
 
 // It stays as it is, and the shelf too, until it is decided.
@@ -193,7 +193,7 @@ std::uint64_t State::pages_for(const CellRun& cells) const {
       (cells.first + cells.count + format::kPageCells - 1) / format::kPageCells;
   const std::uint64_t leaves = needed - std::min(needed, there) + 1;  // and one of records
   const std::uint64_t names_media = further->any() && !open->tree.has_media_page() ? 1 : 0;
-  const std::uint64_t more = cells.count == 0 ? 0 : leaves + names_media + leaves / 100 + 3;
+  const std::uint64_t more = 4 * names_media + (cells.count == 0 ? 0 : leaves + leaves / 100 + 3);
   std::uint64_t pages = open->tree.page_count();
   {
     std::lock_guard lock(structure);
@@ -223,7 +223,6 @@ void State::check_not_abandoned() const {
 std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over,
                                              std::uint64_t after) const {
   const std::uint64_t sequence = homes.next_sequence(over->root, opened.incarnation, after);
-  further->revive(over->tree);
   return std::make_shared<Attempt>(std::move(over), sequence);
 }
 

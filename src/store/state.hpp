@@ -83,9 +83,9 @@ struct State {
   }
 
   Placement placement_on(std::uint64_t at) const;  // of a tensor that lies there
-  // With the gate closed: what the open attempt says of the media on which that tensor lies. Errc::
-  // full at the format's limit of pages.
-  void name_media(const format::TensorLayout& layout);
+  // With the gate closed: what the open attempt says of these media, a bit for each. Errc::full at
+  // the format's limit of pages.
+  void name_media(unsigned bits);
 
   // With the gate closed: pages that the heap must hold.
   std::uint64_t pages_for(const CellRun& cells) const;
@@ -168,7 +168,7 @@ struct State {
   void take_prepared(const FoundPrepared& found);
   void own_places();
   void settle_media();
-  void remember_paths();
+  void name_attached();
 };
 
 // A call that reads without passing the gate: close() waits for it.

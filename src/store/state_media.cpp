@@ -28,12 +28,12 @@ Placement State::placement_on(std::uint64_t at) const {
   return placement.value_or(medium->is_mapped(at) ? Placement::whole : Placement::by_chunk);
 }
 
-void State::name_media(const format::TensorLayout& layout) {
-  if (layout.media() == 1 || planted(Bug::medium_not_named)) return;
+void State::name_media(unsigned bits) {
+  if (bits <= 1 || planted(Bug::medium_not_named)) return;
   auto named = open->tree.media();
   const auto before = named;
   for (const AttachedMedium& each : further->attached()) {
-    if ((layout.media() >> each.index & 1U) == 0) continue;
+    if ((bits >> each.index & 1U) == 0) continue;
     auto there = std::ranges::find(named, each.index, &format::MediumLayout::index);
     if (there == named.end()) there = named.insert(there, {each.index, each.id, 0, {}});
     if (!planted(Bug::medium_capacity_forgotten) || there->capacity_bytes == 0) {
@@ -45,15 +45,13 @@ void State::name_media(const format::TensorLayout& layout) {
   if (named != before) open->tree.set_media(named);
 }
 
-// Of media that were found elsewhere: with the next version.
-void State::remember_paths() {
-  auto named = open->tree.media();
-  const auto before = named;
+// The next version names what was added, also where no tensor lies there yet, and where all are now.
+void State::name_attached() {
+  unsigned bits = 0;
   for (const AttachedMedium& each : further->attached()) {
-    const auto there = std::ranges::find(named, each.index, &format::MediumLayout::index);
-    if (there != named.end()) there->path = each.path;
+    if (!each.retired) bits |= 1U << each.index;
   }
-  if (named != before) open->tree.set_media(named);
+  name_media(bits);
 }
 
 }  // namespace tensorshelf

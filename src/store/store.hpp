@@ -44,7 +44,7 @@ class Store {
   std::shared_ptr<StoredTensor> move(std::string_view name, std::span<const unsigned> media) {
     return tensors_.move(name, media, stager_);
   }
-  void check_media() const { state_.further->check_names(); }  // as check_name() of the first
+  void check_media() const;  // as check_name() of the first
   void remove_medium(unsigned number) { tensors_.remove_medium(number, stager_); }
   Reader& reader() { return reader_; }
   Decisions& decisions() { return decisions_; }

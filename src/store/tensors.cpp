@@ -135,7 +135,7 @@ void Tensors::add_behind_gate(const NewTensor& made) {
   const auto old = names->find(name);
   if (old != names->end()) open_for_removal(old->second);
   state_.heap->reserve_pages(state_.pages_for(made.named.holding->cells()));
-  state_.name_media(tensor.layout);
+  state_.name_media(tensor.layout.media());
   state_.open->tree.open_cells(made.named.holding->cells());
   const std::uint32_t leaf = state_.open->tree.add_tensor(tensor.layout);
   take_up_value(made);

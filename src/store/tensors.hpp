@@ -51,6 +51,7 @@ class Tensors {
   void add_behind_gate(const NewTensor& made);
   void take_up_value(const NewTensor& made);
   std::optional<std::string> one_on(unsigned medium) const;  // a tensor that lies there
+  bool taken_out(unsigned medium);
   void open_for_removal(const Named& named);
   void remove(const Named& named) noexcept;
 
