@@ -104,6 +104,7 @@ class Info:
 def _medium(medium: MediumInfo) -> tuple[str, str]:
     promises = medium.promises
     room = f"{format_size(medium.free_bytes)} of {format_size(medium.capacity_bytes)} free"
+    room += ", removed" if medium.retired else ""
     return f"medium {medium.number}", f"{medium.path}: {promises.medium}, {promises.detail}, {room}"
 
 

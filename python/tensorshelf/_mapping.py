@@ -83,7 +83,7 @@ class TensorMapping(MutableMapping[str, Tensor]):
 
         What stays is read, checked and written anew, into slots of the new size; the old ones come
         back with the versions that have them. Handles of before stop working, unless it has so
-        many rows already. Raises UnknownName, LayoutError, ShelfFull, or CorruptShelf where what
+        many rows already. Raises UnknownName, LayoutError, ShelfFull, or CorruptError where what
         is to stay is damaged, and nothing changed.
         """
         self._assignments.refuse_within_edit("resize()")
@@ -97,8 +97,9 @@ class TensorMapping(MutableMapping[str, Tensor]):
     def move(self, name: str, on: Where) -> Tensor:
         """Gives a tensor a place on other media, as ``open(place=)`` names them, with its value.
 
-        It is read, checked and written there, and takes effect with the next version; handles of
-        before stop working, unless it lies there already. Raises UnknownName, BadArgument,
+        It is read, checked and written there, while assignments of other threads wait, and takes
+        effect with the next version; ``discard()`` takes it back. Handles of before stop working,
+        unless it lies there already; ``autosave()`` goes on. Raises UnknownName, BadArgument,
         ShelfFull or CorruptError, and nothing changed.
         """
         self._assignments.refuse_within_edit("move()")
@@ -109,10 +110,11 @@ class TensorMapping(MutableMapping[str, Tensor]):
     def remove_medium(self, medium: int | str | os.PathLike[str]) -> None:
         """Takes a medium beside the first out of the shelf, with the next version.
 
-        What lies there is moved to where it would be made now, were the medium not there. The
-        medium is needed as long as older versions have tensors there (``keep=``): its file may go
-        when an opening behind that does not list it any more in ``info().media``. Raises
-        BadArgument, ShelfFull or CorruptError; what was moved until then stays moved.
+        What lies there is moved to where it would be made now, were the medium not there, as by
+        ``move()``. The medium is needed as long as versions that are kept have tensors there: by
+        default, until ``persist()`` has returned; with ``keep=``, until so many more have. Given by
+        ``also=`` again it is added again. Raises BadArgument, ShelfFull or CorruptError; what was
+        moved until then stays moved.
         """
         self._assignments.refuse_within_edit("remove_medium()")
         numbers = Placing(None, self.info().media).numbers(medium)

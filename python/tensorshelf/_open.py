@@ -95,7 +95,8 @@ def open(
               with the right checksum, in place of raising CorruptError; with mode="r" too. Nothing
               is written: ``verify(repair=True)`` restores it. ``stats()`` counts it:
               "chunks_healed". Not for what ``numpy(copy=False)`` shows in place, for what
-              verify="open" finds, and for what changes part of a tensor.
+              verify="open" finds, and for what changes part of a tensor, moves, resizes or copies
+              it. An assignment may take the slot that has the sound bytes: repair before it.
     salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
               whose metadata is whole. What is damaged of it raises CorruptError when it is read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
@@ -108,10 +109,11 @@ def open(
               ``numpy(copy=False)`` gave of a version that it holds.
 
     also      media beside the one at ``path``: a path, or several, of files and devices; seven at
-              most. What the shelf has already is found where it was last, or here, wherever it is
-              now. One that does not exist, or is empty, is made and added; tensors that are created
-              lie on it from then on. The shelf survives what its weakest medium does, and needs
-              all: one that is missing, another shelf's or an older copy is refused by name.
+              most. What the shelf has already is found where it was last, beside the shelf, or
+              here, wherever it is now. One that does not exist, or is empty, is made and added;
+              tensors that are created lie on it from then on. The shelf survives what its weakest
+              medium does, and needs all: one that is missing, another shelf's or an older copy is
+              refused by name.
     place     on which media new tensors lie. Default: those below 1 MiB at ``path``, larger ones in
               stripes over all media that are not mapped. A size, as "8MiB": another limit. A dict
               of patterns of names, as {"opt.*": "/nvme/run.part"}, of which the first that matches
@@ -143,9 +145,7 @@ def open(
     options.on_pin = choice("on_pin", on_pin, _ON_PIN)
     seconds = seconds_of(pin_timeout, "pin_timeout")
     options.pin_timeout = math.inf if seconds is None else seconds
-    others = [os.path.abspath(encoded_path(each)) for each in encoded_paths(also)]
-    placing = Placing(place)
-    options.set_media(others, None if place is None else placing)
+    others, placing = _media(options, also, place)
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
     try:
@@ -172,6 +172,16 @@ def open(
         logger.info("created %s", info.path)
     _warn_of_fallbacks(info.promises.notes)
     return shelf
+
+
+def _media(
+    options: _core.OpenOptions, also: Any, place: Rules | None
+) -> tuple[list[bytes], Placing]:
+    """Those beside the first, and where tensors lie, checked and told to the options."""
+    others = [os.path.abspath(encoded_path(each)) for each in encoded_paths(also)]
+    placing = Placing(place)
+    options.set_media(others, None if place is None else placing)
+    return others, placing
 
 
 def reduced(shelf: Shelf) -> tuple[Any, ...]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tensorshelf._info import MediumInfo
 from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument
@@ -14,6 +16,8 @@ from tensorshelf.errors import BadArgument
 Where = int | str | os.PathLike[str] | Sequence[int | str | os.PathLike[str]]
 Rules = int | str | Mapping[str, Where] | Callable[[str, int], Where | None]
 
+_SMALLEST = 4096
+_RULES = 'Use a size as "8MiB", {"*": 1} for one medium, or a function of name and size.'
 _USE = (
     'Use a number or path of info().media, "stripe", or a list of numbers and paths to stripe over.'
 )
@@ -28,9 +32,17 @@ class Placing:
 
     def __post_init__(self) -> None:
         rules = self.rules
-        if rules is None or callable(rules) or isinstance(rules, Mapping):
-            return
-        self.rules = _by_size(parse_size(rules, "place"))
+        if isinstance(rules, Mapping):
+            for pattern in rules:
+                if not isinstance(pattern, str):
+                    raise BadArgument(
+                        f"place={{{pattern!r}: ...}}: a pattern of names is text", 'Use "opt.*".'
+                    )
+        elif rules is not None and not callable(rules):
+            limit = parse_size(rules, "place")
+            if limit < _SMALLEST:  # a medium's number, more likely
+                raise BadArgument(f"place={rules!r} is a size, below 4 KiB", _RULES)
+            self.rules = _by_size(limit)
 
     def __call__(self, name: str, nbytes: int) -> list[int]:
         """None of them: as ever."""
@@ -46,13 +58,22 @@ class Placing:
     def numbers(self, where: Where) -> list[int]:
         """Those that a user means. Raises BadArgument."""
         if isinstance(where, str) and where == "stripe":
-            unmapped = [each.number for each in self.media if not each.promises.mapped]
-            return unmapped or [each.number for each in self.media]
+            there = [each for each in self.media if not each.retired]
+            unmapped = [each.number for each in there if not each.promises.mapped]
+            return unmapped or [each.number for each in there]
         if isinstance(where, Iterable) and not isinstance(where, (str, bytes)):
             return [number for each in where for number in self.numbers(each)]
-        if isinstance(where, int) and not isinstance(where, bool):
-            return [where]
+        if isinstance(where, (int, np.integer)) and not isinstance(where, bool):
+            return [self._number(int(where))]
         return [self._at(where)]
+
+    def _number(self, number: int) -> int:
+        if any(each.number == number for each in self.media):
+            return number
+        raise BadArgument(f"{number} is none of the shelf's media ({self._there()})", _USE)
+
+    def _there(self) -> str:
+        return ", ".join(f"{each.number}: {each.path}" for each in self.media)
 
     def _at(self, path: Any) -> int:
         try:
@@ -62,8 +83,7 @@ class Placing:
         for each in self.media:
             if os.path.abspath(each.path) == asked:
                 return each.number
-        there = ", ".join(f"{each.number}: {each.path}" for each in self.media)
-        raise BadArgument(f"{path!r} is none of the shelf's media ({there})", _USE)
+        raise BadArgument(f"{path!r} is none of the shelf's media ({self._there()})", _USE)
 
 
 def _by_size(limit: int) -> Callable[[str, int], Where]:

@@ -1,5 +1,6 @@
 """Shelves on several media, as users meet them."""
 
+import contextlib
 import os
 import pickle
 import shutil
@@ -221,3 +222,202 @@ def test_a_medium_is_needed_as_long_as_an_older_version_is(shelf_path: Path, par
     part.unlink()
     with ts.open(shelf_path) as shelf:
         assert len(shelf.info().media) == 1
+
+
+def test_a_wrong_path_costs_nothing(shelf_path: Path, part: Path, tmp_path: Path) -> None:
+    fill(shelf_path, part)
+    words = tmp_path / "words"
+    words.write_text("words" * 2000)
+    copy = shutil.copy(part, tmp_path / "copy")
+    before = Path(copy).read_bytes()
+    other = tmp_path / "other.part"
+    fill(tmp_path / "other.shelf", other)
+    untouched = other.read_bytes()
+    wrong: list[tuple[type[ts.ShelfError], object]] = [
+        (ts.NotAShelf, words),
+        (ts.NotAShelf, other),  # another shelf's
+        (ts.NotAShelf, tmp_path / "other.shelf"),
+        (ts.ShelfError, tmp_path),  # a folder
+        (ts.ShelfNotFound, tmp_path / "no" / "where"),
+        (ts.BadArgument, [part, part]),
+        (ts.ShelfFull, [tmp_path / f"{n}" for n in range(8)]),
+    ]
+    for error, also in wrong:
+        with pytest.raises(error):
+            ts.open(shelf_path, "w", also=also)
+    assert other.read_bytes() == untouched
+    assert not (tmp_path / "0").exists()
+    assert words.read_text() == "words" * 2000
+    for mode in ("r", "a"):
+        with pytest.raises(ts.MediumMissing, match="both medium 1"):
+            ts.open(shelf_path, mode, also=[part, copy])
+    assert Path(copy).read_bytes() == before
+    with ts.open(shelf_path) as shelf:
+        assert (shelf.large.numpy() == LARGE + 1).all()
+
+
+def test_media_that_move_with_their_shelf_are_found(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    fill(before / "run.shelf", before / "run.part")
+    before.rename(after)
+    with ts.open(after / "run.shelf") as shelf:
+        assert (shelf.large.numpy() == LARGE + 1).all()
+        assert shelf.info().media[1].path == str(after / "run.part")
+
+
+def test_a_copy_writes_to_its_own_media(tmp_path: Path) -> None:
+    before, copy = tmp_path / "before", tmp_path / "copy"
+    before.mkdir()
+    fill(before / "run.shelf", before / "run.part")
+    shutil.copytree(before, copy)
+    with ts.open(copy / "run.shelf") as shelf:
+        shelf.large = -LARGE
+        shelf.persist()
+    with ts.open(before / "run.shelf", "r") as shelf:
+        assert shelf.verify()
+        assert (shelf.large.numpy() == LARGE + 1).all()
+
+
+def test_an_older_copy_of_the_first_is_refused_to_write(
+    shelf_path: Path, part: Path, tmp_path: Path
+) -> None:
+    fill(shelf_path, part)
+    older = shutil.copy(shelf_path, tmp_path / "older.shelf")
+    for step in range(2, 9):
+        fill(shelf_path, part, step)
+    with pytest.raises(ts.MediumMissing, match="own medium is an older copy"):
+        ts.open(older)
+
+
+def test_a_reader_goes_on_to_what_a_medium_grew_by(shelf_path: Path, part: Path) -> None:
+    fill(shelf_path, part)
+    with ts.open(shelf_path) as writer, ts.open(shelf_path, "r") as reader:
+        writer.create("more", 8 * MIB, "uint8", on=1)[:] = 7
+        writer.persist()
+        assert reader.refresh()
+        assert (reader.more.numpy() == 7).all()
+        assert reader.verify()
+
+
+def test_a_medium_is_kept_before_anything_lies_there(shelf_path: Path, part: Path) -> None:
+    with ts.open(shelf_path, also=part, tier="block") as shelf:
+        shelf.small = np.zeros(3)
+        shelf.persist()
+    with ts.open(shelf_path, tier="block") as shelf:
+        assert len(shelf.info().media) == 2
+        shelf.reserve(32 * MIB)
+        shelf.persist()
+        room = shelf.info().media[1].free_bytes
+        assert room >= 32 * MIB
+    with ts.open(shelf_path) as shelf:
+        assert shelf.info().media[1].free_bytes == room
+
+
+def test_what_was_cut_short_is_salvaged_as_what_is_missing(shelf_path: Path, part: Path) -> None:
+    fill(shelf_path, part)
+    os.truncate(part, 200_000)
+    with pytest.raises(ts.TruncatedError, match=f"{part}: medium 1"):
+        ts.open(shelf_path)
+    with ts.open(shelf_path, "r", salvage=True) as shelf:
+        assert (shelf.small.numpy() == 1).all()
+        assert {each.tensor for each in shelf.verify().damage} == {"large"}
+
+
+def test_a_rule_that_names_what_was_removed_goes_on(shelf_path: Path, part: Path) -> None:
+    with ts.open(shelf_path, also=part, tier="block", place={"*": part}) as shelf:
+        shelf.large = LARGE
+        shelf.persist()
+        shelf.remove_medium(part)
+        shelf.more = LARGE
+        shelf.move("more", "stripe")
+        shelf.persist()
+        part.unlink()
+        shelf.persist()  # which nothing of it is in
+        assert ", removed" in repr(shelf.info())
+    with ts.open(shelf_path) as shelf:
+        assert (shelf.more.numpy() == LARGE).all()
+
+
+def test_autosave_goes_on_with_what_was_moved(shelf_path: Path, part: Path) -> None:
+    weights = np.ones(300_000)
+    with ts.open(shelf_path, also=part, tier="block") as shelf:
+        auto = shelf.autosave(weights=weights)
+        auto.resume()
+        for step in range(1, 5):
+            weights += 1
+            auto.step(step)
+        auto.wait()
+        (name,) = [name for name in shelf if "weights" in name]
+        shelf.move(name, part)
+        for step in range(5, 8):
+            weights += 1
+            auto.step(step)
+        auto.close()
+        shelf.move(name, part)
+        assert not shelf._core.has_uncommitted()  # it lies there still
+        assert (shelf[name].numpy() == 8).all()
+
+
+@pytest.mark.parametrize("wrong", [-1, 9, 2**80, np.int64(5), True, None, {5}, "nowhere", 0.5])
+def test_no_place_is_bad_argument(shelf_path: Path, part: Path, wrong: object) -> None:
+    with ts.open(shelf_path, also=part, place=lambda name, nbytes: [wrong]) as shelf:
+        if wrong is not None:
+            with pytest.raises(ts.BadArgument):
+                shelf.create("x", 3, on=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ts.BadArgument):
+            shelf.x = np.zeros(3)
+        assert list(shelf) == []
+        assert shelf.create("y", 3, on=np.int64(1)).shape == (3,)
+
+
+@pytest.mark.parametrize("rules", [1, {5: 1}, object()])
+def test_no_rules_are_bad_argument(shelf_path: Path, part: Path, rules: object) -> None:
+    with pytest.raises(ts.BadArgument):
+        ts.open(shelf_path, also=part, place=rules)  # type: ignore[arg-type]
+    assert not shelf_path.exists()
+
+
+def test_an_opening_ends_whatever_also_says(shelf_path: Path, tmp_path: Path) -> None:
+    with ts.open(shelf_path) as shelf:
+        shelf.w = [1.0]
+        shelf.persist()
+    with pytest.raises(ts.ShelfNotFound, match="where"):
+        ts.open(shelf_path, also=tmp_path / "no" / "where")
+    zeros = tmp_path / "zeros"
+    zeros.write_bytes(bytes(70_000) + b"words" + bytes(1 << 20))
+    for mode in ("a", "w"):
+        with pytest.raises(ts.NotAShelf):
+            ts.open(shelf_path, mode, also=zeros)
+    assert zeros.read_bytes()[70_000:70_005] == b"words"
+    with ts.open(shelf_path) as shelf:
+        assert shelf.w[0] == 1
+
+
+def test_a_discarded_transaction_brings_a_medium_back(shelf_path: Path, part: Path) -> None:
+    fill(shelf_path, part)
+    with ts.open(shelf_path) as shelf:
+        with contextlib.suppress(ZeroDivisionError), shelf.transaction():
+            shelf.remove_medium(part)
+            raise ZeroDivisionError
+        assert not shelf.info().media[1].retired
+        shelf.create("x", 10, on=part)
+        shelf.persist()
+
+
+def test_what_is_reserved_is_enough(shelf_path: Path, part: Path) -> None:
+    with ts.open(shelf_path, also=part, tier="block", size="64MiB") as shelf:
+        shelf.reserve(3 * MIB)
+        before = [each.capacity_bytes for each in shelf.info().media]
+        shelf.create("x", 3 * MIB, "uint8")
+        after = [each.capacity_bytes for each in shelf.info().media]
+        assert after[1] == before[1]
+
+
+def test_heal_commits_nothing_where_a_medium_is_gone(shelf_path: Path, part: Path) -> None:
+    with ts.open(shelf_path, also=part) as shelf:
+        shelf.create("x", 10, on=part)
+        shelf.persist()
+        part.unlink()
+        with pytest.raises(ts.ShelfGone):
+            shelf.verify(repair=True)

@@ -51,7 +51,7 @@ class SavePlan(NamedTuple):
 
     def prepare(self, state: Any) -> None:
         """All that is no tensor of the shelf is as the state is now. Raises Changed."""
-        if any(target._name_now != name for target, name in self.targets):
+        if any(target._name_now != name or target._gone() for target, name in self.targets):
             raise Changed  # what the record calls so is another tensor by now, or none
         if any(_torch.current_stream(device) != known for device, known in self.streams.items()):
             raise Changed  # what is queued on another would not be seen
