@@ -286,8 +286,28 @@ def test_an_older_copy_of_the_first_is_refused_to_write(
     older = shutil.copy(shelf_path, tmp_path / "older.shelf")
     for step in range(2, 9):
         fill(shelf_path, part, step)
-    with pytest.raises(ts.MediumMissing, match="own medium is an older copy"):
+    with pytest.raises(ts.MediumMissing, match="moved or copied since"):
         ts.open(older)
+    with pytest.raises(ts.MediumMissing, match="own medium is an older copy"):
+        ts.open(older, also=part)
+
+
+def test_a_shelf_that_moved_alone_is_told_where_its_media_are(
+    shelf_path: Path, part: Path, tmp_path: Path
+) -> None:
+    fill(shelf_path, part)
+    for name in ("copy.shelf", "folder/run.shelf"):
+        moved = tmp_path / name
+        moved.parent.mkdir(exist_ok=True)
+        shutil.copy(shelf_path, moved)
+        for mode in ("r", "a"):
+            with pytest.raises(ts.MediumMissing, match="moved or copied since"):
+                ts.open(moved, mode)
+    shelf_path.unlink()
+    with ts.open(moved, also=part) as shelf:
+        shelf.persist()
+    with ts.open(moved) as shelf:
+        assert (shelf.large.numpy() == LARGE + 1).all()
 
 
 def test_a_reader_goes_on_to_what_a_medium_grew_by(shelf_path: Path, part: Path) -> None:

@@ -137,8 +137,9 @@ struct MediumLayout {
 };
 using MediaTable = std::vector<MediumLayout>;  // by index, rising
 
-// Of all entries a page has room for; a path that is too long is left out.
-Page media_page(const MediaTable& media);
+// Of all entries a page has room for; a path that is too long is left out. `home`: MediaPage::home.
+Page media_page(const MediaTable& media, std::uint64_t home);
+std::uint64_t media_home(const Page& page);
 // False where an entry cannot be believed, with the reason.
 bool read_media(const Page& page, MediaTable& media, std::string& reason);
 

@@ -14,7 +14,7 @@ std::uint8_t TensorLayout::media() const {
   return static_cast<std::uint8_t>(bits);
 }
 
-Page media_page(const MediaTable& media) {
+Page media_page(const MediaTable& media, std::uint64_t home) {
   TENSORSHELF_ASSERT(media.size() <= kFurtherMedia);
   Page page = empty_page(PageKind::media, 0);
   std::size_t offset = offsetof(MediaPage, media);
@@ -30,7 +30,12 @@ Page media_page(const MediaTable& media) {
     store(page, entry, offset);
     offset += sizeof entry;
   }
+  store(page, home, offsetof(MediaPage, home));
   return page;
+}
+
+std::uint64_t media_home(const Page& page) {
+  return load<std::uint64_t>(page, offsetof(MediaPage, home));
 }
 
 bool read_media(const Page& page, MediaTable& media, std::string& reason) {

@@ -50,15 +50,15 @@ void check_header(const MediumHeader& header, const std::string& path) {
 }  // namespace
 
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered,
-                       FindMedium find) {
+                       FindMedium find, std::uint64_t home) {
   auto all = std::make_shared<GuardedMedium>(std::move(first));
-  auto further = std::make_shared<FurtherMedia>(*all, std::move(offered), std::move(find));
+  auto further = std::make_shared<FurtherMedia>(*all, std::move(offered), std::move(find), home);
   return {std::move(all), std::move(further)};
 }
 
 FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered,
-                           FindMedium find)
-    : media_(media), find_(std::move(find)) {
+                           FindMedium find, std::uint64_t home)
+    : media_(media), find_(std::move(find)), home_(home) {
   for (OfferedMedium& each : offered) offered_.push_back({std::move(each), std::nullopt});
 }
 
@@ -115,7 +115,7 @@ FurtherMedia::Offered* FurtherMedia::find_offered(const format::ShelfId& id) {
 }
 
 // Null, with the reason in the path's place, where it is not to be found.
-FoundMedium FurtherMedia::find(const format::MediumLayout& named, std::string& path) {
+FoundMedium FurtherMedia::find(const format::MediumLayout& named, bool moved, std::string& path) {
   if (Offered* const there = find_offered(named.id);
       there != nullptr && there->given.found.medium) {
     path = there->given.path;
@@ -128,9 +128,12 @@ FoundMedium FurtherMedia::find(const format::MediumLayout& named, std::string& p
     const auto header = read_medium_headers(*found.medium, 0).best();
     const bool its =
         header && header->medium_id == named.id && header->shelf_id == superblock_.shelf_id;
-    if (!its) path = fmt::format("{} is another", named.path);
-    if (its) path = found.path;
-    if (its) return found;
+    const bool its_own = !moved || found.path != named.path;
+    path = !its       ? fmt::format("{} is another", named.path)
+           : !its_own ? "the shelf was moved or copied since, and takes it from there only where "
+                        "also= says so"
+                      : found.path;
+    if (its && its_own) return found;
   } catch (const Error& error) {
     if (error.code() != Errc::not_found && !salvage_) throw;
   }
@@ -148,9 +151,9 @@ void FurtherMedia::check_span(const format::MediumLayout& named, std::uint64_t s
       "shows what the other media have.");
 }
 
-void FurtherMedia::attach(const format::MediumLayout& named) {
+void FurtherMedia::attach(const format::MediumLayout& named, bool moved) {
   std::string path;
-  auto [medium, file, at] = find(named, path);
+  auto [medium, file, at] = find(named, moved, path);
   // What was cut short is as good as missing.
   if (medium && salvage_ && medium->size() < named.capacity_bytes) medium.reset();
   if (!medium && salvage_) {
@@ -173,10 +176,12 @@ void FurtherMedia::attach(const format::MediumLayout& named) {
   std::ranges::sort(attached_, {}, &AttachedMedium::index);
 }
 
-void FurtherMedia::need(const format::MediaTable& named) {
-  for (const format::MediumLayout& each : named) {
+void FurtherMedia::need(const Tree& version) {
+  const std::uint64_t home = version.media_home();
+  const bool moved = home != 0 && home != home_;
+  for (const format::MediumLayout& each : version.media()) {
     if (!media_.is_attached(each.index)) {
-      attach(each);
+      attach(each, moved);
       continue;
     }
     const auto all = attached();
@@ -231,10 +236,10 @@ std::vector<AttachedMedium> FurtherMedia::attached() const {
   return attached_;
 }
 
-void FurtherMedia::check_names(unsigned named) const {
+void FurtherMedia::check_names(unsigned named, bool named_alone) const {
   const std::lock_guard lock(mutex_);
   for (const AttachedMedium& each : attached_) {
-    if (each.retired && (named >> each.index & 1U) == 0) continue;
+    if ((each.retired || named_alone) && (named >> each.index & 1U) == 0) continue;
     if (const auto file = each.file.lock()) file->check_name();
   }
 }

@@ -56,14 +56,18 @@ struct AttachedMedium {
 // Thread-safe.
 class FurtherMedia {
  public:
-  FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered, FindMedium find);
+  // `home`: of the path of the shelf (MediaPage::home). 0, and no `find`: it has none.
+  FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered, FindMedium find,
+               std::uint64_t home);
 
   // The shelf, whose superblock was read: what was offered and belongs to another is refused.
   // Errc::medium_missing; Errc::not_a_shelf where something else lies there; newer_format.
   // `salvage`: what is missing is passed for a medium of which nothing can be read.
   void begin(const format::Superblock& superblock, bool salvage);
-  // Attaches what is named and not attached. Errc::medium_missing, truncated, corrupt.
-  void need(const format::MediaTable& named);
+  // Attaches what the version names and is not attached. Where it was last holds only where the
+  // shelf is where it was: else a copy would write to the media of what it was copied from.
+  // Errc::medium_missing, truncated, and stale where a medium has another's number by now.
+  void need(const Tree& version);
   // Errc::medium_missing where the version names what was written there later than the medium says.
   void check_age(const Version& version);
   // For who may write. Second copies of headers and stamps are written anew, and what was offered
@@ -76,14 +80,15 @@ class FurtherMedia {
   void stamp(std::uint8_t bits, std::uint64_t version);
 
   // Errc::gone where the file of one was deleted, or another took its place; not of those that were
-  // removed, and are none of `named`.
-  void check_names(unsigned named) const;
+  // removed, and are none of `named`; with `named_alone`, of none but these.
+  void check_names(unsigned named, bool named_alone) const;
 
   std::vector<AttachedMedium> attached() const;  // by index
   void retire(unsigned index, bool retired = true);
   // What the open attempt names goes on, after one that removed it was dropped.
   void revive(const Tree& open) noexcept;
   bool any() const { return !attached().empty(); }
+  std::uint64_t home() const { return home_; }
   std::vector<std::string> take_notes();
 
  private:
@@ -95,10 +100,10 @@ class FurtherMedia {
   void classify(Offered& offered) const;
   void refuse_doubles() const;
   Offered* find_offered(const format::ShelfId& id);
-  FoundMedium find(const format::MediumLayout& named, std::string& path);
+  FoundMedium find(const format::MediumLayout& named, bool moved, std::string& path);
   void check_span(const format::MediumLayout& named, std::uint64_t size,
                   const std::string& path) const;
-  void attach(const format::MediumLayout& named);
+  void attach(const format::MediumLayout& named, bool moved);
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
   void check_first(std::optional<std::uint64_t> last, std::uint64_t newest,
                    const std::string& path) const;
@@ -110,6 +115,7 @@ class FurtherMedia {
   GuardedMedium& media_;
   std::vector<Offered> offered_;
   const FindMedium find_;
+  const std::uint64_t home_;
   format::Superblock superblock_ = {};
   bool salvage_ = false;
   std::vector<std::string> notes_;
@@ -125,6 +131,6 @@ struct ShelfMedia {
   std::shared_ptr<FurtherMedia> further;
 };
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered = {},
-                       FindMedium find = {});
+                       FindMedium find = {}, std::uint64_t home = 0);
 
 }  // namespace tensorshelf

@@ -78,7 +78,7 @@ void Store::check_media() const {
       }
     }
   }
-  state_.further->check_names(named);
+  state_.further->check_names(named, !state_.writable);
 }
 
 std::uint64_t Store::version() const {

@@ -7,6 +7,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/copy_hash.hpp"
 #include "media/media.hpp"
 #include "store/head.hpp"
 #include "store/medium_headers.hpp"
@@ -104,12 +105,16 @@ std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
 
 // Media that moved together with the shelf, or were copied with it, lie beside it: these come
 // first, so that a copy does not write to what it was copied from.
-FindMedium finder(const std::filesystem::path& shelf, const OpenOptions& options) {
-  const std::filesystem::path folder = std::filesystem::path(absolute(shelf)).parent_path();
-  return [options, folder](const std::string& path) {
-    const auto beside = folder / std::filesystem::path(path).filename();
-    return open_there(is_there(beside) ? beside.string() : path, options);
+ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> first,
+                    const OpenOptions& options, std::vector<OfferedMedium> offered) {
+  const std::string home = absolute(path.string());
+  const auto find = [options, home](const std::string& last) {
+    const std::filesystem::path folder = std::filesystem::path(home).parent_path();
+    const auto beside = folder / std::filesystem::path(last).filename();
+    return open_there(is_there(beside) ? beside.string() : last, options);
   };
+  return shelf_media(std::move(first), std::move(offered), find,
+                     hash_bytes(std::as_bytes(std::span(home)), 0));
 }
 
 }  // namespace tensorshelf

@@ -42,7 +42,7 @@ using OfferedMedia = std::vector<OfferedMedium>;
 Opened open_existing(const std::filesystem::path& path, const OpenOptions& options,
                      OfferedMedia offered) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
-  auto media = shelf_media(make_medium(file, options), std::move(offered), finder(path, options));
+  const auto media = media_at(path, make_medium(file, options), options, std::move(offered));
   return {open_store(media, options, path.string()), file};
 }
 
@@ -70,7 +70,7 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   } else {
     file->publish(options.mode == Mode::replace);
   }
-  const auto media = shelf_media(std::move(medium), std::move(offered), finder(path, options));
+  const auto media = media_at(path, std::move(medium), options, std::move(offered));
   return {open_store(media, options, path.string()), file, true};
 }
 
@@ -84,7 +84,7 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
   check_pin_timeout(options.pin_timeout);
   await_unknown_pins(*medium, {options.on_pin, options.pin_timeout, patience, name}, 0, 0);
   format_medium(*medium, options);
-  const auto media = shelf_media(std::move(medium), std::move(offered), finder(path, options));
+  const auto media = media_at(path, std::move(medium), options, std::move(offered));
   return {open_store(media, options, name), file, true};
 }
 

@@ -37,8 +37,9 @@ std::vector<OfferedMedium> offered_media(const OpenOptions& options, bool replac
 // The id of a shelf that is to be replaced; none where there is no such.
 std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
                                         const OpenOptions& options);
-// Finds others where they were, or beside the shelf.
-FindMedium finder(const std::filesystem::path& shelf, const OpenOptions& options);
+// The media of the shelf at `path`: others are found beside it, or where they were.
+ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> first,
+                    const OpenOptions& options, std::vector<OfferedMedium> offered);
 
 // What recovery says, it says of a medium: the same error with the path in front, where it has not
 // named it itself.

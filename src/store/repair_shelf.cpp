@@ -79,8 +79,8 @@ RepairReport repair(const std::filesystem::path& path, const OpenOptions& option
   }();
   OpenOptions writing = options;
   writing.mode = Mode::update;
-  auto media =
-      shelf_media(make_medium(file, options), offered_media(writing, false), finder(path, writing));
+  const auto media =
+      media_at(path, make_medium(file, options), writing, offered_media(writing, false));
   return repair_media(media, options, path.string());
 }
 

@@ -42,10 +42,12 @@ void State::name_media(unsigned bits) {
     there->path = each.path;
   }
   std::ranges::sort(named, {}, &format::MediumLayout::index);
-  if (named != before) open->tree.set_media(named);
+  if (named == before && open->tree.media_home() == further->home()) return;
+  open->tree.set_media(named, further->home());
 }
 
-// The next version names what was added, also where no tensor lies there yet, and where all are now.
+// The next version names what was added, also where no tensor lies there yet, and where all are
+// now.
 void State::name_attached() {
   unsigned bits = 0;
   for (const AttachedMedium& each : further->attached()) {

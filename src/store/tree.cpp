@@ -60,6 +60,10 @@ format::MediaTable Tree::media() const {
   return media;
 }
 
+std::uint64_t Tree::media_home() const {
+  return leaves_->media.empty() ? 0 : format::media_home(leaf(leaves_->media[0]).image);
+}
+
 std::uint64_t Tree::used_cells() const {
   std::uint64_t used = 0;
   for (const std::uint32_t number : leaves_->cells) {
@@ -171,9 +175,9 @@ void Tree::set_record(std::uint64_t cell, const format::ChunkRecord& record) noe
   format::set_cell(node.image, static_cast<unsigned>(cell % kPageCells), record);
 }
 
-void Tree::set_media(const format::MediaTable& media) {
+void Tree::set_media(const format::MediaTable& media, std::uint64_t home) {
   if (leaves_->media.empty()) add_leaf(PageKind::media, &Leaves::media);
-  change_leaf(leaves_->media[0]).image = format::media_page(media);
+  change_leaf(leaves_->media[0]).image = format::media_page(media, home);
 }
 
 std::uint32_t Tree::add_tensor(const format::TensorLayout& layout) {

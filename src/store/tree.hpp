@@ -75,7 +75,8 @@ class Tree {
 
   // The media beside the first; the same, for whoever changes it: Errc::full as above.
   format::MediaTable media() const;
-  void set_media(const format::MediaTable& media);
+  std::uint64_t media_home() const;  // MediaPage::home; 0 where there is no such page
+  void set_media(const format::MediaTable& media, std::uint64_t home);
   bool has_media_page() const { return !leaves_->media.empty(); }
 
   // How many records there are.
