@@ -100,7 +100,8 @@ class Shelf {
   TensorRef move(std::string_view name, std::span<const unsigned> media);
   // Takes a medium beside the first out of the shelf, from the next persist() on: nothing more is
   // placed there, and what lies there is moved, as by move(), to where it would be made now. It is
-  // needed as long as a version that is retained has tensors there, and may go then. Errors as move(): it stays, and so does what was moved.
+  // needed as long as a version that is retained has tensors there, and may go then. Errors as
+  // move(): it stays, and so does what was moved.
   void remove_medium(unsigned number);
   // Makes room for tensors of so many bytes together, whose slots are so many times as much: those
   // that are created later find it, and the medium grows once, now, and not while a run goes on. It

@@ -7,6 +7,8 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/copy_hash.hpp"
+
 namespace tensorshelf {
 namespace {
 
@@ -59,21 +61,22 @@ void check_medium(const State& state, unsigned number) {
               "info() lists them; the first stays.");
 }
 
-Where choose_where(const State& state, std::string_view name, std::uint64_t size_bytes,
+Where choose_where(State& state, std::string_view name, std::uint64_t size_bytes,
                    std::span<const unsigned> asked) {
   std::vector<unsigned> media(asked.begin(), asked.end());
-  if (media.empty() && state.place) {
-    media = state.place(name, size_bytes);
-    for (const AttachedMedium& each : state.further->attached()) {
-      if (each.retired) std::erase(media, each.index);  // it was removed since
-    }
+  const bool by_rule = media.empty() && state.place;
+  if (by_rule) media = state.place(name, size_bytes);
+  const Use use(state);  // close() takes the media away
+  for (const AttachedMedium& each : state.further->attached()) {
+    if (by_rule && each.retired) std::erase(media, each.index);  // it was removed since
   }
   if (media.empty()) media = by_size(state, size_bytes);
   check(state, name, media);
   if (size_bytes == 0) media = {0};
-  // One chunk on each at least; whose is the first goes round.
+  // One chunk on each at least; whose is the first, names spread.
   const std::uint64_t chunks = (size_bytes + kChunkBytes - 1) / kChunkBytes;
-  const auto turn = static_cast<std::ptrdiff_t>(state.next_tensor_id % media.size());
+  const std::uint64_t spread = hash_bytes(std::as_bytes(std::span(name)), 0);
+  const auto turn = static_cast<std::ptrdiff_t>(spread % media.size());
   std::rotate(media.begin(), media.begin() + turn, media.end());
   media.resize(std::clamp<std::uint64_t>(chunks, 1, media.size()));
   Where where;

@@ -18,7 +18,7 @@ struct Where {
 // As `asked`, where anything is; else as OpenOptions::place says; else small ones on the first and
 // large ones striped over all media that are not mapped. Errc::bad_argument for one that is not
 // there.
-Where choose_where(const State& state, std::string_view name, std::uint64_t size_bytes,
+Where choose_where(State& state, std::string_view name, std::uint64_t size_bytes,
                    std::span<const unsigned> asked);
 // Where one lies that there is, and whether that is there.
 Where where_of(const format::TensorLayout& layout);
