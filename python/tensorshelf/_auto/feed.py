@@ -122,7 +122,7 @@ class Feed:
         plan = self._plan
         if plan is not None:
             try:
-                plan.prepare(state)
+                plan.prepare(shelf, state)
             except Changed:
                 plan = None
         if plan is None:

@@ -24,6 +24,7 @@ class Tensors(Protocol):
     """The tensors of a shelf."""
 
     def __getitem__(self, name: str) -> Any: ...
+    def __contains__(self, name: object) -> bool: ...
 
 
 class _Place(NamedTuple):
@@ -49,10 +50,14 @@ class SavePlan(NamedTuple):
     streams: dict[int, int]  # the current one of each CUDA device that is copied from
     keeps: list[Any]  # what the sources lie in
 
-    def prepare(self, state: Any) -> None:
-        """All that is no tensor of the shelf is as the state is now. Raises Changed."""
-        if any(target._name_now != name or target._gone() for target, name in self.targets):
-            raise Changed  # what the record calls so is another tensor by now, or none
+    def prepare(self, shelf: Tensors, state: Any) -> None:
+        """All that is no tensor of the shelf is as the state is now. Raises Changed.
+
+        A tensor that was erased, and that no other took the place of, is for the save to miss.
+        """
+        for target, name in self.targets:
+            if target._name_now != name or (target._gone() and name in shelf):
+                raise Changed  # what the record calls so is another tensor by now, or none
         if any(_torch.current_stream(device) != known for device, known in self.streams.items()):
             raise Changed  # what is queued on another would not be seen
         found = self.again.look(state)
