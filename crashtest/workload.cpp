@@ -282,25 +282,25 @@ const std::vector<Workload>& workloads() {
        "assign a; persist; assign b; part d 8 8; persist; erase a; persist; create c 64; assign c;"
        "reopen; create e 300000; part e 8 8; persist; assign d; assign e; persist; rollback 1;"
        "assign b; persist; discard; replace e 64; assign e; persist",
-       4},
+       8},
       {"media-stripes",
        "shelf 0 1; media 2; create a 1048640; create b 40; part a 8 8; persist; assign a; launch;"
        "part a 1048600 8; go 3; assign b; land; persist; undo a 1048570 20; assign a; reopen;"
        "part a 1048600 8; persist; resize a 1048700; part a 1048690 10; persist; part a 0 8;"
        "persist",
-       128},
+       256},
       {"media-whole",
        "shelf 1 1; placed whole; media 2; create a 48; create b 64; assign a; persist; assign b;"
        "persist; part a 8 8; part b 8 8; persist; reopen; lease a; assign a; persist; pin; assign "
        "a;"
        "unpin; drop; assign a; rename a 1; persist; assign r1; persist",
-       4},
+       6},
       {"media-flight",
        "shelf 1 2; media 2; create a 64; create b 48; assign a; launch; assign b; launch; go 2;"
        "assign a; go 4; land; launch; discard; assign a; prepare; reopen; resolve; assign b;"
        "prepare; abandon; create c 40; assign c; prepare; reopen; abandon; feed; offer; resolve; "
        "fly; tear; feed",
-       4},
+       16},
       {"media-moved",
        "shelf 1 1; media 2; create a 64; create b 48; assign a; assign b; persist; move a 0;"
        "persist; move b 1; assign a; persist; move a 1; discard; part a 8 8; persist; reopen;"
@@ -308,7 +308,7 @@ const std::vector<Workload>& workloads() {
        "persist; rollback 1; move a 0; persist; remove; discard; assign a; persist; remove; "
        "prepare;"
        "abandon; part a 0 8; persist",
-       4},
+       10},
       // Other names, other lengths.
       {"rename",
        "shelf 2 1; create a 64; create b 48; assign a; assign b; persist; rename a 1; persist;"
