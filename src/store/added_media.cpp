@@ -95,6 +95,7 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
   const std::lock_guard lock(mutex_);
   attached_.push_back(std::move(made));
   std::ranges::sort(attached_, {}, &AttachedMedium::index);
+  any_ = true;
 }
 
 void FurtherMedia::settle(const std::vector<const Version*>& used, Heap& heap) {

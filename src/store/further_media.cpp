@@ -174,6 +174,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved) {
                        .file = file,
                        .offered = find_offered(named.id) != nullptr});
   std::ranges::sort(attached_, {}, &AttachedMedium::index);
+  any_ = true;
 }
 
 void FurtherMedia::need(const Tree& version) {
@@ -225,6 +226,7 @@ void FurtherMedia::check_age(const Version& version) {
 }
 
 void FurtherMedia::stamp(std::uint8_t bits, std::uint64_t version) {
+  if (bits <= 1) return;
   for (const AttachedMedium& each : attached()) {
     if ((bits >> each.index & 1U) == 0 || planted(Bug::medium_not_stamped)) continue;
     stamp_medium(media_, each.index, each.id, version);

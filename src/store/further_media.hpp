@@ -87,7 +87,8 @@ class FurtherMedia {
   void retire(unsigned index, bool retired = true);
   // What the open attempt names goes on, after one that removed it was dropped.
   void revive(const Tree& open) noexcept;
-  bool any() const { return !attached().empty(); }
+  bool any() const { return any_; }
+  bool any_retired() const { return any_retired_; }
   std::uint64_t home() const { return home_; }
   std::vector<std::string> take_notes();
 
@@ -122,6 +123,7 @@ class FurtherMedia {
 
   mutable std::mutex mutex_;  // of what follows
   std::vector<AttachedMedium> attached_;
+  std::atomic<bool> any_ = false;
   std::atomic<bool> any_retired_ = false;
 };
 

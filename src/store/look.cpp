@@ -69,8 +69,9 @@ ShelfInfo Store::info() const {
 void Store::check_media() const {
   state_.health.check_usable();  // in a child a lock may be held for ever
   if (!state_.further->any()) return;
-  unsigned named = 0;
-  {
+  unsigned named = ~0U;
+  if (!state_.writable || state_.further->any_retired()) {
+    named = 0;
     const auto lock = state_.lock_usable();
     for (const auto* list : {&state_.retained, &state_.in_flight}) {
       for (const auto& version : *list) {
