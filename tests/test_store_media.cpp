@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "format/layout.hpp"
 #include "held_medium.hpp"
 #include "kept_versions.hpp"
 #include "scratch.hpp"
@@ -141,6 +142,32 @@ TEST_CASE("an older copy of a medium is refused, and one of another shelf") {
   REQUIRE(another);
   CHECK(another->code() == Errc::medium_missing);
   CHECK(std::string(another->what()).find("of the shelf") != std::string::npos);
+}
+
+TEST_CASE("a medium that no longer tells which version wrote to it is used, and that is said") {
+  const Several several({true, true});
+  {
+    Shelf shelf = several.open();
+    make_on(shelf, "w", 1000, kSecond).write(pattern(1000, 1));
+    shelf.persist();
+  }
+  const auto notes = [](const Shelf& shelf) {
+    std::string all;
+    for (const std::string& note : shelf.info().recovery.notes) all += note + '\n';
+    return all;
+  };
+  CHECK(notes(several.open()).empty());
+  const std::vector<std::byte> lost(8, std::byte{0x5a});
+  Medium& second = *several.media[1];
+  for (const unsigned copy : {0U, 1U}) {
+    second.wait(second.write(format::medium_stamp_at(copy), lost, 0));
+  }
+  {
+    Shelf shelf = several.open();
+    CHECK(notes(shelf).find("which version wrote to medium 1 last is lost") != std::string::npos);
+    CHECK((value(*shelf.find("w")) == pattern(1000, 1)));
+  }
+  CHECK(notes(several.open()).empty());  // they were written anew
 }
 
 TEST_CASE("an attempt that came to nothing leaves a medium that can be used") {

@@ -341,6 +341,7 @@ def test_what_was_cut_short_is_salvaged_as_what_is_missing(shelf_path: Path, par
         ts.open(shelf_path)
     with ts.open(shelf_path, "r", salvage=True) as shelf:
         assert (shelf.small.numpy() == 1).all()
+        assert any("is cut short" in note for note in shelf.info().recovery.notes)
         assert {each.tensor for each in shelf.verify().damage} == {"large"}
 
 

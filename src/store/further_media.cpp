@@ -155,12 +155,13 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved) {
   std::string path;
   auto [medium, file, at] = find(named, moved, path);
   // What was cut short is as good as missing.
-  if (medium && salvage_ && medium->size() < named.capacity_bytes) medium.reset();
+  const bool cut = medium && medium->size() < named.capacity_bytes;
+  if (cut && salvage_) medium.reset();
   if (!medium && salvage_) {
     notes_.push_back(
-        fmt::format("medium {} (last at {}) is missing: tensors that lie there cannot "
+        fmt::format("medium {} (last at {}) is {}: tensors that lie there cannot "
                     "be read",
-                    named.index, named.path));
+                    named.index, named.path, cut ? "cut short" : "missing"));
     medium = std::make_unique<AbsentMedium>(named.capacity_bytes);
   } else if (!medium) {
     throw_missing(named, path);

@@ -1,5 +1,7 @@
 // What an open store knows of its media beside the first.
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/planted.hpp"
@@ -12,6 +14,7 @@ void State::settle_media() {
   for (const auto& each : in_flight) used.push_back(each.get());
   for (const auto& each : retained) used.push_back(each.get());
   further->settle(used, *heap);
+  for (std::string& note : further->take_notes()) opened.report.notes.push_back(std::move(note));
   // What older versions alone name was removed.
   unsigned now = 0;
   const auto note = [&](const Version& one) {
