@@ -1,7 +1,6 @@
 # Compiles small sources a few at a time: most of what each costs is the headers that it includes.
-# Not with ccache, which knows each file by itself; and so both ways of building stay tried. Nor for
-# ThreadSanitizer: tests/tsan.supp goes by names of functions that are then inlined.
-if(CCACHE_PROGRAM OR TENSORSHELF_SANITIZE MATCHES "thread")
+# Not with ccache, which knows each file by itself; and so both ways of building stay tried.
+if(CCACHE_PROGRAM)
   set(unity_default OFF)
 else()
   set(unity_default ON)
