@@ -62,6 +62,21 @@ void Disk::make_room(std::uint64_t room_bytes) {
   room_bytes_ = room_bytes;
 }
 
+void Disk::give_up_room(std::uint64_t room_bytes) {
+  if (room_bytes >= room_bytes_) return;
+  remember(0, 0);
+  room_bytes_ = room_bytes;
+}
+
+void Disk::cut(std::uint64_t size_bytes) {
+  TENSORSHELF_ASSERT(size_bytes % kLine == 0);
+  if (size_bytes >= size_bytes_) return;
+  write(size_bytes, std::vector<std::byte>(size_bytes_ - size_bytes));
+  give_up_room(size_bytes);
+  remember(0, 0);
+  size_bytes_ = size_bytes;
+}
+
 void Disk::rollback(Mark mark) {
   while (journal_.size() > mark.entries) {
     const Entry& entry = journal_.back();

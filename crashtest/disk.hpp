@@ -28,7 +28,9 @@ class Disk {
 
   void write(std::uint64_t at, std::span<const std::byte> source);
   void grow(std::uint64_t size_bytes);  // never shrinks; what is new reads as zero, and is no room
-  void make_room(std::uint64_t room_bytes);  // within the size; never shrinks
+  void make_room(std::uint64_t room_bytes);     // within the size; never shrinks
+  void give_up_room(std::uint64_t room_bytes);  // what there is beyond; the bytes stay
+  void cut(std::uint64_t size_bytes);  // bytes and room beyond are gone; what grows there is zero
 
   struct Mark {
     std::size_t entries = 0;

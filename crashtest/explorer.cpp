@@ -331,8 +331,8 @@ void Explorer::die_after_each(const Recording& recording, std::size_t first_even
   }
 }
 
-// The medium has no room for what was asked, is longer perhaps, and has room for less: nothing
-// failed.
+// The medium has no room for what was asked, is longer perhaps, and has room for less; or it cannot
+// be made shorter. Nothing failed.
 void Explorer::run_out_once(const std::vector<Op>& ops, std::size_t event) {
   const Disk::Mark empty = disk_.mark();
   note_position("running out of room", 0, event);
@@ -355,7 +355,8 @@ void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
     const bool many = is<WriteEvent>(call) || is<WaitEvent>(call);
     if (is<MarkEvent>(call) || is<DeathEvent>(call)) continue;
     if (many && !rng_.one_in(settings_.failure_one_in)) continue;
-    if (is<GrowthEvent>(call)) run_out_once(ops, event);
+    if (is<GrowthEvent>(call) || is<CutEvent>(call)) run_out_once(ops, event);
+    if (is<CutEvent>(call)) continue;  // which is no failure of the medium
     note_position("failing a call of the medium", 0, event);
     Behaviour failing = behaviour();
     failing.fails_at = event;

@@ -39,9 +39,27 @@ void HeldPages::note(const Log& log, std::size_t event, const Disk& disk) {
     items_.push_back({event, {before.begin(), before.end()}});
   } else if (is<DeathEvent>(noted)) {
     items_.clear();
+  } else if (const auto* shorter = std::get_if<CutEvent>(&noted)) {
+    cut(log, shorter->size_bytes);
   } else {
     hand_on(log, noted);
   }
+}
+
+Stretch HeldPages::left_of(const Log& log, const Item& item) {
+  Stretch stretch = *stored(log.events[item.event]);
+  stretch.size_bytes = item.before.size();
+  return stretch;
+}
+
+// What was held of the rest went with it.
+void HeldPages::cut(const Log& log, std::uint64_t size_bytes) {
+  for (Item& item : items_) {
+    const Stretch stretch = left_of(log, item);
+    const std::uint64_t end = std::min(stretch.at + stretch.size_bytes, size_bytes);
+    item.before.resize(end - std::min(stretch.at, end));
+  }
+  std::erase_if(items_, [](const Item& item) { return item.before.empty(); });
 }
 
 void HeldPages::hand_on(const Log& log, const Event& event) {
@@ -65,7 +83,7 @@ DeathEvent HeldPages::end(Log& log, Disk& disk, std::uint64_t seed) {
   std::set<std::uint64_t> pages;
   for (const Item& item : items_) {
     if (item.handed_on) continue;
-    for_each_page(*stored(log.events[item.event]), [&](const Stretch& part) {
+    for_each_page(left_of(log, item), [&](const Stretch& part) {
       const Loss page{item.event, page_of(part.at)};
       if (!is_lost(seed, page)) return;
       death.lost.push_back(page);
@@ -93,7 +111,7 @@ void HeldPages::undo(const Log& log, Disk& disk) {
 
 void HeldPages::apply_again(const Log& log, Disk& disk, const DeathEvent& death) {
   for (const Item& item : items_) {
-    for_each_page(*stored(log.events[item.event]), [&](const Stretch& part) {
+    for_each_page(left_of(log, item), [&](const Stretch& part) {
       if (!death.loses({item.event, page_of(part.at)})) disk.write(part.at, log.content(part));
     });
   }

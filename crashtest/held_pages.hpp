@@ -27,9 +27,11 @@ class HeldPages {
  private:
   struct Item {
     std::size_t event;
-    std::vector<std::byte> before;  // what was there
+    std::vector<std::byte> before;  // what was there; as long as what is left of the event
     bool handed_on = false;         // only kept because it lies over something that was not
   };
+  static Stretch left_of(const Log& log, const Item& item);
+  void cut(const Log& log, std::uint64_t size_bytes);
   void hand_on(const Log& log, const Event& event);
   void undo(const Log& log, Disk& disk);
   void apply_again(const Log& log, Disk& disk, const DeathEvent& death);

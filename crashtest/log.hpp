@@ -55,6 +55,10 @@ struct GrowthEvent {
   bool room = true;              // to write to; else it is a length alone
   friend bool operator==(const GrowthEvent&, const GrowthEvent&) = default;
 };
+struct CutEvent {  // the medium was made shorter
+  std::uint64_t size_bytes = 0;
+  friend bool operator==(const CutEvent&, const CutEvent&) = default;
+};
 struct MarkEvent {  // a note of the caller's
   std::uint64_t number = 0;
   std::uint64_t kind = 0;
@@ -81,8 +85,8 @@ struct DeathEvent {
   friend bool operator==(const DeathEvent&, const DeathEvent&) = default;
 };
 
-using Event = std::variant<WriteEvent, WordEvent, WaitEvent, BarrierEvent, GrowthEvent, MarkEvent,
-                           FailureEvent, DeathEvent>;
+using Event = std::variant<WriteEvent, WordEvent, WaitEvent, BarrierEvent, GrowthEvent, CutEvent,
+                           MarkEvent, FailureEvent, DeathEvent>;
 
 template <typename T>
 bool is(const Event& event) {
@@ -124,6 +128,7 @@ struct Log {
       disk.grow(growth->size_bytes);
       if (growth->room) disk.make_room(growth->size_bytes);
     }
+    if (const auto* cut = std::get_if<CutEvent>(&event)) disk.cut(cut->size_bytes);
     if (const Stretch* stretch = stored(event)) disk.write(stretch->at, content(*stretch));
     if (const auto* death = std::get_if<DeathEvent>(&event)) {
       for (const Stretch& page : death->left) disk.write(page.at, content(page));

@@ -29,6 +29,11 @@ PageHistory page_history(const Log& log, std::size_t event,
   PageHistory::Pages now = history.before_last;
   const std::set<Loss> lost = lost_up_to(log, event);
   for (std::size_t index = 0; index <= event; ++index) {
+    if (const auto* cut = std::get_if<CutEvent>(&log.events[index])) {
+      for (auto& [page, bytes] : now) {
+        if (page >= cut->size_bytes) bytes.assign(kPageBytes, {});
+      }
+    }
     const Stretch* written = stored(log.events[index]);
     if (written == nullptr) continue;
     const bool word = is<WordEvent>(log.events[index]);

@@ -130,6 +130,22 @@ void RecordingMedium::assert_room(std::uint64_t at, std::uint64_t size_bytes) co
   TENSORSHELF_ASSERT(at <= room && size_bytes <= room - at);
 }
 
+// What is not is the mistake of whoever asks, but of a reader whose writer made it shorter.
+bool RecordingMedium::is_there(std::uint64_t at, std::uint64_t size_bytes) const {
+  const bool there = at + size_bytes <= disk_.size_bytes();
+  TENSORSHELF_ASSERT(there || log_.events.empty());
+  return there;
+}
+
+void RecordingMedium::require_there(std::uint64_t at, std::uint64_t size_bytes) const {
+  if (is_there(at, size_bytes)) return;
+  throw Error(
+      Errc::truncated,
+      fmt::format("the simulated medium ends at {:#x}, and {} bytes at {:#x} were to be read",
+                  disk_.size_bytes(), size_bytes, at),
+      "Open the shelf again.");
+}
+
 Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
                               std::uint64_t seed) {
   const std::lock_guard lock(mutex_);
@@ -193,7 +209,7 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
 
 void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
   const std::lock_guard lock(mutex_);
-  TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  require_there(at, bytes.size());
   if (bytes.empty()) return;
   if (behaviour_.faults && behaviour_.faults->meet(at, bytes.size())) {
     if (behaviour_.faults->once) behaviour_.faults->heal(at, bytes.size());
@@ -207,7 +223,7 @@ void RecordingMedium::read(std::uint64_t at, std::span<std::byte> bytes) {
 void RecordingMedium::look(std::uint64_t at, std::span<std::byte> bytes) {
   if (behaviour_.personality == Personality::pmem) return read(at, bytes);
   const std::lock_guard lock(mutex_);
-  TENSORSHELF_ASSERT(at + bytes.size() <= disk_.size_bytes());
+  require_there(at, bytes.size());
   if (reads_) reads_->add(at, bytes.size());
   copy_out(at, bytes);
 }
@@ -225,7 +241,7 @@ void RecordingMedium::show(std::uint64_t at, std::span<std::byte> bytes) {
 std::span<const std::byte> RecordingMedium::view(const Extent& extent) {
   if (behaviour_.personality == Personality::block) return {};
   const std::lock_guard lock(mutex_);
-  TENSORSHELF_ASSERT(extent.at + extent.size_bytes <= disk_.size_bytes());
+  if (!is_there(extent.at, extent.size_bytes)) return {};
   if (behaviour_.faults && behaviour_.faults->meet(extent.at, extent.size_bytes)) return {};
   if (reads_) reads_->add(extent.at, extent.size_bytes);
   return disk_.bytes().subspan(extent.at, extent.size_bytes);
@@ -259,6 +275,22 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const bool settles = first || !behaviour_.bugs.growth_not_settled;
   log_.events.emplace_back(GrowthEvent{.size_bytes = size, .settles = settles});
   return size;
+}
+
+std::uint64_t RecordingMedium::shrink(std::uint64_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0);
+  TENSORSHELF_ASSERT(size_bytes <= disk_.room_bytes());
+  const std::uint64_t before = disk_.size_bytes();
+  if (size_bytes == before) return size_bytes;
+  if (log_.events.size() == behaviour_.full_at) {
+    behaviour_.full_at = ~std::uint64_t{0};
+    throw Error(Errc::io, "the simulated medium cannot be made shorter", "Go on.", EIO);
+  }
+  happens(CutEvent{size_bytes});
+  disk_.cut(size_bytes);
+  written_anew(size_bytes, before - size_bytes);
+  return size_bytes;
 }
 
 Promises RecordingMedium::promises() const {
@@ -315,6 +347,9 @@ class HalfMedium final : public Medium {
     if (size_bytes <= second_bytes_) return second_bytes_;
     throw Error(Errc::full, fmt::format("the second medium has {} bytes", second_bytes_),
                 "Raise kSecondBytes.");
+  }
+  std::uint64_t shrink(std::uint64_t size_bytes) override {
+    return part_ == Part::first ? both_->shrink(base_ + size_bytes) - base_ : second_bytes_;
   }
   Promises promises() const override { return both_->promises(); }
 

@@ -21,6 +21,11 @@
 //   one in between. A length is not room: after a power loss only what was settled is room, however
 //   long the disk is found to be. A write beyond the room is an assert, and reserving below the
 //   size may fail as any growth may.
+// - shrink() takes effect at once. No barrier settles it but one that settles a later growth: until
+//   then a power loss leaves what lay beyond, with its length, or nothing of it, and of what came
+//   later nothing beyond without it. It is room no more either way. To read, view or write beyond
+//   the new end is an assert; of a reader, whose log is empty, an error. A shrink fails where a
+//   growth would be full, and all is as it was.
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only wait() and a barrier() make it so. That is the contract, and it is what msync-backed media
 //   need.
@@ -91,9 +96,10 @@ struct Behaviour {
   std::uint64_t max_size_bytes = 0;  // reserve() beyond it is Errc::full
   MediumBugs bugs = {};
   std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
-  std::uint64_t full_at = ~std::uint64_t{0};   // the growth that would be it is Errc::full, once
-  ReadFaults* faults = nullptr;                // used under the medium's lock; outlives it
-  Unsure* unsure = nullptr;                    // on block, what a process before left so; likewise
+  // The growth that would be it is Errc::full, the shrink Errc::io, once.
+  std::uint64_t full_at = ~std::uint64_t{0};
+  ReadFaults* faults = nullptr;    // used under the medium's lock; outlives it
+  Unsure* unsure = nullptr;        // on block, what a process before left so; likewise
   std::uint64_t second_bytes = 0;  // Log::second_bytes: then it is used through recorded()
   std::uint64_t seed = 0;  // chooses what is lost when the medium ends, and seen where it failed
 };
@@ -115,6 +121,7 @@ class RecordingMedium final : public Medium {
   std::span<const std::byte> view(const Extent& extent) override;
   std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;
+  std::uint64_t shrink(std::uint64_t size_bytes) override;
   Promises promises() const override;
 
  private:
@@ -125,6 +132,8 @@ class RecordingMedium final : public Medium {
   void fail_if_told(const char* call, bool loses_all, Part part,
                     const std::function<void()>& in_part = {});
   void assert_room(std::uint64_t at, std::uint64_t size_bytes) const;
+  bool is_there(std::uint64_t at, std::uint64_t size_bytes) const;
+  void require_there(std::uint64_t at, std::uint64_t size_bytes) const;
   void refuse_growth(std::uint64_t size_bytes);
   void grow_in_part(std::uint64_t size_bytes, std::uint64_t way);
   void write_in_part(std::uint64_t at, std::span<const std::byte> bytes);

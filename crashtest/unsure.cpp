@@ -14,12 +14,18 @@ Unsure::Unsure(const Log& log, std::uint64_t capacity_bytes, What what, std::uin
   Disk settled(capacity_bytes);
   Window window(settled, log, Personality::block, false);
   for (std::size_t event = 0; event < log.events.size(); ++event) window.take(event);
+  std::uint64_t zero_from = capacity_bytes;  // as every process sees it
   for (const Unit& unit : window.units()) {
+    if (unit.is_cut) {
+      zero_from = std::min(zero_from, unit.at);
+      sectors_.erase(sectors_.lower_bound(unit.at), sectors_.end());
+    }
     if (unit.is_size || (what == What::no_barrier_will_cover && !unit.orphan)) continue;
     const std::uint64_t end = unit.at + unit.size_bytes;
     for (std::uint64_t at = unit.at / kBytes * kBytes; at < end; at += kBytes) {
       Sector& sector = sectors_[at];
-      if (at + kBytes > settled.size_bytes()) continue;  // new room, which was zero
+      // New room, which was zero.
+      if (at + kBytes > std::min(settled.size_bytes(), zero_from)) continue;
       const auto before = settled.bytes().subspan(at, kBytes);
       std::copy(before.begin(), before.end(), sector.before.begin());
     }

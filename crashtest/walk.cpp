@@ -21,6 +21,9 @@ struct Text {  // of an event, in a trace
   std::string operator()(const GrowthEvent& event) const {
     return fmt::format("reserve  to {} bytes", event.size_bytes);
   }
+  std::string operator()(const CutEvent& event) const {
+    return fmt::format("shrink   to {} bytes", event.size_bytes);
+  }
   std::string operator()(const MarkEvent& event) const {
     return fmt::format("{:<8} {}", event.name, event.number);
   }

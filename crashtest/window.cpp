@@ -81,10 +81,31 @@ bool Window::settled_has(const Unit& unit) const {
                      unit.size_bytes) == 0;
 }
 
+// How long every process finds the medium.
+std::uint64_t Window::visible_bytes() const {
+  std::uint64_t size = disk_.size_bytes();
+  for (const Unit& unit : units_) {
+    if (unit.is_size) size = unit.is_cut ? std::min(size, unit.at) : std::max(size, unit.at);
+  }
+  return size;
+}
+
+// It is room no more, whether it lands or not.
+void Window::add_cut(std::uint64_t size_bytes, std::uint32_t number) {
+  disk_.give_up_room(size_bytes);
+  const std::uint64_t before = visible_bytes();
+  if (before <= size_bytes) return;
+  units_.push_back({.at = size_bytes,
+                    .size_bytes = before - size_bytes,
+                    .event = number,
+                    .is_size = true,
+                    .is_cut = true});
+  crowd(units_.back());
+}
+
 // To half-way, or to its end.
 void Window::add_growth(std::uint64_t size_bytes, std::uint32_t number) {
-  std::uint64_t before = disk_.size_bytes();
-  for (const Unit& unit : units_) before = std::max(before, unit.is_size ? unit.at : 0);
+  const std::uint64_t before = visible_bytes();
   const std::uint64_t half = (before + size_bytes) / 2 / kPageBytes * kPageBytes;
   if (half > before) units_.push_back({.at = half, .event = number, .is_size = true});
   units_.push_back({.at = size_bytes, .event = number, .is_size = true});
@@ -133,24 +154,46 @@ void Window::orphan_all(Part part) {
   }
 }
 
-void Window::settle_growth(const Unit& unit) {
+// A cut takes along what was stored there before, and may land no more.
+void Window::settle_size(const Unit& unit, std::vector<Unit>& open) {
+  if (unit.is_cut) {
+    disk_.cut(unit.at);
+    std::erase_if(open, [&](const Unit& older) { return older.is_size && older.at > unit.at; });
+    for (std::vector<Unit> all = std::exchange(open, {}); const Unit& older : all) {
+      std::vector<Unit> pieces = {older};
+      if (!older.is_size) cut_out(pieces, {.at = unit.at, .size_bytes = disk_.capacity_bytes()});
+      open.insert(open.end(), pieces.begin(), pieces.end());
+    }
+    return;
+  }
   const auto& growth = std::get<GrowthEvent>(log_.events[unit.event]);
   disk_.grow(unit.at);
-  if (growth.room && unit.at == growth.size_bytes) disk_.make_room(unit.at);
+  std::uint64_t room = unit.at;
+  for (const Unit& later : units_) {
+    if (later.is_cut && later.event > unit.event) room = std::min(room, later.at);
+  }
+  if (growth.room && unit.at == growth.size_bytes) disk_.make_room(room);
 }
 
 // Once a unit is settled, nothing issued before it can land over it.
 void Window::settle(const BarrierEvent& barrier) {
   std::vector<Unit> open;
   std::vector<Unit> settled;  // as long as older ones are open
+  std::uint32_t growth = 0;   // the last that is covered, and with it all cuts before
   for (const Unit& unit : units_) {
-    const bool grown = unit.is_size || unit.at + unit.size_bytes <= disk_.size_bytes();
-    if (!covers(barrier, unit) || !grown) {
+    if (unit.is_size && !unit.is_cut && covers(barrier, unit)) growth = unit.event;
+  }
+  std::uint64_t end = ~std::uint64_t{0};  // where a cut is open
+  for (const Unit& unit : units_) {
+    const bool covered = unit.is_cut ? unit.event < growth : covers(barrier, unit);
+    const std::uint64_t grown = std::min(end, disk_.size_bytes());
+    if (!covered || (!unit.is_size && unit.at + unit.size_bytes > grown)) {
+      if (unit.is_cut) end = std::min(end, unit.at);
       open.push_back(unit);
       continue;
     }
     if (unit.is_size) {
-      settle_growth(unit);
+      settle_size(unit, open);
       continue;
     }
     disk_.write(unit.at, std::span(log_.bytes).subspan(unit.bytes_at, unit.size_bytes));
@@ -163,7 +206,7 @@ void Window::settle(const BarrierEvent& barrier) {
 void Window::crowd_anew() {
   crowded_.clear();
   for (const Unit& unit : units_) {
-    if (!unit.is_size) crowd(unit);
+    if (!unit.is_size || unit.is_cut) crowd(unit);
   }
 }
 
@@ -193,6 +236,8 @@ void Window::take(std::size_t index) {
     issued_ = std::max(issued_, write->ticket);
   } else if (const auto* growth = std::get_if<GrowthEvent>(&event)) {
     add_growth(growth->size_bytes, number);
+  } else if (const auto* cut = std::get_if<CutEvent>(&event)) {
+    add_cut(cut->size_bytes, number);
   } else if (const auto* wait = std::get_if<WaitEvent>(&event)) {
     std::uint64_t& waited = waited_[static_cast<std::size_t>(wait->part)];
     waited = std::max(waited, wait->ticket);
@@ -209,14 +254,22 @@ void Window::take(std::size_t index) {
 
 void Window::land(const Image& image) {
   TENSORSHELF_ASSERT(image.size() == units_.size());
+  std::uint64_t end = ~std::uint64_t{0};  // where a cut did not land
   for (std::size_t i = 0; i < units_.size(); ++i) {
     const Unit& unit = units_[i];
-    if (image[i] == Landing::missing) continue;
-    if (unit.is_size) {
-      disk_.grow(unit.at);  // and no more: of what is not settled a length is all that may be left
+    if (image[i] == Landing::missing) {
+      if (unit.is_cut) end = std::min(end, unit.at);
       continue;
     }
-    if (unit.at + unit.size_bytes > disk_.size_bytes()) continue;  // the growth did not land
+    if (unit.is_size) {
+      disk_.cut(std::min(unit.is_cut ? unit.at : disk_.size_bytes(), end));
+      end = ~std::uint64_t{0};
+      // And no more: of what is not settled a length is all that may be left.
+      if (!unit.is_cut) disk_.grow(unit.at);
+      continue;
+    }
+    // The growth did not land.
+    if (unit.at + unit.size_bytes > std::min(end, disk_.size_bytes())) continue;
     if (image[i] == Landing::landed) {
       disk_.write(unit.at, std::span(log_.bytes).subspan(unit.bytes_at, unit.size_bytes));
       continue;

@@ -1,7 +1,9 @@
 // The window of unsettled writes: replays a log event by event on a disk that holds what is surely
 // there, and keeps beside it, in issue order, the units that a power loss now may or may not leave.
 //
-// Any subset of the units, applied in issue order, is a legal image; no other is. Units stay open
+// Any subset of the units, applied in issue order, is a legal image; no other is. (Where the medium
+// was made shorter and that did not land, neither did what came later beyond; where a later growth
+// landed, so did that.) Units stay open
 // when they are orphaned (recording_medium.hpp), until what is written in their place is settled.
 // A write of many
 // units to a large extent is cut into at most kMaxUnitsPerWrite runs, so that the images stay
@@ -28,6 +30,7 @@ struct Unit {
   std::uint64_t bytes_at = 0;  // content, in Log::bytes
   std::uint32_t event = 0;
   bool is_size = false;  // the growth of the medium to `at` bytes
+  bool is_cut = false;   // that is none: it is made shorter, by size_bytes, and ends at `at`
   bool orphan = false;   // no barrier covers it any more
 };
 
@@ -49,9 +52,11 @@ class Window {
 
  private:
   void add(const Stretch& stored, std::uint32_t index);
+  std::uint64_t visible_bytes() const;
   void add_growth(std::uint64_t size_bytes, std::uint32_t index);
+  void add_cut(std::uint64_t size_bytes, std::uint32_t index);
   void settle(const BarrierEvent& barrier);
-  void settle_growth(const Unit& unit);
+  void settle_size(const Unit& unit, std::vector<Unit>& open);
   bool covers(const BarrierEvent& barrier, const Unit& unit) const;
   void orphan_all(Part part = Part::all);
   bool is_of(const Unit& unit, Part part) const;

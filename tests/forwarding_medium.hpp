@@ -26,6 +26,7 @@ class ForwardingMedium : public Medium {
   std::span<const std::byte> view(const Extent& extent) override { return inner_->view(extent); }
   std::uint64_t size() override { return inner_->size(); }
   std::uint64_t reserve(std::uint64_t size_bytes) override { return inner_->reserve(size_bytes); }
+  std::uint64_t shrink(std::uint64_t size_bytes) override { return inner_->shrink(size_bytes); }
   Promises promises() const override { return inner_->promises(); }
   PinTable* pins() override { return inner_->pins(); }
 

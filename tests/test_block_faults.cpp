@@ -387,6 +387,36 @@ TEST_CASE("a failed barrier of the growth leaves the old size") {
   REQUIRE(std::filesystem::file_size(rig.folder.file()) == kSize);
 }
 
+TEST_CASE("a write that fails as the room under it is given back is not lost") {
+  Rig rig;
+  rig.tap->complete = [](unsigned, std::int64_t) { return -EIO; };
+  rig.medium->write(kSize - MiB, std::span<const std::byte>(rig.data).first(100 * 1024), 0);
+  REQUIRE(code_of([&] { rig.medium->shrink(kSize / 2); }) == Errc::io);
+  REQUIRE(std::filesystem::file_size(rig.folder.file()) == kSize);
+  REQUIRE(rig.medium->size() == kSize);
+  rig.tap->complete = {};
+  REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
+}
+
+TEST_CASE("what was given back costs its zeros and a flush when it is reserved anew") {
+  Rig rig;
+  rig.medium->wait(rig.write_all());
+  rig.medium->barrier();
+  REQUIRE(rig.medium->shrink(kSize / 2) == kSize / 2);
+  *rig.tap = Tap{};
+  REQUIRE(rig.medium->reserve(kSize / 2) == kSize / 2);  // there already
+  REQUIRE(rig.tap->syncs == 0);
+  REQUIRE(rig.medium->reserve(kSize) == kSize);
+  REQUIRE(rig.tap->syncs == 1);
+  std::uint64_t zeros = 0;
+  for (const Tap::Range& range : rig.tap->submitted) {
+    REQUIRE(range.at >= kSize / 2);
+    zeros += range.size_bytes;
+  }
+  REQUIRE(zeros == kSize / 2);
+  REQUIRE((read_back(*rig.medium, kSize / 2, kSize / 2) == Bytes(kSize / 2)));
+}
+
 TEST_CASE("one of many threads meets the fault, and none goes on") {
   Rig rig;
   rig.tap->complete = [](unsigned n, std::int64_t real) { return n == 4 ? -EIO : real; };

@@ -1,8 +1,10 @@
 // The guard around every medium, on a medium that fails when it is told to: a failure is thrown,
 // sticks (I8), names its cause, and leaves reading alone; places are checked; counters count.
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -14,6 +16,7 @@
 #include "forwarding_medium.hpp"
 #include "media/media.hpp"
 #include "media/memory/medium.hpp"
+#include "thrown.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -21,7 +24,7 @@ namespace {
 using testing::ForwardingMedium;
 
 enum class Thrown { error, foreign, no_memory };
-enum class Verb { none, write, wait, barrier, store_word, reserve };
+enum class Verb { none, write, wait, barrier, store_word, reserve, shrink };
 
 struct Script {
   Verb fails = Verb::none;
@@ -54,6 +57,10 @@ class ScriptedMedium final : public ForwardingMedium {
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     run(Verb::reserve);
     return ForwardingMedium::reserve(size_bytes);
+  }
+  std::uint64_t shrink(std::uint64_t size_bytes) override {
+    run(Verb::shrink);
+    return ForwardingMedium::shrink(size_bytes);
   }
 
  private:
@@ -90,6 +97,9 @@ void call(Medium& medium, Verb verb) {
     case Verb::reserve:
       medium.reserve(32 * kPageBytes);
       return;
+    case Verb::shrink:
+      medium.shrink(8 * kPageBytes);
+      return;
   }
 }
 
@@ -115,7 +125,8 @@ TEST_CASE("after one failure, whichever, every later write is refused and names 
       }
       REQUIRE(medium.failed());
       const int calls = script.calls;
-      for (const Verb later : kVerbs) {
+      for (const Verb later : {Verb::write, Verb::wait, Verb::barrier, Verb::store_word,
+                               Verb::reserve, Verb::shrink}) {
         try {
           call(medium, later);
           FAIL("a failed medium took verb " << static_cast<int>(later));
@@ -179,6 +190,78 @@ TEST_CASE("a full medium is not a failed one") {
   for (const Verb verb : kVerbs) REQUIRE_NOTHROW(call(medium, verb));
 }
 
+TEST_CASE("a medium that cannot be made shorter is not a failed one") {
+  for (const Thrown thrown : {Thrown::error, Thrown::foreign, Thrown::no_memory}) {
+    Script script;
+    GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+    script.fails = Verb::shrink;
+    script.thrown = thrown;
+    REQUIRE_THROWS(call(medium, Verb::shrink));
+    REQUIRE_FALSE(medium.failed());
+    std::vector<std::byte> found(kPageBytes);
+    REQUIRE_NOTHROW(medium.read(15 * kPageBytes, found));
+    for (const Verb verb : kVerbs) REQUIRE_NOTHROW(call(medium, verb));
+    REQUIRE_NOTHROW(call(medium, Verb::shrink));
+    REQUIRE(medium.size() == 8 * kPageBytes);
+  }
+}
+
+TEST_CASE("beyond the end of a medium that was made shorter nothing is read") {
+  Script script;
+  GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
+  const MediumCounters before = medium.counters();
+  REQUIRE(medium.shrink(8 * kPageBytes) == 8 * kPageBytes);
+  REQUIRE(script.calls == 1);
+  const MediumCounters after = medium.counters();
+  REQUIRE(after.writes + after.words + after.barriers + after.reads ==
+          before.writes + before.words + before.barriers + before.reads);
+  std::vector<std::byte> found(kPageBytes);
+  REQUIRE_NOTHROW(medium.read(7 * kPageBytes, found));
+  REQUIRE(testing::code_of([&] { medium.read(8 * kPageBytes, found); }) == Errc::corrupt);
+  REQUIRE(testing::code_of([&] { medium.look(8 * kPageBytes, found); }) == Errc::corrupt);
+  REQUIRE(testing::code_of([&] { (void)medium.view({8 * kPageBytes, 1}); }) == Errc::corrupt);
+  REQUIRE(medium.reserve(9 * kPageBytes) == 9 * kPageBytes);
+  REQUIRE_NOTHROW(medium.read(8 * kPageBytes, found));
+}
+
+struct Fixed final : ForwardingMedium {
+  using ForwardingMedium::ForwardingMedium;
+  std::uint64_t shrink(std::uint64_t size_bytes) override { return Medium::shrink(size_bytes); }
+};
+
+TEST_CASE("the place says which medium is made shorter, and one of a fixed size stays") {
+  GuardedMedium media(make_memory_medium(16 * kPageBytes, 16 * kPageBytes));
+  media.attach(2, make_memory_medium(16 * kPageBytes, 16 * kPageBytes));
+  media.attach(3, std::make_unique<Fixed>(make_memory_medium(16 * kPageBytes, 16 * kPageBytes)));
+  REQUIRE(media.shrink(place_on(2, 4 * kPageBytes)) == place_on(2, 4 * kPageBytes));
+  REQUIRE(media.shrink(place_on(3, 4 * kPageBytes)) == place_on(3, 16 * kPageBytes));
+  REQUIRE(media.size_of(0) == 16 * kPageBytes);
+  REQUIRE(media.size_of(2) == 4 * kPageBytes);
+  REQUIRE(media.size_of(3) == 16 * kPageBytes);
+  std::vector<std::byte> found(kPageBytes);
+  REQUIRE_NOTHROW(media.read(15 * kPageBytes, found));
+  REQUIRE(testing::code_of([&] { media.read(place_on(2, 4 * kPageBytes), found); }) ==
+          Errc::corrupt);
+  REQUIRE_NOTHROW(media.read(place_on(3, 15 * kPageBytes), found));
+}
+
+TEST_CASE("memory that is locked stays, with all that is in it") {
+  const auto medium = make_memory_medium(16 * kPageBytes, 16 * kPageBytes);
+  const std::vector<std::byte> page(kPageBytes, std::byte{7});
+  medium->write(12 * kPageBytes, page, 0);
+  const auto view = medium->view({12 * kPageBytes, kPageBytes});
+  if (::mlock(view.data(), view.size()) != 0) {
+    WARN("skipped: memory that is locked (ulimit -l)");
+    return;
+  }
+  REQUIRE(testing::code_of([&] { medium->shrink(8 * kPageBytes); }) == Errc::io);
+  REQUIRE(medium->size() == 16 * kPageBytes);
+  REQUIRE(std::equal(view.begin(), view.end(), page.begin()));
+  medium->write(13 * kPageBytes, page, 0);
+  ::munlock(view.data(), view.size());
+  REQUIRE(medium->shrink(8 * kPageBytes) == 8 * kPageBytes);
+}
+
 TEST_CASE("the counters count what was done") {
   Script script;
   GuardedMedium medium(std::make_unique<ScriptedMedium>(script));
@@ -228,6 +311,19 @@ TEST_CASE("our own mistakes stop at an assert, in release too") {
   REQUIRE_FALSE(aborts([&] { medium.store_word(16 * kPageBytes - 8, 1); }));
   REQUIRE(aborts([&] { medium.store_word(16 * kPageBytes, 1); }));
   REQUIRE(aborts([&] { medium.store_word(12, 1); }));
+  REQUIRE_FALSE(aborts([&] { medium.shrink(16 * kPageBytes); }));
+  REQUIRE(aborts([&] { medium.shrink(17 * kPageBytes); }));
+  REQUIRE(aborts([&] { medium.shrink(kPageBytes + 512); }));
+  REQUIRE(aborts([&] { medium.shrink(0); }));
+  GuardedMedium fixed(  // which looks at nothing itself
+      std::make_unique<Fixed>(make_memory_medium(16 * kPageBytes, 16 * kPageBytes)));
+  REQUIRE_FALSE(aborts([&] { fixed.shrink(kPageBytes); }));
+  REQUIRE(aborts([&] { fixed.shrink(kPageBytes + 512); }));
+  REQUIRE(aborts([&] { fixed.shrink(0); }));
+  medium.shrink(8 * kPageBytes);
+  REQUIRE_FALSE(aborts([&] { medium.write(7 * kPageBytes, page, 0); }));
+  REQUIRE(aborts([&] { medium.write(8 * kPageBytes, page, 0); }));
+  REQUIRE(aborts([&] { medium.store_word(8 * kPageBytes, 1); }));
 }
 
 }  // namespace

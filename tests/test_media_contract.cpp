@@ -295,6 +295,171 @@ TEST_CASE("of a cap within a page, its whole pages are room and no byte more is 
   }
 }
 
+constexpr std::uint64_t kEnd = kRoom / 2 + 3 * kPageBytes;  // of what is made shorter
+constexpr std::uint64_t kWordAt = kRoom - 5 * kPageBytes + 16;
+
+std::uint64_t length_of(const std::filesystem::path& path) {
+  struct stat status = {};
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+TEST_CASE("shrink gives back what lies beyond, and what is reserved there anew is zero") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    const std::uint64_t size = medium->reserve(kRoom);
+    Bytes bytes = pattern(kRoom, 12);
+    write(*medium, 0, bytes);
+    medium->store_word(kWordAt, 7);
+    medium->store_word(8, 7);  // kept pages of words: one stays, one goes
+    medium->barrier();
+    const std::uint64_t word = 7;
+    std::memcpy(bytes.data() + 8, &word, 8);
+    std::memcpy(bytes.data() + kWordAt, &word, 8);
+    const auto all = std::span<const std::byte>(bytes);
+    if (row.on_device()) {
+      REQUIRE(medium->shrink(kEnd) == size);
+      REQUIRE(medium->size() == size);
+      const bool kept = same(read(*medium, 0, kRoom), all);
+      REQUIRE(kept);
+      REQUIRE(medium->reserve(size) == size);
+      return;
+    }
+    const auto view = medium->view({0, kEnd});
+    REQUIRE(medium->shrink(kEnd) == kEnd);
+    REQUIRE(medium->size() == kEnd);
+    REQUIRE(medium->reserve(kEnd) == kEnd);
+    REQUIRE(medium->shrink(kEnd) == kEnd);
+    const bool kept = same(read(*medium, 0, kEnd), all.first(kEnd));
+    REQUIRE(kept);
+    if (!row.in_memory()) REQUIRE(length_of(medium.path()) == kEnd);
+    Bytes page(kPageBytes);
+    for (const std::uint64_t at : {kEnd - 1, kEnd, kRoom - kPageBytes}) {
+      REQUIRE(code_of([&] { medium->read(at, page); }) == Errc::corrupt);
+      REQUIRE(code_of([&] { (void)medium->view({at, kPageBytes}); }) == Errc::corrupt);
+    }
+    write(*medium, kEnd - kPageBytes, page);  // up to the end
+    medium->barrier();
+    if (!row.in_memory()) REQUIRE(length_of(medium.path()) == kEnd);
+    write(*medium, kEnd - kPageBytes, all.subspan(kEnd - kPageBytes, kPageBytes));
+
+    const std::uint64_t grown = medium->reserve(kRoom);
+    REQUIRE(grown >= kRoom);
+    REQUIRE(medium->size() == grown);
+    const bool zero = read(*medium, kEnd, grown - kEnd) == Bytes(grown - kEnd);
+    REQUIRE(zero);
+    if (medium->promises().mapped) {
+      REQUIRE(medium->view({0, kEnd}).data() == view.data());
+      const bool shown = same(medium->view({kEnd, kRoom - kEnd}), Bytes(kRoom - kEnd));
+      REQUIRE(shown);
+    }
+    std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(kEnd), bytes.end(), std::byte{0});
+    std::memcpy(bytes.data() + kWordAt + 8, &word, 8);
+    medium->store_word(kWordAt + 8, word);  // in a page of zeros
+    std::memcpy(bytes.data() + 16, &word, 8);
+    medium->store_word(16, word);  // and one that was kept
+    const bool seen = same(read(*medium, 0, kRoom), all);
+    REQUIRE(seen);
+    const Bytes last = pattern(kPageBytes, 13);
+    std::ranges::copy(last, bytes.end() - kPageBytes);
+    write(*medium, kRoom - kPageBytes, last);
+    medium->barrier();
+    if (!row.in_memory()) {
+      struct stat status = {};
+      REQUIRE(::stat(medium.path().c_str(), &status) == 0);
+      REQUIRE(static_cast<std::uint64_t>(status.st_blocks) * 512 >= grown);
+      medium.reopen();
+      REQUIRE(medium->size() == grown);
+    }
+    const bool again = same(read(*medium, 0, kRoom), all);
+    REQUIRE(again);
+    REQUIRE_FALSE(medium->failed());
+  });
+}
+
+TEST_CASE("a place that was made shorter is as long when it is opened again, and can grow") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    if (row.in_memory() || row.on_device()) return;
+    medium->reserve(kRoom);
+    const Bytes bytes = pattern(kRoom, 14);
+    write(*medium, 0, bytes);
+    medium->barrier();
+    constexpr std::uint64_t kFirst = 3 * kPageBytes;
+    REQUIRE(medium->shrink(kFirst) == kFirst);
+    medium.reopen();
+    REQUIRE(medium->size() == kFirst);
+    const std::uint64_t grown = medium->reserve(kRoom);
+    REQUIRE(grown >= kRoom);
+    const bool kept = same(read(*medium, 0, kFirst), std::span(bytes).first(kFirst));
+    REQUIRE(kept);
+    const bool zero = read(*medium, kFirst, grown - kFirst) == Bytes(grown - kFirst);
+    REQUIRE(zero);
+    REQUIRE(medium->shrink(kPageBytes) == kPageBytes);  // what was found goes as what was made does
+    REQUIRE(medium->reserve(kRoom) >= kRoom);
+    write(*medium, kRoom - kPageBytes, std::span(bytes).first(kPageBytes));
+    medium->barrier();
+    const bool there =
+        same(read(*medium, kRoom - kPageBytes, kPageBytes), std::span(bytes).first(kPageBytes));
+    REQUIRE(there);
+  });
+}
+
+TEST_CASE("writes that nobody waited for go with what lies beyond") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    if (row.on_device()) return;
+    medium->reserve(kRoom);
+    const Bytes bytes = pattern(kRoom, 15);
+    write(*medium, 0, bytes);
+    medium->barrier();
+    const Bytes fresh = pattern(100 * 1024, 16);  // too large for a cache
+    medium->write(0, fresh, 0);
+    medium->write(kEnd, fresh, 0);
+    const Ticket last = medium->write(kRoom - kChunkBytes / 2, fresh, 0);
+    medium->store_word(kRoom - 8, 9);
+    REQUIRE(medium->shrink(kEnd) == kEnd);
+    medium->wait(last);
+    medium->barrier();
+    if (!row.in_memory()) REQUIRE(length_of(medium.path()) == kEnd);
+    medium->reserve(kRoom);
+    medium->wait(last);
+    medium->barrier();
+    const bool zero = read(*medium, kEnd, kRoom - kEnd) == Bytes(kRoom - kEnd);
+    REQUIRE(zero);
+    const bool kept = same(read(*medium, 0, fresh.size()), fresh);
+    REQUIRE(kept);
+  });
+}
+
+TEST_CASE("a reader beside a writer that makes the file shorter gets errors, and no signal") {
+  on_every_medium([](const MediaRow& row, MediumUnderTest& medium) {
+    if (row.in_memory() || row.on_device()) return;
+    const std::uint64_t size = medium->reserve(kRoom);
+    const Bytes bytes = pattern(kRoom, 17);
+    write(*medium, 0, bytes);
+    medium->barrier();
+    auto file = std::make_shared<ShelfFile>(ShelfFile::open(medium.path(), false));
+    GuardedMedium reader(row.make(std::move(file), {}, ""));
+    REQUIRE(reader.size() == size);
+    Bytes page(kPageBytes);
+    reader.read(kRoom - kPageBytes, page);
+    REQUIRE(medium->shrink(kEnd) == kEnd);
+    for (const std::uint64_t at : {kEnd - 512, kEnd, kRoom - kPageBytes}) {
+      CAPTURE(at);
+      REQUIRE(code_of([&] { reader.read(at, page); }) == Errc::truncated);
+      REQUIRE(code_of([&] { reader.look(at, page); }) == Errc::truncated);
+    }
+    const bool kept = same(read(reader, 0, kEnd), std::span(bytes).first(kEnd));
+    REQUIRE(kept);
+    REQUIRE(reader.size() == kEnd);
+    REQUIRE(code_of([&] { reader.read(kEnd, page); }) == Errc::corrupt);
+    const std::uint64_t grown = medium->reserve(kRoom);
+    REQUIRE(reader.size() == grown);
+    const bool zero = read(reader, kEnd, grown - kEnd) == Bytes(grown - kEnd);
+    REQUIRE(zero);
+    REQUIRE(reader.shrink(kEnd) == grown);  // a reader changes nothing
+    REQUIRE(length_of(medium.path()) == grown);
+  });
+}
+
 // The kernel refuses to let this process's files grow past `bytes`, as a full disk would.
 class FileSizeLimit {
  public:
@@ -471,6 +636,10 @@ struct Model {
     bytes.resize(size);
     known.resize(size, true);
   }
+  void cut(std::size_t size) {
+    bytes.resize(size);
+    known.resize(size);
+  }
   void write(std::size_t at, std::span<const std::byte> source) {
     std::copy(source.begin(), source.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
     for (std::size_t n = at; n < round_up(at + source.size(), kPageBytes); ++n) {
@@ -534,6 +703,9 @@ TEST_CASE("a random walk of all verbs agrees with a model") {
           if (!row.on_device() && random() % 8 == 0 && model.bytes.size() < kRoom) {
             settle();
             model.grow(medium->reserve(model.bytes.size() + random() % (256 * 1024)));
+          } else if (!row.on_device() && random() % 8 == 0) {
+            if (random() % 2 == 0) settle();
+            model.cut(medium->shrink(std::max(at, 16 * kPageBytes)));
           }
           break;
         default: {

@@ -119,6 +119,59 @@ TEST_CASE("growth refused half-way: an error, nothing lost, and room again later
   }
 }
 
+TEST_CASE("what was given back is mapped still, and grows again where it was", "[pmem]") {
+  constexpr std::uint64_t kEnd = 3 * kMebibyte + kPageBytes;  // within a huge page
+  for (const std::string& place : mapped_places()) {
+    INFO(place);
+    const scratch::Directory dir(place);
+    const fs::path path = dir / "s";
+    const auto medium = make_pmem_medium(open_file(path), {});
+    medium->reserve(8 * kMebibyte);
+    const auto data = pattern(kMebibyte, 3);
+    medium->write(2 * kMebibyte, data, 0);
+    medium->write(6 * kMebibyte, data, 0);
+    const auto view = medium->view({2 * kMebibyte, kMebibyte});
+    REQUIRE(medium->shrink(kEnd) == kEnd);
+    CHECK(fs::file_size(path) == kEnd);
+
+    std::vector<std::byte> bytes(kMebibyte);
+    const auto error = error_of([&] { medium->read(6 * kMebibyte, bytes); });  // no guard around it
+    REQUIRE(error);
+    CHECK(error->code() == Errc::truncated);
+    const auto source = medium->view({6 * kMebibyte, kMebibyte});
+    CHECK(code_of([&] { medium->write(0, source, 0); }) == Errc::corrupt);
+
+    // All that the mappings have already, and more: refused half-way it ends where it did.
+    for (const std::uint64_t wanted : {8 * kMebibyte, 80 * kMebibyte}) {
+      CAPTURE(wanted);
+      refused_fallocate = {wanted == 8 * kMebibyte ? 1 : 2, ENOSPC};
+      CHECK(code_of([&] { medium->reserve(wanted); }) == Errc::full);
+      refused_fallocate = {};
+      CHECK(medium->size() == kEnd);
+      CHECK(fs::file_size(path) == kEnd);
+    }
+    refused_view = {1, ENOMEM};
+    CHECK(code_of([&] { medium->reserve(80 * kMebibyte); }) == Errc::io);
+    CHECK(medium->size() == kEnd);
+    CHECK(fs::file_size(path) == kEnd);
+    refused_view = {1, ENOMEM};
+    CHECK(medium->reserve(8 * kMebibyte) == 8 * kMebibyte);  // no mapping is asked for
+    CHECK(refused_view.calls_left == 1);
+    refused_view = {};
+    CHECK(fs::file_size(path) == 8 * kMebibyte);
+
+    CHECK(same(medium->view({6 * kMebibyte, kMebibyte}), Bytes(kMebibyte)));
+    CHECK(medium->view({2 * kMebibyte, 1}).data() == view.data());
+    CHECK(same(view, data));
+    medium->write(6 * kMebibyte, data, 0);
+    const std::uint64_t grown = medium->reserve(80 * kMebibyte);
+    CHECK(medium->view({2 * kMebibyte, 1}).data() == view.data());
+    CHECK(same(medium->view({6 * kMebibyte, kMebibyte}), data));
+    medium->write(grown - kMebibyte, data, 0);
+    CHECK(same(medium->view({grown - kMebibyte, kMebibyte}), data));
+  }
+}
+
 TEST_CASE("a length that was found is room once it is durable, with blocks or without", "[pmem]") {
   for (const std::string& place : mapped_places()) {
     for (const bool holes : {true, false}) {

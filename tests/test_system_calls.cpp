@@ -18,6 +18,7 @@
 
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
+#include "media/media.hpp"
 #include "media/pmem/medium.hpp"
 #include "scratch.hpp"
 
@@ -31,6 +32,7 @@ std::function<void(struct statfs&)> facts;  // changes what the system says
 std::optional<uid_t> user;
 std::function<int()> on_fallocate;  // the errno that it fails with; 0: the real call
 std::function<int()> on_kill;       // the same
+std::function<int()> on_ftruncate;  // the same
 
 int fails(int error) {
   errno = error;
@@ -57,6 +59,11 @@ extern "C" int flock(int fd, int operation) noexcept {
 extern "C" int fallocate(int fd, int mode, off_t at, off_t size) {
   if (const int error = on_fallocate ? on_fallocate() : 0; error != 0) return fails(error);
   return static_cast<int>(::syscall(SYS_fallocate, fd, mode, at, size));
+}
+
+extern "C" int ftruncate(int fd, off_t size) noexcept {
+  if (const int error = on_ftruncate ? on_ftruncate() : 0; error != 0) return fails(error);
+  return static_cast<int>(::syscall(SYS_ftruncate, fd, size));
 }
 
 extern "C" int kill(pid_t process, int signal) noexcept {
@@ -210,6 +217,62 @@ TEST_CASE("growing goes on where signals interrupt it") {
   on_fallocate = {};
   CHECK(interrupts == 0);
   CHECK(fs::file_size(folder.file()) == 8 * kMiB);
+}
+
+TEST_CASE("a shrink that the system refuses leaves all as it was, and one interrupted goes on") {
+  const bool mapped = GENERATE(true, false);
+  const int cause = GENERATE(EIO, EPERM, EINTR);
+  CAPTURE(mapped, cause);
+  if (mapped && !pmem_supported()) return;
+  const Folder folder(mapped ? fs::path("/dev/shm") : fs::current_path());
+  GuardedMedium medium(mapped ? make_pmem_medium(folder.create(), {})
+                              : make_block_medium(folder.create(), {}));
+  REQUIRE(medium.reserve(8 * kMiB) == 8 * kMiB);
+  const Bytes data = pattern(kMiB, 1);
+  medium.wait(medium.write(6 * kMiB, data, 0));
+  medium.store_word(7 * kMiB, 1);
+  medium.barrier();
+  int refusals = 1;
+  on_ftruncate = [&] { return refusals > 0 ? (--refusals, cause) : 0; };
+  std::uint64_t left = 0;
+  const auto error = error_of([&] { left = medium.shrink(6 * kMiB); });
+  on_ftruncate = {};
+  CHECK(refusals == 0);
+  CHECK_FALSE(medium.failed());
+  if (cause == EINTR) {
+    CHECK_FALSE(error);
+    CHECK(left == 6 * kMiB);
+    return;
+  }
+  REQUIRE(error);
+  CHECK(error->code() == Errc::io);
+  CHECK(error->os_error() == cause);
+  CHECK(contains(error->what(), folder.file().native()));
+  CHECK_FALSE(error->remedy().empty());
+  CHECK(medium.size() == 8 * kMiB);
+  CHECK(fs::file_size(folder.file()) == 8 * kMiB);
+  CHECK((read_back(medium, 6 * kMiB, kMiB) == data));
+  medium.store_word(7 * kMiB + 8, 2);
+  medium.wait(medium.write(7 * kMiB + kPageBytes, std::span(data).first(kPageBytes), 0));
+  medium.barrier();
+  CHECK(medium.reserve(8 * kMiB) == 8 * kMiB);
+  const Bytes words = read_back(medium, 7 * kMiB, 16);
+  CHECK(words[0] == std::byte{1});
+  CHECK(words[8] == std::byte{2});
+  CHECK(medium.shrink(6 * kMiB) == 6 * kMiB);
+}
+
+TEST_CASE("a file that somebody else cut shorter still is not made longer by a shrink") {
+  const bool mapped = GENERATE(true, false);
+  CAPTURE(mapped);
+  if (mapped && !pmem_supported()) return;
+  const Folder folder(mapped ? fs::path("/dev/shm") : fs::current_path());
+  const auto medium =
+      mapped ? make_pmem_medium(folder.create(), {}) : make_block_medium(folder.create(), {});
+  medium->reserve(8 * kMiB);
+  fs::resize_file(folder.file(), kMiB);
+  CHECK_NOTHROW(medium->shrink(2 * kMiB));
+  CHECK(fs::file_size(folder.file()) == kMiB);
 }
 
 TEST_CASE("holes that are filled by rewriting them take no write under way with them") {

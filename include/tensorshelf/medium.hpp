@@ -1,4 +1,4 @@
-// The storage seam: where bytes live and what the place promises. Ten methods, and none hands
+// The storage seam: where bytes live and what the place promises. Eleven methods, and none hands
 // out a writable pointer. Everything above it (format, store) is the same on every medium, and the
 // crash simulator is one more medium that breaks all that is not promised.
 //
@@ -41,13 +41,15 @@ struct Ticket {
 class PinTable;  // src/media/pins.hpp
 
 // Thread-safety: write, wait, read, look and view may run in many threads at once, on bytes that do
-// not overlap. barrier and store_word belong to the one committing thread. size and reserve exclude
-// all of these but read, look and view, which go on beside them on what was there before.
+// not overlap. barrier and store_word belong to the one committing thread. size, reserve and shrink
+// exclude all of these but read, look and view, which go on beside them on what was there before
+// and, of shrink, stays.
 // Another process may read what this one writes at that moment. It gets old and new bytes, mixed at
 // any multiple of 8, and checks what came.
 //
-// Errors: Errc::io, with the errno. Two are no failure of the medium: of a reserve, Errc::full, and
-// of a write, Errc::corrupt, where `bytes` lie in a damaged part of the medium itself. After any
+// Errors: Errc::io, with the errno. Three are no failure of the medium: of a reserve, Errc::full,
+// of a write, Errc::corrupt, where `bytes` lie in a damaged part of the medium itself, and any of a
+// shrink; of a read, Errc::truncated, where somebody else has made the file shorter. After any
 // other error of a write, wait, barrier, store_word or reserve the medium has failed, and its guard
 // refuses every later one with Errc::failed (I8). Reads go on.
 //
@@ -108,18 +110,33 @@ class Medium {
   // keeps its addresses.
   virtual std::span<const std::byte> view(const Extent& extent) = 0;
 
-  // How far there are bytes to read; a reader sees its writer's file grow. Of a file as found not
-  // all need be room to write to: only what was reserved is.
+  // How far there are bytes to read; a reader sees its writer's file grow and shrink. Of a file as
+  // found not all need be room to write to: only what was reserved is.
   virtual std::uint64_t size() = 0;
 
   // Makes room for at least `size_bytes`, which is not 0, and returns how far there is room now.
   // New room reads as zero, and its blocks are allocated, so that later writes convert no extent.
   // It is durable after the next barrier() at the latest, and then room for whoever opens the
-  // medium later, too. Never shrinks, and changes nothing below size().
+  // medium later, too. Makes nothing shorter, and changes nothing below size(): what a file was
+  // found with may be other than zero.
   // Errc::full where the cap, the device or the file system ends: the medium goes on as before.
   // Errc::full, a failure, or a power loss before the barrier leaves as much room as there was; the
   // file may be longer than that by then.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
+
+  // Gives back what lies beyond `size_bytes`, a multiple of kPageBytes, above 0 and at most what
+  // was reserved, where the medium can be made shorter. Returns how far there is room now:
+  // size_bytes, or as much as before where the size is fixed (a device, a pool). Nothing below
+  // changes. Nobody may be using what lies beyond: views of it are invalid from now on, and writes
+  // to it that nobody waited for go with it. After a power loss it may be there again, as it was,
+  // whatever barriers came. Room that is reserved there anew reads as zero, and once that room is
+  // durable, what lay there is gone for good. A reader beside its writer gets an error of the read
+  // beyond the new end, and no signal. Errc::io where the system refuses: all is as it was, and the
+  // medium goes on.
+  virtual std::uint64_t shrink(std::uint64_t size_bytes) {
+    static_cast<void>(size_bytes);
+    return size();
+  }
 
   virtual Promises promises() const = 0;
 

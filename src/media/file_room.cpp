@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "base/size_text.hpp"
@@ -42,6 +44,19 @@ int set_length(int fd, std::uint64_t size_bytes) {
     if (::ftruncate(fd, static_cast<off_t>(size_bytes)) == 0) return 0;
     if (errno != EINTR) return errno;
   }
+}
+
+void cut_file(int fd, const std::filesystem::path& path, std::uint64_t size_bytes) {
+  struct stat node {};
+  int error = ::fstat(fd, &node) == 0 ? 0 : errno;
+  const bool longer = error == 0 && static_cast<std::uint64_t>(node.st_size) > size_bytes;
+  if (longer) error = set_length(fd, size_bytes);
+  if (error == 0) return;
+  throw Error(Errc::io,
+              fmt::format("{} cannot be cut to {}: {}", path.native(), size_text(size_bytes),
+                          std::generic_category().message(error)),
+              "Check the file system (dmesg); the shelf goes on, and takes as much room as before.",
+              error);
 }
 
 void ask_for_room(const Growth& growth) {

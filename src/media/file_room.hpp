@@ -22,6 +22,10 @@ struct Growth {
 [[nodiscard]] int allocate(const Growth& growth, int flags = 0);
 [[nodiscard]] int set_length(int fd, std::uint64_t size_bytes);
 
+// Makes the file end at `size_bytes`; one that ends before stays as it is. Errc::io, with the file
+// as it was.
+void cut_file(int fd, const std::filesystem::path& path, std::uint64_t size_bytes);
+
 // Errc::full where the file system surely has no room, or no file can be that long. Asked before
 // anything is taken: what cannot fit would else fill the file system before it fails, and every
 // other program there would meet a full disk.

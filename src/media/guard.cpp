@@ -309,6 +309,19 @@ std::uint64_t GuardedMedium::reserve(std::uint64_t end) {
   return beyond ? grown : place_on(medium_of(end), grown);
 }
 
+// What fails here has lost nothing.
+std::uint64_t GuardedMedium::shrink(std::uint64_t end) {
+  Member& member = state_->member(end);
+  const std::uint64_t size_bytes = offset_of(end);
+  TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0);
+  TENSORSHELF_ASSERT(member.within(size_bytes, 0));
+  state_->refuse_if_failed();
+  const std::uint64_t left = member.inner->shrink(size_bytes);
+  TENSORSHELF_ASSERT(left >= size_bytes);
+  member.size.store(left, std::memory_order_relaxed);
+  return place_on(medium_of(end), left);
+}
+
 Promises GuardedMedium::promises() const { return promises_of(0); }
 
 PinTable* GuardedMedium::pins() { return state_->members[0]->inner->pins(); }

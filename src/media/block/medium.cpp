@@ -163,6 +163,19 @@ class BlockMedium final : public Medium {
     return std::min(size_bytes_, room_bytes_);
   }
 
+  // What is on its way there comes to its end first: it would make the file longer again.
+  std::uint64_t shrink(std::uint64_t size_bytes) override {
+    if (!file_->writable() || file_->kind() != FileKind::regular) return size();
+    TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0 && size_bytes <= size_bytes_);
+    staging_->drain(size_bytes, size_bytes_ - size_bytes);
+    staging_->check();
+    cut_file(file_->fd(), file_->path(), size_bytes);
+    word_pages_.forget_from(size_bytes);
+    size_bytes_ = size_bytes;
+    room_bytes_ = std::min(room_bytes_, size_bytes);
+    return size_bytes;
+  }
+
   PinTable* pins() override { return pins_.get(); }
 
   Promises promises() const override {

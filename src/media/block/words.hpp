@@ -55,6 +55,18 @@ class WordPages {
     }
   }
 
+  // Keeps none from `end` on, where the medium ends now. While nothing is written.
+  void forget_from(std::uint64_t end) {
+    unsigned kept = 0;
+    for (unsigned i = 0; i < count_.load(std::memory_order_relaxed); ++i) {
+      if (places_[i] >= end) continue;
+      places_[kept] = places_[i];
+      if (kept != i) std::memcpy(page(kept).data(), page(i).data(), kPageBytes);
+      ++kept;
+    }
+    count_.store(kept, std::memory_order_release);
+  }
+
  private:
   std::span<std::byte> page(unsigned index) {
     return memory_.bytes().subspan(index * kPageBytes, kPageBytes);

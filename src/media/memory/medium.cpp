@@ -84,6 +84,21 @@ class MemoryMedium final : public Medium {
     return size_ = wanted;
   }
 
+  std::uint64_t shrink(std::uint64_t size_bytes) override {
+    TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0 && size_bytes <= size_);
+    std::byte* const end = base_ + size_bytes;
+    const std::uint64_t rest = size_ - size_bytes;
+    if (rest == 0) return size_;
+    if (::mprotect(end, rest, PROT_NONE) != 0) refuse_shrink(errno);
+    if (::madvise(end, rest, MADV_DONTNEED) != 0) {  // it is locked, say
+      const int error = errno;
+      const bool back = ::mprotect(end, rest, PROT_READ | PROT_WRITE) == 0;
+      TENSORSHELF_ASSERT(back);
+      refuse_shrink(error);
+    }
+    return size_ = size_bytes;
+  }
+
   Promises promises() const override {
     return {.medium = "memory",
             .detail = "anonymous memory",
@@ -96,6 +111,11 @@ class MemoryMedium final : public Medium {
   }
 
  private:
+  [[noreturn]] static void refuse_shrink(int error) {
+    throw Error(Errc::io, "the system does not take memory back",
+                "Unlock it (munlockall), or raise vm.max_map_count; all goes on as before.", error);
+  }
+
   const std::uint64_t max_size_;  // in whole pages
   const std::uint64_t addresses_bytes_;
   std::byte* base_ = nullptr;

@@ -88,9 +88,10 @@ class PmemMedium final : public Medium {
     if (!note.empty()) environment_.notes.push_back(std::move(note));
     if (is_device() && file_->writable()) device_lock_.emplace(file_->fd(), file_->path());
     if (file_->writable()) work_.emplace(file_->path(), Access::write, wish);
-    append(wish.least_bytes);
+    map_to(wish.least_bytes);
+    size_bytes_ = view_.size_bytes();
     refuse_msync();
-    gaps_ = work_ && !is_device() && has_gaps(*file_, system_, view_.size_bytes());
+    gaps_ = work_ && !is_device() && has_gaps(*file_, system_, size_bytes_);
   }
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
@@ -152,6 +153,7 @@ class PmemMedium final : public Medium {
 
   std::uint64_t size() override;
   std::uint64_t reserve(std::uint64_t size_bytes) override;
+  std::uint64_t shrink(std::uint64_t size_bytes) override;
   PinTable* pins() override { return pins_.get(); }
 
   Promises promises() const override;
@@ -205,7 +207,7 @@ class PmemMedium final : public Medium {
 
   std::byte* writable(std::uint64_t at, std::size_t size_bytes) {
     TENSORSHELF_ASSERT(work_.has_value());
-    TENSORSHELF_ASSERT(at <= work_->size_bytes() && size_bytes <= work_->size_bytes() - at);
+    TENSORSHELF_ASSERT(at <= size_bytes_ && size_bytes <= size_bytes_ - at);
     return work_->base() + at;
   }
 
@@ -219,7 +221,7 @@ class PmemMedium final : public Medium {
   [[noreturn]] void throw_gone(const char* state, const Extent& extent, Errc where_cut,
                                Errc where_poisoned = Errc::io) const;
   void refuse_msync() const;
-  void append(std::uint64_t size_bytes);
+  void map_to(std::uint64_t end);
   std::uint64_t grown_size(std::uint64_t wanted) const;
   void check_may_grow(std::uint64_t size_bytes) const;
   void make_found_room(std::uint64_t size_bytes);
@@ -235,6 +237,7 @@ class PmemMedium final : public Medium {
   const std::unique_ptr<PinTable> pins_;
   PmemMap view_;
   std::optional<PmemMap> work_;   // none on a file that is open for reading
+  std::uint64_t size_bytes_ = 0;  // the mappings go on beyond it where the file was made shorter
   bool gaps_ = false;             // the file was found with holes: fill them before each store
   std::uint64_t room_bytes_ = 0;  // so far there are blocks, and durable: a length is no room
   std::atomic<std::uint64_t> sequence_ = 0;
@@ -268,8 +271,10 @@ void PmemMedium::throw_gone(const char* state, const Extent& extent, Errc where_
       "check the device (dmesg, ndctl list --media-errors)", EIO);
 }
 
-void PmemMedium::append(std::uint64_t size_bytes) {
-  if (size_bytes == 0) return;
+// Maps the file up to there, if it is not yet.
+void PmemMedium::map_to(std::uint64_t end) {
+  if (end <= view_.size_bytes()) return;
+  const std::uint64_t size_bytes = end - view_.size_bytes();
   view_.append(file_->fd(), size_bytes);
   if (!work_) return;
   try {
@@ -312,22 +317,21 @@ void PmemMedium::check_may_grow(std::uint64_t size_bytes) const {
   if (is_device()) {
     throw Error(Errc::full,
                 fmt::format("{} has {}, and {} are needed", file_->path().native(),
-                            size_text(view_.size_bytes()), size_text(size_bytes)),
+                            size_text(size_bytes_), size_text(size_bytes)),
                 "erase tensors, or make a larger namespace (ndctl create-namespace)");
   }
-  const std::uint64_t now = view_.size_bytes();
-  if (max_size_bytes_ == 0) ask_for_room({file_->fd(), file_->path(), now, size_bytes});
+  if (max_size_bytes_ == 0) ask_for_room({file_->fd(), file_->path(), size_bytes_, size_bytes});
   static_cast<void>(grown_size(size_bytes));
 }
 
 std::uint64_t PmemMedium::size() {
-  const std::uint64_t now = view_.size_bytes();
-  if (!work_ && !is_device()) {  // a writer may have grown the file since
+  if (!work_ && !is_device()) {  // a writer may have made the file longer or shorter since
     const std::uint64_t there =
         std::min(file_->size_bytes() / kPageBytes * kPageBytes, view_.address_bytes());
-    if (there > now) append(there - now);
+    map_to(there);
+    size_bytes_ = there;
   }
-  return view_.size_bytes();
+  return size_bytes_;
 }
 
 // Of a file as found. Its holes are filled as far as is asked for: a sparse file may go on for
@@ -339,20 +343,20 @@ void PmemMedium::make_found_room(std::uint64_t size_bytes) {
   } else if (!is_device()) {
     sync_room(*file_);
   }
-  room_bytes_ = gaps_ ? size_bytes : view_.size_bytes();
+  room_bytes_ = gaps_ ? size_bytes : size_bytes_;
 }
 
 std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   TENSORSHELF_ASSERT(size_bytes > 0);
   const std::uint64_t now = size();
-  if (size_bytes > view_.size_bytes()) check_may_grow(size_bytes);
+  if (size_bytes > now) check_may_grow(size_bytes);
   make_found_room(std::min(now, round_up(size_bytes, kPageBytes)));
-  if (size_bytes <= view_.size_bytes()) return room_bytes_;
+  if (size_bytes <= now) return room_bytes_;
   const Extent room{now, grown_size(size_bytes) - now};
   const std::uint64_t old_file_size = file_->size_bytes();
   add_room(*file_, system_, room);
   try {
-    append(room.size_bytes);
+    map_to(room.end());
   } catch (...) {
     remove_room(*file_, old_file_size);
     throw;
@@ -361,7 +365,17 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   // Page faults now rather than inside the first write; advice, so a refusal is no matter.
   if (!by_file_) ::madvise(work_->base() + room.at, room.size_bytes, MADV_POPULATE_WRITE);
 #endif
-  return room_bytes_ = view_.size_bytes();
+  return room_bytes_ = size_bytes_ = room.end();
+}
+
+// The mappings stay, so that what grows there again has its old addresses: until then a touch of
+// them is an error of the call, as of any file that was cut.
+std::uint64_t PmemMedium::shrink(std::uint64_t size_bytes) {
+  if (!work_ || is_device()) return size();
+  TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0 && size_bytes <= size_bytes_);
+  cut_file(file_->fd(), file_->path(), size_bytes);
+  room_bytes_ = std::min(room_bytes_, size_bytes);
+  return size_bytes_ = size_bytes;
 }
 
 Promises PmemMedium::promises() const {
