@@ -49,6 +49,16 @@ struct CommitTimes {
   Time durable = {};  // and durable (I2)
 };
 
+// What compact() did.
+struct CompactReport {
+  std::uint64_t version = 0;       // the newest by then
+  std::uint64_t bytes_before = 0;  // how much of its media was the shelf's
+  std::uint64_t bytes_after = 0;
+  std::uint64_t bytes_moved = 0;   // of slots, which lie elsewhere now
+  std::uint64_t bytes_copied = 0;  // of values that nobody assigned: read, checked and written anew
+  std::vector<std::string> damaged;  // tensors that stay where they are: verify() tells of what
+};
+
 struct Commit {
   std::uint64_t version = 0;
   std::optional<std::uint64_t> step;

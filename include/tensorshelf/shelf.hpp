@@ -107,6 +107,19 @@ class Shelf {
   // that are created later find it, and the medium grows once, now, and not while a run goes on. It
   // lasts from the next commit on. Errc::full where the medium ends, with nothing changed.
   void reserve(std::uint64_t size_bytes);
+  // Moves what lies far back to where there is room in front, and makes the media as short as that
+  // allows: after tensors were erased, above all. A device or a pool keeps its size, and has its
+  // free room in one piece then.
+  // - Other threads go on meanwhile. What they assign moves by itself, with their commits; what
+  //   nobody assigns is copied, a chunk at a time. Handles, leases and older versions stay.
+  // - It commits by itself, with the step as it is, where nobody has changed anything. Else it
+  // waits
+  //   for whoever has to commit, and no longer than `patience`: then Errc::uncommitted.
+  // - It takes some K commits more than there is to move, for a place that was left is free when
+  // the
+  //   last version that has it there is gone. What leases, pins and snapshots hold stays meanwhile.
+  // Errors as persist(), and of the medium; what was moved until then stays so.
+  CompactReport compact(std::chrono::duration<double> patience = std::chrono::seconds(30));
 
   std::optional<TensorRef> find(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted

@@ -163,6 +163,8 @@ PageHead page_head(const Page& page);
 bool append_record(Page& page, const TensorLayout& layout);
 bool fits_record(const Page& page, const TensorLayout& layout);
 void remove_record(Page& page, std::uint64_t tensor_id);
+// Where the slots of one of its tensors lie, which are as many as before.
+void move_slots(Page& page, std::uint64_t tensor_id, std::span<const std::uint64_t> slot_at);
 // Every record of the page, behind those that are there; false where one cannot be believed, with
 // the reason.
 bool read_records(const Page& page, unsigned slot_count, std::vector<TensorLayout>& layouts,

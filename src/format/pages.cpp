@@ -50,6 +50,30 @@ bool fits_record(const Page& page, const TensorLayout& layout) {
   return page_head(page).used_bytes + record_bytes(layout) <= kPageBytes;
 }
 
+namespace {
+
+// Where the record of that tensor begins, which is on the page.
+std::size_t find_record(const Page& page, std::uint64_t tensor_id) {
+  const std::size_t end = page_head(page).used_bytes;
+  for (std::size_t offset = sizeof(PageHead); offset < end;) {
+    const auto record = load<TensorRecord>(page, offset);
+    if (record.tensor_id == tensor_id) return offset;
+    offset += record.record_bytes;
+  }
+  constexpr bool record_is_on_the_page_of_its_tensor = false;
+  TENSORSHELF_ASSERT(record_is_on_the_page_of_its_tensor);
+  return end;
+}
+
+void store_slots(Page& page, std::size_t offset, std::span<const std::uint64_t> slot_at) {
+  for (const std::uint64_t at : slot_at) {
+    store(page, SlotRecord{offset_of(at), medium_of(at), 0}, offset);
+    offset += sizeof(SlotRecord);
+  }
+}
+
+}  // namespace
+
 bool append_record(Page& page, const TensorLayout& layout) {
   auto head = page_head(page);
   TENSORSHELF_ASSERT(head.kind == PageKind::records);
@@ -68,10 +92,8 @@ bool append_record(Page& page, const TensorLayout& layout) {
   std::size_t offset = head.used_bytes;
   store(page, record, offset);
   offset += sizeof(TensorRecord);
-  for (std::uint64_t at : layout.slot_at) {
-    store(page, SlotRecord{offset_of(at), medium_of(at), 0}, offset);
-    offset += sizeof(SlotRecord);
-  }
+  store_slots(page, offset, {layout.slot_at.begin(), layout.slot_at.end()});
+  offset += layout.slot_at.size() * sizeof(SlotRecord);
   for (std::int64_t dim : layout.shape) {
     store(page, dim, offset);
     offset += sizeof(dim);
@@ -86,21 +108,17 @@ bool append_record(Page& page, const TensorLayout& layout) {
 
 void remove_record(Page& page, std::uint64_t tensor_id) {
   auto head = page_head(page);
-  for (std::size_t offset = sizeof(PageHead); offset < head.used_bytes;) {
-    const auto record = load<TensorRecord>(page, offset);
-    if (record.tensor_id == tensor_id) {
-      const std::size_t next = offset + record.record_bytes;
-      std::byte* const base = within(page).data();
-      std::memmove(base + offset, base + next, head.used_bytes - next);
-      head.used_bytes -= record.record_bytes;
-      std::memset(base + head.used_bytes, 0, record.record_bytes);
-      store(page, head);
-      return;
-    }
-    offset += record.record_bytes;
-  }
-  constexpr bool record_is_on_the_page_of_its_tensor = false;
-  TENSORSHELF_ASSERT(record_is_on_the_page_of_its_tensor);
+  const std::size_t offset = find_record(page, tensor_id);
+  const auto size = load<TensorRecord>(page, offset).record_bytes;
+  std::byte* const base = within(page).data();
+  std::memmove(base + offset, base + offset + size, head.used_bytes - offset - size);
+  head.used_bytes -= size;
+  std::memset(base + head.used_bytes, 0, size);
+  store(page, head);
+}
+
+void move_slots(Page& page, std::uint64_t tensor_id, std::span<const std::uint64_t> slot_at) {
+  store_slots(page, find_record(page, tensor_id) + sizeof(TensorRecord), slot_at);
 }
 
 namespace {

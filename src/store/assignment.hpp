@@ -55,7 +55,7 @@ class StoredAssignment final : private UndoLog {
              const FoundSlot& found) override;
   void touch(std::uint64_t chunk) override {
     if (tensor_->touched.contains(chunk)) return;
-    over_own_value_ |= tensor_->written.contains(chunk);
+    over_own_value_ |= is_own_value(chunk);
     tensor_->touched.insert(chunk);
     first_ = std::min(first_, chunk);
     end_ = std::max(end_, chunk + 1);
@@ -63,6 +63,12 @@ class StoredAssignment final : private UndoLog {
   void keep(std::uint64_t size_bytes) override {
     staged_bytes_ -= size_bytes;
     state_.open->staged_bytes -= size_bytes;
+  }
+  // What was carried is no value of the attempt's own: without it, its base's is there.
+  bool is_own_value(std::uint64_t chunk) const {
+    if (!tensor_->written.contains(chunk)) return false;
+    return planted(Bug::carried_is_own) ||
+           format::chunk_version(tensor_->staged[chunk]) == state_.open->version();
   }
   void forget_touched() noexcept;
   void undo() noexcept;

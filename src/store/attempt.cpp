@@ -153,6 +153,7 @@ void settle_names(const Names& before, const Names& now) {
   for (const auto& [name, named] : now) {
     std::lock_guard lock(named.tensor->mutex);
     named.tensor->erased = false;
+    named.tensor->lie_at(named.holding);
     if (!planted(Bug::renamed_name_kept)) named.tensor->names.set(name);
   }
 }
@@ -160,6 +161,17 @@ void settle_names(const Names& before, const Names& now) {
 void take_names(const Version& loaded) noexcept {
   if (!loaded.renames) return;
   for (const auto& [name, named] : *loaded.names) named.tensor->names.set(name);
+}
+
+void take_places(std::span<const std::shared_ptr<Version>> loaded) noexcept {
+  const auto moved = [](const auto& version) { return version->moved; };
+  if (std::none_of(loaded.begin(), loaded.end(), moved)) return;
+  for (const auto& version : loaded) {
+    for (const auto& [name, named] : *version->names) {
+      std::lock_guard lock(named.tensor->mutex);
+      named.tensor->lie_at(named.holding);
+    }
+  }
 }
 
 }  // namespace tensorshelf

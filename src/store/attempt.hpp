@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "format/format.hpp"
@@ -33,6 +34,7 @@ struct Version {
   std::shared_ptr<const Names> names;
   std::uint64_t tensor_bytes = 0;
   bool renames = false;  // when it was loaded, a tensor of it had another name
+  bool moved = false;    // or lay elsewhere
   struct Loaded {        // one of those in `names`
     StoredTensor* tensor;
     Holding* holding;
@@ -51,6 +53,8 @@ struct Attempt {
 
   // The tensors of the version, for a change.
   Names& change_names();
+  // Whether it has another value than its base, and not merely lies elsewhere. The gate is closed.
+  bool changed() const { return names_changed || dirty.size() > carried; }
 
   const std::uint64_t sequence;
   const std::shared_ptr<const Version> base;
@@ -58,19 +62,24 @@ struct Attempt {
   std::shared_ptr<const Names> names;
   bool names_are_mine = false;  // and no other attempt's or version's
   bool names_changed = false;
+  bool moved = false;  // some of their slots lie elsewhere now
   std::uint64_t tensor_bytes;
   std::uint64_t abandoned = 0;     // the version whose abandoning took some of these changes with
                                    // it, and only discard() is allowed; 0: none
   bool removed_committed = false;  // a tensor that a version still has
   std::vector<std::shared_ptr<StoredTensor>> dirty;
+  std::size_t carried = 0;  // of these: nobody assigned them (carry.cpp)
   std::atomic<std::uint64_t> staged_bytes = 0;
 };
 
-// Handles follow their tensors: those that are named now are there, under their names of now, those
-// that were named before alone are erased. Takes each tensor's mutex.
+// Handles follow their tensors: those that are named now are there, under their names of now and
+// where they lie now, those that were named before alone are erased. Takes each tensor's mutex.
 void settle_names(const Names& before, const Names& now);
 // Those of a version that was loaded, where some of its tensors had others.
 void take_names(const Version& loaded) noexcept;
+// Where the tensors of these lie, as the newest that has each says; they are in rising order. Takes
+// each tensor's mutex.
+void take_places(std::span<const std::shared_ptr<Version>> loaded) noexcept;
 
 // An attempt that is frozen: a version on its way.
 struct Flight {

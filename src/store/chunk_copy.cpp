@@ -39,6 +39,13 @@ std::uint64_t ChunkCopy::done(StoredTensor& tensor) const {
   return checksum_;
 }
 
+std::uint64_t put_chunk(State& state, StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
+                        std::span<const std::byte> bytes) {
+  ChunkCopy copy(tensor, slot, chunk, bytes);
+  copy.run(state, tensor);
+  return copy.done(tensor);
+}
+
 void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copies,
              unsigned threads) {
   if (planted(Bug::copy_left_out) && copies.size() > 1) copies = copies.first(copies.size() - 1);

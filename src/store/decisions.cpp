@@ -192,8 +192,7 @@ Resolved Decisions::abandon() {
   const bool found = state_.prepared->info.found;
   const std::shared_ptr<Version> newest = state_.newest();
   auto next = state_.attempt_over(newest, state_.open->sequence);
-  if (!state_.open->dirty.empty() || state_.open->names_changed)
-    next->abandoned = state_.prepared->info.version;
+  if (state_.open->changed()) next->abandoned = state_.prepared->info.version;
   std::shared_ptr<Attempt> spare;  // what a transaction ends with
   if (state_.spare) spare = state_.attempt_over(newest, next->sequence);
   Flight flight;

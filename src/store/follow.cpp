@@ -48,10 +48,11 @@ bool goes_on(const Versions& shown, const Versions& found) {
                      [&](const auto& one) { return same_attempt(*one, *shown.back()); });
 }
 
-// What tells a tensor with the number of another from that one under another name.
+// What tells a tensor with the number of another from that one under another name, or elsewhere.
 template <typename Versions>
 bool renames(const Versions& found) {
-  return std::any_of(found.begin(), found.end(), [](const auto& one) { return one->renames; });
+  return std::any_of(found.begin(), found.end(),
+                     [](const auto& one) { return one->renames || one->moved; });
 }
 
 }  // namespace
@@ -83,6 +84,8 @@ Seen Follower::look(const Versions& shown) const {
 // What a call holds in memory (version_hold.hpp) stays among those that are shown.
 void Follower::show(const Versions& found) {
   for (const auto& version : found) version->claims = {};
+  // What is shown until now and named one of these slots was overtaken: it is told as that.
+  take_places(found);
   Versions held;
   held.reserve(format::kMaxSlots + found.size());
   const std::uint64_t oldest = found.front()->number();

@@ -73,7 +73,7 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
   });
   std::uint8_t media = 0;
   each_dirty(*state_.open, [&](const StoredTensor& tensor) {
-    media |= tensor.layout.media();
+    media |= tensor.media;
     if (!tensor.erased) record_staged(tensor);
   });
 

@@ -203,7 +203,7 @@ std::optional<Flight> Store::freeze_healed(VerifyReport& report) {
       const std::shared_ptr<StoredTensor> tensor = there->second.tensor;
       Healer(state_, stager_, reader_, tensor).heal(found);
     }
-    if (state_.open->dirty.empty()) return std::nullopt;
+    if (!state_.open->changed()) return std::nullopt;
     return freezer_.freeze_behind_gate({});
   } catch (...) {
     drop_open_attempt(std::move(spare));

@@ -28,9 +28,8 @@ Heap::Heap(Medium& media, const Claimed& claimed, std::function<void()> quiet)
     const std::uint64_t capacity = claimed.capacities().end[medium];
     if (medium == 0 || capacity > 0) regions_[medium].emplace(growth_, medium, capacity);
   }
-  claimed.each_free_extent([this](std::uint64_t at, std::uint64_t size) {
-    regions_[medium_of(at)]->free().release(at, size);
-  });
+  claimed.each_free_extent(
+      [this](std::uint64_t at, std::uint64_t size) { regions_[medium_of(at)]->release(at, size); });
   claimed.each_free_cells(
       [this](std::uint64_t at, std::uint64_t size) { cells_.release(at, size); });
 }
@@ -38,8 +37,7 @@ Heap::Heap(Medium& media, const Claimed& claimed, std::function<void()> quiet)
 void Heap::add_medium(unsigned medium, std::uint64_t capacity_bytes) {
   const Lock lock(mutex_);
   Region& region = regions_[medium].emplace(growth_, medium, capacity_bytes);
-  region.free().release(place_on(medium, format::kMediumHeapAt),
-                        capacity_bytes - format::kMediumHeapAt);
+  region.release(place_on(medium, format::kMediumHeapAt), capacity_bytes - format::kMediumHeapAt);
 }
 
 namespace {
@@ -69,7 +67,7 @@ std::uint64_t Heap::take_slot(Lock& lock, const SlotsWanted& wanted, unsigned ta
   const std::uint64_t slots_left =
       size > kMaxCapacityBytes / left ? kMaxCapacityBytes : left * size;
   std::uint64_t lacks = medium == 0 ? pool_lacks(wanted.pages) : 0;  // any hole will do for them
-  lacks -= std::min(lacks, region.free().total());
+  lacks -= std::min(lacks, region.free_bytes());
   return region.take(lock, size, slots_left + lacks);
 }
 
@@ -94,8 +92,8 @@ SmallVector<std::uint64_t, 4> Heap::take_slots(const SlotsWanted& wanted) {
       Region& region = *regions_[medium];
       region.close_arenas();  // what they set aside may be just what is missing: once more, without
       if (attempt == 0) continue;
-      const std::uint64_t whole = region.free().largest();
-      const std::uint64_t total = region.free().total();
+      const std::uint64_t whole = region.largest();
+      const std::uint64_t total = region.free_bytes();
       throw Error(
           Errc::full,
           fmt::format("'{}' needs {} x {}; {} of {} has {} free{}. {}", wanted.name,
@@ -113,7 +111,7 @@ void Heap::make_room(unsigned medium, std::uint64_t size_bytes, unsigned slot_co
   Region& region = *regions_[medium];
   const std::uint64_t most = kMaxCapacityBytes / slot_count - kPageBytes;
   const std::uint64_t size = slot_count * round_up(std::min(size_bytes, most), kPageBytes);
-  if (region.free().largest() >= size && size_bytes <= most) return;
+  if (region.largest() >= size && size_bytes <= most) return;
   try {
     region.grow(lock, size);
   } catch (const Error& error) {
@@ -122,7 +120,7 @@ void Heap::make_room(unsigned medium, std::uint64_t size_bytes, unsigned slot_co
         Errc::full,
         fmt::format("{} x {} are to be reserved; {} of {} has {} free. {}", slot_count,
                     size_text(size_bytes), medium_text(medium), size_text(region.capacity_bytes()),
-                    size_text(region.free().total()), error.what()),
+                    size_text(region.free_bytes()), error.what()),
         error.remedy(), error.os_error());
   }
 }
@@ -135,8 +133,7 @@ void Heap::release(const Extent& extent) noexcept {
 
 void Heap::release_locked(const Extent& extent) noexcept {
   try {
-    Space& free = regions_[medium_of(extent.at)]->free();
-    free.release(extent.at, round_up(extent.size_bytes, kPageBytes));
+    regions_[medium_of(extent.at)]->release(extent.at, round_up(extent.size_bytes, kPageBytes));
   } catch (const std::bad_alloc&) {  // forgotten, until the next open finds it free
   }
 }
@@ -197,6 +194,7 @@ void Heap::reserve_pages(std::uint64_t pages) {
       round_up(std::max(missing, std::min(half, kMaxPoolBatch)), kPageBytes);
   if (const auto at = free.take(batch)) return give_to_pool({*at, batch});
   if (free.total() < missing) {
+    first().fence(Region::kNoFence);
     first().close_arenas();
     try {
       return give_to_pool({first().take(lock, missing, missing), missing});
@@ -224,6 +222,54 @@ std::uint64_t Heap::take_page(unsigned copy) {
   return *at;
 }
 
+std::uint64_t Heap::fence(unsigned medium) {
+  const Lock lock(mutex_);
+  Region& region = *regions_[medium];
+  region.close_arenas();
+  const std::uint64_t end = region.packed_end();
+  region.fence(end);
+  if (medium != 0) return end;
+  // Pages of the pool that lie behind it, against as much in front of it.
+  Space kept;
+  while (const auto high = pool_.take_from(end)) {
+    std::uint64_t left = high->size_bytes;
+    while (left > 0 && region.free().total() > 0) {
+      const Extent low = region.free().take_lowest(left);
+      give_to_pool(low);
+      left -= low.size_bytes;
+    }
+    kept.release(high->at, left);
+    region.release(high->at + left, high->size_bytes - left);
+  }
+  while (const auto high = kept.take_from(0)) give_to_pool(*high);
+  return end;
+}
+
+void Heap::drop_fence(unsigned medium) noexcept {
+  const Lock lock(mutex_);
+  try {
+    regions_[medium]->fence(Region::kNoFence);
+  } catch (const std::bad_alloc&) {  // as above
+  }
+}
+
+std::optional<std::uint64_t> Heap::take_below(std::uint64_t place, std::uint64_t size_bytes) {
+  const Lock lock(mutex_);
+  return regions_[medium_of(place)]->take_below(place, round_up(size_bytes, kPageBytes));
+}
+
+std::uint64_t Heap::taken_end(unsigned medium) const {
+  const Lock lock(mutex_);
+  return regions_[medium]->taken_end();
+}
+
+void Heap::cut(unsigned medium) {
+  const Lock lock(mutex_);
+  Region& region = *regions_[medium];
+  region.close_arenas();
+  region.cut();
+}
+
 std::uint64_t Heap::capacity_bytes(unsigned medium) const {
   const Lock lock(mutex_);
   return regions_[medium] ? regions_[medium]->capacity_bytes() : 0;
@@ -231,7 +277,7 @@ std::uint64_t Heap::capacity_bytes(unsigned medium) const {
 
 std::uint64_t Heap::free_bytes(unsigned medium) const {
   const Lock lock(mutex_);
-  return regions_[medium] ? regions_[medium]->free().total() : 0;
+  return regions_[medium] ? regions_[medium]->free_bytes() : 0;
 }
 
 }  // namespace tensorshelf

@@ -69,6 +69,17 @@ class Heap {
   std::uint64_t take_page(unsigned copy);
   void release_page(std::uint64_t at) noexcept;
 
+  // For whoever moves slots down (compact.cpp). What is taken on that medium would end there, if it
+  // lay side by side; what is free behind it is taken in need alone from here on, and pages that
+  // nobody uses are taken from in front of it.
+  std::uint64_t fence(unsigned medium);
+  void drop_fence(unsigned medium) noexcept;
+  // The lowest free place that holds so much and lies below `place`.
+  std::optional<std::uint64_t> take_below(std::uint64_t place, std::uint64_t size_bytes);
+  std::uint64_t taken_end(unsigned medium) const;
+  // What is free at its end is no part of the shelf any more.
+  void cut(unsigned medium);
+
   std::uint64_t capacity_bytes(unsigned medium = 0) const;  // 0 where there is none
   std::uint64_t free_bytes(unsigned medium = 0) const;
 

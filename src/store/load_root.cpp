@@ -11,6 +11,7 @@
 #include "store/chunk_io.hpp"
 #include "store/claims.hpp"
 #include "store/further_media.hpp"
+#include "store/records.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -47,15 +48,17 @@ void check_records(const Version& version, const StoredTensor& tensor, const std
   }
 }
 
-// Its name may be another one in another version.
+// Its name may be another one in another version, and slots that neither names may lie elsewhere.
 bool same(const format::TensorLayout& a, const format::TensorLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.first_cell == b.first_cell &&
-         a.slot_at == b.slot_at && a.stripes == b.stripes && a.placement == b.placement;
+         a.slot_at.size() == b.slot_at.size() && a.media() == b.media() && a.stripes == b.stripes &&
+         a.placement == b.placement;
 }
 
 struct Called {
   Named named;
   const std::string& name;
+  bool moved = false;
 };
 
 // A layout that is not known is taken.
@@ -63,7 +66,12 @@ Called called(format::TensorLayout& layout, std::uint32_t leaf, const KnownTenso
   if (const auto there = known.find(layout.tensor_id); there != known.end()) {
     StoredTensor& tensor = *there->second.tensor;
     if (!same(tensor.layout, layout)) throw_impossible(layout.name);
-    return {{there->second.tensor, there->second.holding, leaf}, tensor.names.keep(layout.name)};
+    std::shared_ptr<Holding> holding = there->second.holding;
+    const std::span<const std::uint64_t> slot_at(layout.slot_at.begin(), layout.slot_at.end());
+    const bool moved = !holding->lies_at(slot_at);
+    if (moved) holding = std::make_shared<Holding>(*holding, slot_at);
+    return {
+        {there->second.tensor, std::move(holding), leaf}, tensor.names.keep(layout.name), moved};
   }
   Named made{std::make_shared<StoredTensor>(std::move(layout)), nullptr, leaf};
   made.holding = std::make_shared<Holding>(made.tensor->layout);
@@ -97,7 +105,8 @@ void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
     const auto& layout = layouts[i];
     cells += layout.cell_count();
     version.tensor_bytes += layout.size_bytes;
-    auto [tensor, name] = called(layouts[i], leaves[i], known);
+    auto [tensor, name, moved] = called(layouts[i], leaves[i], known);
+    version.moved |= moved;
     check_records(version, *tensor.tensor, name);
     version.loaded.push_back({tensor.tensor.get(), tensor.holding.get()});
     version.renames |= &name != &tensor.tensor->name();
@@ -166,10 +175,10 @@ Claims claims_of(const Version& version, IsNew is_new) {
   claims.cells.reserve(version.loaded.size());
   for (const auto& tensor : version.loaded) {
     const Holding& holding = *tensor.holding;
-    if (!is_new(&holding)) continue;
-    claims.cells.push_back(holding.cells());
+    if (is_new(holding.cells_owner())) claims.cells.push_back(holding.cells());
     for (unsigned i = 0; const auto extent = holding.place(i); ++i) {
-      if (i == slots.size()) slots.emplace_back();
+      if (!is_new(holding.owner(i))) continue;
+      if (i >= slots.size()) slots.resize(i + 1);
       slots[i].push_back(*extent);
     }
   }
@@ -208,13 +217,34 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   return loaded;
 }
 
+void check_places(const Version& older, const Version& newer) {
+  if (!older.moved && !newer.moved) return;
+  for (const auto& [name, named] : *older.names) {
+    const Named* const later = named_in(*newer.names, *named.tensor);
+    if (later == nullptr || later->holding == named.holding) continue;
+    const StoredTensor& tensor = *named.tensor;
+    for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+      const ChunkRecord record = older.tree.record(tensor.cell(chunk));
+      if (format::chunk_kind(record) != ChunkKind::stored) continue;
+      const unsigned index = tensor.place_index(format::chunk_slot(record), chunk);
+      if (named.holding->slot_at()[index] != later->holding->slot_at()[index]) {
+        throw_impossible(std::string(name));
+      }
+    }
+  }
+}
+
 Claims ClaimList::add(const std::shared_ptr<const Version>& version) {
   if (!last_) {
     last_ = version;
     return version->claims;
   }
   last_->tree.each_page([&](const PageNodePtr& page) { seen_.push_back(page.get()); });
-  for (const auto& tensor : last_->loaded) seen_.push_back(tensor.holding);
+  for (const auto& tensor : last_->loaded) {
+    seen_.push_back(tensor.holding->cells_owner());
+    if (!tensor.holding->shares()) continue;
+    for (unsigned i = 0; tensor.holding->place(i); ++i) seen_.push_back(tensor.holding->owner(i));
+  }
   std::sort(seen_.begin(), seen_.end());
   last_ = version;
   return claims_of(*version, [&](const void* thing) {

@@ -37,6 +37,10 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const format::R
                      KnownPages& known, const KnownTensors& tensors = {},
                      FurtherMedia* further = nullptr);
 
+// Errc::corrupt where a slot that the older one names lies elsewhere in the newer one, which
+// retains it: it was in use.
+void check_places(const Version& older, const Version& newer);
+
 // What versions name, each thing once, one version after the other.
 class ClaimList {
  public:

@@ -33,12 +33,17 @@ class Neighbours {
   // As load_root() does; Errc::corrupt also where it shares a place and not what lies there.
   LoadedRoot load(const format::Root& root) {
     LoadedRoot loaded = load_root(medium_, seeds_, root, known_, tensors_, &further_);
+    for (const auto& beside : versions_) {
+      const bool older = loaded.version->number() < beside->number();
+      check_places(older ? *loaded.version : *beside, older ? *beside : *loaded.version);
+    }
     add(loaded.version);
     return loaded;
   }
 
  private:
   void add(const std::shared_ptr<const Version>& version) {
+    versions_.push_back(version);
     claimed_.raise(version->capacities());  // of media that the newest does not name
     claimed_.add(list_.add(version));
     for (const auto& [name, named] : *version->names) {
@@ -50,6 +55,7 @@ class Neighbours {
   const format::Seeds& seeds_;
   KnownPages& known_;
   FurtherMedia& further_;
+  std::vector<std::shared_ptr<const Version>> versions_;
   ClaimList list_;
   Claimed claimed_;
   KnownTensors tensors_;

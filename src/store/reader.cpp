@@ -125,6 +125,7 @@ void Reader::read_out(const StoredTensor& tensor, const Record& record, std::uin
   try {
     state_.medium->read(tensor.chunk_at(format::chunk_slot(record), chunk), target);
   } catch (const Error& error) {
+    if (is_cut_off(error)) throw_if_overtaken(record.seen_in);
     if (!is_unreadable(error)) throw;
     throw_damaged(tensor, record, chunk, fmt::format("cannot be read ({})", error.what()),
                   error.os_error());
@@ -225,7 +226,7 @@ bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t c
   try {
     state_.medium->read(tensor.chunk_at(slot, first), target);
   } catch (const Error& error) {
-    if (!is_unreadable(error)) throw;
+    if (!is_unreadable(error) && !is_cut_off(error)) throw;
     return false;
   }
   if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))

@@ -13,6 +13,11 @@ const std::string* name_in(const Names& names, const StoredTensor& tensor) {
   });
 }
 
+const Named* named_in(const Names& names, const StoredTensor& tensor) {
+  const std::string* const called = name_in(names, tensor);
+  return called == nullptr ? nullptr : &names.find(*called)->second;
+}
+
 bool has(const Version& version, const StoredTensor& tensor) {
   if (name_in(*version.names, tensor) == nullptr) return false;
   return format::chunk_kind(version.tree.record(tensor.cell(0))) != ChunkKind::none;

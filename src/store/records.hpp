@@ -48,6 +48,7 @@ class Records {  // of some chunks of a tensor, as they were at one moment
 // What the tensor is called there, or null where it is not: by its names, for where it is gone, its
 // cells may be another's by now. What is asked for State::structure is held, or the version.
 const std::string* name_in(const Names& names, const StoredTensor& tensor);
+const Named* named_in(const Names& names, const StoredTensor& tensor);  // or what it is there
 // Whether the version has the tensor, and a value of it.
 bool has(const Version& version, const StoredTensor& tensor);
 

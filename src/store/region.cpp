@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <tensorshelf/error.hpp>
 
@@ -65,12 +66,55 @@ void Region::grow(Lock& lock, std::uint64_t size) {
     if (growth_.quiet && !planted(Bug::growth_beside_writers)) growth_.quiet();
     now = grow_medium(growth_.medium, before, size) / kPageBytes * kPageBytes;
   }
-  free_.release(before, now - before);
   capacity_bytes_ = offset_of(now);
+  release(before, now - before);
+}
+
+void Region::release(std::uint64_t at, std::uint64_t size) {
+  const std::uint64_t below = std::min(size, fence_ - std::min(fence_, at));
+  free_.release(at, below);
+  beyond_.release(at + below, size - below);
+}
+
+void Region::fence(std::uint64_t place) {
+  fence_ = place;
+  Space before = std::exchange(beyond_, {});
+  while (const auto range = before.take_from(0)) release(range->at, range->size_bytes);
+  while (const auto range = free_.take_from(place)) beyond_.release(range->at, range->size_bytes);
+}
+
+std::optional<std::uint64_t> Region::take_below(std::uint64_t place, std::uint64_t size) {
+  for (Space* const space : {&free_, &beyond_}) {
+    const auto at = space->take_low(size);
+    if (at && *at < place) return at;
+    if (at) space->release(*at, size);
+  }
+  return std::nullopt;
+}
+
+std::uint64_t Region::packed_end() const {
+  return place_on(medium_, capacity_bytes_) - free_bytes();
+}
+
+std::uint64_t Region::taken_end() const {
+  const std::uint64_t end = place_on(medium_, capacity_bytes_);
+  const std::uint64_t from = beyond_.free_before(end);
+  return from == fence_ || from == end ? free_.free_before(from) : from;
+}
+
+void Region::cut() {
+  const std::uint64_t end = taken_end();
+  fence(kNoFence);
+  free_.take_from(end);
+  capacity_bytes_ = offset_of(end);
 }
 
 std::uint64_t Region::take(Lock& lock, std::uint64_t size, std::uint64_t all) {
   auto at = free_.take(size);
+  if (!at && fence_ != kNoFence) {
+    fence(kNoFence);
+    at = free_.take(size);
+  }
   if (!at) {
     grow(lock, all);
     at = free_.take(size);
@@ -86,7 +130,7 @@ void Region::begin_small(std::uint64_t size) {
 std::uint64_t Region::take_small(Lock& lock, unsigned slot, std::uint64_t size) {
   Arena& arena = arenas_[slot];
   if (arena.left < size) {
-    free_.release(arena.at, arena.left);
+    release(arena.at, arena.left);
     arena.left = 0;
     const std::uint64_t arena_size = std::max(arena_bytes_, size);
     arena.at = take(lock, arena_size, arena_size);
@@ -100,7 +144,7 @@ std::uint64_t Region::take_small(Lock& lock, unsigned slot, std::uint64_t size) 
 
 void Region::close_arenas() {
   for (Arena& arena : arenas_) {
-    free_.release(arena.at, arena.left);
+    release(arena.at, arena.left);
     arena = {};
   }
   arena_bytes_ = kMinArenaBytes;

@@ -2,9 +2,11 @@
 // the medium grow where they have none. Part of a Heap (heap.hpp), whose lock guards it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <tensorshelf/medium.hpp>
@@ -43,9 +45,23 @@ class Region {
   // Nothing is held meanwhile: pages and slots can be given back, and a commit take its pages.
   void grow(Lock& lock, std::uint64_t size);
 
-  Space& free() { return free_; }
-  const Space& free() const { return free_; }
+  void release(std::uint64_t at, std::uint64_t size);
+  std::uint64_t free_bytes() const { return free_.total() + beyond_.total(); }
+  std::uint64_t largest() const { return std::max(free_.largest(), beyond_.largest()); }
   std::uint64_t capacity_bytes() const { return capacity_bytes_; }
+
+  // What is free, but for what a fence keeps back.
+  Space& free() { return free_; }
+  // While slots are moved down (Heap::fence()): what is free behind it is taken in need alone, and
+  // then the fence is gone. kNoFence: there is none.
+  void fence(std::uint64_t place);
+  static constexpr std::uint64_t kNoFence = ~std::uint64_t{0};
+  std::optional<std::uint64_t> take_below(std::uint64_t place, std::uint64_t size);
+  // Where it would end if all that is taken lay side by side, and where it does.
+  std::uint64_t packed_end() const;
+  std::uint64_t taken_end() const;
+  // What is free at the end is no part of it any more.
+  void cut();
 
  private:
   struct Arena {
@@ -57,6 +73,8 @@ class Region {
   unsigned medium_;
   std::uint64_t capacity_bytes_;
   Space free_;
+  std::uint64_t fence_ = kNoFence;
+  Space beyond_;  // free, and behind the fence
   std::vector<Arena> arenas_;
   std::uint64_t arena_bytes_;
 };

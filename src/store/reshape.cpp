@@ -165,7 +165,7 @@ bool Tensors::taken_out(unsigned medium) {
 std::optional<std::string> Tensors::one_on(unsigned number) const {
   const auto lock = state_.lock_usable();
   for (const auto& [name, named] : state_.names_now()) {
-    if ((named.tensor->layout.media() >> number & 1U) != 0) return std::string(name);
+    if ((named.tensor->media >> number & 1U) != 0) return std::string(name);
   }
   return std::nullopt;
 }

@@ -194,6 +194,12 @@ Commit Shelf::rollback(std::uint64_t version) {
   return store_->rollback(version);
 }
 
+CompactReport Shelf::compact(std::chrono::duration<double> patience) {
+  check_name(file_);
+  store_->check_media();
+  return store_->compactor().run(patience);
+}
+
 VerifyReport Shelf::verify(const Progress& progress, const OnDamage& on_damage) const {
   return store_->reader().verify(progress, on_damage);
 }

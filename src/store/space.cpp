@@ -93,6 +93,23 @@ bool Space::take_at(std::uint64_t at, std::uint64_t size) {
   return true;
 }
 
+std::optional<Extent> Space::take_from(std::uint64_t at) {
+  if (ranges_.empty()) return std::nullopt;
+  const auto last = std::prev(ranges_.end());
+  const std::uint64_t end = last->first + last->second;
+  if (end <= at) return std::nullopt;
+  const std::uint64_t begin = std::max(at, last->first);
+  cut(last, begin, end - begin);
+  return Extent{begin, end - begin};
+}
+
+std::uint64_t Space::free_before(std::uint64_t end) const {
+  const auto behind = ranges_.lower_bound(end);
+  if (behind == ranges_.begin()) return end;
+  const auto& [at, size] = *std::prev(behind);
+  return at + size == end ? at : end;
+}
+
 Extent Space::take_lowest(std::uint64_t most) {
   TENSORSHELF_ASSERT(!ranges_.empty());
   const auto range = ranges_.begin();

@@ -24,11 +24,16 @@ class Space {
   std::optional<std::uint64_t> take_high(std::uint64_t size);
   // Takes exactly [at, at + size); false where any of it is not free.
   bool take_at(std::uint64_t at, std::uint64_t size);
+  // Takes all that is free from there on, a range at a time: the highest one, or what of it lies
+  // there. Nothing where there is none.
+  std::optional<Extent> take_from(std::uint64_t at);
   // Takes the low end of the lowest range, at most so much. There must be one.
   Extent take_lowest(std::uint64_t most);
 
   std::uint64_t total() const { return total_; }
   std::uint64_t largest() const;
+  // Where the range begins that ends there; `end` where none does.
+  std::uint64_t free_before(std::uint64_t end) const;
 
  private:
   using Ranges = std::map<std::uint64_t, std::uint64_t>;  // start -> size

@@ -59,7 +59,8 @@ void forget_written(StoredTensor& tensor, std::uint64_t chunk) {
 
 }  // namespace
 
-// Where the next value of the chunk may go; nothing where every slot is named. The gate is open
+// Where the next value of the chunk may go: of the slots that are free the one that lies lowest, so
+// that what is assigned moves down by itself; nothing where every slot is named. The gate is open
 // around us or closed by us: what is in flight can only become less.
 std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint64_t chunk,
                                           Naming naming) {
@@ -85,11 +86,13 @@ std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint6
     for (const auto& version : state_.in_flight)
       if (!planted(Bug::flight_slot_written)) note(*version);
   }
+  std::optional<unsigned> lowest;
   for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
     const bool leased = tensor.pins[slot].load() > 0 && !planted(Bug::leased_slot_written);
-    if ((named >> slot & 1) == 0 && !leased) return slot;
+    if ((named >> slot & 1) != 0 || leased) continue;
+    if (!lowest || tensor.chunk_at(slot, chunk) < tensor.chunk_at(*lowest, chunk)) lowest = slot;
   }
-  return std::nullopt;
+  return lowest;
 }
 
 // Whether every chunk of the range has a slot to go to, of which the last is `found`.
@@ -138,22 +141,23 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
 }
 
 bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor, const FoundSlot& found) {
-  if (tensor->attempt == state_.open->sequence) return false;
+  if (tensor->attempt == state_.open->sequence) {
+    if (tensor->carried && !planted(Bug::carried_for_good)) {
+      tensor->carried = false;
+      std::lock_guard lock(state_.dirty_mutex);
+      --state_.open->carried;
+    }
+    return false;
+  }
   if (!planted(Bug::dirty_bit_lost)) {
     std::lock_guard lock(state_.dirty_mutex);
     state_.open->dirty.push_back(tensor);
   }
+  tensor->carried = false;
   tensor->working = tensor->whole() ? found.slot.value_or(0) : 0;
   tensor->written.clear();
   tensor->attempt = state_.open->sequence;
   return true;
-}
-
-std::uint64_t Stager::put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                                std::span<const std::byte> bytes) {
-  ChunkCopy copy(tensor, slot, chunk, bytes);
-  copy.run(state_, tensor);
-  return copy.done(tensor);
 }
 
 // Where the open attempt has the chunk, or is to have it.
@@ -169,7 +173,7 @@ unsigned Stager::next_slot(const StoredTensor& tensor, std::uint64_t chunk,
 void Stager::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
                          std::span<const std::byte> bytes, const FoundSlot& found) {
   const unsigned slot = next_slot(tensor, chunk, found);
-  note_written(tensor, chunk, slot, put_chunk(tensor, slot, chunk, bytes));
+  note_written(tensor, chunk, slot, put_chunk(state_, tensor, slot, chunk, bytes));
 }
 
 void Stager::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
@@ -261,28 +265,6 @@ bool Stager::lacks(const StoredTensor& tensor, std::uint64_t chunk) const {
   return label != format::chunk_version(now);
 }
 
-// A chunk as it is under the attempt into the attempt's slot. The copy is checked against the
-// recorded checksum, for rot must not be made good.
-void Stager::copy_forward(StoredTensor& tensor, std::uint64_t chunk) {
-  const Record now{state_.open->base->tree.record(tensor.cell(chunk)), state_.open->base->number()};
-  const auto bytes = reader_.fetch_chunk(tensor, now, chunk, chunk_scratch());
-  reader_.check_unread(tensor, now, chunk, bytes);
-  std::uint64_t checksum = 0;
-  try {
-    checksum = put_chunk(tensor, tensor.working, chunk, bytes.for_write());
-  } catch (const Error& error) {
-    if (error.code() != Errc::corrupt) throw;
-    reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()),
-                          error.os_error());
-  }
-  if (checksum != now.checksum) {
-    tensor.clear_verified(tensor.working, chunk);
-    reader_.throw_damaged(tensor, now, chunk);
-  }
-  tensor.label(tensor.working, chunk) = format::chunk_version(now);
-  state_.counters.forward += bytes.size();
-}
-
 void Stager::complete(StoredTensor& tensor) {
   if (!tensor.whole() || planted(Bug::copy_forward_left_out)) return;
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
@@ -290,7 +272,7 @@ void Stager::complete(StoredTensor& tensor) {
     if (tensor.pins[tensor.working].load() > 0) throw_leased(tensor);  // of an assignment undone
     const ChunkRecord now = state_.open->base->tree.record(tensor.cell(chunk));
     if (format::chunk_kind(now) == ChunkKind::stored) {
-      copy_forward(tensor, chunk);
+      copy_forward(tensor, tensor.working, chunk);
     } else {
       write_chunk(tensor, chunk, zero_chunk().first(tensor.chunk_bytes(chunk)), {});
     }

@@ -6,6 +6,7 @@
 // is in flight can only become less.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,9 @@ struct FoundSlot {
   std::uint64_t chunk = 0;
   std::optional<unsigned> slot = {};
 };
+
+// Of each medium, the place in front of which all is to lie (compactor.hpp).
+using Goals = std::array<std::uint64_t, kMaxMedia>;
 
 // Of whoever may undo a write.
 class UndoLog {
@@ -56,6 +60,10 @@ class Stager {
   // Brings the attempt's slot up to date, where the tensor is placed whole: chunks that nobody
   // assigned since another slot was current.
   void complete(StoredTensor& tensor);
+  // carry.cpp: a chunk of the version under the attempt whose slot ends behind its medium's goal,
+  // into the lowest free one, for the open attempt. False where it is not: it lies in front, no
+  // free slot lies lower, somebody assigned it, or it is damaged.
+  bool carry(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk, const Goals& goals);
   // heal.cpp; the gate is closed. A whole chunk, into a slot of the attempt's own: `lock` is of the
   // tensor's mutex, and let go while it waits.
   void write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk,
@@ -82,15 +90,17 @@ class Stager {
                  FoundSlot& found, Naming naming = Naming::all);
   std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk,
                                     Naming naming = Naming::all);
-  std::uint64_t put_chunk(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                          std::span<const std::byte> bytes);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                    const FoundSlot& found);
   unsigned next_slot(const StoredTensor& tensor, std::uint64_t chunk, const FoundSlot& found);
   void note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
                     std::uint64_t checksum);
   bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
-  void copy_forward(StoredTensor& tensor, std::uint64_t chunk);
+
+  // carry.cpp
+  void copy_forward(StoredTensor& tensor, unsigned slot, std::uint64_t chunk);
+  std::optional<unsigned> lower_slot(const StoredTensor& tensor, std::uint64_t chunk,
+                                     const Goals& goals);
 
   // unchanged.cpp
   std::vector<char> find_unchanged(const StoredTensor& tensor, std::span<const std::byte> bytes,

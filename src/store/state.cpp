@@ -51,6 +51,7 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
       in_doubt(opened.report.degraded),
       homes(opened.homes) {
   take_names(*retained.back());
+  take_places(retained);
   if (writable) {
     take_over();
   } else {
@@ -82,6 +83,7 @@ void State::take_prepared(const FoundPrepared& found) {
   found_prepared = true;
   if (!found.version) return;
   in_flight.push_back(found.version);
+  take_places({&in_flight.back(), 1});
   next_tensor_id = std::max(next_tensor_id, found.version->root.next_tensor_id);
 }
 

@@ -24,7 +24,8 @@ Store::Store(const ShelfMedia& media, const OpenOptions& options, std::string pa
       freezer_(state_, stager_),
       sealer_(state_),
       decisions_(state_, freezer_, sealer_),
-      follower_(state_) {}
+      follower_(state_),
+      compactor_(state_, stager_, freezer_, sealer_) {}
 
 Store::~Store() { let_go(); }
 

@@ -18,6 +18,7 @@
 #include <tensorshelf/report.hpp>
 
 #include "store/committer.hpp"
+#include "store/compactor.hpp"
 #include "store/decisions.hpp"
 #include "store/follow.hpp"
 #include "store/freezer.hpp"
@@ -49,6 +50,7 @@ class Store {
   Reader& reader() { return reader_; }
   Decisions& decisions() { return decisions_; }
   Follower& follower() { return follower_; }
+  Compactor& compactor() { return compactor_; }
   std::unique_ptr<StoredAssignment> assign(const std::shared_ptr<StoredTensor>& tensor);
   std::unique_ptr<StoredAssignment> assign(const NewTensor& made);
   void write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
@@ -114,6 +116,7 @@ class Store {
   // The gate is closed for both.
   void check_nothing_uncommitted(const char* what) const;
   void drop_open_attempt(std::shared_ptr<Attempt> next) noexcept;
+  static void keep_places(Version& version);
   // heal.cpp
   void check_may_heal();
   std::optional<Flight> freeze_healed(VerifyReport& report);
@@ -126,6 +129,7 @@ class Store {
   Sealer sealer_;
   Decisions decisions_;
   Follower follower_;
+  Compactor compactor_;
   std::unique_ptr<Committer> committer_;  // of persist_async; last: it ends before all else goes
 };
 

@@ -6,6 +6,21 @@
 
 namespace tensorshelf {
 
+void StoredTensor::lie_at(const std::shared_ptr<Holding>& now) noexcept {
+  holding = now;
+  const auto places = now->slot_at();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (layout.slot_at[i] == places[i]) continue;
+    layout.slot_at[i] = places[i];
+    const auto slot = static_cast<unsigned>(i / layout.stripes);
+    if (planted(Bug::moved_label_kept)) continue;
+    for (std::uint64_t chunk = 0; chunk < layout.chunk_count(); ++chunk) {
+      clear_verified(slot, chunk);
+      if (whole()) label(slot, chunk) = 0;
+    }
+  }
+}
+
 void StoredTensor::check_range(std::uint64_t offset, std::uint64_t size) const {
   const std::uint64_t end = layout.size_bytes;
   if (offset <= end && size <= end - offset) return;

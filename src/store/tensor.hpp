@@ -28,6 +28,7 @@ namespace tensorshelf {
 struct StoredTensor {
   explicit StoredTensor(format::TensorLayout described)
       : layout(std::move(described)),
+        media(layout.media()),
         names(layout.name),
         staged(layout.chunk_count()),
         written(layout.chunk_count()),
@@ -36,8 +37,10 @@ struct StoredTensor {
         pins(layout.slot_count()),
         verified_(layout.chunk_count() * layout.slot_count()) {}
 
-  const format::TensorLayout layout;  // with the name that it had first
-  TensorNames names;                  // set with the gate closed, or by who makes or follows
+  // With the name that it had first. Of it slot_at alone changes (lie_at()).
+  format::TensorLayout layout;
+  const std::uint8_t media;  // a bit for each on which it lies
+  TensorNames names;         // set with the gate closed, or by who makes or follows
   const std::string& name() const noexcept { return names.now(); }
 
   QueueLock assigning;  // of the one assignment under way, from begin to end
@@ -49,6 +52,7 @@ struct StoredTensor {
 
   // Of the open attempt, where `attempt` is its sequence: what lies where of the chunks written.
   std::uint64_t attempt = 0;
+  bool carried = false;  // and nobody assigned it: its value is its base's, in other slots
   unsigned working = 0;  // the slot, where the tensor is placed whole
   SmallArray<format::ChunkRecord, 1> staged;
   ChunkSet written;
@@ -93,6 +97,14 @@ struct StoredTensor {
   std::uint64_t label(unsigned slot, std::uint64_t chunk) const {
     return labels[slot * layout.chunk_count() + chunk];
   }
+  // Of the slot, or of the part of it that has that chunk, where it is striped: which of the places
+  // it is, and where that lies.
+  unsigned place_index(unsigned slot, std::uint64_t chunk) const {
+    return slot * layout.stripes + static_cast<unsigned>(chunk % layout.stripes);
+  }
+  std::uint64_t place_of(unsigned slot, std::uint64_t chunk) const {
+    return layout.slot_at[place_index(slot, chunk)];
+  }
   std::uint64_t cell(std::uint64_t chunk) const { return layout.first_cell + chunk; }
   std::uint64_t chunk_bytes(std::uint64_t chunk) const {
     const std::uint64_t begin = chunk * kChunkBytes;
@@ -105,7 +117,12 @@ struct StoredTensor {
     return layout.chunk_at(slot, chunk);
   }
 
-  std::weak_ptr<Holding> holding;  // which whoever reads its slots holds meanwhile
+  // Which whoever reads its slots holds meanwhile: that of the newest version, or of the open
+  // attempt.
+  std::weak_ptr<Holding> holding;
+  // Where its slots lie from here on. One that lies elsewhere now is none that a version or an
+  // attempt names; what was known of it is forgotten. With the gate closed, or by who follows.
+  void lie_at(const std::shared_ptr<Holding>& now) noexcept;
 
  private:
   ChunkSet verified_;

@@ -135,7 +135,7 @@ void Tensors::add_behind_gate(const NewTensor& made) {
   const auto old = names->find(name);
   if (old != names->end()) open_for_removal(old->second);
   state_.heap->reserve_pages(state_.pages_for(made.named.holding->cells()));
-  state_.name_media(tensor.layout.media());
+  state_.name_media(tensor.media);
   state_.open->tree.open_cells(made.named.holding->cells());
   const std::uint32_t leaf = state_.open->tree.add_tensor(tensor.layout);
   take_up_value(made);
@@ -195,6 +195,7 @@ void Tensors::open_for_removal(const Named& named) {
 // Out of the attempt. What a version names stays as it is until none does.
 void Tensors::remove(const Named& named) noexcept {
   StoredTensor& tensor = *named.tensor;
+  const Named* const before = named_in(*state_.open->base->names, tensor);
   state_.open->tree.remove_tensor(named.records_leaf, tensor.layout.tensor_id);
   for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
     state_.open->tree.set_record(tensor.cell(i), {});
@@ -203,10 +204,11 @@ void Tensors::remove(const Named& named) noexcept {
     std::lock_guard lock(state_.structure);
     state_.open->names_changed = true;
     state_.open->tensor_bytes -= tensor.layout.size_bytes;
-    state_.open->removed_committed |= name_in(*state_.open->base->names, tensor) != nullptr;
+    state_.open->removed_committed |= before != nullptr;
   }
   std::lock_guard lock(tensor.mutex);  // of whoever reads it
   tensor.erased = true;
+  if (before != nullptr) tensor.lie_at(before->holding);
   if (!planted(Bug::slots_reused_early)) return;
   named.holding->give_back();
 }

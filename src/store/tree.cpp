@@ -209,6 +209,36 @@ std::uint32_t Tree::rename_tensor(std::uint32_t leaf, const format::TensorLayout
   return now;
 }
 
+void Tree::move_tensor(std::uint32_t leaf_number, std::uint64_t tensor_id,
+                       std::span<const std::uint64_t> slot_at) noexcept {
+  PageNode& node = const_cast<PageNode&>(leaf(leaf_number));
+  TENSORSHELF_ASSERT(node.attempt == attempt_);
+  if (!planted(Bug::moved_in_memory)) format::move_slots(node.image, tensor_id, slot_at);
+}
+
+bool Tree::open_beyond(std::uint64_t place) {
+  const auto beyond = [place](const PageNode& node) {
+    return std::any_of(node.ref.at.begin(), node.ref.at.end(),
+                       [place](std::uint64_t at) { return at >= place; });
+  };
+  bool any = false;
+  for (std::uint32_t number = 0; number < leaf_count_; ++number) {
+    if (!beyond(leaf(number))) continue;
+    change_leaf(number);
+    any = true;
+  }
+  for (unsigned level = 1; level <= levels_; ++level) {
+    const auto count = static_cast<std::uint32_t>(format::level_pages(leaf_count_, level));
+    for (std::uint32_t index = 0; index < count; ++index) {
+      const auto& list = level == levels_ ? top_ : top_[index / kDirectoryRefs]->below;
+      if (!beyond(*list[level == levels_ ? index : index % kDirectoryRefs])) continue;
+      change_directory(level, index);
+      any = true;
+    }
+  }
+  return any;
+}
+
 // ---- to the medium ------------------------------------------------------------------------------
 
 std::uint64_t Tree::page_count() const {

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "format/format.hpp"
@@ -72,6 +73,13 @@ class Tree {
   // Its record, which lies in `leaf`, as this; returns the leaf where it lies now. Errc::full as
   // above, with nothing changed.
   std::uint32_t rename_tensor(std::uint32_t leaf, const format::TensorLayout& renamed);
+
+  // Where its slots lie from here on. The leaf is open.
+  void move_tensor(std::uint32_t leaf, std::uint64_t tensor_id,
+                   std::span<const std::uint64_t> slot_at) noexcept;
+  // Makes every page changeable that lies at that place of the first medium or behind it, so that
+  // it is written anew, elsewhere. Whether there is one.
+  bool open_beyond(std::uint64_t place);
 
   // The media beside the first; the same, for whoever changes it: Errc::full as above.
   format::MediaTable media() const;

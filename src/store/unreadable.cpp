@@ -23,4 +23,8 @@ bool is_unreadable(const Error& error) noexcept {
   }
 }
 
+bool is_cut_off(const Error& error) noexcept {
+  return error.code() == Errc::truncated || error.code() == Errc::corrupt;
+}
+
 }  // namespace tensorshelf

@@ -11,4 +11,7 @@ class Error;
 // machine lacked (EMFILE, ENOMEM, ...): those say nothing about the place and may pass.
 bool is_unreadable(const Error& error) noexcept;
 
+// Whether it lies beyond the end of a medium: of a reader, it may have been made shorter since.
+bool is_cut_off(const Error& error) noexcept;
+
 }  // namespace tensorshelf

@@ -93,13 +93,13 @@ bool Store::has_uncommitted() const {
   if (!state_.writable) return false;
   const ClosedGate closed(*state_.gate, Patience());  // for who is about to close the shelf
   state_.health.check_usable();
-  return !state_.open->dirty.empty() || state_.open->names_changed;
+  return state_.open->changed();
 }
 
 // The gate is closed.
 void Store::check_nothing_uncommitted(const char* what) const {
   state_.check_not_abandoned();
-  if (state_.open->dirty.empty() && !state_.open->names_changed) return;
+  if (!state_.open->changed()) return;
   std::lock_guard lock(state_.structure);
   throw Error(
       Errc::uncommitted,
@@ -120,7 +120,7 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
       }
     }
   }
-  const bool names_changed = state_.open->names_changed;
+  const bool names_changed = state_.open->names_changed || state_.open->moved;
   {
     std::lock_guard lock(state_.structure);
     state_.open.swap(next);
@@ -212,6 +212,25 @@ void Store::end_transaction() {
 
 // ---- rollback -----------------------------------------------------------------------------------
 
+// Slots that were moved since stay where they are: the old version names none of these, and others
+// between may.
+void Store::keep_places(Version& version) {
+  std::shared_ptr<Names> names;
+  for (const auto& [name, named] : *version.names) {
+    std::shared_ptr<Holding> now;
+    {
+      std::lock_guard lock(named.tensor->mutex);
+      now = named.tensor->holding.lock();
+    }
+    if (!now || now == named.holding) continue;
+    if (!names) names = std::make_shared<Names>(*version.names);
+    names->find(name)->second.holding = now;
+    version.tree.open_leaf(named.records_leaf);
+    version.tree.move_tensor(named.records_leaf, named.tensor->layout.tensor_id, now->slot_at());
+  }
+  if (names) version.names = std::move(names);
+}
+
 // The pages of the old version under a new root: nothing is copied. What tensors it had that are
 // gone since, it has again, with their extents, which it never gave up.
 Commit Store::rollback(std::uint64_t number) {
@@ -247,6 +266,7 @@ Commit Store::rollback(std::uint64_t number) {
         state_.next_tensor_id = version->root.next_tensor_id = old.root.next_tensor_id;
       }
     }
+    if (!planted(Bug::rolled_back_to_old_places)) keep_places(*version);
     version->root.tensor_count = version->names->size();
     version->root.data_bytes = 0;
     for (const auto& [name, named] : *version->names) {

@@ -1,0 +1,273 @@
+#include "store/compactor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+#include "store/chunk_io.hpp"
+#include "store/further_media.hpp"
+#include "store/turn.hpp"
+
+namespace tensorshelf {
+
+using format::ChunkKind;
+using format::ChunkRecord;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::chrono::milliseconds kBetweenCommits(1);
+
+std::vector<unsigned> media_of(const State& state) {
+  std::vector<unsigned> media = {0};
+  for (const AttachedMedium& each : state.further->attached()) media.push_back(each.index);
+  return media;
+}
+
+}  // namespace
+
+// Until it goes, what is taken is taken in front of the goals.
+class Compactor::Fences {
+ public:
+  explicit Fences(State& state) : state_(state), media_(media_of(state)) { goals.fill(0); }
+  ~Fences() {
+    for (const unsigned medium : media_) heap_->drop_fence(medium);
+  }
+  Fences(const Fences&) = delete;
+  Fences& operator=(const Fences&) = delete;
+
+  // Anew: what was given back meanwhile lets them come down.
+  void set() {
+    for (const unsigned medium : media_) goals[medium] = heap_->fence(medium);
+  }
+
+  Goals goals;
+
+ private:
+  State& state_;
+  const std::vector<unsigned> media_;
+  const std::shared_ptr<Heap> heap_ = state_.heap;  // close() takes it away
+};
+
+// Until all lies in front, or nothing moves any more although every version from before the last
+// move is gone, or is held on to.
+CompactReport Compactor::run(std::chrono::duration<double> patience) {
+  state_.check_writable();
+  refuse_inside(state_, "compact() was called");
+  const QueueScope one(one_, *state_.room, state_.patience);
+  patience_ = patience;
+  report_ = {};
+  report_.bytes_before = room();
+  {
+    const ClosedGate closed(*state_.gate, state_.patience);
+    state_.check_writable();
+    state_.check_not_abandoned();
+    {
+      const std::lock_guard lock(state_.structure);
+      if (state_.undecided()) state_.throw_unresolved("nothing can be moved");
+    }
+    began_ = state_.newest()->number();
+    alone_ = !state_.open->changed();
+  }
+  {
+    std::optional<Fences> fences;
+    for (std::uint64_t changed = began_;;) {
+      {
+        const ClosedGate closed(*state_.gate, state_.patience);
+        state_.check_writable();
+        if (!fences) fences.emplace(state_);
+        fences->set();
+      }
+      const bool moved = lower(fences->goals);
+      const bool copied = carry(fences->goals);
+      const std::uint64_t passed = state_.version - changed;
+      if (!moved && !copied && (passed > state_.opened.slot_count || lies_well(fences->goals))) {
+        break;
+      }
+      const std::uint64_t now = commit_next();
+      if (moved || copied) changed = now;
+    }
+  }
+  cut();
+  report_.bytes_after = room();
+  report_.version = state_.version;
+  return std::move(report_);
+}
+
+std::uint64_t Compactor::room() const {
+  const ClosedGate closed(*state_.gate, state_.patience);
+  state_.check_writable();
+  std::uint64_t bytes = 0;
+  for (const unsigned medium : media_of(state_)) bytes += state_.heap->capacity_bytes(medium);
+  return bytes;
+}
+
+// Whether nothing lies behind the goals, nor will come down when an older version goes.
+bool Compactor::lies_well(const Goals& goals) const {
+  const ClosedGate closed(*state_.gate, state_.patience);
+  const auto lock = state_.lock_usable();
+  const auto same = [&](const auto& version) { return version->names == state_.open->names; };
+  const auto media = media_of(state_);
+  return std::ranges::all_of(state_.retained, same) &&
+         std::ranges::all_of(state_.in_flight, same) &&
+         std::ranges::all_of(media, [&](unsigned medium) {
+           return state_.heap->taken_end(medium) <= goals[medium];
+         });
+}
+
+// ---- values that nobody assigns -----------------------------------------------------------------
+
+// None that was written since this began, once whoever commits has had the time to write all.
+bool Compactor::is_cold(StoredTensor& tensor) const {
+  const std::lock_guard lock(state_.structure);
+  const Version& newest = *state_.retained.back();
+  if (!has(newest, tensor)) return false;
+  for (std::uint64_t i = 0; i < tensor.layout.chunk_count(); ++i) {
+    if (format::chunk_version(newest.tree.record(tensor.cell(i))) <= began_) return true;
+  }
+  return false;
+}
+
+// What is damaged stays where it is: a commit could not copy all of a tensor that is placed whole.
+bool Compactor::is_sound(StoredTensor& tensor) {
+  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+    const Use use(state_);
+    const std::lock_guard lock(tensor.mutex);
+    ChunkRecord record;
+    {
+      const std::lock_guard structure(state_.structure);
+      const Version& newest = *state_.retained.back();
+      if (!has(newest, tensor)) return false;
+      record = newest.tree.record(tensor.cell(chunk));
+    }
+    const unsigned slot = format::chunk_slot(record);
+    if (tensor.verified(slot, chunk)) continue;
+    if (!chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk)) return false;
+    if (format::chunk_kind(record) == ChunkKind::stored) tensor.set_verified(slot, chunk);
+  }
+  return true;
+}
+
+bool Compactor::carry(const Goals& goals) {
+  const std::uint64_t now = state_.version;
+  if (!alone_ && now - began_ < state_.opened.slot_count) return false;
+  bool any = false;
+  for (const auto& tensor : behind(goals)) {
+    if (!is_cold(*tensor)) continue;
+    if (!is_sound(*tensor)) {
+      const std::string name = tensor->name();
+      if (std::ranges::find(report_.damaged, name) == report_.damaged.end()) {
+        report_.damaged.push_back(name);
+      }
+      continue;
+    }
+    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
+      if (!stager_.carry(tensor, chunk, goals)) continue;
+      report_.bytes_copied += tensor->chunk_bytes(chunk);
+      any = true;
+    }
+  }
+  return any;
+}
+
+// ---- commits ------------------------------------------------------------------------------------
+
+// Only where nobody has changed anything: what is half assigned is nobody's to commit but theirs.
+bool Compactor::freeze_own(std::optional<Flight>& flight) {
+  const Turn turn(state_);
+  const ClosedGate closed = freezer_.close_gate();
+  state_.check_not_abandoned();
+  alone_ = !state_.open->changed();
+  if (alone_ || planted(Bug::compacted_along)) flight = freezer_.freeze_behind_gate({});
+  return flight.has_value();
+}
+
+std::uint64_t Compactor::commit_next() {
+  const std::uint64_t before = state_.version;
+  const auto begin = Clock::now();
+  while (state_.version == before) {
+    std::optional<Flight> flight;
+    if (freeze_own(flight)) return sealer_.seal(std::move(*flight)).version;
+    if (Clock::now() - begin >= patience_) {
+      throw Error(
+          Errc::uncommitted,
+          fmt::format("{} has changes that are not committed, and nobody has committed them "
+                      "for {} seconds: compact() waits for that",
+                      state_.path, patience_.count()),
+          "persist() or discard() them. It moves what it can beside a thread that persists, "
+          "and by itself where nothing is uncommitted.");
+    }
+    state_.patience.pause(kBetweenCommits);
+  }
+  return state_.version;
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+// Roots say how far each medium is the shelf's. One that recovery may come to must not reach beyond
+// what is there, so it is cut behind as many commits as there are homes.
+void Compactor::cut() {
+  Goals ends = {};
+  bool any = false;
+  {
+    const ClosedGate closed(*state_.gate, state_.patience);
+    state_.check_writable();
+    state_.check_not_abandoned();
+    unsigned further = 0;
+    for (const unsigned medium : media_of(state_)) {
+      const std::uint64_t before = state_.heap->capacity_bytes(medium);
+      state_.heap->cut(medium);
+      ends[medium] = state_.heap->capacity_bytes(medium);
+      if (ends[medium] == before) continue;
+      any = true;
+      further |= 1U << medium;
+    }
+    if (!any) return;
+    state_.name_media(further);
+    state_.open->moved = true;
+  }
+  if (planted(Bug::cut_before_roots)) return shorten();
+  const std::uint64_t first = commit_next();
+  while (state_.version < first + state_.opened.slot_count || !reaches_no_further(ends)) {
+    if (state_.version > first + 4 * state_.opened.slot_count) return;  // somebody holds on to one
+    commit_next();
+  }
+  shorten();
+}
+
+bool Compactor::reaches_no_further(const Goals& ends) const {
+  const std::lock_guard lock(state_.structure);
+  for (const auto* list : {&state_.retained, &state_.in_flight}) {
+    for (const auto& version : *list) {
+      const Capacities there = version->capacities();
+      for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
+        if (there.end[medium] > std::max(ends[medium], state_.heap->capacity_bytes(medium)))
+          return false;
+      }
+    }
+  }
+  return true;
+}
+
+// As for growth: nobody writes, and nothing is on its way.
+void Compactor::shorten() {
+  const ClosedGate closed(*state_.gate, state_.patience);
+  state_.check_writable();
+  state_.wait_until_quiet(state_.patience);
+  {
+    const std::lock_guard lock(state_.structure);
+    if (state_.undecided()) return;
+  }
+  for (const unsigned medium : media_of(state_)) {
+    const std::uint64_t end = state_.heap->capacity_bytes(medium);
+    if (end > 0) static_cast<void>(state_.medium->shrink(place_on(medium, end)));
+  }
+}
+
+}  // namespace tensorshelf

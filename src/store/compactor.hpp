@@ -1,0 +1,64 @@
+// Makes a shelf as small as what is in it, while it is used. Slots that nothing names get other
+// places, as far in front as there is room; what is assigned goes there by itself, for assignments
+// take the lowest free slot, and what nobody assigns is copied. Each step is part of an ordinary
+// version, of whoever commits. A place that was left stays the tensor's until the last version that
+// has it there is gone (holding.hpp), so any crash finds each version as it was (I3). At the end
+// the media are cut, behind all versions whose roots reach further.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <tensorshelf/report.hpp>
+
+#include "store/freezer.hpp"
+#include "store/sealer.hpp"
+#include "store/stager.hpp"
+#include "store/state.hpp"
+
+namespace tensorshelf {
+
+class Compactor {
+ public:
+  Compactor(State& state, Stager& stager, Freezer& freezer, Sealer& sealer)
+      : state_(state), stager_(stager), freezer_(freezer), sealer_(sealer) {}
+
+  // One at a time; any number of threads may use the shelf meanwhile. `patience`: how long it waits
+  // for the commit of what somebody has assigned.
+  CompactReport run(std::chrono::duration<double> patience);
+
+ private:
+  using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
+  class Fences;
+
+  bool lower(const Goals& goals);      // whether something lies elsewhere now
+  Tensors behind(const Goals& goals);  // that have slots there, as they lie
+  bool relocate(StoredTensor& tensor, const Goals& goals);
+  unsigned used_slots(StoredTensor& tensor);
+  bool carry(const Goals& goals);
+  bool is_cold(StoredTensor& tensor) const;
+  bool is_sound(StoredTensor& tensor);
+  bool lies_well(const Goals& goals) const;
+  std::uint64_t commit_next();  // ours, or somebody's; returns its number
+  bool freeze_own(std::optional<Flight>& flight);
+  void cut();
+  bool reaches_no_further(const Goals& ends) const;
+  void shorten();
+  std::uint64_t room() const;  // how much is the shelf's, on all media
+
+  State& state_;
+  Stager& stager_;
+  Freezer& freezer_;
+  Sealer& sealer_;
+  QueueLock one_;
+  // Of the run under way.
+  CompactReport report_;
+  std::uint64_t began_ = 0;  // the version then
+  bool alone_ = false;       // nobody had assigned anything at the last commit
+  std::chrono::duration<double> patience_{};
+};
+
+}  // namespace tensorshelf
