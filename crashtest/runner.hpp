@@ -131,6 +131,7 @@ class Runner {
   void land_all();
   void let_all_fail();
   void roll_back(std::uint64_t versions);
+  void compact();
   void discard();
 
   // Saves by a pipeline (runner_feed.cpp).

@@ -167,6 +167,43 @@ void Runner::roll_back(std::uint64_t versions) {
   working_ = std::move(next);
 }
 
+// As many versions of what is there as it takes, of which nobody hears before the end. Over what is
+// not committed there is none: it waits for no one here.
+void Runner::compact() {
+  const auto call = [this] { shelf_->compact(std::chrono::seconds(0)); };
+  if (prepared_) return expect(Errc::unresolved, call);
+  land_all();
+  const std::uint64_t version = working_.version;
+  mark(recording_.log, Mark::began, recording_.history.size() - 1);  // and more, as is known then
+  const std::size_t began = recording_.log.events.size() - 1;
+  const auto account = [&](bool failed) {
+    const std::uint64_t made = shelf_->version() - version;
+    if (changed_ && made > 0) throw std::runtime_error("what was half assigned is committed");
+    for (std::uint64_t i = 0; i < made; ++i) {
+      working_ = next_version(false);
+      recording_.history.push_back(working_);
+    }
+    acked_ = recording_.history.size() - 1;
+    if (failed && !changed_) recording_.history.push_back(next_version(false));  // as in persist()
+    std::get<MarkEvent>(recording_.log.events[began]).number = recording_.history.size() - 1;
+    if (!failed) mark(recording_.log, Mark::acked, acked_);
+  };
+  try {
+    call();
+  } catch (const Error& error) {
+    const bool waits = changed_ && (error.code() == Errc::uncommitted ||
+                                    (transaction_ && error.code() == Errc::transaction));
+    const bool held = (error.code() == Errc::pinned && !pinned_.empty()) ||
+                      (error.code() == Errc::leased && !leases_.empty());
+    // No failure of the medium's, which goes on: it could not be made shorter.
+    const bool stays = error.code() == Errc::io && !medium_failed();
+    account(!waits && !held && !stays);
+    if (!waits && !held && !stays) throw;
+    return;
+  }
+  account(false);
+}
+
 void Runner::apply_versions(const Op& op) {
   switch (op.verb) {
     case Verb::launch:
@@ -212,6 +249,8 @@ void Runner::apply_versions(const Op& op) {
       beside([&] { shelf_->remove_medium(1); });
       changed_ = true;
       return;
+    case Verb::compact:
+      return compact();
     case Verb::reserve:
       return beside([&] { shelf_->reserve(op.first); });
     case Verb::pin:

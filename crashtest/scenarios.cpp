@@ -18,6 +18,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "compact_plays.hpp"
 #include "feed_plays.hpp"
 #include "folder.hpp"
 #include "heal_plays.hpp"
@@ -389,6 +390,9 @@ const std::vector<Scenario>& scenarios() {
         {"rot-resized", "-", rot_is_not_resized},
         {"older-medium", "-", older_copy_of_a_medium_is_refused},
         {"grown-medium", "I3", what_a_medium_grew_by_stays_taken},
+        {"carried-no-change", "-", what_is_carried_is_no_change},
+        {"carried-over", "-", what_is_assigned_over_it_is_one},
+        {"carried-rot", "-", rot_is_left_where_it_is},
         {"rot-healed", "-", rot_is_healed_or_stays_rot},
         {"healed-unflushed", "I1", what_is_healed_is_durable},
         {"healed-apart", "I3", damaged_slot_is_not_written},

@@ -3,6 +3,8 @@
 //   create NAME BYTES    a new tensor                assign NAME      all of it, a new stamp
 //   part NAME AT BYTES   a range of it               thread NAME      assign in another thread
 //   same NAME            assign what it was when an attempt was frozen last, or prepared
+//   compact              make the medium as short as what is in it: some commits of what is there,
+//                        or, over what is not committed, a refusal that leaves slots elsewhere
 //   reserve BYTES        make room ahead for tensors of so many bytes
 //   erase NAME           remove it                   replace NAME BYTES   a new layout
 //   rename NAME N        it is called rN from here on
@@ -73,6 +75,7 @@ enum class Verb {
   same,
   erase,
   reserve,
+  compact,
   replace,
   rename,
   resize,

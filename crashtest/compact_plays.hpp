@@ -1,0 +1,13 @@
+// Plays about what compact() does in an open attempt, on a disk in memory. Each returns what went
+// wrong, or nothing.
+#pragma once
+
+#include <string>
+
+namespace tensorshelf::crash {
+
+std::string what_is_carried_is_no_change();
+std::string what_is_assigned_over_it_is_one();
+std::string rot_is_left_where_it_is();
+
+}  // namespace tensorshelf::crash
