@@ -167,6 +167,13 @@ void bind_tensors(py::class_<Shelf>& cls) {
           py::arg("name"), py::arg("media"))
       .def("remove_medium", &Shelf::remove_medium, py::arg("number"), py::call_guard<Unlocked>())
       .def("reserve", &Shelf::reserve, py::arg("size_bytes"), py::call_guard<Unlocked>())
+      .def(
+          "compact",
+          [](Shelf& shelf, double patience) {
+            const std::chrono::duration<double> seconds(patience);
+            return to_dict(without_gil([&] { return shelf.compact(seconds); }));
+          },
+          py::arg("patience"))
       .def("find", &Shelf::find, py::arg("name"), py::call_guard<Unlocked>())
       .def("names", &Shelf::names, py::call_guard<Unlocked>())
       .def("has_uncommitted", &Shelf::has_uncommitted, py::call_guard<Unlocked>());

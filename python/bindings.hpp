@@ -39,6 +39,7 @@ pybind11::dict to_dict(const Damage& found);
 pybind11::dict to_dict(const VerifyReport& report);
 VerifyReport report_of(const pybind11::dict& told);  // and back
 pybind11::dict to_dict(const RepairReport& report);
+pybind11::dict to_dict(const CompactReport& report);
 pybind11::dict to_dict(const CommitTimes& times);
 pybind11::dict to_dict(const SaveTimes& times);
 double seconds_of(CommitTimes::Time time);  // of time.monotonic()

@@ -218,6 +218,17 @@ py::dict to_dict(const RepairReport& report) {
   return d;
 }
 
+py::dict to_dict(const CompactReport& report) {
+  py::dict d;
+  d["version"] = report.version;
+  d["bytes_before"] = report.bytes_before;
+  d["bytes_after"] = report.bytes_after;
+  d["bytes_moved"] = report.bytes_moved;
+  d["bytes_copied"] = report.bytes_copied;
+  d["damaged"] = report.damaged;
+  return d;
+}
+
 double seconds_of(CommitTimes::Time time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }

@@ -29,6 +29,7 @@ from tensorshelf._group.merge import Merged, merge
 from tensorshelf._group.places import open_part
 from tensorshelf._group.view import MergedView, open_merged
 from tensorshelf._info import (
+    CompactReport,
     Damage,
     Info,
     MediumInfo,
@@ -59,6 +60,7 @@ __all__ = [
     "Build",
     "Commit",
     "Committed",
+    "CompactReport",
     "Damage",
     "Drain",
     "DrainInfo",

@@ -156,6 +156,28 @@ class VersionDiff:
         return bool(self.created or self.erased or self.changed)
 
 
+@dataclass(frozen=True, repr=False)
+class CompactReport:
+    """What ``shelf.compact()`` did."""
+
+    version: int  # the newest by then
+    bytes_before: int  # how much of its media was the shelf's
+    bytes_after: int
+    bytes_moved: int  # of slots, which lie elsewhere now
+    bytes_copied: int  # of values that nobody assigned: read, checked and written anew
+    damaged: list[str]  # tensors that stay where they are: verify() tells of what
+
+    def __repr__(self) -> str:
+        before, after, moved, copied = map(
+            format_size, (self.bytes_before, self.bytes_after, self.bytes_moved, self.bytes_copied)
+        )
+        damaged = f", damaged: {', '.join(map(repr, self.damaged))}" if self.damaged else ""
+        return (
+            f"<CompactReport version {self.version}, {after} of {before}, "
+            f"{moved} moved, {copied} copied{damaged}>"
+        )
+
+
 @dataclass(frozen=True)
 class Damage:
     """One chunk whose checksum fails."""

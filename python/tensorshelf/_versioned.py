@@ -1,5 +1,6 @@
 """The versions of a shelf: persist() makes one, others read, compare, copy and take back."""
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -9,6 +10,7 @@ from tensorshelf import _metrics
 from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._info import (
+    CompactReport,
     Damage,
     Info,
     Prepared,
@@ -342,6 +344,29 @@ class Versioned(TensorMapping):
         """
         self._assignments.refuse_within_edit("reserve()")
         self._core.reserve(parse_size(size))
+
+    def compact(self, *, patience: float | None = 30.0) -> CompactReport:
+        """Makes the file as small as what is in it, while it is used: after much was deleted.
+
+        What lies far back moves to where there is room in front. Other threads go on meanwhile, and
+        what they assign moves with their own commits; the rest is copied, and checked on the way.
+        Handles, views and ``versions`` stay right. What a view, ``pin()`` or ``snapshot()`` holds
+        stays where it is, and so do damaged tensors (``damaged``) and those that fit in no hole in
+        front of them. A device or a pool keeps its size, and has its free room in one piece.
+
+        It makes versions of its own, with the same step, where nothing is uncommitted. Else it
+        waits for whoever has to ``persist()``, for ``patience`` seconds at most; None: for ever.
+        Raises UncommittedError then, with what was moved still moved: ``persist()`` or
+        ``discard()``, and call it again. For what is held it waits as ``persist()`` does. Beside a
+        trainer that never rests between two saves some may stay behind.
+
+        Raises BadArgument, ReadOnlyError, UnresolvedError, TransactionError within a transaction of
+        this thread, and what ``persist()`` raises.
+        """
+        seconds = seconds_of(patience, "patience")
+        self._assignments.refuse_within_edit("compact()")
+        self._assignments.refuse_within_transaction("compact()")
+        return CompactReport(**self._core.compact(math.inf if seconds is None else seconds))
 
     @property
     def closed(self) -> bool:
