@@ -286,6 +286,30 @@ TEST_CASE("a file is as short as what is in it") {
   check_odd(shelf, 20, size);
 }
 
+TEST_CASE("it may be closed by another thread in the middle") {
+  for (unsigned round = 0; round < 20; ++round) {
+    const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+    Shelf shelf = kept.open();
+    fill(shelf, 8, 40'000);
+    erase_even(shelf, 8);
+    std::atomic<bool> begun = false;
+    std::thread compacts([&] {
+      begun = true;
+      for (;;) {
+        const auto error = error_of([&] { shelf.compact(); });
+        if (!error) continue;
+        if (error->code() != Errc::closed) std::abort();
+        return;
+      }
+    });
+    while (!begun) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+    shelf.close();
+    compacts.join();
+    check_odd(kept.open(), 8, 40'000);
+  }
+}
+
 TEST_CASE("what cannot be moved for want of calls is refused") {
   const Bench bench;
   {

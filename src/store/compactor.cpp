@@ -125,7 +125,7 @@ bool Compactor::lies_well(const Goals& goals) const {
 
 // None that was written since this began, once whoever commits has had the time to write all.
 bool Compactor::is_cold(StoredTensor& tensor) const {
-  const std::lock_guard lock(state_.structure);
+  const auto lock = state_.lock_usable();
   const Version& newest = *state_.retained.back();
   if (!has(newest, tensor)) return false;
   for (std::uint64_t i = 0; i < tensor.layout.chunk_count(); ++i) {
@@ -242,7 +242,7 @@ void Compactor::cut() {
 }
 
 bool Compactor::reaches_no_further(const Goals& ends) const {
-  const std::lock_guard lock(state_.structure);
+  const auto lock = state_.lock_usable();
   for (const auto* list : {&state_.retained, &state_.in_flight}) {
     for (const auto& version : *list) {
       const Capacities there = version->capacities();
