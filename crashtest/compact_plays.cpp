@@ -127,6 +127,7 @@ std::string rot_is_left_where_it_is() {
     return "what cannot be carried keeps others from committing";
   }
   behind.shelf.find("a")->write(behind.value);
+  behind.shelf.persist();
   behind.shelf.compact(kNoPatience);
   return behind.shows(behind.value) ? "" : "what is assigned anew has another value";
 }

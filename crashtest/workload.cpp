@@ -356,58 +356,58 @@ const std::vector<Workload>& workloads() {
       {"compact",
        "create a 70000; create b 70000; create c 64; all; persist; erase a; persist; compact;"
        "assign b; persist; compact; reopen; assign c; persist; create d 70000; assign d; persist",
-       24},
+       48},
       {"compact-kept",
        "shelf 2 1; create a 40000; create b 40000; create c 64; all; persist; part b 8 8; persist;"
        "erase a; compact; persist; compact; rollback 1; part b 16 8; persist; reopen; part b 0 8;"
        "persist; create a 40000; assign a; persist; rollback 2; assign c; persist",
-       24},
+       48},
       {"compact-dirty",  // beside what somebody has assigned and not committed
        "shelf 1 1; create a 200000; create b 40000; create c 40000; assign b; assign c; persist;"
        "erase a; persist; quiet; part b 8 8; compact; undo c 8 8; part c 0 8; persist; compact;"
        "part b 0 8; compact; discard; create d 200000; create e 40000; assign c; persist; erase d;"
        "persist; quiet; part b 8 8; compact; create f 40000; part f 8 8; persist; reopen; assign e;"
        "erase b; compact; persist; quiet; compact; part c 8 8; persist",
-       48},
+       96},
       {"compact-whole",
        "shelf 0 2; placed whole; create a 1048640; create b 1048640; all; persist; part b 16 8;"
        "persist; erase a; persist; lease b; compact; part b 8 8; compact; drop; persist; compact;"
        "part b 1048600 8; persist",
-       768},
+       1536},
       {"compact-chunks",
        "placed chunk; create a 1048640; create b 1048640; all; persist; part b 8 8; erase a; "
        "persist;"
        "compact; part b 1048600 8; persist; reopen; compact; part b 8 8; undo b 0 16; persist",
-       768},
+       1536},
       {"compact-prepared",
        "shelf 0 2; create a 40000; create b 40000; all; persist; erase a; persist; quiet; quiet;"
        "part b 8 8; compact; prepare; compact; reopen; compact; resolve; compact; part b 0 8;"
        "compact; prepare; abandon; compact; assign b; prepare; reopen; abandon; compact; part b 8 "
        "8;"
        "persist",
-       24},
+       48},
       {"compact-flight",
        "shelf 0 3; create a 40000; create b 40000; create c 40000; all; persist; erase a; launch;"
        "part b 8 8; launch; part c 8 8; compact; go 3; compact; land; land; compact; part b 0 8;"
        "launch; go 2; compact; part c 0 8; persist; reopen; assign b; persist",
-       24},
+       48},
       {"compact-pins",
        "shelf 0 2; create a 40000; create b 40000; all; persist; pin; erase a; persist; compact;"
        "part b 8 8; persist; compact; unpin; compact; pin; part b 0 8; persist; compact; unpin;"
        "assign b; persist",
-       24},
+       48},
       {"compact-many",
        "named 8 1000; many 6 5000; persist; erase m0; erase m1; erase m2; erase " +
            long_name(0, 1000) +
            "; persist; compact; part m5 8 8; persist; reopen; erase m3; persist; "
            "compact; rename m4 1; compact; persist; all; persist",
-       96},
+       192},
       {"compact-media",
        "media 2; create a 70000; create b 70000; create c 64; all; persist; erase a; persist; "
        "compact; assign b; persist; erase b; persist; compact; assign c; persist; reopen; part c 8 "
        "8;"
        "persist",
-       24},
+       48},
       // Readers that hold versions.
       {"pins",
        "shelf 0 2; create a 64; create b 48; assign a; assign b; persist; pin; assign a; persist;"
