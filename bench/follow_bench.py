@@ -8,6 +8,7 @@ figure is about what a writer and its readers share by the shelf, not by the sch
 from __future__ import annotations
 
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -20,7 +21,6 @@ from typing import Any
 READERS = 4
 TENSORS = 16
 _TURNS = 10  # alone, and beside the readers
-_SECONDS = 30.0  # of each: the readers follow for five minutes, and rest for as long
 _SLICE = 0.25  # the writer says so often how far it is
 
 WRITER = f"""
@@ -49,7 +49,7 @@ import json, os, signal, sys
 import tensorshelf as ts
 
 os.nice(19)
-counts = dict(whole=0, stale=0, wrong=0)
+counts = dict(whole=0, stale=0, torn=0, mixed=0, wrong=0)
 ended = []
 signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
 with ts.open(sys.argv[1], "r") as reader:
@@ -60,8 +60,12 @@ with ts.open(sys.argv[1], "r") as reader:
         except ts.StaleError:
             counts["stale"] += 1
         else:
-            right = all((value == new.step % (1 << 20)).all() for value in values)
-            counts["whole" if right else "wrong"] += 1
+            if any((value != value[0]).any() for value in values):
+                counts["torn"] += 1
+            elif len({{value[0] for value in values}}) > 1:
+                counts["mixed"] += 1
+            else:
+                counts["whole" if values[0][0] == new.step % (1 << 20) else "wrong"] += 1
         if ended:
             break
 print(json.dumps(counts))
@@ -112,23 +116,27 @@ def _beside(path: Path, seconds: float, turns: int) -> dict[str, Any]:
         "alone_per_second": statistics.median(alone),
         "beside_per_second": statistics.median(beside),
         "ratio": statistics.median(b / a for a, b in zip(alone, beside, strict=True)),
-        **{what: sum(counts[what] for counts in seen) for what in ("whole", "stale", "wrong")},
+        **{what: sum(counts[what] for counts in seen) for what in seen[0]},
     }
 
 
-def run(mapped: Path, block: Path, quick: bool) -> list[dict[str, Any]]:
-    """Both media, each a row that says how it stands to its goal."""
-    seconds, turns = (1.0, 2) if quick else (_SECONDS, _TURNS)
+def run(mapped: Path, block: Path, seconds: float) -> list[dict[str, Any]]:
+    """Both media, each a row that says how it stands to its goal.
+
+    On each the readers follow for so many seconds, and rest for as long.
+    """
+    turns = max(2, min(_TURNS, round(seconds)))
     rows = []
+    print(f"  {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f} at its begin", flush=True)
     for medium, parent in (("mapped", mapped), ("block", block)):
         with tempfile.TemporaryDirectory(dir=parent) as folder:
-            found = _beside(Path(folder) / "followed.shelf", seconds, turns)
+            found = _beside(Path(folder) / "followed.shelf", seconds / turns, turns)
         rows.append({"medium": medium, "readers": READERS, "goal": 0.9, **found})
         print(
             f"  {medium:7} {READERS} readers: the writer {found['ratio']:.2f} of its rate alone "
             f"(to reach 0.90; {found['alone_per_second']:.0f} commits a second alone); "
             f"{found['whole']} versions read whole, {found['stale']} overtaken, "
-            f"{found['wrong']} wrong",
+            f"{found['torn']} torn, {found['mixed']} mixed, {found['wrong']} of another version",
             flush=True,
         )
     return rows

@@ -3,8 +3,9 @@
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
 NAME: commit, open, versions, media, pool, compare, state, saves, feed, writes, sweeps, dcp, group,
-writers, follow, gpu; else all. Of dcp, --size says how many MiB the state has, --kills how often
-ranks are killed.
+writers, follow, compact, gpu; else all. Of dcp, --size says how many MiB the state has, --kills how
+often ranks are killed; of compact, --size how many MiB the shelf has; of follow, --seconds how long
+the readers follow.
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
@@ -386,6 +387,7 @@ def main() -> int:
         "group",
         "writers",
         "follow",
+        "compact",
         "gpu",
         "pool",
         "media",
@@ -398,8 +400,9 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, few rounds: a smoke test"
     )
-    parser.add_argument("--size", type=int, help="MiB of dcp's state; default 256")
+    parser.add_argument("--size", type=int, help="MiB of dcp's state, or compact's shelf")
     parser.add_argument("--kills", type=int, help="of each store of dcp's; default 20")
+    parser.add_argument("--seconds", type=float, help="that follow's readers follow; default 20")
     args = parser.parse_args()
     (ROOT / "out" / "bench").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.dir or ROOT / "out" / "bench") as block:
@@ -468,7 +471,15 @@ def main() -> int:
             import follow_bench
 
             print("\nfollow: readers that go on with a writer that never rests\n", flush=True)
-            write_json("follow", follow_bench.run(settings.mapped, settings.block, args.quick))
+            seconds = args.seconds or (2.0 if args.quick else 20.0)
+            write_json("follow", follow_bench.run(settings.mapped, settings.block, seconds))
+        if args.what in ("compact", "all"):
+            import compact_bench
+
+            print("\ncompact: of a shelf that is half free, beside a trainer\n", flush=True)
+            nbytes = (args.size or (256 if args.quick else 4096)) << 20
+            found = compact_bench.run(settings.mapped, settings.block, nbytes, args.quick)
+            write_json("compact", found)
         if args.what in ("gpu", "all"):
             import gpu_bench
 
