@@ -371,13 +371,13 @@ const std::vector<Workload>& workloads() {
        96},
       {"compact-whole",
        "shelf 0 2; placed whole; create a 1048640; create b 1048640; all; persist; part b 16 8;"
-       "persist; erase a; persist; lease b; compact; part b 8 8; compact; drop; persist; compact;"
+       "persist; erase a; persist; lease b; compact; part b 8 8; compact; drop; persist;"
        "part b 1048600 8; persist",
        1536},
       {"compact-chunks",
        "placed chunk; create a 1048640; create b 1048640; all; persist; part b 8 8; erase a; "
        "persist;"
-       "compact; part b 1048600 8; persist; reopen; compact; part b 8 8; undo b 0 16; persist",
+       "compact; part b 1048600 8; persist; reopen; part b 8 8; undo b 0 16; persist",
        1536},
       {"compact-prepared",
        "shelf 0 2; create a 40000; create b 40000; all; persist; erase a; persist; quiet; quiet;"

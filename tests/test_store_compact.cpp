@@ -1,5 +1,6 @@
 // Shelves that are made as small as what is in them, while they are used.
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <thread>
 
@@ -169,6 +170,25 @@ TEST_CASE("a lease shows what it showed, and is in nobody's way") {
   CHECK(value_of(shelf, nth(1)) == pattern(kMiB, 12));
 }
 
+TEST_CASE("a lease of what is erased behind a move keeps its place") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  fill(shelf, 10, 30'000);
+  erase_even(shelf, 10);
+  for (unsigned i = 0; i < 3; ++i) shelf.persist();
+  shelf.find(nth(1))->write(pattern(8, 50), 8);
+  REQUIRE(code_of([&] { shelf.compact(kShort); }) == Errc::uncommitted);  // slots lie elsewhere
+  shelf.erase(nth(9));
+  const Lease lease = shelf.at(shelf.version()).find(nth(9))->lease();
+  REQUIRE(lease.in_place());
+  for (unsigned i = 0; i < 4; ++i) shelf.persist();
+  for (unsigned i = 20; i < 40; ++i) make(shelf, nth(i), 30'000).write(pattern(30'000, i));
+  shelf.persist();
+  const auto shown = lease.bytes();
+  const auto expected = pattern(30'000, 9);
+  CHECK(std::equal(shown.begin(), shown.end(), expected.begin(), expected.end()));
+}
+
 TEST_CASE("beside threads that assign, commit and read it comes to its end") {
   const bool mapped = GENERATE(true, false);
   const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
@@ -310,7 +330,7 @@ TEST_CASE("it may be closed by another thread in the middle") {
   }
 }
 
-TEST_CASE("what cannot be moved for want of calls is refused") {
+TEST_CASE("it is refused where it may not be called") {
   const Bench bench;
   {
     Shelf shelf = bench.open();
@@ -332,6 +352,8 @@ TEST_CASE("what cannot be moved for want of calls is refused") {
     shelf.erase("a");
     CHECK((code_of([&] { shelf.compact(kShort); }) == Errc::transaction));
   }
+  CHECK(code_of([&] { shelf.compact(-kShort); }) == Errc::bad_argument);
+  CHECK(code_of([&] { shelf.compact(kShort * std::nan("")); }) == Errc::bad_argument);
   shelf.close();
   CHECK(code_of([&] { shelf.compact(); }) == Errc::closed);
 }

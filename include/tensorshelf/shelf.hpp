@@ -112,13 +112,13 @@ class Shelf {
   // free room in one piece then.
   // - Other threads go on meanwhile. What they assign moves by itself, with their commits; what
   //   nobody assigns is copied, a chunk at a time. Handles, leases and older versions stay.
-  // - It commits by itself, with the step as it is, where nobody has changed anything. Else it
-  // waits
-  //   for whoever has to commit, and no longer than `patience`: then Errc::uncommitted.
-  // - It takes some K commits more than there is to move, for a place that was left is free when
-  // the
-  //   last version that has it there is gone. What leases, pins and snapshots hold stays meanwhile.
-  // Errors as persist(), and of the medium; what was moved until then stays so.
+  // - Where nobody has changed anything it commits by itself, with the step as it is. Else it waits
+  //   for whoever has to commit, for `patience` at most: then Errc::uncommitted.
+  // - It takes some K commits more than there is to move: a place that was left is free when no
+  //   version is left that has it there. What leases, pins and snapshots hold stays meanwhile.
+  // Errc::bad_argument for a patience that is negative or no number; Errc::io where the system does
+  // not make a medium shorter, which goes on as it is; else errors as persist(). What was moved
+  // until then stays so.
   CompactReport compact(std::chrono::duration<double> patience = std::chrono::seconds(30));
 
   std::optional<TensorRef> find(std::string_view name) const;

@@ -177,10 +177,16 @@ enum class Bug {
   renamed_leaf_kept,       // its record is looked for where it was
   resized_without_staged,  // a resize keeps what was committed alone
   resized_over_rot,        // a resize gives damaged bytes a checksum of their own
-  healed_unchecked,     // what another slot has passes for a damaged chunk's bytes, whatever it is
-  healed_unwritten,     // I1: a chunk is restored by naming a slot that has it, and may lose it
-  moved_retained_slot,  // I3: a slot that an older version names gets another place
-  moved_staged_slot,    // I3: one that the open attempt has written
+  healed_unchecked,  // what another slot has passes for a damaged chunk's bytes, whatever it is
+  healed_unwritten,  // I1: a chunk is restored by naming a slot that has it, and may lose it
+  healed_in_place,   // I3: a chunk is restored where it lies, which older versions name
+  healed_over_rot,   // what a healed tensor's new slot passes for having is not looked at
+  rot_copied_over,   // a commit copies rot over the last sound copy of a chunk, and then sees it
+  healed_along,      // what somebody assigns meanwhile is committed with what is restored
+
+  // Of places that change.
+  moved_retained_slot,        // I3: a slot that an older version names gets another place
+  moved_staged_slot,          // I3: one that the open attempt has written
   left_place_given_back,      // I3: a place that was left is free while older versions have it
   moved_in_memory,            // what lies elsewhere is not in the record
   moved_label_kept,           // what was known of a slot is believed of another place
@@ -191,10 +197,6 @@ enum class Bug {
   carried_over_rot,           // what cannot be copied is left half-copied, for a commit to fail on
   compacted_along,            // what somebody has half assigned is committed by compact()
   cut_before_roots,           // I11: a medium is cut while a root reaches further
-  healed_in_place,            // I3: a chunk is restored where it lies, which older versions name
-  healed_over_rot,            // what a healed tensor's new slot passes for having is not looked at
-  rot_copied_over,  // a commit copies rot over the last sound copy of a chunk, and then sees it
-  healed_along,     // what somebody assigns meanwhile is committed with what is restored
 
   // Of several media under one commit.
   first_medium_alone_settled,  // I1: a barrier is one of the first medium

@@ -1,7 +1,6 @@
-// Values that are copied from slot to slot: into the one that an attempt has of a tensor that is
-// placed whole, and on their way down: a chunk that nobody assigns, from a slot that lies far back
-// into one that lies in front, for the open attempt. Its record keeps version and checksum: nothing
-// is new but the slot.
+// Values that are copied from slot to slot. Of a tensor that is placed whole, what nobody assigns
+// goes into the attempt's slot; and what lies far back, on its way down, into a slot in front of
+// it. That changes no value: the record keeps version and checksum, and names another slot.
 #include <fmt/format.h>
 
 #include <mutex>

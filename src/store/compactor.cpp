@@ -22,7 +22,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr std::chrono::milliseconds kBetweenCommits(1);
+constexpr std::chrono::milliseconds kPause(1);
+// So much goes with one version, and is cut off at once: others wait for either.
+constexpr std::uint64_t kAtOnceBytes = 8 * 1024 * 1024;
 
 std::vector<unsigned> media_of(const State& state) {
   std::vector<unsigned> media = {0};
@@ -35,7 +37,9 @@ std::vector<unsigned> media_of(const State& state) {
 // Until it goes, what is taken is taken in front of the goals.
 class Compactor::Fences {
  public:
-  explicit Fences(State& state) : state_(state), media_(media_of(state)) { goals.fill(0); }
+  explicit Fences(const State& state) : media_(media_of(state)), heap_(state.heap) {
+    goals.fill(0);
+  }
   ~Fences() {
     for (const unsigned medium : media_) heap_->drop_fence(medium);
   }
@@ -50,14 +54,17 @@ class Compactor::Fences {
   Goals goals;
 
  private:
-  State& state_;
   const std::vector<unsigned> media_;
-  const std::shared_ptr<Heap> heap_ = state_.heap;  // close() takes it away
+  const std::shared_ptr<Heap> heap_;  // close() takes it away
 };
 
 // Until all lies in front, or nothing moves any more although every version from before the last
 // move is gone, or is held on to.
 CompactReport Compactor::run(std::chrono::duration<double> patience) {
+  if (!(patience.count() >= 0)) {
+    throw Error(Errc::bad_argument, fmt::format("a patience of {} seconds", patience.count()),
+                "Use 0 or more seconds.");
+  }
   state_.check_writable();
   refuse_inside(state_, "compact() was called");
   const QueueScope one(one_, *state_.room, state_.patience);
@@ -123,7 +130,8 @@ bool Compactor::lies_well(const Goals& goals) const {
 
 // ---- values that nobody assigns -----------------------------------------------------------------
 
-// None that was written since this began, once whoever commits has had the time to write all.
+// Whether a part of it was not assigned since this began. (carry() asks when whoever commits has
+// had the time to assign all that they do.)
 bool Compactor::is_cold(StoredTensor& tensor) const {
   const auto lock = state_.lock_usable();
   const Version& newest = *state_.retained.back();
@@ -143,7 +151,7 @@ bool Compactor::is_sound(StoredTensor& tensor) {
     {
       const std::lock_guard structure(state_.structure);
       const Version& newest = *state_.retained.back();
-      if (!has(newest, tensor)) return false;
+      if (!has(newest, tensor)) return true;  // it is gone
       record = newest.tree.record(tensor.cell(chunk));
     }
     const unsigned slot = format::chunk_slot(record);
@@ -157,23 +165,23 @@ bool Compactor::is_sound(StoredTensor& tensor) {
 bool Compactor::carry(const Goals& goals) {
   const std::uint64_t now = state_.version;
   if (!alone_ && now - began_ < state_.opened.slot_count) return false;
-  bool any = false;
+  std::uint64_t copied = 0;
   for (const auto& tensor : behind(goals)) {
+    if (copied >= kAtOnceBytes) break;
+    const std::string name = tensor->name();
+    if (std::ranges::find(report_.damaged, name) != report_.damaged.end()) continue;
     if (!is_cold(*tensor)) continue;
     if (!is_sound(*tensor)) {
-      const std::string name = tensor->name();
-      if (std::ranges::find(report_.damaged, name) == report_.damaged.end()) {
-        report_.damaged.push_back(name);
-      }
+      report_.damaged.push_back(name);
       continue;
     }
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      if (!stager_.carry(tensor, chunk, goals)) continue;
-      report_.bytes_copied += tensor->chunk_bytes(chunk);
-      any = true;
+      if (copied >= kAtOnceBytes && !tensor->whole()) break;  // else a commit copies the rest
+      if (stager_.carry(tensor, chunk, goals)) copied += tensor->chunk_bytes(chunk);
     }
   }
-  return any;
+  report_.bytes_copied += copied;
+  return copied > 0;
 }
 
 // ---- commits ------------------------------------------------------------------------------------
@@ -203,7 +211,7 @@ std::uint64_t Compactor::commit_next() {
           "persist() or discard() them. It moves what it can beside a thread that persists, "
           "and by itself where nothing is uncommitted.");
     }
-    state_.patience.pause(kBetweenCommits);
+    state_.patience.pause(kPause);
   }
   return state_.version;
 }
@@ -213,32 +221,30 @@ std::uint64_t Compactor::commit_next() {
 // Roots say how far each medium is the shelf's. One that recovery may come to must not reach beyond
 // what is there, so it is cut behind as many commits as there are homes.
 void Compactor::cut() {
+  Goals before = {};
   Goals ends = {};
-  bool any = false;
   {
     const ClosedGate closed(*state_.gate, state_.patience);
     state_.check_writable();
     state_.check_not_abandoned();
-    unsigned further = 0;
+    unsigned shorter = 0;
     for (const unsigned medium : media_of(state_)) {
-      const std::uint64_t before = state_.heap->capacity_bytes(medium);
+      before[medium] = state_.heap->capacity_bytes(medium);
       state_.heap->cut(medium);
       ends[medium] = state_.heap->capacity_bytes(medium);
-      if (ends[medium] == before) continue;
-      any = true;
-      further |= 1U << medium;
+      if (ends[medium] != before[medium]) shorter |= 1U << medium;
     }
-    if (!any) return;
-    state_.name_media(further);
+    if (shorter == 0) return;
+    state_.name_media(shorter);
     state_.open->moved = true;
   }
-  if (planted(Bug::cut_before_roots)) return shorten();
+  if (planted(Bug::cut_before_roots)) return shorten(before);
   const std::uint64_t first = commit_next();
   while (state_.version < first + state_.opened.slot_count || !reaches_no_further(ends)) {
     if (state_.version > first + 4 * state_.opened.slot_count) return;  // somebody holds on to one
     commit_next();
   }
-  shorten();
+  shorten(before);
 }
 
 bool Compactor::reaches_no_further(const Goals& ends) const {
@@ -255,19 +261,28 @@ bool Compactor::reaches_no_further(const Goals& ends) const {
   return true;
 }
 
-// As for growth: nobody writes, and nothing is on its way.
-void Compactor::shorten() {
+void Compactor::shorten(const Goals& from) {
+  for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
+    std::uint64_t size = from[medium];
+    while (size > 0 && shorten_to(medium, size - std::min(size, kAtOnceBytes))) {
+      size -= std::min(size, kAtOnceBytes);
+      state_.patience.pause(kPause);  // who waits at the gate comes in
+    }
+  }
+}
+
+// Or to where the shelf ends there. As for growth: nobody writes, and nothing is on its way. False
+// where it can go no further.
+bool Compactor::shorten_to(unsigned medium, std::uint64_t size_bytes) {
   const ClosedGate closed(*state_.gate, state_.patience);
   state_.check_writable();
   state_.wait_until_quiet(state_.patience);
   {
     const std::lock_guard lock(state_.structure);
-    if (state_.undecided()) return;
+    if (state_.undecided()) return false;
   }
-  for (const unsigned medium : media_of(state_)) {
-    const std::uint64_t end = state_.heap->capacity_bytes(medium);
-    if (end > 0) static_cast<void>(state_.medium->shrink(place_on(medium, end)));
-  }
+  const std::uint64_t end = std::max(size_bytes, state_.heap->capacity_bytes(medium));
+  return state_.medium->shrink(place_on(medium, end)) == place_on(medium, size_bytes);
 }
 
 }  // namespace tensorshelf

@@ -27,7 +27,7 @@ class Compactor {
       : state_(state), stager_(stager), freezer_(freezer), sealer_(sealer) {}
 
   // One at a time; any number of threads may use the shelf meanwhile. `patience`: how long it waits
-  // for the commit of what somebody has assigned.
+  // for the commit of what somebody has assigned. Errors: Shelf::compact().
   CompactReport run(std::chrono::duration<double> patience);
 
  private:
@@ -46,7 +46,8 @@ class Compactor {
   bool freeze_own(std::optional<Flight>& flight);
   void cut();
   bool reaches_no_further(const Goals& ends) const;
-  void shorten();
+  void shorten(const Goals& from);
+  bool shorten_to(unsigned medium, std::uint64_t size_bytes);
   std::uint64_t room() const;  // how much is the shelf's, on all media
 
   State& state_;

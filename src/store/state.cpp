@@ -51,7 +51,6 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
       in_doubt(opened.report.degraded),
       homes(opened.homes) {
   take_names(*retained.back());
-  take_places(retained);
   if (writable) {
     take_over();
   } else {

@@ -11,7 +11,8 @@ class Error;
 // machine lacked (EMFILE, ENOMEM, ...): those say nothing about the place and may pass.
 bool is_unreadable(const Error& error) noexcept;
 
-// Whether it lies beyond the end of a medium: of a reader, it may have been made shorter since.
+// Whether it says that the place lies beyond the end of its medium (Errc::truncated), or of what
+// was known of it (Errc::corrupt): a writer elsewhere may have made it shorter since.
 bool is_cut_off(const Error& error) noexcept;
 
 }  // namespace tensorshelf
