@@ -135,6 +135,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"moved_retained_slot", "I3", Bug::moved_retained_slot, {}, {}, "compact-kept"},
       {"moved_staged_slot", "I3", Bug::moved_staged_slot, {}, {}, "compact-dirty"},
       {"left_place_given_back", "I3", Bug::left_place_given_back, {}, {}, "compact-dirty"},
+      {"newest_places_held", "I3", Bug::newest_places_held, {}, "lease-moved"},
       {"moved_in_memory", "-", Bug::moved_in_memory, {}, {}, "compact"},
       {"moved_label_kept", "-", Bug::moved_label_kept, {}, {}, "compact-whole"},
       {"rolled_back_to_old_places", "I3", Bug::rolled_back_to_old_places, {}, {}, "compact-kept"},

@@ -10,6 +10,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "media/memory/medium.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
 
@@ -130,6 +131,32 @@ std::string rot_is_left_where_it_is() {
   behind.shelf.persist();
   behind.shelf.compact(kNoPatience);
   return behind.shows(behind.value) ? "" : "what is assigned anew has another value";
+}
+
+// Of a version that is kept, which has it in its places of before.
+std::string lease_holds_what_was_moved_and_erased() {
+  auto medium = make_memory_medium(0, 64 * kMiB);
+  Shelf::format(*medium, {.in_flight = 2});
+  Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update});
+  const Bytes value = stamped(30'000, 1);
+  shelf.create("gone", DType::uint8, std::array{kMiB});
+  shelf.create("a", DType::uint8, std::array<std::int64_t, 1>{30'000}).write(value);
+  shelf.persist();
+  shelf.erase("gone");
+  const std::uint64_t version = shelf.persist().version;
+  std::optional<VersionPin> pin = shelf.pin();
+  if (shelf.compact().bytes_moved == 0) return "compact() found nothing to do";
+  shelf.erase("a");
+  for (int i = 0; i < 4; ++i) shelf.persist();
+  const Lease lease = shelf.at(version).find("a")->lease();
+  pin.reset();
+  for (int i = 0; i < 4; ++i) shelf.persist();
+  for (const std::string name : {"b", "c", "d", "e"}) {
+    shelf.create(name, DType::uint8, std::array<std::int64_t, 1>{30'000}).write(stamped(30'000, 2));
+  }
+  shelf.persist();
+  if (!lease.in_place()) return "the lease shows a copy";
+  return std::ranges::equal(lease.bytes(), value) ? "" : "what a lease shows has changed";
 }
 
 }  // namespace tensorshelf::crash

@@ -9,5 +9,6 @@ namespace tensorshelf::crash {
 std::string what_is_carried_is_no_change();
 std::string what_is_assigned_over_it_is_one();
 std::string rot_is_left_where_it_is();
+std::string lease_holds_what_was_moved_and_erased();
 
 }  // namespace tensorshelf::crash

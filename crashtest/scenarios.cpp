@@ -393,6 +393,7 @@ const std::vector<Scenario>& scenarios() {
         {"carried-no-change", "-", what_is_carried_is_no_change},
         {"carried-over", "-", what_is_assigned_over_it_is_one},
         {"carried-rot", "-", rot_is_left_where_it_is},
+        {"lease-moved", "I3", lease_holds_what_was_moved_and_erased},
         {"rot-healed", "-", rot_is_healed_or_stays_rot},
         {"healed-unflushed", "I1", what_is_healed_is_durable},
         {"healed-apart", "I3", damaged_slot_is_not_written},

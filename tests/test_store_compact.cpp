@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "kept_versions.hpp"
@@ -37,7 +38,7 @@ void erase_even(Shelf& shelf, unsigned count) {
 void check_odd(const Shelf& shelf, unsigned count, std::int64_t size) {
   for (unsigned i = 1; i < count; i += 2) {
     CAPTURE(i);
-    CHECK(value_of(shelf, nth(i)) == pattern(static_cast<std::size_t>(size), i));
+    CHECK((value_of(shelf, nth(i)) == pattern(static_cast<std::size_t>(size), i)));
   }
   CHECK(shelf.verify().damage.empty());
 }
@@ -78,7 +79,7 @@ TEST_CASE("what tensors that were erased leave is given back, and the rest stays
   check_odd(shelf, count, size);
   // And it grows again.
   fill(shelf, 1, size);
-  CHECK(value_of(shelf, nth(0)) == pattern(static_cast<std::size_t>(size), 0));
+  CHECK((value_of(shelf, nth(0)) == pattern(static_cast<std::size_t>(size), 0)));
   check_odd(shelf, count, size);
 }
 
@@ -95,7 +96,7 @@ TEST_CASE("older versions, and what is rolled back to, stay as they are") {
     w.write(pattern(size, 101));
     shelf.persist(4);
     static_cast<void>(shelf.compact());
-    CHECK(value(w) == pattern(size, 101));
+    CHECK((value(w) == pattern(size, 101)));
     for (unsigned i = 0; i < 4; ++i) {
       w.write(pattern(size, 200 + i));
       shelf.persist();
@@ -104,14 +105,14 @@ TEST_CASE("older versions, and what is rolled back to, stay as they are") {
     make(shelf, "new", 4000).write(pattern(4000, 7));
     shelf.persist();
     for (unsigned back = 0; back < 3; ++back) {
-      CHECK(value_at(shelf, newest - back, nth(1)) == pattern(size, 203 - back));
+      CHECK((value_at(shelf, newest - back, nth(1)) == pattern(size, 203 - back)));
     }
     shelf.rollback(newest - 2);
-    CHECK(value(w) == pattern(size, 201));
-    CHECK(value_at(shelf, newest, nth(1)) == pattern(size, 203));
+    CHECK((value(w) == pattern(size, 201)));
+    CHECK((value_at(shelf, newest, nth(1)) == pattern(size, 203)));
   }
   Shelf shelf = kept.open();
-  CHECK(value_of(shelf, nth(1)) == pattern(size, 201));
+  CHECK((value_of(shelf, nth(1)) == pattern(size, 201)));
   CHECK(shelf.info().recovery.dropped.empty());
 }
 
@@ -128,25 +129,25 @@ TEST_CASE("changes that nobody commits are waited for, and neither lost nor comm
   const std::uint64_t version = shelf.version();
   CHECK(code_of([&] { shelf.compact(kShort); }) == Errc::uncommitted);
   CHECK(shelf.version() == version);
-  CHECK(value_of(shelf, nth(1)) == expected);
-  CHECK(value(shelf.find(nth(1)).value(), true) == pattern(30'000, 1));
+  CHECK((value_of(shelf, nth(1)) == expected));
+  CHECK((value(shelf.find(nth(1)).value(), true) == pattern(30'000, 1)));
   SECTION("they are committed") {
     shelf.persist();
-    CHECK(value_of(shelf, nth(1)) == expected);
+    CHECK((value_of(shelf, nth(1)) == expected));
   }
   SECTION("they are dropped") {
     shelf.discard();
-    CHECK(value_of(shelf, nth(1)) == pattern(30'000, 1));
+    CHECK((value_of(shelf, nth(1)) == pattern(30'000, 1)));
   }
   SECTION("the tensor is erased with them") {
     shelf.erase(nth(1));
     shelf.discard();
-    CHECK(value_of(shelf, nth(1)) == pattern(30'000, 1));
+    CHECK((value_of(shelf, nth(1)) == pattern(30'000, 1)));
   }
   static_cast<void>(shelf.compact());
   const auto now = value_of(shelf, nth(1));
   shelf = kept.open();
-  CHECK(value_of(shelf, nth(1)) == now);
+  CHECK((value_of(shelf, nth(1)) == now));
   CHECK(shelf.verify().damage.empty());
 }
 
@@ -167,7 +168,7 @@ TEST_CASE("a lease shows what it showed, and is in nobody's way") {
   const auto shown = lease.bytes();
   const auto expected = pattern(kMiB, 1);
   CHECK(std::equal(shown.begin(), shown.end(), expected.begin(), expected.end()));
-  CHECK(value_of(shelf, nth(1)) == pattern(kMiB, 12));
+  CHECK((value_of(shelf, nth(1)) == pattern(kMiB, 12)));
 }
 
 TEST_CASE("a lease of what is erased behind a move keeps its place") {
@@ -189,9 +190,32 @@ TEST_CASE("a lease of what is erased behind a move keeps its place") {
   CHECK(std::equal(shown.begin(), shown.end(), expected.begin(), expected.end()));
 }
 
+TEST_CASE("a lease of a version that somebody kept holds what was moved and erased since") {
+  const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  fill(shelf, 10, 30'000);
+  erase_even(shelf, 10);
+  const std::uint64_t version = shelf.version();
+  std::optional<VersionPin> pin = shelf.pin();
+  const CompactReport report = shelf.compact();
+  REQUIRE(report.bytes_moved > 0);
+  shelf.erase(nth(9));
+  for (unsigned i = 0; i < 4; ++i) shelf.persist();  // with its last places no version has it now
+  const Lease lease = shelf.at(version).find(nth(9))->lease();
+  REQUIRE(lease.in_place());
+  pin.reset();
+  for (unsigned i = 0; i < 4; ++i) shelf.persist();
+  for (unsigned i = 20; i < 40; ++i) make(shelf, nth(i), 30'000).write(pattern(30'000, i));
+  shelf.persist();
+  const auto shown = lease.bytes();
+  const auto expected = pattern(30'000, 9);
+  CHECK(std::equal(shown.begin(), shown.end(), expected.begin(), expected.end()));
+}
+
 TEST_CASE("beside threads that assign, commit and read it comes to its end") {
   const bool mapped = GENERATE(true, false);
   const auto placement = GENERATE(Placement::whole, Placement::by_chunk);
+  const bool in_background = GENERATE(false, true);
   const Kept kept({.keep = 1, .in_flight = 2, .mapped = mapped, .placement = placement});
   Shelf shelf = kept.open();
   const std::int64_t size = kMiB + 100;
@@ -205,7 +229,11 @@ TEST_CASE("beside threads that assign, commit and read it comes to its end") {
     for (unsigned i = 0; !ends; ++i) {
       hot.write(pattern(static_cast<std::size_t>(size), i));
       warm.write(pattern(64, i), 8);
-      shelf.persist(i);
+      if (in_background) {
+        shelf.persist_async(i);
+      } else {
+        shelf.persist(i);
+      }
       ++commits;
     }
   });
@@ -221,15 +249,16 @@ TEST_CASE("beside threads that assign, commit and read it comes to its end") {
   ends = true;
   trainer.join();
   reader.join();
+  shelf.persist();  // behind all that is on its way
   CHECK(report.bytes_after < report.bytes_before);
   const std::uint64_t slots = 4 * 6 * round_up(static_cast<std::uint64_t>(size), kPageBytes);
   CHECK(report.bytes_after <= slots + slots / 20 + kMiB);
   CHECK(shelf.verify().damage.empty());
   const auto hot = value_of(shelf, nth(1));
   shelf = kept.open();
-  CHECK(value_of(shelf, nth(1)) == hot);
+  CHECK((value_of(shelf, nth(1)) == hot));
   for (const unsigned i : {5U, 7U, 9U, 11U}) {
-    CHECK(value_of(shelf, nth(i)) == pattern(static_cast<std::size_t>(size), i));
+    CHECK((value_of(shelf, nth(i)) == pattern(static_cast<std::size_t>(size), i)));
   }
 }
 
@@ -252,7 +281,7 @@ TEST_CASE("a reader beside shows versions as they are, or says that they are gon
   }
   CHECK(reader.refresh());
   check_odd(reader, 20, size);
-  CHECK(value(held) == pattern(size, 5));
+  CHECK((value(held) == pattern(size, 5)));
   CHECK_FALSE(reader.find(nth(0)));
 }
 
@@ -271,20 +300,20 @@ TEST_CASE("what was prepared by a shelf that is opened anew lies where it was mo
   }
   Shelf shelf = kept.open();
   CHECK(code_of([&] { shelf.compact(kShort); }) == Errc::unresolved);
-  CHECK(value_of(shelf, nth(1)) == pattern(30'000, 1));
+  CHECK((value_of(shelf, nth(1)) == pattern(30'000, 1)));
   shelf.resolve(decision);
   const bool there = decision == Decision::commit;
-  CHECK(value_of(shelf, nth(3)) == pattern(30'000, there ? 60 : 3));
-  CHECK(value_of(shelf, nth(5)) == pattern(30'000, there ? 61 : 5));
+  CHECK((value_of(shelf, nth(3)) == pattern(30'000, there ? 60 : 3)));
+  CHECK((value_of(shelf, nth(5)) == pattern(30'000, there ? 61 : 5)));
   static_cast<void>(shelf.compact());
   for (unsigned i = 0; i < 3; ++i) {
     shelf.find(nth(3))->write(pattern(30'000, 70 + i));
     shelf.persist();
   }
   shelf = kept.open();
-  CHECK(value_of(shelf, nth(3)) == pattern(30'000, 72));
-  CHECK(value_of(shelf, nth(5)) == pattern(30'000, there ? 61 : 5));
-  CHECK(value_of(shelf, nth(1)) == pattern(30'000, 1));
+  CHECK((value_of(shelf, nth(3)) == pattern(30'000, 72)));
+  CHECK((value_of(shelf, nth(5)) == pattern(30'000, there ? 61 : 5)));
+  CHECK((value_of(shelf, nth(1)) == pattern(30'000, 1)));
   CHECK(shelf.verify().damage.empty());
 }
 

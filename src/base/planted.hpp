@@ -188,6 +188,7 @@ enum class Bug {
   moved_retained_slot,        // I3: a slot that an older version names gets another place
   moved_staged_slot,          // I3: one that the open attempt has written
   left_place_given_back,      // I3: a place that was left is free while older versions have it
+  newest_places_held,         // I3: a lease of what was moved and erased holds what is gone
   moved_in_memory,            // what lies elsewhere is not in the record
   moved_label_kept,           // what was known of a slot is believed of another place
   rolled_back_to_old_places,  // I3: a rollback takes back where slots were

@@ -91,12 +91,10 @@ CompactReport Compactor::run(std::chrono::duration<double> patience) {
         if (!fences) fences.emplace(state_);
         fences->set();
       }
-      const bool moved = lower(fences->goals);
+      const bool last = state_.version - changed > state_.opened.slot_count;
+      const bool moved = lower(fences->goals, last);
       const bool copied = carry(fences->goals);
-      const std::uint64_t passed = state_.version - changed;
-      if (!moved && !copied && (passed > state_.opened.slot_count || lies_well(fences->goals))) {
-        break;
-      }
+      if (!moved && !copied && (last || lies_well(fences->goals))) break;
       const std::uint64_t now = commit_next();
       if (moved || copied) changed = now;
     }

@@ -34,7 +34,9 @@ class Compactor {
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
   class Fences;
 
-  bool lower(const Goals& goals);      // whether something lies elsewhere now
+  // Whether something lies elsewhere now. `waits`: for what is on its way, whose pages stay else.
+  bool lower(const Goals& goals, bool waits);
+  bool open_pages(std::uint64_t goal, bool waits);
   Tensors behind(const Goals& goals);  // that have slots there, as they lie
   bool relocate(StoredTensor& tensor, const Goals& goals);
   unsigned used_slots(StoredTensor& tensor);

@@ -229,20 +229,16 @@ std::uint64_t Heap::fence(unsigned medium) {
   const std::uint64_t end = region.packed_end();
   region.fence(end);
   if (medium != 0) return end;
-  // Pages of the pool that lie behind it, against as much in front of it.
-  Space kept;
-  while (const auto high = pool_.take_from(end)) {
-    std::uint64_t left = high->size_bytes;
-    while (left > 0 && region.free().total() > 0) {
-      const Extent low = region.free().take_lowest(left);
-      give_to_pool(low);
-      left -= low.size_bytes;
-    }
-    kept.release(high->at, left);
-    region.release(high->at + left, high->size_bytes - left);
+  // Pages of the pool that lie behind it, against as much in front of it: first those, so that it
+  // never has fewer.
+  for (;;) {
+    const std::uint64_t behind = pool_.highest_from(end);
+    if (behind == 0 || region.free().total() == 0) return end;
+    const Extent low = region.free().take_lowest(behind);
+    give_to_pool(low);
+    const auto high = pool_.take_from(end, low.size_bytes);
+    release_locked(high.value());
   }
-  while (const auto high = kept.take_from(0)) give_to_pool(*high);
-  return end;
 }
 
 void Heap::drop_fence(unsigned medium) noexcept {

@@ -20,7 +20,18 @@ constexpr std::size_t kAtOnce = 64;  // tensors that are moved while the gate is
 
 }  // namespace
 
-bool Compactor::lower(const Goals& goals) {
+// Where pages lie that are on their way, who commits them decides at that moment.
+bool Compactor::open_pages(std::uint64_t goal, bool waits) {
+  if (waits) state_.wait_until_quiet(state_.patience);
+  {
+    const std::lock_guard lock(state_.structure);
+    if (!state_.in_flight.empty()) return false;
+  }
+  if (!state_.open->tree.open_beyond(goal)) return false;
+  return state_.open->moved = true;
+}
+
+bool Compactor::lower(const Goals& goals, bool waits) {
   const Tensors tensors = behind(goals);
   bool any = false;
   for (std::size_t begin = 0; begin < tensors.size() || begin == 0; begin += kAtOnce) {
@@ -28,10 +39,7 @@ bool Compactor::lower(const Goals& goals) {
     state_.check_writable();
     state_.check_not_abandoned();
     state_.look_for_rival();
-    if (begin == 0 && state_.open->tree.open_beyond(goals[0])) {
-      state_.open->moved = true;
-      any = true;
-    }
+    if (begin == 0) any |= open_pages(goals[0], waits);
     const std::size_t end = std::min(tensors.size(), begin + kAtOnce);
     for (std::size_t i = begin; i < end; ++i) any |= relocate(*tensors[i], goals);
   }

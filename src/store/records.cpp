@@ -1,6 +1,9 @@
 #include "store/records.hpp"
 
+#include <mutex>
+
 #include "base/planted.hpp"
+#include "store/state.hpp"
 
 namespace tensorshelf {
 
@@ -23,8 +26,18 @@ bool has(const Version& version, const StoredTensor& tensor) {
   return format::chunk_kind(version.tree.record(tensor.cell(0))) != ChunkKind::none;
 }
 
-std::shared_ptr<Holding> hold(const StoredTensor& tensor) {
-  return planted(Bug::read_holds_nothing) ? nullptr : tensor.holding.lock();
+// Of a tensor that is gone, the last version that had it in its last places may be gone as well,
+// and one that somebody keeps has it in those of before.
+std::shared_ptr<Holding> hold(const State& state, const StoredTensor& tensor) {
+  if (planted(Bug::read_holds_nothing)) return nullptr;
+  auto newest = tensor.holding.lock();
+  if (newest || planted(Bug::newest_places_held)) return newest;
+  const std::lock_guard lock(state.structure);
+  for (const auto& version : state.retained) {
+    const Named* const named = named_in(*version->names, tensor);
+    if (named != nullptr) return named->holding;
+  }
+  return nullptr;
 }
 
 }  // namespace tensorshelf

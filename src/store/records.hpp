@@ -9,6 +9,8 @@
 
 namespace tensorshelf {
 
+struct State;
+
 // Whose value is asked for: with all that was assigned, the newest committed one's, or that of a
 // version that is retained.
 class Of {
@@ -53,7 +55,7 @@ const Named* named_in(const Names& names, const StoredTensor& tensor);  // or wh
 bool has(const Version& version, const StoredTensor& tensor);
 
 // Before its records are looked up: the version that has an erased tensor may be dropped while it
-// is read, and what it owned be another's (I3).
-std::shared_ptr<Holding> hold(const StoredTensor& tensor);
+// is read, and what it owned be another's (I3). The shelf is in use, and the tensor's mutex held.
+std::shared_ptr<Holding> hold(const State& state, const StoredTensor& tensor);
 
 }  // namespace tensorshelf

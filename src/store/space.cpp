@@ -93,14 +93,19 @@ bool Space::take_at(std::uint64_t at, std::uint64_t size) {
   return true;
 }
 
-std::optional<Extent> Space::take_from(std::uint64_t at) {
-  if (ranges_.empty()) return std::nullopt;
+std::uint64_t Space::highest_from(std::uint64_t at) const {
+  if (ranges_.empty()) return 0;
+  const auto& [begin, size] = *ranges_.rbegin();
+  return begin + size - std::min(begin + size, std::max(at, begin));
+}
+
+std::optional<Extent> Space::take_from(std::uint64_t at, std::uint64_t most) {
+  const std::uint64_t size = std::min(highest_from(at), most);
+  if (size == 0) return std::nullopt;
   const auto last = std::prev(ranges_.end());
-  const std::uint64_t end = last->first + last->second;
-  if (end <= at) return std::nullopt;
-  const std::uint64_t begin = std::max(at, last->first);
-  cut(last, begin, end - begin);
-  return Extent{begin, end - begin};
+  const Extent taken{last->first + last->second - size, size};
+  cut(last, taken.at, size);
+  return taken;
 }
 
 std::uint64_t Space::free_before(std::uint64_t end) const {

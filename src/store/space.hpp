@@ -24,9 +24,10 @@ class Space {
   std::optional<std::uint64_t> take_high(std::uint64_t size);
   // Takes exactly [at, at + size); false where any of it is not free.
   bool take_at(std::uint64_t at, std::uint64_t size);
-  // Takes all that is free from there on, a range at a time: the highest one, or what of it lies
-  // there. Nothing where there is none.
-  std::optional<Extent> take_from(std::uint64_t at);
+  // Of the highest range, what lies at `at` or behind it, and no more than `most`, at its high end.
+  // Nothing where there is none. Needs no memory.
+  std::optional<Extent> take_from(std::uint64_t at, std::uint64_t most = ~std::uint64_t{0});
+  std::uint64_t highest_from(std::uint64_t at) const;  // how much that is, whatever the most
   // Takes the low end of the lowest range, at most so much. There must be one.
   Extent take_lowest(std::uint64_t most);
 

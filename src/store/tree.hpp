@@ -78,7 +78,7 @@ class Tree {
   void move_tensor(std::uint32_t leaf, std::uint64_t tensor_id,
                    std::span<const std::uint64_t> slot_at) noexcept;
   // Makes every page changeable that lies at that place of the first medium or behind it, so that
-  // it is written anew, elsewhere. Whether there is one.
+  // it is written anew, elsewhere. Whether there is one. Nobody is writing pages meanwhile.
   bool open_beyond(std::uint64_t place);
 
   // The media beside the first; the same, for whoever changes it: Errc::full as above.
