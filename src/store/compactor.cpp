@@ -84,19 +84,23 @@ CompactReport Compactor::run(std::chrono::duration<double> patience) {
   }
   {
     std::optional<Fences> fences;
-    for (std::uint64_t changed = began_;;) {
+    const std::uint64_t slots = state_.opened.slot_count;
+    for (std::uint64_t changed = began_, assigned = began_;;) {
       {
         const ClosedGate closed(*state_.gate, state_.patience);
         state_.check_writable();
         if (!fences) fences.emplace(state_);
         fences->set();
       }
-      const bool last = state_.version - changed > state_.opened.slot_count;
+      // What somebody assigned last is cold so many versions later; who never rests does not count.
+      const std::uint64_t now = state_.version;
+      const bool last = now - changed > 4 * slots || now - std::max(changed, assigned) > slots;
       const bool moved = lower(fences->goals, last);
       const bool copied = carry(fences->goals);
       if (!moved && !copied && (last || lies_well(fences->goals))) break;
-      const std::uint64_t now = commit_next();
-      if (moved || copied) changed = now;
+      const bool ours = commit_next();
+      if (moved || copied) changed = state_.version;
+      if (!ours) assigned = state_.version;
     }
   }
   cut();
@@ -128,14 +132,15 @@ bool Compactor::lies_well(const Goals& goals) const {
 
 // ---- values that nobody assigns -----------------------------------------------------------------
 
-// Whether a part of it was not assigned since this began. (carry() asks when whoever commits has
-// had the time to assign all that they do.)
+// Whether a part of it was not assigned since this began, or for as many versions as there can be:
+// nobody moves that by assigning it. (carry() asks when whoever commits has had the time to.)
 bool Compactor::is_cold(StoredTensor& tensor) const {
   const auto lock = state_.lock_usable();
   const Version& newest = *state_.retained.back();
   if (!has(newest, tensor)) return false;
   for (std::uint64_t i = 0; i < tensor.layout.chunk_count(); ++i) {
-    if (format::chunk_version(newest.tree.record(tensor.cell(i))) <= began_) return true;
+    const std::uint64_t written = format::chunk_version(newest.tree.record(tensor.cell(i)));
+    if (written <= began_ || written + state_.opened.slot_count <= newest.number()) return true;
   }
   return false;
 }
@@ -194,12 +199,15 @@ bool Compactor::freeze_own(std::optional<Flight>& flight) {
   return flight.has_value();
 }
 
-std::uint64_t Compactor::commit_next() {
+bool Compactor::commit_next() {
   const std::uint64_t before = state_.version;
   const auto begin = Clock::now();
   while (state_.version == before) {
     std::optional<Flight> flight;
-    if (freeze_own(flight)) return sealer_.seal(std::move(*flight)).version;
+    if (freeze_own(flight)) {
+      sealer_.seal(std::move(*flight));
+      return true;
+    }
     if (Clock::now() - begin >= patience_) {
       throw Error(
           Errc::uncommitted,
@@ -211,7 +219,7 @@ std::uint64_t Compactor::commit_next() {
     }
     state_.patience.pause(kPause);
   }
-  return state_.version;
+  return false;
 }
 
 // ---- the end ------------------------------------------------------------------------------------
@@ -237,7 +245,8 @@ void Compactor::cut() {
     state_.open->moved = true;
   }
   if (planted(Bug::cut_before_roots)) return shorten(before);
-  const std::uint64_t first = commit_next();
+  commit_next();
+  const std::uint64_t first = state_.version;
   while (state_.version < first + state_.opened.slot_count || !reaches_no_further(ends)) {
     if (state_.version > first + 4 * state_.opened.slot_count) return;  // somebody holds on to one
     commit_next();

@@ -44,7 +44,7 @@ class Compactor {
   bool is_cold(StoredTensor& tensor) const;
   bool is_sound(StoredTensor& tensor);
   bool lies_well(const Goals& goals) const;
-  std::uint64_t commit_next();  // ours, or somebody's; returns its number
+  bool commit_next();  // ours, or somebody's: false
   bool freeze_own(std::optional<Flight>& flight);
   void cut();
   bool reaches_no_further(const Goals& ends) const;
