@@ -12,15 +12,16 @@ namespace tensorshelf::crash {
 
 inline constexpr std::uint64_t kToyBytes = 4 * kPageBytes;
 
-// All contents that the first `size` bytes can have after a crash at the end of the log.
+// All contents that the first `size` bytes can have after a crash at the end of the log, or those
+// of a sample, where there are more than `max_images`.
 inline std::set<std::string> contents(const Log& log, Personality personality, bool trash,
-                                      std::size_t size) {
+                                      std::size_t size, std::size_t max_images = 1 << 16) {
   Disk disk(kToyBytes);
   std::set<std::string> all;
   Counts counts;
   Rng rng(3);
   walk_images(
-      disk, log, {personality, trash, 1 << 16, log.events.size() - 1},
+      disk, log, {personality, trash, max_images, log.events.size() - 1},
       [](std::size_t) { return 0; }, rng, counts,
       [&](const CrashPoint&, ReadSet& reads) {
         reads.add(0, size);
