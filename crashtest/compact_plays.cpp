@@ -10,9 +10,10 @@
 
 #include <tensorshelf/shelf.hpp>
 
-#include "media/memory/medium.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
+#include "tests/forwarding_medium.hpp"
+#include "tests/memory_pins.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -135,9 +136,10 @@ std::string rot_is_left_where_it_is() {
 
 // Of a version that is kept, which has it in its places of before.
 std::string lease_holds_what_was_moved_and_erased() {
-  auto medium = make_memory_medium(0, 64 * kMiB);
-  Shelf::format(*medium, {.in_flight = 2});
-  Shelf shelf = Shelf::open(std::move(medium), {.mode = Mode::update});
+  const auto memory = testing::memory_of(64 * kMiB);
+  Shelf::format(*memory, {.in_flight = 2});
+  Shelf shelf =
+      Shelf::open(std::make_unique<testing::ForwardingMedium>(memory), {.mode = Mode::update});
   const Bytes value = stamped(30'000, 1);
   shelf.create("gone", DType::uint8, std::array{kMiB});
   shelf.create("a", DType::uint8, std::array<std::int64_t, 1>{30'000}).write(value);

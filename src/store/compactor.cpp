@@ -32,6 +32,15 @@ std::vector<unsigned> media_of(const State& state) {
   return media;
 }
 
+// How much is the shelf's, on all media.
+std::uint64_t room_of(State& state) {
+  const ClosedGate closed(*state.gate, state.patience);
+  state.check_writable();
+  std::uint64_t bytes = 0;
+  for (const unsigned medium : media_of(state)) bytes += state.heap->capacity_bytes(medium);
+  return bytes;
+}
+
 }  // namespace
 
 // Until it goes, what is taken is taken in front of the goals.
@@ -70,7 +79,7 @@ CompactReport Compactor::run(std::chrono::duration<double> patience) {
   const QueueScope one(one_, *state_.room, state_.patience);
   patience_ = patience;
   report_ = {};
-  report_.bytes_before = room();
+  report_.bytes_before = room_of(state_);
   {
     const ClosedGate closed(*state_.gate, state_.patience);
     state_.check_writable();
@@ -104,17 +113,9 @@ CompactReport Compactor::run(std::chrono::duration<double> patience) {
     }
   }
   cut();
-  report_.bytes_after = room();
+  report_.bytes_after = room_of(state_);
   report_.version = state_.version;
   return std::move(report_);
-}
-
-std::uint64_t Compactor::room() const {
-  const ClosedGate closed(*state_.gate, state_.patience);
-  state_.check_writable();
-  std::uint64_t bytes = 0;
-  for (const unsigned medium : media_of(state_)) bytes += state_.heap->capacity_bytes(medium);
-  return bytes;
 }
 
 // Whether nothing lies behind the goals, nor will come down when an older version goes.

@@ -50,7 +50,6 @@ class Compactor {
   bool reaches_no_further(const Goals& ends) const;
   void shorten(const Goals& from);
   bool shorten_to(unsigned medium, std::uint64_t size_bytes);
-  std::uint64_t room() const;  // how much is the shelf's, on all media
 
   State& state_;
   Stager& stager_;
