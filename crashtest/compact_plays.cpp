@@ -2,14 +2,22 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <tensorshelf/shelf.hpp>
 
+#include "format/format.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
 #include "tests/forwarding_medium.hpp"
@@ -81,6 +89,7 @@ std::string what_is_carried_is_no_change() {
       undone.write(stamped(64, 2), 8);
       undone.write(stamped(64, 3), 0);
     }
+    if (shelf.has_uncommitted()) return "an assignment that was undone counts as changed";
     try {
       if (!behind.shows(behind.value)) return "an assignment that was undone is read";
     } catch (const Error& error) {
@@ -159,6 +168,146 @@ std::string lease_holds_what_was_moved_and_erased() {
   shelf.persist();
   if (!lease.in_place()) return "the lease shows a copy";
   return std::ranges::equal(lease.bytes(), value) ? "" : "what a lease shows has changed";
+}
+
+// Of the newer of two versions that are held, which have it in places of their own each.
+std::string lease_holds_the_places_of_its_version() {
+  const auto memory = testing::memory_of(64 * kMiB);
+  Shelf::format(*memory, {.in_flight = 5});
+  Shelf shelf =
+      Shelf::open(std::make_unique<testing::ForwardingMedium>(memory), {.mode = Mode::update});
+  constexpr std::int64_t kBytes = 300'000;
+  const auto make = [&](const std::string& name, std::int64_t size, std::uint64_t serial) {
+    if (!shelf.find(name)) shelf.create(name, DType::uint8, std::array{size});
+    shelf.find(name)->write(stamped(size, serial));
+  };
+  const auto idle = [&](int commits) {
+    for (int i = 0; i < commits; ++i) shelf.persist();
+  };
+  make("gone", 8 * kBytes, 1);
+  make("a", kBytes, 1);
+  shelf.persist();
+  shelf.erase("gone");
+  idle(8);
+  const VersionPin older = shelf.pin();
+  shelf.create("front", DType::uint8, std::array{4 * kBytes});
+  idle(2);
+  shelf.compact(std::chrono::milliseconds(50));
+  make("a", kBytes, 2);
+  shelf.persist();
+  shelf.erase("front");
+  const std::uint64_t version = shelf.persist().version;
+  std::optional<VersionPin> newer = shelf.pin();
+  idle(3);
+  if (shelf.compact(std::chrono::milliseconds(50)).bytes_moved == 0) return "nothing was moved";
+  shelf.erase("a");
+  idle(6);
+  const Lease lease = shelf.at(version).find("a")->lease();
+  newer.reset();
+  idle(3);
+  std::vector<std::unique_ptr<VersionPin>> pins;
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 40; ++i) make("n" + std::to_string(i), kBytes, 3);
+    shelf.persist();
+    pins.push_back(std::make_unique<VersionPin>(shelf.pin()));
+  }
+  return std::ranges::equal(lease.bytes(), stamped(kBytes, 2))
+             ? ""
+             : "what a lease shows has changed, of a version with places of its own";
+}
+
+std::string removed_medium_is_not_named_again() {
+  const std::array media = {testing::memory_of(64 * kMiB), testing::memory_of(64 * kMiB)};
+  Shelf::format(*media[0]);
+  const auto open = [&](bool both) {
+    std::vector<std::unique_ptr<Medium>> also;
+    if (both) also.push_back(std::make_unique<testing::ForwardingMedium>(media[1]));
+    return Shelf::open(std::make_unique<testing::ForwardingMedium>(media[0]), std::move(also),
+                       {.mode = Mode::update});
+  };
+  {
+    Shelf shelf = open(true);
+    shelf.create("a", DType::uint8, std::array{kSize}, std::array{1U}).write(stamped(kSize, 1));
+    shelf.persist();
+    shelf.remove_medium(1);
+    for (int i = 0; i < 6; ++i) shelf.persist();
+    shelf.compact(std::chrono::milliseconds(50));
+    for (int i = 0; i < 6; ++i) shelf.persist();
+  }
+  try {
+    open(false);
+    return "";
+  } catch (const Error& error) {
+    return std::string("what was removed is needed: ") + error.what();
+  }
+}
+
+namespace {
+
+// Its barriers wait until they are let through.
+class Slow final : public testing::ForwardingMedium {
+ public:
+  struct Tokens {
+    std::mutex mutex;
+    std::condition_variable changed;
+    long left = 1L << 60;
+    void set(long now) {
+      const std::lock_guard lock(mutex);
+      left = now;
+      changed.notify_all();
+    }
+  };
+  Slow(std::shared_ptr<Medium> medium, Tokens& tokens)
+      : ForwardingMedium(std::move(medium)), tokens_(tokens) {}
+  void barrier() override {
+    {
+      std::unique_lock lock(tokens_.mutex);
+      tokens_.changed.wait(lock, [&] { return tokens_.left > 0; });
+      --tokens_.left;
+    }
+    ForwardingMedium::barrier();
+  }
+
+ private:
+  Tokens& tokens_;
+};
+
+}  // namespace
+
+// Four are on their way when the end is cut off, and state the room that was there.
+std::string no_root_reaches_beyond_the_end() {
+  const auto memory = testing::memory_of(64 * kMiB);
+  Shelf::format(*memory, {.in_flight = 4});
+  Slow::Tokens barriers;
+  Shelf shelf = Shelf::open(std::make_unique<Slow>(memory, barriers), {.mode = Mode::update});
+  shelf.create("a", DType::uint8, std::array{kSize}).write(stamped(kSize, 1));
+  shelf.create("b", DType::uint8, std::array{kSize});
+  shelf.persist();
+  shelf.compact();
+  shelf.reserve(4 * kMiB);
+  for (int i = 0; i < 20; ++i) shelf.persist();
+  const std::uint64_t version = shelf.version();
+  barriers.set(0);
+  for (std::uint64_t i = 2; i < 6; ++i) {
+    shelf.find("a")->write(stamped(kSize, i));
+    shelf.persist_async();
+  }
+  shelf.find("b")->write(stamped(kSize, 7));
+  std::thread compacts([&] { shelf.compact(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  barriers.set(2);  // the first of them is published
+  while (shelf.version() == version) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  barriers.set(1L << 60);
+  while (shelf.version() < version + 4) std::this_thread::yield();
+  shelf.persist();
+  compacts.join();
+  for (unsigned home = 0; home < 6; ++home) {
+    format::Root root;
+    memory->read(format::root_at(home, 0), std::as_writable_bytes(std::span(&root, 1)));
+    if (root.capacity_bytes > memory->size()) return "a root states more room than there is";
+  }
+  return "";
 }
 
 }  // namespace tensorshelf::crash

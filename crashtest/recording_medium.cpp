@@ -280,7 +280,7 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
 std::uint64_t RecordingMedium::shrink(std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0);
-  TENSORSHELF_ASSERT(size_bytes <= disk_.room_bytes());
+  TENSORSHELF_ASSERT(size_bytes <= disk_.size_bytes());
   const std::uint64_t before = disk_.size_bytes();
   if (size_bytes == before) return size_bytes;
   if (log_.events.size() == behaviour_.full_at) {

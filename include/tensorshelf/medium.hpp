@@ -124,8 +124,8 @@ class Medium {
   // file may be longer than that by then.
   virtual std::uint64_t reserve(std::uint64_t size_bytes) = 0;
 
-  // Gives back what lies beyond `size_bytes`, a multiple of kPageBytes, above 0 and at most what
-  // was reserved, where the medium can be made shorter. Returns how far there is room now:
+  // Gives back what lies beyond `size_bytes`, a multiple of kPageBytes, above 0 and at most size(),
+  // where the medium can be made shorter. Returns how far there is room now:
   // size_bytes, or as much as before where the size is fixed (a device, a pool). Nothing below
   // changes. Nobody may be using what lies beyond: views of it are invalid from now on, and writes
   // to it that nobody waited for go with it. After a power loss it may be there again, as it was,

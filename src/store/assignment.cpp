@@ -111,6 +111,7 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
 void StoredAssignment::begin(std::span<const std::byte> bytes, std::uint64_t offset,
                              const FoundSlot& found) {
   if (tensor_->spoiled == state_.open->sequence) bytes_.add(offset, offset + bytes.size());
+  carried_ |= tensor_->attempt == state_.open->sequence && tensor_->carried;
   began_ |= stager_.begin_write(tensor_, found);
   staged_bytes_ += bytes.size();  // undo() takes back as much
   state_.open->staged_bytes += bytes.size();
@@ -155,7 +156,7 @@ void StoredAssignment::forget_touched() noexcept {
 // What was written lies in slots that nothing names from here on. Where a value of the same attempt
 // lay there, it is gone; the chunk has then the value from before the attempt, which nobody sees.
 void StoredAssignment::undo() noexcept {
-  if (!began_ && end_ == 0) return;
+  if (!began_ && !carried_ && end_ == 0) return;
   StoredTensor& tensor = *tensor_;
   Attempt& attempt = *state_.open;
   const std::lock_guard lock(tensor.mutex);
@@ -166,6 +167,11 @@ void StoredAssignment::undo() noexcept {
   }
   if (over_own_value_) tensor.spoiled = attempt.sequence;
   attempt.staged_bytes -= staged_bytes_;
+  if (carried_ && !tensor.carried && !planted(Bug::carried_undone)) {
+    tensor.carried = true;  // it is nobody's change again
+    const std::lock_guard list(state_.dirty_mutex);
+    ++attempt.carried;
+  }
   if (!began_) return;
   tensor.attempt = 0;
   const std::lock_guard list(state_.dirty_mutex);

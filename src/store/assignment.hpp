@@ -81,6 +81,7 @@ class StoredAssignment final : private UndoLog {
   WriterScope inside_;
   bool in_part_ = false;  // a write did not come to its end
   bool done_ = false;
+  bool carried_ = false;                     // what was in the attempt of it nobody had assigned
   bool began_ = false;                       // nothing of the tensor was in the attempt before
   bool over_own_value_ = false;              // of the same attempt
   std::uint64_t first_ = ~std::uint64_t{0};  // of the chunks that were touched

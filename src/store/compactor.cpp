@@ -22,16 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr std::chrono::milliseconds kPause(1);
-// So much goes with one version, and is cut off at once: others wait for either.
-constexpr std::uint64_t kAtOnceBytes = 8 * 1024 * 1024;
-
-std::vector<unsigned> media_of(const State& state) {
-  std::vector<unsigned> media = {0};
-  for (const AttachedMedium& each : state.further->attached()) media.push_back(each.index);
-  return media;
-}
-
 // How much is the shelf's, on all media.
 std::uint64_t room_of(State& state) {
   const ClosedGate closed(*state.gate, state.patience);
@@ -42,6 +32,12 @@ std::uint64_t room_of(State& state) {
 }
 
 }  // namespace
+
+std::vector<unsigned> media_of(const State& state) {
+  std::vector<unsigned> media = {0};
+  for (const AttachedMedium& each : state.further->attached()) media.push_back(each.index);
+  return media;
+}
 
 // Until it goes, what is taken is taken in front of the goals.
 class Compactor::Fences {
@@ -151,6 +147,7 @@ bool Compactor::is_sound(StoredTensor& tensor) {
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
     const Use use(state_);
     const std::lock_guard lock(tensor.mutex);
+    const auto holding = hold(state_, tensor);
     ChunkRecord record;
     {
       const std::lock_guard structure(state_.structure);
@@ -221,76 +218,6 @@ bool Compactor::commit_next() {
     state_.patience.pause(kPause);
   }
   return false;
-}
-
-// ---- the end ------------------------------------------------------------------------------------
-
-// Roots say how far each medium is the shelf's. One that recovery may come to must not reach beyond
-// what is there, so it is cut behind as many commits as there are homes.
-void Compactor::cut() {
-  Goals before = {};
-  Goals ends = {};
-  {
-    const ClosedGate closed(*state_.gate, state_.patience);
-    state_.check_writable();
-    state_.check_not_abandoned();
-    unsigned shorter = 0;
-    for (const unsigned medium : media_of(state_)) {
-      before[medium] = state_.heap->capacity_bytes(medium);
-      state_.heap->cut(medium);
-      ends[medium] = state_.heap->capacity_bytes(medium);
-      if (ends[medium] != before[medium]) shorter |= 1U << medium;
-    }
-    if (shorter == 0) return;
-    state_.name_media(shorter);
-    state_.open->moved = true;
-  }
-  if (planted(Bug::cut_before_roots)) return shorten(before);
-  commit_next();
-  const std::uint64_t first = state_.version;
-  while (state_.version < first + state_.opened.slot_count || !reaches_no_further(ends)) {
-    if (state_.version > first + 4 * state_.opened.slot_count) return;  // somebody holds on to one
-    commit_next();
-  }
-  shorten(before);
-}
-
-bool Compactor::reaches_no_further(const Goals& ends) const {
-  const auto lock = state_.lock_usable();
-  for (const auto* list : {&state_.retained, &state_.in_flight}) {
-    for (const auto& version : *list) {
-      const Capacities there = version->capacities();
-      for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
-        if (there.end[medium] > std::max(ends[medium], state_.heap->capacity_bytes(medium)))
-          return false;
-      }
-    }
-  }
-  return true;
-}
-
-void Compactor::shorten(const Goals& from) {
-  for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
-    std::uint64_t size = from[medium];
-    while (size > 0 && shorten_to(medium, size - std::min(size, kAtOnceBytes))) {
-      size -= std::min(size, kAtOnceBytes);
-      state_.patience.pause(kPause);  // who waits at the gate comes in
-    }
-  }
-}
-
-// Or to where the shelf ends there. As for growth: nobody writes, and nothing is on its way. False
-// where it can go no further.
-bool Compactor::shorten_to(unsigned medium, std::uint64_t size_bytes) {
-  const ClosedGate closed(*state_.gate, state_.patience);
-  state_.check_writable();
-  state_.wait_until_quiet(state_.patience);
-  {
-    const std::lock_guard lock(state_.structure);
-    if (state_.undecided()) return false;
-  }
-  const std::uint64_t end = std::max(size_bytes, state_.heap->capacity_bytes(medium));
-  return state_.medium->shrink(place_on(medium, end)) == place_on(medium, size_bytes);
 }
 
 }  // namespace tensorshelf

@@ -21,6 +21,8 @@
 
 namespace tensorshelf {
 
+std::vector<unsigned> media_of(const State& state);  // by number; the first is 0
+
 class Compactor {
  public:
   Compactor(State& state, Stager& stager, Freezer& freezer, Sealer& sealer)
@@ -31,6 +33,9 @@ class Compactor {
   CompactReport run(std::chrono::duration<double> patience);
 
  private:
+  static constexpr std::chrono::milliseconds kPause{1};
+  // So much goes with one version, and is cut off at once: others wait for either.
+  static constexpr std::uint64_t kAtOnceBytes = 8 * 1024 * 1024;
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
   class Fences;
 
@@ -56,6 +61,7 @@ class Compactor {
   Freezer& freezer_;
   Sealer& sealer_;
   QueueLock one_;
+  unsigned fixed_ = 0;  // a bit for each medium that could not be made shorter
   // Of the run under way.
   CompactReport report_;
   std::uint64_t began_ = 0;  // the version then

@@ -27,14 +27,17 @@ bool has(const Version& version, const StoredTensor& tensor) {
 }
 
 // Of a tensor that is gone, the last version that had it in its last places may be gone as well,
-// and one that somebody keeps has it in those of before.
+// and ones that somebody keeps have it in those of before. The newest of these shares every place
+// that an older one names.
 std::shared_ptr<Holding> hold(const State& state, const StoredTensor& tensor) {
   if (planted(Bug::read_holds_nothing)) return nullptr;
   auto newest = tensor.holding.lock();
   if (newest || planted(Bug::newest_places_held)) return newest;
   const std::lock_guard lock(state.structure);
-  for (const auto& version : state.retained) {
-    const Named* const named = named_in(*version->names, tensor);
+  const auto first = state.retained.begin();
+  for (auto version = state.retained.end(); version != first;) {
+    const Named* const named = named_in(*(*--version)->names, tensor);
+    if (planted(Bug::oldest_places_held) && version != first) continue;
     if (named != nullptr) return named->holding;
   }
   return nullptr;

@@ -116,7 +116,7 @@ class Store {
   // The gate is closed for both.
   void check_nothing_uncommitted(const char* what) const;
   void drop_open_attempt(std::shared_ptr<Attempt> next) noexcept;
-  static void keep_places(Version& version);
+  void keep_places(Version& version) const;
   // heal.cpp
   void check_may_heal();
   std::optional<Flight> freeze_healed(VerifyReport& report);

@@ -73,14 +73,20 @@ bool Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyRepor
   ++report.chunks;
   ++state_.counters.verified;
   report.bytes += size;
-  if (chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk)) return true;
-  tensor.clear_verified(slot, chunk);
-  report.damage.push_back(
-      {called, format::chunk_version(record), slot, chunk, {tensor.chunk_at(slot, chunk), size}});
-  report.damage.back().healable =
-      read_elsewhere(*state_.medium, state_.seeds, tensor, record, chunk, chunk_scratch());
-  report.damage.back().intact_in = intact_in(state_, tensor, chunk);
-  return true;
+  const auto held = hold(state_, tensor);
+  try {
+    if (chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk)) return true;
+    tensor.clear_verified(slot, chunk);
+    report.damage.push_back(
+        {called, format::chunk_version(record), slot, chunk, {tensor.chunk_at(slot, chunk), size}});
+    report.damage.back().healable =
+        read_elsewhere(*state_.medium, state_.seeds, tensor, record, chunk, chunk_scratch());
+    report.damage.back().intact_in = intact_in(state_, tensor, chunk);
+    return true;
+  } catch (const Error& error) {
+    if (is_cut_off(error)) throw_if_overtaken(report.version);
+    throw;
+  }
 }
 
 // Neighbours in a slot are read at once, where the medium is not mapped. What is looked at is the

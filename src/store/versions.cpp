@@ -214,13 +214,14 @@ void Store::end_transaction() {
 
 // Slots that were moved since stay where they are: the old version names none of these, and others
 // between may.
-void Store::keep_places(Version& version) {
+void Store::keep_places(Version& version) const {
   std::shared_ptr<Names> names;
   for (const auto& [name, named] : *version.names) {
     std::shared_ptr<Holding> now;
     {
       std::lock_guard lock(named.tensor->mutex);
-      now = named.tensor->holding.lock();
+      now = tensorshelf::hold(state_,
+                              *named.tensor);  // also of one that is gone, and held in other places
     }
     if (!now || now == named.holding) continue;
     if (!names) names = std::make_shared<Names>(*version.names);

@@ -88,8 +88,12 @@ class PmemMedium final : public Medium {
     if (!note.empty()) environment_.notes.push_back(std::move(note));
     if (is_device() && file_->writable()) device_lock_.emplace(file_->fd(), file_->path());
     if (file_->writable()) work_.emplace(file_->path(), Access::write, wish);
-    map_to(wish.least_bytes);
-    size_bytes_ = view_.size_bytes();
+    if (!work_ && !is_device()) {
+      PmemMedium::size();  // its writer may be making it shorter
+    } else {
+      map_to(wish.least_bytes);
+      size_bytes_ = view_.size_bytes();
+    }
     refuse_msync();
     gaps_ = work_ && !is_device() && has_gaps(*file_, system_, size_bytes_);
   }
@@ -325,11 +329,17 @@ void PmemMedium::check_may_grow(std::uint64_t size_bytes) const {
 }
 
 std::uint64_t PmemMedium::size() {
-  if (!work_ && !is_device()) {  // a writer may have made the file longer or shorter since
+  while (!work_ && !is_device()) {  // a writer may have made the file longer or shorter since
     const std::uint64_t there =
         std::min(file_->size_bytes() / kPageBytes * kPageBytes, view_.address_bytes());
-    map_to(there);
+    try {
+      map_to(there);
+    } catch (const Error&) {
+      if (file_->size_bytes() < there) continue;  // made shorter in between
+      throw;
+    }
     size_bytes_ = there;
+    break;
   }
   return size_bytes_;
 }
