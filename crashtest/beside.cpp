@@ -126,9 +126,12 @@ class ReaderWalk {
     for (auto& each : media.also) {
       each = std::make_unique<PassingMedium>(std::move(each), playback, reads);
     }
+    for (auto& [of, each] : media.mirrors) {
+      each = std::make_unique<PassingMedium>(std::move(each), playback, reads);
+    }
     Shelf shelf = Shelf::open(
         std::make_unique<PassingMedium>(std::move(media.first), playback, reads),
-        std::move(media.also),
+        std::move(media.also), std::move(media.mirrors),
         {.mode = Mode::read, .verify = rng_.one_in(3) ? Verify::never : Verify::on_load});
     const std::uint64_t looks = 2 + playback.words() - words;
     const std::uint64_t most =

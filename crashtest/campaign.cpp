@@ -48,7 +48,7 @@ Settings settings_for(const Cell& cell, Effort effort) {
 Result explore_workload(const Workload& workload, const MediumMode& mode,
                         const Settings& settings) {
   const auto begin = std::chrono::steady_clock::now();
-  Disk disk(kDiskBytes + kSecondBytes);
+  Disk disk(kDiskBytes + kMirrorBytes);
   Explorer explorer(disk, settings);
   const std::string where = fmt::format("{}/{}", workload.name, mode.name);
   note_workload(where, &explorer.counts());
@@ -76,9 +76,11 @@ const std::vector<Workload>& on_two_media() {
       const auto says = [&](std::string_view text) {
         return workload.program.find(text) != std::string::npos;
       };
-      if (says("media") || says("format 2") || says("refuse")) continue;
+      if (says("media") || says("mirror") || says("format 2") || says("refuse")) continue;
       names.push_back(fmt::format("{}-on-2", workload.name));
       all.push_back({names.back(), "media 2; " + workload.program, workload.weight});
+      names.push_back(fmt::format("{}-mirrored", workload.name));
+      all.push_back({names.back(), "mirror; " + workload.program, 4 * workload.weight});
     }
     return all;
   }();
@@ -95,7 +97,9 @@ std::vector<Workload> select_workloads(std::string_view name, Effort effort, std
   }
   for (const Workload& workload : on_two_media()) {
     const bool all = name.empty() && effort == Effort::full;
-    if (all || name == "on-2" || workload.name == name) chosen.push_back(workload);
+    const bool group = !name.empty() && (name == "on-2" || name == "mirrored") &&
+                       std::string_view(workload.name).ends_with(fmt::format("-{}", name));
+    if (all || group || workload.name == name) chosen.push_back(workload);
   }
   if (name == "random" || (name.empty() && effort == Effort::full)) {
     for (std::uint64_t i = 0; i < randoms; ++i) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "beside.hpp"
 #include "child.hpp"
@@ -67,12 +69,13 @@ std::vector<Op> random_work(const Model& model, const Model* prepared, const Sha
 
 // The version that the shelf shows; or none, and why.
 const Model* match(const Recording& recording, const Expected& expected, const Shelf& shelf,
-                   std::string& why) {
-  for (std::size_t index = expected.acked; index <= expected.in_flight; ++index) {
+                   std::string& why, bool newest_alone = false) {
+  const std::size_t end = std::min(expected.in_flight + 1, recording.history.size());
+  for (std::size_t index = expected.acked; index < end; ++index) {
     const Model& model = recording.history[index];
     std::string text;
     try {
-      text = difference(model, shelf);
+      text = newest_alone ? newest_difference(model, shelf) : difference(model, shelf);
     } catch (const Error& error) {
       text = error.what();
     }
@@ -114,11 +117,49 @@ std::size_t next_mark(const Log& log, std::size_t event) {
 }  // namespace
 
 Behaviour Explorer::behaviour() const {
+  const std::uint64_t second = shape_.media != 2 ? 0
+                               : shape_.mirrored ? kMirrorBytes
+                                                 : kSecondBytes;
   return {.personality = settings_.personality,
-          .max_size_bytes = kDiskBytes + (shape_.media == 2 ? kSecondBytes : 0),
+          .max_size_bytes = kDiskBytes + second,
           .bugs = settings_.bugs,
-          .second_bytes = shape_.media == 2 ? kSecondBytes : 0,
+          .second_bytes = second,
+          .mirrored = shape_.mirrored,
           .seed = settings_.seed};
+}
+
+// The first medium is lost, and its mirror shows what it showed.
+void Explorer::read_mirror(const Recording& recording, const Expected& expected,
+                           const Model* known) {
+  if (!shape_.mirrored) return;
+  // One whose filling is done again is none before that ends.
+  const auto stamp = survey(disk_.bytes(), kMirrorBytes).second_stamp;
+  if (!stamp || *stamp > 1) return;
+  ++counts_.recoveries;
+  Log log;
+  Recorded media = recorded(disk_, log, behaviour());
+  std::string why;
+  try {
+    const Shelf shelf = Shelf::open(std::move(media.mirrors.front().second), {.mode = Mode::read});
+    // Before somebody has opened the shelf again, and seen what the first has, the mirror may have
+    // what was there before, and of older versions what is left.
+    const bool opening = before_ && expected.incarnation == before_->expected.incarnation;
+    if (known != nullptr) {
+      why = difference(*known, shelf);
+      if (!why.empty()) why = fmt::format("\n  is not {}: {}", summary(*known), why);
+    } else if (match(recording, expected, shelf, why, opening) != nullptr ||
+               (opening &&
+                match(before_->recording, before_->expected, shelf, why, true) != nullptr)) {
+      why.clear();
+    }
+    if (!why.empty()) {
+      for (const std::string& note : shelf.info().recovery.notes) why += "\n  note: " + note;
+    }
+    if (!shelf.verify().damage.empty()) why += "\n  it is damaged";
+  } catch (const Error& error) {
+    why += fmt::format("\n  {}", error.what());
+  }
+  if (!why.empty()) throw Violation("the mirror alone shows a state that never was" + why);
 }
 
 Explorer::Found Explorer::recover(const Recording& recording, const Expected& expected,
@@ -126,7 +167,8 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   ++counts_.recoveries;
   Log log;
   Recorded media = recorded(disk_, log, medium, &reads);
-  Shelf shelf = Shelf::open(std::move(media.first), std::move(media.also), {.mode = Mode::update});
+  Shelf shelf = Shelf::open(std::move(media.first), std::move(media.also), std::move(media.mirrors),
+                            {.mode = Mode::update});
   std::string why;
   const Model* model = match(recording, expected, shelf, why);
   if (model == nullptr) throw Violation("recovery shows a state that never was" + why);
@@ -152,6 +194,7 @@ Explorer::Found Explorer::recover(const Recording& recording, const Expected& ex
   if (!damage.empty()) throw Violation("after recovery " + damage);
   Found found{*model, info.incarnation, prepared, std::move(log)};
   if (info.recovery.degraded) found.model.older.clear();  // for good
+  read_mirror(recording, expected, &found.model);
   return found;
 }
 
@@ -160,7 +203,8 @@ void Explorer::read_only(const Recording& recording, const Found& found) {
   ++counts_.recoveries;
   Log log;
   Recorded media = recorded(disk_, log, behaviour());
-  Shelf shelf = Shelf::open(std::move(media.first), std::move(media.also), {.mode = Mode::read});
+  Shelf shelf = Shelf::open(std::move(media.first), std::move(media.also), std::move(media.mirrors),
+                            {.mode = Mode::read});
   const std::string text = difference(model, shelf);
   if (!text.empty()) throw Violation("opened for reading: " + text);
   const std::string prepared = prepared_difference(recording, found.prepared, shelf.prepared());
@@ -191,7 +235,10 @@ void Explorer::crash_in_recovery(const Recording& recording, Found found, const 
   after.log = std::move(found.log);
   mark(after.log, Mark::opened, found.incarnation);
   if (found.prepared) mark(after.log, Mark::prepared, *found.prepared);
+  const Before before{recording, expected};
+  const Before* const outer = std::exchange(before_, &before);
   walk(after, depth + 1, 0);
+  before_ = outer;
 }
 
 void Explorer::work_on(const Recording& recording, const Found& found, const Expected& expected,
@@ -203,12 +250,16 @@ void Explorer::work_on(const Recording& recording, const Found& found, const Exp
   runner.run(random_work(found.model, prepared, shape_, rng_));
   const Recording after = runner.finish();
   disk_.rollback(image);
+  const Before before{recording, expected};
+  const Before* const outer = std::exchange(before_, &before);
   walk(after, depth + 1, 0);
+  before_ = outer;
 }
 
 void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
   const auto& [recording, expected, depth, event, settled] = image_scene;
   const Disk::Mark image = disk_.mark();
+  read_mirror(recording, expected, nullptr);
   Found found = recover(recording, expected, reads, behaviour());
   disk_.rollback(image);
   if (rng_.one_in(settings_.reader_one_in)) read_only(recording, found);
@@ -320,7 +371,10 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   runner.run(random_work(found.model, prepared, shape_, rng_));
   const Recording both = runner.finish();
   disk_.rollback(empty);
+  const Before before{recording, expected};
+  before_ = &before;
   walk(both, kMaxDepth - 1, event + 1);
+  before_ = nullptr;
 }
 
 void Explorer::die_after_each(const Recording& recording, std::size_t first_event) {

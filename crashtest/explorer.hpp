@@ -52,6 +52,7 @@ struct Settings {
 
 inline constexpr std::uint64_t kDiskBytes = 16 * 1024 * 1024;
 inline constexpr std::uint64_t kSecondBytes = 12 * 1024 * 1024;  // more, where there are two media
+inline constexpr std::uint64_t kMirrorBytes = kDiskBytes + 1024 * 1024;  // where one mirrors all
 
 class Explorer {
  public:
@@ -83,6 +84,12 @@ class Explorer {
   void open_image(const Scene& scene, ReadSet& reads);
   Found recover(const Recording& recording, const Expected& expected, ReadSet& reads,
                 const Behaviour& medium);
+  // What was known before the crash that is recovered from.
+  struct Before {
+    const Recording& recording;
+    const Expected& expected;
+  };
+  void read_mirror(const Recording& recording, const Expected& expected, const Model* known);
   void read_only(const Recording& recording, const Found& found);
   void crash_in_recovery(const Recording& recording, Found found, const Expected& expected,
                          std::size_t depth);
@@ -94,6 +101,7 @@ class Explorer {
   Disk& disk_;
   Settings settings_;
   Shape shape_;
+  const Before* before_ = nullptr;
   Rng rng_{0};
   Counts counts_;
 };

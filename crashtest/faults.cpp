@@ -53,6 +53,7 @@ struct Demand {
   bool nothing_lost = false;
   bool new_incarnation = true;
   bool may_fail_reading = false;
+  bool mirror_whole = false;              // one of two media that mirror each other is as it was
   std::set<std::string> may_refuse = {};  // tensors
 };
 
@@ -94,7 +95,8 @@ class FaultWalk {
   Shelf open(Log& log, Mode mode, ReadSet* reads = nullptr) {
     ++counts_.recoveries;
     Recorded media = recorded(disk_, log, behaviour_, reads);
-    return Shelf::open(std::move(media.first), std::move(media.also), {.mode = mode});
+    return Shelf::open(std::move(media.first), std::move(media.also), std::move(media.mirrors),
+                       {.mode = mode});
   }
 
   std::vector<std::uint64_t> pages_read() {
@@ -166,8 +168,18 @@ class FaultWalk {
     disk_.write(at, flipped);
   }
 
+  bool hits(const Fault& fault, Part part) const {
+    const auto on = [&](std::uint64_t page) { return scene_.log.part_of(page) == part; };
+    return on(fault.page) || (fault.damage == Kind::misdirected && on(fault.instead));
+  }
+
   Demand demand_of(const std::vector<Fault>& faults) const {
     Demand demand{.nothing_lost = scene_.settled};
+    const auto all_off = [&](Part part) {
+      return std::none_of(faults.begin(), faults.end(),
+                          [&](const Fault& fault) { return hits(fault, part); });
+    };
+    demand.mirror_whole = behaviour_.mirrored && (all_off(Part::first) || all_off(Part::second));
     std::vector<const Place*> hit;
     for (const Fault& fault : faults) {
       demand.may_fail_reading = demand.may_fail_reading || fault.damage == Kind::unreadable ||
@@ -385,6 +397,9 @@ class FaultWalk {
 
   std::string unfounded_refusal(const Shelf& shelf, const std::set<std::string>& refused,
                                 const Demand& demand) const {
+    if (demand.mirror_whole && !refused.empty()) {
+      return fmt::format("[{}] cannot be read, and lies on a mirror, too", fmt::join(refused, " "));
+    }
     for (const std::string& name : refused) {
       if (!contains(demand.may_refuse, name)) {
         return fmt::format("tensor {} cannot be read, and none of its bytes was hit", name);
@@ -394,6 +409,9 @@ class FaultWalk {
     std::set<std::string> listed;
     for (const Damage& damage : shelf.verify().damage) listed.insert(damage.tensor);
     if (listed == refused) return {};
+    const bool all_listed =
+        std::includes(listed.begin(), listed.end(), refused.begin(), refused.end());
+    if (behaviour_.mirrored && all_listed) return {};  // the mirror was read
     return fmt::format("[{}] cannot be read, and verify() lists [{}]", fmt::join(refused, " "),
                        fmt::join(listed, " "));
   }

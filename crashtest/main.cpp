@@ -169,7 +169,8 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", options.seconds, "with --full: begin no workload after this (600)");
   app.add_option("--seed", options.seed, "repeats a run (1)");
   app.add_option("--workload", options.workload,
-                 "only this one; \"random\": what the seed makes up; \"on-2\": all, on two media");
+                 "only this one; \"random\": what the seed makes up; \"on-2\": all, on two media; "
+                 "\"mirrored\": all, on a medium and its mirror");
   app.add_option("--randoms", options.randoms, "so many of those, of either kind (6)");
   app.add_option("--jobs", options.jobs, "processes at once")->check(CLI::PositiveNumber);
   app.add_option("--bug", options.bug, "plant this bug; exits with 1 when it is caught");

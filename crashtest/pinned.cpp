@@ -20,14 +20,15 @@ struct PinnedReaders::Reader {
   Reader(Disk& disk, const Behaviour& behaviour, const PinnedReaders& all, Model model)
       : shelf(open(recorded(disk, log,
                             {.personality = behaviour.personality,
-                             .second_bytes = behaviour.second_bytes}),
+                             .second_bytes = behaviour.second_bytes,
+                             .mirrored = behaviour.mirrored}),
                    all)),
         pin(shelf.pin()),
         shows(std::move(model)) {}
 
   static Shelf open(Recorded media, const PinnedReaders& all) {
     return Shelf::open(all.seen_by_all(std::move(media.first)), std::move(media.also),
-                       {.mode = Mode::read});
+                       std::move(media.mirrors), {.mode = Mode::read});
   }
 };
 

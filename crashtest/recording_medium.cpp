@@ -369,12 +369,17 @@ Recorded recorded(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* rea
   const auto both = std::make_shared<RecordingMedium>(disk, log, behaviour, reads);
   if (disk.size_bytes() == 0) both->reserve(second);
   Recorded halves{std::make_unique<HalfMedium>(both, Part::first, second)};
-  halves.also.push_back(std::make_unique<HalfMedium>(both, Part::second, second));
+  auto other = std::make_unique<HalfMedium>(both, Part::second, second);
+  if (behaviour.mirrored) {
+    halves.mirrors.emplace_back(0, std::move(other));
+  } else {
+    halves.also.push_back(std::move(other));
+  }
   return halves;
 }
 
 PlaceTensor place_on_both(const Behaviour& behaviour) {
-  if (behaviour.second_bytes == 0) return {};
+  if (behaviour.second_bytes == 0 || behaviour.mirrored) return {};
   return [](std::string_view name, std::uint64_t size_bytes) -> std::vector<unsigned> {
     if (size_bytes > kChunkBytes) return {0, 1};
     return {static_cast<unsigned>(name.back()) % 2};

@@ -101,6 +101,7 @@ struct Behaviour {
   ReadFaults* faults = nullptr;    // used under the medium's lock; outlives it
   Unsure* unsure = nullptr;        // on block, what a process before left so; likewise
   std::uint64_t second_bytes = 0;  // Log::second_bytes: then it is used through recorded()
+  bool mirrored = false;           // the second medium mirrors the first
   std::uint64_t seed = 0;  // chooses what is lost when the medium ends, and seen where it failed
 };
 
@@ -159,6 +160,7 @@ class RecordingMedium final : public Medium {
 struct Recorded {
   std::unique_ptr<Medium> first;
   std::vector<std::unique_ptr<Medium>> also = {};
+  std::vector<std::pair<unsigned, std::unique_ptr<Medium>>> mirrors = {};
 };
 Recorded recorded(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads = nullptr);
 // Where tensors lie then: by their names on either, and large ones on both.

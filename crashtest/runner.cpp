@@ -69,8 +69,9 @@ Runner::Runner(Disk& disk, const Behaviour& behaviour, const Shape& shape)
       testing::make_format_2(*media.first, 1 + shape.keep + shape.in_flight);
     }
     // The second is added before anything is explored: what is lost of that is refused by name.
-    if (!media.also.empty()) {
-      Shelf::open(std::move(media.first), std::move(media.also), {.mode = Mode::update});
+    if (behaviour_.second_bytes != 0) {
+      Shelf::open(std::move(media.first), std::move(media.also), std::move(media.mirrors),
+                  {.mode = Mode::update});
     }
   }
   working_.keep = shape.keep;
@@ -138,8 +139,9 @@ Shelf Runner::open_once(std::optional<unsigned> keep, std::optional<unsigned> in
   watch_ = std::make_shared<FeedWatch>();
   Recorded media = recorded(disk_, recording_.log, behaviour_);
   for (auto& each : media.also) each = watched(std::move(each), watch_);
+  for (auto& [of, each] : media.mirrors) each = watched(std::move(each), watch_);
   return Shelf::open(pinned_.seen_by_all(watched(led(std::move(media.first), lead_), watch_)),
-                     std::move(media.also),
+                     std::move(media.also), std::move(media.mirrors),
                      {.mode = Mode::update,
                       .keep = keep,
                       .in_flight = in_flight,

@@ -26,6 +26,7 @@
 #include "large.hpp"
 #include "media_plays.hpp"
 #include "memory_plays.hpp"
+#include "mirror_plays.hpp"
 #include "model.hpp"
 #include "pin_plays.hpp"
 #include "prepared_plays.hpp"
@@ -389,6 +390,9 @@ const std::vector<Scenario>& scenarios() {
         {"another-name", "-", what_comes_after_a_lost_version_is_another},
         {"rot-resized", "-", rot_is_not_resized},
         {"older-medium", "-", older_copy_of_a_medium_is_refused},
+        {"mirror-refilled", "I12", what_a_failed_filling_wrote_is_written_again},
+        {"mirror-part-filled", "I1", part_of_a_filling_shows_what_was_there_before},
+        {"mirror-needed", "-", mirror_that_was_added_is_needed},
         {"grown-medium", "I3", what_a_medium_grew_by_stays_taken},
         {"carried-no-change", "-", what_is_carried_is_no_change},
         {"carried-over", "-", what_is_assigned_over_it_is_one},

@@ -67,8 +67,9 @@ class Walk {
       std::uint64_t word = 0;
       std::memcpy(&word, second_.data() + stamp, sizeof word);
       if (found) medium_id_ = found->medium_id;
-      note(medium_id_ && format::stamped_version(*medium_id_, word), "stamp of the second medium",
-           stamp, kSecondObject + 1);
+      const auto says = medium_id_ ? format::stamped_version(*medium_id_, word) : std::nullopt;
+      note(says.has_value(), "stamp of the second medium", stamp, kSecondObject + 1);
+      survey_.second_stamp = std::max(survey_.second_stamp, says);
     }
   }
 

@@ -21,30 +21,55 @@ struct Grammar {
 };
 
 constexpr std::array kGrammar = {
-    Grammar{"create", Verb::create, true, 1},    Grammar{"assign", Verb::assign, true, 0},
-    Grammar{"part", Verb::part, true, 2},        Grammar{"thread", Verb::thread, true, 0},
-    Grammar{"undo", Verb::undo, true, 2},        Grammar{"erase", Verb::erase, true, 0},
-    Grammar{"replace", Verb::replace, true, 1},  Grammar{"rename", Verb::rename, true, 1},
-    Grammar{"resize", Verb::resize, true, 1},    Grammar{"move", Verb::move, true, 1},
-    Grammar{"remove", Verb::remove, false, 0},   Grammar{"persist", Verb::persist, false, 0},
-    Grammar{"quiet", Verb::quiet, false, 0},     Grammar{"async", Verb::async, false, 0},
-    Grammar{"reopen", Verb::reopen, false, 0},   Grammar{"many", Verb::many, false, 2},
-    Grammar{"named", Verb::named, false, 2},     Grammar{"all", Verb::all, false, 0},
-    Grammar{"refuse", Verb::refuse, true, 1},    Grammar{"lease", Verb::lease, true, 0},
-    Grammar{"hold", Verb::hold, true, 0},        Grammar{"drop", Verb::drop, false, 0},
-    Grammar{"reserve", Verb::reserve, false, 1}, Grammar{"pin", Verb::pin, false, 0},
-    Grammar{"unpin", Verb::unpin, false, 0},     Grammar{"shelf", Verb::shelf, false, 2},
-    Grammar{"media", Verb::media, false, 1},     Grammar{"placed", Verb::placed, true, 0},
-    Grammar{"launch", Verb::launch, false, 0},   Grammar{"go", Verb::go, false, 1},
-    Grammar{"land", Verb::land, false, 0},       Grammar{"discard", Verb::discard, false, 0},
-    Grammar{"begin", Verb::begin, false, 0},     Grammar{"commit", Verb::commit, false, 0},
-    Grammar{"forget", Verb::forget, false, 0},   Grammar{"rollback", Verb::rollback, false, 1},
-    Grammar{"split", Verb::split, false, 2},     Grammar{"prepare", Verb::prepare, false, 0},
-    Grammar{"resolve", Verb::resolve, false, 0}, Grammar{"abandon", Verb::abandon, false, 0},
-    Grammar{"format", Verb::format, false, 1},   Grammar{"same", Verb::same, true, 0},
-    Grammar{"feed", Verb::feed, false, 0},       Grammar{"fly", Verb::fly, false, 0},
-    Grammar{"offer", Verb::offer, false, 0},     Grammar{"tear", Verb::tear, false, 0},
-    Grammar{"fall", Verb::fall, false, 0},       Grammar{"compact", Verb::compact, false, 0},
+    Grammar{"create", Verb::create, true, 1},
+    Grammar{"assign", Verb::assign, true, 0},
+    Grammar{"part", Verb::part, true, 2},
+    Grammar{"thread", Verb::thread, true, 0},
+    Grammar{"undo", Verb::undo, true, 2},
+    Grammar{"erase", Verb::erase, true, 0},
+    Grammar{"replace", Verb::replace, true, 1},
+    Grammar{"rename", Verb::rename, true, 1},
+    Grammar{"resize", Verb::resize, true, 1},
+    Grammar{"move", Verb::move, true, 1},
+    Grammar{"remove", Verb::remove, false, 0},
+    Grammar{"persist", Verb::persist, false, 0},
+    Grammar{"quiet", Verb::quiet, false, 0},
+    Grammar{"async", Verb::async, false, 0},
+    Grammar{"reopen", Verb::reopen, false, 0},
+    Grammar{"many", Verb::many, false, 2},
+    Grammar{"named", Verb::named, false, 2},
+    Grammar{"all", Verb::all, false, 0},
+    Grammar{"refuse", Verb::refuse, true, 1},
+    Grammar{"lease", Verb::lease, true, 0},
+    Grammar{"hold", Verb::hold, true, 0},
+    Grammar{"drop", Verb::drop, false, 0},
+    Grammar{"reserve", Verb::reserve, false, 1},
+    Grammar{"pin", Verb::pin, false, 0},
+    Grammar{"unpin", Verb::unpin, false, 0},
+    Grammar{"shelf", Verb::shelf, false, 2},
+    Grammar{"media", Verb::media, false, 1},
+    Grammar{"placed", Verb::placed, true, 0},
+    Grammar{"mirror", Verb::mirror, false, 0},
+    Grammar{"launch", Verb::launch, false, 0},
+    Grammar{"go", Verb::go, false, 1},
+    Grammar{"land", Verb::land, false, 0},
+    Grammar{"discard", Verb::discard, false, 0},
+    Grammar{"begin", Verb::begin, false, 0},
+    Grammar{"commit", Verb::commit, false, 0},
+    Grammar{"forget", Verb::forget, false, 0},
+    Grammar{"rollback", Verb::rollback, false, 1},
+    Grammar{"split", Verb::split, false, 2},
+    Grammar{"prepare", Verb::prepare, false, 0},
+    Grammar{"resolve", Verb::resolve, false, 0},
+    Grammar{"abandon", Verb::abandon, false, 0},
+    Grammar{"format", Verb::format, false, 1},
+    Grammar{"same", Verb::same, true, 0},
+    Grammar{"feed", Verb::feed, false, 0},
+    Grammar{"fly", Verb::fly, false, 0},
+    Grammar{"offer", Verb::offer, false, 0},
+    Grammar{"tear", Verb::tear, false, 0},
+    Grammar{"fall", Verb::fall, false, 0},
+    Grammar{"compact", Verb::compact, false, 0},
 };
 
 Op parse_op(const std::string& text) {
@@ -88,6 +113,10 @@ Shape shape_of(const std::vector<Op>& ops) {
     }
     if (op.verb == Verb::format) shape.format_version = op.first;
     if (op.verb == Verb::media) shape.media = op.first;
+    if (op.verb == Verb::mirror) {
+      shape.media = 2;
+      shape.mirrored = true;
+    }
     if (op.verb == Verb::placed) {
       shape.placement = op.name == "whole" ? Placement::whole : Placement::by_chunk;
     }
@@ -276,6 +305,12 @@ const std::vector<Workload>& workloads() {
        "reserve 500000; reopen; create c 200000; part c 8 8; persist; reserve 100; erase b; "
        "persist;"
        "reserve 600000; assign a; persist"},
+      // A medium and its mirror.
+      {"mirror",
+       "mirror; create a 64; create b 5000; assign a; assign b; persist; assign a; part b 8 8;"
+       "persist; reopen; assign b; persist; erase a; create c 300000; part c 8 8; persist;"
+       "rollback 1; persist",
+       8},
       // Two media.
       {"media",
        "shelf 1 1; media 2; create a 64; create b 48; create d 5000; assign a; assign b; persist;"

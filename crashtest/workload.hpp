@@ -28,6 +28,7 @@
 //   media 2              the shelf has a second medium, on which tensors lie by their names, and
 //   those
 //                        of more than a chunk in stripes over both
+//   mirror               the shelf has a second medium, which mirrors the first
 //   placed HOW           after it: tensors are made "whole" or "chunk", whatever the medium
 //   launch               persist_async; the attempt is in flight, frozen, and goes on when told:
 //   go STAGE             the oldest in flight, to 1 described, 2 prepared (durable, and no word),
@@ -97,6 +98,7 @@ enum class Verb {
   shelf,
   format,
   media,
+  mirror,
   placed,
   launch,
   go,
@@ -132,6 +134,7 @@ struct Shape {
   unsigned in_flight = 1;
   std::uint64_t format_version = 0;  // 0: that of today
   std::uint64_t media = 1;
+  bool mirrored = false;                    // the second of them mirrors the first
   std::optional<Placement> placement = {};  // none: the medium's own
   bool stated = false;                      // by the program
 };

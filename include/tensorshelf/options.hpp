@@ -53,6 +53,12 @@ struct BlockTuning {
 using PlaceTensor =
     std::function<std::vector<unsigned>(std::string_view name, std::uint64_t size_bytes)>;
 
+// What is to mirror a medium: a file or device, and the number of the medium (ShelfInfo::media).
+struct Mirror {
+  std::string path;
+  unsigned of = 0;
+};
+
 struct OpenOptions {
   Mode mode = Mode::append;
   // "auto": the medium that suits the path. One of the other tiers(): that medium, or an error.
@@ -78,6 +84,17 @@ struct OpenOptions {
   // - The first has all but values. tier, max_size_bytes and block hold for each; tier as far as
   //   it is none that asks for a kind of file.
   std::vector<std::string> also = {};
+  // Media that are to mirror one each, which has no other mirror and is none itself.
+  // - Made, added, found and refused as those of `also`, and counted with them. What the medium has
+  //   is copied to a new one within open().
+  // - Whatever is written on the medium is on its mirror as well, byte for byte, and durable there
+  //   before a version counts as committed. A mirror that fails is a medium that fails.
+  // - Mode::read needs one of the two. Where the shelf's own medium is lost, its mirror is opened
+  //   in its place, with Mode::read: snapshot() makes a whole shelf of it.
+  std::vector<Mirror> mirrors = {};
+  // Mirrors, by number, that a writer gives up where they are missing (else Errc::medium_missing):
+  // the next version has them no more.
+  std::vector<unsigned> without = {};
   // None: tensors of less than 1 MiB lie on the first medium, larger ones are striped over all
   // that are not mapped, or where all are, lie on the second. Must not use the shelf; what it
   // throws comes from the call that creates.

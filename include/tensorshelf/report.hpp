@@ -119,6 +119,8 @@ struct MediumInfo {
   std::uint64_t capacity_bytes = 0;  // of it is the shelf's
   std::uint64_t free_bytes = 0;      // 0 where nothing may be written
   bool retired = false;              // it was removed, and older versions may have tensors there
+  bool absent = false;  // it is missing, and the other of a medium and its mirror serves
+  std::optional<unsigned> mirrors = {};  // the number of the medium that it mirrors
   Promises promises = {};
 };
 

@@ -28,6 +28,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tensorshelf/error.hpp>
@@ -56,6 +57,10 @@ class Shelf {
   // With further ones, each of this shelf, or blank and to be added.
   static Shelf open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
                     const OpenOptions& options = {});
+  // And with mirrors, each of the medium of that number.
+  using MirrorMedia = std::vector<std::pair<unsigned, std::unique_ptr<Medium>>>;
+  static Shelf open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
+                    MirrorMedia mirrors, const OpenOptions& options = {});
 
   // What was moved from can be assigned to, or destroyed. Assigning closes what was open.
   Shelf(Shelf&&) noexcept;

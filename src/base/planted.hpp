@@ -208,6 +208,12 @@ enum class Bug {
   first_medium_alone_awaited,  // I1: the others' writes are not covered by it
   settled_by_sequence,         // I1: a write that goes through a cache asks for no barrier
   medium_age_ignored,          // an older copy of a medium passes for it
+  mirror_not_written,          // I1: what is written on a medium is not on its mirror
+  mirror_word_left_out,        // I2: words are not
+  mirror_not_filled,           // a mirror that lacks something passes for one
+  mirror_filling_forgotten,    // I12: what a filling that failed wrote passes for durable
+  mirror_head_first,           // I1: its roots are there before what they name
+  mirror_not_named,            // by the version that is to have it
   medium_not_stamped,          // it does not say which version wrote to it
   medium_not_named,            // a version names slots on a medium of which it says nothing
   stripes_in_one,              // all chunks of a striped tensor are looked for on one medium

@@ -131,7 +131,8 @@ struct MediumLayout {
   unsigned index = 0;
   ShelfId id = {};
   std::uint64_t capacity_bytes = 0;
-  std::string path;  // where it was last
+  std::string path;                      // where it was last
+  std::optional<unsigned> mirrors = {};  // the number of the one that it mirrors
 
   friend bool operator==(const MediumLayout&, const MediumLayout&) = default;
 };
@@ -146,6 +147,7 @@ bool read_media(const Page& page, MediaTable& media, std::string& reason);
 // What a medium beside the first bears.
 Page encode_medium_header(MediumHeader header, unsigned copy);
 std::optional<MediumHeader> read_medium_header(const RawPage& page, unsigned copy);
+std::optional<unsigned> mirrored_by(const MediumHeader& header);  // the medium that it mirrors
 // Whether a page is blank, or has nothing but some words of a header of that shelf's, as a power
 // loss while it was written may leave it.
 bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id);

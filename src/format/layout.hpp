@@ -282,7 +282,7 @@ struct MediumEntry {
   std::uint64_t capacity_bytes;  // of it is the shelf's
   std::uint32_t index;           // from 1; 0: no entry
   std::uint16_t path_bytes;
-  std::uint16_t reserved;
+  std::uint16_t mirrors;                 // 1 + the number of the one that it mirrors; 0: none
   std::array<char, kMaxPathBytes> path;  // where it was last, which binds nobody; zeros behind it
 };
 struct MediaPage {
@@ -308,6 +308,13 @@ struct MediumHeader {
   ShelfId medium_id;
   std::uint64_t checksum;  // of all above, seeded with the position
 };
+
+// One that mirrors another has no slots of its own: behind its header and stamp lies what the other
+// has from its beginning on, its headers and roots too, each byte so much further on.
+inline constexpr std::uint64_t kMirrorAt = kMediumHeapAt;
+// The features of such a header: a bit, and in a byte of its own the number of the other.
+inline constexpr std::uint64_t kMirrorFeature = 1;
+constexpr std::uint64_t mirror_features(unsigned of) { return kMirrorFeature | of << 8U; }
 
 struct SlotRecord {
   std::uint64_t at;

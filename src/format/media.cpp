@@ -23,6 +23,7 @@ Page media_page(const MediaTable& media, std::uint64_t home) {
     entry.medium_id = medium.id;
     entry.capacity_bytes = medium.capacity_bytes;
     entry.index = medium.index;
+    if (medium.mirrors) entry.mirrors = static_cast<std::uint16_t>(*medium.mirrors + 1);
     if (medium.path.size() <= kMaxPathBytes) {
       entry.path_bytes = static_cast<std::uint16_t>(medium.path.size());
       std::copy(medium.path.begin(), medium.path.end(), entry.path.begin());
@@ -38,6 +39,25 @@ std::uint64_t media_home(const Page& page) {
   return load<std::uint64_t>(page, offsetof(MediaPage, home));
 }
 
+namespace {
+
+// Each mirrors one that is there and mirrors none, and no other does that, too.
+bool mirrors_make_sense(const MediaTable& media) {
+  unsigned mirrored = 0;
+  for (const MediumLayout& one : media) {
+    if (!one.mirrors) continue;
+    const auto of = std::find_if(media.begin(), media.end(), [&](const MediumLayout& other) {
+      return other.index == *one.mirrors && !other.mirrors;
+    });
+    if (*one.mirrors != 0 && of == media.end()) return false;
+    if ((mirrored >> *one.mirrors & 1U) != 0) return false;
+    mirrored |= 1U << *one.mirrors;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool read_media(const Page& page, MediaTable& media, std::string& reason) {
   media.clear();
   for (unsigned i = 0; i < kFurtherMedia; ++i) {
@@ -45,15 +65,22 @@ bool read_media(const Page& page, MediaTable& media, std::string& reason) {
         load<MediumEntry>(page, offsetof(MediaPage, media) + i * sizeof(MediumEntry));
     if (entry.index == 0) continue;
     if (entry.index >= kMaxMedia || (!media.empty() && entry.index <= media.back().index) ||
-        entry.path_bytes > kMaxPathBytes || entry.capacity_bytes % kPageBytes != 0 ||
-        entry.capacity_bytes < kMediumHeapAt || entry.capacity_bytes >= kMaxMediumBytes) {
+        entry.path_bytes > kMaxPathBytes || entry.mirrors > kMaxMedia ||
+        entry.capacity_bytes % kPageBytes != 0 || entry.capacity_bytes < kMediumHeapAt ||
+        entry.capacity_bytes >= kMaxMediumBytes) {
       reason = "what it says of its media is impossible";
       return false;
     }
-    media.push_back({entry.index, entry.medium_id, entry.capacity_bytes,
-                     std::string(entry.path.data(), entry.path_bytes)});
+    media.push_back({entry.index,
+                     entry.medium_id,
+                     entry.capacity_bytes,
+                     std::string(entry.path.data(), entry.path_bytes),
+                     {}});
+    if (entry.mirrors != 0) media.back().mirrors = entry.mirrors - 1U;
   }
-  return true;
+  if (mirrors_make_sense(media)) return true;
+  reason = "what it says of mirrors is impossible";
+  return false;
 }
 
 namespace {
@@ -83,6 +110,12 @@ std::optional<MediumHeader> read_medium_header(const RawPage& page, unsigned cop
   return header;
 }
 
+std::optional<unsigned> mirrored_by(const MediumHeader& header) {
+  const auto of = static_cast<unsigned>(header.incompat_features >> 8U);
+  if (header.incompat_features != mirror_features(of) || of >= kMaxMedia) return std::nullopt;
+  return of;
+}
+
 bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id) {
   const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
   if (!std::all_of(page.bytes.begin() + sizeof(MediumHeader), page.bytes.end(), is_zero)) {
@@ -94,7 +127,8 @@ bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id) {
            std::all_of(found.begin(), found.begin() + 8, [](auto byte) { return byte == 0; });
   };
   const auto half = [](const ShelfId& id, std::size_t at) { return std::span(id).subspan(at, 8); };
-  return shows(header.magic, kMediumMagic) && header.incompat_features == 0 &&
+  return shows(header.magic, kMediumMagic) &&
+         (header.incompat_features == 0 || mirrored_by(header)) &&
          shows(half(header.shelf_id, 0), half(shelf_id, 0)) &&
          shows(half(header.shelf_id, 8), half(shelf_id, 8));
 }

@@ -12,6 +12,7 @@
 #include <optional>
 #include <tensorshelf/error.hpp>
 #include <utility>
+#include <vector>
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
@@ -44,6 +45,9 @@ struct Member {
   // Changed since its last barrier, as far as one would cover it: what was written and not yet
   // waited for is for a later one. At first nobody knows what another process left (I12).
   std::atomic<bool> unsettled = true;
+  // Where what is written here is written, too; set once.
+  std::atomic<Member*> mirror = nullptr;
+  std::uint64_t mirror_shift = 0;
 
   bool within(std::uint64_t offset, std::uint64_t size_bytes) const {
     const std::uint64_t end = size.load(std::memory_order_relaxed);
@@ -54,6 +58,52 @@ struct Member {
     const bool rises = sequence > written.load(std::memory_order_relaxed);
     raise(written, sequence);
     if (rises || !planted(Bug::settled_by_sequence)) wrote = true;
+  }
+
+  // Of a source that changes the mirror gets what the medium got.
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) {
+    const Ticket ticket = inner->write(at, bytes, seed);
+    Member* const twin = mirror;
+    if (twin == nullptr || planted(Bug::mirror_not_written)) return ticket;
+    Ticket there = twin->inner->write(at + mirror_shift, bytes, seed);
+    twin->note(there.sequence);
+    if (there.checksum == ticket.checksum) return ticket;
+    std::vector<std::byte> got(bytes.size());
+    inner->read(at, got);
+    there = twin->inner->write(at + mirror_shift, got, seed);
+    twin->note(there.sequence);
+    return ticket;
+  }
+
+  void store_word(std::uint64_t at, std::uint64_t word) {
+    inner->store_word(at, word);
+    unsettled = true;
+    Member* const twin = mirror;
+    if (twin == nullptr || planted(Bug::mirror_word_left_out)) return;
+    twin->inner->store_word(at + mirror_shift, word);
+    twin->unsettled = true;
+  }
+
+  // The mirror first: where it is full, nothing has happened.
+  std::uint64_t reserve(std::uint64_t size_bytes) {
+    if (Member* const twin = mirror) twin->reserve(size_bytes + mirror_shift);
+    const std::uint64_t grown = inner->reserve(size_bytes);
+    TENSORSHELF_ASSERT(grown >= size_bytes);
+    raise(size, grown);  // a file may be longer than the room in it, which can still be read
+    unsettled = true;
+    // A medium may give more than was asked for.
+    if (Member* const twin = mirror; twin != nullptr && grown > size_bytes) {
+      twin->reserve(grown + mirror_shift);
+    }
+    return grown;
+  }
+
+  std::uint64_t shrink(std::uint64_t size_bytes) {
+    const std::uint64_t left = inner->shrink(size_bytes);
+    TENSORSHELF_ASSERT(left >= size_bytes);
+    size.store(left, std::memory_order_relaxed);
+    if (Member* const twin = mirror) twin->shrink(left + mirror_shift);
+    return left;
   }
 
   void wait() {
@@ -208,6 +258,27 @@ void GuardedMedium::attach(unsigned index, std::unique_ptr<Medium> medium) {
   state_->there[index].store(state_->members[index].get(), std::memory_order_release);
 }
 
+void GuardedMedium::mirror(unsigned of, unsigned index, std::uint64_t shift) {
+  TENSORSHELF_ASSERT(of != index && is_attached(of) && is_attached(index));
+  Member& member = *state_->find(of);
+  TENSORSHELF_ASSERT(member.mirror == nullptr);
+  member.mirror_shift = shift;
+  member.mirror = state_->find(index);
+}
+
+bool GuardedMedium::read_mirror(std::uint64_t at, std::span<std::byte> bytes) {
+  const Member& member = state_->member(at);
+  Member* const twin = member.mirror;
+  const std::uint64_t there = offset_of(at) + member.mirror_shift;
+  if (twin == nullptr || !twin->within(there, bytes.size())) return false;
+  try {
+    twin->inner->read(there, bytes);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::uint64_t GuardedMedium::size_of(unsigned index) {
   Member& member = state_->member(place_on(index, 0));
   const std::uint64_t now = member.inner->size();
@@ -233,7 +304,7 @@ Ticket GuardedMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
   TENSORSHELF_ASSERT(state_->within(at, bytes.size()));
   Member& member = state_->member(at);
   const Ticket ticket = state_->or_poison(
-      "write failed", [&] { return member.inner->write(offset_of(at), bytes, seed); },
+      "write failed", [&] { return member.write(offset_of(at), bytes, seed); },
       Errc::corrupt);  // of the source: who wrote looks to it that nothing half-written counts
   add(state_->writes, 1);
   add(state_->bytes_written, bytes.size());
@@ -267,8 +338,7 @@ void GuardedMedium::store_word(std::uint64_t at, std::uint64_t word) {
   TENSORSHELF_ASSERT(at % sizeof word == 0);
   TENSORSHELF_ASSERT(state_->within(at, sizeof word));
   Member& member = state_->member(at);
-  state_->or_poison("word store failed", [&] { member.inner->store_word(offset_of(at), word); });
-  member.unsettled = true;
+  state_->or_poison("word store failed", [&] { member.store_word(offset_of(at), word); });
   add(state_->words, 1);
 }
 
@@ -300,12 +370,8 @@ std::uint64_t GuardedMedium::reserve(std::uint64_t end) {
   const std::uint64_t size_bytes = beyond ? end : offset_of(end);
   // Asked also where the file is as long already: only the medium knows whether that is room.
   const std::uint64_t grown = state_->or_poison(
-      "growth failed", [&] { return member.inner->reserve(size_bytes); },
+      "growth failed", [&] { return member.reserve(size_bytes); },
       Errc::full);  // a full medium lost nothing
-  TENSORSHELF_ASSERT(grown >= size_bytes);
-  // A file may be longer than the room in it; what is there can still be read.
-  raise(member.size, grown);
-  member.unsettled = true;
   return beyond ? grown : place_on(medium_of(end), grown);
 }
 
@@ -316,10 +382,7 @@ std::uint64_t GuardedMedium::shrink(std::uint64_t end) {
   TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0);
   TENSORSHELF_ASSERT(member.within(size_bytes, 0));
   state_->refuse_if_failed();
-  const std::uint64_t left = member.inner->shrink(size_bytes);
-  TENSORSHELF_ASSERT(left >= size_bytes);
-  member.size.store(left, std::memory_order_relaxed);
-  return place_on(medium_of(end), left);
+  return place_on(medium_of(end), member.shrink(size_bytes));
 }
 
 Promises GuardedMedium::promises() const { return promises_of(0); }

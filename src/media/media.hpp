@@ -36,6 +36,12 @@ class GuardedMedium final : public Medium {
 
   // One more, with places on `index`, from 1: while nobody writes. It stays.
   void attach(unsigned index, std::unique_ptr<Medium> medium);
+  // From now on what is written on `of` from its beginning on, words and growth too, is written on
+  // the attached one at `index` as well, `shift` bytes further on. While nobody writes.
+  void mirror(unsigned of, unsigned index, std::uint64_t shift);
+  // The bytes as the mirror of the medium there has them; false where it has none, or cannot read
+  // them.
+  bool read_mirror(std::uint64_t at, std::span<std::byte> bytes);
   // Of one that is attached; of the first by 0.
   std::uint64_t size_of(unsigned index);
   Promises promises_of(unsigned index) const;

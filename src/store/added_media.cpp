@@ -12,13 +12,26 @@
 #include "store/medium_headers.hpp"
 
 namespace tensorshelf {
+namespace {
+
+std::uint64_t whole_pages(std::uint64_t bytes) { return bytes / kPageBytes * kPageBytes; }
+
+unsigned first_free(unsigned taken, const std::string& path) {
+  const auto index = static_cast<unsigned>(std::countr_one(taken));
+  if (index < kMaxMedia) return index;
+  throw Error(Errc::full, fmt::format("{}: a shelf has {} media at most", path, kMaxMedia),
+              "Remove one first, or use a second shelf.");
+}
+
+}  // namespace
 
 // Whether anything was written.
 bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
   const MediumHeaders headers = read_medium_headers(media_, medium.index);
   const bool whole = headers.copies[0] && headers.copies[1];
   if (!whole) {
-    write_medium_headers(media_, medium.index, superblock_.shelf_id, medium.id, headers);
+    write_medium_headers(media_, medium.index, superblock_.shelf_id, medium.id, headers,
+                         medium.mirrors);
   }
   const Stamps stamps = read_stamps(media_, medium.index, medium.id);
   const auto last = std::max(stamps[0], stamps[1]);
@@ -35,20 +48,13 @@ bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
 }
 
 // A bit for each that a version or a medium has.
-unsigned FurtherMedia::indices_of(const std::vector<const Version*>& used) const {
+unsigned FurtherMedia::indices_of(const Versions& used) const {
   unsigned taken = 1;
-  for (const Version* const version : used) {
+  for (const auto& version : used) {
     for (const auto& named : version->tree.media()) taken |= 1U << named.index;
   }
   for (const AttachedMedium& each : attached()) taken |= 1U << each.index;
   return taken;
-}
-
-unsigned FurtherMedia::first_free(unsigned taken, const std::string& path) {
-  const auto index = static_cast<unsigned>(std::countr_one(taken));
-  if (index < kMaxMedia) return index;
-  throw Error(Errc::full, fmt::format("{}: a shelf has {} media at most", path, kMaxMedia),
-              "Remove one first, or use a second shelf.");
 }
 
 // Attempts that came to nothing may have left a stamp beyond the newest version; one that is
@@ -72,13 +78,31 @@ bool FurtherMedia::may_adopt(const Offered& offered, std::uint64_t newest) const
   return true;
 }
 
+void FurtherMedia::check_may_mirror(unsigned of, const std::string& path) const {
+  const auto all = attached();
+  const auto there = std::ranges::find(all, of, &AttachedMedium::index);
+  const bool plain = of == 0 || (there != all.end() && !there->mirrors && !there->retired);
+  const bool taken = (tied_ >> of & 1U) != 0;
+  if (plain && !taken) return;
+  throw Error(Errc::bad_argument,
+              fmt::format("{} is to mirror medium {}, which {}", path, of,
+                          taken                ? "has a mirror"
+                          : there == all.end() ? "the shelf does not have"
+                                               : "is a mirror itself, or was removed"),
+              "info() lists the media of the shelf; 0 is its own.");
+}
+
 // Nothing names it yet: what it bears is durable before anything can.
-void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& heap) {
+void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& heap,
+                       const format::Seeds& seeds, const Versions& used) {
   AttachedMedium made{.index = index,
                       .id = {},
                       .path = offered.given.path,
                       .file = offered.given.found.file,
-                      .offered = true};
+                      .offered = true,
+                      .mirrors = offered.given.mirrors};
+  if (adopted) made.mirrors = format::mirrored_by(*offered.header);
+  if (made.mirrors) check_may_mirror(*made.mirrors, made.path);
   media_.attach(index, std::move(offered.given.found.medium));
   const std::uint64_t end = media_.reserve(place_on(index, format::kMediumHeapAt));
   if (adopted) {
@@ -86,28 +110,36 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
     mend(made, 0);
   } else {
     random_bytes(std::as_writable_bytes(std::span(made.id)));
-    write_medium_headers(media_, index, superblock_.shelf_id, made.id);
+    write_medium_headers(media_, index, superblock_.shelf_id, made.id, {}, made.mirrors);
     stamp_medium(media_, index, made.id, 0);
   }
   media_.barrier();  // before it has a name, and I1, whichever version names it
+  if (made.mirrors) fill(made, seeds, used);
   if (offered.given.published) offered.given.published();
-  heap.add_medium(index, offset_of(end) / kPageBytes * kPageBytes);
-  const std::lock_guard lock(mutex_);
-  attached_.push_back(std::move(made));
-  std::ranges::sort(attached_, {}, &AttachedMedium::index);
-  any_ = true;
+  // Nothing is placed on a mirror.
+  heap.add_medium(index, made.mirrors ? format::kMediumHeapAt : whole_pages(offset_of(end)));
+  {
+    const std::lock_guard lock(mutex_);
+    attached_.push_back(std::move(made));
+    std::ranges::sort(attached_, {}, &AttachedMedium::index);
+    any_ = true;
+  }
+  tie_mirrors();
 }
 
-void FurtherMedia::settle(const std::vector<const Version*>& used, Heap& heap) {
+void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds& seeds) {
   const std::uint64_t newest = used.back()->number();
   bool mended = false;
   for (const AttachedMedium& each : attached()) {
+    if (each.absent) continue;
     check_first(stamped_last(media_, each.index, each.id), newest, each.path);
     mended = mend(each, newest) || mended;
     // Of one that a version named which was not accepted nothing is the shelf's yet.
     if (heap.capacity_bytes(each.index) == 0) heap.add_medium(each.index, format::kMediumHeapAt);
   }
   if (mended) media_.barrier();  // I12
+  // Those that may be mirrored come first.
+  std::ranges::stable_partition(offered_, [](const Offered& one) { return !one.given.mirrors; });
   for (Offered& each : offered_) {
     if (!each.given.found.medium) continue;
     if (superblock_.format_version < format::kFirstOfManyMedia) {
@@ -119,7 +151,7 @@ void FurtherMedia::settle(const std::vector<const Version*>& used, Heap& heap) {
     const unsigned taken = indices_of(used);
     const bool adopted = may_adopt(each, newest) && (taken >> each.header->index & 1U) == 0;
     const unsigned index = adopted ? each.header->index : first_free(taken, each.given.path);
-    add(each, index, adopted, heap);
+    add(each, index, adopted, heap, seeds, used);
   }
   offered_.clear();
 }

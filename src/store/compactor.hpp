@@ -21,7 +21,7 @@
 
 namespace tensorshelf {
 
-std::vector<unsigned> media_of(const State& state);  // by number; the first is 0
+std::vector<unsigned> media_of(const State& state);  // by number; but for mirrors
 
 class Compactor {
  public:

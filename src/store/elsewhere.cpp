@@ -12,8 +12,27 @@ namespace tensorshelf {
 
 using format::ChunkRecord;
 
-bool read_elsewhere(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+namespace {
+
+bool is_as_recorded(const format::Seeds& seeds, const StoredTensor& tensor,
+                    const ChunkRecord& record, std::uint64_t chunk,
+                    std::span<const std::byte> bytes) {
+  return hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == record.checksum ||
+         planted(Bug::healed_unchecked);
+}
+
+bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+                 const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
+  const auto bytes = room.first(tensor.chunk_bytes(chunk));
+  return medium.read_mirror(tensor.chunk_at(format::chunk_slot(record), chunk), bytes) &&
+         is_as_recorded(seeds, tensor, record, chunk, bytes);
+}
+
+}  // namespace
+
+bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                     const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
+  if (read_mirror(medium, seeds, tensor, record, chunk, room)) return true;
   const auto bytes = room.first(tensor.chunk_bytes(chunk));
   for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
     if (slot == format::chunk_slot(record)) continue;
@@ -23,17 +42,16 @@ bool read_elsewhere(Medium& medium, const format::Seeds& seeds, const StoredTens
       if (!is_unreadable(error)) throw;
       continue;
     }
-    const bool same =
-        hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == record.checksum;
-    if (same || planted(Bug::healed_unchecked)) return true;
+    if (is_as_recorded(seeds, tensor, record, chunk, bytes)) return true;
   }
   return false;
 }
 
 bool read_healed(State& state, const Error& error, const StoredTensor& tensor,
                  const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
-  if (!state.heal || error.code() != Errc::corrupt) return false;
-  if (!read_elsewhere(*state.medium, state.seeds, tensor, record, chunk, room)) return false;
+  if (error.code() != Errc::corrupt) return false;
+  const auto read = state.heal ? read_elsewhere : read_mirror;
+  if (!read(*state.medium, state.seeds, tensor, record, chunk, room)) return false;
   ++state.counters.healed;
   return true;
 }
@@ -74,7 +92,7 @@ std::string how_to_heal(const State& state, const StoredTensor& tensor, const Ch
   const std::string other = "verify() lists all damage; assigning the whole tensor heals it";
   if (!is_healable(state, tensor, record, chunk)) return other;
   return "verify(repair=True), of a shelf that is open for writing, restores it from another "
-         "slot; " +
+         "slot or a mirror; " +
          other;
 }
 

@@ -13,14 +13,15 @@
 
 namespace tensorshelf {
 
-// Reads the chunk, as the record has it, out of another slot, where one has it. The bytes are
-// compared where they then are, in the first of `room`: what lies in the slot may change.
-bool read_elsewhere(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+// Reads the chunk, as the record has it, from the mirror of its medium, or out of another slot,
+// where one has it. The bytes are compared where they then are, in the first of `room`: what lies
+// in the slot may change.
+bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                     const format::ChunkRecord& record, std::uint64_t chunk,
                     std::span<std::byte> room);
 
-// Where a read failed so of a shelf that is opened to heal: whether the chunk is in the first of
-// `room` now.
+// Where a read failed so of a shelf that is opened to heal, or whose medium has a mirror: whether
+// the chunk is in the first of `room` now.
 bool read_healed(State& state, const Error& error, const StoredTensor& tensor,
                  const format::ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room);
 

@@ -76,6 +76,7 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
     media |= tensor.media;
     if (!tensor.erased) record_staged(tensor);
   });
+  state_.name_attached(state_.open->tree);
 
   auto version = std::make_shared<Version>();
   version->tree = state_.open->tree;

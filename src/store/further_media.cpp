@@ -7,7 +7,6 @@
 
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
-#include "media/absent.hpp"
 #include "store/attempt.hpp"
 #include "store/heap.hpp"
 #include "store/medium_headers.hpp"
@@ -18,27 +17,9 @@ using format::MediumHeader;
 
 namespace {
 
-std::string id_text(const format::ShelfId& id) {
-  std::string text;
-  for (const std::uint8_t byte : id) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
-constexpr const char* kGiveIt =
-    "Give its path by also=, wherever it is now. Without it, mode=\"r\", salvage=True shows what "
-    "the other media have.";
-
-[[noreturn]] void throw_missing(const format::MediumLayout& named, const std::string& why) {
-  throw Error(
-      Errc::medium_missing,
-      fmt::format("medium {} of the shelf ({}{}) is missing{}", named.index, id_text(named.id),
-                  named.path.empty() ? "" : fmt::format(", last at {}", named.path),
-                  why.empty() ? "" : fmt::format(": {}", why)),
-      kGiveIt);
-}
-
 void check_header(const MediumHeader& header, const std::string& path) {
-  if (header.format_version <= format::kFormatVersion && header.incompat_features == 0) return;
+  const bool known = header.incompat_features == 0 || format::mirrored_by(header);
+  if (header.format_version <= format::kFormatVersion && known) return;
   throw Error(
       Errc::newer_format,
       fmt::format("{} is a medium of format {} with features {:#x}; this release reads up "
@@ -50,21 +31,23 @@ void check_header(const MediumHeader& header, const std::string& path) {
 }  // namespace
 
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered,
-                       FindMedium find, std::uint64_t home) {
+                       FindMedium find, std::uint64_t home, std::vector<unsigned> without) {
   auto all = std::make_shared<GuardedMedium>(std::move(first));
-  auto further = std::make_shared<FurtherMedia>(*all, std::move(offered), std::move(find), home);
+  auto further = std::make_shared<FurtherMedia>(*all, std::move(offered), std::move(find), home,
+                                                std::move(without));
   return {std::move(all), std::move(further)};
 }
 
 FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered,
-                           FindMedium find, std::uint64_t home)
-    : media_(media), find_(std::move(find)), home_(home) {
+                           FindMedium find, std::uint64_t home, std::vector<unsigned> without)
+    : media_(media), find_(std::move(find)), home_(home), without_(std::move(without)) {
   for (OfferedMedium& each : offered) offered_.push_back({std::move(each), std::nullopt});
 }
 
-void FurtherMedia::begin(const format::Superblock& superblock, bool salvage) {
+void FurtherMedia::begin(const format::Superblock& superblock, bool salvage, bool reading) {
   superblock_ = superblock;
   salvage_ = salvage;
+  reading_ = reading;
   for (Offered& each : offered_) {
     if (each.given.found.medium && !each.given.anew) classify(each);
   }
@@ -99,7 +82,7 @@ void FurtherMedia::classify(Offered& offered) const {
                 "where it is to be.");
   }
   check_header(*offered.header, path);
-  if (offered.header->shelf_id == superblock_.shelf_id) return;
+  if (offered.header->shelf_id == superblock_.shelf_id) return check_mirror(offered);
   throw Error(
       Errc::medium_missing,
       fmt::format("{} is medium {} of the shelf {}, and this is {}", path, offered.header->index,
@@ -112,90 +95,6 @@ FurtherMedia::Offered* FurtherMedia::find_offered(const format::ShelfId& id) {
     if (each.header && each.header->medium_id == id) return &each;
   }
   return nullptr;
-}
-
-// Null, with the reason in the path's place, where it is not to be found.
-FoundMedium FurtherMedia::find(const format::MediumLayout& named, bool moved, std::string& path) {
-  if (Offered* const there = find_offered(named.id);
-      there != nullptr && there->given.found.medium) {
-    path = there->given.path;
-    return std::move(there->given.found);
-  }
-  path.clear();
-  if (!find_ || named.path.empty()) return {};
-  try {
-    FoundMedium found = find_(named.path);
-    const auto header = read_medium_headers(*found.medium, 0).best();
-    const bool its =
-        header && header->medium_id == named.id && header->shelf_id == superblock_.shelf_id;
-    const bool its_own = !moved || found.path != named.path;
-    path = !its       ? fmt::format("{} is another", named.path)
-           : !its_own ? "the shelf was moved or copied since, and takes it from there only where "
-                        "also= says so"
-                      : found.path;
-    if (its && its_own) return found;
-  } catch (const Error& error) {
-    if (error.code() != Errc::not_found && !salvage_) throw;
-  }
-  return {};
-}
-
-void FurtherMedia::check_span(const format::MediumLayout& named, std::uint64_t size,
-                              const std::string& path) const {
-  if (size >= named.capacity_bytes) return;
-  throw Error(
-      Errc::truncated,
-      fmt::format("{}: medium {} of the shelf spans {}, and only {} are there", path, named.index,
-                  size_text(named.capacity_bytes), size_text(size)),
-      "The file was cut short: restore it from a copy. Without it, mode=\"r\", salvage=True "
-      "shows what the other media have.");
-}
-
-void FurtherMedia::attach(const format::MediumLayout& named, bool moved) {
-  std::string path;
-  auto [medium, file, at] = find(named, moved, path);
-  // What was cut short is as good as missing.
-  const bool cut = medium && medium->size() < named.capacity_bytes;
-  if (cut && salvage_) medium.reset();
-  if (!medium && salvage_) {
-    notes_.push_back(
-        fmt::format("medium {} (last at {}) is {}: tensors that lie there cannot "
-                    "be read",
-                    named.index, named.path, cut ? "cut short" : "missing"));
-    medium = std::make_unique<AbsentMedium>(named.capacity_bytes);
-  } else if (!medium) {
-    throw_missing(named, path);
-  }
-  check_span(named, medium->size(), path);
-  media_.attach(named.index, std::move(medium));
-  const std::lock_guard lock(mutex_);
-  attached_.push_back({.index = named.index,
-                       .id = named.id,
-                       .path = path.empty() ? named.path : path,
-                       .file = file,
-                       .offered = find_offered(named.id) != nullptr});
-  std::ranges::sort(attached_, {}, &AttachedMedium::index);
-  any_ = true;
-}
-
-void FurtherMedia::need(const Tree& version) {
-  const std::uint64_t home = version.media_home();
-  const bool moved = home != 0 && home != home_;
-  for (const format::MediumLayout& each : version.media()) {
-    if (!media_.is_attached(each.index)) {
-      attach(each, moved);
-      continue;
-    }
-    const auto all = attached();
-    const auto there = std::ranges::find(all, each.index, &AttachedMedium::index);
-    if (there != all.end() && there->id == each.id) {
-      check_span(each, media_.size_of(each.index), there->path);  // its writer made it grow
-      continue;
-    }
-    throw Error(Errc::stale,
-                fmt::format("medium {} of the shelf is another one by now", each.index),
-                "Open the shelf again.");
-  }
 }
 
 void FurtherMedia::check_age(const Version& version) {
@@ -222,7 +121,7 @@ void FurtherMedia::check_age(const Version& version) {
                 fmt::format("{} is an older copy of medium {}: version {} was the last to write to "
                             "it, and version {} did",
                             each.path, each.index, *there, newest[each.index]),
-                kGiveIt);
+                kGiveMedium);
   }
 }
 

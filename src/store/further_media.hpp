@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,7 @@ namespace tensorshelf {
 class Heap;
 class Tree;
 struct Version;
+using Versions = std::vector<std::shared_ptr<Version>>;
 
 // The medium alone keeps its file, so that close() gives up the lock.
 struct FoundMedium {
@@ -37,9 +39,15 @@ struct FoundMedium {
 struct OfferedMedium {
   std::string path;
   FoundMedium found;
+  std::optional<unsigned> mirrors = {};  // what it is to mirror
   bool anew = false;                     // whatever lies there may go
   std::function<void()> published = {};  // when it bears its header
 };
+
+// What to do about one that is missing.
+inline constexpr const char* kGiveMedium =
+    "Give its path by also=, wherever it is now. Without it, mode=\"r\", salvage=True shows what "
+    "the other media have.";
 
 // Where a version says that one was last. Errc::not_found where nothing is there.
 using FindMedium = std::function<FoundMedium(const std::string& path)>;
@@ -49,31 +57,41 @@ struct AttachedMedium {
   format::ShelfId id;
   std::string path;
   std::weak_ptr<const ShelfFile> file = {};
-  bool offered = false;  // by who opened the shelf
-  bool retired = false;  // nothing more is placed there
+  bool offered = false;                  // by who opened the shelf
+  bool retired = false;                  // nothing more is placed there
+  std::optional<unsigned> mirrors = {};  // that medium; nothing is placed there
+  bool absent = false;                   // missing, and what it is paired with serves
 };
 
 // Thread-safe.
 class FurtherMedia {
  public:
-  // `home`: of the path of the shelf (MediaPage::home). 0, and no `find`: it has none.
+  // `home`: of the path of the shelf (MediaPage::home). 0, and no `find`: it has none. `without`:
+  // mirrors that a writer gives up where they are missing.
   FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered, FindMedium find,
-               std::uint64_t home);
+               std::uint64_t home, std::vector<unsigned> without);
 
   // The shelf, whose superblock was read: what was offered and belongs to another is refused.
   // Errc::medium_missing; Errc::not_a_shelf where something else lies there; newer_format.
-  // `salvage`: what is missing is passed for a medium of which nothing can be read.
-  void begin(const format::Superblock& superblock, bool salvage);
-  // Attaches what the version names and is not attached. Where it was last holds only where the
-  // shelf is where it was: else a copy would write to the media of what it was copied from.
-  // Errc::medium_missing, truncated, and stale where a medium has another's number by now.
+  // `salvage`: what is missing is passed for a medium of which nothing can be read. `reading`: of
+  // a medium and its mirror one is enough.
+  void begin(const format::Superblock& superblock, bool salvage, bool reading);
+  // What a mirror lacks of what the versions name is copied to it, where its headers differ from
+  // those of the medium: they come last (mirrors.cpp). For who may write, before anything else is
+  // written. Durable when it returns.
+  void fill_mirrors(const format::Seeds& seeds, const Versions& versions);
+  // Attaches what the version names and is not attached, and ties mirrors to what they mirror.
+  // Where it was last holds only where the shelf is where it was: else a copy would write to the
+  // media of what it was copied from. Errc::medium_missing, truncated, and stale where a medium has
+  // another's number by now.
   void need(const Tree& version);
   // Errc::medium_missing where the version names what was written there later than the medium says.
   void check_age(const Version& version);
   // For who may write. Second copies of headers and stamps are written anew, and what was offered
   // and is of no shelf is attached, under an index that is in none of `used`. Durable when it
-  // returns. Errc::unsupported where the shelf is of a format with one medium; full.
-  void settle(const std::vector<const Version*>& used, Heap& heap);
+  // returns. Errc::unsupported where the shelf is of a format with one medium; full; bad_argument
+  // where what it is to mirror is none.
+  void settle(const Versions& used, Heap& heap, const format::Seeds& seeds);
 
   // Says that `version` is about to write there, on those media of `bits`: part of its commit, in
   // front of I1's barrier.
@@ -104,14 +122,18 @@ class FurtherMedia {
   FoundMedium find(const format::MediumLayout& named, bool moved, std::string& path);
   void check_span(const format::MediumLayout& named, std::uint64_t size,
                   const std::string& path) const;
-  void attach(const format::MediumLayout& named, bool moved);
+  void attach(const format::MediumLayout& named, bool moved, bool mirrored);
+  void tie_mirrors();
+  void fill(const AttachedMedium& mirror, const format::Seeds& seeds, const Versions& versions);
+  void check_mirror(const Offered& offered) const;
+  void check_may_mirror(unsigned of, const std::string& path) const;
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
   void check_first(std::optional<std::uint64_t> last, std::uint64_t newest,
                    const std::string& path) const;
   bool may_adopt(const Offered& offered, std::uint64_t newest) const;
-  void add(Offered& offered, unsigned index, bool adopted, Heap& heap);
-  unsigned indices_of(const std::vector<const Version*>& used) const;
-  static unsigned first_free(unsigned taken, const std::string& path);
+  void add(Offered& offered, unsigned index, bool adopted, Heap& heap, const format::Seeds& seeds,
+           const Versions& used);
+  unsigned indices_of(const Versions& used) const;
 
   GuardedMedium& media_;
   std::vector<Offered> offered_;
@@ -119,6 +141,10 @@ class FurtherMedia {
   const std::uint64_t home_;
   format::Superblock superblock_ = {};
   bool salvage_ = false;
+  bool reading_ = false;
+  const std::vector<unsigned> without_;
+  unsigned tied_ = 0;                                         // a bit for each that has a mirror
+  std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
   std::vector<std::string> notes_;
 
   mutable std::mutex mutex_;  // of what follows
@@ -133,6 +159,7 @@ struct ShelfMedia {
   std::shared_ptr<FurtherMedia> further;
 };
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered = {},
-                       FindMedium find = {}, std::uint64_t home = 0);
+                       FindMedium find = {}, std::uint64_t home = 0,
+                       std::vector<unsigned> without = {});
 
 }  // namespace tensorshelf

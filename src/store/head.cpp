@@ -59,12 +59,14 @@ using SuperblockReads = std::array<format::SuperblockRead, kCopies>;
 void refuse_further_medium(Medium& medium) {
   const auto header = read_medium_headers(medium, 0).best();
   if (!header) return;
-  std::string id;
-  for (const std::uint8_t byte : header->shelf_id) id += fmt::format("{:02x}", byte);
+  const std::string id = id_text(header->shelf_id);
+  const bool mirrors = format::mirrored_by(*header) == 0U;
   throw Error(
       Errc::not_a_shelf,
       fmt::format("it is medium {} of the shelf {}, and no shelf by itself", header->index, id),
-      "Open that shelf; also= tells where this medium is now.");
+      mirrors ? "It mirrors the shelf's own: open that. Where it is lost, mode=\"r\" opens its "
+                "mirror, and snapshot() makes a new shelf of it."
+              : "Open that shelf; also= tells where this medium is now.");
 }
 
 }  // namespace

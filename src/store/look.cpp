@@ -1,20 +1,13 @@
 // What there is: tensors by name, info(), stats(). Nothing here changes anything.
-#include <fmt/format.h>
-
 #include <mutex>
 
 #include "base/planted.hpp"
+#include "store/medium_headers.hpp"
 #include "store/store.hpp"
 
 namespace tensorshelf {
 
 namespace {
-
-std::string id_digits(const format::ShelfId& id) {
-  std::string text;
-  for (const std::uint8_t byte : id) text += fmt::format("{:02x}", byte);
-  return text;
-}
 
 // Some fallbacks show with the first write only: so each medium is asked each time.
 void list_media(const State& state, ShelfInfo& info) {
@@ -24,7 +17,7 @@ void list_media(const State& state, ShelfInfo& info) {
     MediumInfo one;
     one.number = number;
     one.path = path;
-    one.medium_id = id_digits(id);
+    one.medium_id = id_text(id);
     one.capacity_bytes = state.heap ? state.heap->capacity_bytes(number) : capacities.end[number];
     one.free_bytes = state.heap ? state.heap->free_bytes(number) : 0;
     one.promises = state.medium->promises_of(number);
@@ -34,10 +27,14 @@ void list_media(const State& state, ShelfInfo& info) {
   };
   add(0, state.path, state.opened.shelf_id);
   for (const AttachedMedium& each : state.further->attached()) {
-    add(each.index, each.path, each.id).retired = each.retired;
+    MediumInfo& one = add(each.index, each.path, each.id);
+    one.retired = each.retired;
+    one.absent = each.absent;
+    one.mirrors = each.mirrors;
   }
   info.promises = info.media.front().promises;
   for (const MediumInfo& each : info.media) {
+    if (each.absent) continue;
     info.promises.survives = std::min(info.promises.survives, each.promises.survives);
   }
 }
@@ -48,7 +45,7 @@ ShelfInfo Store::info() const {
   const auto lock = state_.lock_usable();
   ShelfInfo info;
   info.path = state_.path;
-  info.shelf_id = id_digits(state_.opened.shelf_id);
+  info.shelf_id = id_text(state_.opened.shelf_id);
   const format::Root& root = state_.retained.back()->root;
   info.version = state_.retained.back()->number();
   info.step = format::stated_step(root);

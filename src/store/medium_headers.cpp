@@ -1,5 +1,7 @@
 #include "store/medium_headers.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -14,6 +16,12 @@ namespace tensorshelf {
 
 using format::kCopies;
 
+std::string id_text(const format::ShelfId& id) {
+  std::string text;
+  for (const std::uint8_t byte : id) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
 // What lies beyond the end is as good as blank.
 MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::ShelfId& of) {
   MediumHeaders headers;
@@ -26,6 +34,11 @@ MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::
     headers.blank = headers.blank && page && format::may_be_torn_header(*page, of);
   }
   return headers;
+}
+
+bool is_first_mirror(Medium& medium) {
+  const auto header = read_medium_headers(medium, 0).best();
+  return header && format::mirrored_by(*header) == 0U;
 }
 
 bool is_blank_file(Medium& medium) {
@@ -44,11 +57,13 @@ bool is_blank_file(Medium& medium) {
 }
 
 void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
-                          const format::ShelfId& medium_id, const MediumHeaders& there) {
+                          const format::ShelfId& medium_id, const MediumHeaders& there,
+                          std::optional<unsigned> mirrors) {
   format::MediumHeader header{};
   header.index = index;
   header.shelf_id = shelf_id;
   header.medium_id = medium_id;
+  if (mirrors) header.incompat_features = format::mirror_features(*mirrors);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     if (there.copies[copy]) continue;
     write_page(medium, place_on(index, format::medium_header_at(copy)),

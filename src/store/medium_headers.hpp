@@ -6,12 +6,15 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include <tensorshelf/medium.hpp>
 
 #include "format/format.hpp"
 
 namespace tensorshelf {
+
+std::string id_text(const format::ShelfId& id);  // 32 hexadecimal digits
 
 struct MediumHeaders {
   std::array<std::optional<format::MediumHeader>, format::kCopies> copies;
@@ -23,12 +26,15 @@ struct MediumHeaders {
 };
 
 MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::ShelfId& of = {});
+// Whether what lies there is the mirror of a shelf's own medium.
+bool is_first_mirror(Medium& medium);
 // Those copies that are not `there`: one that is whole is not under way while the other is written.
 // Whether a file has no more than an interrupted adding leaves: zeros, and headers in part. Of a
 // device that is not asked, which is as long as it is.
 bool is_blank_file(Medium& medium);
 void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
-                          const format::ShelfId& medium_id, const MediumHeaders& there = {});
+                          const format::ShelfId& medium_id, const MediumHeaders& there = {},
+                          std::optional<unsigned> mirrors = {});
 
 // What the copies of the stamp say; none where one is damaged, or cannot be read.
 using Stamps = std::array<std::optional<std::uint64_t>, format::kCopies>;

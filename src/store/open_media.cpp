@@ -73,21 +73,30 @@ std::string absolute(const std::string& path) {
 
 std::vector<OfferedMedium> offered_media(const OpenOptions& options, bool replaced,
                                          const std::optional<format::ShelfId>& of) {
-  if (options.also.size() >= kMaxMedia) {
-    throw Error(Errc::full,
-                fmt::format("{} media are given, and a shelf has {} with its own",
-                            options.also.size(), kMaxMedia),
-                "Use a second shelf.");
+  const std::size_t given = options.also.size() + options.mirrors.size();
+  if (given >= kMaxMedia) {
+    throw Error(
+        Errc::full,
+        fmt::format("{} media are given, and a shelf has {} with its own", given, kMaxMedia),
+        "Use a second shelf.");
   }
   std::vector<std::string> paths;
-  for (const std::string& path : options.also) {
+  const auto note = [&](const std::string& path) {
     paths.push_back(absolute(path));
-    if (std::ranges::count(paths, paths.back()) == 1) continue;
+    if (std::ranges::count(paths, paths.back()) == 1) return;
     throw Error(Errc::bad_argument, fmt::format("{} is given twice", path), "Give it once.");
-  }
+  };
+  for (const std::string& path : options.also) note(path);
+  for (const Mirror& mirror : options.mirrors) note(mirror.path);
   std::vector<OfferedMedium> offered;
-  for (const std::string& path : paths) {
+  for (std::size_t i = 0; i < options.also.size(); ++i) {
+    offered.push_back(offered_at(paths[i], options, replaced, of));
+  }
+  for (std::size_t i = 0; i < options.mirrors.size(); ++i) {
+    const std::string& path = paths[options.also.size() + i];
+    if (options.mode == Mode::read && !is_there(path)) continue;  // which needs none
     offered.push_back(offered_at(path, options, replaced, of));
+    offered.back().mirrors = options.mirrors[i].of;
   }
   return offered;
 }
@@ -114,7 +123,7 @@ ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> f
     return open_there(is_there(beside) ? beside.string() : last, options);
   };
   return shelf_media(std::move(first), std::move(offered), find,
-                     hash_bytes(std::as_bytes(std::span(home)), 0));
+                     hash_bytes(std::as_bytes(std::span(home)), 0), options.without);
 }
 
 }  // namespace tensorshelf

@@ -9,7 +9,9 @@
 
 #include "format/layout.hpp"
 #include "media/media.hpp"
+#include "media/shifted.hpp"
 #include "store/format_shelf.hpp"
+#include "store/medium_headers.hpp"
 #include "store/pinned.hpp"
 #include "store/split.hpp"
 
@@ -35,6 +37,11 @@ void format_medium(Medium& medium, const OpenOptions& options) {
   format_shelf(medium, split.keep, split.in_flight);
 }
 
+std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenOptions& options) {
+  if (options.mode != Mode::read || !is_first_mirror(*medium)) return medium;
+  return std::make_unique<ShiftedMedium>(std::move(medium), format::kMirrorAt);
+}
+
 namespace {
 
 using OfferedMedia = std::vector<OfferedMedium>;
@@ -42,7 +49,9 @@ using OfferedMedia = std::vector<OfferedMedium>;
 Opened open_existing(const std::filesystem::path& path, const OpenOptions& options,
                      OfferedMedia offered) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
-  const auto media = media_at(path, make_medium(file, options), options, std::move(offered));
+  auto medium = make_medium(file, options);
+  const auto media =
+      media_at(path, mirror_alone(std::move(medium), options), options, std::move(offered));
   return {open_store(media, options, path.string()), file};
 }
 
@@ -54,14 +63,31 @@ bool is_empty_file(const std::filesystem::path& path) {
 }
 
 OfferedMedia offered_when_made(const std::filesystem::path& path, const OpenOptions& options) {
-  if (options.also.empty()) return {};
+  if (options.also.empty() && options.mirrors.empty()) return {};
   const bool replaces = options.mode == Mode::replace;
   return offered_media(options, replaces, replaces ? shelf_at(path, options) : std::nullopt);
+}
+
+// Before a shelf is made where there is none: media of one that should be there.
+void refuse_orphans(const std::filesystem::path& path, const OfferedMedia& offered) {
+  for (const OfferedMedium& each : offered) {
+    if (!each.found.medium || each.anew) continue;
+    const auto header = read_medium_headers(*each.found.medium, 0).best();
+    if (!header) continue;
+    const bool mirrors = format::mirrored_by(*header) == 0U;
+    throw Error(Errc::not_found,
+                fmt::format("there is no shelf at {}, and {} is medium {} of the shelf {}",
+                            path.string(), each.path, header->index, id_text(header->shelf_id)),
+                mirrors ? "Where that shelf is lost, mode=\"r\" opens its mirror, and snapshot() "
+                          "makes a new one of it."
+                        : "Give the path of that shelf, or media that are no other's.");
+  }
 }
 
 // The file appears under its name only when it is a whole shelf.
 Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto offered = offered_when_made(path, options);
+  refuse_orphans(path, offered);
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
   format_medium(*medium, options);

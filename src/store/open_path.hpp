@@ -41,6 +41,10 @@ std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
 ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> first,
                     const OpenOptions& options, std::vector<OfferedMedium> offered);
 
+// What a shelf is opened on: the medium itself, or for reading what the mirror of a shelf's own
+// has.
+std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenOptions& options);
+
 // What recovery says, it says of a medium: the same error with the path in front, where it has not
 // named it itself.
 Error of_path(const std::string& path, const Error& error);

@@ -17,7 +17,7 @@ constexpr std::uint64_t kLargeBytes = kChunkBytes;  // from which on a tensor is
 std::vector<unsigned> numbers(const State& state) {
   std::vector<unsigned> there = {0};
   for (const AttachedMedium& each : state.further->attached()) {
-    if (!each.retired) there.push_back(each.index);
+    if (!each.retired && !each.mirrors) there.push_back(each.index);
   }
   return there;
 }
@@ -53,7 +53,16 @@ std::vector<unsigned> by_size(const State& state, std::uint64_t size_bytes) {
 }  // namespace
 
 void check_medium(const State& state, unsigned number) {
-  const auto there = numbers(state);
+  std::vector<unsigned> there = {0};
+  for (const AttachedMedium& each : state.further->attached()) {
+    if (each.retired || each.absent) continue;
+    there.push_back(each.index);
+    if (each.mirrors != number || number == 0) continue;
+    throw Error(Errc::bad_argument,
+                fmt::format("medium {} of {} cannot be removed: medium {} mirrors it", number,
+                            state.path, each.index),
+                "Remove its mirror first.");
+  }
   if (number > 0 && std::ranges::find(there, number) != there.end()) return;
   throw Error(Errc::bad_argument,
               fmt::format("medium {} of {} cannot be removed: there are media {}", number,

@@ -143,7 +143,8 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   KnownPages known;
   const bool beside_writer =
       (purpose == Purpose::read || purpose == Purpose::salvage) && !planted(Bug::reader_looks_once);
-  media.further->begin(head.superblock, purpose == Purpose::salvage);
+  media.further->begin(head.superblock, purpose == Purpose::salvage,
+                       purpose == Purpose::read || purpose == Purpose::salvage);
   const Opening opening{medium,   seeds, purpose,        verify,
                         progress, known, *media.further, beside_writer};
   Choice choice = look(opening, scan);
@@ -164,6 +165,9 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   unread.note(choice.unread_pages);
   for (auto& note : media.further->take_notes()) notes.push_back(std::move(note));
   if (writes(purpose) && head.writes_allowed) {
+    Versions named = choice.versions;
+    if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
+    media.further->fill_mirrors(seeds, named);
     const Ready ready = make_ready(medium, seeds,
                                    {head, scan, choice.versions, choice.repairs, choice.dropped,
                                     choice.degraded, choice.prepared.has_value()},

@@ -40,20 +40,29 @@ void Shelf::format(Medium& medium, const OpenOptions& options) { format_medium(m
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   check_options(options);
-  const std::string name = medium->promises().medium;
-  return Shelf(open_store(shelf_media(std::move(medium)), options, "<" + name + ">"));
+  return open(std::move(medium), {}, {}, options);
 }
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
                   const OpenOptions& options) {
+  return open(std::move(medium), std::move(also), {}, options);
+}
+
+Shelf Shelf::open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
+                  MirrorMedia mirrors, const OpenOptions& options) {
   check_options(options);
   const std::string name = medium->promises().medium;
   std::vector<OfferedMedium> offered;
-  for (auto& each : also) {
-    offered.push_back({fmt::format("<{} {}>", name, offered.size() + 1), {std::move(each)}});
-  }
+  const auto offer = [&](std::unique_ptr<Medium> given, std::optional<unsigned> of) {
+    const std::string called = fmt::format("<{} {}>", name, offered.size() + 1);
+    offered.push_back({.path = called, .found = {std::move(given)}, .mirrors = of});
+  };
+  for (auto& each : also) offer(std::move(each), std::nullopt);
+  for (auto& [of, each] : mirrors) offer(std::move(each), of);
+  medium = mirror_alone(std::move(medium), options);
   return Shelf(
-      open_store(shelf_media(std::move(medium), std::move(offered)), options, "<" + name + ">"));
+      open_store(shelf_media(std::move(medium), std::move(offered), {}, 0, options.without),
+                 options, "<" + name + ">"));
 }
 
 Shelf::Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file, bool created)

@@ -73,7 +73,6 @@ void State::take_over() {
   settle_media();
   open = attempt_over(retained.back(), 0);
   heap->reserve_pages(pages_for({}));
-  name_attached();
 }
 
 // It stays as it is, and the shelf too, until it is decided.

@@ -86,6 +86,8 @@ struct State {
   // With the gate closed: what the open attempt says of these media, a bit for each. Errc::full at
   // the format's limit of pages.
   void name_media(unsigned bits);
+  // What the tree of a version to come says of its media.
+  void name_attached(Tree& tree) const;
 
   // With the gate closed: pages that the heap must hold.
   std::uint64_t pages_for(const CellRun& cells) const;
@@ -168,7 +170,7 @@ struct State {
   void take_prepared(const FoundPrepared& found);
   void own_places();
   void settle_media();
-  void name_attached();
+  void name_media(unsigned bits, Tree& tree) const;
 };
 
 // A call that reads without passing the gate: close() waits for it.

@@ -10,10 +10,9 @@
 namespace tensorshelf {
 
 void State::settle_media() {
-  std::vector<const Version*> used;
-  for (const auto& each : in_flight) used.push_back(each.get());
-  for (const auto& each : retained) used.push_back(each.get());
-  further->settle(used, *heap);
+  Versions used(in_flight.begin(), in_flight.end());
+  used.insert(used.end(), retained.begin(), retained.end());
+  further->settle(used, *heap, seeds);
   for (std::string& note : further->take_notes()) opened.report.notes.push_back(std::move(note));
   // What older versions alone name was removed.
   unsigned now = 0;
@@ -33,30 +32,42 @@ Placement State::placement_on(std::uint64_t at) const {
 
 void State::name_media(unsigned bits) {
   if (bits <= 1 || planted(Bug::medium_not_named)) return;
-  auto named = open->tree.media();
+  name_media(bits, open->tree);
+}
+
+void State::name_media(unsigned bits, Tree& tree) const {
+  auto named = tree.media();
   const auto before = named;
   for (const AttachedMedium& each : further->attached()) {
     if ((bits >> each.index & 1U) == 0) continue;
     auto there = std::ranges::find(named, each.index, &format::MediumLayout::index);
-    if (there == named.end()) there = named.insert(there, {each.index, each.id, 0, {}});
+    if (there == named.end()) {
+      there = named.insert(there, {each.index, each.id, 0, {}, each.mirrors});
+    }
     if (!planted(Bug::medium_capacity_forgotten) || there->capacity_bytes == 0) {
       there->capacity_bytes = heap->capacity_bytes(each.index);
     }
     there->path = each.path;
   }
+  // What was given up: a medium that is missing is none that anything lies on.
+  for (const AttachedMedium& each : further->attached()) {
+    if (each.absent) std::erase_if(named, [&](auto& one) { return one.index == each.index; });
+  }
   std::ranges::sort(named, {}, &format::MediumLayout::index);
-  if (named == before && open->tree.media_home() == further->home()) return;
-  open->tree.set_media(named, further->home());
+  if (named == before && tree.media_home() == further->home()) return;
+  tree.set_media(named, further->home());
 }
 
-// The next version names what was added, also where no tensor lies there yet, and where all are
-// now.
-void State::name_attached() {
+// Each version names what there is, also where no tensor lies there yet, where all are now, and
+// which mirrors which.
+void State::name_attached(Tree& tree) const {
+  if (!further->any()) return;
   unsigned bits = 0;
   for (const AttachedMedium& each : further->attached()) {
-    if (!each.retired) bits |= 1U << each.index;
+    if (each.mirrors && planted(Bug::mirror_not_named)) continue;
+    if (!each.retired && !each.absent) bits |= 1U << each.index;
   }
-  name_media(bits);
+  name_media(bits, tree);
 }
 
 }  // namespace tensorshelf

@@ -268,6 +268,7 @@ Commit Store::rollback(std::uint64_t number) {
       }
     }
     if (!planted(Bug::rolled_back_to_old_places)) keep_places(*version);
+    state_.name_attached(version->tree);
     version->root.tensor_count = version->names->size();
     version->root.data_bytes = 0;
     for (const auto& [name, named] : *version->names) {

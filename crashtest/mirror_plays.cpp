@@ -1,0 +1,147 @@
+#include "mirror_plays.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <tensorshelf/shelf.hpp>
+
+#include "model.hpp"
+#include "rng.hpp"
+#include "tests/cached_disk.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+using testing::CachedDisk;
+using testing::CachedMedium;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::int64_t kBytes = 5000;
+
+// A shelf at version 2, of which nothing is mirrored yet.
+struct Mirrored {
+  std::shared_ptr<CachedDisk> first = std::make_shared<CachedDisk>();
+  std::shared_ptr<CachedDisk> mirror = std::make_shared<CachedDisk>();
+
+  Mirrored() {
+    {
+      CachedMedium medium(first);
+      Shelf::format(medium);
+    }
+    Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(first), {.mode = Mode::update});
+    shelf.create("a", DType::uint8, std::array{kBytes});
+    for (std::uint64_t serial : {1, 2}) {
+      shelf.find("a")->write(stamped(kBytes, serial));
+      shelf.persist(serial);
+    }
+  }
+  Shelf open() const {
+    Shelf::MirrorMedia mirrors;
+    mirrors.emplace_back(0, std::make_unique<CachedMedium>(mirror));
+    return Shelf::open(std::make_unique<CachedMedium>(first), {}, std::move(mirrors),
+                       {.mode = Mode::update});
+  }
+  void commit(std::uint64_t serial) const {
+    Shelf shelf = open();
+    shelf.find("a")->write(stamped(kBytes, serial));
+    shelf.persist(serial);
+  }
+  // By the mirror, where the first is lost: a value from that one on.
+  std::string alone(std::uint64_t serial) const {
+    try {
+      const Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(mirror), {.mode = Mode::read});
+      Bytes bytes(kBytes);
+      shelf.find("a").value().read(bytes);
+      const std::uint64_t step = shelf.step().value();
+      return bytes == stamped(kBytes, step) && step >= serial ? "" : "the mirror has another value";
+    } catch (const Error& error) {
+      return fmt::format("of the mirror nothing can be read: {}", error.what());
+    }
+  }
+};
+
+}  // namespace
+
+// Each flush of the mirror in turn fails while it is filled. What that wrote is to be read, and on
+// no device; the next opening passes for durable only what it wrote itself.
+std::string what_a_failed_filling_wrote_is_written_again() {
+  for (unsigned failing = 0;; ++failing) {
+    const Mirrored mirrored;
+    mirrored.mirror->barrier_fails = [failing](unsigned n) { return n == failing; };
+    try {
+      mirrored.open();
+      return failing > 3 ? "" : "a filling has no flushes that fail";
+    } catch (const Error& error) {
+      if (error.code() != Errc::io) throw;
+    }
+    mirrored.mirror->barrier_fails = {};
+    mirrored.open();
+    mirrored.mirror->lose_power();
+    const std::string problem = mirrored.alone(2);
+    if (!problem.empty()) return fmt::format("flush {} failed, and {}", failing, problem);
+  }
+}
+
+// An older copy of a mirror is filled, for the first time, and the power fails at each step of
+// that: of what is under way some lands. The first is lost, too: the mirror shows what it had, or
+// has now.
+std::string part_of_a_filling_shows_what_was_there_before() {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    Rng rng(seed);
+    const Mirrored mirrored;
+    mirrored.commit(3);
+    CachedDisk& disk = *mirrored.mirror;
+    const Bytes older = disk.visible;
+    for (std::uint64_t serial = 4; serial < 7; ++serial) mirrored.commit(serial);
+    const Bytes first = mirrored.first->visible;
+    for (unsigned step = 0, filled = 0; filled == 0; ++step) {
+      mirrored.first->visible = mirrored.first->durable = first;
+      disk.visible = disk.durable = older;
+      disk.dirty.clear();
+      disk.dies = [end = disk.events + step](unsigned n) { return n >= end; };
+      try {
+        mirrored.open();
+        filled = 1;
+      } catch (const Error& error) {
+        if (error.code() != Errc::io && error.code() != Errc::failed) throw;
+      }
+      disk.dies = {};
+      disk.fate_of_dirty = [&] {
+        return rng.one_in(2) ? CachedDisk::Fate::landed : CachedDisk::Fate::missing;
+      };
+      disk.lose_power();
+      if (const std::string problem = mirrored.alone(3); !problem.empty()) {
+        return fmt::format("at step {} of a filling: {}", step, problem);
+      }
+    }
+  }
+  return "";
+}
+
+// Also where nothing else changed, and after changes that came to nothing.
+std::string mirror_that_was_added_is_needed() {
+  for (const bool discards : {false, true}) {
+    const Mirrored mirrored;
+    {
+      Shelf shelf = mirrored.open();
+      if (discards) {
+        shelf.find("a")->write(stamped(kBytes, 3));
+        shelf.discard();
+      }
+      shelf.persist();
+    }
+    try {
+      Shelf::open(std::make_unique<CachedMedium>(mirrored.first), {.mode = Mode::update});
+      return "a shelf is opened without its mirror, which then lacks what is committed";
+    } catch (const Error& error) {
+      if (error.code() != Errc::medium_missing) throw;
+    }
+  }
+  return "";
+}
+
+}  // namespace tensorshelf::crash

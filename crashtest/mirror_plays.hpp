@@ -1,0 +1,12 @@
+// Plays on a shelf and its mirror in memory. Each returns what went wrong, or nothing.
+#pragma once
+
+#include <string>
+
+namespace tensorshelf::crash {
+
+std::string what_a_failed_filling_wrote_is_written_again();
+std::string part_of_a_filling_shows_what_was_there_before();
+std::string mirror_that_was_added_is_needed();
+
+}  // namespace tensorshelf::crash

@@ -1,0 +1,46 @@
+// A medium from some place of it on, as one by itself, to be read alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/medium.hpp>
+
+namespace tensorshelf {
+
+class ShiftedMedium final : public Medium {
+ public:
+  ShiftedMedium(std::shared_ptr<Medium> inner, std::uint64_t shift)
+      : inner_(std::move(inner)), shift_(shift) {}
+
+  Ticket write(std::uint64_t, std::span<const std::byte>, std::uint64_t) override { refuse(); }
+  void wait(const Ticket&) override {}
+  void barrier() override { refuse(); }
+  void store_word(std::uint64_t, std::uint64_t) override { refuse(); }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    inner_->read(at + shift_, bytes);
+  }
+  void look(std::uint64_t at, std::span<std::byte> bytes) override {
+    inner_->look(at + shift_, bytes);
+  }
+  std::span<const std::byte> view(const Extent& extent) override {
+    return inner_->view({extent.at + shift_, extent.size_bytes});
+  }
+  std::uint64_t size() override { return std::max(inner_->size(), shift_) - shift_; }
+  std::uint64_t reserve(std::uint64_t) override { refuse(); }
+  Promises promises() const override { return inner_->promises(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw Error(Errc::read_only, "a mirror is written through the shelf that it belongs to",
+                "Open that shelf, or make a new one of the mirror by snapshot().");
+  }
+  const std::shared_ptr<Medium> inner_;
+  const std::uint64_t shift_;
+};
+
+}  // namespace tensorshelf

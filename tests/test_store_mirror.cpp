@@ -1,0 +1,477 @@
+// Media that mirror another: what lies there, who goes on where one of the two is lost, and how a
+// mirror that lacks something gets it.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "format/format.hpp"
+#include "held_medium.hpp"
+#include "kept_versions.hpp"
+#include "scratch.hpp"
+#include "thrown.hpp"
+
+using namespace tensorshelf;
+using namespace tensorshelf::testing;
+
+namespace {
+
+constexpr unsigned kSecond[] = {1};
+using Bytes = std::vector<std::byte>;
+
+// One whose reads of some place, or whose barriers, fail while that is said.
+struct Faults {
+  bool barrier = false;
+  bool reads = false;                  // all of them
+  std::function<void()> written = {};  // behind each write
+};
+class Faulty final : public SharedMedium {
+ public:
+  Faulty(std::shared_ptr<Medium> medium, bool mapped, std::shared_ptr<Faults> faults)
+      : SharedMedium(std::move(medium), mapped), faults_(std::move(faults)) {}
+  void barrier() override {
+    if (faults_->barrier) throw Error(Errc::io, "the barrier failed", "Open it again.", EIO);
+    SharedMedium::barrier();
+  }
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    const Ticket ticket = SharedMedium::write(at, bytes, seed);
+    if (faults_->written) faults_->written();
+    return ticket;
+  }
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    if (faults_->reads) throw Error(Errc::io, "the read failed", "Open it again.", EIO);
+    SharedMedium::read(at, bytes);
+  }
+  std::span<const std::byte> view(const Extent& extent) override {
+    return faults_->reads ? std::span<const std::byte>() : SharedMedium::view(extent);
+  }
+
+ private:
+  std::shared_ptr<Faults> faults_;
+};
+
+// One medium by itself, in memory.
+struct One {
+  std::shared_ptr<Medium> medium = make_memory_medium(0, 64 * kMiB);
+  std::shared_ptr<Faults> faults = std::make_shared<Faults>();
+  bool mapped = true;
+
+  std::unique_ptr<Medium> opened() const {
+    return std::make_unique<Faulty>(medium, mapped, faults);
+  }
+  Bytes bytes() const {
+    Bytes all(medium->size());
+    medium->read(0, all);
+    return all;
+  }
+  void put(std::span<const std::byte> all) const {
+    for (std::uint64_t at = 0; at < all.size(); at += kPageBytes) {
+      medium->wait(medium->write(at, all.subspan(at, std::min(kPageBytes, all.size() - at)), 0));
+    }
+  }
+  // Flips a bit where the value lies, at its first place from `from` on.
+  void rot(const Bytes& value, std::uint64_t from = 0) const {
+    Bytes all = bytes();
+    const auto there = std::search(all.begin() + static_cast<std::ptrdiff_t>(from), all.end(),
+                                   value.begin(), value.end());
+    REQUIRE(there != all.end());
+    there[5] ^= std::byte{1};
+    put(all);
+  }
+};
+
+// A shelf with a further medium, and what mirrors what: media that are there when it is opened.
+struct Mirrored {
+  One first;
+  One second;
+  std::map<unsigned, One> mirrors;
+  bool has_second = true;
+
+  explicit Mirrored(std::initializer_list<unsigned> mirrored) {
+    for (const unsigned of : mirrored) mirrors[of] = {};
+    Shelf::format(*first.medium, {.keep = 1});
+  }
+  Shelf open(OpenOptions options = {}) const {
+    if (options.mode == Mode::append) options.mode = Mode::update;
+    std::vector<std::unique_ptr<Medium>> also;
+    if (has_second) also.push_back(second.opened());
+    Shelf::MirrorMedia with;
+    for (const auto& [of, one] : mirrors) with.emplace_back(of, one.opened());
+    return Shelf::open(first.opened(), std::move(also), std::move(with), options);
+  }
+  // By the mirror of the first, which is lost.
+  Shelf alone() const {
+    std::vector<std::unique_ptr<Medium>> also;
+    if (has_second) also.push_back(second.opened());
+    return Shelf::open(mirrors.at(0).opened(), std::move(also), {.mode = Mode::read});
+  }
+};
+
+bool says(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+void assign(Shelf& shelf, std::string_view name, const Bytes& bytes,
+            std::span<const unsigned> media = {}) {
+  if (!shelf.find(name)) {
+    shelf.create(name, DType::uint8, std::array{static_cast<std::int64_t>(bytes.size())}, media);
+  }
+  shelf.find(name)->write(bytes);
+}
+
+Bytes read(const Shelf& shelf, std::string_view name) { return value(*shelf.find(name)); }
+
+const Bytes kSmall = pattern(3000, 1);
+const Bytes kLarge = pattern(2 * kMiB + 77, 2);
+
+}  // namespace
+
+TEST_CASE("a mirror has each version when it counts as committed") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  mirrored.mirrors[0].mapped = GENERATE(true, false);
+  Shelf shelf = mirrored.open();
+  for (int version = 1; version <= 5; ++version) {
+    assign(shelf, "small", pattern(3000, version));
+    assign(shelf, "large", pattern(2 * kMiB + 77, version));
+    shelf.persist(version);
+    const Shelf mirror = mirrored.alone();
+    CHECK(mirror.step() == version);
+    CHECK((read(mirror, "small") == pattern(3000, version)));
+    CHECK((read(mirror, "large") == pattern(2 * kMiB + 77, version)));
+    CHECK(mirror.verify().damage.empty());
+    CHECK(mirror.versions().size() == shelf.versions().size());
+  }
+  const ShelfInfo info = shelf.info();
+  REQUIRE(info.media.size() == 2);
+  CHECK(info.media[1].mirrors == 0U);
+  CHECK_FALSE(info.media[0].mirrors);
+}
+
+TEST_CASE("a mirror that is added gets what there is, and so each after it") {
+  Mirrored mirrored({});
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    assign(shelf, "large", kLarge, kSecond);
+    shelf.persist(1);
+  }
+  mirrored.mirrors[0] = {};
+  mirrored.mirrors[1] = {};
+  {
+    Shelf shelf = mirrored.open();
+    CHECK((read(mirrored.alone(), "small") == kSmall));
+    const bool undone = GENERATE(true, false);
+    if (undone) {
+      shelf.persist(2);
+      shelf.rollback(1);
+      shelf.discard();
+    }
+    shelf.persist(3);
+  }
+  // They are the shelf's by now, and needed.
+  const auto mirrors = std::exchange(mirrored.mirrors, {});
+  CHECK(code_of([&] { mirrored.open(); }) == Errc::medium_missing);
+  mirrored.mirrors = mirrors;
+  Shelf shelf = mirrored.open();
+  CHECK(shelf.info().media.size() == 4);
+  CHECK(shelf.info().recovery.notes.empty());
+}
+
+TEST_CASE("a damaged chunk is read from the mirror, and healed") {
+  Mirrored mirrored({0, 1});
+  const bool second = GENERATE(true, false);
+  const One& rotten = second ? mirrored.second : mirrored.first;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "large", kLarge,
+           second ? std::span<const unsigned>(kSecond) : std::span<const unsigned>());
+    shelf.move("large", std::array<unsigned, 1>{second ? 1U : 0U});
+    shelf.persist();
+  }
+  rotten.rot(Bytes(kLarge.begin(), kLarge.begin() + 100));
+  {
+    const Shelf shelf = mirrored.open({.mode = Mode::read});
+    CHECK((read(shelf, "large") == kLarge));
+    CHECK(shelf.stats().chunks_healed == 1);
+  }
+  Shelf shelf = mirrored.open();
+  CHECK((read(shelf, "large") == kLarge));
+  const VerifyReport found = shelf.verify();
+  REQUIRE(found.damage.size() == 1);
+  CHECK(found.damage[0].healable);
+  const VerifyReport healed = shelf.heal(found);
+  CHECK(healed.damage[0].healed);
+  CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("of a source that changes the mirror gets what its medium got") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  Shelf shelf = mirrored.open();
+  Bytes source = kSmall;
+  shelf.create("small", DType::uint8, std::array{std::int64_t{3000}});
+  mirrored.first.faults->written = [&] { source[7] ^= std::byte{1}; };
+  shelf.find("small")->write(source);
+  mirrored.first.faults->written = {};
+  shelf.persist();
+  CHECK((read(mirrored.alone(), "small") == read(shelf, "small")));
+  CHECK(mirrored.alone().verify().damage.empty());
+}
+
+TEST_CASE("a mirror that is damaged, too, serves nothing wrong") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    shelf.persist();
+  }
+  mirrored.first.rot(kSmall);
+  mirrored.mirrors[0].rot(kSmall);
+  const Shelf shelf = mirrored.open({.mode = Mode::read});
+  CHECK(code_of([&] { read(shelf, "small"); }) == Errc::corrupt);
+  CHECK_FALSE(shelf.verify().damage[0].healable);
+}
+
+TEST_CASE("where a medium cannot be read its mirror is") {
+  Mirrored mirrored({1});
+  mirrored.second.mapped = GENERATE(true, false);
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "large", kLarge, kSecond);
+    shelf.persist();
+  }
+  const Shelf shelf = mirrored.open({.mode = Mode::read});
+  mirrored.second.faults->reads = true;
+  CHECK((read(shelf, "large") == kLarge));
+}
+
+TEST_CASE("a lost mirror is given up by who says so, and by no one else") {
+  Mirrored mirrored({0});
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    shelf.persist(1);
+  }
+  mirrored.mirrors.clear();
+  const auto error = error_of([&] { mirrored.open(); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::medium_missing);
+  CHECK(says(error->remedy(), "without="));
+  CHECK(code_of([&] { mirrored.open({.without = {1}}); }) == Errc::medium_missing);
+  {
+    const Shelf shelf = mirrored.open({.mode = Mode::read});
+    CHECK((read(shelf, "small") == kSmall));
+    const auto media = shelf.info().media;
+    REQUIRE(media.size() == 3);
+    CHECK(std::ranges::count(media, true, &MediumInfo::absent) == 1);
+    CHECK(shelf.info().promises.survives == media[0].promises.survives);
+  }
+  const unsigned lost = mirrored.open({.mode = Mode::read}).info().media[1].mirrors ? 1 : 2;
+  {
+    Shelf shelf = mirrored.open({.without = {lost}});
+    shelf.persist(2);
+    shelf.persist(3);
+    shelf.persist(4);
+  }
+  Shelf shelf = mirrored.open();
+  CHECK((read(shelf, "small") == kSmall));
+  CHECK(shelf.info().media.size() == 2);
+}
+
+TEST_CASE("a lost medium is read from its mirror, and a whole shelf made of that") {
+  Mirrored mirrored({0, 1});
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    assign(shelf, "large", kLarge, kSecond);
+    shelf.persist(5);
+  }
+  Mirrored lost = mirrored;
+  lost.has_second = false;
+  const auto error = error_of([&] { lost.open(); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::medium_missing);
+  CHECK(says(error->remedy(), "its mirror"));
+  const scratch::Directory scratch;
+  {
+    const Shelf shelf = lost.open({.mode = Mode::read});
+    CHECK((read(shelf, "large") == kLarge));
+    CHECK(shelf.verify().damage.empty());
+    shelf.snapshot(scratch / "whole");
+  }
+  CHECK((read(Shelf::open(scratch / "whole"), "large") == kLarge));
+  lost.mirrors.erase(1);
+  CHECK(code_of([&] { lost.open({.mode = Mode::read}); }) == Errc::medium_missing);
+}
+
+TEST_CASE("an older copy of a mirror is filled before anything else") {
+  Mirrored mirrored({0, 1});
+  const auto commit = [&](int stamp) {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", pattern(3000, stamp));
+    assign(shelf, "large", pattern(2 * kMiB + 77, stamp), kSecond);
+    shelf.persist(stamp);
+  };
+  commit(1);
+  const std::array older = {mirrored.mirrors[0].bytes(), mirrored.mirrors[1].bytes()};
+  for (int stamp = 2; stamp < 6; ++stamp) commit(stamp);
+  for (unsigned of : {0U, 1U}) mirrored.mirrors[of].put(older[of]);
+  CHECK(mirrored.alone().step() == 1);
+  const Shelf shelf = mirrored.open();
+  CHECK(shelf.info().recovery.notes.size() == 2);
+  CHECK(mirrored.alone().step() == 5);
+  CHECK((read(mirrored.alone(), "small") == pattern(3000, 5)));
+  mirrored.second.faults->reads = true;
+  CHECK((read(shelf, "large") == pattern(2 * kMiB + 77, 5)));
+}
+
+TEST_CASE("rot of a medium is not copied to a mirror that is filled") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    assign(shelf, "other", pattern(3000, 8));
+    shelf.persist();
+  }
+  mirrored.first.rot(kSmall);
+  mirrored.mirrors[0].rot(pattern(3000, 8));
+  // As a power loss leaves it between the words of a flip.
+  Bytes all = mirrored.mirrors[0].bytes();
+  all[format::kMirrorAt + format::root_at(0, 0)] ^= std::byte{1};
+  mirrored.mirrors[0].put(all);
+  {
+    const Shelf shelf = mirrored.open();
+    CHECK(shelf.info().recovery.notes.size() == 1);
+  }
+  const Shelf mirror = mirrored.alone();
+  CHECK((read(mirror, "small") == kSmall));
+  CHECK((read(mirror, "other") == pattern(3000, 8)));
+}
+
+TEST_CASE("a mirror that fails fails the attempt, and no version") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    shelf.persist(1);
+    assign(shelf, "small", pattern(3000, 9));
+    mirrored.mirrors[0].faults->barrier = true;
+    CHECK(code_of([&] { shelf.persist(2); }) == Errc::io);
+    CHECK(code_of([&] { shelf.persist(2); }) == Errc::failed);
+    CHECK(shelf.step() == 1);
+  }
+  mirrored.mirrors[0].faults->barrier = false;
+  const Shelf shelf = mirrored.open();
+  CHECK(shelf.step().value() <= 2);
+  CHECK(mirrored.alone().step() == shelf.step());
+  CHECK((read(mirrored.alone(), "small") == read(shelf, "small")));
+}
+
+TEST_CASE("what is no pair is refused by name") {
+  Mirrored mirrored({0});
+  {
+    Shelf shelf = mirrored.open();
+    shelf.persist();
+  }
+  const auto refused = [&](const Mirrored& wrong, const char* why) {
+    const auto error = error_of([&] { wrong.open(); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::bad_argument);
+    CHECK(says(error->what(), why));
+  };
+  Mirrored other = mirrored;
+  other.mirrors[7] = {};
+  refused(other, "which the shelf does not have");
+  other = mirrored;
+  other.mirrors[2] = {};  // the mirror itself, or
+  refused(other, "is a mirror itself");
+  other = mirrored;
+  other.mirrors[1] = other.mirrors[0];
+  other.mirrors.erase(0);
+  refused(other, "mirrors medium 0");
+  Shelf shelf = mirrored.open();
+  CHECK(code_of([&] { assign(shelf, "x", kSmall, std::array<unsigned, 1>{2}); }) ==
+        Errc::bad_argument);
+  CHECK(code_of([&] { shelf.remove_medium(0); }) == Errc::bad_argument);
+}
+
+TEST_CASE("a mirror is removed, and what has one is not") {
+  Mirrored mirrored({0, 1});
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "large", kLarge, kSecond);
+    shelf.persist();
+    CHECK(says(error_of([&] { shelf.remove_medium(1); })->what(), "mirrors it"));
+    for (const MediumInfo& each : shelf.info().media) {
+      if (each.mirrors) shelf.remove_medium(each.number);
+    }
+    for (int i = 0; i < 3; ++i) shelf.persist();
+  }
+  mirrored.mirrors.clear();
+  Shelf shelf = mirrored.open();
+  CHECK(shelf.info().media.size() == 2);
+  CHECK((read(shelf, "large") == kLarge));
+}
+
+TEST_CASE("a mirror grows and is made smaller with its medium") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  Shelf shelf = mirrored.open();
+  assign(shelf, "gone", pattern(8 * kMiB, 3));
+  assign(shelf, "small", kSmall);
+  shelf.persist();
+  shelf.erase("gone");
+  for (int i = 0; i < 3; ++i) shelf.persist();
+  shelf.compact(std::chrono::seconds(5));
+  CHECK(mirrored.first.medium->size() < 4 * kMiB);
+  CHECK(mirrored.mirrors[0].medium->size() == mirrored.first.medium->size() + format::kMirrorAt);
+  CHECK((read(mirrored.alone(), "small") == kSmall));
+  CHECK(mirrored.alone().verify().damage.empty());
+}
+
+TEST_CASE("what says of mirrors what cannot be is not believed") {
+  const auto reason = [](const format::MediaTable& table) {
+    format::MediaTable read;
+    std::string why;
+    return format::read_media(format::media_page(table, 0), read, why) ? "" : why;
+  };
+  const auto one = [](unsigned index, std::optional<unsigned> mirrors) {
+    return format::MediumLayout{index, {}, format::kMediumHeapAt, "x", mirrors};
+  };
+  CHECK(reason({one(1, 0), one(2, {}), one(3, 2)}).empty());
+  CHECK_FALSE(reason({one(1, 1)}).empty());
+  CHECK_FALSE(reason({one(1, 0), one(2, 0)}).empty());
+  CHECK_FALSE(reason({one(1, 0), one(2, 1)}).empty());
+  CHECK_FALSE(reason({one(1, 5)}).empty());
+}
+
+TEST_CASE("a mirror in a file serves where the shelf's own is lost") {
+  const scratch::Directory scratch;
+  const auto path = scratch / "run.shelf";
+  const auto mirror = (scratch / "run.mirror").string();
+  {
+    Shelf shelf = Shelf::open(path, {.mirrors = {{mirror, 0}}});
+    assign(shelf, "small", kSmall);
+    shelf.persist(4);
+  }
+  {
+    Shelf shelf = Shelf::open(path);  // found where it was
+    assign(shelf, "small", pattern(3000, 6));
+    shelf.persist(5);
+  }
+  std::filesystem::rename(path, scratch / "away");
+  CHECK(
+      says(error_of([&] { Shelf::open(mirror, {.mode = Mode::update}); })->remedy(), "snapshot()"));
+  {
+    const Shelf shelf = Shelf::open(mirror, {.mode = Mode::read});
+    CHECK(shelf.step() == 5);
+    CHECK((read(shelf, "small") == pattern(3000, 6)));
+    shelf.snapshot(path);
+  }
+  CHECK((read(Shelf::open(path), "small") == pattern(3000, 6)));
+}
