@@ -86,11 +86,16 @@ void bind_options(py::module_& m) {
       .def_readwrite("on_pin", &OpenOptions::on_pin)
       .def(
           "set_media",
-          [](OpenOptions& options, const std::vector<py::bytes>& also, PlaceTensor place) {
+          [](OpenOptions& options, const std::vector<py::bytes>& also, PlaceTensor place,
+             const std::vector<std::pair<unsigned, py::bytes>>& mirrors,
+             std::vector<unsigned> without) {
             options.also.assign(also.begin(), also.end());
             options.place = std::move(place);
+            options.mirrors.clear();
+            for (const auto& [of, path] : mirrors) options.mirrors.push_back({path, of});
+            options.without = std::move(without);
           },
-          py::arg("also"), py::arg("place"))
+          py::arg("also"), py::arg("place"), py::arg("mirrors"), py::arg("without"))
       .def_property(
           "pin_timeout", [](const OpenOptions& options) { return options.pin_timeout.count(); },
           [](OpenOptions& options, double seconds) {

@@ -66,6 +66,8 @@ py::dict to_dict(const MediumInfo& medium) {
   d["capacity_bytes"] = medium.capacity_bytes;
   d["free_bytes"] = medium.free_bytes;
   d["retired"] = medium.retired;
+  d["absent"] = medium.absent;
+  d["mirrors"] = medium.mirrors;
   d["promises"] = to_dict(medium.promises);
   return d;
 }

@@ -54,7 +54,11 @@ class OpenOptions:
     pin_timeout: float
     def __init__(self) -> None: ...
     def set_media(
-        self, also: list[bytes], place: Callable[[str, int], list[int]] | None
+        self,
+        also: list[bytes],
+        place: Callable[[str, int], list[int]] | None,
+        mirrors: list[tuple[int, bytes]],
+        without: list[int],
     ) -> None: ...
 
 @final

@@ -32,6 +32,8 @@ class MediumInfo:
     capacity_bytes: int  # of it is the shelf's
     free_bytes: int  # 0 where nothing may be written
     retired: bool  # it was removed, and older versions may have tensors there
+    absent: bool  # it is missing, and the other of a medium and its mirror serves
+    mirrors: int | None  # the number of the medium that it mirrors
     promises: Promises
 
 
@@ -104,7 +106,10 @@ class Info:
 def _medium(medium: MediumInfo) -> tuple[str, str]:
     promises = medium.promises
     room = f"{format_size(medium.free_bytes)} of {format_size(medium.capacity_bytes)} free"
+    if medium.mirrors is not None:
+        room = f"mirrors medium {medium.mirrors}"
     room += ", removed" if medium.retired else ""
+    room += ", missing" if medium.absent else ""
     return f"medium {medium.number}", f"{medium.path}: {promises.medium}, {promises.detail}, {room}"
 
 

@@ -15,7 +15,7 @@ from tensorshelf._info import Info
 from tensorshelf._numbers import seconds_of
 from tensorshelf._opening import Opening
 from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
-from tensorshelf._placing import Placing, Rules, encoded_paths
+from tensorshelf._placing import Placing, Rules, encoded_paths, medium_numbers, mirrors_of
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
 from tensorshelf.errors import ShelfBusy, TierWarning
@@ -59,6 +59,8 @@ def open(
     pin_timeout: float | None = 60.0,
     also: Any = (),
     place: Rules | None = None,
+    mirror: Any = None,
+    without: Any = (),
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a device, or a pool of libpmemobj.
 
@@ -120,6 +122,14 @@ def open(
               holds; a function of (name, nbytes). Where: the path of a medium, its number in
               ``info().media``, "stripe", or a list of media to stripe over; None: the default.
               Not stored: tensors stay where they were made. ``create(on=)`` says it for one.
+    mirror    a path: a medium that mirrors the one at ``path``, byte for byte. Or, as {1: path},
+              which of ``info().media`` it mirrors (0: the one at ``path``). Made, added, found and
+              refused as those of ``also``; what there is is copied to a new one at once. A version
+              counts as committed when both have it. With mode="r" one of the two is enough; damage
+              of one is read from the other, and ``verify(repair=True)`` mends it. Where the medium
+              at ``path`` is lost, open(mirror, "r") is the shelf; ``snapshot()`` makes a whole one.
+    without   numbers of mirrors that a writer gives up where they are missing: the next version
+              has them no more. Without it MediumMissing says which one is missing.
 
     Opening is recovering: it gives the last version that persist() returned from, or the one that
     was in flight, and logs which, or that the shelf is new (logger "tensorshelf"; see also
@@ -145,7 +155,7 @@ def open(
     options.on_pin = choice("on_pin", on_pin, _ON_PIN)
     seconds = seconds_of(pin_timeout, "pin_timeout")
     options.pin_timeout = math.inf if seconds is None else seconds
-    others, placing = _media(options, also, place)
+    others, placing = _media(options, also, place, mirror, without)
     caller = _opening.caller(1)
     was_empty = mode == "a" and _is_empty_file(native_path)
     try:
@@ -161,10 +171,8 @@ def open(
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
     where = os.fsdecode(os.path.abspath(native_path))
     file = _opening.file_id(native_path)
-    opening = Opening(
-        where, tier, verify, block, bool(heal), bool(salvage), caller, file, tuple(others)
-    )
-    shelf = Shelf(core, opening)
+    flags = (bool(heal), bool(salvage))
+    shelf = Shelf(core, Opening(where, tier, verify, block, *flags, caller, file, tuple(others)))
     info = shelf.info()
     placing.media = info.media
     _log_recovery(info)
@@ -175,13 +183,15 @@ def open(
 
 
 def _media(
-    options: _core.OpenOptions, also: Any, place: Rules | None
+    options: _core.OpenOptions, also: Any, place: Rules | None, mirror: Any, without: Any
 ) -> tuple[list[bytes], Placing]:
     """Those beside the first, and where tensors lie, checked and told to the options."""
     others = [os.path.abspath(encoded_path(each)) for each in encoded_paths(also)]
+    mirrors = [(of, os.path.abspath(encoded_path(path))) for of, path in mirrors_of(mirror)]
     placing = Placing(place)
-    options.set_media(others, None if place is None else placing)
-    return others, placing
+    given_up = medium_numbers("without", without)
+    options.set_media(others, None if place is None else placing, mirrors, given_up)
+    return others + [path for _, path in mirrors], placing
 
 
 def reduced(shelf: Shelf) -> tuple[Any, ...]:

@@ -58,7 +58,7 @@ class Placing:
     def numbers(self, where: Where) -> list[int]:
         """Those that a user means. Raises BadArgument."""
         if isinstance(where, str) and where == "stripe":
-            there = [each for each in self.media if not each.retired]
+            there = [each for each in self.media if not each.retired and each.mirrors is None]
             unmapped = [each.number for each in there if not each.promises.mapped]
             return unmapped or [each.number for each in there]
         if isinstance(where, Iterable) and not isinstance(where, (str, bytes)):
@@ -98,3 +98,29 @@ def encoded_paths(also: Any) -> list[Any]:
         return list(also)
     except TypeError:
         raise BadArgument(f"also={also!r} is no path, nor a list of them", "Use paths.") from None
+
+
+def mirrors_of(mirror: Any) -> list[tuple[int, Any]]:
+    """``open(mirror=)``: a path, for the first medium, or by the numbers of what they mirror."""
+    if mirror is None:
+        return []
+    if isinstance(mirror, (str, bytes, os.PathLike)):
+        return [(0, mirror)]
+    if not isinstance(mirror, Mapping):
+        raise BadArgument(
+            f"mirror={mirror!r} is no path, nor a dict of them", "Use a path, or {1: path}."
+        )
+    return list(zip(medium_numbers("mirror", mirror), mirror.values(), strict=True))
+
+
+def medium_numbers(argument: str, given: Any) -> list[int]:
+    """Numbers of media, one or several, of an argument of ``open()``."""
+    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    numbers = list(several)
+    for each in numbers:
+        if not isinstance(each, (int, np.integer)) or isinstance(each, bool) or not 0 <= each < 8:
+            raise BadArgument(
+                f"{argument}={given!r}: {each!r} is no number of a medium",
+                "Use numbers of info().media, 0 to 7.",
+            )
+    return [int(each) for each in numbers]

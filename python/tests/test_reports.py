@@ -62,6 +62,8 @@ MEDIUM = {
     "capacity_bytes": 8 << 20,
     "free_bytes": 2 << 20,
     "retired": False,
+    "absent": False,
+    "mirrors": None,
     "promises": {**PROMISES, "medium": "block", "detail": "file, O_DIRECT"},
 }
 PREPARED = {"version": 6, "step": 60, "id": b"job 5", "data_bytes": 70}

@@ -1,0 +1,134 @@
+"""Media that mirror another, as users meet them."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tensorshelf as ts
+
+LARGE = np.arange(3 * (1 << 20) // 8)
+
+
+@pytest.fixture
+def shelf_path(tmp_path: Path) -> Path:
+    return tmp_path / "run.shelf"
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    return tmp_path / "run.mirror"
+
+
+def fill(path: Path, mirror: Path, step: int = 1, tier: str = "auto") -> None:
+    with ts.open(path, mirror=mirror, tier=tier) as shelf:
+        shelf.small = np.full(10, step)
+        shelf.large = LARGE + step
+        shelf.persist(step=step)
+
+
+@pytest.mark.parametrize("tier", ["auto", "block"])
+def test_the_mirror_is_the_shelf_where_that_is_lost(
+    shelf_path: Path, mirror: Path, tier: str
+) -> None:
+    fill(shelf_path, mirror, tier=tier)
+    with ts.open(shelf_path, tier=tier) as shelf:  # found where it was
+        info = shelf.info()
+        assert [each.mirrors for each in info.media] == [None, 0]
+        assert "mirrors medium 0" in repr(info)
+        shelf.small = np.full(10, 2)
+        shelf.persist(step=2)
+    os.rename(shelf_path, shelf_path.with_suffix(".lost"))
+    with pytest.raises(ts.ShelfNotFound, match=r"mode=\"r\" opens its mirror"):
+        ts.open(shelf_path, mirror=mirror)
+    assert not shelf_path.exists()
+    with pytest.raises(ts.NotAShelf, match=r"snapshot\(\)"):
+        ts.open(mirror, "r+")
+    with ts.open(mirror, "r") as shelf:
+        assert shelf.step == 2
+        assert (shelf.small.numpy() == 2).all()
+        assert (shelf.large.numpy() == LARGE + 1).all()
+        assert shelf.verify().ok
+        shelf.snapshot(shelf_path)
+    with ts.open(shelf_path, "r+") as shelf:
+        assert (shelf.large.numpy() == LARGE + 1).all()
+        assert shelf.info().media[1:] == ()
+
+
+def test_damage_is_read_from_the_mirror_and_mended(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    damaged = shelf_path.read_bytes()
+    value = (LARGE + 1).tobytes()[:64]
+    at = damaged.index(value)
+    shelf_path.write_bytes(damaged[:at] + b"rotten" + damaged[at + 6 :])
+    with ts.open(shelf_path) as shelf:
+        assert (shelf.large.numpy() == LARGE + 1).all()
+        assert shelf.stats()["chunks_healed"] >= 1
+        assert [each.healable for each in shelf.verify().damage] == [True]
+        assert shelf.verify(repair=True).ok
+        assert shelf.verify().ok
+
+
+def test_a_missing_mirror_is_needed_or_given_up(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    mirror.unlink()
+    with pytest.raises(ts.MediumMissing, match=r"medium 1 .*without="):
+        ts.open(shelf_path)
+    with ts.open(shelf_path, "r", mirror=mirror) as shelf:
+        assert shelf.info().media[1].absent
+        assert "missing" in repr(shelf.info())
+        assert (shelf.large.numpy() == LARGE + 1).all()
+    with ts.open(shelf_path, without=1) as shelf:
+        shelf.persist()
+        shelf.persist()
+    with ts.open(shelf_path, mirror=mirror) as shelf:  # another one
+        shelf.persist(step=9)
+    with ts.open(mirror, "r") as shelf:
+        assert shelf.step == 9
+        assert (shelf.large.numpy() == LARGE + 1).all()
+
+
+def test_a_further_medium_is_mirrored_by_its_number(
+    shelf_path: Path, mirror: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "run.part"
+    with ts.open(shelf_path, also=part, mirror={1: mirror}, place={"large": part}) as shelf:
+        shelf.large = LARGE
+        shelf.persist(step=1)
+        assert [each.mirrors for each in shelf.info().media] == [None, None, 1]
+        with pytest.raises(ts.BadArgument, match="medium 2"):
+            shelf.create("x", (3,), "int64", on=2)
+    part.unlink()
+    with pytest.raises(ts.MediumMissing, match="its mirror"):
+        ts.open(shelf_path)
+    with ts.open(shelf_path, "r") as shelf:
+        assert (shelf.large.numpy() == LARGE).all()
+        assert shelf.verify().ok
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"mirror": 7}, "no path"),
+        ({"mirror": {"x": "y"}}, "no number"),
+        ({"mirror": {9: "y"}}, "no number"),
+        ({"without": "1"}, "no number"),
+        ({"without": [True]}, "no number"),
+    ],
+)
+def test_what_is_no_mirror(shelf_path: Path, given: dict[str, object], says: str) -> None:
+    with pytest.raises(ts.BadArgument, match=says):
+        ts.open(shelf_path, **given)  # type: ignore[arg-type]
+
+
+def test_a_mirror_of_what_there_is_not(shelf_path: Path, mirror: Path) -> None:
+    with pytest.raises(ts.BadArgument, match="does not have"):
+        ts.open(shelf_path, mirror={3: mirror})
+    assert not mirror.exists()
+    fill(shelf_path, mirror)
+    with contextlib.closing(ts.open(shelf_path)) as shelf:
+        shelf.remove_medium(1)
+        shelf.persist()
+        assert shelf.info().media[1].retired
