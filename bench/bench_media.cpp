@@ -1,7 +1,7 @@
 // Shelves on two media. "stripe": assign + persist of a tensor in stripes over files in two
 // folders, beside the same on the first alone. "small": commits that touch a small tensor on the
-// first, while the second has a large one, beside the same without a second. Writes below the
-// directories that
+// first, while the second has a large one, beside the same without a second. "mirror": assign +
+// persist on a file and its mirror, beside the same without one. Writes below the directories that
 // --dir and --second name, and removes what it wrote.
 #include <CLI/CLI.hpp>
 #include <array>
@@ -65,6 +65,28 @@ void stripe(const Settings& settings, const fs::path& second) {
         static_cast<double>(settings.bytes));
 }
 
+void mirror(const Settings& settings, const fs::path& second) {
+  const ScratchFile alone(settings.directory, "bench-alone.shelf");
+  const ScratchFile first(settings.directory, "bench-media.shelf");
+  const ScratchFile twin(second, "bench-media.mirror");
+  OpenOptions options;
+  options.tier = settings.tier;
+  Shelf one = Shelf::open(alone.path(), options);
+  options.mirrors = {{twin.path().string(), 0}};
+  Shelf both = Shelf::open(first.path(), options);
+  TensorRef limit = made(one, settings.bytes, {});
+  TensorRef ours = made(both, settings.bytes, {});
+  const auto source = filled(settings.bytes);
+  for (int slot = 0; slot < 2; ++slot) {
+    save(one, limit, source);
+    save(both, ours, source);
+  }
+  print("mirror",
+        alternate(
+            settings.rounds, [&] { save(both, ours, source); }, [&] { save(one, limit, source); }),
+        static_cast<double>(settings.bytes));
+}
+
 void small(const Settings& settings, const fs::path& second) {
   constexpr std::uint64_t kSmallBytes = 4096;
   constexpr int kCommits = 500;  // of each sample
@@ -99,11 +121,11 @@ int main(int argc, char** argv) {
   std::string what;
   fs::path second;
   add_options(app, settings);
-  app.add_option("case", what)->required()->check(CLI::IsMember({"stripe", "small"}));
+  app.add_option("case", what)->required()->check(CLI::IsMember({"stripe", "mirror", "small"}));
   app.add_option("--second", second, "the folder of the second medium")->required();
   CLI11_PARSE(app, argc, argv);
   try {
-    what == "stripe" ? stripe(settings, second) : small(settings, second);
+    (what == "stripe" ? stripe : what == "mirror" ? mirror : small)(settings, second);
   } catch (const Error& error) {
     std::cerr << error.what() << ". " << error.remedy() << '\n';
     return 3;

@@ -237,6 +237,14 @@ def media(settings: Settings) -> list[Row]:
     detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}; one disk"
     rows.append(Row(figure, "block", ratio(pairs), 0.98, True, "of one file", detail))
     rows.append(on_slow_drives(settings))
+    for medium, folder in (("mapped", settings.mapped), ("block", settings.block)):
+        places = ["--dir", str(folder), "--second", str(folder)]
+        places += ["--tier", "block" if medium == "block" else "auto"]
+        command = program(settings, "bench_media", "mirror", *size, *places)
+        pairs = next(run_cases(command))
+        figure = f"assign + persist of {settings.bytes >> 20} MiB, and its mirror"
+        detail = f"{speed(pairs, 'ours')} of {speed(pairs, 'limit')}; both on one"
+        rows.append(Row(figure, medium, ratio(pairs), 0.48, True, "of one file", detail))
     command = program(settings, "bench_media", "small", "--dir", str(settings.mapped))
     command += ["--second", str(settings.block), "--bytes", str(64 << 20)]
     pairs = next(run_cases([*command, "--rounds", str(settings.rounds)]))
