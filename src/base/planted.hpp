@@ -188,10 +188,10 @@ enum class Bug {
   moved_retained_slot,        // I3: a slot that an older version names gets another place
   moved_staged_slot,          // I3: one that the open attempt has written
   left_place_given_back,      // I3: a place that was left is free while older versions have it
-  oldest_places_held,          // I3: what holds a tensor that is gone holds where it once was
-  removed_named_again,         // a medium that was removed is named again where it is cut
-  cut_behind_earlier,          // I11: commits that were frozen before the cut count as behind it
-  carried_undone,              // what was carried, and assigned in vain, counts as changed
+  oldest_places_held,         // I3: what holds a tensor that is gone holds where it once was
+  removed_named_again,        // a medium that was removed is named again where it is cut
+  cut_behind_earlier,         // I11: commits that were frozen before the cut count as behind it
+  carried_undone,             // what was carried, and assigned in vain, counts as changed
   newest_places_held,         // I3: a lease of what was moved and erased holds what is gone
   moved_in_memory,            // what lies elsewhere is not in the record
   moved_label_kept,           // what was known of a slot is believed of another place
