@@ -150,6 +150,7 @@ void FurtherMedia::retire(unsigned index, bool retired) {
   const std::lock_guard lock(mutex_);
   std::ranges::find(attached_, index, &AttachedMedium::index)->retired = retired;
   any_retired_ = true;
+  ++changes_;
 }
 
 void FurtherMedia::revive(const Tree& open) noexcept {
@@ -158,7 +159,8 @@ void FurtherMedia::revive(const Tree& open) noexcept {
     const auto media = open.media();
     const std::lock_guard lock(mutex_);
     for (const auto& named : media) {
-      std::ranges::find(attached_, named.index, &AttachedMedium::index)->retired = false;
+      auto& retired = std::ranges::find(attached_, named.index, &AttachedMedium::index)->retired;
+      if (std::exchange(retired, false)) ++changes_;
     }
   } catch (const std::exception&) {  // no memory: nothing is placed there until it is opened again
   }

@@ -107,6 +107,7 @@ class FurtherMedia {
   void revive(const Tree& open) noexcept;
   bool any() const { return any_; }
   bool any_retired() const { return any_retired_; }
+  std::uint64_t changes() const { return changes_; }  // of what is attached, and retired
   std::uint64_t home() const { return home_; }
   std::vector<std::string> take_notes();
 
@@ -151,6 +152,7 @@ class FurtherMedia {
   std::vector<AttachedMedium> attached_;
   std::atomic<bool> any_ = false;
   std::atomic<bool> any_retired_ = false;
+  std::atomic<std::uint64_t> changes_ = 0;
 };
 
 // The media of a shelf, and who knows of those beside the first.

@@ -87,7 +87,7 @@ struct State {
   // the format's limit of pages.
   void name_media(unsigned bits);
   // What the tree of a version to come says of its media.
-  void name_attached(Tree& tree) const;
+  void name_attached(Tree& tree);
 
   // With the gate closed: pages that the heap must hold.
   std::uint64_t pages_for(const CellRun& cells) const;
@@ -171,6 +171,10 @@ struct State {
   void own_places();
   void settle_media();
   void name_media(unsigned bits, Tree& tree) const;
+
+  // What name_attached() left the tree with, so that it need not look again.
+  std::weak_ptr<PageNode> named_leaf_;
+  std::uint64_t named_as_ = 0;  // FurtherMedia::changes() then
 };
 
 // A call that reads without passing the gate: close() waits for it.

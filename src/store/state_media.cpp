@@ -60,14 +60,19 @@ void State::name_media(unsigned bits, Tree& tree) const {
 
 // Each version names what there is, also where no tensor lies there yet, where all are now, and
 // which mirrors which.
-void State::name_attached(Tree& tree) const {
+void State::name_attached(Tree& tree) {
   if (!further->any()) return;
+  const auto leaf = tree.media_leaf();
+  const std::uint64_t changes = further->changes();
+  if (leaf && leaf == named_leaf_.lock() && named_as_ == changes) return;
   unsigned bits = 0;
   for (const AttachedMedium& each : further->attached()) {
     if (each.mirrors && planted(Bug::mirror_not_named)) continue;
     if (!each.retired && !each.absent) bits |= 1U << each.index;
   }
   name_media(bits, tree);
+  named_leaf_ = tree.media_leaf();
+  named_as_ = changes;
 }
 
 }  // namespace tensorshelf

@@ -36,16 +36,18 @@ Tree Tree::successor(std::uint64_t attempt) const {
   return next;
 }
 
-const PageNode& Tree::leaf(std::uint32_t leaf) const noexcept {
-  if (levels_ == 0) return *top_[leaf];
+const PageNodePtr& Tree::leaf_node(std::uint32_t leaf) const noexcept {
+  if (levels_ == 0) return top_[leaf];
   std::uint32_t directory = leaf / kDirectoryRefs;
   const auto* directories = &top_;
   if (levels_ == 2) {
     directories = &top_[directory / kDirectoryRefs]->below;
     directory %= kDirectoryRefs;
   }
-  return *(*directories)[directory]->below[leaf % kDirectoryRefs];
+  return (*directories)[directory]->below[leaf % kDirectoryRefs];
 }
+
+const PageNode& Tree::leaf(std::uint32_t leaf) const noexcept { return *leaf_node(leaf); }
 
 format::ChunkRecord Tree::record(std::uint64_t cell) const noexcept {
   const std::uint64_t page = cell / kPageCells;
@@ -58,6 +60,10 @@ format::MediaTable Tree::media() const {
   std::string none;  // checked when it was loaded
   if (!leaves_->media.empty()) format::read_media(leaf(leaves_->media[0]).image, media, none);
   return media;
+}
+
+PageNodePtr Tree::media_leaf() const {
+  return leaves_->media.empty() ? nullptr : leaf_node(leaves_->media[0]);
 }
 
 std::uint64_t Tree::media_home() const {

@@ -86,6 +86,7 @@ class Tree {
   std::uint64_t media_home() const;  // MediaPage::home; 0 where there is no such page
   void set_media(const format::MediaTable& media, std::uint64_t home);
   bool has_media_page() const { return !leaves_->media.empty(); }
+  PageNodePtr media_leaf() const;  // that page, or null; one that was changed is another
 
   // How many records there are.
   std::uint64_t used_cells() const;
@@ -125,6 +126,7 @@ class Tree {
     }
   }
 
+  const PageNodePtr& leaf_node(std::uint32_t leaf) const noexcept;
   const PageNode& leaf(std::uint32_t leaf) const noexcept;
   PageNode& change(PageNodePtr& place, unsigned level, std::uint32_t index);
   PageNode& change_directory(unsigned level, std::uint32_t index);
