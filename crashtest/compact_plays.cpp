@@ -172,7 +172,7 @@ std::string lease_holds_what_was_moved_and_erased() {
 
 // Of the newer of two versions that are held, which have it in places of their own each.
 std::string lease_holds_the_places_of_its_version() {
-  const auto memory = testing::memory_of(64 * kMiB);
+  const auto memory = testing::memory_of(512 * kMiB);
   Shelf::format(*memory, {.in_flight = 5});
   Shelf shelf =
       Shelf::open(std::make_unique<testing::ForwardingMedium>(memory), {.mode = Mode::update});

@@ -9,6 +9,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "format/format.hpp"
 #include "model.hpp"
 #include "rng.hpp"
 #include "tests/cached_disk.hpp"
@@ -96,7 +97,7 @@ std::string part_of_a_filling_shows_what_was_there_before() {
     mirrored.commit(3);
     CachedDisk& disk = *mirrored.mirror;
     const Bytes older = disk.visible;
-    for (std::uint64_t serial = 4; serial < 7; ++serial) mirrored.commit(serial);
+    mirrored.commit(4);  // of more than one the filling writes over what older ones had
     const Bytes first = mirrored.first->visible;
     for (unsigned step = 0, filled = 0; filled == 0; ++step) {
       mirrored.first->visible = mirrored.first->durable = first;
@@ -142,6 +143,44 @@ std::string mirror_that_was_added_is_needed() {
     }
   }
   return "";
+}
+
+// Its end is lost behind the roots, as by a copy that was interrupted.
+std::string mirror_that_was_cut_short_is_filled() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  CachedDisk& disk = *mirrored.mirror;
+  disk.visible.resize(format::kMirrorAt + format::kHeapAt);
+  disk.durable = disk.visible;
+  mirrored.open();
+  return mirrored.alone(3);
+}
+
+// The first medium comes from an old copy, or is damaged; the mirror has what is lost.
+std::string newer_mirror_is_not_written_over() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  CachedDisk& first = *mirrored.first;
+  const Bytes older = first.visible;
+  for (std::uint64_t serial = 4; serial < 9; ++serial) mirrored.commit(serial);
+  const Bytes newer = first.visible;
+  first.visible = first.durable = older;
+  try {
+    mirrored.open();
+    return "an older copy of the first medium passes for it";
+  } catch (const Error& error) {
+    if (error.code() != Errc::medium_missing) throw;
+  }
+  if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
+  first.visible = newer;
+  const std::uint64_t version = mirrored.open().version();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const auto home = static_cast<unsigned>(version % 2);
+    first.visible[format::root_at(home, copy) + 100] ^= std::byte{1};
+  }
+  first.durable = first.visible;
+  if (mirrored.open().version() != version - 1) return "nothing was lost of the first medium";
+  return mirrored.alone(8);
 }
 
 }  // namespace tensorshelf::crash

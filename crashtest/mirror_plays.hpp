@@ -8,5 +8,7 @@ namespace tensorshelf::crash {
 std::string what_a_failed_filling_wrote_is_written_again();
 std::string part_of_a_filling_shows_what_was_there_before();
 std::string mirror_that_was_added_is_needed();
+std::string mirror_that_was_cut_short_is_filled();
+std::string newer_mirror_is_not_written_over();
 
 }  // namespace tensorshelf::crash

@@ -475,3 +475,51 @@ TEST_CASE("a mirror in a file serves where the shelf's own is lost") {
   }
   CHECK((read(Shelf::open(path), "small") == pattern(3000, 6)));
 }
+
+TEST_CASE("a mirror that was given up, and comes back, is named by no version") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  { mirrored.open().persist(1); }
+  const One away = std::exchange(mirrored.mirrors[0], {});
+  { mirrored.open({.without = {1}}).persist(2); }
+  {
+    Shelf::MirrorMedia both;
+    both.emplace_back(0, mirrored.mirrors[0].opened());
+    both.emplace_back(0, away.opened());
+    Shelf shelf = Shelf::open(mirrored.first.opened(), {}, std::move(both), {.mode = Mode::update});
+    shelf.rollback(1);
+    shelf.persist(3);
+  }
+  Shelf shelf = mirrored.open();
+  CHECK(shelf.step() == 3U);
+  CHECK(mirrored.alone().step() == 3U);
+}
+
+TEST_CASE("a medium that was removed is mirrored no more") {
+  Mirrored mirrored({});
+  {
+    Shelf shelf = mirrored.open();
+    shelf.persist(1);
+    shelf.remove_medium(1);
+    for (int i = 0; i < 3; ++i) shelf.persist(2);
+  }
+  mirrored.mirrors[1] = {};
+  mirrored.has_second = false;
+  CHECK(code_of([&] { mirrored.open(); }) == Errc::bad_argument);
+  mirrored.mirrors.clear();
+  CHECK(mirrored.open().step() == 2U);
+}
+
+TEST_CASE("a medium and its mirror are added in one opening, and have room for as much") {
+  Mirrored mirrored({});
+  mirrored.second.medium = make_memory_medium(0, 64 * kMiB);
+  {
+    Shelf shelf = mirrored.open();  // room that no version knows of
+    assign(shelf, "large", kLarge, kSecond);
+  }
+  mirrored.mirrors[1] = {};
+  Shelf shelf = mirrored.open();
+  assign(shelf, "large", kLarge, kSecond);
+  shelf.persist();
+  CHECK((read(shelf, "large") == kLarge));
+}

@@ -123,6 +123,17 @@ def test_what_is_no_mirror(shelf_path: Path, given: dict[str, object], says: str
         ts.open(shelf_path, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("argument", ["mirror", "also"])
+def test_a_short_file_of_somebody_is_not_written_over(shelf_path: Path, argument: str) -> None:
+    notes = shelf_path.with_suffix(".txt")
+    notes.write_text("not to be lost\n" * 200)
+    before = notes.read_bytes()
+    ts.open(shelf_path, "x").close()
+    with pytest.raises(ts.NotAShelf, match="not empty"):
+        ts.open(shelf_path, **{argument: notes})  # type: ignore[arg-type]
+    assert notes.read_bytes() == before
+
+
 def test_a_mirror_of_what_there_is_not(shelf_path: Path, mirror: Path) -> None:
     with pytest.raises(ts.BadArgument, match="does not have"):
         ts.open(shelf_path, mirror={3: mirror})

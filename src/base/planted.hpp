@@ -213,6 +213,8 @@ enum class Bug {
   mirror_not_filled,           // a mirror that lacks something passes for one
   mirror_filling_forgotten,    // I12: what a filling that failed wrote passes for durable
   mirror_head_first,           // I1: its roots are there before what they name
+  mirror_believed,             // by its head, though it lacked a commit, or is cut short
+  mirror_written_over,         // a newer version that the mirror alone has goes
   mirror_not_named,            // by the version that is to have it
   medium_not_stamped,          // it does not say which version wrote to it
   medium_not_named,            // a version names slots on a medium of which it says nothing

@@ -93,7 +93,12 @@ struct Member {
     unsettled = true;
     // A medium may give more than was asked for.
     if (Member* const twin = mirror; twin != nullptr && grown > size_bytes) {
-      twin->reserve(grown + mirror_shift);
+      try {
+        twin->reserve(grown + mirror_shift);
+      } catch (const Error& error) {
+        if (error.code() != Errc::full) throw;
+        return size_bytes;  // for which both have room
+      }
     }
     return grown;
   }
@@ -102,12 +107,15 @@ struct Member {
     const std::uint64_t left = inner->shrink(size_bytes);
     TENSORSHELF_ASSERT(left >= size_bytes);
     size.store(left, std::memory_order_relaxed);
-    if (Member* const twin = mirror) twin->shrink(left + mirror_shift);
+    Member* const twin = mirror;
+    if (twin != nullptr && left + mirror_shift < twin->size) twin->shrink(left + mirror_shift);
     return left;
   }
 
   void wait() {
     const bool more = wrote.exchange(false);
+    // Before, too: another thread's wait may take it meanwhile, and find nothing to settle (I1).
+    if (more) unsettled = true;
     inner->wait({written.load(std::memory_order_acquire), 0});
     if (more) unsettled = true;
   }
@@ -265,6 +273,8 @@ void GuardedMedium::mirror(unsigned of, unsigned index, std::uint64_t shift) {
   member.mirror_shift = shift;
   member.mirror = state_->find(index);
 }
+
+void GuardedMedium::give_up_mirror(unsigned of) { state_->find(of)->mirror = nullptr; }
 
 bool GuardedMedium::read_mirror(std::uint64_t at, std::span<std::byte> bytes) {
   const Member& member = state_->member(at);

@@ -39,6 +39,7 @@ class GuardedMedium final : public Medium {
   // From now on what is written on `of` from its beginning on, words and growth too, is written on
   // the attached one at `index` as well, `shift` bytes further on. While nobody writes.
   void mirror(unsigned of, unsigned index, std::uint64_t shift);
+  void give_up_mirror(unsigned of);  // likewise
   // The bytes as the mirror of the medium there has them; false where it has none, or cannot read
   // them.
   bool read_mirror(std::uint64_t at, std::span<std::byte> bytes);

@@ -105,16 +105,22 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
   if (made.mirrors) check_may_mirror(*made.mirrors, made.path);
   media_.attach(index, std::move(offered.given.found.medium));
   const std::uint64_t end = media_.reserve(place_on(index, format::kMediumHeapAt));
+  // Written whatever is there: what an adding that failed left may be in a cache alone (I12). A
+  // mirror counts as one whose filling came to no end, for the same reason.
+  std::uint64_t stamp = made.mirrors ? kFilling : 0;
   if (adopted) {
     made.id = offered.header->medium_id;
-    mend(made, 0);
+    if (!made.mirrors) stamp = stamped_last(media_, index, made.id).value_or(0);
   } else {
     random_bytes(std::as_writable_bytes(std::span(made.id)));
-    write_medium_headers(media_, index, superblock_.shelf_id, made.id, {}, made.mirrors);
-    stamp_medium(media_, index, made.id, 0);
   }
-  media_.barrier();  // before it has a name, and I1, whichever version names it
-  if (made.mirrors) fill(made, seeds, used);
+  write_medium_anew(media_, index, {superblock_.shelf_id, made.id, made.mirrors}, stamp);
+  if (made.mirrors) {
+    // Of a medium that is added now no version says how far it goes.
+    const std::uint64_t room = heap.capacity_bytes(*made.mirrors);
+    media_.reserve(place_on(index, format::kMirrorAt + room));
+    fill(made, seeds, used);
+  }
   if (offered.given.published) offered.given.published();
   // Nothing is placed on a mirror.
   heap.add_medium(index, made.mirrors ? format::kMediumHeapAt : whole_pages(offset_of(end)));
@@ -132,6 +138,13 @@ void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds&
   bool mended = false;
   for (const AttachedMedium& each : attached()) {
     if (each.absent) continue;
+    if (each.mirrors && !each.tied) {
+      notes_.push_back(
+          fmt::format("{}: medium {} is no mirror of medium {} any more, and stays as "
+                      "it is",
+                      each.path, each.index, *each.mirrors));
+      continue;
+    }
     check_first(stamped_last(media_, each.index, each.id), newest, each.path);
     mended = mend(each, newest) || mended;
     // Of one that a version named which was not accepted nothing is the shelf's yet.

@@ -34,6 +34,16 @@ constexpr const char* kHasMirror =
                     : kGiveMedium);
 }
 
+void check_span(const format::MediumLayout& named, std::uint64_t size, const std::string& path) {
+  if (size >= named.capacity_bytes) return;
+  throw Error(
+      Errc::truncated,
+      fmt::format("{}: medium {} of the shelf spans {}, and only {} are there", path, named.index,
+                  size_text(named.capacity_bytes), size_text(size)),
+      "The file was cut short: restore it from a copy. Without it, mode=\"r\", salvage=True "
+      "shows what the other media have.");
+}
+
 }  // namespace
 
 // Null, with the reason in the path's place, where it is not to be found.
@@ -57,20 +67,10 @@ FoundMedium FurtherMedia::find(const format::MediumLayout& named, bool moved, st
                       : found.path;
     if (its && its_own) return found;
   } catch (const Error& error) {
-    if (error.code() != Errc::not_found && !salvage_) throw;
+    const bool needed = !named.mirrors || !(reading_ || is_given_up(named.index));
+    if (error.code() != Errc::not_found && !salvage_ && needed) throw;
   }
   return {};
-}
-
-void FurtherMedia::check_span(const format::MediumLayout& named, std::uint64_t size,
-                              const std::string& path) const {
-  if (size >= named.capacity_bytes) return;
-  throw Error(
-      Errc::truncated,
-      fmt::format("{}: medium {} of the shelf spans {}, and only {} are there", path, named.index,
-                  size_text(named.capacity_bytes), size_text(size)),
-      "The file was cut short: restore it from a copy. Without it, mode=\"r\", salvage=True "
-      "shows what the other media have.");
 }
 
 void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mirrored) {
@@ -79,7 +79,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
   // What was cut short is as good as missing.
   const bool cut = medium && medium->size() < named.capacity_bytes;
   const auto mirror = mirrored ? mirrors_read_.find(named.index) : mirrors_read_.end();
-  const bool given_up = named.mirrors && std::ranges::find(without_, named.index) != without_.end();
+  const bool given_up = named.mirrors && is_given_up(named.index);
   const bool serves = mirror != mirrors_read_.end() || (named.mirrors && reading_) || given_up;
   if (cut && (salvage_ || serves)) medium.reset();
   const bool absent = !medium && serves;
@@ -151,6 +151,8 @@ void FurtherMedia::tie_mirrors() {
     if (!media_.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
     media_.mirror(*each.mirrors, each.index, format::kMirrorAt);
     tied_ |= 1U << *each.mirrors;
+    const std::lock_guard lock(mutex_);
+    std::ranges::find(attached_, each.index, &AttachedMedium::index)->tied = true;
   }
 }
 

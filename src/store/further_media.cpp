@@ -75,7 +75,9 @@ void FurtherMedia::classify(Offered& offered) const {
   offered.header = headers.best();
   const auto file = offered.given.found.file.lock();
   const bool device = !file || file->kind() != FileKind::regular;
-  if (!offered.header && headers.blank && (device || is_blank_file(medium))) return;
+  // A medium grows by whole pages: what ends within one is somebody's file, and may be short.
+  const bool whole = device || file->size_bytes() % kPageBytes == 0;
+  if (!offered.header && headers.blank && whole && (device || is_blank_file(medium))) return;
   if (!offered.header) {
     throw Error(Errc::not_a_shelf, fmt::format("{} is no medium of a shelf, and not empty", path),
                 "Check the path. Only what is empty, or does not exist, is made one: wipe it first "

@@ -4,6 +4,7 @@
 // bind nobody. (Whatever lies there, chunks are compared with their checksums.)
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -60,6 +61,7 @@ struct AttachedMedium {
   bool offered = false;                  // by who opened the shelf
   bool retired = false;                  // nothing more is placed there
   std::optional<unsigned> mirrors = {};  // that medium; nothing is placed there
+  bool tied = false;                     // gets what is written on what it mirrors
   bool absent = false;                   // missing, and what it is paired with serves
 };
 
@@ -79,7 +81,11 @@ class FurtherMedia {
   // What a mirror lacks of what the versions name is copied to it, where its headers differ from
   // those of the medium: they come last (mirrors.cpp). For who may write, before anything else is
   // written. Durable when it returns.
-  void fill_mirrors(const format::Seeds& seeds, const Versions& versions);
+  // Not one of the first medium that shows a version beyond `newest`, which was opened `degraded`:
+  // it is given up, and stays. Errc::medium_missing where it is K ahead, and the first an older
+  // copy.
+  void fill_mirrors(const format::Seeds& seeds, const Versions& versions, std::uint64_t newest,
+                    bool degraded);
   // Attaches what the version names and is not attached, and ties mirrors to what they mirror.
   // Where it was last holds only where the shelf is where it was: else a copy would write to the
   // media of what it was copied from. Errc::medium_missing, truncated, and stale where a medium has
@@ -109,6 +115,9 @@ class FurtherMedia {
   bool any_retired() const { return any_retired_; }
   std::uint64_t changes() const { return changes_; }  // of what is attached, and retired
   std::uint64_t home() const { return home_; }
+  bool is_given_up(unsigned index) const {
+    return std::find(without_.begin(), without_.end(), index) != without_.end();
+  }
   std::vector<std::string> take_notes();
 
  private:
@@ -121,12 +130,12 @@ class FurtherMedia {
   void refuse_doubles() const;
   Offered* find_offered(const format::ShelfId& id);
   FoundMedium find(const format::MediumLayout& named, bool moved, std::string& path);
-  void check_span(const format::MediumLayout& named, std::uint64_t size,
-                  const std::string& path) const;
   void attach(const format::MediumLayout& named, bool moved, bool mirrored);
   void tie_mirrors();
   void fill(const AttachedMedium& mirror, const format::Seeds& seeds, const Versions& versions);
   void check_mirror(const Offered& offered) const;
+  bool may_fill(const AttachedMedium& mirror, const format::Seeds& seeds, std::uint64_t newest,
+                bool degraded);
   void check_may_mirror(unsigned of, const std::string& path) const;
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
   void check_first(std::optional<std::uint64_t> last, std::uint64_t newest,
@@ -154,6 +163,11 @@ class FurtherMedia {
   std::atomic<bool> any_retired_ = false;
   std::atomic<std::uint64_t> changes_ = 0;
 };
+
+// The stamp of a mirror: no version is said to have written to it.
+inline constexpr std::uint64_t kFilled = 0;
+inline constexpr std::uint64_t kFilling = 1;    // what it had can be read until its roots go
+inline constexpr std::uint64_t kRefilling = 2;  // and anything may be under way
 
 // The media of a shelf, and who knows of those beside the first.
 struct ShelfMedia {

@@ -71,6 +71,18 @@ void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId&
   }
 }
 
+void write_medium_anew(Medium& medium, unsigned index, const NewMedium& what, std::uint64_t stamp) {
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    MediumHeaders other;
+    other.copies[format::other_copy(copy)].emplace();
+    write_medium_headers(medium, index, what.shelf_id, what.medium_id, other, what.mirrors);
+    format::Page page;
+    format::set_root_word(page, format::medium_stamp(what.medium_id, stamp));
+    write_page(medium, place_on(index, format::medium_stamp_at(copy)), page);
+    medium.barrier();  // I6: never are both copies under way together
+  }
+}
+
 Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id) {
   Stamps stamps;
   for (unsigned copy = 0; copy < kCopies; ++copy) {

@@ -36,6 +36,15 @@ void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId&
                           const format::ShelfId& medium_id, const MediumHeaders& there = {},
                           std::optional<unsigned> mirrors = {});
 
+// Headers and stamps, whatever is there: one copy of both, durably, and then the other. Before the
+// medium has a name, and I1, whichever version names it.
+struct NewMedium {
+  format::ShelfId shelf_id;
+  format::ShelfId medium_id;
+  std::optional<unsigned> mirrors;
+};
+void write_medium_anew(Medium& medium, unsigned index, const NewMedium& what, std::uint64_t stamp);
+
 // What the copies of the stamp say; none where one is damaged, or cannot be read.
 using Stamps = std::array<std::optional<std::uint64_t>, format::kCopies>;
 Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id);

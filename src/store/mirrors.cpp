@@ -18,20 +18,17 @@
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
+#include "media/shifted.hpp"
 #include "store/attempt.hpp"
 #include "store/chunk_io.hpp"
 #include "store/further_media.hpp"
 #include "store/medium_headers.hpp"
 #include "store/page_io.hpp"
+#include "store/root_scan.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
 namespace {
-
-// The stamp of a mirror: no version is said to have written to it.
-constexpr std::uint64_t kFilled = 0;
-constexpr std::uint64_t kFilling = 1;    // what it had can be read until its roots are written over
-constexpr std::uint64_t kRefilling = 2;  // and anything may be under way
 
 // As far as a medium's headers and roots reach.
 std::uint64_t head_bytes(unsigned medium) {
@@ -146,9 +143,48 @@ class Filling {
 
 }  // namespace
 
-void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Versions& versions) {
+// What the mirror of the first medium alone may be is not written over: it is a flip ahead where a
+// power loss came between the words, and more where the first is an older copy.
+bool FurtherMedia::may_fill(const AttachedMedium& mirror, const format::Seeds& seeds,
+                            std::uint64_t newest, bool degraded) {
+  if (*mirror.mirrors != 0 || planted(Bug::mirror_written_over)) return true;
+  ShiftedMedium alone(std::shared_ptr<Medium>(std::shared_ptr<void>(), &media_),
+                      on_mirror(mirror.index, 0));
+  if (media_.size_of(mirror.index) < format::kMirrorAt + head_bytes(0)) return true;
+  const auto roots = scan_roots(alone, seeds, superblock_.slot_count).candidates();
+  const std::uint64_t there = roots.empty() ? 0 : format::word_version(roots.front().word);
+  if (there > newest + superblock_.slot_count) {
+    throw Error(
+        Errc::medium_missing,
+        fmt::format("the shelf's own medium is an older copy: its mirror {} has version {}, "
+                    "and version {} is the newest there is",
+                    mirror.path, there, newest),
+        "Give the newer one. mode=\"r\" opens the mirror, and snapshot() makes a new shelf "
+        "of it.");
+  }
+  return !degraded || there <= newest;
+}
+
+void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Versions& versions,
+                                std::uint64_t newest, bool degraded) {
   for (const AttachedMedium& each : attached()) {
-    if (each.mirrors && !each.absent) fill(each, seeds, versions);
+    if (!each.tied) continue;
+    if (may_fill(each, seeds, newest, degraded)) {
+      fill(each, seeds, versions);
+      continue;
+    }
+    media_.give_up_mirror(*each.mirrors);
+    tied_ &= ~(1U << *each.mirrors);
+    notes_.push_back(
+        fmt::format("{} has a newer version than could be opened, and stays as it is: "
+                    "nothing is mirrored there any more. mode=\"r\" opens it, and "
+                    "snapshot() makes a new shelf of it",
+                    each.path));
+    const std::lock_guard lock(mutex_);
+    auto& there = *std::ranges::find(attached_, each.index, &AttachedMedium::index);
+    there.tied = false;
+    there.retired = true;
+    any_retired_ = true;
   }
 }
 
@@ -157,11 +193,17 @@ void FurtherMedia::fill(const AttachedMedium& mirror, const format::Seeds& seeds
   const unsigned of = *mirror.mirrors;
   std::uint64_t end = head_bytes(of);
   for (const auto& version : versions) end = std::max(end, version->capacities().end[of]);
+  // What the heads tell holds for one that had each commit, and all of its length.
+  const bool cut = media_.size_of(mirror.index) < offset_of(on_mirror(mirror.index, end));
+  const auto named = versions.back()->tree.media();
+  const bool missed =
+      std::ranges::find(named, mirror.index, &format::MediumLayout::index) == named.end();
+  const bool doubtful = (cut || missed) && !planted(Bug::mirror_believed);
   media_.reserve(on_mirror(mirror.index, end));
   const auto last = stamped_last(media_, mirror.index, mirror.id);
   const bool begun = last != kFilled && !planted(Bug::mirror_filling_forgotten);
   Filling filling(media_, seeds, of, mirror.index, begun);
-  if ((!begun && filling.same_head()) || planted(Bug::mirror_not_filled)) return;
+  if ((!begun && !doubtful && filling.same_head()) || planted(Bug::mirror_not_filled)) return;
   const auto note = [&](std::uint64_t stamp) {
     stamp_medium(media_, mirror.index, mirror.id, stamp, {});  // also over a damaged one
     media_.barrier();  // I12: what comes behind is not there before it

@@ -12,8 +12,6 @@ namespace tensorshelf {
 void State::settle_media() {
   Versions used(in_flight.begin(), in_flight.end());
   used.insert(used.end(), retained.begin(), retained.end());
-  further->settle(used, *heap, seeds);
-  for (std::string& note : further->take_notes()) opened.report.notes.push_back(std::move(note));
   // What older versions alone name was removed.
   unsigned now = 0;
   const auto note = [&](const Version& one) {
@@ -24,18 +22,36 @@ void State::settle_media() {
   for (const AttachedMedium& each : further->attached()) {
     if (!each.offered && (now >> each.index & 1U) == 0) further->retire(each.index);
   }
+  further->settle(used, *heap, seeds);
+  for (std::string& text : further->take_notes()) opened.report.notes.push_back(std::move(text));
 }
 
 Placement State::placement_on(std::uint64_t at) const {
   return placement.value_or(medium->is_mapped(at) ? Placement::whole : Placement::by_chunk);
 }
 
+namespace {
+
+// A version has no mirror that does not get what is written, nor of a medium that it does not have.
+void drop_no_mirrors(format::MediaTable& named, const std::vector<AttachedMedium>& attached) {
+  const auto has = [was = named](unsigned index) {
+    return index == 0 || std::ranges::find(was, index, &format::MediumLayout::index) != was.end();
+  };
+  std::erase_if(named, [&](const format::MediumLayout& one) {
+    if (!one.mirrors) return false;
+    const auto there = std::ranges::find(attached, one.index, &AttachedMedium::index);
+    return there == attached.end() || !there->tied || !has(*one.mirrors);
+  });
+}
+
+}  // namespace
+
 void State::name_media(unsigned bits) {
-  if (bits <= 1 || planted(Bug::medium_not_named)) return;
-  name_media(bits, open->tree);
+  if (bits > 1) name_media(bits, open->tree);
 }
 
 void State::name_media(unsigned bits, Tree& tree) const {
+  if (planted(Bug::medium_not_named)) return;
   auto named = tree.media();
   const auto before = named;
   for (const AttachedMedium& each : further->attached()) {
@@ -53,6 +69,7 @@ void State::name_media(unsigned bits, Tree& tree) const {
   for (const AttachedMedium& each : further->attached()) {
     if (each.absent) std::erase_if(named, [&](auto& one) { return one.index == each.index; });
   }
+  drop_no_mirrors(named, further->attached());
   std::ranges::sort(named, {}, &format::MediumLayout::index);
   if (named == before && tree.media_home() == further->home()) return;
   tree.set_media(named, further->home());
