@@ -105,16 +105,18 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
   if (made.mirrors) check_may_mirror(*made.mirrors, made.path);
   media_.attach(index, std::move(offered.given.found.medium));
   const std::uint64_t end = media_.reserve(place_on(index, format::kMediumHeapAt));
-  // Written whatever is there: what an adding that failed left may be in a cache alone (I12). A
-  // mirror counts as one whose filling came to no end, for the same reason.
-  std::uint64_t stamp = made.mirrors ? kFilling : 0;
-  if (adopted) {
+  if (adopted && !made.mirrors) {
     made.id = offered.header->medium_id;
-    if (!made.mirrors) stamp = stamped_last(media_, index, made.id).value_or(0);
+    mend(made, 0);
+    media_.barrier();  // before it has a name, and I1, whichever version names it
   } else {
-    random_bytes(std::as_writable_bytes(std::span(made.id)));
+    // Written whatever is there: what an adding that failed left may be in a cache alone (I12). A
+    // mirror counts as one whose filling came to no end, for the same reason.
+    if (adopted) made.id = offered.header->medium_id;
+    if (!adopted) random_bytes(std::as_writable_bytes(std::span(made.id)));
+    write_medium_anew(media_, index, {superblock_.shelf_id, made.id, made.mirrors},
+                      made.mirrors ? kFilling : 0);
   }
-  write_medium_anew(media_, index, {superblock_.shelf_id, made.id, made.mirrors}, stamp);
   if (made.mirrors) {
     // Of a medium that is added now no version says how far it goes.
     const std::uint64_t room = heap.capacity_bytes(*made.mirrors);
