@@ -266,7 +266,9 @@ TEST_CASE("a lost mirror is given up by who says so, and by no one else") {
     CHECK((read(shelf, "small") == kSmall));
     const auto media = shelf.info().media;
     REQUIRE(media.size() == 3);
-    CHECK(std::ranges::count(media, true, &MediumInfo::absent) == 1);
+    const auto lost = std::ranges::find(media, true, &MediumInfo::absent);
+    REQUIRE(lost != media.end());
+    CHECK(says(lost->path, "<memory"));  // where it was, and no reason
     CHECK(shelf.info().promises.survives == media[0].promises.survives);
   }
   const unsigned lost = mirrored.open({.mode = Mode::read}).info().media[1].mirrors ? 1 : 2;
@@ -522,4 +524,30 @@ TEST_CASE("a medium and its mirror are added in one opening, and have room for a
   assign(shelf, "large", kLarge, kSecond);
   shelf.persist();
   CHECK((read(shelf, "large") == kLarge));
+}
+
+TEST_CASE("a mirror whose filling came to no end says so where it is opened alone") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  const auto commit = [&](int stamp) {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", pattern(3000, stamp));
+    shelf.persist(stamp);
+  };
+  const auto is_told = [&] {
+    const auto notes = mirrored.alone().info().promises.notes;
+    return std::ranges::any_of(notes, [](const auto& note) { return says(note, "no end"); });
+  };
+  commit(1);
+  const Bytes older = mirrored.mirrors[0].bytes();
+  commit(2);
+  CHECK_FALSE(is_told());
+  mirrored.mirrors[0].put(older);
+  mirrored.mirrors[0].faults->barrier = true;
+  CHECK(code_of([&] { mirrored.open(); }) == Errc::io);
+  mirrored.mirrors[0].faults->barrier = false;
+  CHECK(is_told());
+  mirrored.open();
+  CHECK_FALSE(is_told());
+  CHECK((read(mirrored.alone(), "small") == pattern(3000, 2)));
 }

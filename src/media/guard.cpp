@@ -45,7 +45,7 @@ struct Member {
   // Changed since its last barrier, as far as one would cover it: what was written and not yet
   // waited for is for a later one. At first nobody knows what another process left (I12).
   std::atomic<bool> unsettled = true;
-  // Where what is written here is written, too; set once.
+  // Where what is written here is written, too; set, and given up, while nobody writes.
   std::atomic<Member*> mirror = nullptr;
   std::uint64_t mirror_shift = 0;
 

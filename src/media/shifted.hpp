@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -14,8 +15,9 @@ namespace tensorshelf {
 
 class ShiftedMedium final : public Medium {
  public:
-  ShiftedMedium(std::shared_ptr<Medium> inner, std::uint64_t shift)
-      : inner_(std::move(inner)), shift_(shift) {}
+  // `note`: what is to be said of it, beside what the other one promises.
+  ShiftedMedium(std::shared_ptr<Medium> inner, std::uint64_t shift, std::string note = {})
+      : inner_(std::move(inner)), shift_(shift), note_(std::move(note)) {}
 
   Ticket write(std::uint64_t, std::span<const std::byte>, std::uint64_t) override { refuse(); }
   void wait(const Ticket&) override {}
@@ -32,7 +34,11 @@ class ShiftedMedium final : public Medium {
   }
   std::uint64_t size() override { return std::max(inner_->size(), shift_) - shift_; }
   std::uint64_t reserve(std::uint64_t) override { refuse(); }
-  Promises promises() const override { return inner_->promises(); }
+  Promises promises() const override {
+    Promises promises = inner_->promises();
+    if (!note_.empty()) promises.notes.push_back(note_);
+    return promises;
+  }
 
  private:
   [[noreturn]] static void refuse() {
@@ -41,6 +47,7 @@ class ShiftedMedium final : public Medium {
   }
   const std::shared_ptr<Medium> inner_;
   const std::uint64_t shift_;
+  const std::string note_;
 };
 
 }  // namespace tensorshelf

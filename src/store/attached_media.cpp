@@ -89,8 +89,9 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
                                  named.index, named.path, how));
     medium = std::make_unique<ShiftedMedium>(mirror->second, format::kMirrorAt);
   } else if (absent) {
-    notes_.push_back(fmt::format("medium {} (last at {}) is {}: medium {} has no mirror",
-                                 named.index, named.path, how, *named.mirrors));
+    notes_.push_back(fmt::format("medium {} (last at {}), the mirror of medium {}, is {}",
+                                 named.index, named.path, *named.mirrors,
+                                 cut ? how : "not at hand"));
     medium = std::make_unique<AbsentMedium>(named.capacity_bytes);
   } else if (!medium && salvage_) {
     notes_.push_back(
@@ -99,7 +100,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
                     named.index, named.path, how));
     medium = std::make_unique<AbsentMedium>(named.capacity_bytes);
   } else if (!medium) {
-    throw_missing(named, mirrored && reading_ ? "and so is its mirror" : path,
+    throw_missing(named, mirrored && reading_ ? "its mirror is missing, too" : path,
                   mirrored && !reading_);
   } else if (named.mirrors && reading_) {
     const std::shared_ptr<Medium> shared = std::move(medium);
@@ -111,7 +112,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
   const std::lock_guard lock(mutex_);
   attached_.push_back({.index = named.index,
                        .id = named.id,
-                       .path = path.empty() ? named.path : path,
+                       .path = absent || path.empty() ? named.path : path,
                        .file = file,
                        .offered = find_offered(named.id) != nullptr,
                        .mirrors = named.mirrors,

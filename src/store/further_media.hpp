@@ -164,11 +164,6 @@ class FurtherMedia {
   std::atomic<std::uint64_t> changes_ = 0;
 };
 
-// The stamp of a mirror: no version is said to have written to it.
-inline constexpr std::uint64_t kFilled = 0;
-inline constexpr std::uint64_t kFilling = 1;    // what it had can be read until its roots go
-inline constexpr std::uint64_t kRefilling = 2;  // and anything may be under way
-
 // The media of a shelf, and who knows of those beside the first.
 struct ShelfMedia {
   std::shared_ptr<GuardedMedium> all;

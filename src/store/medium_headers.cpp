@@ -41,6 +41,11 @@ bool is_first_mirror(Medium& medium) {
   return header && format::mirrored_by(*header) == 0U;
 }
 
+bool is_filled_mirror(Medium& medium) {
+  const auto header = read_medium_headers(medium, 0).best();
+  return header && stamped_last(medium, 0, header->medium_id) == kFilled;
+}
+
 bool is_blank_file(Medium& medium) {
   const std::uint64_t size = medium.size();
   if (size > format::kMediumHeapAt) return false;

@@ -28,6 +28,8 @@ struct MediumHeaders {
 MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::ShelfId& of = {});
 // Whether what lies there is the mirror of a shelf's own medium.
 bool is_first_mirror(Medium& medium);
+// Of one that is: whether its last filling came to its end.
+bool is_filled_mirror(Medium& medium);
 // Those copies that are not `there`: one that is whole is not under way while the other is written.
 // Whether a file has no more than an interrupted adding leaves: zeros, and headers in part. Of a
 // device that is not asked, which is as long as it is.
@@ -35,6 +37,11 @@ bool is_blank_file(Medium& medium);
 void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
                           const format::ShelfId& medium_id, const MediumHeaders& there = {},
                           std::optional<unsigned> mirrors = {});
+
+// The stamp of a mirror: no version is said to have written to it.
+inline constexpr std::uint64_t kFilled = 0;
+inline constexpr std::uint64_t kFilling = 1;    // what it had can be read until its roots go
+inline constexpr std::uint64_t kRefilling = 2;  // and anything may be under way
 
 // Headers and stamps, whatever is there: one copy of both, durably, and then the other. Before the
 // medium has a name, and I1, whichever version names it.

@@ -1,10 +1,11 @@
 // Media that mirror another: tied to it, and filled with what it has.
 //
 // What is written on a medium is written on its mirror by the same call, and settled by the same
-// barrier, before the flip and after it. So a mirror whose headers and roots are those of its
-// medium, byte for byte, has all that these name: each opening for writing and each commit changes
-// some of them. Where they differ (a power loss between two words, an older copy, a new mirror) the
-// mirror is filled: what versions name first, and behind a barrier the headers. Each page and chunk
+// barrier, before the flip and after it. So a mirror that the newest version names, and whose
+// headers and roots are those of its medium, byte for byte, has all that these name: who commits
+// without it does not name it. Where it does not, or they differ (a power loss between two words,
+// an older copy, a new mirror), or its end is lost, the mirror is filled: what versions name
+// first, and behind a barrier the headers. Each page and chunk
 // is compared with its checksum on both, so that rot on either is not taken for the value. What is
 // there already is not written again, unless an earlier filling came to no end: then it may be
 // there in a cache alone, its flush having failed (I12). The mirror's stamp says so.
@@ -143,8 +144,9 @@ class Filling {
 
 }  // namespace
 
-// What the mirror of the first medium alone may be is not written over: it is a flip ahead where a
-// power loss came between the words, and more where the first is an older copy.
+// Whether what the mirror of the first medium has beyond `newest` may go. A flip that a power loss
+// left on it alone may, for nobody was told of it; not so where the first is damaged, for then it
+// may be what was lost there. Further ahead it shows that the first is an older copy.
 bool FurtherMedia::may_fill(const AttachedMedium& mirror, const format::Seeds& seeds,
                             std::uint64_t newest, bool degraded) {
   if (*mirror.mirrors != 0 || planted(Bug::mirror_written_over)) return true;

@@ -39,7 +39,13 @@ void format_medium(Medium& medium, const OpenOptions& options) {
 
 std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   if (options.mode != Mode::read || !is_first_mirror(*medium)) return medium;
-  return std::make_unique<ShiftedMedium>(std::move(medium), format::kMirrorAt);
+  std::string note;
+  if (!is_filled_mirror(*medium)) {
+    note =
+        "this mirror was being filled, and that came to no end: it may have an older version than "
+        "its shelf had, and of that one only parts; verify() tells";
+  }
+  return std::make_unique<ShiftedMedium>(std::move(medium), format::kMirrorAt, note);
 }
 
 namespace {

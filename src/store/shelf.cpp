@@ -39,7 +39,6 @@ Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options)
 void Shelf::format(Medium& medium, const OpenOptions& options) { format_medium(medium, options); }
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
-  check_options(options);
   return open(std::move(medium), {}, {}, options);
 }
 

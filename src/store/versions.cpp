@@ -220,8 +220,8 @@ void Store::keep_places(Version& version) const {
     std::shared_ptr<Holding> now;
     {
       std::lock_guard lock(named.tensor->mutex);
-      now = tensorshelf::hold(state_,
-                              *named.tensor);  // also of one that is gone, and held in other places
+      // Also of one that is gone, and held in other places.
+      now = tensorshelf::hold(state_, *named.tensor);
     }
     if (!now || now == named.holding) continue;
     if (!names) names = std::make_shared<Names>(*version.names);
