@@ -43,6 +43,25 @@ void save(Shelf& shelf, TensorRef& tensor, std::span<const std::byte> source) {
   shelf.persist();
 }
 
+struct Saved {
+  Shelf& shelf;
+  TensorRef& tensor;
+};
+
+// Each with all of its slots written once before.
+void race(const char* name, const Settings& settings, Saved ours, Saved limit) {
+  const auto source = filled(settings.bytes);
+  const auto run = [&](Saved& one) { save(one.shelf, one.tensor, source); };
+  for (int slot = 0; slot < 2; ++slot) {
+    run(limit);
+    run(ours);
+  }
+  print(name,
+        alternate(
+            settings.rounds, [&] { run(ours); }, [&] { run(limit); }),
+        static_cast<double>(settings.bytes));
+}
+
 void stripe(const Settings& settings, const fs::path& second) {
   const ScratchFile alone(settings.directory, "bench-alone.shelf");
   const ScratchFile first(settings.directory, "bench-media.shelf");
@@ -54,15 +73,7 @@ void stripe(const Settings& settings, const fs::path& second) {
   Shelf both = Shelf::open(first.path(), options);
   TensorRef limit = made(one, settings.bytes, {});
   TensorRef ours = made(both, settings.bytes, std::array{0U, 1U});
-  const auto source = filled(settings.bytes);
-  for (int slot = 0; slot < 2; ++slot) {
-    save(one, limit, source);
-    save(both, ours, source);
-  }
-  print("stripe",
-        alternate(
-            settings.rounds, [&] { save(both, ours, source); }, [&] { save(one, limit, source); }),
-        static_cast<double>(settings.bytes));
+  race("stripe", settings, {both, ours}, {one, limit});
 }
 
 void mirror(const Settings& settings, const fs::path& second) {
@@ -76,15 +87,7 @@ void mirror(const Settings& settings, const fs::path& second) {
   Shelf both = Shelf::open(first.path(), options);
   TensorRef limit = made(one, settings.bytes, {});
   TensorRef ours = made(both, settings.bytes, {});
-  const auto source = filled(settings.bytes);
-  for (int slot = 0; slot < 2; ++slot) {
-    save(one, limit, source);
-    save(both, ours, source);
-  }
-  print("mirror",
-        alternate(
-            settings.rounds, [&] { save(both, ours, source); }, [&] { save(one, limit, source); }),
-        static_cast<double>(settings.bytes));
+  race("mirror", settings, {both, ours}, {one, limit});
 }
 
 void small(const Settings& settings, const fs::path& second) {

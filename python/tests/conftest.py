@@ -40,6 +40,12 @@ def disk() -> Iterator[pathlib.Path]:
     shutil.rmtree(directory)
 
 
+@pytest.fixture
+def shelf_path(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Of a shelf yet to be made, in a folder of this test's."""
+    return tmp_path / "run.shelf"
+
+
 @pytest.fixture(params=["tmpfs", "block"])
 def place(request: pytest.FixtureRequest) -> Place:
     """(path of a shelf yet to be made, tier), on each medium in turn."""

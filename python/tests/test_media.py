@@ -18,11 +18,6 @@ LARGE = np.arange(3 * MIB // 8)
 
 
 @pytest.fixture
-def shelf_path(tmp_path: Path) -> Path:
-    return tmp_path / "run.shelf"
-
-
-@pytest.fixture
 def part(tmp_path: Path) -> Path:
     return tmp_path / "run.part"
 

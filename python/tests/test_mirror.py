@@ -13,11 +13,6 @@ LARGE = np.arange(3 * (1 << 20) // 8)
 
 
 @pytest.fixture
-def shelf_path(tmp_path: Path) -> Path:
-    return tmp_path / "run.shelf"
-
-
-@pytest.fixture
 def mirror(tmp_path: Path) -> Path:
     return tmp_path / "run.mirror"
 
