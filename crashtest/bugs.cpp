@@ -103,6 +103,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"pins_unheard", "I3", Bug::pins_unheard, {}, "restless"},
       {"pin_not_looked_behind", "I3", Bug::pin_not_looked_behind, {}, "held-late"},
       {"shown_beside_outrunner", "I3", Bug::shown_beside_outrunner, {}, "outrun"},
+      {"outruns_though_refused", "I3", Bug::outruns_though_refused, {}, "outrun-refused"},
       {"opened_over_pins", "I3", Bug::opened_over_pins, {}, {}, "pins-reopen"},
       {"held_version_dropped", "I3", Bug::held_version_dropped, {}, "copied-slots"},
       {"held_version_not_counted", "-", Bug::held_version_not_counted, {}, "copied-pages"},

@@ -1,5 +1,6 @@
 #include "child.hpp"
 
+#include <malloc.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -115,6 +116,13 @@ void note_position(const char* what, std::uint64_t depth, std::uint64_t event) {
   position.what = what;
   position.depth = depth;
   position.event = event;
+}
+
+void keep_freed_memory() {
+  constexpr int kMost = 1 << 30;
+  ::mallopt(M_MMAP_THRESHOLD, kMost);
+  ::mallopt(M_TRIM_THRESHOLD, kMost);
+  ::mallopt(M_TOP_PAD, 16 << 20);
 }
 
 void run_in_children(const std::vector<Task>& tasks, unsigned jobs,

@@ -17,6 +17,10 @@ struct Result {
   std::string violation;  // empty: none. The first line says where.
 };
 
+// What is freed goes to the next that asks, and not to the kernel, which would clear it once more:
+// disks of megabytes are made for each recovery. For this process, and its children.
+void keep_freed_memory();
+
 using Task = std::function<Result()>;
 
 // Runs the tasks, `jobs` at a time, each in a forked child, and hands their results out in order.

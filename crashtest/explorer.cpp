@@ -133,8 +133,7 @@ void Explorer::read_mirror(const Recording& recording, const Expected& expected,
                            const Model* known) {
   if (!shape_.mirrored) return;
   // One whose filling is done again is none before that ends.
-  const auto stamp = survey(disk_.bytes(), kMirrorBytes).second_stamp;
-  if (!stamp || *stamp > 1) return;
+  if (!survey(disk_.bytes(), kMirrorBytes).second_serves) return;
   ++counts_.recoveries;
   Log log;
   Recorded media = recorded(disk_, log, behaviour());

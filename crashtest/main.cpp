@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "campaign.hpp"
+#include "child.hpp"
 #include "scenarios.hpp"
 
 namespace tensorshelf::crash {
@@ -177,6 +178,7 @@ int main(int argc, char** argv) {
   app.add_flag("--bugs", options.bugs, "plant every bug; exits with 0 when all are caught");
   app.add_flag("--list", options.list, "names workloads and media");
   CLI11_PARSE(app, argc, argv);
+  keep_freed_memory();
   try {
     if (options.list) return list();
     if (options.bugs || !options.bug.empty()) return hand_over(options);

@@ -12,6 +12,7 @@
 
 #include "bugs.hpp"
 #include "campaign.hpp"
+#include "child.hpp"
 #include "scenarios.hpp"
 
 namespace tensorshelf::crash {
@@ -167,6 +168,7 @@ int main(int argc, char** argv) {
   app.add_option("--jobs", options.jobs, "processes at once")->check(CLI::PositiveNumber);
   app.add_flag("--list", options.list, "names the bugs and the invariant that each breaks");
   CLI11_PARSE(app, argc, argv);
+  keep_freed_memory();
   try {
     if (options.list) return list();
     return options.bug.empty() ? hunt_all(options) : hunt_one(options);

@@ -417,6 +417,7 @@ const std::vector<Scenario>& scenarios() {
         {"held-late", "I3", what_is_given_up_is_not_held},
         {"restless", "I3", what_is_held_beside_a_restless_writer_stays},
         {"outrun", "I3", nothing_is_shown_in_place_to_who_is_outrun},
+        {"outrun-refused", "I3", who_was_refused_once_outruns_at_last},
         {"lost-view", "-", lost_view_costs_no_other_chunk},
         {"mark-settled", "I12", mark_is_made_durable},
         {"overtaken", "-", overtaken_reader_is_stale},

@@ -57,6 +57,7 @@ class Walk {
   // What the second medium bears. That nothing names it yet is no matter.
   void second() {
     if (second_.empty()) return;
+    std::optional<std::uint64_t> stamped;
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       RawPage page;
       const std::uint64_t header = format::medium_header_at(copy);
@@ -69,8 +70,9 @@ class Walk {
       if (found) medium_id_ = found->medium_id;
       const auto says = medium_id_ ? format::stamped_version(*medium_id_, word) : std::nullopt;
       note(says.has_value(), "stamp of the second medium", stamp, kSecondObject + 1);
-      survey_.second_stamp = std::max(survey_.second_stamp, says);
+      stamped = std::max(stamped, says);
     }
+    survey_.second_serves = stamped && !format::is_stamp(stamped, format::MirrorStamp::refilling);
   }
 
   // Objects are called by the place of their first copy.

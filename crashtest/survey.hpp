@@ -24,8 +24,8 @@ struct Survey {
   std::vector<Place> places;  // of all that the newest root stands on, and the
                               // metadata of the versions that are retained beside it
   std::vector<std::string> tensors;
-  // What the stamp of the second medium says; none where there is no such, or none is whole.
-  std::optional<std::uint64_t> second_stamp = {};
+  // Whether the second medium, a mirror, can be read by itself: as its stamp says.
+  bool second_serves = false;
   std::string damage;  // the first copy that does not verify; empty: all are whole
 
   const Place* find(std::uint64_t page) const;        // that lies in this page, or null

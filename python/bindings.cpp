@@ -46,11 +46,7 @@ Shelf open_shelf(const py::bytes& path, Mode mode, OpenOptions options,
   return Shelf::open(native, options);
 }
 
-py::dict repair_shelf(const py::bytes& path, const std::string& tier, const BlockTuning& block,
-                      const py::object& progress) {
-  OpenOptions options;
-  options.tier = tier;
-  options.block = block;
+py::dict repair_shelf(const py::bytes& path, OpenOptions options, const py::object& progress) {
   options.progress = progress_of(progress);
   const std::filesystem::path native(static_cast<std::string>(path));
   return to_dict(without_gil([&] { return repair(native, options); }));
@@ -264,6 +260,7 @@ PYBIND11_MODULE(_core, m) {
   m.attr("CHUNK_BYTES") = kChunkBytes;
   m.attr("MOST_DIMS") = kMaxDims;
   m.attr("MOST_NAME_BYTES") = kMaxNameBytes;
+  m.attr("MAX_MEDIA") = kMaxMedia;
   m.def("build_parts", &list_of_build_parts);
   m.def("tiers", &tiers);
   bind_options(m);
@@ -276,6 +273,6 @@ PYBIND11_MODULE(_core, m) {
   bind_versions(m, shelf);
   bind_pipeline(m);
   bind_group(m);
-  m.def("repair", &repair_shelf, py::kw_only(), py::arg("path"), py::arg("tier"), py::arg("block"),
+  m.def("repair", &repair_shelf, py::kw_only(), py::arg("path"), py::arg("options"),
         py::arg("progress"));
 }

@@ -227,6 +227,7 @@ py::dict to_dict(const CompactReport& report) {
   d["bytes_after"] = report.bytes_after;
   d["bytes_moved"] = report.bytes_moved;
   d["bytes_copied"] = report.bytes_copied;
+  d["files_cut"] = report.files_cut;
   d["damaged"] = report.damaged;
   return d;
 }

@@ -20,6 +20,7 @@ struct SharedPins {
   std::size_t all = 0;  // who holds all of them
   std::size_t firm = 0;
   std::size_t outrunning = 0;
+  std::size_t refusals = 0;  // of outrunning, so many, each by a firm hold that is gone at once
 };
 
 class MemoryPins : public PinTable {
@@ -77,6 +78,10 @@ class MemoryPins : public PinTable {
   bool outrun() override {
     const std::lock_guard lock(shared_->mutex);
     if (shared_->firm > 0) return false;
+    if (shared_->refusals > 0) {
+      --shared_->refusals;
+      return false;
+    }
     shared_->outrunning += !std::exchange(outruns_, true);
     return true;
   }

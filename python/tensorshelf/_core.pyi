@@ -10,6 +10,7 @@ __version__: str
 CHUNK_BYTES: int
 MOST_DIMS: int  # of a tensor
 MOST_NAME_BYTES: int  # of a tensor's name
+MAX_MEDIA: int  # of a shelf
 
 class Mode:
     read: Mode
@@ -396,8 +397,7 @@ def copy_from_device(
 def repair(
     *,
     path: bytes,
-    tier: str,
-    block: BlockTuning,
+    options: OpenOptions,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def bytes_at(addresses: list[int], sizes: list[int]) -> list[bytes]: ...

@@ -1,6 +1,7 @@
 """What a shelf tells about itself, as values."""
 
 import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -98,7 +99,7 @@ class Info:
             ("medium", f"{promises.medium}: {promises.detail}"),
             *(_medium(each) for each in self.media[1:]),
             ("survives", survives(promises)),
-            *(("note", note) for note in (*promises.notes, *self.recovery.notes)),
+            *(("note", note) for note in _notes(self)),
         ]
         return "\n".join(f"{label:<9} {text}" for label, text in rows)
 
@@ -111,6 +112,13 @@ def _medium(medium: MediumInfo) -> tuple[str, str]:
     room += ", removed" if medium.retired else ""
     room += ", missing" if medium.absent else ""
     return f"medium {medium.number}", f"{medium.path}: {promises.medium}, {promises.detail}, {room}"
+
+
+def _notes(info: Info) -> Iterator[str]:
+    yield from info.promises.notes
+    for medium in info.media[1:]:
+        yield from (f"medium {medium.number}: {note}" for note in medium.promises.notes)
+    yield from info.recovery.notes
 
 
 def _opened(info: Info) -> str:
@@ -171,15 +179,19 @@ class CompactReport:
     bytes_moved: int  # of slots, which lie elsewhere now
     bytes_copied: int  # of values that nobody assigned: read, checked and written anew
     damaged: list[str]  # tensors that stay where they are: verify() tells of what
+    # False: somebody held a version that reaches further. The room is free, and the files keep
+    # their length until it is called again.
+    files_cut: bool
 
     def __repr__(self) -> str:
         before, after, moved, copied = map(
             format_size, (self.bytes_before, self.bytes_after, self.bytes_moved, self.bytes_copied)
         )
         damaged = f", damaged: {', '.join(map(repr, self.damaged))}" if self.damaged else ""
+        uncut = "" if self.files_cut else ", files not cut: a version was held"
         return (
             f"<CompactReport version {self.version}, {after} of {before}, "
-            f"{moved} moved, {copied} copied{damaged}>"
+            f"{moved} moved, {copied} copied{damaged}{uncut}>"
         )
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from tensorshelf import _core, _exit, _opening
 from tensorshelf._group.part import part_of_mark
-from tensorshelf._info import Info
+from tensorshelf._info import Info, MediumInfo
+from tensorshelf._media import Also, Mirror, Without, further_media
 from tensorshelf._numbers import seconds_of
 from tensorshelf._opening import Opening
 from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
-from tensorshelf._placing import Placing, Rules, encoded_paths, medium_numbers, mirrors_of
+from tensorshelf._placing import Placing, Rules
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
 from tensorshelf.errors import ShelfBusy, TierWarning
@@ -57,10 +58,10 @@ def open(
     salvage: bool = False,
     on_pin: str = "wait",
     pin_timeout: float | None = 60.0,
-    also: Any = (),
+    also: Also = (),
     place: Rules | None = None,
-    mirror: Any = None,
-    without: Any = (),
+    mirror: Mirror | None = None,
+    without: Without = (),
 ) -> Shelf:
     """Opens, or creates, the shelf at a path: a file, a device, or a pool of libpmemobj.
 
@@ -145,53 +146,54 @@ def open(
     BadArgument or IoError.
     """
     native_mode = choice("mode", mode, _MODES)
-    native_verify = choice("verify", verify, _VERIFY)
     options = new_options(size, tier, block, keep, in_flight, placement, threads)
     native_path = encoded_path(path)
-    options.verify = native_verify
+    options.verify = choice("verify", verify, _VERIFY)
     options.keep_unchanged = bool(keep_unchanged)
     options.heal = bool(heal)
     options.salvage = bool(salvage)
     options.on_pin = choice("on_pin", on_pin, _ON_PIN)
     seconds = seconds_of(pin_timeout, "pin_timeout")
     options.pin_timeout = math.inf if seconds is None else seconds
-    others, placing = _media(options, also, place, mirror, without)
-    caller = _opening.caller(1)
+    further = further_media(also, mirror, without)
+    placing = Placing(place)
+    further.tell(options, None if place is None else placing)
     was_empty = mode == "a" and _is_empty_file(native_path)
-    try:
-        with reporter(progress, "verifying") as report:
-            core = _core.Shelf.open(
-                path=native_path, mode=native_mode, options=options, progress=report
-            )
-    except ShelfBusy as error:
-        if error.errno == errno.EDEADLK:
-            raise held_here(native_path, error) from None
-        raise
+    core = _opened(native_path, native_mode, options, progress)
     if was_empty:  # of our own making or not: nothing could be lost, but a step may be missed
         logger.warning("%s was a file of 0 bytes; it is a new shelf now", os.fsdecode(native_path))
-    where = os.fsdecode(os.path.abspath(native_path))
-    file = _opening.file_id(native_path)
-    flags = (bool(heal), bool(salvage))
-    shelf = Shelf(core, Opening(where, tier, verify, block, *flags, caller, file, tuple(others)))
+    opening = Opening(
+        path=os.fsdecode(os.path.abspath(native_path)),
+        tier=tier,
+        verify=verify,
+        block=block,
+        heal=bool(heal),
+        salvage=bool(salvage),
+        further=further,
+        caller=_opening.caller(1),
+        file=_opening.file_id(native_path),
+    )
+    shelf = Shelf(core, opening)
     info = shelf.info()
     placing.media = info.media
     _log_recovery(info)
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
         logger.info("created %s", info.path)
-    _warn_of_fallbacks(info.promises.notes)
+    for medium in info.media:
+        _warn_of_fallbacks(medium)
     return shelf
 
 
-def _media(
-    options: _core.OpenOptions, also: Any, place: Rules | None, mirror: Any, without: Any
-) -> tuple[list[bytes], Placing]:
-    """Those beside the first, and where tensors lie, checked and told to the options."""
-    others = [os.path.abspath(encoded_path(each)) for each in encoded_paths(also)]
-    mirrors = [(of, os.path.abspath(encoded_path(path))) for of, path in mirrors_of(mirror)]
-    placing = Placing(place)
-    given_up = medium_numbers("without", without)
-    options.set_media(others, None if place is None else placing, mirrors, given_up)
-    return others + [path for _, path in mirrors], placing
+def _opened(
+    path: bytes, mode: _core.Mode, options: _core.OpenOptions, progress: Report | bool | None
+) -> _core.Shelf:
+    try:
+        with reporter(progress, "verifying") as report:
+            return _core.Shelf.open(path=path, mode=mode, options=options, progress=report)
+    except ShelfBusy as error:
+        if error.errno == errno.EDEADLK:
+            raise held_here(path, error) from None
+        raise
 
 
 def reduced(shelf: Shelf) -> tuple[Any, ...]:
@@ -216,7 +218,8 @@ def reopened(opening: Opening) -> Shelf:
         block=opening.block,
         heal=opening.heal,
         salvage=opening.salvage,
-        also=[os.fsdecode(each) for each in opening.also],
+        also=opening.further.also,
+        mirror=dict(opening.further.mirror),
     )
 
 
@@ -286,8 +289,9 @@ def _log_recovery(info: Info) -> None:
         logger.info("%s: %s", info.path, note)
 
 
-def _warn_of_fallbacks(notes: tuple[str, ...]) -> None:
-    for note in notes:
+def _warn_of_fallbacks(medium: MediumInfo) -> None:
+    for note in medium.promises.notes:
         if note not in _warned and not note.startswith(_ORDINARY):
             _warned.add(note)
-            warnings.warn(note, TierWarning, stacklevel=3)
+            which = "" if medium.number == 0 else f"{medium.path}: "
+            warnings.warn(which + note, TierWarning, stacklevel=3)

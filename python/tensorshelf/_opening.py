@@ -5,6 +5,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from tensorshelf._media import FurtherMedia
+
 
 @dataclass(frozen=True)
 class Opening:
@@ -16,9 +18,9 @@ class Opening:
     block: Any
     heal: bool
     salvage: bool
+    further: FurtherMedia
     caller: str  # "train.py, line 12"
     file: tuple[int, int] | None  # which stays when the file is moved
-    also: tuple[bytes, ...] = ()  # absolute, too
 
 
 def file_id(path: str | bytes) -> tuple[int, int] | None:

@@ -88,39 +88,3 @@ class Placing:
 
 def _by_size(limit: int) -> Callable[[str, int], Where]:
     return lambda name, nbytes: 0 if nbytes < limit else "stripe"
-
-
-def encoded_paths(also: Any) -> list[Any]:
-    """``open(also=)``: one path, or several."""
-    if isinstance(also, (str, bytes, os.PathLike)):
-        return [also]
-    try:
-        return list(also)
-    except TypeError:
-        raise BadArgument(f"also={also!r} is no path, nor a list of them", "Use paths.") from None
-
-
-def mirrors_of(mirror: Any) -> list[tuple[int, Any]]:
-    """``open(mirror=)``: a path, for the first medium, or by the numbers of what they mirror."""
-    if mirror is None:
-        return []
-    if isinstance(mirror, (str, bytes, os.PathLike)):
-        return [(0, mirror)]
-    if not isinstance(mirror, Mapping):
-        raise BadArgument(
-            f"mirror={mirror!r} is no path, nor a dict of them", "Use a path, or {1: path}."
-        )
-    return list(zip(medium_numbers("mirror", mirror), mirror.values(), strict=True))
-
-
-def medium_numbers(argument: str, given: Any) -> list[int]:
-    """Numbers of media, one or several, of an argument of ``open()``."""
-    several = given if isinstance(given, Iterable) and not isinstance(given, str) else [given]
-    numbers = list(several)
-    for each in numbers:
-        if not isinstance(each, (int, np.integer)) or isinstance(each, bool) or not 0 <= each < 8:
-            raise BadArgument(
-                f"{argument}={given!r}: {each!r} is no number of a medium",
-                "Use numbers of info().media, 0 to 7.",
-            )
-    return [int(each) for each in numbers]

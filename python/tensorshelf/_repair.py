@@ -8,6 +8,7 @@ from typing import Any
 
 from tensorshelf import _core
 from tensorshelf._info import Damage, damage_from
+from tensorshelf._media import Also, Mirror, Without, further_media
 from tensorshelf._open import held_here
 from tensorshelf._options import BlockOptions, encoded_path, on_medium
 from tensorshelf._progress import Report, reporter
@@ -49,6 +50,9 @@ def repair(
     tier: str = "auto",
     progress: Report | bool | None = None,
     block: BlockOptions | None = None,
+    also: Also = (),
+    mirror: Mirror | None = None,
+    without: Without = (),
 ) -> Repair:
     """Makes a shelf writable again that ``open()`` calls corrupt, and verifies every tensor of it.
 
@@ -58,16 +62,19 @@ def repair(
     CorruptError when they are read, and are healed by assigning them whole.
 
     Where the shelf opens, nothing is written. A crash within leaves it as it was or repaired, and
-    it may be called again. ``progress`` is for verifying; ``tier`` and ``block`` as for ``open()``.
+    it may be called again. ``progress`` is for verifying; the other arguments are those of
+    ``open()``.
 
     Raises CorruptError where there is nothing to go on from, and what ``open()`` raises besides:
     ShelfNotFound, ShelfBusy, NotAShelf, TruncatedError, ...
     """
-    known_tier, tuning = on_medium(tier, block)
+    options = _core.OpenOptions()
+    options.tier, options.block = on_medium(tier, block)
+    further_media(also, mirror, without).tell(options, None)
     native_path = encoded_path(path)
     try:
         with reporter(progress, "verifying") as report:
-            found = _core.repair(path=native_path, tier=known_tier, block=tuning, progress=report)
+            found = _core.repair(path=native_path, options=options, progress=report)
     except ShelfBusy as error:
         if error.errno == errno.EDEADLK:
             raise held_here(native_path, error) from None

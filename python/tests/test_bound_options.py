@@ -104,10 +104,11 @@ def test_a_repair_takes_the_medium_and_its_tuning(disk: pathlib.Path, tmpfs: pat
 def test_a_tier_that_there_is_not_says_which_there_are(disk: pathlib.Path) -> None:
     path = disk / "run.shelf"
     ts.open(path, tier="block").close()
-    native, block = os.fsencode(path), _core.BlockTuning()
+    options = _core.OpenOptions()
+    options.tier = "tape"
     for repair in (
         lambda: ts.repair(path, tier="tape"),
-        lambda: _core.repair(path=native, tier="tape", block=block, progress=None),
+        lambda: _core.repair(path=os.fsencode(path), options=options, progress=None),
     ):
         with pytest.raises(ts.BadArgument, match=r"tier=.tape. is unknown") as caught:
             repair()

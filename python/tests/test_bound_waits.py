@@ -80,9 +80,7 @@ def native_calls(place: Place) -> "tuple[ts.Shelf, Calls]":
         "open": lambda: _core.Shelf.open(
             path=path + b"?", mode=_core.Mode.read, options=options, progress=None
         ),
-        "repair": lambda: _core.repair(
-            path=path + b"?", tier=options.tier, block=options.block, progress=None
-        ),
+        "repair": lambda: _core.repair(path=path + b"?", options=options, progress=None),
         "create": lambda: core.create("x", "int8", [1]),
         "replace": lambda: core.replace("y", "float64", [3], value, session),
         "erase": lambda: core.erase("y"),

@@ -287,13 +287,14 @@ def test_where_it_is_refused(thinned: ts.Shelf, place: Place) -> None:
 
 
 def test_a_report_says_what_it_did() -> None:
-    report = ts.CompactReport(7, 3 * MIB, MIB, 2 * MIB, 512, [])
+    report = ts.CompactReport(7, 3 * MIB, MIB, 2 * MIB, 512, [], True)
     assert repr(report) == (
         "<CompactReport version 7, 1.0 MiB of 3.0 MiB, 2.0 MiB moved, 512 B copied>"
     )
-    report = ts.CompactReport(7, MIB, MIB, 0, 0, ["a", "b.c"])
+    report = ts.CompactReport(7, MIB, MIB, 0, 0, ["a", "b.c"], False)
     assert repr(report) == (
-        "<CompactReport version 7, 1.0 MiB of 1.0 MiB, 0 B moved, 0 B copied, damaged: 'a', 'b.c'>"
+        "<CompactReport version 7, 1.0 MiB of 1.0 MiB, 0 B moved, 0 B copied, damaged: 'a', 'b.c', "
+        "files not cut: a version was held>"
     )
 
 

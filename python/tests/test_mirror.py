@@ -2,6 +2,9 @@
 
 import contextlib
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -118,15 +121,73 @@ def test_what_is_no_mirror(shelf_path: Path, given: dict[str, object], says: str
         ts.open(shelf_path, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("mode", ["a", "w"])
 @pytest.mark.parametrize("argument", ["mirror", "also"])
-def test_a_short_file_of_somebody_is_not_written_over(shelf_path: Path, argument: str) -> None:
+@pytest.mark.parametrize("size", [5, 3000, 4096, 0x11000, 0x20000])
+def test_a_file_of_somebody_is_not_written_over(
+    shelf_path: Path, argument: str, mode: str, size: int
+) -> None:
     notes = shelf_path.with_suffix(".txt")
-    notes.write_text("not to be lost\n" * 200)
-    before = notes.read_bytes()
+    before = (bytes(size - 5) + b"lost?")[-size:]
+    notes.write_bytes(before)
     ts.open(shelf_path, "x").close()
     with pytest.raises(ts.NotAShelf, match="not empty"):
-        ts.open(shelf_path, **{argument: notes})  # type: ignore[arg-type]
+        ts.open(shelf_path, mode, **{argument: notes})  # type: ignore[arg-type]
     assert notes.read_bytes() == before
+
+
+def test_a_reader_goes_to_another_process_without_its_mirror(
+    shelf_path: Path, mirror: Path
+) -> None:
+    fill(shelf_path, mirror)
+    mirror.unlink()
+    reader = ts.open(shelf_path, "r", mirror=mirror)
+    with reader, pickle.loads(pickle.dumps(reader)) as copy:
+        assert copy.version == reader.version
+    # And one that reads the mirror in the place of what is lost.
+    bulk, other = shelf_path.with_suffix(".bulk"), shelf_path.with_suffix(".other")
+    with ts.open(shelf_path, "w", also=bulk, mirror={1: other}) as shelf:
+        shelf.create("x", (1000,), "int32", on=1)[:] = 7
+        shelf.persist()
+    bulk.rename(bulk.with_suffix(".gone"))
+    moved = other.rename(other.with_suffix(".moved"))
+    reader = ts.open(shelf_path, "r", mirror={1: moved})
+    with reader, pickle.loads(pickle.dumps(reader)) as copy:
+        assert (copy.x.numpy() == 7).all()
+
+
+def test_a_repair_is_told_where_media_are(shelf_path: Path, mirror: Path) -> None:
+    bulk = shelf_path.with_suffix(".bulk")
+    with ts.open(shelf_path, "w", also=bulk, mirror={1: mirror}) as shelf:
+        shelf.create("x", (1000,), "int32", on=1)[:] = 7
+        shelf.persist()
+    moved = bulk.rename(bulk.with_suffix(".moved"))
+    other = mirror.rename(mirror.with_suffix(".other"))
+    with pytest.raises(ts.MediumMissing, match="also="):
+        ts.repair(shelf_path, mirror={1: other})
+    with pytest.raises(ts.MediumMissing, match="without="):
+        ts.repair(shelf_path, also=moved)
+    assert not ts.repair(shelf_path, also=moved, mirror={1: other}).repaired
+    other.unlink()
+    found = ts.repair(shelf_path, also=moved, without=2)
+    assert not found.damage
+
+
+def test_what_a_further_medium_cannot_do_is_told(shelf_path: Path, mirror: Path) -> None:
+    script = f"""
+import warnings
+import tensorshelf as ts
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    with ts.open({str(shelf_path)!r}, tier="auto", mirror={str(mirror)!r}) as shelf:
+        notes = {{note for each in shelf.info().media for note in each.promises.notes}}
+        shown = str(shelf.info())
+assert all(note in shown for note in notes), shown
+told = " ".join(str(each.message) for each in seen)
+ordinary = "The drive may have a volatile write cache"
+assert all(note in told for note in notes if not note.startswith(ordinary)), told
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_mirror_of_what_there_is_not(shelf_path: Path, mirror: Path) -> None:

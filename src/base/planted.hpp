@@ -132,8 +132,9 @@ enum class Bug {
   pins_unheard,              // I3: a reader's first pin does not wait until its writer hears of it
   pin_not_looked_behind,     // I3: a reader holds what its writer has given up already
   shown_beside_outrunner,    // I3: a reader shows bytes in place beside a writer that outruns it
-  opened_over_pins,          // I3: an opening knows nothing of a version that a reader holds
-  refresh_without_pages,     // a reader goes on to a root, and keeps the pages of the one before
+  outruns_though_refused,  // I3: a writer that may not outrun takes the end of that hold for leave
+  opened_over_pins,        // I3: an opening knows nothing of a version that a reader holds
+  refresh_without_pages,   // a reader goes on to a root, and keeps the pages of the one before
 
   blank_unsettled,  // I15: an old superblock may be there while its roots are overwritten
   mark_unsettled,   // I14: a mark is told of before its second copy is durable

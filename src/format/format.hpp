@@ -151,6 +151,8 @@ std::optional<unsigned> mirrored_by(const MediumHeader& header);  // the medium 
 // Whether a page is blank, or has nothing but some words of a header of that shelf's, as a power
 // loss while it was written may leave it.
 bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id);
+// Whether the beginning of a medium bears, beside its two headers, stamps at most.
+bool has_headers_at_most(std::span<const std::byte> bytes);
 std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version);
 std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp);
 

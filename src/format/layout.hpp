@@ -19,6 +19,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -315,6 +316,15 @@ inline constexpr std::uint64_t kMirrorAt = kMediumHeapAt;
 // The features of such a header: a bit, and in a byte of its own the number of the other.
 inline constexpr std::uint64_t kMirrorFeature = 1;
 constexpr std::uint64_t mirror_features(unsigned of) { return kMirrorFeature | of << 8U; }
+// In its stamp, in the place of a version: how far it is filled with what the other has.
+enum class MirrorStamp : std::uint64_t {
+  filled = 0,
+  filling = 1,    // what it had can be read until its roots go
+  refilling = 2,  // a filling came to no end before: anything may be under way
+};
+constexpr bool is_stamp(std::optional<std::uint64_t> stamp, MirrorStamp which) {
+  return stamp == static_cast<std::uint64_t>(which);
+}
 
 struct SlotRecord {
   std::uint64_t at;

@@ -133,6 +133,19 @@ bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id) {
          shows(half(header.shelf_id, 8), half(shelf_id, 8));
 }
 
+bool has_headers_at_most(std::span<const std::byte> bytes) {
+  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+  std::size_t from = 0;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    const std::size_t header = std::min<std::size_t>(medium_header_at(copy), bytes.size());
+    const auto before = bytes.subspan(from, header - from);
+    if (!std::all_of(before.begin(), before.end(), is_zero)) return false;
+    from = std::min<std::size_t>(medium_stamp_at(copy) + sizeof(std::uint64_t), bytes.size());
+  }
+  const auto rest = bytes.subspan(from);
+  return std::all_of(rest.begin(), rest.end(), is_zero);
+}
+
 std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version) {
   return tagged_word(version, hash_bytes(std::as_bytes(std::span(medium_id)), version));
 }

@@ -12,6 +12,9 @@
 #include "store/medium_headers.hpp"
 
 namespace tensorshelf {
+
+using format::MirrorStamp;
+
 namespace {
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return bytes / kPageBytes * kPageBytes; }
@@ -30,8 +33,8 @@ bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
   const MediumHeaders headers = read_medium_headers(media_, medium.index);
   const bool whole = headers.copies[0] && headers.copies[1];
   if (!whole) {
-    write_medium_headers(media_, medium.index, superblock_.shelf_id, medium.id, headers,
-                         medium.mirrors);
+    write_missing_headers(media_, medium.index, {superblock_.shelf_id, medium.id, medium.mirrors},
+                          headers);
   }
   const Stamps stamps = read_stamps(media_, medium.index, medium.id);
   const auto last = std::max(stamps[0], stamps[1]);
@@ -43,7 +46,7 @@ bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
   }
   // Also where one is the older: the newer may be in a cache alone (I12).
   const bool agree = last && stamps[0] == stamps[1];
-  if (!agree) stamp_medium(media_, medium.index, medium.id, last.value_or(newest), stamps);
+  if (!agree) mend_stamps(media_, medium.index, medium.id, last.value_or(newest), stamps);
   return !whole || !agree;
 }
 
@@ -115,7 +118,7 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
     if (adopted) made.id = offered.header->medium_id;
     if (!adopted) random_bytes(std::as_writable_bytes(std::span(made.id)));
     write_medium_anew(media_, index, {superblock_.shelf_id, made.id, made.mirrors},
-                      made.mirrors ? kFilling : 0);
+                      made.mirrors ? static_cast<std::uint64_t>(MirrorStamp::filling) : 0);
   }
   if (made.mirrors) {
     // Of a medium that is added now no version says how far it goes.

@@ -101,7 +101,8 @@ CompactReport Compactor::run(std::chrono::duration<double> patience) {
       }
       // What somebody assigned last is cold so many versions later; who never rests does not count.
       const std::uint64_t now = state_.version;
-      const bool last = now - changed > 4 * slots || now - std::max(changed, assigned) > slots;
+      const bool last =
+          now - changed > kRestless * slots || now - std::max(changed, assigned) > slots;
       const bool moved = lower(fences->goals, last);
       const bool copied = carry(fences->goals);
       if (!moved && !copied && (last || lies_well(fences->goals))) break;

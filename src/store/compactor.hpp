@@ -36,10 +36,14 @@ class Compactor {
   static constexpr std::chrono::milliseconds kPause{1};
   // So much goes with one version, and is cut off at once: others wait for either.
   static constexpr std::uint64_t kAtOnceBytes = 8 * 1024 * 1024;
+  // Of the commits that as many versions take as there are homes: then it is nobody's pause that is
+  // waited for.
+  static constexpr std::uint64_t kRestless = 4;
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
   class Fences;
 
-  // Whether something lies elsewhere now. `waits`: for what is on its way, whose pages stay else.
+  // Whether something lies elsewhere now. Pages of the manifest are moved only while nothing is on
+  // its way: `waits` says to wait for that.
   bool lower(const Goals& goals, bool waits);
   bool open_pages(std::uint64_t goal, bool waits);
   Tensors behind(const Goals& goals);  // that have slots there, as they lie
@@ -52,8 +56,8 @@ class Compactor {
   bool commit_next();  // ours, or somebody's: false
   bool freeze_own(std::optional<Flight>& flight);
   void cut();
-  bool reaches_no_further(const Goals& ends) const;
-  void shorten(const Goals& from);
+  bool reaches_no_further(const PerMedium& ends) const;
+  void shorten(const PerMedium& from);
   bool shorten_to(unsigned medium, std::uint64_t size_bytes);
 
   State& state_;

@@ -17,8 +17,8 @@ constexpr std::uint64_t kMostCuts = 1024;  // of one medium, however long its fi
 // what is there, so it is cut behind as many commits as there are homes, the first of which is
 // frozen behind this. What an earlier run did not come to cut, or one that died, goes, too.
 void Compactor::cut() {
-  Goals from = {};
-  Goals ends = {};
+  PerMedium from = {};
+  PerMedium ends = {};
   std::uint64_t first = 0;
   {
     const ClosedGate closed(*state_.gate, state_.patience);
@@ -47,13 +47,16 @@ void Compactor::cut() {
   commit_next();
   if (planted(Bug::cut_behind_earlier)) first = state_.version;
   while (state_.version < first + state_.opened.slot_count || !reaches_no_further(ends)) {
-    if (state_.version > first + 4 * state_.opened.slot_count) return;  // somebody holds on to one
+    if (state_.version > first + kRestless * state_.opened.slot_count) {
+      report_.files_cut = false;  // somebody holds on to one
+      return;
+    }
     commit_next();
   }
   shorten(from);
 }
 
-bool Compactor::reaches_no_further(const Goals& ends) const {
+bool Compactor::reaches_no_further(const PerMedium& ends) const {
   const auto lock = state_.lock_usable();
   for (const auto* list : {&state_.retained, &state_.in_flight}) {
     for (const auto& version : *list) {
@@ -67,13 +70,12 @@ bool Compactor::reaches_no_further(const Goals& ends) const {
   return true;
 }
 
-void Compactor::shorten(const Goals& from) {
+void Compactor::shorten(const PerMedium& from) {
   for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
     const std::uint64_t at_once = std::max(kAtOnceBytes, from[medium] / kMostCuts);
-    std::uint64_t size = from[medium];
-    while (size > 0 &&
-           shorten_to(medium, size - std::min(size, at_once) / kPageBytes * kPageBytes)) {
+    for (std::uint64_t size = from[medium]; size > 0;) {
       size -= std::min(size, at_once) / kPageBytes * kPageBytes;
+      if (!shorten_to(medium, size)) break;
       state_.patience.pause(kPause);  // who waits at the gate comes in
     }
   }

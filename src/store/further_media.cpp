@@ -74,10 +74,7 @@ void FurtherMedia::classify(Offered& offered) const {
   const MediumHeaders headers = read_medium_headers(medium, 0, superblock_.shelf_id);
   offered.header = headers.best();
   const auto file = offered.given.found.file.lock();
-  const bool device = !file || file->kind() != FileKind::regular;
-  // A medium grows by whole pages: what ends within one is somebody's file, and may be short.
-  const bool whole = device || file->size_bytes() % kPageBytes == 0;
-  if (!offered.header && headers.blank && whole && (device || is_blank_file(medium))) return;
+  if (may_become_medium(medium, headers, file.get())) return;
   if (!offered.header) {
     throw Error(Errc::not_a_shelf, fmt::format("{} is no medium of a shelf, and not empty", path),
                 "Check the path. Only what is empty, or does not exist, is made one: wipe it first "

@@ -9,6 +9,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
+#include "media/file.hpp"
 #include "store/page_io.hpp"
 #include "store/unreadable.hpp"
 
@@ -43,32 +44,27 @@ bool is_first_mirror(Medium& medium) {
 
 bool is_filled_mirror(Medium& medium) {
   const auto header = read_medium_headers(medium, 0).best();
-  return header && stamped_last(medium, 0, header->medium_id) == kFilled;
+  return header &&
+         format::is_stamp(stamped_last(medium, 0, header->medium_id), format::MirrorStamp::filled);
 }
 
-bool is_blank_file(Medium& medium) {
-  const std::uint64_t size = medium.size();
-  if (size > format::kMediumHeapAt) return false;
+bool may_become_medium(Medium& medium, const MediumHeaders& headers, const ShelfFile* file) {
+  if (headers.best() || !headers.blank) return false;
+  if (file == nullptr || file->kind() != FileKind::regular) return true;
+  const std::uint64_t size = file->size_bytes();
+  if (size % kPageBytes != 0 || size > format::kMediumHeapAt) return false;
   std::vector<std::byte> bytes(size);
   medium.read(0, bytes);
-  for (std::uint64_t page = 0; page < size; page += kPageBytes) {
-    const auto rest = std::span(bytes).subspan(page, std::min(kPageBytes, size - page));
-    const bool written = page % format::medium_header_at(1) < 2 * kPageBytes;  // header, stamp
-    const auto unwritten = written ? rest.subspan(std::min<std::size_t>(64, rest.size())) : rest;
-    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
-    if (!std::all_of(unwritten.begin(), unwritten.end(), is_zero)) return false;
-  }
-  return true;
+  return format::has_headers_at_most(bytes);
 }
 
-void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
-                          const format::ShelfId& medium_id, const MediumHeaders& there,
-                          std::optional<unsigned> mirrors) {
+void write_missing_headers(Medium& medium, unsigned index, const MediumIdentity& identity,
+                           const MediumHeaders& there) {
   format::MediumHeader header{};
   header.index = index;
-  header.shelf_id = shelf_id;
-  header.medium_id = medium_id;
-  if (mirrors) header.incompat_features = format::mirror_features(*mirrors);
+  header.shelf_id = identity.shelf_id;
+  header.medium_id = identity.medium_id;
+  if (identity.mirrors) header.incompat_features = format::mirror_features(*identity.mirrors);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     if (there.copies[copy]) continue;
     write_page(medium, place_on(index, format::medium_header_at(copy)),
@@ -76,13 +72,14 @@ void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId&
   }
 }
 
-void write_medium_anew(Medium& medium, unsigned index, const NewMedium& what, std::uint64_t stamp) {
+void write_medium_anew(Medium& medium, unsigned index, const MediumIdentity& identity,
+                       std::uint64_t stamp) {
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     MediumHeaders other;
     other.copies[format::other_copy(copy)].emplace();
-    write_medium_headers(medium, index, what.shelf_id, what.medium_id, other, what.mirrors);
+    write_missing_headers(medium, index, identity, other);
     format::Page page;
-    format::set_root_word(page, format::medium_stamp(what.medium_id, stamp));
+    format::set_root_word(page, format::medium_stamp(identity.medium_id, stamp));
     write_page(medium, place_on(index, format::medium_stamp_at(copy)), page);
     medium.barrier();  // I6: never are both copies under way together
   }
@@ -111,7 +108,12 @@ std::optional<std::uint64_t> stamped_last(Medium& medium, unsigned index,
 }
 
 void stamp_medium(Medium& medium, unsigned index, const format::ShelfId& medium_id,
-                  std::uint64_t version, const Stamps& there) {
+                  std::uint64_t version) {
+  mend_stamps(medium, index, medium_id, version, {0, 0});
+}
+
+void mend_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id,
+                 std::uint64_t version, const Stamps& there) {
   const std::uint64_t stamp = format::medium_stamp(medium_id, version);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const std::uint64_t at = place_on(index, format::medium_stamp_at(copy));

@@ -14,6 +14,8 @@
 
 namespace tensorshelf {
 
+class ShelfFile;
+
 std::string id_text(const format::ShelfId& id);  // 32 hexadecimal digits
 
 struct MediumHeaders {
@@ -30,27 +32,24 @@ MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::
 bool is_first_mirror(Medium& medium);
 // Of one that is: whether its last filling came to its end.
 bool is_filled_mirror(Medium& medium);
-// Those copies that are not `there`: one that is whole is not under way while the other is written.
-// Whether a file has no more than an interrupted adding leaves: zeros, and headers in part. Of a
-// device that is not asked, which is as long as it is.
-bool is_blank_file(Medium& medium);
-void write_medium_headers(Medium& medium, unsigned index, const format::ShelfId& shelf_id,
-                          const format::ShelfId& medium_id, const MediumHeaders& there = {},
-                          std::optional<unsigned> mirrors = {});
+// Whether it bears no more than an interrupted adding leaves, so that it may become a medium of the
+// shelf that `headers` were read for: headers in part, stamps, and zeros. Of a device the headers
+// alone are asked. A file that does not end with a page is somebody's, whatever it has.
+bool may_become_medium(Medium& medium, const MediumHeaders& headers, const ShelfFile* file);
 
-// The stamp of a mirror: no version is said to have written to it.
-inline constexpr std::uint64_t kFilled = 0;
-inline constexpr std::uint64_t kFilling = 1;    // what it had can be read until its roots go
-inline constexpr std::uint64_t kRefilling = 2;  // and anything may be under way
-
-// Headers and stamps, whatever is there: one copy of both, durably, and then the other. Before the
-// medium has a name, and I1, whichever version names it.
-struct NewMedium {
+// What its header says of it, beside its index.
+struct MediumIdentity {
   format::ShelfId shelf_id;
   format::ShelfId medium_id;
   std::optional<unsigned> mirrors;
 };
-void write_medium_anew(Medium& medium, unsigned index, const NewMedium& what, std::uint64_t stamp);
+// Those copies that are not `there`: one that is whole is not under way while the other is written.
+void write_missing_headers(Medium& medium, unsigned index, const MediumIdentity& identity,
+                           const MediumHeaders& there);
+// Headers and stamps, whatever is there: one copy of both, durably, and then the other. Before the
+// medium has a name, and I1, whichever version names it.
+void write_medium_anew(Medium& medium, unsigned index, const MediumIdentity& identity,
+                       std::uint64_t stamp);
 
 // What the copies of the stamp say; none where one is damaged, or cannot be read.
 using Stamps = std::array<std::optional<std::uint64_t>, format::kCopies>;
@@ -58,9 +57,12 @@ Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium
 // The higher one; none where both are damaged.
 std::optional<std::uint64_t> stamped_last(Medium& medium, unsigned index,
                                           const format::ShelfId& medium_id);
-// Durable with the next barrier. Of copies of which nothing is `there` the whole page is written,
-// for a word alone heals no bad page.
+// Both copies; durable with the next barrier.
 void stamp_medium(Medium& medium, unsigned index, const format::ShelfId& medium_id,
-                  std::uint64_t version, const Stamps& there = {0, 0});
+                  std::uint64_t version);
+// The same. Of copies of which nothing is `there` the whole page is written, for a word alone heals
+// no bad page.
+void mend_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id,
+                 std::uint64_t version, const Stamps& there);
 
 }  // namespace tensorshelf

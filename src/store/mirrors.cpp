@@ -29,6 +29,9 @@
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
+
+using format::MirrorStamp;
+
 namespace {
 
 // As far as a medium's headers and roots reach.
@@ -203,18 +206,19 @@ void FurtherMedia::fill(const AttachedMedium& mirror, const format::Seeds& seeds
   const bool doubtful = (cut || missed) && !planted(Bug::mirror_believed);
   media_.reserve(on_mirror(mirror.index, end));
   const auto last = stamped_last(media_, mirror.index, mirror.id);
-  const bool begun = last != kFilled && !planted(Bug::mirror_filling_forgotten);
+  const bool begun =
+      !format::is_stamp(last, MirrorStamp::filled) && !planted(Bug::mirror_filling_forgotten);
   Filling filling(media_, seeds, of, mirror.index, begun);
   if ((!begun && !doubtful && filling.same_head()) || planted(Bug::mirror_not_filled)) return;
-  const auto note = [&](std::uint64_t stamp) {
-    stamp_medium(media_, mirror.index, mirror.id, stamp, {});  // also over a damaged one
+  const auto note = [&](MirrorStamp stamp) {  // also over a damaged one
+    mend_stamps(media_, mirror.index, mirror.id, static_cast<std::uint64_t>(stamp), {});
     media_.barrier();  // I12: what comes behind is not there before it
   };
-  note(begun ? kRefilling : kFilling);
+  note(begun ? MirrorStamp::refilling : MirrorStamp::filling);
   for (const auto& version : versions) filling.take(*version);
   if (!planted(Bug::mirror_head_first)) media_.barrier();  // I1, of the mirror by itself
   filling.take_head();
-  note(kFilled);
+  note(MirrorStamp::filled);
   notes_.push_back(fmt::format("{}: what medium {} has and its mirror lacked was copied, {}",
                                mirror.path, of, size_text(filling.bytes_written())));
 }

@@ -42,8 +42,7 @@ void check_replaceable(const std::string& path, const OpenOptions& options,
   const FoundMedium found = open_there(path, options);
   const MediumHeaders headers = read_medium_headers(*found.medium, 0);
   const auto file = found.file.lock();
-  const bool device = file->kind() != FileKind::regular;
-  if (!headers.best() && headers.blank && (device || is_blank_file(*found.medium))) return;
+  if (may_become_medium(*found.medium, headers, file.get())) return;
   if (headers.best() && headers.best()->shelf_id == of) return;
   throw Error(Errc::not_a_shelf,
               fmt::format("{} is no medium of the shelf that is replaced, and not empty", path),

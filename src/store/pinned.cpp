@@ -128,7 +128,10 @@ void await_unknown_pins(Medium& medium, const Manners& manners, std::uint64_t fi
   if (pins == nullptr || planted(Bug::pins_not_seen)) return;
   const auto in_the_way = [&]() -> std::optional<std::uint64_t> {
     if (manners.on_pin == OnPin::outrun) {
-      return pins->outrun() ? std::nullopt : pins->find(0, format::kMaxVersion);
+      if (pins->outrun()) return std::nullopt;
+      const auto held = pins->find(0, format::kMaxVersion);
+      if (held || planted(Bug::outruns_though_refused)) return held;
+      return 0;  // who was in the way is gone, and it is to be asked once more
     }
     if (planted(Bug::opened_over_pins)) return std::nullopt;
     if (first > 0) {

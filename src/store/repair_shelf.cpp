@@ -79,8 +79,9 @@ RepairReport repair(const std::filesystem::path& path, const OpenOptions& option
   }();
   OpenOptions writing = options;
   writing.mode = Mode::update;
+  writing.max_size_bytes = 0;
   const auto media =
-      media_at(path, make_medium(file, options), writing, offered_media(writing, false));
+      media_at(path, make_medium(file, writing), writing, offered_media(writing, false));
   return repair_media(media, options, path.string());
 }
 

@@ -30,7 +30,8 @@ struct FoundSlot {
 };
 
 // Of each medium, the place in front of which all is to lie (compactor.hpp).
-using Goals = std::array<std::uint64_t, kMaxMedia>;
+using PerMedium = std::array<std::uint64_t, kMaxMedia>;  // bytes
+using Goals = PerMedium;
 
 // Of whoever may undo a write.
 class UndoLog {
