@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <utility>
@@ -156,22 +157,30 @@ std::string mirror_that_was_cut_short_is_filled() {
   return mirrored.alone(3);
 }
 
-// The first medium comes from an old copy, or is damaged; the mirror has what is lost.
+// The first medium comes from an old copy, however old it is, or is damaged; the mirror has what is
+// lost.
 std::string newer_mirror_is_not_written_over() {
   const Mirrored mirrored;
-  mirrored.commit(3);
   CachedDisk& first = *mirrored.first;
-  const Bytes older = first.visible;
-  for (std::uint64_t serial = 4; serial < 9; ++serial) mirrored.commit(serial);
-  const Bytes newer = first.visible;
-  first.visible = first.durable = older;
-  try {
-    mirrored.open();
-    return "an older copy of the first medium passes for it";
-  } catch (const Error& error) {
-    if (error.code() != Errc::medium_missing) throw;
+  std::vector<Bytes> olders = {first.visible};  // the mirror was none of its yet
+  mirrored.open();                              // nor is it by this
+  olders.push_back(first.visible);
+  for (std::uint64_t serial = 3; serial < 9; ++serial) {
+    mirrored.commit(serial);
+    olders.push_back(first.visible);
   }
-  if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
+  const Bytes newer = first.visible;
+  olders.pop_back();
+  for (const Bytes& older : olders) {
+    first.visible = first.durable = older;
+    try {
+      mirrored.open();
+      return "an older copy of the first medium passes for it";
+    } catch (const Error& error) {
+      if (error.code() != Errc::medium_missing) throw;
+    }
+    if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
+  }
   first.visible = newer;
   const std::uint64_t version = mirrored.open().version();
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
@@ -180,7 +189,38 @@ std::string newer_mirror_is_not_written_over() {
   }
   first.durable = first.visible;
   if (mirrored.open().version() != version - 1) return "nothing was lost of the first medium";
+  if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
+  // What was lost is wiped by now, and nothing tells of it but the mirror.
+  try {
+    mirrored.open();
+    return "the mirror of a medium that was damaged is taken again";
+  } catch (const Error& error) {
+    if (error.code() != Errc::medium_missing) throw;
+  }
   return mirrored.alone(8);
+}
+
+// What rots there is told, and mended while the first is sound, for nobody reads it before that is
+// lost.
+std::string rot_of_a_mirror_is_mended() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  CachedDisk& mirror = *mirrored.mirror;
+  {
+    Shelf shelf = mirrored.open();
+    const Bytes value = stamped(kBytes, 3);
+    const auto at = std::search(mirror.visible.begin(), mirror.visible.end(), value.begin(),
+                                value.begin() + 64);
+    if (at == mirror.visible.end()) return "the mirror lacks the value";
+    at[100] ^= std::byte{1};
+    mirror.durable = mirror.visible;
+    const VerifyReport report = shelf.heal();
+    if (report.damage.size() != 1 || !report.damage[0].in_mirror || !report.damage[0].healed) {
+      return "what rotted on a mirror is not found";
+    }
+    if (!shelf.verify().damage.empty()) return "what was mended is damaged";
+  }
+  return mirrored.alone(3);
 }
 
 }  // namespace tensorshelf::crash

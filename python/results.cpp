@@ -173,6 +173,7 @@ py::dict to_dict(const Damage& found) {
   d["intact_in"] = found.intact_in;
   d["healable"] = found.healable;
   d["healed"] = found.healed;
+  d["in_mirror"] = found.in_mirror;
   return d;
 }
 
@@ -193,6 +194,7 @@ VerifyReport report_of(const py::dict& told) {
                     d["nbytes"].cast<std::uint64_t>()};
     found.intact_in = d["intact_in"].cast<std::vector<std::uint64_t>>();
     found.healable = d["healable"].cast<bool>();
+    found.in_mirror = d["in_mirror"].cast<bool>();
     report.damage.push_back(std::move(found));
   }
   return report;

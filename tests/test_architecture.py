@@ -45,10 +45,10 @@ ABOVE_THE_FACE = {f"src/store/{name}.cpp" for name in ("shelf", "handles", "repa
 ABOVE_THE_FACE |= {"src/feed/access.hpp"}  # of the pipeline, which is given a shelf
 
 # Who writes metadata, and with which calls.
-WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word)\(")
+WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word|copy_to_mirror)\(")
 WRITERS = {
     f"src/store/{name}.cpp"
-    for name in "attempt format_shelf incarnation mark medium_headers repair".split()
+    for name in "attempt format_shelf incarnation mark medium_headers mirrors repair".split()
 }
 WRITERS |= {"src/store/page_io.cpp", "src/store/page_io.hpp"}  # the first two calls themselves
 PAGE_BYTES = re.compile(r"(?:\.|->)bytes(?:\.|\[)|&\w+(?:\.|->)bytes|memcpy\([^;]*\.bytes")

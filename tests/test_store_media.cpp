@@ -303,6 +303,23 @@ TEST_CASE("a medium that was deleted takes no commit") {
   CHECK(shelf.version() == 0);
 }
 
+TEST_CASE("a medium that was deleted is told of soon where nothing is written to it") {
+  const scratch::Directory scratch;
+  const auto part = (scratch.path() / "run.part").string();
+  Shelf shelf = Shelf::open(scratch.path() / "run.shelf", {.also = {part}});
+  make_on(shelf, "w", 100, kSecond).write(pattern(100, 1));
+  TensorRef small = make_on(shelf, "v", 100, std::array{0U});
+  shelf.persist();
+  std::filesystem::remove(part);
+  std::optional<Error> error;
+  for (unsigned i = 0; i < 1'000'000 && !error; ++i) {  // many times a millisecond's worth
+    small.write(pattern(100, i));
+    error = error_of([&] { shelf.persist(); });
+  }
+  REQUIRE(error.has_value());
+  CHECK(error->code() == Errc::gone);
+}
+
 TEST_CASE("a header that a power loss left in part is as good as none, for its shelf alone") {
   Several several({true, true});
   several.open();

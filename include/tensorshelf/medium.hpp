@@ -1,4 +1,4 @@
-// The storage seam: where bytes live and what the place promises. Eleven methods, and none hands
+// The storage seam: where bytes live and what the place promises. Twelve methods, and none hands
 // out a writable pointer. Everything above it (format, store) is the same on every medium, and the
 // crash simulator is one more medium that breaks all that is not promised.
 //

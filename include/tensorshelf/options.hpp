@@ -78,9 +78,8 @@ struct OpenOptions {
   // - Each that the shelf has is found here, beside the shelf, or else where it was last; one that
   // is missing, another shelf's, or an older copy is refused by name
   //   (Errc::medium_missing).
-  // - One that does not exist, or is empty, is made and added; Mode::replace takes those of the
-  // shelf
-  //   that it replaces, too. One with anything else on it is refused (Errc::not_a_shelf).
+  // - One that does not exist, or is empty, is made and added, as the next version says;
+  //   Mode::replace takes those of the shelf that it replaces, too. One with anything else on it is refused (Errc::not_a_shelf).
   // - The first has all but values. tier, max_size_bytes and block hold for each; tier as far as
   //   it is none that asks for a kind of file.
   std::vector<std::string> also = {};
@@ -89,8 +88,9 @@ struct OpenOptions {
   //   is copied to a new one within open().
   // - Whatever is written on the medium is on its mirror as well, byte for byte, and durable there
   //   before a version counts as committed. A mirror that fails is a medium that fails.
-  // - Mode::read needs one of the two. Where the shelf's own medium is lost, its mirror is opened
-  //   in its place, with Mode::read: snapshot() makes a whole shelf of it.
+  // - Mode::read needs one of the two. Where the shelf's own medium cannot be opened, its mirror is
+  //   read in its place, which a note says: snapshot() makes a whole shelf of it.
+  // - A mirror of the first that has a version more is not written over: Errc::medium_missing.
   std::vector<Mirror> mirrors = {};
   // Mirrors, by number, that a writer gives up where they are missing (else Errc::medium_missing):
   // the next version has them no more.
@@ -113,7 +113,7 @@ struct OpenOptions {
   // - It keeps its slot and the number of the version that wrote it. Not stored.
   bool keep_unchanged = false;
   // A chunk that fails its checksum when it is read is read from another slot, where one has it
-  // with the right checksum: the bytes come in place of Errc::corrupt.
+  // with the right checksum: the bytes come in place of Errc::corrupt. From a mirror in any case.
   // - Nothing is written: Shelf::heal() restores it, and not once an assignment took the slot that
   //   has the sound bytes. Not stored.
   // - Of no effect where checksums are not checked (Verify::never), on what Verify::on_open finds,

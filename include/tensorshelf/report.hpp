@@ -87,8 +87,10 @@ struct Damage {
   // What still holds: older versions that are retained, rising, whose own chunk there is sound, be
   // it another value.
   std::vector<std::uint64_t> intact_in = {};
-  bool healable = false;  // another slot has the very bytes, for Shelf::heal() to restore
-  bool healed = false;    // it did
+  // Another slot has the very bytes, or the mirror of its medium, for Shelf::heal() to restore.
+  bool healable = false;
+  bool healed = false;     // it did
+  bool in_mirror = false;  // the chunk is sound, and its mirror is damaged there: nobody reads that
 };
 
 // Called with what is found as it is found, from the thread that called into the shelf.
@@ -155,7 +157,7 @@ struct Stats {
   std::uint64_t metadata_bytes = 0;
   std::uint64_t bytes_read = 0;
   std::uint64_t chunks_verified = 0;
-  std::uint64_t chunks_healed = 0;  // read from another slot: OpenOptions::heal
+  std::uint64_t chunks_healed = 0;  // read from a mirror, or another slot: OpenOptions::heal
   std::uint64_t medium_writes = 0;
   std::uint64_t medium_bytes = 0;
   std::uint64_t barriers = 0;

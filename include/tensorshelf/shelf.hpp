@@ -268,8 +268,9 @@ class Shelf {
   // it: nothing is held meanwhile, and commits go on.
   VerifyReport verify(const Progress& progress = {}, const OnDamage& on_damage = {}) const;
   // The same, and what is damaged and healable is restored, as one version with the step of the one
-  // before: bytes that another slot has, with the very checksum, are written anew.
-  // - What no slot has stays as it is, and damaged. A tensor that is placed whole is healed whole
+  // before: bytes that another slot has, or the mirror, with the very checksum, are written anew;
+  // so is what a mirror alone lacks.
+  // - What nothing has stays as it is, and damaged. A tensor that is placed whole is healed whole
   //   or not at all.
   // - The slot that is damaged is not written: older versions that name it stay damaged.
   // - With nothing to heal nothing is committed.

@@ -207,10 +207,12 @@ class Damage:
     nbytes: int
     medium: int = 0  # on which that is: a number of ``info().media``
     # What still holds: older versions whose own chunk there is sound, be it another value; whether
-    # another slot has the very bytes, for verify(repair=True) to restore, and whether it did.
+    # another slot has the very bytes, or the mirror of its medium, for verify(repair=True) to
+    # restore, and whether it did.
     intact_in: tuple[int, ...] = ()
     healable: bool = False
     healed: bool = False
+    in_mirror: bool = False  # the chunk is sound, and the mirror of its medium is damaged there
 
 
 @dataclass(frozen=True)

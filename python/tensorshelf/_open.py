@@ -95,7 +95,8 @@ def open(
               twice. Holds for what is assigned without a conversion, whole chunks of it. Alike is
               what has the same XXH3-64. ``stats()`` counts it: "bytes_unchanged".
     heal      True: a damaged chunk is read from another slot of its tensor, where one has the bytes
-              with the right checksum, in place of raising CorruptError; with mode="r" too. Nothing
+              with the right checksum, in place of raising CorruptError; with mode="r" too. (From
+              the mirror of its medium, where there is one, it is read in any case.) Nothing
               is written: ``verify(repair=True)`` restores it. ``stats()`` counts it:
               "chunks_healed". Not for what ``numpy(copy=False)`` shows in place, for what
               verify="open" finds, and for what changes part of a tensor, moves, resizes or copies
@@ -114,21 +115,24 @@ def open(
     also      media beside the one at ``path``: a path, or several, of files and devices; seven at
               most. What the shelf has already is found where it was last, beside the shelf, or
               here, wherever it is now. One that does not exist, or is empty, is made and added;
-              tensors that are created lie on it from then on. The shelf survives what its weakest
-              medium does, and needs all: one that is missing, another shelf's or an older copy is
-              refused by name.
+              tensors of 1 MiB and more lie on it from then on (see ``place``). The shelf survives
+              what its weakest medium does, and needs all: one that is missing, another shelf's or
+              an older copy is refused by name. What is added, or lies elsewhere now, the next
+              version says.
     place     on which media new tensors lie. Default: those below 1 MiB at ``path``, larger ones in
-              stripes over all media that are not mapped. A size, as "8MiB": another limit. A dict
-              of patterns of names, as {"opt.*": "/nvme/run.part"}, of which the first that matches
-              holds; a function of (name, nbytes). Where: the path of a medium, its number in
-              ``info().media``, "stripe", or a list of media to stripe over; None: the default.
-              Not stored: tensors stay where they were made. ``create(on=)`` says it for one.
+              stripes over all media that are not mapped, or where all are, on the second. A size,
+              as "8MiB": another limit. A dict of patterns of names, as {"opt.*": "/nvme/run.part"},
+              of which the first that matches holds; a function of (name, nbytes). Where: the path
+              of a medium, its number in ``info().media``, "stripe", or a list of media to stripe
+              over; None: the default. Not stored: tensors stay where they were made.
+              ``create(on=)`` says it for one.
     mirror    a path: a medium that mirrors the one at ``path``, byte for byte. Or, as {1: path},
               which of ``info().media`` it mirrors (0: the one at ``path``). Made, added, found and
-              refused as those of ``also``; what there is is copied to a new one at once. A version
-              counts as committed when both have it. With mode="r" one of the two is enough; damage
-              of one is read from the other, and ``verify(repair=True)`` mends it. Where the medium
-              at ``path`` is lost, open(mirror, "r") is the shelf; ``snapshot()`` makes a whole one.
+              refused as those of ``also``; what there is is copied to a new one at once, and the
+              next version names it. A version counts as committed when both have it. With mode="r"
+              one of the two is enough: damage of the medium is read from the mirror. ``verify()``
+              reads both, and ``verify(repair=True)`` mends either. Where the medium at ``path`` is
+              lost, that reads the mirror in its place; ``snapshot()`` makes a whole shelf of it.
     without   numbers of mirrors that a writer gives up where they are missing: the next version
               has them no more. Without it MediumMissing says which one is missing.
 
@@ -234,8 +238,11 @@ def _is_empty_file(path: bytes) -> bool:
 def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
     """The error for a path that this process holds: by an open Shelf, or what is left of one.
 
-    The native half cannot tell which; here all open shelves are known.
+    The native half cannot tell which; here all open shelves are known. Of another file, as that of
+    a medium, and of what no mode shares, it has said all there is.
     """
+    if not str(error).startswith(f"{os.fsdecode(path)} is still open for writing"):
+        return error
     file = _opening.file_id(path)
     for shelf in _exit.open_shelves():
         if not shelf.closed and shelf._assignments.writable and shelf._opening.file == file:

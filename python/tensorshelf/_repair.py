@@ -31,7 +31,7 @@ class Repair:
     @property
     def damaged(self) -> tuple[str, ...]:
         """The names of the tensors that are damaged: reading them raises CorruptError."""
-        return tuple(dict.fromkeys(found.tensor for found in self.damage))
+        return tuple(dict.fromkeys(each.tensor for each in self.damage if not each.in_mirror))
 
     def __str__(self) -> str:
         rows = [

@@ -250,16 +250,15 @@ class Versioned(TensorMapping):
 
         Of each damaged chunk it says what still holds: ``intact_in``, the older ones of
         ``versions`` whose own chunk there is sound; and ``healable``, that another slot of the
-        tensor has the very bytes. ``repair=True`` restores those that are healable, as a version
-        of its own with the same step: ``healed_as``. They are compared with the checksum, and what
-        no slot has stays damaged: assign it, or read an older version. A tensor that is placed
-        whole is healed whole or not at all, and older versions that are damaged stay so. Other
-        threads wait while it restores, not while it verifies.
+        tensor has the very bytes, or the mirror of its medium. Mirrors are read, too: ``in_mirror``
+        is what is damaged there alone. ``repair=True`` restores what is healable, as a version of
+        its own with the same step: ``healed_as``. All is compared with its checksum; the rest stays
+        damaged: assign it, or read an older version. A tensor that is placed whole is healed whole
+        or not at all, and older versions stay as they are. Other threads wait while it restores.
 
         With ``repair=True`` it raises UncommittedError where something was changed and not
-        persisted, also meanwhile by another thread, and ReadOnlyError, UnresolvedError,
-        TransactionError, ShelfGone, LeasedError where a view is in the way, and CorruptError where
-        more is damaged by then. Then nothing was restored.
+        persisted, also meanwhile, ReadOnlyError, UnresolvedError, TransactionError, ShelfGone,
+        LeasedError where a view is in the way, and CorruptError where more is damaged by then.
         """
         if not repair:
             with reporter(progress, "verifying") as report:
@@ -283,7 +282,8 @@ class Versioned(TensorMapping):
             ...
             scrub.report()  # passes, bytes, what is damaged
 
-        bytes_per_second  that are read at most, or text such as "20MiB"; chunk by chunk, of 1 MiB
+        bytes_per_second  that are read at most, or text such as "20MiB"; chunk by chunk, of 1 MiB;
+                          of mirrors as many again
         repair            True restores what is healable behind each pass, as
                           ``verify(repair=True)``: a version of its own. While something is changed
                           and not persisted it waits, a minute at most, and tries again in the next

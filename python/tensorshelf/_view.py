@@ -264,8 +264,9 @@ class Readable(Layout, NDArrayOperatorsMixin):
         if self.nbytes and not lease.in_place:
             raise UnsupportedError(
                 f"the bytes of {self.name!r} cannot be lent: the medium is not mapped, the shelf "
-                "is open for reading and does not hold the version (pin()), or the tensor is "
-                "placed by chunk or assigned in part since persist()",
+                "is open for reading and does not hold the version (pin()), its writer outruns "
+                'who holds one (on_pin="outrun"), or the tensor is placed by chunk or assigned in '
+                "part since persist()",
                 f"Use {method}() or {method}(copy=True).",
             )
         return lease

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tensorshelf as ts
+from tensorshelf import _open
 
 LARGE = np.arange(3 * (1 << 20) // 8)
 
@@ -134,6 +135,108 @@ def test_a_file_of_somebody_is_not_written_over(
     with pytest.raises(ts.NotAShelf, match="not empty"):
         ts.open(shelf_path, mode, **{argument: notes})  # type: ignore[arg-type]
     assert notes.read_bytes() == before
+
+
+def test_what_is_lost_is_read_from_the_mirror_that_is_given(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    whole = shelf_path.read_bytes()
+    damages = [None, whole[:100_000], os.urandom(len(whole)), b""]
+    for damaged in damages:
+        if damaged is None:
+            shelf_path.unlink()
+        else:
+            shelf_path.write_bytes(damaged)
+        with pytest.warns(ts.TierWarning, match="its mirror is read in its place"):
+            shelf = ts.open(shelf_path, "r", mirror=mirror)
+        with shelf:
+            assert (shelf.large.numpy() == LARGE + 1).all()
+            assert "its mirror is read" in str(shelf.info())
+        with pytest.raises(ts.ShelfError) as caught:
+            ts.open(shelf_path, "r+", mirror=mirror)
+        assert 'mode="r" opens' in caught.value.remedy
+        _open._warned.clear()
+    shelf_path.write_bytes(whole)
+    ts.open(shelf_path, "r+", mirror=mirror).close()
+
+
+def test_an_older_copy_does_not_take_the_mirror(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    older = shelf_path.read_bytes()
+    fill(shelf_path, mirror, step=2)
+    shelf_path.write_bytes(older)
+    with pytest.raises(ts.MediumMissing, match="older copy"):
+        ts.open(shelf_path, mirror=mirror)
+    with ts.open(mirror, "r") as shelf:
+        assert shelf.step == 2
+
+
+def test_what_rots_on_the_mirror_is_found_and_mended(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    with mirror.open("r+b") as file:
+        file.seek(mirror.stat().st_size // 2)
+        file.write(os.urandom(4096))
+    with ts.open(shelf_path) as shelf:
+        found = shelf.verify()
+        assert [(each.tensor, each.in_mirror) for each in found.damage] == [("large", True)]
+        assert (shelf.large.numpy() == LARGE + 1).all()
+        assert shelf.verify(repair=True).ok
+        assert shelf.verify().ok
+    with ts.open(mirror, "r") as shelf:
+        assert shelf.verify().ok
+
+
+@pytest.mark.parametrize("mode", ["w", "a", "x"])
+def test_a_refused_medium_leaves_no_shelf_behind_and_loses_none(
+    shelf_path: Path, mirror: Path, mode: str
+) -> None:
+    notes = shelf_path.with_suffix(".txt")
+    notes.write_text("not a medium")
+    wrong: list[dict[str, object]] = [
+        {"also": notes},
+        {"mirror": notes},
+        {"mirror": {1: mirror}},
+        {"also": shelf_path},
+        {"also": mirror, "mirror": mirror},
+    ]
+    for given in wrong:
+        with pytest.raises(ts.ShelfError):
+            ts.open(shelf_path, mode, **given)  # type: ignore[arg-type]
+        assert not shelf_path.exists()
+        assert not mirror.exists()
+    fill(shelf_path, mirror)
+    if mode == "x":
+        with pytest.raises(ts.ShelfExists):
+            ts.open(shelf_path, mode, mirror=mirror)
+    for given in wrong:
+        with pytest.raises(ts.ShelfError):
+            ts.open(shelf_path, mode, **given)  # type: ignore[arg-type]
+    with ts.open(shelf_path) as shelf:
+        assert shelf.step == 1
+
+
+def test_another_shelf_is_no_medium(shelf_path: Path, mirror: Path) -> None:
+    ts.open(mirror, "x").close()
+    for mode in ("a", "w"):
+        with pytest.raises(ts.NotAShelf, match="a shelf by itself") as caught:
+            ts.open(shelf_path, mode, also=mirror)
+        assert "wipe" not in caught.value.remedy
+
+
+def test_who_holds_a_medium_is_told(shelf_path: Path, mirror: Path) -> None:
+    with ts.open(shelf_path, also=mirror) as shelf:
+        shelf.persist()
+        with pytest.raises(ts.ShelfBusy, match="mirror is still open"):
+            ts.open(shelf_path.with_suffix(".other"), also=mirror)
+
+
+def test_a_mirror_finds_the_others_where_they_were(shelf_path: Path, mirror: Path) -> None:
+    bulk = shelf_path.with_suffix(".bulk")
+    with ts.open(shelf_path, also=bulk, mirror=mirror) as shelf:
+        shelf.create("x", 10, "int32", on=1)[:] = 7
+        shelf.persist()
+    shelf_path.unlink()
+    with ts.open(mirror, "r") as shelf:
+        assert (shelf.x.numpy() == 7).all()
 
 
 def test_a_reader_goes_to_another_process_without_its_mirror(

@@ -153,10 +153,10 @@ def test_repair_asks_for_what_was_said(disk: pathlib.Path, monkeypatch: pytest.M
         with pytest.raises(Asked) as caught:
             ts.repair(disk / "run.shelf", **said)  # type: ignore[arg-type]
         (found,) = caught.value.args
-        assert set(found) == {"path", "tier", "block", "progress"}
+        assert set(found) == {"path", "options", "progress"}
         assert (found["path"], found["progress"]) == (str(disk / "run.shelf").encode(), None)
-        assert found["tier"] == tier
-        assert {k: getattr(found["block"], k) for k in BLOCK} == {**BLOCK, **changes}
+        assert found["options"].tier == tier
+        assert {k: getattr(found["options"].block, k) for k in BLOCK} == {**BLOCK, **changes}
 
 
 def test_snapshot_asks_for_what_was_said(

@@ -1,5 +1,6 @@
 // The file or device that a shelf lives in: opening it, locking it, and making a new one appear
-// whole. Owns the descriptor and the lock; knows nothing of what the bytes mean.
+// whole. Owns the descriptor and the lock; knows nothing of what the bytes mean, but that a
+// text may name the parts of a pool.
 //
 // A writer holds flock(LOCK_EX) on the inode for its lifetime (I10); readers take no lock. The lock
 // is taken before the path is trusted: after locking, the path must still name the locked inode.

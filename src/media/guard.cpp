@@ -289,6 +289,10 @@ bool GuardedMedium::read_mirror(std::uint64_t at, std::span<std::byte> bytes) {
   }
 }
 
+bool GuardedMedium::has_mirror(std::uint64_t place) const {
+  return state_->member(place).mirror != nullptr;
+}
+
 std::uint64_t GuardedMedium::size_of(unsigned index) {
   Member& member = state_->member(place_on(index, 0));
   const std::uint64_t now = member.inner->size();
@@ -301,6 +305,11 @@ Promises GuardedMedium::promises_of(unsigned index) const {
 }
 
 bool GuardedMedium::is_attached(unsigned index) const { return state_->find(index) != nullptr; }
+
+bool GuardedMedium::is_settled(unsigned index) const {
+  const Member& one = *state_->members[index];
+  return !one.wrote && !one.unsettled;
+}
 
 bool GuardedMedium::is_mapped(std::uint64_t place) const {
   const Member* const found = state_->find(medium_of(place));

@@ -39,7 +39,8 @@ class GuardedMedium final : public Medium {
   // From now on what is written on `of` from its beginning on, words and growth too, is written on
   // the attached one at `index` as well, `shift` bytes further on. While nobody writes.
   void mirror(unsigned of, unsigned index, std::uint64_t shift);
-  void give_up_mirror(unsigned of);  // likewise
+  void give_up_mirror(unsigned of);            // likewise
+  bool has_mirror(std::uint64_t place) const;  // the medium that it is on
   // The bytes as the mirror of the medium there has them; false where it has none, or cannot read
   // them.
   bool read_mirror(std::uint64_t at, std::span<std::byte> bytes);
@@ -48,6 +49,7 @@ class GuardedMedium final : public Medium {
   Promises promises_of(unsigned index) const;
   bool is_attached(unsigned index) const;
   bool is_mapped(std::uint64_t place) const;  // Promises::mapped of the medium it is on
+  bool is_settled(unsigned index) const;      // nothing was written there since its last barrier
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
   void wait(const Ticket& ticket) override;

@@ -11,8 +11,8 @@
 // first, and looks then.
 //
 // A look costs a system call, which a commit of microseconds would feel. So the writer may go by
-// what it knows of readers for a while, kHearing, and a reader's first pin waits as long once it
-// has told that it is there. What the writer gives up unlooked within that time it has flipped
+// what it knows of readers for a while, kHearing, and a reader's first pin waits twice as long once
+// it has told that it is there. What the writer gives up unlooked within that time it has flipped
 // within it, which the reader's own look then finds.
 #pragma once
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <tensorshelf/error.hpp>
 #include <tensorshelf/medium.hpp>
@@ -15,9 +16,10 @@ namespace tensorshelf {
 
 class ShiftedMedium final : public Medium {
  public:
-  // `note`: what is to be said of it, beside what the other one promises.
-  ShiftedMedium(std::shared_ptr<Medium> inner, std::uint64_t shift, std::string note = {})
-      : inner_(std::move(inner)), shift_(shift), note_(std::move(note)) {}
+  // `notes`: what is to be said of it, beside what the other one promises.
+  ShiftedMedium(std::shared_ptr<Medium> inner, std::uint64_t shift,
+                std::vector<std::string> notes = {})
+      : inner_(std::move(inner)), shift_(shift), notes_(std::move(notes)) {}
 
   Ticket write(std::uint64_t, std::span<const std::byte>, std::uint64_t) override { refuse(); }
   void wait(const Ticket&) override {}
@@ -36,7 +38,7 @@ class ShiftedMedium final : public Medium {
   std::uint64_t reserve(std::uint64_t) override { refuse(); }
   Promises promises() const override {
     Promises promises = inner_->promises();
-    if (!note_.empty()) promises.notes.push_back(note_);
+    promises.notes.insert(promises.notes.end(), notes_.begin(), notes_.end());
     return promises;
   }
 
@@ -47,7 +49,7 @@ class ShiftedMedium final : public Medium {
   }
   const std::shared_ptr<Medium> inner_;
   const std::uint64_t shift_;
-  const std::string note_;
+  const std::vector<std::string> notes_;
 };
 
 }  // namespace tensorshelf

@@ -26,6 +26,40 @@ unsigned first_free(unsigned taken, const std::string& path) {
               "Remove one first, or use a second shelf.");
 }
 
+// A bit for each that a version or a medium has.
+unsigned indices_of(const Versions& used, const std::vector<AttachedMedium>& attached) {
+  unsigned taken = 1;
+  for (const auto& version : used) {
+    for (const auto& named : version->tree.media()) taken |= 1U << named.index;
+  }
+  for (const AttachedMedium& each : attached) taken |= 1U << each.index;
+  return taken;
+}
+
+struct Stamped {
+  std::optional<std::uint64_t> last;
+  const std::string& path;
+};
+
+// Attempts that came to nothing may have left a stamp beyond the newest version; one that is
+// further beyond tells of a newer state of the shelf.
+void refuse_older_first(const Stamped& stamped, std::uint64_t newest, unsigned slot_count) {
+  if (stamped.last.value_or(0) <= newest + slot_count) return;
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("the shelf's own medium is an older copy: version {} wrote to {} last, and "
+                  "version {} is the newest there is",
+                  *stamped.last, stamped.path, newest),
+      "Give the newer one. salvage=True, mode=\"r\", shows what of this one is whole.");
+}
+
+[[noreturn]] void throw_old_mirror(const std::string& path) {
+  throw Error(
+      Errc::not_a_shelf,
+      fmt::format("{} is a mirror that the shelf gave up, and its number is another's", path),
+      "Give it by mirror=, to be one again, or delete it.");
+}
+
 }  // namespace
 
 // Whether anything was written.
@@ -50,42 +84,21 @@ bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
   return !whole || !agree;
 }
 
-// A bit for each that a version or a medium has.
-unsigned FurtherMedia::indices_of(const Versions& used) const {
-  unsigned taken = 1;
-  for (const auto& version : used) {
-    for (const auto& named : version->tree.media()) taken |= 1U << named.index;
-  }
-  for (const AttachedMedium& each : attached()) taken |= 1U << each.index;
-  return taken;
-}
-
-// Attempts that came to nothing may have left a stamp beyond the newest version; one that is
-// further beyond tells of a newer state of the shelf.
-void FurtherMedia::check_first(std::optional<std::uint64_t> last, std::uint64_t newest,
-                               const std::string& path) const {
-  if (last.value_or(0) <= newest + superblock_.slot_count) return;
-  throw Error(
-      Errc::medium_missing,
-      fmt::format("the shelf's own medium is an older copy: version {} wrote to {} last, and "
-                  "version {} is the newest there is",
-                  *last, path, newest),
-      "Give the newer one. salvage=True, mode=\"r\", shows what of this one is whole.");
-}
-
-// One that an attempt was begun with which no version came of bears all it needs.
-bool FurtherMedia::may_adopt(const Offered& offered, std::uint64_t newest) const {
+// An attempt may have added it and failed: then it bears its header, and no version names it. A
+// mirror that was given up is taken again likewise.
+bool FurtherMedia::may_adopt(const Offered& offered, unsigned taken) const {
   if (!offered.header) return false;
-  check_first(stamped_last(*offered.given.found.medium, 0, offered.header->medium_id), newest,
-              offered.given.path);
-  return true;
+  Medium& medium = *offered.given.found.medium;
+  refuse_older_first({stamped_last(medium, 0, offered.header->medium_id), offered.given.path},
+                     newest_, superblock_.slot_count);
+  return (taken >> offered.header->index & 1U) == 0;
 }
 
 void FurtherMedia::check_may_mirror(unsigned of, const std::string& path) const {
   const auto all = attached();
   const auto there = std::ranges::find(all, of, &AttachedMedium::index);
   const bool plain = of == 0 || (there != all.end() && !there->mirrors && !there->retired);
-  const bool taken = (tied_ >> of & 1U) != 0;
+  const bool taken = is_mirrored(of);
   if (plain && !taken) return;
   throw Error(Errc::bad_argument,
               fmt::format("{} is to mirror medium {}, which {}", path, of,
@@ -134,8 +147,31 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
     attached_.push_back(std::move(made));
     std::ranges::sort(attached_, {}, &AttachedMedium::index);
     any_ = true;
+    ++changes_;
   }
   tie_mirrors();
+}
+
+void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds,
+                        const Versions& used) {
+  const std::string& path = offered.given.path;
+  if (superblock_.format_version < format::kFirstOfManyMedia) {
+    throw Error(
+        Errc::unsupported,
+        fmt::format("{}: a shelf of format {} has one medium", path, superblock_.format_version),
+        "snapshot() makes a shelf of today's format of it.");
+  }
+  const unsigned taken = indices_of(used, attached());
+  const bool adopted = may_adopt(offered, taken);
+  if (const auto of = offered.header ? format::mirrored_by(*offered.header) : std::nullopt) {
+    Medium& medium = *offered.given.found.medium;
+    if (*of == 0 && !may_fill({medium, format::kMirrorAt, medium.size(), path}, seeds)) {
+      return note_newer(path);
+    }
+    if (!adopted && !offered.given.mirrors) throw_old_mirror(path);
+  }
+  add(offered, adopted ? offered.header->index : first_free(taken, path), adopted, heap, seeds,
+      used);
 }
 
 void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds& seeds) {
@@ -150,7 +186,8 @@ void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds&
                       each.path, each.index, *each.mirrors));
       continue;
     }
-    check_first(stamped_last(media_, each.index, each.id), newest, each.path);
+    refuse_older_first({stamped_last(media_, each.index, each.id), each.path}, newest,
+                       superblock_.slot_count);
     mended = mend(each, newest) || mended;
     // Of one that a version named which was not accepted nothing is the shelf's yet.
     if (heap.capacity_bytes(each.index) == 0) heap.add_medium(each.index, format::kMediumHeapAt);
@@ -160,16 +197,7 @@ void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds&
   std::ranges::stable_partition(offered_, [](const Offered& one) { return !one.given.mirrors; });
   for (Offered& each : offered_) {
     if (!each.given.found.medium) continue;
-    if (superblock_.format_version < format::kFirstOfManyMedia) {
-      throw Error(Errc::unsupported,
-                  fmt::format("{}: a shelf of format {} has one medium", each.given.path,
-                              superblock_.format_version),
-                  "snapshot() makes a shelf of today's format of it.");
-    }
-    const unsigned taken = indices_of(used);
-    const bool adopted = may_adopt(each, newest) && (taken >> each.header->index & 1U) == 0;
-    const unsigned index = adopted ? each.header->index : first_free(taken, each.given.path);
-    add(each, index, adopted, heap, seeds, used);
+    take(each, heap, seeds, used);
   }
   offered_.clear();
 }

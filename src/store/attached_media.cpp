@@ -16,8 +16,8 @@ namespace tensorshelf {
 namespace {
 
 constexpr const char* kGiveUp =
-    "Give its path by also=, wherever it is now. without= gives it up: the next version has no "
-    "mirror there. mode=\"r\" needs none.";
+    "Give its path by also=, wherever it is now. without={} gives this mirror up, in the next "
+    "version. mode=\"r\" needs none.";
 constexpr const char* kHasMirror =
     "Give its path by also=, wherever it is now. Without it, mode=\"r\" reads what was there from "
     "its mirror, and snapshot() makes a whole shelf of that.";
@@ -29,7 +29,7 @@ constexpr const char* kHasMirror =
       fmt::format("medium {} of the shelf ({}{}) is missing{}", named.index, id_text(named.id),
                   named.path.empty() ? "" : fmt::format(", last at {}", named.path),
                   why.empty() ? "" : fmt::format(": {}", why)),
-      named.mirrors ? kGiveUp
+      named.mirrors ? fmt::format(kGiveUp, named.index)
       : mirrored    ? kHasMirror
                     : kGiveMedium);
 }
@@ -46,26 +46,26 @@ void check_span(const format::MediumLayout& named, std::uint64_t size, const std
 
 }  // namespace
 
-// Null, with the reason in the path's place, where it is not to be found.
-FoundMedium FurtherMedia::find(const format::MediumLayout& named, bool moved, std::string& path) {
-  if (Offered* const there = find_offered(named.id);
-      there != nullptr && there->given.found.medium) {
-    path = there->given.path;
-    return std::move(there->given.found);
+FurtherMedia::Search FurtherMedia::find(const format::MediumLayout& named, bool moved) {
+  Offered* const there = find_offered(named.id);
+  if (there != nullptr && there->given.found.medium) {
+    Search search{std::move(there->given.found), {}};
+    search.found.path = there->given.path;
+    return search;
   }
-  path.clear();
   if (!find_ || named.path.empty()) return {};
   try {
     FoundMedium found = find_(named.path);
     const auto header = read_medium_headers(*found.medium, 0).best();
-    const bool its =
-        header && header->medium_id == named.id && header->shelf_id == superblock_.shelf_id;
-    const bool its_own = !moved || found.path != named.path;
-    path = !its       ? fmt::format("{} is another", named.path)
-           : !its_own ? "the shelf was moved or copied since, and takes it from there only where "
-                        "also= says so"
-                      : found.path;
-    if (its && its_own) return found;
+    if (!header || header->medium_id != named.id || header->shelf_id != superblock_.shelf_id) {
+      return {{}, fmt::format("{} is another", named.path)};
+    }
+    if (moved && found.path == named.path) {
+      return {{},
+              "the shelf was moved or copied since, and takes it from there only where also= says "
+              "so"};
+    }
+    return {std::move(found), {}};
   } catch (const Error& error) {
     const bool needed = !named.mirrors || !(reading_ || is_given_up(named.index));
     if (error.code() != Errc::not_found && !salvage_ && needed) throw;
@@ -73,57 +73,70 @@ FoundMedium FurtherMedia::find(const format::MediumLayout& named, bool moved, st
   return {};
 }
 
-void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mirrored) {
-  std::string path;
-  auto [medium, file, at] = find(named, moved, path);
-  // What was cut short is as good as missing.
-  const bool cut = medium && medium->size() < named.capacity_bytes;
-  const auto mirror = mirrored ? mirrors_read_.find(named.index) : mirrors_read_.end();
-  const bool given_up = named.mirrors && is_given_up(named.index);
-  const bool serves = mirror != mirrors_read_.end() || (named.mirrors && reading_) || given_up;
-  if (cut && (salvage_ || serves)) medium.reset();
-  const bool absent = !medium && serves;
-  const char* const how = cut ? "cut short" : "missing";
-  if (absent && !named.mirrors) {
+// What takes the place of one that is not to be had, with a note of it; null where it is needed.
+std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named, const char* how) {
+  const auto mirror = mirrors_read_.find(named.index);
+  if (mirror != mirrors_read_.end()) {
     notes_.push_back(fmt::format("medium {} (last at {}) is {}: its mirror is read in its place",
                                  named.index, named.path, how));
-    medium = std::make_unique<ShiftedMedium>(mirror->second, format::kMirrorAt);
-  } else if (absent) {
+    return std::make_unique<ShiftedMedium>(mirror->second, format::kMirrorAt);
+  }
+  if (named.mirrors && (reading_ || is_given_up(named.index))) {
     notes_.push_back(fmt::format("medium {} (last at {}), the mirror of medium {}, is {}",
-                                 named.index, named.path, *named.mirrors,
-                                 cut ? how : "not at hand"));
-    medium = std::make_unique<AbsentMedium>(named.capacity_bytes);
-  } else if (!medium && salvage_) {
-    notes_.push_back(
-        fmt::format("medium {} (last at {}) is {}: tensors that lie there cannot "
-                    "be read",
-                    named.index, named.path, how));
-    medium = std::make_unique<AbsentMedium>(named.capacity_bytes);
-  } else if (!medium) {
-    throw_missing(named, mirrored && reading_ ? "its mirror is missing, too" : path,
+                                 named.index, named.path, *named.mirrors, how));
+    return std::make_unique<AbsentMedium>(named.capacity_bytes);
+  }
+  if (!salvage_) return nullptr;
+  notes_.push_back(
+      fmt::format("medium {} (last at {}) is {}: tensors that lie there cannot be read",
+                  named.index, named.path, how));
+  return std::make_unique<AbsentMedium>(named.capacity_bytes);
+}
+
+void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mirrored) {
+  auto [found, why_not] = find(named, moved);
+  auto& medium = found.medium;
+  // What was cut short is as good as missing, where it can be spared.
+  const bool cut = medium && medium->size() < named.capacity_bytes;
+  const bool served = mirrors_read_.contains(named.index) ||
+                      (named.mirrors && (reading_ || is_given_up(named.index)));
+  bool absent = false;
+  if (!medium || cut) {
+    if (auto other = stand_in(named, cut ? "cut short" : "missing")) {
+      medium = std::move(other);
+      absent = served;
+      found.path.clear();
+      found.file = {};
+    }
+  }
+  if (!medium) {
+    throw_missing(named, mirrored && reading_ ? "its mirror is missing, too" : why_not,
                   mirrored && !reading_);
-  } else if (named.mirrors && reading_) {
+  }
+  if (named.mirrors && reading_ && !absent) {
     const std::shared_ptr<Medium> shared = std::move(medium);
     mirrors_read_.emplace(*named.mirrors, shared);
     medium = std::make_unique<ShiftedMedium>(shared, 0);
   }
+  const std::string path = found.path.empty() ? named.path : found.path;
   check_span(named, medium->size(), path);
   media_.attach(named.index, std::move(medium));
   const std::lock_guard lock(mutex_);
   attached_.push_back({.index = named.index,
                        .id = named.id,
-                       .path = absent || path.empty() ? named.path : path,
-                       .file = file,
+                       .path = path,
+                       .file = found.file,
                        .offered = find_offered(named.id) != nullptr,
                        .mirrors = named.mirrors,
                        .absent = absent});
   std::ranges::sort(attached_, {}, &AttachedMedium::index);
   any_ = true;
+  ++changes_;
 }
 
 void FurtherMedia::need(const Tree& version) {
   const std::uint64_t home = version.media_home();
-  const bool moved = home != 0 && home != home_;
+  const bool moved = home != 0 && home_ != 0 && home != home_;
   format::MediaTable named = version.media();
   // Each may be read in the place of what it mirrors.
   std::ranges::stable_partition(named, [](const auto& each) { return each.mirrors.has_value(); });
@@ -148,12 +161,12 @@ void FurtherMedia::need(const Tree& version) {
 
 void FurtherMedia::tie_mirrors() {
   for (const AttachedMedium& each : attached()) {
-    if (!each.mirrors || each.absent || (tied_ >> *each.mirrors & 1U) != 0) continue;
+    if (!each.mirrors || each.absent || each.retired || is_mirrored(*each.mirrors)) continue;
     if (!media_.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
     media_.mirror(*each.mirrors, each.index, format::kMirrorAt);
-    tied_ |= 1U << *each.mirrors;
     const std::lock_guard lock(mutex_);
     std::ranges::find(attached_, each.index, &AttachedMedium::index)->tied = true;
+    ++changes_;
   }
 }
 

@@ -28,21 +28,46 @@ bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const Stored
          is_as_recorded(seeds, tensor, record, chunk, bytes);
 }
 
+struct RecordedChunk {
+  const StoredTensor& tensor;
+  const ChunkRecord& record;
+  std::uint64_t chunk;
+};
+
+bool read_slot(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+               unsigned slot, std::span<std::byte> room) {
+  const auto& [tensor, record, chunk] = recorded;
+  const auto bytes = room.first(tensor.chunk_bytes(chunk));
+  try {
+    medium.read(tensor.chunk_at(slot, chunk), bytes);
+  } catch (const Error& error) {
+    if (!is_unreadable(error)) throw;
+    return false;
+  }
+  return is_as_recorded(seeds, tensor, record, chunk, bytes);
+}
+
 }  // namespace
+
+bool mirror_lacks(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+                  const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
+  if (format::chunk_kind(record) != format::ChunkKind::stored) return false;
+  if (planted(Bug::mirror_not_verified)) return false;
+  return medium.has_mirror(tensor.chunk_at(format::chunk_slot(record), chunk)) &&
+         !read_mirror(medium, seeds, tensor, record, chunk, room);
+}
+
+bool read_own(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+              const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
+  return read_slot(medium, seeds, {tensor, record, chunk}, format::chunk_slot(record), room);
+}
 
 bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
                     const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
   if (read_mirror(medium, seeds, tensor, record, chunk, room)) return true;
-  const auto bytes = room.first(tensor.chunk_bytes(chunk));
   for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
     if (slot == format::chunk_slot(record)) continue;
-    try {
-      medium.read(tensor.chunk_at(slot, chunk), bytes);
-    } catch (const Error& error) {
-      if (!is_unreadable(error)) throw;
-      continue;
-    }
-    if (is_as_recorded(seeds, tensor, record, chunk, bytes)) return true;
+    if (read_slot(medium, seeds, {tensor, record, chunk}, slot, room)) return true;
   }
   return false;
 }

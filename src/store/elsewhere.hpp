@@ -13,6 +13,15 @@
 
 namespace tensorshelf {
 
+// Whether the mirror of the chunk's medium, if that has one, lacks what the record says.
+bool mirror_lacks(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+                  const format::ChunkRecord& record, std::uint64_t chunk,
+                  std::span<std::byte> room);
+
+// Reads the chunk, as the record has it, from its own slot; false where that has it no more.
+bool read_own(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
+              const format::ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room);
+
 // Reads the chunk, as the record has it, from the mirror of its medium, or out of another slot,
 // where one has it. The bytes are compared where they then are, in the first of `room`: what lies
 // in the slot may change.

@@ -1,5 +1,5 @@
-// A reader that stays: it goes on to what its writer has made since. Like every reader it takes no
-// lock and writes nothing, so the writer knows nothing of it.
+// A reader that stays: it goes on to what its writer has made since. Like every reader it
+// writes nothing, and its writer hears of it only where it holds a version (version_hold.hpp).
 #pragma once
 
 #include <chrono>

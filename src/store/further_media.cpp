@@ -28,6 +28,18 @@ void check_header(const MediumHeader& header, const std::string& path) {
       "Open it with the tensorshelf release that wrote it, or a later one.");
 }
 
+// What is offered by a header of this shelf's.
+void check_mirror(const OfferedMedium& given, const MediumHeader& header) {
+  const auto bears = format::mirrored_by(header);
+  if (!given.mirrors || bears == given.mirrors) return;
+  throw Error(
+      Errc::bad_argument,
+      fmt::format("{} is to mirror medium {}, and is medium {} of the shelf, which mirrors {}",
+                  given.path, *given.mirrors, header.index,
+                  bears ? fmt::format("medium {}", *bears) : "none"),
+      "Give it by also=, or another path by mirror=.");
+}
+
 }  // namespace
 
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered,
@@ -75,13 +87,10 @@ void FurtherMedia::classify(Offered& offered) const {
   offered.header = headers.best();
   const auto file = offered.given.found.file.lock();
   if (may_become_medium(medium, headers, file.get())) return;
-  if (!offered.header) {
-    throw Error(Errc::not_a_shelf, fmt::format("{} is no medium of a shelf, and not empty", path),
-                "Check the path. Only what is empty, or does not exist, is made one: wipe it first "
-                "where it is to be.");
-  }
+  if (!offered.header) throw_no_medium(medium, path);
   check_header(*offered.header, path);
-  if (offered.header->shelf_id == superblock_.shelf_id) return check_mirror(offered);
+  if (offered.header->shelf_id == superblock_.shelf_id)
+    return check_mirror(offered.given, *offered.header);
   throw Error(
       Errc::medium_missing,
       fmt::format("{} is medium {} of the shelf {}, and this is {}", path, offered.header->index,
@@ -137,11 +146,29 @@ std::vector<AttachedMedium> FurtherMedia::attached() const {
   return attached_;
 }
 
-void FurtherMedia::check_names(unsigned named, bool named_alone) const {
+bool FurtherMedia::is_mirrored(unsigned index) const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(
+      attached_, [&](const AttachedMedium& each) { return each.tied && each.mirrors == index; });
+}
+
+unsigned FurtherMedia::in_use() const {
+  const std::lock_guard lock(mutex_);
+  unsigned bits = 0;
+  for (const AttachedMedium& each : attached_) bits |= unsigned{!each.retired} << each.index;
+  return bits;
+}
+
+void FurtherMedia::check_names(unsigned which, bool lately) const {
+  constexpr auto kLately = std::chrono::milliseconds(1);
+  const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
   for (const AttachedMedium& each : attached_) {
-    if ((each.retired || named_alone) && (named >> each.index & 1U) == 0) continue;
+    if ((which >> each.index & 1U) == 0) continue;
+    auto& asked = asked_[each.index];
+    if (lately && now - asked < kLately && media_.is_settled(each.index)) continue;
     if (const auto file = each.file.lock()) file->check_name();
+    asked = now;
   }
 }
 

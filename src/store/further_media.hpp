@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -65,11 +66,12 @@ struct AttachedMedium {
   bool absent = false;                   // missing, and what it is paired with serves
 };
 
-// Thread-safe.
+// attached() and what tells or changes one of those may be called by any thread; the rest is for
+// who opens, or shows a reader another version, one at a time.
 class FurtherMedia {
  public:
-  // `home`: of the path of the shelf (MediaPage::home). 0, and no `find`: it has none. `without`:
-  // mirrors that a writer gives up where they are missing.
+  // `home`: of the path of the shelf (MediaPage::home). 0: it has none, or that is not known.
+  // `without`: mirrors that a writer gives up where they are missing.
   FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered, FindMedium find,
                std::uint64_t home, std::vector<unsigned> without);
 
@@ -103,17 +105,21 @@ class FurtherMedia {
   // front of I1's barrier.
   void stamp(std::uint8_t bits, std::uint64_t version);
 
-  // Errc::gone where the file of one was deleted, or another took its place; not of those that were
-  // removed, and are none of `named`; with `named_alone`, of none but these.
-  void check_names(unsigned named, bool named_alone) const;
+  // A bit for each to which a version may come to refer: not for those that were removed.
+  unsigned in_use() const;
+  // Errc::gone where the file of one of `which` was deleted, or another took its place. With
+  // `lately`, one to which nothing was written since is not asked again within a millisecond: who
+  // deletes it then does so behind this commit as well as before it.
+  void check_names(unsigned which, bool lately) const;
 
   std::vector<AttachedMedium> attached() const;  // by index
+  bool is_mirrored(unsigned index) const;
   void retire(unsigned index, bool retired = true);
   // What the open attempt names goes on, after one that removed it was dropped.
   void revive(const Tree& open) noexcept;
   bool any() const { return any_; }
   bool any_retired() const { return any_retired_; }
-  std::uint64_t changes() const { return changes_; }  // of what is attached, and retired
+  std::uint64_t changes() const { return changes_; }  // of what is attached, tied and retired
   std::uint64_t home() const { return home_; }
   bool is_given_up(unsigned index) const {
     return std::find(without_.begin(), without_.end(), index) != without_.end();
@@ -129,21 +135,30 @@ class FurtherMedia {
   void classify(Offered& offered) const;
   void refuse_doubles() const;
   Offered* find_offered(const format::ShelfId& id);
-  FoundMedium find(const format::MediumLayout& named, bool moved, std::string& path);
+  struct Search {
+    FoundMedium found;
+    std::string why_not;  // where there is something, and none of this shelf's to be written to
+  };
+  Search find(const format::MediumLayout& named, bool moved);
+  std::unique_ptr<Medium> stand_in(const format::MediumLayout& named, const char* how);
   void attach(const format::MediumLayout& named, bool moved, bool mirrored);
   void tie_mirrors();
   void fill(const AttachedMedium& mirror, const format::Seeds& seeds, const Versions& versions);
-  void check_mirror(const Offered& offered) const;
-  bool may_fill(const AttachedMedium& mirror, const format::Seeds& seeds, std::uint64_t newest,
-                bool degraded);
+  // Where a mirror of the first medium has what that has.
+  struct MirrorPlace {
+    Medium& medium;
+    std::uint64_t from;
+    std::uint64_t end;  // of what is there
+    const std::string& path;
+  };
+  bool may_fill(const MirrorPlace& mirror, const format::Seeds& seeds);
+  void note_newer(const std::string& path);
   void check_may_mirror(unsigned of, const std::string& path) const;
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
-  void check_first(std::optional<std::uint64_t> last, std::uint64_t newest,
-                   const std::string& path) const;
-  bool may_adopt(const Offered& offered, std::uint64_t newest) const;
+  bool may_adopt(const Offered& offered, unsigned taken) const;
+  void take(Offered& offered, Heap& heap, const format::Seeds& seeds, const Versions& used);
   void add(Offered& offered, unsigned index, bool adopted, Heap& heap, const format::Seeds& seeds,
            const Versions& used);
-  unsigned indices_of(const Versions& used) const;
 
   GuardedMedium& media_;
   std::vector<Offered> offered_;
@@ -153,12 +168,14 @@ class FurtherMedia {
   bool salvage_ = false;
   bool reading_ = false;
   const std::vector<unsigned> without_;
-  unsigned tied_ = 0;                                         // a bit for each that has a mirror
+  std::uint64_t newest_ = 0;  // that was opened
+  bool degraded_ = false;     // though a newer one may have been there
   std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
   std::vector<std::string> notes_;
 
   mutable std::mutex mutex_;  // of what follows
   std::vector<AttachedMedium> attached_;
+  mutable std::array<std::chrono::steady_clock::time_point, kMaxMedia> asked_ = {};
   std::atomic<bool> any_ = false;
   std::atomic<bool> any_retired_ = false;
   std::atomic<std::uint64_t> changes_ = 0;

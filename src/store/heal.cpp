@@ -95,8 +95,9 @@ class Healer {
     return {base.tree.record(tensor_->cell(damage.chunk)), base.number()};
   }
   bool read_source(const Damage& damage) const {
-    return read_elsewhere(*state_.medium, state_.seeds, *tensor_, record(damage), damage.chunk,
-                          {room_.get(), kChunkBytes});
+    const auto read = damage.in_mirror ? read_own : read_elsewhere;
+    return read(*state_.medium, state_.seeds, *tensor_, record(damage), damage.chunk,
+                {room_.get(), kChunkBytes});
   }
   bool is_still(const Damage& damage) const;
   bool find_sources(Found found) const;
@@ -120,7 +121,10 @@ bool Healer::is_still(const Damage& damage) const {
     return false;
   }
   ++state_.counters.verified;
-  return !chunk_intact(*state_.medium, state_.seeds, *tensor_, now, damage.chunk);
+  const bool intact = chunk_intact(*state_.medium, state_.seeds, *tensor_, now, damage.chunk);
+  if (!damage.in_mirror) return !intact;
+  return intact && mirror_lacks(*state_.medium, state_.seeds, *tensor_, now, damage.chunk,
+                                {room_.get(), kChunkBytes});
 }
 
 // False where nothing is to be done. What is placed whole is copied as a whole: where a chunk that
@@ -131,7 +135,7 @@ bool Healer::find_sources(Found found) const {
   for (Damage& damage : found) {
     damage.healable = false;
     if (!is_still(damage)) continue;
-    tensor_->clear_verified(damage.slot, damage.chunk);
+    if (!damage.in_mirror) tensor_->clear_verified(damage.slot, damage.chunk);
     damage.healable = read_source(damage);
     any |= damage.healable;
     all &= damage.healable;

@@ -69,7 +69,7 @@ class Heap {
   std::uint64_t take_page(unsigned copy);
   void release_page(std::uint64_t at) noexcept;
 
-  // For whoever moves slots down (compact.cpp). What is taken on that medium would end there, if it
+  // For whoever moves slots down (moves.cpp). What is taken on that medium would end there, if it
   // lay side by side; what is free behind it is taken in need alone from here on, and pages that
   // nobody uses are taken from in front of it.
   std::uint64_t fence(unsigned medium);

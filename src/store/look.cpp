@@ -63,20 +63,20 @@ ShelfInfo Store::info() const {
 }
 
 // What is removed, and named by no version that is kept, may be deleted.
-void Store::check_media() const {
+void Store::check_media(bool lately) const {
   state_.health.check_usable();  // in a child a lock may be held for ever
   if (!state_.further->any()) return;
-  unsigned named = ~0U;
+  unsigned which = ~0U;
   if (!state_.writable || state_.further->any_retired()) {
-    named = 0;
+    which = state_.writable ? state_.further->in_use() : 0;
     const auto lock = state_.lock_usable();
     for (const auto* list : {&state_.retained, &state_.in_flight}) {
       for (const auto& version : *list) {
-        for (const auto& medium : version->tree.media()) named |= 1U << medium.index;
+        for (const auto& medium : version->tree.media()) which |= 1U << medium.index;
       }
     }
   }
-  state_.further->check_names(named, !state_.writable);
+  state_.further->check_names(which, lately);
 }
 
 std::uint64_t Store::version() const {

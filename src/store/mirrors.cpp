@@ -19,7 +19,6 @@
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
-#include "media/shifted.hpp"
 #include "store/attempt.hpp"
 #include "store/chunk_io.hpp"
 #include "store/further_media.hpp"
@@ -93,7 +92,7 @@ class Filling {
     }
   }
 
-  void write(std::uint64_t at, std::span<const std::byte> bytes) {
+  void copy_to_mirror(std::uint64_t at, std::span<const std::byte> bytes) {
     media_.wait(media_.write(at, bytes, 0));
     bytes_written_ += bytes.size();
   }
@@ -103,7 +102,7 @@ class Filling {
     std::array<std::byte, kPageBytes> there;
     if (!reads(place_on(of_, at), bytes)) return;
     if (all_ || !reads(on_mirror(index_, at), there) || there != bytes) {
-      write(on_mirror(index_, at), bytes);
+      copy_to_mirror(on_mirror(index_, at), bytes);
     }
   }
 
@@ -117,7 +116,7 @@ class Filling {
       if (!seen_.insert(at).second) continue;
       const std::uint64_t to = on_mirror(index_, offset_of(at));
       if (!all_ && intact(to)) continue;
-      if (std::ranges::any_of(page.ref.at, intact) || intact(to)) write(to, raw.bytes);
+      if (std::ranges::any_of(page.ref.at, intact) || intact(to)) copy_to_mirror(to, raw.bytes);
     }
   }
 
@@ -133,7 +132,7 @@ class Filling {
     };
     const std::uint64_t to = on_mirror(index_, offset_of(at));
     if (!all_ && intact(to)) return;
-    if (intact(at) || intact(to)) write(to, bytes);
+    if (intact(at) || intact(to)) copy_to_mirror(to, bytes);
   }
 
   GuardedMedium& media_;
@@ -147,49 +146,71 @@ class Filling {
 
 }  // namespace
 
-// Whether what the mirror of the first medium has beyond `newest` may go. A flip that a power loss
-// left on it alone may, for nobody was told of it; not so where the first is damaged, for then it
-// may be what was lost there. Further ahead it shows that the first is an older copy.
-bool FurtherMedia::may_fill(const AttachedMedium& mirror, const format::Seeds& seeds,
-                            std::uint64_t newest, bool degraded) {
-  if (*mirror.mirrors != 0 || planted(Bug::mirror_written_over)) return true;
-  ShiftedMedium alone(std::shared_ptr<Medium>(std::shared_ptr<void>(), &media_),
-                      on_mirror(mirror.index, 0));
-  if (media_.size_of(mirror.index) < format::kMirrorAt + head_bytes(0)) return true;
-  const auto roots = scan_roots(alone, seeds, superblock_.slot_count).candidates();
+namespace {
+
+bool is_same(const format::Root& a, const format::Root& b) {
+  return a.word == b.word && a.incarnation == b.incarnation && a.sequence == b.sequence;
+}
+
+}  // namespace
+
+// Whether what a mirror of the first medium has beyond what was opened may go: a flip that a power
+// loss left on it alone, for nobody was told of it. The first then has that attempt as it was
+// described, which was durable on both (I1), and no version behind it, for each is durable on both
+// before the next one's word is stored (I2). Else the first is an older copy, or lost what the
+// mirror has: where it is known to be damaged (`degraded`) what it has is gone on from.
+bool FurtherMedia::may_fill(const MirrorPlace& mirror, const format::Seeds& seeds) {
+  if (planted(Bug::mirror_written_over)) return true;
+  if (mirror.end < mirror.from + head_bytes(0)) return true;
+  const auto roots =
+      scan_homes(mirror.medium, mirror.from, seeds, superblock_.slot_count).candidates();
   const std::uint64_t there = roots.empty() ? 0 : format::word_version(roots.front().word);
-  if (there > newest + superblock_.slot_count) {
-    throw Error(
-        Errc::medium_missing,
-        fmt::format("the shelf's own medium is an older copy: its mirror {} has version {}, "
-                    "and version {} is the newest there is",
-                    mirror.path, there, newest),
-        "Give the newer one. mode=\"r\" opens the mirror, and snapshot() makes a new shelf "
-        "of it.");
+  if (there <= newest_) return true;
+  if (degraded_) return false;
+  if (there == newest_ + 1) {
+    const RootScan first = scan_homes(media_, 0, seeds, superblock_.slot_count);
+    const auto& described = first.described[format::home_of(there, superblock_.slot_count)];
+    const auto matches = [&](const auto& root) { return root && is_same(*root, roots.front()); };
+    if (std::ranges::any_of(described, matches)) return true;
+    if (planted(Bug::mirror_a_version_ahead)) return true;
   }
-  return !degraded || there <= newest;
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("the shelf's own medium is an older copy: its mirror {} has version {}, and "
+                  "version {} is the newest there is",
+                  mirror.path, there, newest_),
+      "Give the newer one; or keep what the mirror has: mode=\"r\" opens it, and snapshot() makes "
+      "a "
+      "new shelf of it. To go on from this one, move the mirror away first.");
+}
+
+void FurtherMedia::note_newer(const std::string& path) {
+  notes_.push_back(
+      fmt::format("{} has a newer version than could be opened, and stays as it is: nothing is "
+                  "mirrored there any more. mode=\"r\" opens it, and snapshot() makes a new shelf "
+                  "of it",
+                  path));
 }
 
 void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Versions& versions,
                                 std::uint64_t newest, bool degraded) {
+  newest_ = newest;
+  degraded_ = degraded;
   for (const AttachedMedium& each : attached()) {
     if (!each.tied) continue;
-    if (may_fill(each, seeds, newest, degraded)) {
+    const std::uint64_t end = place_on(each.index, media_.size_of(each.index));
+    if (*each.mirrors != 0 || may_fill({media_, on_mirror(each.index, 0), end, each.path}, seeds)) {
       fill(each, seeds, versions);
       continue;
     }
     media_.give_up_mirror(*each.mirrors);
-    tied_ &= ~(1U << *each.mirrors);
-    notes_.push_back(
-        fmt::format("{} has a newer version than could be opened, and stays as it is: "
-                    "nothing is mirrored there any more. mode=\"r\" opens it, and "
-                    "snapshot() makes a new shelf of it",
-                    each.path));
+    note_newer(each.path);
     const std::lock_guard lock(mutex_);
     auto& there = *std::ranges::find(attached_, each.index, &AttachedMedium::index);
     there.tied = false;
     there.retired = true;
     any_retired_ = true;
+    ++changes_;
   }
 }
 
@@ -221,18 +242,6 @@ void FurtherMedia::fill(const AttachedMedium& mirror, const format::Seeds& seeds
   note(MirrorStamp::filled);
   notes_.push_back(fmt::format("{}: what medium {} has and its mirror lacked was copied, {}",
                                mirror.path, of, size_text(filling.bytes_written())));
-}
-
-// What is offered by a header of this shelf's.
-void FurtherMedia::check_mirror(const Offered& offered) const {
-  const auto bears = format::mirrored_by(*offered.header);
-  if (!offered.given.mirrors || bears == offered.given.mirrors) return;
-  throw Error(
-      Errc::bad_argument,
-      fmt::format("{} is to mirror medium {}, and is medium {} of the shelf, which mirrors {}",
-                  offered.given.path, *offered.given.mirrors, offered.header->index,
-                  bears ? fmt::format("medium {}", *bears) : "none"),
-      "Give it by also=, or another path by mirror=.");
 }
 
 }  // namespace tensorshelf

@@ -35,30 +35,48 @@ OfferedMedium made(const std::string& path, const OpenOptions& options, bool rep
   return offered;
 }
 
-// What goes with a shelf that is replaced: its own media, and what is blank. A wrong path costs
-// nobody anything else. Its lock has to be free, as that of the shelf.
-void check_replaceable(const std::string& path, const OpenOptions& options,
-                       const std::optional<format::ShelfId>& of) {
-  const FoundMedium found = open_there(path, options);
+// Where media are given to, and what for.
+struct Target {
+  const std::string home;
+  Coming coming;
+  std::optional<format::ShelfId> of;
+};
+
+// What becomes a medium of a new shelf is blank; of one that is replaced its own go with it. A
+// wrong path costs nobody anything else. Its lock has to be free, as that of the shelf.
+void check_may_be_new(const FoundMedium& found, const Target& target) {
   const MediumHeaders headers = read_medium_headers(*found.medium, 0);
+  const auto& header = headers.best();
   const auto file = found.file.lock();
   if (may_become_medium(*found.medium, headers, file.get())) return;
-  if (headers.best() && headers.best()->shelf_id == of) return;
-  throw Error(Errc::not_a_shelf,
-              fmt::format("{} is no medium of the shelf that is replaced, and not empty", path),
-              "Check the path, or wipe it first.");
+  if (!header) throw_no_medium(*found.medium, found.path);
+  const std::string whose = fmt::format("{} is medium {} of the shelf {}", found.path,
+                                        header->index, id_text(header->shelf_id));
+  if (target.coming == Coming::in_the_place) {
+    if (header->shelf_id == target.of) return;
+    throw Error(Errc::not_a_shelf, fmt::format("{}, which is not the one that is replaced", whose),
+                "Check the path. Delete it first where that shelf is gone.");
+  }
+  throw Error(Errc::not_found, fmt::format("there is no shelf at {}, and {}", target.home, whose),
+              format::mirrored_by(*header) == 0U
+                  ? "Where that shelf is lost, mode=\"r\" opens its mirror, and snapshot() makes a "
+                    "new one of it."
+                  : "Give the path of that shelf, or media that are no other's.");
 }
 
-OfferedMedium offered_at(const std::string& path, const OpenOptions& options, bool replaced,
-                         const std::optional<format::ShelfId>& of) {
+OfferedMedium offered_at(const std::string& path, const OpenOptions& options,
+                         const Target& target) {
   std::error_code ignored;
   const bool there = is_there(path);
-  if (there && replaced) check_replaceable(path, options, of);
+  const bool replaced = target.coming == Coming::in_the_place;
+  if (there && replaced) check_may_be_new(open_there(path, options), target);
   const bool is_file = std::filesystem::is_regular_file(path, ignored) && !is_pool_set(path);
   if (options.mode != Mode::read && (!there || (replaced && is_file))) {
     return made(path, options, there);
   }
-  return {.path = path, .found = open_there(path, options), .anew = replaced};
+  OfferedMedium offered{.path = path, .found = open_there(path, options), .anew = replaced};
+  if (target.coming == Coming::to_new) check_may_be_new(offered.found, target);
+  return offered;
 }
 
 // Paths are kept as they lead to a place from anywhere.
@@ -68,9 +86,43 @@ std::string absolute(const std::string& path) {
   return whole.empty() ? path : whole.string();
 }
 
+bool is_same(const std::string& one, const std::string& other) {
+  std::error_code ignored;  // then they are told apart by their paths
+  return one == other || std::filesystem::equivalent(one, other, ignored);
+}
+
+void check_paths(const std::string& home, const std::vector<std::string>& paths) {
+  for (auto path = paths.begin(); path != paths.end(); ++path) {
+    if (is_same(*path, home)) {
+      throw Error(Errc::bad_argument, fmt::format("{} is the shelf itself", *path),
+                  "Give other media by also= and mirror=.");
+    }
+    const bool twice =
+        std::any_of(paths.begin(), path, [&](const auto& other) { return is_same(*path, other); });
+    if (twice) {
+      throw Error(Errc::bad_argument, fmt::format("{} is given twice", *path), "Give it once.");
+    }
+  }
+}
+
+// Of a shelf that is made: the others get the numbers from 1 on, in their order.
+void check_mirrored(const OpenOptions& options) {
+  for (auto mirror = options.mirrors.begin(); mirror != options.mirrors.end(); ++mirror) {
+    const bool there = mirror->of <= options.also.size();
+    const bool taken = std::any_of(options.mirrors.begin(), mirror,
+                                   [&](const Mirror& other) { return other.of == mirror->of; });
+    if (there && !taken) continue;
+    throw Error(Errc::bad_argument,
+                fmt::format("{} is to mirror medium {}, which {}", mirror->path, mirror->of,
+                            there ? "has a mirror" : "the shelf does not have"),
+                "A new shelf has medium 0, its own, and those of also=, from 1 on.");
+  }
+}
+
 }  // namespace
 
-std::vector<OfferedMedium> offered_media(const OpenOptions& options, bool replaced,
+std::vector<OfferedMedium> offered_media(const std::filesystem::path& path,
+                                         const OpenOptions& options, Coming coming,
                                          const std::optional<format::ShelfId>& of) {
   const std::size_t given = options.also.size() + options.mirrors.size();
   if (given >= kMaxMedia) {
@@ -79,22 +131,20 @@ std::vector<OfferedMedium> offered_media(const OpenOptions& options, bool replac
         fmt::format("{} media are given, and a shelf has {} with its own", given, kMaxMedia),
         "Use a second shelf.");
   }
+  if (coming != Coming::to_shelf) check_mirrored(options);
   std::vector<std::string> paths;
-  const auto note = [&](const std::string& path) {
-    paths.push_back(absolute(path));
-    if (std::ranges::count(paths, paths.back()) == 1) return;
-    throw Error(Errc::bad_argument, fmt::format("{} is given twice", path), "Give it once.");
-  };
-  for (const std::string& path : options.also) note(path);
-  for (const Mirror& mirror : options.mirrors) note(mirror.path);
+  for (const std::string& each : options.also) paths.push_back(absolute(each));
+  for (const Mirror& mirror : options.mirrors) paths.push_back(absolute(mirror.path));
+  const Target target{absolute(path.string()), coming, of};
+  check_paths(target.home, paths);
   std::vector<OfferedMedium> offered;
   for (std::size_t i = 0; i < options.also.size(); ++i) {
-    offered.push_back(offered_at(paths[i], options, replaced, of));
+    offered.push_back(offered_at(paths[i], options, target));
   }
   for (std::size_t i = 0; i < options.mirrors.size(); ++i) {
-    const std::string& path = paths[options.also.size() + i];
-    if (options.mode == Mode::read && !is_there(path)) continue;  // which needs none
-    offered.push_back(offered_at(path, options, replaced, of));
+    const std::string& mirror = paths[options.also.size() + i];
+    if (options.mode == Mode::read && !is_there(mirror)) continue;  // which needs none
+    offered.push_back(offered_at(mirror, options, target));
     offered.back().mirrors = options.mirrors[i].of;
   }
   return offered;
@@ -114,7 +164,7 @@ std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
 // Media that moved together with the shelf, or were copied with it, lie beside it: these come
 // first, so that a copy does not write to what it was copied from.
 ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> first,
-                    const OpenOptions& options, std::vector<OfferedMedium> offered) {
+                    const OpenOptions& options, std::vector<OfferedMedium> offered, bool mirror) {
   const std::string home = absolute(path.string());
   const auto find = [options, home](const std::string& last) {
     const std::filesystem::path folder = std::filesystem::path(home).parent_path();
@@ -122,7 +172,7 @@ ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> f
     return open_there(is_there(beside) ? beside.string() : last, options);
   };
   return shelf_media(std::move(first), std::move(offered), find,
-                     hash_bytes(std::as_bytes(std::span(home)), 0), options.without);
+                     mirror ? 0 : hash_bytes(std::as_bytes(std::span(home)), 0), options.without);
 }
 
 }  // namespace tensorshelf

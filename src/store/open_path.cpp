@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <tensorshelf/error.hpp>
 
@@ -37,15 +40,17 @@ void format_medium(Medium& medium, const OpenOptions& options) {
   format_shelf(medium, split.keep, split.in_flight);
 }
 
-std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenOptions& options) {
+std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenOptions& options,
+                                     const std::string& note) {
   if (options.mode != Mode::read || !is_first_mirror(*medium)) return medium;
-  std::string note;
+  std::vector<std::string> notes;
+  if (!note.empty()) notes.push_back(note);
   if (!is_filled_mirror(*medium)) {
-    note =
+    notes.emplace_back(
         "this mirror was being filled, and that came to no end: it may have an older version than "
-        "its shelf had, and of that one only parts; verify() tells";
+        "its shelf had, and of that one only parts; verify() tells");
   }
-  return std::make_unique<ShiftedMedium>(std::move(medium), format::kMirrorAt, note);
+  return std::make_unique<ShiftedMedium>(std::move(medium), format::kMirrorAt, std::move(notes));
 }
 
 namespace {
@@ -53,12 +58,59 @@ namespace {
 using OfferedMedia = std::vector<OfferedMedium>;
 
 Opened open_existing(const std::filesystem::path& path, const OpenOptions& options,
-                     OfferedMedia offered) {
+                     OfferedMedia offered, const std::string& note = {}) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
   auto medium = make_medium(file, options);
-  const auto media =
-      media_at(path, mirror_alone(std::move(medium), options), options, std::move(offered));
+  const bool mirror = options.mode == Mode::read && is_first_mirror(*medium);
+  const auto media = media_at(path, mirror_alone(std::move(medium), options, note), options,
+                              std::move(offered), mirror);
   return {open_store(media, options, path.string()), file};
+}
+
+// Of those that were given, a mirror of the shelf's own medium that can be looked at.
+std::optional<std::string> first_mirror(const OpenOptions& options) {
+  OpenOptions reading = options;
+  reading.mode = Mode::read;
+  for (const Mirror& mirror : options.mirrors) {
+    if (mirror.of != 0) continue;
+    try {
+      const auto file = std::make_shared<ShelfFile>(ShelfFile::open(mirror.path, false));
+      if (is_first_mirror(*make_medium(file, reading))) return mirror.path;
+    } catch (const Error&) {  // of no use either
+    }
+  }
+  return std::nullopt;
+}
+
+bool may_be_lost(const Error& error) {
+  constexpr std::array kLost = {Errc::not_found, Errc::not_a_shelf, Errc::truncated, Errc::corrupt,
+                                Errc::io};
+  return std::ranges::find(kLost, error.code()) != kLost.end();
+}
+
+// Where the shelf's own medium cannot be opened, and its mirror was given: for reading that serves,
+// and who may write hears of it.
+Opened open_or_mirror(const std::filesystem::path& path, const OpenOptions& options,
+                      OfferedMedia offered) {
+  try {
+    return open_existing(path, options, std::move(offered));
+  } catch (const Error& error) {
+    const auto mirror = may_be_lost(error) ? first_mirror(options) : std::nullopt;
+    if (!mirror) throw;
+    if (options.mode != Mode::read) {
+      throw Error(error.code(), error.what(),
+                  fmt::format("{} Or go on from its mirror: mode=\"r\" opens {}, and snapshot() "
+                              "makes a whole shelf of it.",
+                              error.remedy(), *mirror),
+                  error.os_error());
+    }
+    OpenOptions alone = options;
+    std::erase_if(alone.mirrors, [](const Mirror& each) { return each.of == 0; });
+    return open_existing(*mirror, alone, offered_media(*mirror, alone, Coming::to_shelf),
+                         fmt::format("the shelf's own medium cannot be opened ({}): its mirror is "
+                                     "read in its place",
+                                     error.what()));
+  }
 }
 
 // A regular file of 0 bytes, as touch and tempfile make them: nothing can be lost with it.
@@ -68,32 +120,25 @@ bool is_empty_file(const std::filesystem::path& path) {
   return std::filesystem::file_size(path, error) == 0 && !error;
 }
 
-OfferedMedia offered_when_made(const std::filesystem::path& path, const OpenOptions& options) {
-  if (options.also.empty() && options.mirrors.empty()) return {};
-  const bool replaces = options.mode == Mode::replace;
-  return offered_media(options, replaces, replaces ? shelf_at(path, options) : std::nullopt);
+void refuse_existing(const std::filesystem::path& path) {
+  std::error_code ignored;  // then making it says why
+  if (!std::filesystem::exists(path, ignored) || is_pool_set(path)) return;
+  throw Error(Errc::exists, fmt::format("there is a file at {} already", path.string()),
+              "Open it with mode \"a\", or replace it with mode \"w\".");
 }
 
-// Before a shelf is made where there is none: media of one that should be there.
-void refuse_orphans(const std::filesystem::path& path, const OfferedMedia& offered) {
-  for (const OfferedMedium& each : offered) {
-    if (!each.found.medium || each.anew) continue;
-    const auto header = read_medium_headers(*each.found.medium, 0).best();
-    if (!header) continue;
-    const bool mirrors = format::mirrored_by(*header) == 0U;
-    throw Error(Errc::not_found,
-                fmt::format("there is no shelf at {}, and {} is medium {} of the shelf {}",
-                            path.string(), each.path, header->index, id_text(header->shelf_id)),
-                mirrors ? "Where that shelf is lost, mode=\"r\" opens its mirror, and snapshot() "
-                          "makes a new one of it."
-                        : "Give the path of that shelf, or media that are no other's.");
+OfferedMedia offered_when_made(const std::filesystem::path& path, const OpenOptions& options) {
+  if (options.also.empty() && options.mirrors.empty()) return {};
+  if (options.mode == Mode::replace) {
+    return offered_media(path, options, Coming::in_the_place, shelf_at(path, options));
   }
+  if (options.mode == Mode::create) refuse_existing(path);
+  return offered_media(path, options, Coming::to_new);
 }
 
 // The file appears under its name only when it is a whole shelf.
 Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto offered = offered_when_made(path, options);
-  refuse_orphans(path, offered);
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
   format_medium(*medium, options);
@@ -128,9 +173,10 @@ bool is_device(const std::filesystem::path& path) {
 
 Opened open_or_create(const std::filesystem::path& path, const OpenOptions& options) {
   for (bool looked_again = false;;) {
-    OfferedMedia offered = offered_media(options, false);  // whose errors are not the shelf's
+    // Their errors are not the shelf's.
+    OfferedMedia offered = offered_media(path, options, Coming::to_shelf);
     try {
-      return open_existing(path, options, std::move(offered));
+      return open_or_mirror(path, options, std::move(offered));
     } catch (const Error& error) {
       if (error.code() != Errc::not_found && error.code() != Errc::not_a_shelf) throw;
       if (error.code() == Errc::not_a_shelf && !is_empty_file(path)) {
@@ -156,7 +202,7 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
   switch (options.mode) {
     case Mode::read:
     case Mode::update:
-      return open_existing(path, options, offered_media(options, false));
+      return open_or_mirror(path, options, offered_media(path, options, Coming::to_shelf));
     case Mode::append:
       return open_or_create(path, options);
     case Mode::replace:

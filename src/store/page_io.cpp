@@ -26,20 +26,44 @@ void Unread::note(const Unread& other) {
 
 std::string Unread::reason() const { return pages == 0 ? std::string() : "; " + first; }
 
+namespace {
+
+void read_bytes(Medium& medium, std::uint64_t at, std::span<std::byte> bytes) {
+  if (planted(Bug::recovery_asks_cache)) {
+    medium.look(at, bytes);
+  } else {
+    medium.read(at, bytes);
+  }
+}
+
+}  // namespace
+
 std::optional<RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unread) {
   try {
     RawPage page;
-    if (planted(Bug::recovery_asks_cache)) {
-      medium.look(at, page.bytes);
-    } else {
-      medium.read(at, page.bytes);
-    }
+    read_bytes(medium, at, page.bytes);
     return page;
   } catch (const Error& error) {
     if (!is_unreadable(error) || planted(Bug::unreadable_not_bad)) throw;
     unread.note(error);
     return std::nullopt;
   }
+}
+
+std::vector<std::optional<RawPage>> read_pages(Medium& medium, std::uint64_t at, std::size_t count,
+                                               Unread& unread) {
+  std::vector<RawPage> run(count);
+  try {
+    read_bytes(medium, at, std::as_writable_bytes(std::span(run)));
+    return {run.begin(), run.end()};
+  } catch (const Error& error) {
+    if (!is_unreadable(error) || planted(Bug::unreadable_not_bad)) throw;
+  }
+  std::vector<std::optional<RawPage>> pages;
+  for (std::size_t i = 0; i < count; ++i) {
+    pages.push_back(read_page(medium, at + i * kPageBytes, unread));
+  }
+  return pages;
 }
 
 void read_run(Medium& medium, std::uint64_t at, std::span<RawPage> pages, Unread& unread) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <tensorshelf/medium.hpp>
 
@@ -28,7 +29,10 @@ struct Unread {
 
 // Nothing where the place cannot be read, and that noted.
 std::optional<format::RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unread);
-// Pages that lie side by side, in one read where they can be read together. One that cannot be read
+// The same of pages that lie side by side, in one read where they can be read together.
+std::vector<std::optional<format::RawPage>> read_pages(Medium& medium, std::uint64_t at,
+                                                       std::size_t count, Unread& unread);
+// Likewise, into memory that is there. One that cannot be read
 // is zero, for which no checksum holds, and that noted.
 void read_run(Medium& medium, std::uint64_t at, std::span<format::RawPage> pages, Unread& unread);
 void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it

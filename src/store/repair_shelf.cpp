@@ -80,8 +80,8 @@ RepairReport repair(const std::filesystem::path& path, const OpenOptions& option
   OpenOptions writing = options;
   writing.mode = Mode::update;
   writing.max_size_bytes = 0;
-  const auto media =
-      media_at(path, make_medium(file, writing), writing, offered_media(writing, false));
+  const auto media = media_at(path, make_medium(file, writing), writing,
+                              offered_media(path, writing, Coming::to_shelf));
   return repair_media(media, options, path.string());
 }
 

@@ -143,12 +143,14 @@ std::optional<Root> read_unflipped(const RawPage& page, const format::Seeds& see
 
 }  // namespace
 
-RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_count) {
+RootScan scan_homes(Medium& medium, std::uint64_t from, const format::Seeds& seeds,
+                    unsigned slot_count) {
   RootScan scan;
   scan.slot_count = slot_count;
-  for (unsigned home = 0; home < slot_count; ++home) {
-    for (unsigned copy = 0; copy < kCopies; ++copy) {
-      const auto page = read_page(medium, format::root_at(home, copy), scan.unread);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    const auto pages = read_pages(medium, from + format::root_at(0, copy), slot_count, scan.unread);
+    for (unsigned home = 0; home < slot_count; ++home) {
+      const auto& page = pages[home];
       if (!page) continue;
       scan.roots[home][copy] = format::read_root(*page, seeds, {home, copy, slot_count});
       scan.words[home][copy] = format::root_word(*page);
@@ -158,6 +160,11 @@ RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_co
       scan.blank[home][copy] = format::blank_but_for_its_word(*page);
     }
   }
+  return scan;
+}
+
+RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_count) {
+  RootScan scan = scan_homes(medium, 0, seeds, slot_count);
   scan.marks = read_marks(medium, seeds);
   return scan;
 }

@@ -67,6 +67,9 @@ struct RootScan {
 format::Page wiped_home(std::uint64_t version, unsigned slot_count);
 
 RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_count);
+// Without the mark, and of what begins at that place: a mirror has the roots of another.
+RootScan scan_homes(Medium& medium, std::uint64_t from, const format::Seeds& seeds,
+                    unsigned slot_count);
 
 // Whether a root was flipped since the scan, which is then made anew. Two scans with the same words
 // show that nothing was flipped from the end of the first to the start of the second, so the first

@@ -130,14 +130,14 @@ std::vector<std::string> Shelf::names() const { return store_->names(); }
 Commit Shelf::persist(std::optional<std::uint64_t> step) {
   check_step(step);
   check_name(file_);
-  store_->check_media();
+  store_->check_media(true);
   return store_->persist(step);
 }
 
 std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> step) {
   check_step(step);
   check_name(file_);
-  store_->check_media();
+  store_->check_media(true);
   return store_->persist_async(step);
 }
 

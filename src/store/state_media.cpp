@@ -32,8 +32,8 @@ Placement State::placement_on(std::uint64_t at) const {
 
 namespace {
 
-// A version has no mirror that does not get what is written, nor of a medium that it does not have.
-void drop_no_mirrors(format::MediaTable& named, const std::vector<AttachedMedium>& attached) {
+// A version names a mirror only while that gets what is written, and of a medium that it names.
+void drop_unserved_mirrors(format::MediaTable& named, const std::vector<AttachedMedium>& attached) {
   const auto has = [was = named](unsigned index) {
     return index == 0 || std::ranges::find(was, index, &format::MediumLayout::index) != was.end();
   };
@@ -69,7 +69,7 @@ void State::name_media(unsigned bits, Tree& tree) const {
   for (const AttachedMedium& each : further->attached()) {
     if (each.absent) std::erase_if(named, [&](auto& one) { return one.index == each.index; });
   }
-  drop_no_mirrors(named, further->attached());
+  drop_unserved_mirrors(named, further->attached());
   std::ranges::sort(named, {}, &format::MediumLayout::index);
   if (named == before && tree.media_home() == further->home()) return;
   tree.set_media(named, further->home());

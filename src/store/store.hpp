@@ -45,7 +45,8 @@ class Store {
   std::shared_ptr<StoredTensor> move(std::string_view name, std::span<const unsigned> media) {
     return tensors_.move(name, media, stager_);
   }
-  void check_media() const;  // as check_name() of the first
+  // As check_name() of the first; `lately`: of what nothing was written to, not at each call.
+  void check_media(bool lately = false) const;
   void remove_medium(unsigned number) { tensors_.remove_medium(number, stager_); }
   Reader& reader() { return reader_; }
   Decisions& decisions() { return decisions_; }

@@ -75,10 +75,17 @@ bool Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyRepor
   report.bytes += size;
   const auto held = hold(state_, tensor);
   try {
-    if (chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk)) return true;
-    tensor.clear_verified(slot, chunk);
+    const bool intact = chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk);
+    if (intact &&
+        !mirror_lacks(*state_.medium, state_.seeds, tensor, record, chunk, chunk_scratch())) {
+      return true;
+    }
     report.damage.push_back(
         {called, format::chunk_version(record), slot, chunk, {tensor.chunk_at(slot, chunk), size}});
+    report.damage.back().in_mirror = intact;
+    report.damage.back().healable = intact;
+    if (intact) return true;
+    tensor.clear_verified(slot, chunk);
     report.damage.back().healable =
         read_elsewhere(*state_.medium, state_.seeds, tensor, record, chunk, chunk_scratch());
     report.damage.back().intact_in = intact_in(state_, tensor, chunk);

@@ -18,7 +18,8 @@ class VersionHold {
   enum class By { thread, anyone };
 
   // The newest version where none is said. Errc::stale where it is not retained, or the writer has
-  // given it up already; Errc::io where nobody can be told.
+  // given it up already; Errc::io where the file system has no locks to tell it by. On a medium
+  // without pins (memory, a mirror that is opened alone) the hold is this opening's own.
   // `all_held`: the reader held all versions (PinTable::take_all) when it looked which is the
   // newest.
   VersionHold(State& state, std::optional<std::uint64_t> version, By by, bool all_held = false);
