@@ -158,6 +158,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"carried_is_own", "-", Bug::carried_is_own, {}, "carried-no-change"},
       {"carried_as_new", "-", Bug::carried_as_new, {}, "carried-no-change"},
       {"carried_for_good", "-", Bug::carried_for_good, {}, "carried-over"},
+      {"carried_on_over_rot", "-", Bug::carried_on_over_rot, {}, "carried-rot"},
       {"carried_over_rot", "-", Bug::carried_over_rot, {}, "carried-rot"},
       {"cut_before_roots", "I11", Bug::cut_before_roots, {}, {}, "compact"},
       {"discarded_labels_kept", "I3", Bug::discarded_labels_kept, {}, {}, "discard-labels"},

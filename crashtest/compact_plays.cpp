@@ -119,12 +119,12 @@ std::string what_is_assigned_over_it_is_one() {
 }
 
 // Of a tensor that is placed whole all would have to be copied.
-std::string rot_is_left_where_it_is() {
+std::string rot_is_left(std::ptrdiff_t chunk) {
   Behind behind(Placement::whole);
   CachedDisk& disk = *behind.disk;
-  const Bytes second(behind.value.begin() + kMiB, behind.value.end());
+  const Bytes rots(behind.value.begin() + chunk * kMiB, behind.value.begin() + chunk * kMiB + 64);
   const auto there =
-      std::search(disk.visible.begin(), disk.visible.end(), second.begin(), second.end());
+      std::search(disk.visible.begin(), disk.visible.end(), rots.begin(), rots.end());
   if (there == disk.visible.end()) return "the value is not where it is looked for";
   there[50] ^= std::byte{4};
   disk.durable[static_cast<std::size_t>(there - disk.visible.begin()) + 50] ^= std::byte{4};
@@ -141,6 +141,12 @@ std::string rot_is_left_where_it_is() {
   behind.shelf.persist();
   behind.shelf.compact(kNoPatience);
   return behind.shows(behind.value) ? "" : "what is assigned anew has another value";
+}
+
+// The first chunk, behind which others are whole, or the last.
+std::string rot_is_left_where_it_is() {
+  const std::string problem = rot_is_left(0);
+  return problem.empty() ? rot_is_left(1) : problem;
 }
 
 // Of a version that is kept, which has it in its places of before.

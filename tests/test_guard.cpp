@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <tensorshelf/error.hpp>
+#include <utility>
 
 #include "catch.hpp"
 #include "forwarding_medium.hpp"
@@ -327,4 +329,89 @@ TEST_CASE("our own mistakes stop at an assert, in release too") {
 }
 
 }  // namespace
+}  // namespace tensorshelf
+
+namespace tensorshelf {
+namespace {
+struct Hooks {
+  std::function<void()> in_wait, in_barrier;
+  int barriers = 0;
+  bool generous = false;
+  std::uint64_t most = ~0ULL;
+};
+struct Hooked final : testing::ForwardingMedium {
+  explicit Hooked(Hooks& h)
+      : ForwardingMedium(make_memory_medium(16 * kPageBytes, 256 * kPageBytes)), hooks(h) {}
+  Promises promises() const override {
+    Promises p = ForwardingMedium::promises();
+    p.mapped = false;
+    return p;
+  }
+  void wait(const Ticket& ticket) override {
+    ForwardingMedium::wait(ticket);
+    if (auto hook = std::exchange(hooks.in_wait, {})) hook();
+  }
+  void barrier() override {
+    ++hooks.barriers;
+    ForwardingMedium::barrier();
+    if (auto hook = std::exchange(hooks.in_barrier, {})) hook();
+  }
+  std::uint64_t reserve(std::uint64_t size_bytes) override {
+    if (size_bytes > hooks.most) throw Error(Errc::full, "full", "x");
+    return ForwardingMedium::reserve(size_bytes + (hooks.generous ? 8 * kPageBytes : 0));
+  }
+  Hooks& hooks;
+};
+struct Two {
+  Hooks first, second;
+  GuardedMedium media{std::make_unique<Hooked>(first)};
+  const std::vector<std::byte> page = std::vector<std::byte>(kPageBytes);
+  Two() {
+    media.attach(1, std::make_unique<Hooked>(second));
+    media.barrier();
+    second.barriers = 0;
+  }
+  void write() { media.write(place_on(1, 0), page, 0); }
+};
+}  // namespace
+
+TEST_CASE("room is settled by the next barrier") {
+  Two two;
+  two.media.reserve(place_on(1, 32 * kPageBytes));
+  two.media.barrier();
+  CHECK(two.second.barriers == 1);
+}
+TEST_CASE("what changes during a barrier is for the next") {
+  Two two;
+  two.media.store_word(place_on(1, 8), 1);
+  two.second.in_barrier = [&] { two.media.store_word(place_on(1, 16), 2); };
+  two.media.barrier();
+  two.media.barrier();
+  CHECK(two.second.barriers == 2);
+}
+TEST_CASE("another's wait in a wait, and its barrier") {
+  Two two;
+  two.write();
+  two.second.in_wait = [&] {
+    two.media.wait({});
+    two.media.barrier();
+    CHECK(two.second.barriers == 1);
+  };
+  two.media.wait({});
+}
+TEST_CASE("another's barrier in a wait") {
+  Two two;
+  two.write();
+  two.second.in_wait = [&] { two.media.barrier(); };
+  two.media.wait({});
+  two.media.barrier();
+  CHECK(two.second.barriers == 2);
+}
+TEST_CASE("no more room than the mirror has") {
+  Two two;
+  two.media.mirror(0, 1, 2 * kPageBytes);
+  two.first.generous = true;
+  two.second.most = 36 * kPageBytes;
+  CHECK(two.media.reserve(32 * kPageBytes) == 32 * kPageBytes);
+}
 }  // namespace tensorshelf

@@ -6,6 +6,7 @@
 
 #include "denied_memory.hpp"
 #include "kept_versions.hpp"
+#include "rot.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -13,24 +14,6 @@ using namespace tensorshelf::testing;
 namespace {
 
 constexpr std::uint64_t kSize = 3 * kMiB + 100;
-
-void flip(Medium& medium, std::uint64_t at) {
-  const std::uint64_t page_at = at / kPageBytes * kPageBytes;
-  Bytes page(kPageBytes);
-  medium.read(page_at, page);
-  page[at - page_at] ^= std::byte{1};
-  medium.wait(medium.write(page_at, page, 0));
-}
-
-std::vector<std::uint64_t> places_of(Medium& medium, std::span<const std::byte> bytes) {
-  std::vector<std::uint64_t> places;
-  Bytes page(kPageBytes);
-  for (std::uint64_t at = 0; at < medium.size(); at += kPageBytes) {
-    medium.read(at, page);
-    if (std::equal(page.begin(), page.begin() + 64, bytes.begin())) places.push_back(at);
-  }
-  return places;
-}
 
 // Two commits of one value: each slot of two has it.
 struct Twice {

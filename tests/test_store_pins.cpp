@@ -473,3 +473,43 @@ TEST_CASE("a table of pins tells who holds what") {
   CHECK_FALSE(other->take_firm());
   CHECK(writer->outrun());
 }
+
+TEST_CASE("a table of pins gives back what it took, and nothing in a child") {
+  const scratch::Directory directory("/dev/shm");
+  const auto path = directory / "file";
+  scratch::put(path, "some bytes");
+  const auto opened = [&](bool writable) {
+    return make_pin_table(std::make_shared<ShelfFile>(ShelfFile::open(path, writable)));
+  };
+  const auto writer = opened(true);
+  const auto reader = opened(false);
+  const auto other = opened(false);
+  reader->take_all();
+  reader->take(5);
+  reader->drop(5);
+  CHECK(writer->find(5, 5) == 5);
+  CHECK(writer->holder(5).pid == 0);
+  CHECK(scratch::exited_well(scratch::in_child([&] {
+    reader->drop_all();
+    return true;
+  })));
+  CHECK(writer->find(5, 5) == 5);
+  reader->drop_all();
+  CHECK_FALSE(writer->find(0, format::kMaxVersion));
+  REQUIRE(reader->take_firm());
+  CHECK(scratch::exited_well(scratch::in_child([&] {
+    reader->drop_firm();
+    return true;
+  })));
+  CHECK_FALSE(writer->outrun());
+  CHECK(other->take_firm());
+}
+
+TEST_CASE("a version that is let go is not shown in place") {
+  const Place place(2);
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  Shelf reader = place.reader();
+  { const VersionPin pin = reader.pin(); }
+  CHECK_FALSE(reader.at(3).find("w").value().lease().in_place());
+}

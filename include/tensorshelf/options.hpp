@@ -76,10 +76,10 @@ struct OpenOptions {
   std::optional<Placement> placement = {};  // of tensors that are made from now on
   // Media beside the one at the path: files or devices, eight media in all at most.
   // - Each that the shelf has is found here, beside the shelf, or else where it was last; one that
-  // is missing, another shelf's, or an older copy is refused by name
-  //   (Errc::medium_missing).
+  //   is missing, another shelf's, or an older copy is refused by name (Errc::medium_missing).
   // - One that does not exist, or is empty, is made and added, as the next version says;
-  //   Mode::replace takes those of the shelf that it replaces, too. One with anything else on it is refused (Errc::not_a_shelf).
+  //   Mode::replace takes those of the shelf that it replaces, too. One with anything else on it is
+  //   refused (Errc::not_a_shelf).
   // - The first has all but values. tier, max_size_bytes and block hold for each; tier as far as
   //   it is none that asks for a kind of file.
   std::vector<std::string> also = {};

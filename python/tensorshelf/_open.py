@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorshelf import _core, _exit, _opening
 from tensorshelf._group.part import part_of_mark
-from tensorshelf._info import Info, MediumInfo
+from tensorshelf._info import Info
 from tensorshelf._media import Also, Mirror, Without, further_media
 from tensorshelf._numbers import seconds_of
 from tensorshelf._opening import Opening
@@ -184,7 +184,7 @@ def open(
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
         logger.info("created %s", info.path)
     for medium in info.media:
-        _warn_of_fallbacks(medium)
+        _warn_of_fallbacks(medium.promises.notes, f"{medium.path}: " if medium.number else "")
     return shelf
 
 
@@ -296,9 +296,8 @@ def _log_recovery(info: Info) -> None:
         logger.info("%s: %s", info.path, note)
 
 
-def _warn_of_fallbacks(medium: MediumInfo) -> None:
-    for note in medium.promises.notes:
+def _warn_of_fallbacks(notes: tuple[str, ...], whose: str = "") -> None:
+    for note in notes:
         if note not in _warned and not note.startswith(_ORDINARY):
             _warned.add(note)
-            which = "" if medium.number == 0 else f"{medium.path}: "
-            warnings.warn(which + note, TierWarning, stacklevel=3)
+            warnings.warn(whose + note, TierWarning, stacklevel=3)

@@ -109,9 +109,9 @@ def test_versions_and_their_times() -> None:
 
 
 HOLDS: list[dict[str, Any]] = [
-    {"intact_in": [], "healable": False, "healed": False},
-    {"intact_in": [1, 2], "healable": True, "healed": False},
-    {"intact_in": [2], "healable": True, "healed": True},
+    {"intact_in": [], "healable": False, "healed": False, "in_mirror": False},
+    {"intact_in": [1, 2], "healable": True, "healed": False, "in_mirror": False},
+    {"intact_in": [2], "healable": True, "healed": True, "in_mirror": True},
 ]
 DAMAGE = [
     {"tensor": name, "version": 2, "slot": 1, "chunk": chunk, "offset": 4096, "nbytes": 77}
@@ -121,7 +121,7 @@ DAMAGE = [
 FOUND = (
     ts.Damage("b", 2, 1, 3, 4096, 77, 1),
     ts.Damage("a", 2, 1, 0, 4096, 77, 1, (1, 2), healable=True),
-    ts.Damage("b", 2, 1, 4, 4096, 77, 1, (2,), healable=True, healed=True),
+    ts.Damage("b", 2, 1, 4, 4096, 77, 1, (2,), healable=True, healed=True, in_mirror=True),
 )
 
 

@@ -200,6 +200,7 @@ enum class Bug {
   carried_as_new,             // what was merely copied counts as changed
   carried_is_own,             // an assignment undone over what was carried spoils the tensor
   carried_for_good,           // what is assigned over what was carried is no change
+  carried_on_over_rot,        // a tensor of which a chunk cannot be copied is gone on with
   carried_over_rot,           // what cannot be copied is left half-copied, for a commit to fail on
   compacted_along,            // what somebody has half assigned is committed by compact()
   cut_before_roots,           // I11: a medium is cut while a root reaches further

@@ -181,7 +181,12 @@ bool Compactor::carry(const Goals& goals) {
     }
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
       if (copied >= kAtOnceBytes && !tensor->whole()) break;  // else a commit copies the rest
-      if (stager_.carry(tensor, chunk, goals)) copied += tensor->chunk_bytes(chunk);
+      if (stager_.carry(tensor, chunk, goals)) {
+        copied += tensor->chunk_bytes(chunk);
+      } else if (!planted(Bug::carried_on_over_rot) && !is_sound(*tensor)) {
+        report_.damaged.push_back(name);  // it rotted since it was compared
+        break;
+      }
     }
   }
   report_.bytes_copied += copied;
