@@ -133,7 +133,6 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mirror_head_first", "I1", Bug::mirror_head_first, {}, "mirror-part-filled"},
       {"mirror_believed", "-", Bug::mirror_believed, {}, "mirror-cut"},
       {"mirror_not_verified", "-", Bug::mirror_not_verified, {}, "mirror-rot"},
-      {"mirror_a_version_ahead", "-", Bug::mirror_a_version_ahead, {}, "mirror-newer"},
       {"mirror_written_over", "-", Bug::mirror_written_over, {}, "mirror-newer"},
       {"mirror_not_named", "-", Bug::mirror_not_named, {}, "mirror-needed"},
       {"stripes_in_one", "-", Bug::stripes_in_one, {}, {}, "media-stripes"},

@@ -7,6 +7,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -110,10 +111,14 @@ class CachedMedium final : public Medium {
   }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     check_readable(at, bytes.size());
-    const bool good = !disk_->on_read || disk_->on_read(at);
-    const std::lock_guard lock(disk_->mutex);
-    std::memcpy(bytes.data(), disk_->visible.data() + at, bytes.size());
-    if (!good) std::memset(bytes.data(), 0xDB, bytes.size());
+    // Pages that are read together are not of one moment.
+    for (std::size_t done = 0; done < bytes.size(); done += kPageBytes) {
+      const auto page = bytes.subspan(done, std::min(kPageBytes, bytes.size() - done));
+      const bool good = !disk_->on_read || disk_->on_read(at + done);
+      const std::lock_guard lock(disk_->mutex);
+      std::memcpy(page.data(), disk_->visible.data() + at + done, page.size());
+      if (!good) std::memset(page.data(), 0xDB, page.size());
+    }
   }
   std::span<const std::byte> view(const Extent& /*extent*/) override { return {}; }
   std::uint64_t size() override {

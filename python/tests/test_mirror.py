@@ -46,7 +46,7 @@ def test_the_mirror_is_the_shelf_where_that_is_lost(
     with pytest.raises(ts.NotAShelf, match=r"snapshot\(\)"):
         ts.open(mirror, "r+")
     with ts.open(mirror, "r") as shelf:
-        assert shelf.step == 2
+        assert shelf.step == 5
         assert (shelf.small.numpy() == 2).all()
         assert (shelf.large.numpy() == LARGE + 1).all()
         assert shelf.verify().ok
@@ -162,7 +162,8 @@ def test_what_is_lost_is_read_from_the_mirror_that_is_given(shelf_path: Path, mi
 def test_an_older_copy_does_not_take_the_mirror(shelf_path: Path, mirror: Path) -> None:
     fill(shelf_path, mirror)
     older = shelf_path.read_bytes()
-    fill(shelf_path, mirror, step=2)
+    for step in range(2, 6):  # more than 1 + keep + in_flight
+        fill(shelf_path, mirror, step=step)
     shelf_path.write_bytes(older)
     with pytest.raises(ts.MediumMissing, match="older copy"):
         ts.open(shelf_path, mirror=mirror)

@@ -217,7 +217,6 @@ enum class Bug {
   mirror_head_first,           // I1: its roots are there before what they name
   mirror_believed,             // by its head, though it lacked a commit, or is cut short
   mirror_not_verified,         // what rots on a mirror is not looked for
-  mirror_a_version_ahead,      // one that is a version ahead is filled, whatever the first shows
   mirror_written_over,         // a newer version that the mirror alone has goes
   mirror_not_named,            // by the version that is to have it
   medium_not_stamped,          // it does not say which version wrote to it

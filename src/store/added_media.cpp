@@ -163,13 +163,8 @@ void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds
   }
   const unsigned taken = indices_of(used, attached());
   const bool adopted = may_adopt(offered, taken);
-  if (const auto of = offered.header ? format::mirrored_by(*offered.header) : std::nullopt) {
-    Medium& medium = *offered.given.found.medium;
-    if (*of == 0 && !may_fill({medium, format::kMirrorAt, medium.size(), path}, seeds)) {
-      return note_newer(path);
-    }
-    if (!adopted && !offered.given.mirrors) throw_old_mirror(path);
-  }
+  const bool mirrored = offered.header && format::mirrored_by(*offered.header);
+  if (mirrored && !adopted && !offered.given.mirrors) throw_old_mirror(path);
   add(offered, adopted ? offered.header->index : first_free(taken, path), adopted, heap, seeds,
       used);
 }

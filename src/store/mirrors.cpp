@@ -146,19 +146,9 @@ class Filling {
 
 }  // namespace
 
-namespace {
-
-bool is_same(const format::Root& a, const format::Root& b) {
-  return a.word == b.word && a.incarnation == b.incarnation && a.sequence == b.sequence;
-}
-
-}  // namespace
-
-// Whether what a mirror of the first medium has beyond what was opened may go: a flip that a power
-// loss left on it alone, for nobody was told of it. The first then has that attempt as it was
-// described, which was durable on both (I1), and no version behind it, for each is durable on both
-// before the next one's word is stored (I2). Else the first is an older copy, or lost what the
-// mirror has: where it is known to be damaged (`degraded`) what it has is gone on from.
+// Whether what the mirror of the first medium has beyond what was opened may go. A flip that a
+// power loss left on it alone may, for nobody was told of it; not so where the first is damaged,
+// for then it may be what was lost there. Further ahead it shows that the first is an older copy.
 bool FurtherMedia::may_fill(const MirrorPlace& mirror, const format::Seeds& seeds) {
   if (planted(Bug::mirror_written_over)) return true;
   if (mirror.end < mirror.from + head_bytes(0)) return true;
@@ -166,14 +156,7 @@ bool FurtherMedia::may_fill(const MirrorPlace& mirror, const format::Seeds& seed
       scan_homes(mirror.medium, mirror.from, seeds, superblock_.slot_count).candidates();
   const std::uint64_t there = roots.empty() ? 0 : format::word_version(roots.front().word);
   if (there <= newest_) return true;
-  if (degraded_) return false;
-  if (there == newest_ + 1) {
-    const RootScan first = scan_homes(media_, 0, seeds, superblock_.slot_count);
-    const auto& described = first.described[format::home_of(there, superblock_.slot_count)];
-    const auto matches = [&](const auto& root) { return root && is_same(*root, roots.front()); };
-    if (std::ranges::any_of(described, matches)) return true;
-    if (planted(Bug::mirror_a_version_ahead)) return true;
-  }
+  if (there <= newest_ + superblock_.slot_count) return !degraded_;
   throw Error(
       Errc::medium_missing,
       fmt::format("the shelf's own medium is an older copy: its mirror {} has version {}, and "
