@@ -132,6 +132,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mirror_filling_forgotten", "I12", Bug::mirror_filling_forgotten, {}, "mirror-refilled"},
       {"mirror_head_first", "I1", Bug::mirror_head_first, {}, "mirror-part-filled"},
       {"mirror_believed", "-", Bug::mirror_believed, {}, "mirror-cut"},
+      {"header_under_way", "I6", Bug::header_under_way, {}, {}, "mirror"},
       {"mirror_not_verified", "-", Bug::mirror_not_verified, {}, "mirror-rot"},
       {"mirror_written_over", "-", Bug::mirror_written_over, {}, "mirror-newer"},
       {"mirror_not_named", "-", Bug::mirror_not_named, {}, "mirror-needed"},

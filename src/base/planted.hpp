@@ -216,6 +216,7 @@ enum class Bug {
   mirror_filling_forgotten,    // I12: what a filling that failed wrote passes for durable
   mirror_head_first,           // I1: its roots are there before what they name
   mirror_believed,             // by its head, though it lacked a commit, or is cut short
+  header_under_way,            // I6: a header of a medium is written while its twin is in doubt
   mirror_not_verified,         // what rots on a mirror is not looked for
   mirror_written_over,         // a newer version that the mirror alone has goes
   mirror_not_named,            // by the version that is to have it

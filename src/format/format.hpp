@@ -145,7 +145,8 @@ std::uint64_t media_home(const Page& page);
 bool read_media(const Page& page, MediaTable& media, std::string& reason);
 
 // What a medium beside the first bears.
-Page encode_medium_header(MediumHeader header, unsigned copy);
+MediumHeader sealed(MediumHeader header, unsigned copy);  // as it lies there
+Page encode_medium_header(const MediumHeader& header, unsigned copy);
 std::optional<MediumHeader> read_medium_header(const RawPage& page, unsigned copy);
 std::optional<unsigned> mirrored_by(const MediumHeader& header);  // the medium that it mirrors
 // Whether a page is blank, or has nothing but some words of a header of that shelf's, as a power

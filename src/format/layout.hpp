@@ -308,6 +308,8 @@ struct MediumHeader {
   ShelfId shelf_id;
   ShelfId medium_id;
   std::uint64_t checksum;  // of all above, seeded with the position
+
+  friend bool operator==(const MediumHeader&, const MediumHeader&) = default;
 };
 
 // One that mirrors another has no slots of its own: behind its header and stamp lies what the other

@@ -92,12 +92,16 @@ std::uint64_t header_checksum(const MediumHeader& header, unsigned copy) {
 
 }  // namespace
 
-Page encode_medium_header(MediumHeader header, unsigned copy) {
+MediumHeader sealed(MediumHeader header, unsigned copy) {
   header.magic = kMediumMagic;
   header.format_version = kFormatVersion;
   header.checksum = header_checksum(header, copy);
+  return header;
+}
+
+Page encode_medium_header(const MediumHeader& header, unsigned copy) {
   Page page;
-  store(page, header);
+  store(page, sealed(header, copy));
   return page;
 }
 

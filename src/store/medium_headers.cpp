@@ -73,13 +73,22 @@ void throw_no_medium(Medium& medium, const std::string& path) {
               "Check the path.");
 }
 
-void write_missing_headers(Medium& medium, unsigned index, const MediumIdentity& identity,
-                           const MediumHeaders& there) {
+namespace {
+
+format::MediumHeader header_of(unsigned index, const MediumIdentity& identity) {
   format::MediumHeader header{};
   header.index = index;
   header.shelf_id = identity.shelf_id;
   header.medium_id = identity.medium_id;
   if (identity.mirrors) header.incompat_features = format::mirror_features(*identity.mirrors);
+  return header;
+}
+
+}  // namespace
+
+void write_missing_headers(Medium& medium, unsigned index, const MediumIdentity& identity,
+                           const MediumHeaders& there) {
+  const format::MediumHeader header = header_of(index, identity);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     if (there.copies[copy]) continue;
     write_page(medium, place_on(index, format::medium_header_at(copy)),
@@ -89,10 +98,18 @@ void write_missing_headers(Medium& medium, unsigned index, const MediumIdentity&
 
 void write_medium_anew(Medium& medium, unsigned index, const MediumIdentity& identity,
                        std::uint64_t stamp) {
+  const MediumHeaders there = read_medium_headers(medium, index);
+  const format::MediumHeader header = header_of(index, identity);
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    MediumHeaders other;
-    other.copies[format::other_copy(copy)].emplace();
-    write_missing_headers(medium, index, identity, other);
+    const std::uint64_t at = place_on(index, format::medium_header_at(copy));
+    const format::Page whole = format::encode_medium_header(header, copy);
+    // Of the two that are seen here either may be in a cache alone: its flush failed. So neither is
+    // put at risk for the other.
+    if (there.copies[copy] == format::sealed(header, copy) && !planted(Bug::header_under_way)) {
+      store_over_itself(medium, at, whole, sizeof(format::MediumHeader));
+    } else {
+      write_page(medium, at, whole);
+    }
     format::Page page;
     format::set_root_word(page, format::medium_stamp(identity.medium_id, stamp));
     write_page(medium, place_on(index, format::medium_stamp_at(copy)), page);
