@@ -160,19 +160,22 @@ std::string mirror_that_was_cut_short_is_filled() {
 // The first medium comes from an old copy, or is damaged; the mirror has what is lost.
 std::string newer_mirror_is_not_written_over() {
   const Mirrored mirrored;
-  mirrored.commit(3);
   CachedDisk& first = *mirrored.first;
+  const Bytes before = first.visible;  // which names no mirror
+  mirrored.commit(3);
   const Bytes older = first.visible;
   for (std::uint64_t serial = 4; serial < 9; ++serial) mirrored.commit(serial);
   const Bytes newer = first.visible;
-  first.visible = first.durable = older;
-  try {
-    mirrored.open();
-    return "an older copy of the first medium passes for it";
-  } catch (const Error& error) {
-    if (error.code() != Errc::medium_missing) throw;
+  for (const Bytes& copy : {before, older}) {
+    first.visible = first.durable = copy;
+    try {
+      mirrored.open();
+      return "an older copy of the first medium passes for it";
+    } catch (const Error& error) {
+      if (error.code() != Errc::medium_missing) throw;
+    }
+    if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
   }
-  if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
   first.visible = newer;
   const std::uint64_t version = mirrored.open().version();
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <utility>
 
+#include "base/planted.hpp"
 #include "base/random_bytes.hpp"
 #include "store/attempt.hpp"
 #include "store/further_media.hpp"
@@ -86,12 +87,19 @@ bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
 
 // An attempt may have added it and failed: then it bears its header, and no version names it. A
 // mirror that was given up is taken again likewise.
-bool FurtherMedia::may_adopt(const Offered& offered, unsigned taken) const {
+bool FurtherMedia::may_adopt(const Offered& offered, const format::Seeds& seeds,
+                             std::uint64_t newest) const {
   if (!offered.header) return false;
+  const std::string& path = offered.given.path;
   Medium& medium = *offered.given.found.medium;
-  refuse_older_first({stamped_last(medium, 0, offered.header->medium_id), offered.given.path},
-                     newest_, superblock_.slot_count);
-  return (taken >> offered.header->index & 1U) == 0;
+  refuse_older_first({stamped_last(medium, 0, offered.header->medium_id), path}, newest,
+                     superblock_.slot_count);
+  // The stamp of a mirror says nothing of that.
+  const bool of_first = format::mirrored_by(*offered.header) == 0U;
+  if (of_first && !planted(Bug::mirror_written_over)) {
+    newest_on({medium, format::kMirrorAt, medium.size(), path}, seeds, newest);
+  }
+  return true;
 }
 
 void FurtherMedia::check_may_mirror(unsigned of, const std::string& path) const {
@@ -162,7 +170,8 @@ void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds
         "snapshot() makes a shelf of today's format of it.");
   }
   const unsigned taken = indices_of(used, attached());
-  const bool adopted = may_adopt(offered, taken);
+  const bool adopted = may_adopt(offered, seeds, used.back()->number()) &&
+                       (taken >> offered.header->index & 1U) == 0;
   const bool mirrored = offered.header && format::mirrored_by(*offered.header);
   if (mirrored && !adopted && !offered.given.mirrors) throw_old_mirror(path);
   add(offered, adopted ? offered.header->index : first_free(taken, path), adopted, heap, seeds,

@@ -74,14 +74,15 @@ FurtherMedia::Search FurtherMedia::find(const format::MediumLayout& named, bool 
 }
 
 // What takes the place of one that is not to be had, with a note of it; null where it is needed.
-std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named, const char* how) {
-  const auto mirror = mirrors_read_.find(named.index);
-  if (mirror != mirrors_read_.end()) {
+// `served`: by what it is paired with.
+std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named, bool served,
+                                               const char* how) {
+  if (served && !named.mirrors) {
     notes_.push_back(fmt::format("medium {} (last at {}) is {}: its mirror is read in its place",
                                  named.index, named.path, how));
-    return std::make_unique<ShiftedMedium>(mirror->second, format::kMirrorAt);
+    return std::make_unique<ShiftedMedium>(mirrors_read_.at(named.index), format::kMirrorAt);
   }
-  if (named.mirrors && (reading_ || is_given_up(named.index))) {
+  if (served) {
     notes_.push_back(fmt::format("medium {} (last at {}), the mirror of medium {}, is {}",
                                  named.index, named.path, *named.mirrors, how));
     return std::make_unique<AbsentMedium>(named.capacity_bytes);
@@ -98,11 +99,11 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
   auto& medium = found.medium;
   // What was cut short is as good as missing, where it can be spared.
   const bool cut = medium && medium->size() < named.capacity_bytes;
-  const bool served = mirrors_read_.contains(named.index) ||
-                      (named.mirrors && (reading_ || is_given_up(named.index)));
+  const bool served = named.mirrors ? reading_ || is_given_up(named.index)
+                                    : mirrored && mirrors_read_.contains(named.index);
   bool absent = false;
   if (!medium || cut) {
-    if (auto other = stand_in(named, cut ? "cut short" : "missing")) {
+    if (auto other = stand_in(named, served, cut ? "cut short" : "missing")) {
       medium = std::move(other);
       absent = served;
       found.path.clear();

@@ -140,7 +140,7 @@ class FurtherMedia {
     std::string why_not;  // where there is something, and none of this shelf's to be written to
   };
   Search find(const format::MediumLayout& named, bool moved);
-  std::unique_ptr<Medium> stand_in(const format::MediumLayout& named, const char* how);
+  std::unique_ptr<Medium> stand_in(const format::MediumLayout& named, bool served, const char* how);
   void attach(const format::MediumLayout& named, bool moved, bool mirrored);
   void tie_mirrors();
   void fill(const AttachedMedium& mirror, const format::Seeds& seeds, const Versions& versions);
@@ -151,11 +151,11 @@ class FurtherMedia {
     std::uint64_t end;  // of what is there
     const std::string& path;
   };
-  bool may_fill(const MirrorPlace& mirror, const format::Seeds& seeds);
-  void note_newer(const std::string& path);
+  std::uint64_t newest_on(const MirrorPlace& mirror, const format::Seeds& seeds,
+                          std::uint64_t newest) const;
   void check_may_mirror(unsigned of, const std::string& path) const;
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
-  bool may_adopt(const Offered& offered, unsigned taken) const;
+  bool may_adopt(const Offered& offered, const format::Seeds& seeds, std::uint64_t newest) const;
   void take(Offered& offered, Heap& heap, const format::Seeds& seeds, const Versions& used);
   void add(Offered& offered, unsigned index, bool adopted, Heap& heap, const format::Seeds& seeds,
            const Versions& used);
@@ -168,8 +168,6 @@ class FurtherMedia {
   bool salvage_ = false;
   bool reading_ = false;
   const std::vector<unsigned> without_;
-  std::uint64_t newest_ = 0;  // that was opened
-  bool degraded_ = false;     // though a newer one may have been there
   std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
   std::vector<std::string> notes_;
 

@@ -146,52 +146,51 @@ class Filling {
 
 }  // namespace
 
-// Whether what the mirror of the first medium has beyond what was opened may go. A flip that a
-// power loss left on it alone may, for nobody was told of it; not so where the first is damaged,
-// for then it may be what was lost there. Further ahead it shows that the first is an older copy.
-bool FurtherMedia::may_fill(const MirrorPlace& mirror, const format::Seeds& seeds) {
-  if (planted(Bug::mirror_written_over)) return true;
-  if (mirror.end < mirror.from + head_bytes(0)) return true;
+// The newest version that a mirror of the first medium shows, 0 for none. Where that is more than K
+// ahead of what was opened, the first is an older copy.
+std::uint64_t FurtherMedia::newest_on(const MirrorPlace& mirror, const format::Seeds& seeds,
+                                      std::uint64_t newest) const {
+  if (mirror.end < mirror.from + head_bytes(0)) return 0;
   const auto roots =
       scan_homes(mirror.medium, mirror.from, seeds, superblock_.slot_count).candidates();
   const std::uint64_t there = roots.empty() ? 0 : format::word_version(roots.front().word);
-  if (there <= newest_) return true;
-  if (there <= newest_ + superblock_.slot_count) return !degraded_;
+  if (there <= newest + superblock_.slot_count) return there;
   throw Error(
       Errc::medium_missing,
       fmt::format("the shelf's own medium is an older copy: its mirror {} has version {}, and "
                   "version {} is the newest there is",
-                  mirror.path, there, newest_),
+                  mirror.path, there, newest),
       "Give the newer one; or keep what the mirror has: mode=\"r\" opens it, and snapshot() makes "
       "a "
       "new shelf of it. To go on from this one, move the mirror away first.");
 }
 
-void FurtherMedia::note_newer(const std::string& path) {
-  notes_.push_back(
-      fmt::format("{} has a newer version than could be opened, and stays as it is: nothing is "
-                  "mirrored there any more. mode=\"r\" opens it, and snapshot() makes a new shelf "
-                  "of it",
-                  path));
-}
-
+// What the mirror of the first medium has beyond what was opened may go where it is a flip that a
+// power loss left on it alone, for nobody was told of it. Not so where the first is damaged: then
+// it may be what was lost there.
 void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Versions& versions,
                                 std::uint64_t newest, bool degraded) {
-  newest_ = newest;
-  degraded_ = degraded;
   for (const AttachedMedium& each : attached()) {
     if (!each.tied) continue;
-    const std::uint64_t end = place_on(each.index, media_.size_of(each.index));
-    if (*each.mirrors != 0 || may_fill({media_, on_mirror(each.index, 0), end, each.path}, seeds)) {
+    std::uint64_t there = 0;
+    if (*each.mirrors == 0 && !planted(Bug::mirror_written_over)) {
+      const std::uint64_t end = place_on(each.index, media_.size_of(each.index));
+      there = newest_on({media_, on_mirror(each.index, 0), end, each.path}, seeds, newest);
+    }
+    if (!degraded || there <= newest) {
       fill(each, seeds, versions);
       continue;
     }
     media_.give_up_mirror(*each.mirrors);
-    note_newer(each.path);
+    notes_.push_back(fmt::format(
+        "{} has a newer version than could be opened, and stays as it is: nothing is "
+        "mirrored there any more. mode=\"r\" opens it, and snapshot() makes a new shelf "
+        "of it",
+        each.path));
     const std::lock_guard lock(mutex_);
-    auto& there = *std::ranges::find(attached_, each.index, &AttachedMedium::index);
-    there.tied = false;
-    there.retired = true;
+    auto& given_up = *std::ranges::find(attached_, each.index, &AttachedMedium::index);
+    given_up.tied = false;
+    given_up.retired = true;
     any_retired_ = true;
     ++changes_;
   }
