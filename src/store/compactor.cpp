@@ -146,8 +146,8 @@ bool Compactor::is_cold(StoredTensor& tensor) const {
 }
 
 // What is damaged stays where it is: a commit could not copy all of a tensor that is placed whole.
-bool Compactor::is_sound(StoredTensor& tensor) {
-  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
+bool Compactor::is_sound(StoredTensor& tensor, std::uint64_t first, std::uint64_t end) {
+  for (std::uint64_t chunk = first; chunk < end; ++chunk) {
     const Use use(state_);
     const std::lock_guard lock(tensor.mutex);
     const auto holding = hold(state_, tensor);
@@ -175,15 +175,16 @@ bool Compactor::carry(const Goals& goals) {
     const std::string name = tensor->name();
     if (std::ranges::find(report_.damaged, name) != report_.damaged.end()) continue;
     if (!is_cold(*tensor)) continue;
-    if (!is_sound(*tensor)) {
+    const std::uint64_t chunks = tensor->layout.chunk_count();
+    if (!is_sound(*tensor, 0, chunks)) {
       report_.damaged.push_back(name);
       continue;
     }
-    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
+    for (std::uint64_t chunk = 0; chunk < chunks; ++chunk) {
       if (copied >= kAtOnceBytes && !tensor->whole()) break;  // else a commit copies the rest
       if (stager_.carry(tensor, chunk, goals)) {
         copied += tensor->chunk_bytes(chunk);
-      } else if (!planted(Bug::carried_on_over_rot) && !is_sound(*tensor)) {
+      } else if (!planted(Bug::carried_on_over_rot) && !is_sound(*tensor, chunk, chunk + 1)) {
         report_.damaged.push_back(name);  // it rotted since it was compared
         break;
       }

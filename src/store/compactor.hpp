@@ -36,8 +36,8 @@ class Compactor {
   static constexpr std::chrono::milliseconds kPause{1};
   // So much goes with one version, and is cut off at once: others wait for either.
   static constexpr std::uint64_t kAtOnceBytes = 8 * 1024 * 1024;
-  // Of the commits that as many versions take as there are homes: then it is nobody's pause that is
-  // waited for.
+  // So many rounds, of as many commits as there are homes: who has not rested by then is not waited
+  // for.
   static constexpr std::uint64_t kRestless = 4;
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
   class Fences;
@@ -51,7 +51,7 @@ class Compactor {
   unsigned used_slots(StoredTensor& tensor);
   bool carry(const Goals& goals);
   bool is_cold(StoredTensor& tensor) const;
-  bool is_sound(StoredTensor& tensor);
+  bool is_sound(StoredTensor& tensor, std::uint64_t first, std::uint64_t end);  // those chunks
   bool lies_well(const Goals& goals) const;
   bool commit_next();  // ours, or somebody's: false
   bool freeze_own(std::optional<Flight>& flight);

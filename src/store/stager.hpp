@@ -29,8 +29,8 @@ struct FoundSlot {
   std::optional<unsigned> slot = {};
 };
 
-// Of each medium, the place in front of which all is to lie (compactor.hpp).
-using PerMedium = std::array<std::uint64_t, kMaxMedia>;  // bytes
+using PerMedium = std::array<std::uint64_t, kMaxMedia>;  // bytes, by the number of the medium
+// The place on each in front of which all is to lie (compactor.hpp).
 using Goals = PerMedium;
 
 // Of whoever may undo a write.
