@@ -3,8 +3,11 @@
 // or cannot be read in part.
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "forgery.hpp"
 #include "format/format.hpp"
@@ -17,6 +20,29 @@
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
+
+namespace {
+
+// A shelf on two media in memory, which are there when it is opened.
+struct Two {
+  std::shared_ptr<Medium> first;
+  std::shared_ptr<Medium> second = make_memory_medium(0, 64 * kMiB);
+
+  explicit Two(std::uint64_t first_bytes = 64 * kMiB) : first(make_memory_medium(0, first_bytes)) {
+    Shelf::format(*first);
+  }
+  Shelf open(bool first_mapped, std::unique_ptr<Medium> other) const {
+    std::vector<std::unique_ptr<Medium>> also;
+    also.push_back(std::move(other));
+    return Shelf::open(std::make_unique<SharedMedium>(first, first_mapped), std::move(also),
+                       {.mode = Mode::update});
+  }
+  Shelf open(bool first_mapped, bool second_mapped) const {
+    return open(first_mapped, std::make_unique<SharedMedium>(second, second_mapped));
+  }
+};
+
+}  // namespace
 
 TEST_CASE("what compact() found damaged is told by whoever reads it then") {
   const Kept kept({.keep = 0,
@@ -225,13 +251,7 @@ TEST_CASE("what media say of themselves is believed only where it makes sense") 
 }
 
 TEST_CASE("a medium that could not be removed is used again") {
-  const std::shared_ptr<Medium> first = make_memory_medium(0, 4 * kMiB);
-  const std::shared_ptr<Medium> second = make_memory_medium(0, 64 * kMiB);
-  Shelf::format(*first);
-  std::vector<std::unique_ptr<Medium>> also;
-  also.push_back(std::make_unique<SharedMedium>(second, true));
-  Shelf shelf = Shelf::open(std::make_unique<SharedMedium>(first, true), std::move(also),
-                            {.mode = Mode::update});
+  Shelf shelf = Two(4 * kMiB).open(true, true);
   const std::array there{1U};
   shelf.create("x", DType::uint8, std::array{std::int64_t{16 * 1024 * 1024}}, there)
       .write(pattern(16 * kMiB, 3));
@@ -242,31 +262,17 @@ TEST_CASE("a medium that could not be removed is used again") {
 }
 
 TEST_CASE("that an empty medium was removed is uncommitted") {
-  const std::shared_ptr<Medium> first = make_memory_medium(0, 64 * kMiB);
-  const std::shared_ptr<Medium> second = make_memory_medium(0, 64 * kMiB);
-  Shelf::format(*first);
-  std::vector<std::unique_ptr<Medium>> also;
-  also.push_back(std::make_unique<SharedMedium>(second, true));
-  Shelf shelf = Shelf::open(std::make_unique<SharedMedium>(first, true), std::move(also),
-                            {.mode = Mode::update});
+  Shelf shelf = Two().open(true, true);
   shelf.persist();
   shelf.remove_medium(1);
   CHECK(code_of([&] { shelf.rollback(shelf.version()); }) == Errc::uncommitted);
 }
 
 TEST_CASE("reserved room of a further medium is the shelf's behind the next version") {
-  const std::shared_ptr<Medium> first = make_memory_medium(0, 64 * kMiB);
-  const std::shared_ptr<Medium> second = make_memory_medium(0, 64 * kMiB);
-  Shelf::format(*first);
-  const auto open = [&] {
-    std::vector<std::unique_ptr<Medium>> also;
-    also.push_back(std::make_unique<SharedMedium>(second, false));
-    return Shelf::open(std::make_unique<SharedMedium>(first, true), std::move(also),
-                       {.mode = Mode::update});
-  };
+  const Two two;
   std::uint64_t before = 0;
   {
-    Shelf shelf = open();
+    Shelf shelf = two.open(true, false);
     shelf.persist();
     shelf.reserve(8 * kMiB);
     before = shelf.info().media[1].capacity_bytes;
@@ -274,7 +280,7 @@ TEST_CASE("reserved room of a further medium is the shelf's behind the next vers
   }
   CHECK(before >= 16 * kMiB);
   CHECK(before < 20 * kMiB);
-  CHECK(open().info().media[1].capacity_bytes == before);
+  CHECK(two.open(true, false).info().media[1].capacity_bytes == before);
 }
 
 TEST_CASE("tensors of one chunk go round, of one and a half over both") {
@@ -282,21 +288,13 @@ TEST_CASE("tensors of one chunk go round, of one and a half over both") {
     const auto each = shelf.info().media[i];
     return each.capacity_bytes - each.free_bytes;
   };
-  const auto open = [](const std::shared_ptr<Medium>& first,
-                       const std::shared_ptr<Medium>& second) {
-    Shelf::format(*first);
-    std::vector<std::unique_ptr<Medium>> also;
-    also.push_back(std::make_unique<SharedMedium>(second, false));
-    return Shelf::open(std::make_unique<SharedMedium>(first, false), std::move(also),
-                       {.mode = Mode::update});
-  };
   {
-    Shelf shelf = open(make_memory_medium(0, 64 * kMiB), make_memory_medium(0, 64 * kMiB));
+    Shelf shelf = Two().open(false, false);
     for (int i = 0; i < 8; ++i) make(shelf, "x" + std::to_string(i), kMiB);
     CHECK(used(shelf, 0) > 2 * kMiB);
     CHECK(used(shelf, 1) > 2 * kMiB);
   }
-  Shelf shelf = open(make_memory_medium(0, 64 * kMiB), make_memory_medium(0, 64 * kMiB));
+  Shelf shelf = Two().open(false, false);
   make(shelf, "x", kMiB + kMiB / 2);
   CHECK(used(shelf, 0) > 2 * kMiB);
   CHECK(used(shelf, 1) > 2 * kMiB);
@@ -311,18 +309,9 @@ TEST_CASE("a stamp that cannot be read is no reason to refuse") {
       SharedMedium::read(at, bytes);
     }
   };
-  const std::shared_ptr<Medium> first = make_memory_medium(0, 64 * kMiB);
-  const std::shared_ptr<Medium> second = make_memory_medium(0, 64 * kMiB);
-  Shelf::format(*first);
-  const auto open = [&](bool bad) {
-    std::vector<std::unique_ptr<Medium>> also;
-    if (bad) also.push_back(std::make_unique<Bad>(second, true));
-    if (!bad) also.push_back(std::make_unique<SharedMedium>(second, true));
-    return Shelf::open(std::make_unique<SharedMedium>(first, true), std::move(also),
-                       {.mode = Mode::update});
-  };
-  open(false).persist();
-  CHECK(open(true).info().media.size() == 2);
+  const Two two;
+  two.open(true, true).persist();
+  CHECK(two.open(true, std::make_unique<Bad>(two.second, true)).info().media.size() == 2);
 }
 
 TEST_CASE("what rotted since it was read keeps nobody from committing") {

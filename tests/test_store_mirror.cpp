@@ -559,6 +559,21 @@ void flip(const One& one, std::uint64_t at) {
   all[at] ^= std::byte{1};
   one.put(all);
 }
+
+// Three commits, of which the first medium loses the last: both copies of its root. Its number.
+std::uint64_t commit_and_lose_newest(const Mirrored& mirrored) {
+  for (int stamp = 1; stamp < 4; ++stamp) {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", pattern(3000, stamp));
+    shelf.persist(stamp);
+  }
+  const std::uint64_t version = mirrored.open().version();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
+  }
+  return version;
+}
+
 }  // namespace
 
 TEST_CASE("a mirror that is added has the older versions, too") {
@@ -738,15 +753,7 @@ TEST_CASE("the halves of a mirror's head are never under way together") {
 TEST_CASE("a mirror that was given up for its newer version counts as removed") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  for (int stamp = 1; stamp < 4; ++stamp) {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", pattern(3000, stamp));
-    shelf.persist(stamp);
-  }
-  const std::uint64_t version = mirrored.open().version();
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
-  }
+  const std::uint64_t version = commit_and_lose_newest(mirrored);
   Shelf shelf = mirrored.open();
   REQUIRE(shelf.version() == version - 1);
   CHECK(shelf.info().media[1].retired);
@@ -755,15 +762,7 @@ TEST_CASE("a mirror that was given up for its newer version counts as removed") 
 TEST_CASE("a mirror that was given up for its newer version is replaced at once") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  for (int stamp = 1; stamp < 4; ++stamp) {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", pattern(3000, stamp));
-    shelf.persist(stamp);
-  }
-  const std::uint64_t version = mirrored.open().version();
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
-  }
+  const std::uint64_t version = commit_and_lose_newest(mirrored);
   const One another;
   Shelf::MirrorMedia both;
   both.emplace_back(0, mirrored.mirrors[0].opened());
@@ -803,15 +802,7 @@ TEST_CASE("the mirror of a further medium gets all of its length again") {
 TEST_CASE("a mirror that was given up stays as it is where another medium is added") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  for (int stamp = 1; stamp < 4; ++stamp) {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", pattern(3000, stamp));
-    shelf.persist(stamp);
-  }
-  const std::uint64_t version = mirrored.open().version();
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
-  }
+  const std::uint64_t version = commit_and_lose_newest(mirrored);
   REQUIRE(mirrored.alone().step() == 3U);
   const bool added = GENERATE(false, true);
   mirrored.has_second = added;

@@ -3,9 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "asleep.hpp"
 #include "kept_versions.hpp"
@@ -412,16 +415,28 @@ TEST_CASE("where nothing can be locked, a version is copied out all the same") {
   CHECK(reader.versions().size() == 1);
 }
 
+namespace {
+
+// Of one file: a writer's table of pins, and two of readers.
+struct Tables {
+  scratch::Directory directory{"/dev/shm"};
+  std::array<std::unique_ptr<PinTable>, 3> of;
+
+  Tables() {
+    const auto path = directory / "file";
+    scratch::put(path, "some bytes");
+    for (bool writable = true; auto& table : of) {
+      table = make_pin_table(
+          std::make_shared<ShelfFile>(ShelfFile::open(path, std::exchange(writable, false))));
+    }
+  }
+};
+
+}  // namespace
+
 TEST_CASE("a table of pins tells who holds what") {
-  const scratch::Directory directory("/dev/shm");
-  const auto path = directory / "file";
-  scratch::put(path, "some bytes");
-  const auto opened = [&](bool writable) {
-    return make_pin_table(std::make_shared<ShelfFile>(ShelfFile::open(path, writable)));
-  };
-  const auto writer = opened(true);
-  const auto reader = opened(false);
-  const auto other = opened(false);
+  const Tables tables;
+  const auto& [writer, reader, other] = tables.of;
   const auto find = [&] { return writer->find(0, format::kMaxVersion); };
   CHECK_FALSE(find());
   CHECK_FALSE(writer->any_readers());
@@ -475,15 +490,8 @@ TEST_CASE("a table of pins tells who holds what") {
 }
 
 TEST_CASE("a table of pins gives back what it took, and nothing in a child") {
-  const scratch::Directory directory("/dev/shm");
-  const auto path = directory / "file";
-  scratch::put(path, "some bytes");
-  const auto opened = [&](bool writable) {
-    return make_pin_table(std::make_shared<ShelfFile>(ShelfFile::open(path, writable)));
-  };
-  const auto writer = opened(true);
-  const auto reader = opened(false);
-  const auto other = opened(false);
+  const Tables tables;
+  const auto& [writer, reader, other] = tables.of;
   reader->take_all();
   reader->take(5);
   reader->drop(5);
