@@ -197,7 +197,10 @@ class Scrub:
     def _found(self, told: dict[str, Any]) -> None:
         (damage,) = damage_from([told])
         self._damage += (damage,)
-        logger.error("%s: chunk %d of %r is damaged", self._path, damage.chunk, damage.tensor)
+        where = " on the mirror of its medium" if damage.in_mirror else ""
+        logger.error(
+            "%s: chunk %d of %r is damaged%s", self._path, damage.chunk, damage.tensor, where
+        )
         if self._options.on_damage is not None:
             self._options.on_damage(damage)
 
