@@ -134,6 +134,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mirror_believed", "-", Bug::mirror_believed, {}, "mirror-cut"},
       {"header_under_way", "I6", Bug::header_under_way, {}, {}, "mirror"},
       {"mirror_not_verified", "-", Bug::mirror_not_verified, {}, "mirror-rot"},
+      {"mirror_a_version_ahead", "-", Bug::mirror_a_version_ahead, {}, "mirror-newer"},
+      {"torn_mirror_unmarked", "I6", Bug::torn_mirror_unmarked, {}, "mirror-torn"},
       {"mirror_written_over", "-", Bug::mirror_written_over, {}, "mirror-newer"},
       {"mirror_not_named", "-", Bug::mirror_not_named, {}, "mirror-needed"},
       {"stripes_in_one", "-", Bug::stripes_in_one, {}, {}, "media-stripes"},

@@ -157,17 +157,42 @@ std::string mirror_that_was_cut_short_is_filled() {
   return mirrored.alone(3);
 }
 
-// The first medium comes from an old copy, or is damaged; the mirror has what is lost.
+namespace {
+
+void damage_home(CachedDisk& first, std::uint64_t version) {
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    first.visible[format::root_at(static_cast<unsigned>(version % 2), copy) + 100] ^= std::byte{1};
+  }
+  first.durable = first.visible;
+}
+
+// The first version that names the mirror is lost on the first.
+std::string mirror_that_the_opened_version_does_not_name() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  damage_home(*mirrored.first, 3);
+  if (mirrored.open().version() != 2) return "nothing was lost of the first medium";
+  return mirrored.alone(3);
+}
+
+}  // namespace
+
+// The first medium comes from an old copy, however old it is, or is damaged; the mirror has what is
+// lost.
 std::string newer_mirror_is_not_written_over() {
   const Mirrored mirrored;
   CachedDisk& first = *mirrored.first;
-  const Bytes before = first.visible;  // which names no mirror
-  mirrored.commit(3);
-  const Bytes older = first.visible;
-  for (std::uint64_t serial = 4; serial < 9; ++serial) mirrored.commit(serial);
+  std::vector<Bytes> olders = {first.visible};  // the mirror was none of its yet
+  mirrored.open();                              // nor is it by this
+  olders.push_back(first.visible);
+  for (std::uint64_t serial = 3; serial < 9; ++serial) {
+    mirrored.commit(serial);
+    olders.push_back(first.visible);
+  }
   const Bytes newer = first.visible;
-  for (const Bytes& copy : {before, older}) {
-    first.visible = first.durable = copy;
+  olders.pop_back();
+  for (const Bytes& older : olders) {
+    first.visible = first.durable = older;
     try {
       mirrored.open();
       return "an older copy of the first medium passes for it";
@@ -178,13 +203,72 @@ std::string newer_mirror_is_not_written_over() {
   }
   first.visible = newer;
   const std::uint64_t version = mirrored.open().version();
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    const auto home = static_cast<unsigned>(version % 2);
-    first.visible[format::root_at(home, copy) + 100] ^= std::byte{1};
-  }
-  first.durable = first.visible;
+  damage_home(first, version);
   if (mirrored.open().version() != version - 1) return "nothing was lost of the first medium";
-  return mirrored.alone(8);
+  if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
+  // What was lost is wiped by now, and nothing tells of it but the mirror.
+  try {
+    mirrored.open();
+    return "the mirror of a medium that was damaged is taken again";
+  } catch (const Error& error) {
+    if (error.code() != Errc::medium_missing) throw;
+  }
+  if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
+  return mirror_that_the_opened_version_does_not_name();
+}
+
+// A new mirror alone has a flip: of which nobody was told, so the first goes on without it, and the
+// mirror is filled, wherever the opening that does so dies.
+std::string torn_flip_of_a_new_mirror_goes() {
+  const auto died = [](const Error& error) {
+    return error.code() == Errc::io || error.code() == Errc::failed;
+  };
+  unsigned torn = 0;
+  for (unsigned step = 0;; ++step) {
+    const Mirrored mirrored;
+    CachedDisk& first = *mirrored.first;
+    CachedDisk& mirror = *mirrored.mirror;
+    first.fate_of_dirty = [] { return CachedDisk::Fate::missing; };
+    mirror.fate_of_dirty = [] { return CachedDisk::Fate::landed; };
+    first.dies = [end = first.events + step](unsigned n) { return n >= end; };
+    bool committed = false;
+    try {
+      mirrored.commit(3);
+      committed = true;
+    } catch (const Error& error) {
+      if (!died(error)) throw;
+    }
+    if (committed) return torn > 0 ? "" : "no flip was torn";
+    first.dies = {};
+    first.lose_power();
+    mirror.lose_power();
+    if (!mirrored.alone(3).empty()) continue;
+    ++torn;
+    const std::array<Bytes, 2> images = {first.visible, mirror.visible};
+    bool opened = false;
+    for (unsigned more = 0; !opened; ++more) {
+      first.visible = first.durable = images[0];
+      mirror.visible = mirror.durable = images[1];
+      const unsigned begun = first.events + mirror.events;
+      const auto dies = [&](unsigned) { return first.events + mirror.events > begun + more; };
+      first.dies = mirror.dies = dies;
+      try {
+        mirrored.open();
+        opened = true;
+      } catch (const Error& error) {
+        if (!died(error)) throw;
+      }
+      first.dies = mirror.dies = {};
+      first.lose_power();
+      mirror.lose_power();
+      try {
+        if (mirrored.open().step() != 2) return "a version that nobody was told of is shown";
+      } catch (const Error& error) {
+        return fmt::format("at event {} of an opening: {}", more, error.what());
+      }
+      if (const std::string problem = mirrored.alone(2); !problem.empty()) return problem;
+    }
+  }
 }
 
 // What rots there is told, and mended while the first is sound, for nobody reads it before that is

@@ -10,6 +10,7 @@ std::string part_of_a_filling_shows_what_was_there_before();
 std::string mirror_that_was_added_is_needed();
 std::string mirror_that_was_cut_short_is_filled();
 std::string newer_mirror_is_not_written_over();
+std::string torn_flip_of_a_new_mirror_goes();
 std::string rot_of_a_mirror_is_mended();
 
 }  // namespace tensorshelf::crash

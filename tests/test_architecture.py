@@ -48,7 +48,7 @@ ABOVE_THE_FACE |= {"src/feed/access.hpp"}  # of the pipeline, which is given a s
 WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word|copy_to_mirror)\(")
 WRITERS = {
     f"src/store/{name}.cpp"
-    for name in "attempt format_shelf incarnation mark medium_headers mirrors repair".split()
+    for name in "attempt format_shelf incarnation mark medium_headers mirror_filling repair".split()
 }
 WRITERS |= {"src/store/page_io.cpp", "src/store/page_io.hpp"}  # the first two calls themselves
 PAGE_BYTES = re.compile(r"(?:\.|->)bytes(?:\.|\[)|&\w+(?:\.|->)bytes|memcpy\([^;]*\.bytes")

@@ -90,6 +90,7 @@ struct OpenOptions {
   //   before a version counts as committed. A mirror that fails is a medium that fails.
   // - Mode::read needs one of the two. Where the shelf's own medium cannot be opened, its mirror is
   //   read in its place, which a note says: snapshot() makes a whole shelf of it.
+  // - A mirror of the first that has a version more is not written over: Errc::medium_missing.
   std::vector<Mirror> mirrors = {};
   // Mirrors, by number, that a writer gives up where they are missing (else Errc::medium_missing):
   // the next version has them no more.

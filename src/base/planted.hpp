@@ -218,6 +218,8 @@ enum class Bug {
   mirror_believed,             // by its head, though it lacked a commit, or is cut short
   header_under_way,            // I6: a header of a medium is written while its twin is in doubt
   mirror_not_verified,         // what rots on a mirror is not looked for
+  mirror_a_version_ahead,      // one that is a version ahead is filled, whatever the first shows
+  torn_mirror_unmarked,        // I6: once the first is wiped, nothing tells that it may be filled
   mirror_written_over,         // a newer version that the mirror alone has goes
   mirror_not_named,            // by the version that is to have it
   medium_not_stamped,          // it does not say which version wrote to it

@@ -11,6 +11,7 @@
 #include "store/further_media.hpp"
 #include "store/heap.hpp"
 #include "store/medium_headers.hpp"
+#include "store/mirror_filling.hpp"
 
 namespace tensorshelf {
 
@@ -87,18 +88,11 @@ bool FurtherMedia::mend(const AttachedMedium& medium, std::uint64_t newest) {
 
 // An attempt may have added it and failed: then it bears its header, and no version names it. A
 // mirror that was given up is taken again likewise.
-bool FurtherMedia::may_adopt(const Offered& offered, const format::Seeds& seeds,
-                             std::uint64_t newest) const {
+bool FurtherMedia::may_adopt(const Offered& offered, std::uint64_t newest) const {
   if (!offered.header) return false;
-  const std::string& path = offered.given.path;
   Medium& medium = *offered.given.found.medium;
-  refuse_older_first({stamped_last(medium, 0, offered.header->medium_id), path}, newest,
-                     superblock_.slot_count);
-  // The stamp of a mirror says nothing of that.
-  const bool of_first = format::mirrored_by(*offered.header) == 0U;
-  if (of_first && !planted(Bug::mirror_written_over)) {
-    newest_on({medium, format::kMirrorAt, medium.size(), path}, seeds, newest);
-  }
+  refuse_older_first({stamped_last(medium, 0, offered.header->medium_id), offered.given.path},
+                     newest, superblock_.slot_count);
   return true;
 }
 
@@ -136,16 +130,20 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
   } else {
     // Written whatever is there: what an adding that failed left may be in a cache alone (I12). A
     // mirror counts as one whose filling came to no end, for the same reason.
+    // What goes (mirrors.cpp) stays marked so.
+    const bool goes = adopted && is_given_for_filling(media_, index, offered.header->medium_id);
+    const auto stamp = goes ? MirrorStamp::refilling : MirrorStamp::filling;
     if (adopted) made.id = offered.header->medium_id;
     if (!adopted) random_bytes(std::as_writable_bytes(std::span(made.id)));
     write_medium_anew(media_, index, {superblock_.shelf_id, made.id, made.mirrors},
-                      made.mirrors ? static_cast<std::uint64_t>(MirrorStamp::filling) : 0);
+                      made.mirrors ? static_cast<std::uint64_t>(stamp) : 0);
   }
   if (made.mirrors) {
     // Of a medium that is added now no version says how far it goes.
     const std::uint64_t room = heap.capacity_bytes(*made.mirrors);
     media_.reserve(place_on(index, format::kMirrorAt + room));
-    fill(made, seeds, used);
+    const std::string note = fill_mirror(media_, made, seeds, used);
+    if (!note.empty()) notes_.push_back(note);
   }
   if (offered.given.published) offered.given.published();
   // Nothing is placed on a mirror.
@@ -170,8 +168,8 @@ void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds
         "snapshot() makes a shelf of today's format of it.");
   }
   const unsigned taken = indices_of(used, attached());
-  const bool adopted = may_adopt(offered, seeds, used.back()->number()) &&
-                       (taken >> offered.header->index & 1U) == 0;
+  const bool adopted =
+      may_adopt(offered, used.back()->number()) && (taken >> offered.header->index & 1U) == 0;
   const bool mirrored = offered.header && format::mirrored_by(*offered.header);
   if (mirrored && !adopted && !offered.given.mirrors) throw_old_mirror(path);
   add(offered, adopted ? offered.header->index : first_free(taken, path), adopted, heap, seeds,

@@ -27,6 +27,7 @@ namespace tensorshelf {
 
 class Heap;
 class Tree;
+struct RootScan;
 struct Version;
 using Versions = std::vector<std::shared_ptr<Version>>;
 
@@ -66,6 +67,14 @@ struct AttachedMedium {
   bool absent = false;                   // missing, and what it is paired with serves
 };
 
+// What recovery has chosen.
+struct Chosen {
+  const Versions& versions;  // and what is prepared
+  const RootScan& scan;
+  std::uint64_t newest;  // that is committed
+  bool degraded;         // a newer one is damaged
+};
+
 // attached() and what tells or changes one of those may be called by any thread; the rest is for
 // who opens, or shows a reader another version, one at a time.
 class FurtherMedia {
@@ -80,14 +89,12 @@ class FurtherMedia {
   // `salvage`: what is missing is passed for a medium of which nothing can be read. `reading`: of
   // a medium and its mirror one is enough.
   void begin(const format::Superblock& superblock, bool salvage, bool reading);
-  // What a mirror lacks of what the versions name is copied to it, where its headers differ from
-  // those of the medium: they come last (mirrors.cpp). For who may write, before anything else is
-  // written. Durable when it returns.
-  // Not one of the first medium that shows a version beyond `newest`, which was opened `degraded`:
-  // it is given up, and stays. Errc::medium_missing where it is K ahead, and the first an older
-  // copy.
-  void fill_mirrors(const format::Seeds& seeds, const Versions& versions, std::uint64_t newest,
-                    bool degraded);
+  // What a mirror lacks of what the versions name is copied to it (mirror_filling.hpp). For who may
+  // write, before anything else is written. Durable when it returns.
+  // Not to one of the first medium that shows a version beyond what was opened, but for a flip that
+  // a power loss left on it alone: where that was opened `degraded`, it is given up, and stays;
+  // else Errc::medium_missing, for the first is an older copy.
+  void fill_mirrors(const format::Seeds& seeds, const Chosen& chosen);
   // Attaches what the version names and is not attached, and ties mirrors to what they mirror.
   // Where it was last holds only where the shelf is where it was: else a copy would write to the
   // media of what it was copied from. Errc::medium_missing, truncated, and stale where a medium has
@@ -143,19 +150,11 @@ class FurtherMedia {
   std::unique_ptr<Medium> stand_in(const format::MediumLayout& named, bool served, const char* how);
   void attach(const format::MediumLayout& named, bool moved, bool mirrored);
   void tie_mirrors();
-  void fill(const AttachedMedium& mirror, const format::Seeds& seeds, const Versions& versions);
-  // Where a mirror of the first medium has what that has.
-  struct MirrorPlace {
-    Medium& medium;
-    std::uint64_t from;
-    std::uint64_t end;  // of what is there
-    const std::string& path;
-  };
-  std::uint64_t newest_on(const MirrorPlace& mirror, const format::Seeds& seeds,
-                          std::uint64_t newest) const;
+  void look_at_offered(const format::Seeds& seeds, const Chosen& chosen);
+  void give_up(const AttachedMedium& mirror);
   void check_may_mirror(unsigned of, const std::string& path) const;
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
-  bool may_adopt(const Offered& offered, const format::Seeds& seeds, std::uint64_t newest) const;
+  bool may_adopt(const Offered& offered, std::uint64_t newest) const;
   void take(Offered& offered, Heap& heap, const format::Seeds& seeds, const Versions& used);
   void add(Offered& offered, unsigned index, bool adopted, Heap& heap, const format::Seeds& seeds,
            const Versions& used);

@@ -159,4 +159,10 @@ void mend_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_i
   }
 }
 
+void stamp_mirror(Medium& medium, unsigned index, const format::ShelfId& medium_id,
+                  format::MirrorStamp stamp) {
+  mend_stamps(medium, index, medium_id, static_cast<std::uint64_t>(stamp),
+              read_stamps(medium, index, medium_id));
+}
+
 }  // namespace tensorshelf

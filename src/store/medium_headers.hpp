@@ -67,5 +67,8 @@ void stamp_medium(Medium& medium, unsigned index, const format::ShelfId& medium_
 // no bad page.
 void mend_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id,
                  std::uint64_t version, const Stamps& there);
+// The same of a mirror: a copy that is there stays one whatever is lost.
+void stamp_mirror(Medium& medium, unsigned index, const format::ShelfId& medium_id,
+                  format::MirrorStamp stamp);
 
 }  // namespace tensorshelf

@@ -167,7 +167,7 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   if (writes(purpose) && head.writes_allowed) {
     Versions named = choice.versions;
     if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
-    media.further->fill_mirrors(seeds, named, choice.number(), choice.degraded);
+    media.further->fill_mirrors(seeds, {named, scan, choice.number(), choice.degraded});
     const Ready ready = make_ready(medium, seeds,
                                    {head, scan, choice.versions, choice.repairs, choice.dropped,
                                     choice.degraded, choice.prepared.has_value()},
