@@ -36,6 +36,13 @@ Settings settings_for(const Cell& cell, Effort effort) {
     settings.work_one_in = 16;
     settings.fault_one_in = 32;
   }
+  // Each death and failure is followed by work and a walk of its own, most of the time that a heavy
+  // workload takes.
+  constexpr unsigned kHeavy = 32;
+  if (effort != Effort::full && workload.weight >= kHeavy) {
+    settings.death_one_in *= 2;
+    settings.failure_one_in *= 2;
+  }
   settings.cap = std::max<std::size_t>(settings.cap / workload.weight, 8);
   settings.deep_cap = std::max<std::size_t>(settings.deep_cap / workload.weight, 4);
   settings.recovery_one_in *= workload.weight;

@@ -1,9 +1,11 @@
 #include "disk.hpp"
 
+#include <sys/mman.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/check.hpp"
 #include "rng.hpp"
@@ -17,11 +19,21 @@ std::uint64_t hash_line(const std::byte* line, std::uint64_t at) {
   return XXH3_64bits_withSeed(line, kLine, at);
 }
 
+std::span<std::byte> zeros(std::uint64_t size_bytes) {
+  void* const at = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  return {static_cast<std::byte*>(at), size_bytes};
+}
+
 }  // namespace
 
-Disk::Disk(std::uint64_t capacity_bytes) : bytes_(capacity_bytes) {
+// Many a disk is made to replay a log of a few pages.
+Disk::Disk(std::uint64_t capacity_bytes) : bytes_(zeros(capacity_bytes)) {
   TENSORSHELF_ASSERT(capacity_bytes % kLine == 0);
 }
+
+Disk::~Disk() { ::munmap(bytes_.data(), bytes_.size()); }
 
 std::uint64_t Disk::fingerprint() const {
   return content_hash_ ^ mixed(size_bytes_ ^ mixed(room_bytes_));

@@ -18,6 +18,9 @@ namespace tensorshelf::crash {
 class Disk {
  public:
   explicit Disk(std::uint64_t capacity_bytes);
+  ~Disk();
+  Disk(const Disk&) = delete;
+  Disk& operator=(const Disk&) = delete;
 
   // Addresses are stable: views into bytes() stay valid across grow().
   std::span<const std::byte> bytes() const { return {bytes_.data(), size_bytes_}; }
@@ -48,7 +51,7 @@ class Disk {
   };
   void remember(std::uint64_t at, std::uint64_t length);
 
-  std::vector<std::byte> bytes_;
+  const std::span<std::byte> bytes_;  // of zeros, which take memory where they are written to
   std::uint64_t size_bytes_ = 0;
   std::uint64_t room_bytes_ = 0;
   std::uint64_t content_hash_ = 0;
