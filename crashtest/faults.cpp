@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "format/format.hpp"
 #include "page_history.hpp"
 #include "runner.hpp"
 #include "survey.hpp"
@@ -54,6 +55,7 @@ struct Demand {
   bool new_incarnation = true;
   bool may_fail_reading = false;
   bool mirror_whole = false;              // one of two media that mirror each other is as it was
+  bool half_mended = false;               // of two damaged copies one, which the mirror had
   std::set<std::string> may_refuse = {};  // tensors
 };
 
@@ -173,6 +175,12 @@ class FaultWalk {
     return on(fault.page) || (fault.damage == Kind::misdirected && on(fault.instead));
   }
 
+  // What both copies of a page of the manifest had.
+  bool mirror_has(const Place& place, const Demand& demand) const {
+    return demand.mirror_whole && there_.second_filled &&
+           place.at >= behaviour_.second_bytes + format::kHeapAt;
+  }
+
   Demand demand_of(const std::vector<Fault>& faults) const {
     Demand demand{.nothing_lost = scene_.settled};
     const auto all_off = [&](Part part) {
@@ -195,7 +203,9 @@ class FaultWalk {
         continue;
       }
       for (std::size_t k = 0; k < i; ++k) {
-        if (hit[k] != nullptr && hit[k] == there_.other_copy(*place)) demand.nothing_lost = false;
+        if (hit[k] == nullptr || hit[k] != there_.other_copy(*place)) continue;
+        demand.half_mended = mirror_has(*place, demand);
+        demand.nothing_lost = demand.nothing_lost && demand.half_mended;
       }
       // An older number is as good as any, unless the record that says it is damaged.
       const Kind damage = faults.front().damage;
@@ -214,7 +224,7 @@ class FaultWalk {
       if (mode == Mode::read && !rng_.one_in(4)) continue;
       for (const Fault& fault : faults) apply(fault);
       text = outcome(demand, mode);
-      if (text.empty() && mode == Mode::update && demand.nothing_lost)
+      if (text.empty() && mode == Mode::update && demand.nothing_lost && !demand.half_mended)
         text = opened_again(faults, demand);
       if (text.empty() && mode == Mode::update) text = resolved();
       unreadable_.pages.clear();

@@ -13,6 +13,7 @@
 #include "format/format.hpp"
 #include "model.hpp"
 #include "rng.hpp"
+#include "survey.hpp"
 #include "tests/cached_disk.hpp"
 
 namespace tensorshelf::crash {
@@ -159,18 +160,24 @@ std::string mirror_that_was_cut_short_is_filled() {
 
 namespace {
 
-void damage_home(CachedDisk& first, std::uint64_t version) {
+void flip(CachedDisk& disk, std::uint64_t at) {
+  disk.visible[at] ^= std::byte{1};
+  disk.durable = disk.visible;
+}
+
+// On the first, while the mirror does not say that it is in step: else it serves.
+void lose(const Mirrored& mirrored, std::uint64_t version) {
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    first.visible[format::root_at(static_cast<unsigned>(version % 2), copy) + 100] ^= std::byte{1};
+    flip(*mirrored.first, format::root_at(static_cast<unsigned>(version % 2), copy) + 100);
+    flip(*mirrored.mirror, format::kMirrorAt + format::incarnation_at(copy) + 8);
   }
-  first.durable = first.visible;
 }
 
 // The first version that names the mirror is lost on the first.
 std::string mirror_that_the_opened_version_does_not_name() {
   const Mirrored mirrored;
   mirrored.commit(3);
-  damage_home(*mirrored.first, 3);
+  lose(mirrored, 3);
   if (mirrored.open().version() != 2) return "nothing was lost of the first medium";
   return mirrored.alone(3);
 }
@@ -203,7 +210,7 @@ std::string newer_mirror_is_not_written_over() {
   }
   first.visible = newer;
   const std::uint64_t version = mirrored.open().version();
-  damage_home(first, version);
+  lose(mirrored, version);
   if (mirrored.open().version() != version - 1) return "nothing was lost of the first medium";
   if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
   // What was lost is wiped by now, and nothing tells of it but the mirror.
@@ -269,6 +276,56 @@ std::string torn_flip_of_a_new_mirror_goes() {
       if (const std::string problem = mirrored.alone(2); !problem.empty()) return problem;
     }
   }
+}
+
+// Both copies of the newest root, or of a page that it stands on, are damaged on the first, and
+// what is mended dies at each step: the mirror has it, and nothing is lost.
+std::string damaged_metadata_is_read_from_the_mirror() {
+  const Mirrored mirrored;
+  for (std::uint64_t serial = 3; serial < 6; ++serial) mirrored.commit(serial);
+  CachedDisk& first = *mirrored.first;
+  CachedDisk& mirror = *mirrored.mirror;
+  const Bytes whole = first.visible;
+  const Bytes mirrored_whole = mirror.visible;
+  std::vector<std::array<std::uint64_t, 2>> pairs = {
+      {format::root_at(1, 0), format::root_at(1, 1)}};
+  const Survey there = survey(whole);
+  for (const Place& place : there.places) {
+    const Place* const other = there.other_copy(place);
+    if (place.at < format::kHeapAt || other == nullptr || other->at < place.at) continue;
+    pairs.push_back({place.at, other->at});
+  }
+  if (pairs.size() < 3) return "a version stands on no pages";
+  for (std::size_t run = 0; run < 8 * pairs.size(); ++run) {
+    Rng rng(run);
+    bool opened = false;
+    for (unsigned step = 0; !opened; ++step) {
+      first.visible = whole;
+      for (const std::uint64_t at : pairs[run % pairs.size()])
+        first.visible[at + 200] ^= std::byte{4};
+      first.durable = first.visible;
+      mirror.visible = mirror.durable = mirrored_whole;
+      const unsigned end = first.events + mirror.events + step;
+      const auto dies = [&](unsigned) { return first.events + mirror.events > end; };
+      first.dies = mirror.dies = dies;
+      const auto fate = [&] { return static_cast<CachedDisk::Fate>(rng.below(3)); };
+      first.fate_of_dirty = mirror.fate_of_dirty = fate;
+      try {
+        if (mirrored.open().step() != 5) return "a newer version that the mirror has is not opened";
+        opened = true;
+      } catch (const Error& error) {
+        if (error.code() != Errc::io && error.code() != Errc::failed) throw;
+      }
+      first.dies = mirror.dies = {};
+      first.lose_power();
+      mirror.lose_power();
+      if (mirrored.open().step() != 5) return fmt::format("lost at event {} of an opening", step);
+      if (const std::string problem = mirrored.alone(5); !problem.empty()) return problem;
+    }
+    mirrored.open();  // mends the second copies
+    if (!survey(first.visible).damage.empty()) return survey(first.visible).damage;
+  }
+  return "";
 }
 
 // What rots there is told, and mended while the first is sound, for nobody reads it before that is

@@ -11,6 +11,7 @@ std::string mirror_that_was_added_is_needed();
 std::string mirror_that_was_cut_short_is_filled();
 std::string newer_mirror_is_not_written_over();
 std::string torn_flip_of_a_new_mirror_goes();
+std::string damaged_metadata_is_read_from_the_mirror();
 std::string rot_of_a_mirror_is_mended();
 
 }  // namespace tensorshelf::crash

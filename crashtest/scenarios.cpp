@@ -395,6 +395,7 @@ const std::vector<Scenario>& scenarios() {
         {"mirror-cut", "-", mirror_that_was_cut_short_is_filled},
         {"mirror-newer", "-", newer_mirror_is_not_written_over},
         {"mirror-torn", "I6", torn_flip_of_a_new_mirror_goes},
+        {"mirror-metadata", "I6", damaged_metadata_is_read_from_the_mirror},
         {"mirror-rot", "-", rot_of_a_mirror_is_mended},
         {"mirror-needed", "-", mirror_that_was_added_is_needed},
         {"grown-medium", "I3", what_a_medium_grew_by_stays_taken},

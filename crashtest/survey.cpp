@@ -72,6 +72,7 @@ class Walk {
       note(says.has_value(), "stamp of the second medium", stamp, kSecondObject + 1);
       stamped = std::max(stamped, says);
     }
+    survey_.second_filled = format::is_stamp(stamped, format::MirrorStamp::filled);
     survey_.second_serves = stamped && !format::is_stamp(stamped, format::MirrorStamp::refilling);
   }
 

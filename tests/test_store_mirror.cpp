@@ -570,6 +570,8 @@ std::uint64_t commit_and_lose_newest(const Mirrored& mirrored) {
   const std::uint64_t version = mirrored.open().version();
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
     flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
+    // Else it would be in step, and serve.
+    flip(mirrored.mirrors.at(0), format::kMirrorAt + format::incarnation_at(copy) + 8);
   }
   return version;
 }

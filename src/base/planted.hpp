@@ -220,6 +220,11 @@ enum class Bug {
   mirror_not_verified,         // what rots on a mirror is not looked for
   mirror_a_version_ahead,      // one that is a version ahead is filled, whatever the first shows
   torn_mirror_unmarked,        // I6: once the first is wiped, nothing tells that it may be filled
+  mirror_has_no_pages,         // what both copies of a page lost is not looked for there
+  mirrored_root_of_another,    // whoever wrote the root that it has
+  mirrored_root_unsettled,     // I6: out of step before the first has it
+  mirrored_copy_written,       // I6: the copy that it alone has is under way with the other
+  damage_mirrored,             // I6: it is filled with what is damaged, and it alone has
   mirror_written_over,         // a newer version that the mirror alone has goes
   mirror_not_named,            // by the version that is to have it
   medium_not_stamped,          // it does not say which version wrote to it

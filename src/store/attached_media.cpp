@@ -165,6 +165,9 @@ void FurtherMedia::tie_mirrors() {
     if (!each.mirrors || each.absent || each.retired || is_mirrored(*each.mirrors)) continue;
     if (!media_.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
     media_.mirror(*each.mirrors, each.index, format::kMirrorAt);
+    const auto stamp =
+        *each.mirrors == 0 ? stamped_last(media_, each.index, each.id) : std::nullopt;
+    if (format::is_stamp(stamp, format::MirrorStamp::filled)) whole_mirror_ = each.index;
     const std::lock_guard lock(mutex_);
     std::ranges::find(attached_, each.index, &AttachedMedium::index)->tied = true;
     ++changes_;

@@ -20,8 +20,9 @@ struct Choice {
   std::vector<PageRepair> repairs = {};                 // of all that was loaded
   Unread unread_pages = {};                             // of them, whose other copies served
   bool degraded = false;
-  std::string lost;  // why newer versions could not be opened
-  int unread = 0;    // an errno: one of them could not be read, which may pass
+  bool mirrored = false;  // the newest root is the mirror's
+  std::string lost;       // why newer versions could not be opened
+  int unread = 0;         // an errno: one of them could not be read, which may pass
   std::vector<std::uint64_t> dropped = {};  // were retained, and cannot be loaded
   std::vector<std::string> notes = {};      // why
   std::optional<FoundPrepared> prepared = {};

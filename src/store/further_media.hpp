@@ -73,6 +73,13 @@ struct Chosen {
   const RootScan& scan;
   std::uint64_t newest;  // that is committed
   bool degraded;         // a newer one is damaged
+  bool mirrored;         // the newest root is the mirror's: the first's is damaged
+};
+
+// Where it has what the first medium has, from its beginning on. Until the next medium is attached.
+struct MirrorOfFirst {
+  Medium& medium;
+  std::uint64_t from;
 };
 
 // attached() and what tells or changes one of those may be called by any thread; the rest is for
@@ -95,6 +102,10 @@ class FurtherMedia {
   // a power loss left on it alone: where that was opened `degraded`, it is given up, and stays;
   // else Errc::medium_missing, for the first is an older copy.
   void fill_mirrors(const format::Seeds& seeds, const Chosen& chosen);
+  // The mirror of the first medium, attached or offered; nothing where none is at hand, or its last
+  // filling came to no end.
+  std::optional<MirrorOfFirst> whole_mirror() const;
+
   // Attaches what the version names and is not attached, and ties mirrors to what they mirror.
   // Where it was last holds only where the shelf is where it was: else a copy would write to the
   // media of what it was copied from. Errc::medium_missing, truncated, and stale where a medium has
@@ -175,6 +186,8 @@ class FurtherMedia {
   mutable std::array<std::chrono::steady_clock::time_point, kMaxMedia> asked_ = {};
   std::atomic<bool> any_ = false;
   std::atomic<bool> any_retired_ = false;
+  std::atomic<unsigned> whole_mirror_ =
+      0;  // of the first: what was filled when it was tied; 0: none
   std::atomic<std::uint64_t> changes_ = 0;
 };
 

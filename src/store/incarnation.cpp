@@ -30,6 +30,17 @@ void write_incarnation(Medium& medium, const format::Seeds& seeds, unsigned copy
 
 }  // namespace
 
+std::optional<std::uint64_t> newest_incarnation(Medium& medium, std::uint64_t from,
+                                                const format::Seeds& seeds) {
+  std::optional<std::uint64_t> newest;
+  Unread ignored;
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    const auto page = read_page(medium, from + format::incarnation_at(copy), ignored);
+    if (page) newest = std::max(newest, format::read_incarnation(*page, seeds, copy));
+  }
+  return newest;
+}
+
 Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
                                bool give_up) {
   Incarnations there;

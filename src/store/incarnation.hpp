@@ -25,6 +25,10 @@ struct Incarnations {
   bool lost() const { return !found[0] && !found[1]; }
 };
 
+// The larger copy of a record that begins at `from`, of those that are there.
+std::optional<std::uint64_t> newest_incarnation(Medium& medium, std::uint64_t from,
+                                                const format::Seeds& seeds);
+
 // Throws Errc::corrupt where there would be no number to take: at the counter's end, and, without
 // `give_up`, where both copies are lost. With it a number is found above all that are known; that
 // is for a repair that was asked for, and not for opening.

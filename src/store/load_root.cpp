@@ -200,7 +200,7 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   LoadedRoot loaded;
   loaded.version = std::make_shared<Version>();
   loaded.version->root = root;
-  PageReader reader(medium, seeds, root.capacity_bytes, known);
+  PageReader reader(medium, seeds, root.capacity_bytes, known, further);
   auto top = read_pages(reader, root);
   loaded.repairs = reader.take_repairs();
   loaded.unread = reader.unread();

@@ -6,6 +6,7 @@
 #include "base/planted.hpp"
 #include "store/attempt.hpp"
 #include "store/further_media.hpp"
+#include "store/medium_headers.hpp"
 #include "store/mirror_filling.hpp"
 #include "store/root_scan.hpp"
 
@@ -81,6 +82,8 @@ std::string note_of_newer(const std::string& path) {
 void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Chosen& chosen) {
   for (const AttachedMedium& each : attached()) {
     if (!each.tied) continue;
+    // What is damaged must not go to the only one that has it: the next opening compares them.
+    if (*each.mirrors == 0 && chosen.mirrored && !planted(Bug::damage_mirrored)) continue;
     const std::uint64_t end = place_on(each.index, media_.size_of(each.index));
     const bool given = is_given_for_filling(media_, each.index, each.id);
     const MirrorPlace place{media_, place_on(each.index, format::kMirrorAt), end, each.path, given};
@@ -117,6 +120,20 @@ void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& cho
         give_for_filling(medium, id);
     }
   }
+}
+
+std::optional<MirrorOfFirst> FurtherMedia::whole_mirror() const {
+  if (whole_mirror_ != 0) {
+    return MirrorOfFirst{media_, place_on(whole_mirror_, format::kMirrorAt)};
+  }
+  for (const Offered& each : offered_) {
+    if (!each.given.found.medium || !each.header) continue;
+    if (format::mirrored_by(*each.header) != 0U || !is_filled_mirror(*each.given.found.medium)) {
+      continue;
+    }
+    return MirrorOfFirst{*each.given.found.medium, format::kMirrorAt};
+  }
+  return {};
 }
 
 // It stays as it is.

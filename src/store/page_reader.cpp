@@ -10,6 +10,7 @@
 
 #include "base/planted.hpp"
 #include "base/side_by_side.hpp"
+#include "store/further_media.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -84,6 +85,18 @@ void PageReader::read_part(Part& part) const {
     const bool second_good = first_good ? format::verifies(second.of(i), ref, seeds_)
                                         : format::take_verified(second.of(i), ref, seeds_, image);
     part.good.push_back({first_good, second_good});
+    if (!first_good && !second_good) read_mirrored(*part.nodes[i], part.good.back());
+  }
+}
+
+void PageReader::read_mirrored(PageNode& page, std::array<bool, format::kCopies>& good) const {
+  const auto mirror = further_ != nullptr ? further_->whole_mirror() : std::nullopt;
+  if (!mirror || planted(Bug::mirror_has_no_pages)) return;
+  Unread ignored;
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const auto raw = read_page(mirror->medium, mirror->from + page.ref.at[copy], ignored);
+    good[copy] = raw && format::take_verified(*raw, page.ref, seeds_, page.image);
+    if (good[copy]) return;
   }
 }
 

@@ -1,6 +1,9 @@
 // Reads manifest pages: neighbours together, each checked, the second copy where the first fails.
-// What cannot be read together is read page by page. Where there are many, several threads read
-// and check them: a drive answers several requests in little more time than one.
+// Where both fail, and the medium has a mirror, that copy which the mirror has counts for a good
+// one: the other is mended, on both, and this one by the next opening, for what the mirror alone
+// has is not put at risk. What cannot be read together is read page by page. Where there are many,
+// several threads read and check them: a drive answers several requests in little more time than
+// one.
 #pragma once
 
 #include <array>
@@ -19,6 +22,7 @@
 
 namespace tensorshelf {
 
+class FurtherMedia;
 class Medium;
 
 // A copy that failed its checksum or could not be read, and the good page to put there.
@@ -47,9 +51,14 @@ class KnownPages {
 
 class PageReader {
  public:
+  // `further`: whose mirror of the medium serves where both copies fail; null: there is none.
   PageReader(Medium& medium, const format::Seeds& seeds, std::uint64_t capacity_bytes,
-             KnownPages& known)
-      : medium_(medium), seeds_(seeds), capacity_bytes_(capacity_bytes), known_(known) {}
+             KnownPages& known, const FurtherMedia* further)
+      : medium_(medium),
+        seeds_(seeds),
+        capacity_bytes_(capacity_bytes),
+        known_(known),
+        further_(further) {}
 
   // One page per ref, in order. Errc::corrupt where neither copy verifies or a ref points outside
   // the heap.
@@ -75,6 +84,7 @@ class PageReader {
   };
   void read_unknown(std::vector<PageNodePtr> nodes);
   void read_part(Part& part) const;
+  void read_mirrored(PageNode& page, std::array<bool, format::kCopies>& good) const;
   void take_part(const Part& part, const format::PageRef*& bad);
   void read_copy(Part& part, unsigned copy, Copy& into) const;
   unsigned threads() const;
@@ -83,6 +93,7 @@ class PageReader {
   const format::Seeds& seeds_;
   std::uint64_t capacity_bytes_;
   KnownPages& known_;
+  const FurtherMedia* further_;
   std::vector<PageRepair> repairs_;
   Unread unread_;
 };

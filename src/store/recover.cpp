@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -123,6 +125,48 @@ Choice look(const Opening& opening, RootScan& scan) {
   throw_always_overtaken(scan);
 }
 
+// Where what the first medium has of a newer version is damaged, and its mirror has that: pages
+// serve by themselves, once the mirror is attached by an older version that names it. Null where
+// that leads to no newer one.
+std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
+  const auto& [medium, seeds] = std::tie(opening.medium, opening.seeds);
+  const auto mirror = opening.further.whole_mirror();
+  if (!mirror) return {};
+  RootScan helped = scan;
+  // One that somebody went on without lacks an opening.
+  const bool in_step = newest_incarnation(medium, 0, seeds) ==
+                       newest_incarnation(mirror->medium, mirror->from, seeds);
+  const bool taken =
+      (in_step || planted(Bug::mirrored_root_of_another)) &&
+      helped.take_newest(scan_homes(mirror->medium, mirror->from, seeds, scan.slot_count));
+  try {
+    Choice choice = look(opening, helped);
+    if (choice.degraded) return {};
+    choice.mirrored = taken;
+    choice.notes.push_back(
+        "metadata that is damaged on the shelf's own medium was read from its "
+        "mirror");
+    scan = std::move(helped);
+    return choice;
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+    return {};
+  }
+}
+
+Choice look_at_all(const Opening& opening, RootScan& scan) {
+  try {
+    Choice choice = look(opening, scan);
+    if (!choice.degraded || takes_what_there_is(opening.purpose)) return choice;
+    if (auto better = look_at_mirror(opening, scan)) return std::move(*better);
+    return choice;
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt || takes_what_there_is(opening.purpose)) throw;
+    if (auto better = look_at_mirror(opening, scan)) return std::move(*better);
+    throw;
+  }
+}
+
 // Versions share pages, and each tells of all of its own.
 void drop_doubles(std::vector<PageRepair>& repairs) {
   const auto before = [](const PageRepair& a, const PageRepair& b) { return a.at < b.at; };
@@ -147,7 +191,7 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
                        purpose == Purpose::read || purpose == Purpose::salvage);
   const Opening opening{medium,   seeds, purpose,        verify,
                         progress, known, *media.further, beside_writer};
-  Choice choice = look(opening, scan);
+  Choice choice = look_at_all(opening, scan);
   drop_doubles(choice.repairs);
   recovered.shelf_id = head.superblock.shelf_id;
   recovered.slot_count = head.superblock.slot_count;
@@ -167,7 +211,8 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   if (writes(purpose) && head.writes_allowed) {
     Versions named = choice.versions;
     if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
-    media.further->fill_mirrors(seeds, {named, scan, choice.number(), choice.degraded});
+    media.further->fill_mirrors(seeds,
+                                {named, scan, choice.number(), choice.degraded, choice.mirrored});
     const Ready ready = make_ready(medium, seeds,
                                    {head, scan, choice.versions, choice.repairs, choice.dropped,
                                     choice.degraded, choice.prepared.has_value()},

@@ -17,14 +17,18 @@ void write_superblock(Medium& medium, const ShelfHead& head, unsigned copy) {
 }
 
 // Of the words that can be read the newest may lie in a cache alone, and its flush have failed: it
-// is stored anew (I12). Those before it were durable before it was flipped.
+// is stored anew (I12). Those before it were durable before it was flipped. Of a root that the
+// mirror alone has the other copy is written, on both, and never the one that was read there (I6):
+// that is mended by the next opening.
 std::uint64_t repair_root(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
                           const Root& root, bool newest) {
   const unsigned home = format::home_of(root);
   std::uint64_t repaired = 0;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const auto& there = scan.roots[home][copy];
-    if (there && there->word == root.word && !planted(Bug::recovery_rewrites_root)) {
+    const bool mirrored = scan.mirrored[home][copy];
+    if (mirrored && !planted(Bug::mirrored_copy_written)) continue;
+    if (there && !mirrored && there->word == root.word && !planted(Bug::recovery_rewrites_root)) {
       if (newest && !planted(Bug::words_not_restored)) {
         medium.store_word(format::root_at(home, copy), root.word);
       }
@@ -176,6 +180,11 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   ready.unread = there.unread;
   ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older] +
                           !there.found[there.newer()] + standing.scan.marks.missing();
+  // A mirror whose root is read is one whose incarnation is that of the first.
+  const auto& mirrored = standing.scan.mirrored[format::home_of(standing.root())];
+  if ((mirrored[0] || mirrored[1]) && !planted(Bug::mirrored_root_unsettled)) {
+    medium.barrier();  // I6: so what was read there is durable before that moves
+  }
   restore_waiting_words(medium, standing);
   ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);

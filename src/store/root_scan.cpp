@@ -122,6 +122,21 @@ bool RootScan::attempt_left(std::uint64_t newest) const {
   return false;
 }
 
+bool RootScan::take_newest(const RootScan& mirror) {
+  const auto own = candidates();
+  const auto theirs = mirror.candidates();
+  if (own.empty() || theirs.empty()) return false;
+  const Root& newest = theirs.front();
+  const std::uint64_t version = format::word_version(newest.word);
+  if (version != format::word_version(own.front().word) + 1 || clears_home(version)) return false;
+  const unsigned home = format::home_of(newest);
+  const auto& copies = mirror.roots[home];
+  const unsigned copy = copies[0] && copies[0]->word == newest.word ? 0 : 1;
+  roots[home][copy] = newest;
+  mirrored[home][copy] = true;
+  return true;
+}
+
 namespace {
 
 // The attempt that a page describes under the word that lay there before, if it does. That word has

@@ -22,6 +22,8 @@ struct RootScan {
   std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> roots;
   Words words = {};
   std::array<std::array<bool, format::kCopies>, format::kMaxSlots> blank = {};  // but for the word
+  // The copy is damaged, and the root the one that its mirror has there.
+  std::array<std::array<bool, format::kCopies>, format::kMaxSlots> mirrored = {};
   Unread unread;
   Marks marks;
 
@@ -51,6 +53,10 @@ struct RootScan {
   bool clears(std::uint64_t version, unsigned copy) const;
   bool wiped(std::uint64_t version, unsigned copy) const;
   bool leaves_unflipped(std::uint64_t version, unsigned copy) const;  // the attempt that is whole
+
+  // Takes the newest root of `mirror` where it is of the version that is damaged here, in both
+  // copies: the next one after what is whole. False where there is none such.
+  bool take_newest(const RootScan& mirror);
 
   // An attempt at `newest` + 1 was begun and not flipped, nor abandoned by whoever prepared it.
   bool attempt_left(std::uint64_t newest) const;
