@@ -761,6 +761,41 @@ TEST_CASE("a mirror that was given up for its newer version counts as removed") 
   CHECK(shelf.info().media[1].retired);
 }
 
+TEST_CASE("a root that is damaged in both copies is read from the mirror, whoever opens") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  for (int stamp = 1; stamp < 4; ++stamp) {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", pattern(3000, stamp));
+    shelf.persist(stamp);
+  }
+  const std::uint64_t version = mirrored.open().version();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
+  }
+  const Bytes damaged = mirrored.first.bytes();
+  const auto check = [&](const Shelf& shelf) {
+    const Recovery recovery = shelf.info().recovery;
+    CHECK(shelf.step() == 3U);
+    CHECK_FALSE(recovery.degraded);
+    CHECK(std::ranges::any_of(recovery.notes,
+                              [](const auto& note) { return says(note, "from its mirror"); }));
+    CHECK((read(shelf, "small") == pattern(3000, 3)));
+  };
+  check(mirrored.open({.mode = Mode::read}));
+  CHECK(mirrored.first.bytes() == damaged);
+  check(mirrored.open());
+  CHECK(mirrored.alone().step() == 3U);
+  {
+    Shelf shelf = mirrored.open();  // mends the other copy
+    CHECK(shelf.info().recovery.repaired_copies == 1);
+    assign(shelf, "small", pattern(3000, 4));
+    shelf.persist(4);
+  }
+  mirrored.mirrors.clear();
+  CHECK(mirrored.open({.mode = Mode::read}).step() == 4U);
+}
+
 TEST_CASE("a mirror that was given up for its newer version is replaced at once") {
   Mirrored mirrored({0});
   mirrored.has_second = false;

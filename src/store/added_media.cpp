@@ -196,12 +196,12 @@ void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds&
   }
   if (mended) media_.barrier();  // I12
   // Those that may be mirrored come first.
-  std::ranges::stable_partition(offered_, [](const Offered& one) { return !one.given.mirrors; });
-  for (Offered& each : offered_) {
-    if (!each.given.found.medium) continue;
-    take(each, heap, seeds, used);
+  auto& offered = offered_.all();
+  std::ranges::stable_partition(offered, [](const Offered& one) { return !one.given.mirrors; });
+  for (Offered& each : offered) {
+    if (each.is_left()) take(each, heap, seeds, used);
   }
-  offered_.clear();
+  offered.clear();
 }
 
 }  // namespace tensorshelf

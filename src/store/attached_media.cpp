@@ -46,33 +46,6 @@ void check_span(const format::MediumLayout& named, std::uint64_t size, const std
 
 }  // namespace
 
-FurtherMedia::Search FurtherMedia::find(const format::MediumLayout& named, bool moved) {
-  Offered* const there = find_offered(named.id);
-  if (there != nullptr && there->given.found.medium) {
-    Search search{std::move(there->given.found), {}};
-    search.found.path = there->given.path;
-    return search;
-  }
-  if (!find_ || named.path.empty()) return {};
-  try {
-    FoundMedium found = find_(named.path);
-    const auto header = read_medium_headers(*found.medium, 0).best();
-    if (!header || header->medium_id != named.id || header->shelf_id != superblock_.shelf_id) {
-      return {{}, fmt::format("{} is another", named.path)};
-    }
-    if (moved && found.path == named.path) {
-      return {{},
-              "the shelf was moved or copied since, and takes it from there only where also= says "
-              "so"};
-    }
-    return {std::move(found), {}};
-  } catch (const Error& error) {
-    const bool needed = !named.mirrors || !(reading_ || is_given_up(named.index));
-    if (error.code() != Errc::not_found && !salvage_ && needed) throw;
-  }
-  return {};
-}
-
 // What takes the place of one that is not to be had, with a note of it; null where it is needed.
 // `served`: by what it is paired with.
 std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named, bool served,
@@ -95,7 +68,8 @@ std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named
 }
 
 void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mirrored) {
-  auto [found, why_not] = find(named, moved);
+  const bool spared = named.mirrors && (reading_ || is_given_up(named.index));
+  auto [found, why_not] = offered_.take(named, moved, !salvage_ && !spared);
   auto& medium = found.medium;
   // What was cut short is as good as missing, where it can be spared.
   const bool cut = medium && medium->size() < named.capacity_bytes;
@@ -127,7 +101,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
                        .id = named.id,
                        .path = path,
                        .file = found.file,
-                       .offered = find_offered(named.id) != nullptr,
+                       .offered = offered_.has(named.id),
                        .mirrors = named.mirrors,
                        .absent = absent});
   std::ranges::sort(attached_, {}, &AttachedMedium::index);

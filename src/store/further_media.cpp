@@ -13,35 +13,6 @@
 
 namespace tensorshelf {
 
-using format::MediumHeader;
-
-namespace {
-
-void check_header(const MediumHeader& header, const std::string& path) {
-  const bool known = header.incompat_features == 0 || format::mirrored_by(header);
-  if (header.format_version <= format::kFormatVersion && known) return;
-  throw Error(
-      Errc::newer_format,
-      fmt::format("{} is a medium of format {} with features {:#x}; this release reads up "
-                  "to {}",
-                  path, header.format_version, header.incompat_features, format::kFormatVersion),
-      "Open it with the tensorshelf release that wrote it, or a later one.");
-}
-
-// What is offered by a header of this shelf's.
-void check_mirror(const OfferedMedium& given, const MediumHeader& header) {
-  const auto bears = format::mirrored_by(header);
-  if (!given.mirrors || bears == given.mirrors) return;
-  throw Error(
-      Errc::bad_argument,
-      fmt::format("{} is to mirror medium {}, and is medium {} of the shelf, which mirrors {}",
-                  given.path, *given.mirrors, header.index,
-                  bears ? fmt::format("medium {}", *bears) : "none"),
-      "Give it by also=, or another path by mirror=.");
-}
-
-}  // namespace
-
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered,
                        FindMedium find, std::uint64_t home, std::vector<unsigned> without) {
   auto all = std::make_shared<GuardedMedium>(std::move(first));
@@ -52,57 +23,16 @@ ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium>
 
 FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered,
                            FindMedium find, std::uint64_t home, std::vector<unsigned> without)
-    : media_(media), find_(std::move(find)), home_(home), without_(std::move(without)) {
-  for (OfferedMedium& each : offered) offered_.push_back({std::move(each), std::nullopt});
-}
+    : media_(media),
+      offered_(std::move(offered), std::move(find)),
+      home_(home),
+      without_(std::move(without)) {}
 
 void FurtherMedia::begin(const format::Superblock& superblock, bool salvage, bool reading) {
   superblock_ = superblock;
   salvage_ = salvage;
   reading_ = reading;
-  for (Offered& each : offered_) {
-    if (each.given.found.medium && !each.given.anew) classify(each);
-  }
-  refuse_doubles();
-}
-
-// A copy of a medium would be taken for one more, and written over.
-void FurtherMedia::refuse_doubles() const {
-  for (auto one = offered_.begin(); one != offered_.end(); ++one) {
-    const auto same = std::find_if(offered_.begin(), one, [&](const Offered& other) {
-      return one->header && other.header && other.header->medium_id == one->header->medium_id;
-    });
-    if (same == one) continue;
-    throw Error(Errc::medium_missing,
-                fmt::format("{} and {} are both medium {} of the shelf", same->given.path,
-                            one->given.path, one->header->index),
-                "Give the one that the shelf was written with last.");
-  }
-}
-
-void FurtherMedia::classify(Offered& offered) const {
-  const std::string& path = offered.given.path;
-  Medium& medium = *offered.given.found.medium;
-  const MediumHeaders headers = read_medium_headers(medium, 0, superblock_.shelf_id);
-  offered.header = headers.best();
-  const auto file = offered.given.found.file.lock();
-  if (may_become_medium(medium, headers, file.get())) return;
-  if (!offered.header) throw_no_medium(medium, path);
-  check_header(*offered.header, path);
-  if (offered.header->shelf_id == superblock_.shelf_id)
-    return check_mirror(offered.given, *offered.header);
-  throw Error(
-      Errc::medium_missing,
-      fmt::format("{} is medium {} of the shelf {}, and this is {}", path, offered.header->index,
-                  id_text(offered.header->shelf_id), id_text(superblock_.shelf_id)),
-      "Give the media of this shelf by also=.");
-}
-
-FurtherMedia::Offered* FurtherMedia::find_offered(const format::ShelfId& id) {
-  for (Offered& each : offered_) {
-    if (each.header && each.header->medium_id == id) return &each;
-  }
-  return nullptr;
+  offered_.classify(superblock.shelf_id);
 }
 
 void FurtherMedia::check_age(const Version& version) {

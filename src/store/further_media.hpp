@@ -9,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,11 +16,11 @@
 #include <string>
 #include <vector>
 
-#include <tensorshelf/error.hpp>
 #include <tensorshelf/medium.hpp>
 
 #include "format/format.hpp"
 #include "media/media.hpp"
+#include "store/offered_media.hpp"
 
 namespace tensorshelf {
 
@@ -30,30 +29,6 @@ class Tree;
 struct RootScan;
 struct Version;
 using Versions = std::vector<std::shared_ptr<Version>>;
-
-// The medium alone keeps its file, so that close() gives up the lock.
-struct FoundMedium {
-  std::unique_ptr<Medium> medium;
-  std::weak_ptr<const ShelfFile> file = {};
-  std::string path = {};
-};
-
-// One that may be of the shelf, or is to become one of it.
-struct OfferedMedium {
-  std::string path;
-  FoundMedium found;
-  std::optional<unsigned> mirrors = {};  // what it is to mirror
-  bool anew = false;                     // whatever lies there may go
-  std::function<void()> published = {};  // when it bears its header
-};
-
-// What to do about one that is missing.
-inline constexpr const char* kGiveMedium =
-    "Give its path by also=, wherever it is now. Without it, mode=\"r\", salvage=True shows what "
-    "the other media have.";
-
-// Where a version says that one was last. Errc::not_found where nothing is there.
-using FindMedium = std::function<FoundMedium(const std::string& path)>;
 
 struct AttachedMedium {
   unsigned index;
@@ -145,19 +120,8 @@ class FurtherMedia {
   std::vector<std::string> take_notes();
 
  private:
-  struct Offered {
-    OfferedMedium given;
-    std::optional<format::MediumHeader> header;
-  };
+  using Offered = OfferedMedia::Offered;
 
-  void classify(Offered& offered) const;
-  void refuse_doubles() const;
-  Offered* find_offered(const format::ShelfId& id);
-  struct Search {
-    FoundMedium found;
-    std::string why_not;  // where there is something, and none of this shelf's to be written to
-  };
-  Search find(const format::MediumLayout& named, bool moved);
   std::unique_ptr<Medium> stand_in(const format::MediumLayout& named, bool served, const char* how);
   void attach(const format::MediumLayout& named, bool moved, bool mirrored);
   void tie_mirrors();
@@ -171,8 +135,7 @@ class FurtherMedia {
            const Versions& used);
 
   GuardedMedium& media_;
-  std::vector<Offered> offered_;
-  const FindMedium find_;
+  OfferedMedia offered_;
   const std::uint64_t home_;
   format::Superblock superblock_ = {};
   bool salvage_ = false;

@@ -101,9 +101,8 @@ void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Chosen& chosen
 // What no version names is filled when it is attached, and the first is wiped before that: then
 // nothing tells a torn flip from what an older copy lacks. So its mirror is marked first.
 void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& chosen) {
-  for (Offered& each : offered_) {
-    if (!each.given.found.medium || !each.header) continue;
-    if (format::mirrored_by(*each.header) != 0U) continue;
+  for (Offered& each : offered_.all()) {
+    if (!each.is_left() || !each.mirrors_first()) continue;
     Medium& medium = *each.given.found.medium;
     const format::ShelfId& id = each.header->medium_id;
     const bool given = is_given_for_filling(medium, 0, id);
@@ -126,11 +125,9 @@ std::optional<MirrorOfFirst> FurtherMedia::whole_mirror() const {
   if (whole_mirror_ != 0) {
     return MirrorOfFirst{media_, place_on(whole_mirror_, format::kMirrorAt)};
   }
-  for (const Offered& each : offered_) {
-    if (!each.given.found.medium || !each.header) continue;
-    if (format::mirrored_by(*each.header) != 0U || !is_filled_mirror(*each.given.found.medium)) {
-      continue;
-    }
+  for (const Offered& each : offered_.all()) {
+    if (!each.is_left() || !each.mirrors_first()) continue;
+    if (!is_filled_mirror(*each.given.found.medium)) continue;
     return MirrorOfFirst{*each.given.found.medium, format::kMirrorAt};
   }
   return {};
