@@ -16,6 +16,7 @@
 
 #include "base/small_vector.hpp"
 #include "format/layout.hpp"
+#include "format/medium_set.hpp"
 
 namespace tensorshelf::format {
 
@@ -123,7 +124,7 @@ struct TensorLayout {
     if (stripes == 1) return slot_at[slot] + chunk * kChunkBytes;
     return slot_at[slot * stripes + chunk % stripes] + chunk / stripes * kChunkBytes;
   }
-  std::uint8_t media() const;  // a bit for each that it lies on
+  MediumSet media() const;  // that it lies on
 };
 
 // A medium beside the first, as a version names it.

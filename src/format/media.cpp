@@ -8,10 +8,10 @@
 
 namespace tensorshelf::format {
 
-std::uint8_t TensorLayout::media() const {
-  unsigned bits = 0;
-  for (const std::uint64_t at : slot_at) bits |= 1U << medium_of(at);
-  return static_cast<std::uint8_t>(bits);
+MediumSet TensorLayout::media() const {
+  MediumSet media;
+  for (const std::uint64_t at : slot_at) media.add(medium_of(at));
+  return media;
 }
 
 Page media_page(const MediaTable& media, std::uint64_t home) {
@@ -43,15 +43,15 @@ namespace {
 
 // Each mirrors one that is there and mirrors none, and no other does that, too.
 bool mirrors_make_sense(const MediaTable& media) {
-  unsigned mirrored = 0;
+  MediumSet mirrored;
   for (const MediumLayout& one : media) {
     if (!one.mirrors) continue;
     const auto of = std::find_if(media.begin(), media.end(), [&](const MediumLayout& other) {
       return other.index == *one.mirrors && !other.mirrors;
     });
     if (*one.mirrors != 0 && of == media.end()) return false;
-    if ((mirrored >> *one.mirrors & 1U) != 0) return false;
-    mirrored |= 1U << *one.mirrors;
+    if (mirrored.has(*one.mirrors)) return false;
+    mirrored.add(*one.mirrors);
   }
   return true;
 }

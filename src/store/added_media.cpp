@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "base/planted.hpp"
@@ -21,20 +20,21 @@ namespace {
 
 std::uint64_t whole_pages(std::uint64_t bytes) { return bytes / kPageBytes * kPageBytes; }
 
-unsigned first_free(unsigned taken, const std::string& path) {
-  const auto index = static_cast<unsigned>(std::countr_one(taken));
+unsigned first_free(MediumSet taken, const std::string& path) {
+  const unsigned index = taken.first_missing();
   if (index < kMaxMedia) return index;
   throw Error(Errc::full, fmt::format("{}: a shelf has {} media at most", path, kMaxMedia),
               "Remove one first, or use a second shelf.");
 }
 
-// A bit for each that a version or a medium has.
-unsigned indices_of(const Versions& used, const std::vector<AttachedMedium>& attached) {
-  unsigned taken = 1;
+// That a version or a medium has.
+MediumSet indices_of(const Versions& used, const std::vector<AttachedMedium>& attached) {
+  MediumSet taken;
+  taken.add(0);
   for (const auto& version : used) {
-    for (const auto& named : version->tree.media()) taken |= 1U << named.index;
+    for (const auto& named : version->tree.media()) taken.add(named.index);
   }
-  for (const AttachedMedium& each : attached) taken |= 1U << each.index;
+  for (const AttachedMedium& each : attached) taken.add(each.index);
   return taken;
 }
 
@@ -167,9 +167,9 @@ void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds
         fmt::format("{}: a shelf of format {} has one medium", path, superblock_.format_version),
         "snapshot() makes a shelf of today's format of it.");
   }
-  const unsigned taken = indices_of(used, attached());
+  const MediumSet taken = indices_of(used, attached());
   const bool adopted =
-      may_adopt(offered, used.back()->number()) && (taken >> offered.header->index & 1U) == 0;
+      may_adopt(offered, used.back()->number()) && !taken.has(offered.header->index);
   const bool mirrored = offered.header && format::mirrored_by(*offered.header);
   if (mirrored && !adopted && !offered.given.mirrors) throw_old_mirror(path);
   add(offered, adopted ? offered.header->index : first_free(taken, path), adopted, heap, seeds,

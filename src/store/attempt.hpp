@@ -86,7 +86,7 @@ struct Flight {
   std::shared_ptr<Version> version;
   std::uint64_t data_bytes = 0;
   std::uint64_t last_ticket = 0;  // of what was staged
-  std::uint8_t media = 0;         // a bit for each on which it lies
+  MediumSet media = {};           // to which it wrote
 };
 
 // Where roots lie, and under which words: what writing one needs to know.

@@ -65,7 +65,7 @@ class Compactor {
   Freezer& freezer_;
   Sealer& sealer_;
   QueueLock one_;
-  unsigned fixed_ = 0;  // a bit for each medium that could not be made shorter
+  MediumSet fixed_;  // that could not be made shorter
   // Of the run under way.
   CompactReport report_;
   std::uint64_t began_ = 0;  // the version then

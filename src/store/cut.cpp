@@ -25,20 +25,20 @@ void Compactor::cut() {
     state_.check_writable();
     state_.check_not_abandoned();
     const auto named = state_.open->tree.media();
-    unsigned restated = 0;
+    MediumSet restated;
     bool longer = false;
     for (const unsigned medium : media_of(state_)) {
       from[medium] = state_.medium->size_of(medium) / kPageBytes * kPageBytes;
       state_.heap->cut(medium);
       ends[medium] = state_.heap->capacity_bytes(medium);
-      longer |= from[medium] > ends[medium] && (fixed_ >> medium & 1U) == 0;
+      longer |= from[medium] > ends[medium] && !fixed_.has(medium);
       // One that was removed is not named again.
       const auto there = std::ranges::find(named, medium, &format::MediumLayout::index);
       if (there == named.end()) continue;
-      if (there->capacity_bytes != ends[medium]) restated |= 1U << medium;
+      if (there->capacity_bytes != ends[medium]) restated.add(medium);
     }
     if (!longer) return;
-    if (planted(Bug::removed_named_again)) restated = ~0U;
+    if (planted(Bug::removed_named_again)) restated = MediumSet::all();
     state_.name_media(restated);
     state_.open->moved = true;
     first = state_.open->version();
@@ -95,7 +95,7 @@ bool Compactor::shorten_to(unsigned medium, std::uint64_t size_bytes) {
   const std::uint64_t before = state_.medium->size_of(medium);
   if (end >= before) return false;  // it grew again
   const std::uint64_t left = offset_of(state_.medium->shrink(place_on(medium, end)));
-  if (left == before) fixed_ |= 1U << medium;
+  if (left == before) fixed_.add(medium);
   return left == size_bytes;
 }
 

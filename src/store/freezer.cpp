@@ -71,9 +71,9 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
     stager_.complete(tensor);
     state_.open->tree.open_cells({tensor.layout.first_cell, tensor.layout.cell_count()});
   });
-  std::uint8_t media = 0;
+  MediumSet media;
   each_dirty(*state_.open, [&](const StoredTensor& tensor) {
-    media |= tensor.media;
+    media.add(tensor.media);
     if (!tensor.erased) record_staged(tensor);
   });
   state_.name_attached(state_.open->tree);

@@ -41,14 +41,14 @@ void FurtherMedia::check_age(const Version& version) {
   std::array<std::uint64_t, kMaxMedia> newest = {};
   for (const auto& loaded : version.loaded) {
     const StoredTensor& tensor = *loaded.tensor;
-    const unsigned media = tensor.layout.media();
-    if (media == 1) continue;
+    const MediumSet media = tensor.layout.media();
+    if (!media.has_further()) continue;
     std::uint64_t last = 0;
     for (std::uint64_t chunk = 0; chunk < tensor.layout.cell_count(); ++chunk) {
       last = std::max(last, format::chunk_version(version.tree.record(tensor.cell(chunk))));
     }
     for (const AttachedMedium& each : all) {
-      if ((media >> each.index & 1U) != 0) newest[each.index] = std::max(newest[each.index], last);
+      if (media.has(each.index)) newest[each.index] = std::max(newest[each.index], last);
     }
   }
   for (const AttachedMedium& each : all) {
@@ -63,10 +63,10 @@ void FurtherMedia::check_age(const Version& version) {
   }
 }
 
-void FurtherMedia::stamp(std::uint8_t bits, std::uint64_t version) {
-  if (bits <= 1) return;
+void FurtherMedia::stamp(MediumSet which, std::uint64_t version) {
+  if (!which.has_further()) return;
   for (const AttachedMedium& each : attached()) {
-    if ((bits >> each.index & 1U) == 0 || planted(Bug::medium_not_stamped)) continue;
+    if (!which.has(each.index) || planted(Bug::medium_not_stamped)) continue;
     stamp_medium(media_, each.index, each.id, version);
   }
 }
@@ -82,19 +82,21 @@ bool FurtherMedia::is_mirrored(unsigned index) const {
       attached_, [&](const AttachedMedium& each) { return each.tied && each.mirrors == index; });
 }
 
-unsigned FurtherMedia::in_use() const {
+MediumSet FurtherMedia::in_use() const {
   const std::lock_guard lock(mutex_);
-  unsigned bits = 0;
-  for (const AttachedMedium& each : attached_) bits |= unsigned{!each.retired} << each.index;
-  return bits;
+  MediumSet which;
+  for (const AttachedMedium& each : attached_) {
+    if (!each.retired) which.add(each.index);
+  }
+  return which;
 }
 
-void FurtherMedia::check_names(unsigned which, bool lately) const {
+void FurtherMedia::check_names(MediumSet which, bool lately) const {
   constexpr auto kLately = std::chrono::milliseconds(1);
   const auto now = std::chrono::steady_clock::now();
   const std::lock_guard lock(mutex_);
   for (const AttachedMedium& each : attached_) {
-    if ((which >> each.index & 1U) == 0) continue;
+    if (!which.has(each.index)) continue;
     auto& asked = asked_[each.index];
     if (lately && now - asked < kLately && media_.is_settled(each.index)) continue;
     if (const auto file = each.file.lock()) file->check_name();

@@ -94,16 +94,16 @@ class FurtherMedia {
   // where what it is to mirror is none.
   void settle(const Versions& used, Heap& heap, const format::Seeds& seeds);
 
-  // Says that `version` is about to write there, on those media of `bits`: part of its commit, in
+  // Says that `version` is about to write there, on those media of `which`: part of its commit, in
   // front of I1's barrier.
-  void stamp(std::uint8_t bits, std::uint64_t version);
+  void stamp(MediumSet which, std::uint64_t version);
 
-  // A bit for each to which a version may come to refer: not for those that were removed.
-  unsigned in_use() const;
+  // To which a version may come to refer: not those that were removed.
+  MediumSet in_use() const;
   // Errc::gone where the file of one of `which` was deleted, or another took its place. With
   // `lately`, one to which nothing was written since is not asked again within a millisecond: who
   // deletes it then does so behind this commit as well as before it.
-  void check_names(unsigned which, bool lately) const;
+  void check_names(MediumSet which, bool lately) const;
 
   std::vector<AttachedMedium> attached() const;  // by index
   bool is_mirrored(unsigned index) const;

@@ -66,13 +66,13 @@ ShelfInfo Store::info() const {
 void Store::check_media(bool lately) const {
   state_.health.check_usable();  // in a child a lock may be held for ever
   if (!state_.further->any()) return;
-  unsigned which = ~0U;
+  MediumSet which = MediumSet::all();
   if (!state_.writable || state_.further->any_retired()) {
-    which = state_.writable ? state_.further->in_use() : 0;
+    which = state_.writable ? state_.further->in_use() : MediumSet();
     const auto lock = state_.lock_usable();
     for (const auto* list : {&state_.retained, &state_.in_flight}) {
       for (const auto& version : *list) {
-        for (const auto& medium : version->tree.media()) which |= 1U << medium.index;
+        for (const auto& medium : version->tree.media()) which.add(medium.index);
       }
     }
   }

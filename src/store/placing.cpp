@@ -104,8 +104,8 @@ Where where_of(const format::TensorLayout& layout) {
 }
 
 bool is_on(const format::TensorLayout& layout, const Where& where) {
-  unsigned media = 0;
-  for (const unsigned one : where.media) media |= 1U << one;
+  MediumSet media;
+  for (const unsigned one : where.media) media.add(one);
   return layout.media() == media && layout.placement == where.placement;
 }
 

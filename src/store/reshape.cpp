@@ -165,7 +165,7 @@ bool Tensors::taken_out(unsigned medium) {
 std::optional<std::string> Tensors::one_on(unsigned number) const {
   const auto lock = state_.lock_usable();
   for (const auto& [name, named] : state_.names_now()) {
-    if ((named.tensor->media >> number & 1U) != 0) return std::string(name);
+    if (named.tensor->media.has(number)) return std::string(name);
   }
   return std::nullopt;
 }
@@ -197,10 +197,10 @@ void Tensors::reserve(std::uint64_t size_bytes) {
   as_one.size_bytes = size_bytes;
   as_one.stripes = static_cast<std::uint8_t>(where.media.size());
   const std::uint64_t each = as_one.extent_bytes();
-  unsigned media = 0;
+  MediumSet media;
   for (const unsigned medium : where.media) {
     state_.heap->make_room(medium, each, state_.opened.slot_count);
-    media |= 1U << medium;
+    media.add(medium);
   }
   state_.name_media(media);  // how far each reaches now
 }

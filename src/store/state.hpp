@@ -85,7 +85,7 @@ struct State {
   Placement placement_on(std::uint64_t at) const;  // of a tensor that lies there
   // With the gate closed: what the open attempt says of these media, a bit for each. Errc::full at
   // the format's limit of pages.
-  void name_media(unsigned bits);
+  void name_media(MediumSet which);
   // What the tree of a version to come says of its media.
   void name_attached(Tree& tree);
 
@@ -170,7 +170,7 @@ struct State {
   void take_prepared(const FoundPrepared& found);
   void own_places();
   void settle_media();
-  void name_media(unsigned bits, Tree& tree) const;
+  void name_media(MediumSet which, Tree& tree) const;
 
   // What name_attached() left the tree with, so that it need not look again.
   std::weak_ptr<PageNode> named_leaf_;

@@ -13,14 +13,14 @@ void State::settle_media() {
   Versions used(in_flight.begin(), in_flight.end());
   used.insert(used.end(), retained.begin(), retained.end());
   // What older versions alone name was removed.
-  unsigned now = 0;
+  MediumSet now;
   const auto note = [&](const Version& one) {
-    for (const auto& named : one.tree.media()) now |= 1U << named.index;
+    for (const auto& named : one.tree.media()) now.add(named.index);
   };
   note(*retained.back());
   for (const auto& each : in_flight) note(*each);
   for (const AttachedMedium& each : further->attached()) {
-    if (!each.offered && (now >> each.index & 1U) == 0) further->retire(each.index);
+    if (!each.offered && !now.has(each.index)) further->retire(each.index);
   }
   further->settle(used, *heap, seeds);
   for (std::string& text : further->take_notes()) opened.report.notes.push_back(std::move(text));
@@ -46,16 +46,16 @@ void drop_unserved_mirrors(format::MediaTable& named, const std::vector<Attached
 
 }  // namespace
 
-void State::name_media(unsigned bits) {
-  if (bits > 1) name_media(bits, open->tree);
+void State::name_media(MediumSet which) {
+  if (which.has_further()) name_media(which, open->tree);
 }
 
-void State::name_media(unsigned bits, Tree& tree) const {
+void State::name_media(MediumSet which, Tree& tree) const {
   if (planted(Bug::medium_not_named)) return;
   auto named = tree.media();
   const auto before = named;
   for (const AttachedMedium& each : further->attached()) {
-    if ((bits >> each.index & 1U) == 0) continue;
+    if (!which.has(each.index)) continue;
     auto there = std::ranges::find(named, each.index, &format::MediumLayout::index);
     if (there == named.end()) {
       there = named.insert(there, {each.index, each.id, 0, {}, each.mirrors});
@@ -82,12 +82,12 @@ void State::name_attached(Tree& tree) {
   const auto leaf = tree.media_leaf();
   const std::uint64_t changes = further->changes();
   if (leaf && leaf == named_leaf_.lock() && named_as_ == changes) return;
-  unsigned bits = 0;
+  MediumSet which;
   for (const AttachedMedium& each : further->attached()) {
     if (each.mirrors && planted(Bug::mirror_not_named)) continue;
-    if (!each.retired && !each.absent) bits |= 1U << each.index;
+    if (!each.retired && !each.absent) which.add(each.index);
   }
-  name_media(bits, tree);
+  name_media(which, tree);
   named_leaf_ = tree.media_leaf();
   named_as_ = changes;
 }

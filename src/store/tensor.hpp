@@ -39,8 +39,8 @@ struct StoredTensor {
 
   // With the name that it had first. Of it slot_at alone changes (lie_at()).
   format::TensorLayout layout;
-  const std::uint8_t media;  // a bit for each on which it lies
-  TensorNames names;         // set with the gate closed, or by who makes or follows
+  const MediumSet media;  // on which it lies
+  TensorNames names;      // set with the gate closed, or by who makes or follows
   const std::string& name() const noexcept { return names.now(); }
 
   QueueLock assigning;  // of the one assignment under way, from begin to end
