@@ -2,7 +2,8 @@
 
 The writer goes on all the time; the readers are stopped and go on in turns, so that its rate alone
 and beside them is of one run. They have the lowest priority: there are two cores here, and the
-figure is about what a writer and its readers share by the shelf, not by the scheduler.
+figure is about what a writer and its readers share by the shelf, not by the scheduler. They follow
+as ``follow()`` does by itself, and once more without a rest.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ READERS = 4
 TENSORS = 16
 _TURNS = 10  # alone, and beside the readers
 _SLICE = 0.25  # the writer says so often how far it is
+_PACES = {"at its pace": {}, "without a rest": {"every": 0.0}}
 
 WRITER = f"""
 import sys, time
@@ -53,7 +55,7 @@ counts = dict(whole=0, stale=0, torn=0, mixed=0, wrong=0)
 ended = []
 signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
 with ts.open(sys.argv[1], "r") as reader:
-    for new in reader.follow(timeout=1):
+    for new in reader.follow(timeout=1, **json.loads(sys.argv[2])):
         try:
             old = reader.at(new.version)
             values = [old[f"t{{i}}"].numpy() for i in range({TENSORS})]
@@ -80,7 +82,7 @@ def _rate(writer: subprocess.Popen[str], seconds: float) -> float:
     return statistics.mean(slices) / _SLICE
 
 
-def _beside(path: Path, seconds: float, turns: int) -> dict[str, Any]:
+def _beside(path: Path, seconds: float, turns: int, pace: dict[str, float]) -> dict[str, Any]:
     writer = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
     )
@@ -90,7 +92,7 @@ def _beside(path: Path, seconds: float, turns: int) -> dict[str, Any]:
         writer.stdout.readline()
         readers += [
             subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", READER, str(path)],
+                [sys.executable, "-W", "ignore", "-c", READER, str(path), json.dumps(pace)],
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -121,20 +123,22 @@ def _beside(path: Path, seconds: float, turns: int) -> dict[str, Any]:
 
 
 def run(mapped: Path, block: Path, seconds: float) -> list[dict[str, Any]]:
-    """Both media, each a row that says how it stands to its goal.
+    """Both media, at both paces, each a row that says how it stands to its goal.
 
     On each the readers follow for so many seconds, and rest for as long.
     """
     turns = max(2, min(_TURNS, round(seconds)))
     rows = []
     print(f"  {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f} at its begin", flush=True)
-    for medium, parent in (("mapped", mapped), ("block", block)):
+    cases = [(medium, pace) for medium in (("mapped", mapped), ("block", block)) for pace in _PACES]
+    for (medium, parent), pace in cases:
         with tempfile.TemporaryDirectory(dir=parent) as folder:
-            found = _beside(Path(folder) / "followed.shelf", seconds / turns, turns)
-        rows.append({"medium": medium, "readers": READERS, "goal": 0.9, **found})
+            path = Path(folder) / "followed.shelf"
+            found = _beside(path, seconds / turns, turns, _PACES[pace])
+        rows.append({"medium": medium, "readers": READERS, "pace": pace, "goal": 0.9, **found})
         print(
-            f"  {medium:7} {READERS} readers: the writer {found['ratio']:.2f} of its rate alone "
-            f"(to reach 0.90; {found['alone_per_second']:.0f} commits a second alone); "
+            f"  {medium:7} {READERS} readers {pace}: the writer {found['ratio']:.2f} of its rate "
+            f"alone (to reach 0.90; {found['alone_per_second']:.0f} commits a second alone); "
             f"{found['whole']} versions read whole, {found['stale']} overtaken, "
             f"{found['torn']} torn, {found['mixed']} mixed, {found['wrong']} of another version",
             flush=True,

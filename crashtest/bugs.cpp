@@ -141,6 +141,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mirrored_root_unsettled", "I6", Bug::mirrored_root_unsettled, {}, "mirror-metadata"},
       {"mirrored_copy_written", "I6", Bug::mirrored_copy_written, {}, "mirror-metadata"},
       {"damage_mirrored", "I6", Bug::damage_mirrored, {}, "mirror-metadata"},
+      {"unseen_flip_unmarked", "I6", Bug::unseen_flip_unmarked, {}, "mirror-torn"},
       {"mirror_written_over", "-", Bug::mirror_written_over, {}, "mirror-newer"},
       {"mirror_not_named", "-", Bug::mirror_not_named, {}, "mirror-needed"},
       {"stripes_in_one", "-", Bug::stripes_in_one, {}, {}, "media-stripes"},

@@ -9,6 +9,7 @@ from weakref import WeakSet
 from tensorshelf import _metrics
 from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit
+from tensorshelf._follow import followed
 from tensorshelf._info import (
     CompactReport,
     Damage,
@@ -176,22 +177,17 @@ class Versioned(TensorMapping):
         number = None if version is None else version_number(version)
         return self._core.wait_for(number, seconds_of(timeout, "timeout"))
 
-    def follow(self, timeout: float | None = None) -> Iterator[VersionInfo]:
+    def follow(self, timeout: float | None = None, every: float = 0.05) -> Iterator[VersionInfo]:
         """Each new version that comes, for a loop; those in between are left out.
 
             for new in shelf.follow(timeout=60):
                 weights = shelf.at(new.version).load("model")
 
-        When an item comes, the shelf shows that version. It ends where none came for ``timeout``
-        seconds, and raises what ``wait_for()`` raises.
+        When an item comes, the shelf shows that version; ``every`` seconds after the one before at
+        the earliest (who never rests takes from the drive what its writer needs). It ends where
+        none came for ``timeout`` seconds, and raises what ``wait_for()`` raises.
         """
-        return self._follow(seconds_of(timeout, "timeout"), self.version)
-
-    def _follow(self, timeout: float | None, shown: int) -> Iterator[VersionInfo]:
-        while self._core.wait_for(shown + 1, timeout):
-            new = self.versions[-1]
-            shown = new.version
-            yield new
+        return followed(self._core.wait_for, lambda: self.versions[-1], timeout, every)
 
     def diff(self, before: int, after: int | None = None) -> VersionDiff:
         """What ``after`` (the newest version, if left out) has otherwise than ``before``.

@@ -84,6 +84,31 @@ def test_following_gives_each_version_that_it_shows(shelf: ts.Shelf, reader: ts.
     assert list(reader.follow(timeout=0)) == []
 
 
+def test_who_follows_rests_between_items(
+    shelf: ts.Shelf, reader: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr("tensorshelf._follow.time.sleep", rests.append)
+    follower = reader.follow(timeout=600, every=3600)
+    for step in (2, 3, 4):
+        commit(shelf, step)
+        assert next(follower).step == step
+    assert rests[0] == 0  # the first comes at once
+    assert all(0 < rest <= 3600 for rest in rests[1:])
+    rests.clear()
+    restless = reader.follow(timeout=600, every=0)
+    for step in (5, 6):
+        commit(shelf, step)
+        assert next(restless).step == step
+    assert rests == [0, 0]
+
+
+@pytest.mark.parametrize("every", [-1, float("nan"), "1", None, True])
+def test_what_is_no_pace_is_refused_at_once(reader: ts.Shelf, every: Any) -> None:
+    with pytest.raises(ts.BadArgument, match="every="):
+        reader.follow(every=every)
+
+
 def test_what_comes_within_a_loop_is_not_left_out(shelf: ts.Shelf, reader: ts.Shelf) -> None:
     commit(shelf, 2)
     seen = []

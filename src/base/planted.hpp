@@ -225,6 +225,7 @@ enum class Bug {
   mirrored_root_unsettled,     // I6: out of step before the first has it
   mirrored_copy_written,       // I6: the copy that it alone has is under way with the other
   damage_mirrored,             // I6: it is filled with what is damaged, and it alone has
+  unseen_flip_unmarked,        // I6: nor of one that was not read, and is later
   mirror_written_over,         // a newer version that the mirror alone has goes
   mirror_not_named,            // by the version that is to have it
   medium_not_stamped,          // it does not say which version wrote to it

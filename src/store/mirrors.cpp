@@ -38,16 +38,23 @@ std::optional<Root> newest_root(const MirrorPlace& mirror, const format::Seeds& 
   return roots.front();
 }
 
+// The attempt at the next version, as the first has it described, in either copy.
+bool is_described(const Chosen& chosen, const Root* there) {
+  const auto& copies =
+      chosen.scan.described[format::home_of(chosen.newest + 1, chosen.scan.slot_count)];
+  return std::ranges::any_of(copies, [&](const auto& root) {
+    return root && format::word_version(root->word) == chosen.newest + 1 &&
+           (there == nullptr || is_same(*root, *there));
+  });
+}
+
 // A flip that a power loss left on the mirror alone, of which nobody was told. It is one version,
 // for each is durable on both before the next one's word is stored (I2); and the first has that
 // attempt as it was described, which was durable on both (I1).
 bool is_torn_flip(const Root& there, const Chosen& chosen) {
   if (format::word_version(there.word) != chosen.newest + 1) return false;
   if (planted(Bug::mirror_a_version_ahead)) return true;
-  const auto& described =
-      chosen.scan.described[format::home_of(chosen.newest + 1, chosen.scan.slot_count)];
-  return std::ranges::any_of(described,
-                             [&](const auto& root) { return root && is_same(*root, there); });
+  return is_described(chosen, &there);
 }
 
 enum class Ahead { no, torn, newer };  // of what was opened: a flip that may go, or what may not
@@ -99,24 +106,23 @@ void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Chosen& chosen
 }
 
 // What no version names is filled when it is attached, and the first is wiped before that: then
-// nothing tells a torn flip from what an older copy lacks. So its mirror is marked first.
+// nothing tells a torn flip from what an older copy lacks. So its mirror is marked first, also
+// where no flip is seen there: behind a flush that failed it may be read yet.
 void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& chosen) {
   for (Offered& each : offered_.all()) {
     if (!each.is_left() || !each.mirrors_first()) continue;
     Medium& medium = *each.given.found.medium;
     const format::ShelfId& id = each.header->medium_id;
-    const bool given = is_given_for_filling(medium, 0, id);
-    switch (how_far({medium, format::kMirrorAt, medium.size(), each.given.path, given}, seeds,
-                    chosen)) {
-      case Ahead::no:
-        break;
-      case Ahead::newer:
-        notes_.push_back(note_of_newer(each.given.path));
-        each.given.found = {};
-        break;
-      case Ahead::torn:
-        if (planted(Bug::torn_mirror_unmarked)) break;
-        give_for_filling(medium, id);
+    const MirrorPlace place{medium, format::kMirrorAt, medium.size(), each.given.path,
+                            is_given_for_filling(medium, 0, id)};
+    const Ahead ahead = how_far(place, seeds, chosen);
+    if (ahead == Ahead::newer) {
+      notes_.push_back(note_of_newer(each.given.path));
+      each.given.found = {};
+    } else if (is_described(chosen, nullptr) &&
+               !planted(ahead == Ahead::torn ? Bug::torn_mirror_unmarked
+                                             : Bug::unseen_flip_unmarked)) {
+      give_for_filling(medium, id);
     }
   }
 }

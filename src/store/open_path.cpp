@@ -55,10 +55,10 @@ std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenO
 
 namespace {
 
-using OfferedMedia = std::vector<OfferedMedium>;
+using GivenMedia = std::vector<OfferedMedium>;
 
 Opened open_existing(const std::filesystem::path& path, const OpenOptions& options,
-                     OfferedMedia offered, const std::string& note = {}) {
+                     GivenMedia offered, const std::string& note = {}) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, options.mode != Mode::read));
   auto medium = make_medium(file, options);
   const bool mirror = options.mode == Mode::read && is_first_mirror(*medium);
@@ -91,7 +91,7 @@ bool may_be_lost(const Error& error) {
 // Where the shelf's own medium cannot be opened, and its mirror was given: for reading that serves,
 // and who may write hears of it.
 Opened open_or_mirror(const std::filesystem::path& path, const OpenOptions& options,
-                      OfferedMedia offered) {
+                      GivenMedia offered) {
   try {
     return open_existing(path, options, std::move(offered));
   } catch (const Error& error) {
@@ -127,7 +127,7 @@ void refuse_existing(const std::filesystem::path& path) {
               "Open it with mode \"a\", or replace it with mode \"w\".");
 }
 
-OfferedMedia offered_when_made(const std::filesystem::path& path, const OpenOptions& options) {
+GivenMedia offered_when_made(const std::filesystem::path& path, const OpenOptions& options) {
   if (options.also.empty() && options.mirrors.empty()) return {};
   if (options.mode == Mode::replace) {
     return offered_media(path, options, Coming::in_the_place, shelf_at(path, options));
@@ -174,7 +174,7 @@ bool is_device(const std::filesystem::path& path) {
 Opened open_or_create(const std::filesystem::path& path, const OpenOptions& options) {
   for (bool looked_again = false;;) {
     // Their errors are not the shelf's.
-    OfferedMedia offered = offered_media(path, options, Coming::to_shelf);
+    GivenMedia offered = offered_media(path, options, Coming::to_shelf);
     try {
       return open_or_mirror(path, options, std::move(offered));
     } catch (const Error& error) {
