@@ -139,6 +139,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mirror_has_no_pages", "-", Bug::mirror_has_no_pages, {}, "mirror-metadata"},
       {"mirrored_root_of_another", "-", Bug::mirrored_root_of_another, {}, "mirror-newer"},
       {"mirrored_root_unsettled", "I6", Bug::mirrored_root_unsettled, {}, "mirror-metadata"},
+      {"lone_root_unsettled", "I6", Bug::lone_root_unsettled, {}, "mirror-metadata"},
       {"mirrored_copy_written", "I6", Bug::mirrored_copy_written, {}, "mirror-metadata"},
       {"damage_mirrored", "I6", Bug::damage_mirrored, {}, "mirror-metadata"},
       {"unseen_flip_unmarked", "I6", Bug::unseen_flip_unmarked, {}, "mirror-torn"},

@@ -86,6 +86,9 @@ struct RootPlace {
   unsigned copy;
   unsigned slot_count;  // K of the shelf
 };
+// Whether all that they say is the same, whichever copies they are: of one attempt, and not of two
+// that have the same numbers by going on twice from one state.
+bool is_same_root(const Root& a, const Root& b);
 std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const RootPlace& place);
 // The same of a root that is described as `version` and not flipped, under whatever old word; it
 // gets its own.

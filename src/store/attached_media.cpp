@@ -139,9 +139,12 @@ void FurtherMedia::tie_mirrors() {
     if (!each.mirrors || each.absent || each.retired || is_mirrored(*each.mirrors)) continue;
     if (!media_.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
     media_.mirror(*each.mirrors, each.index, format::kMirrorAt);
-    const auto stamp =
-        *each.mirrors == 0 ? stamped_last(media_, each.index, each.id) : std::nullopt;
-    if (format::is_stamp(stamp, format::MirrorStamp::filled)) whole_mirror_ = each.index;
+    if (*each.mirrors == 0) {
+      const auto stamp = stamped_last(media_, each.index, each.id);
+      mirror_of_first_.emplace(media_, place_on(each.index, format::kMirrorAt),
+                               place_on(each.index, media_.size_of(each.index)),
+                               format::is_stamp(stamp, format::MirrorStamp::filled));
+    }
     const std::lock_guard lock(mutex_);
     std::ranges::find(attached_, each.index, &AttachedMedium::index)->tied = true;
     ++changes_;

@@ -132,10 +132,12 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       Errc::corrupt,
       fmt::format("no version is whole; {}{}",
                   choice.lost.empty() ? "no root verifies" : choice.lost, scan.unread.reason()),
-      salvageable  ? kSalvageRemedy
-      : cause != 0 ? "Check the device (dmesg), and open it again: the error may pass. If it does "
-                     "not, restore the file from a copy."
-                   : "Restore the file from a copy.",
+      salvageable ? kSalvageRemedy
+      : cause != 0
+          ? "Check the device (dmesg), and open it again: the error may pass. If it does "
+            "not, restore the file from a copy."
+          : "Restore the file from a copy. A mirror of it may have what is lost: give it by "
+            "mirror=.",
       cause);
 }
 

@@ -55,6 +55,12 @@ struct Chosen {
 struct MirrorOfFirst {
   Medium& medium;
   std::uint64_t from;
+  std::uint64_t end;  // of what is there
+  bool filled;        // its last filling came to its end
+
+  bool has(std::uint64_t at, std::uint64_t size_bytes) const {
+    return at < end - from && size_bytes <= end - from - at;
+  }
 };
 
 // attached() and what tells or changes one of those may be called by any thread; the rest is for
@@ -77,9 +83,8 @@ class FurtherMedia {
   // a power loss left on it alone: where that was opened `degraded`, it is given up, and stays;
   // else Errc::medium_missing, for the first is an older copy.
   void fill_mirrors(const format::Seeds& seeds, const Chosen& chosen);
-  // The mirror of the first medium, attached or offered; nothing where none is at hand, or its last
-  // filling came to no end.
-  std::optional<MirrorOfFirst> whole_mirror() const;
+  // Attached or offered; nothing where none is at hand.
+  std::optional<MirrorOfFirst> mirror_of_first() const;
 
   // Attaches what the version names and is not attached, and ties mirrors to what they mirror.
   // Where it was last holds only where the shelf is where it was: else a copy would write to the
@@ -149,8 +154,7 @@ class FurtherMedia {
   mutable std::array<std::chrono::steady_clock::time_point, kMaxMedia> asked_ = {};
   std::atomic<bool> any_ = false;
   std::atomic<bool> any_retired_ = false;
-  std::atomic<unsigned> whole_mirror_ =
-      0;  // of the first: what was filled when it was tied; 0: none
+  std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
   std::atomic<std::uint64_t> changes_ = 0;
 };
 

@@ -103,7 +103,8 @@ class Filling {
       if (!seen_.insert(at).second) continue;
       const std::uint64_t to = on_mirror(index_, offset_of(at));
       if (!all_ && intact(to)) continue;
-      if (std::ranges::any_of(page.ref.at, intact) || intact(to)) copy_to_mirror(to, raw.bytes);
+      // What the mirror alone has is not put at risk.
+      if (std::ranges::any_of(page.ref.at, intact)) copy_to_mirror(to, raw.bytes);
     }
   }
 

@@ -25,10 +25,6 @@ struct MirrorPlace {
   bool given;  // its stamp says that what is there goes (MirrorStamp::refilling)
 };
 
-bool is_same(const Root& a, const Root& b) {
-  return a.word == b.word && a.incarnation == b.incarnation && a.sequence == b.sequence;
-}
-
 // The newest root that it shows.
 std::optional<Root> newest_root(const MirrorPlace& mirror, const format::Seeds& seeds,
                                 unsigned slot_count) {
@@ -44,7 +40,7 @@ bool is_described(const Chosen& chosen, const Root* there) {
       chosen.scan.described[format::home_of(chosen.newest + 1, chosen.scan.slot_count)];
   return std::ranges::any_of(copies, [&](const auto& root) {
     return root && format::word_version(root->word) == chosen.newest + 1 &&
-           (there == nullptr || is_same(*root, *there));
+           (there == nullptr || format::is_same_root(*root, *there));
   });
 }
 
@@ -79,8 +75,10 @@ Ahead how_far(const MirrorPlace& mirror, const format::Seeds& seeds, const Chose
 
 std::string note_of_newer(const std::string& path) {
   return fmt::format(
-      "{} has a newer version than could be opened, and stays as it is: nothing is mirrored there "
-      "any more. mode=\"r\" opens it, and snapshot() makes a new shelf of it",
+      "{} has a newer version than could be opened, and stays as it is until it is given as a "
+      "mirror "
+      "again: nothing is mirrored there any more. mode=\"r\" opens it, and snapshot() makes a new "
+      "shelf of it",
       path);
 }
 
@@ -127,14 +125,14 @@ void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& cho
   }
 }
 
-std::optional<MirrorOfFirst> FurtherMedia::whole_mirror() const {
-  if (whole_mirror_ != 0) {
-    return MirrorOfFirst{media_, place_on(whole_mirror_, format::kMirrorAt)};
-  }
+std::optional<MirrorOfFirst> FurtherMedia::mirror_of_first() const {
+  if (mirror_of_first_) return mirror_of_first_;
   for (const Offered& each : offered_.all()) {
     if (!each.is_left() || !each.mirrors_first()) continue;
-    if (!is_filled_mirror(*each.given.found.medium)) continue;
-    return MirrorOfFirst{*each.given.found.medium, format::kMirrorAt};
+    Medium& medium = *each.given.found.medium;
+    const std::uint64_t end = medium.size();
+    if (end < format::kMirrorAt + head_bytes(0)) continue;  // it was cut short
+    return MirrorOfFirst{medium, format::kMirrorAt, end, is_filled_mirror(medium)};
   }
   return {};
 }

@@ -90,10 +90,11 @@ void PageReader::read_part(Part& part) const {
 }
 
 void PageReader::read_mirrored(PageNode& page, std::array<bool, format::kCopies>& good) const {
-  const auto mirror = further_ != nullptr ? further_->whole_mirror() : std::nullopt;
+  const auto mirror = further_ != nullptr ? further_->mirror_of_first() : std::nullopt;
   if (!mirror || planted(Bug::mirror_has_no_pages)) return;
   Unread ignored;
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    if (!mirror->has(page.ref.at[copy], kPageBytes)) continue;
     const auto raw = read_page(mirror->medium, mirror->from + page.ref.at[copy], ignored);
     good[copy] = raw && format::take_verified(*raw, page.ref, seeds_, page.image);
     if (good[copy]) return;

@@ -130,14 +130,15 @@ Choice look(const Opening& opening, RootScan& scan) {
 // that leads to no newer one.
 std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
   const auto& [medium, seeds] = std::tie(opening.medium, opening.seeds);
-  const auto mirror = opening.further.whole_mirror();
+  const auto mirror = opening.further.mirror_of_first();
   if (!mirror) return {};
   RootScan helped = scan;
   // One that somebody went on without lacks an opening.
-  const bool in_step = newest_incarnation(medium, 0, seeds) ==
-                       newest_incarnation(mirror->medium, mirror->from, seeds);
+  const auto given_out = newest_incarnation(medium, 0, seeds);
+  const bool in_step =
+      given_out && given_out == newest_incarnation(mirror->medium, mirror->from, seeds);
   const bool taken =
-      (in_step || planted(Bug::mirrored_root_of_another)) &&
+      mirror->filled && (in_step || planted(Bug::mirrored_root_of_another)) &&
       helped.take_newest(scan_homes(mirror->medium, mirror->from, seeds, scan.slot_count));
   try {
     Choice choice = look(opening, helped);
@@ -211,6 +212,7 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   if (writes(purpose) && head.writes_allowed) {
     Versions named = choice.versions;
     if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
+    if (media.further->mirror_of_first()) settle_newest(medium, seeds, scan, choice.root());
     media.further->fill_mirrors(seeds,
                                 {named, scan, choice.number(), choice.degraded, choice.mirrored});
     const Ready ready = make_ready(medium, seeds,

@@ -160,6 +160,22 @@ bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
 
 }  // namespace
 
+void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                   const format::Root& root) {
+  const unsigned home = format::home_of(root);
+  const auto whole = [&](unsigned copy) {
+    const auto& there = scan.roots[home][copy];
+    return there && there->word == root.word && !scan.mirrored[home][copy];
+  };
+  if (whole(0) == whole(1) || planted(Bug::lone_root_unsettled)) return;
+  const unsigned copy = whole(0) ? 0 : 1;
+  if (scan.described[home][format::other_copy(copy)]) return;  // its word alone is missing
+  Root replica = root;
+  format::seal_root(replica, seeds, copy);
+  store_over_itself(medium, format::root_at(home, copy), format::as_page(replica), sizeof(Root));
+  medium.barrier();  // I6: the mirror may have the only durable one, and is written next
+}
+
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up) {
   const Incarnations there = read_incarnations(medium, seeds, standing.scan, give_up);

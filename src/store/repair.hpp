@@ -55,6 +55,12 @@ struct Ready {
 // were not accepted is wiped, so that damage which heals itself later brings nothing back (I11).
 // With `give_up` an incarnation is found also where both copies of it are lost: that is for a
 // repair that was asked for, and not for opening.
+// A root of which one copy is whole: that may be so in a cache alone (I12), for recovery wrote it
+// whole, from a mirror, and its flush failed. Durable when it returns, before anything else is
+// written.
+void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                   const format::Root& root);
+
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up);
 

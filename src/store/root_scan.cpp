@@ -129,6 +129,12 @@ bool RootScan::take_newest(const RootScan& mirror) {
   const Root& newest = theirs.front();
   const std::uint64_t version = format::word_version(newest.word);
   if (version != format::word_version(own.front().word) + 1 || clears_home(version)) return false;
+  // From there both went on: else it is another's.
+  const auto& before = mirror.roots[format::home_of(own.front())];
+  const auto shared = [&](const auto& root) {
+    return root && format::is_same_root(*root, own.front());
+  };
+  if (std::ranges::none_of(before, shared)) return false;
   const unsigned home = format::home_of(newest);
   const auto& copies = mirror.roots[home];
   const unsigned copy = copies[0] && copies[0]->word == newest.word ? 0 : 1;
