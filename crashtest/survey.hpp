@@ -27,7 +27,7 @@ struct Survey {
   // Whether the second medium, a mirror, can be read by itself: as its stamp says.
   bool second_serves = false;
   bool second_filled = false;  // and has all that the first has
-  std::string damage;  // the first copy that does not verify; empty: all are whole
+  std::string damage;          // the first copy that does not verify; empty: all are whole
 
   const Place* find(std::uint64_t page) const;        // that lies in this page, or null
   const Place* other_copy(const Place& place) const;  // null: it has none

@@ -28,6 +28,10 @@ constexpr const char* kSalvageRemedy =
     "Restore the file from a copy, or take what is whole: mode=\"r\", salvage=True shows it, and "
     "repair() makes it the newest version, to go on from.";
 
+// Of pages that both copies lost.
+constexpr const char* kMirrorRemedy =
+    "Restore the file from a copy. A mirror of it may have what is lost: give it by mirror=.";
+
 // `older` are the roots before that one. What it does not retain may be there, and nobody reads it.
 [[noreturn]] void throw_damaged(const Opening& opening, const Root& newest,
                                 const std::vector<Root>& older, const std::string& damage) {
@@ -132,12 +136,11 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       Errc::corrupt,
       fmt::format("no version is whole; {}{}",
                   choice.lost.empty() ? "no root verifies" : choice.lost, scan.unread.reason()),
-      salvageable ? kSalvageRemedy
-      : cause != 0
-          ? "Check the device (dmesg), and open it again: the error may pass. If it does "
-            "not, restore the file from a copy."
-          : "Restore the file from a copy. A mirror of it may have what is lost: give it by "
-            "mirror=.",
+      salvageable  ? kSalvageRemedy
+      : cause != 0 ? "Check the device (dmesg), and open it again: the error may pass. If it does "
+                     "not, restore the file from a copy."
+      : choice.lost.empty() ? "Restore the file from a copy."
+                            : kMirrorRemedy,
       cause);
 }
 

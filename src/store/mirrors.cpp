@@ -76,9 +76,8 @@ Ahead how_far(const MirrorPlace& mirror, const format::Seeds& seeds, const Chose
 std::string note_of_newer(const std::string& path) {
   return fmt::format(
       "{} has a newer version than could be opened, and stays as it is until it is given as a "
-      "mirror "
-      "again: nothing is mirrored there any more. mode=\"r\" opens it, and snapshot() makes a new "
-      "shelf of it",
+      "mirror again: nothing is mirrored there any more. mode=\"r\" opens it, and snapshot() makes "
+      "a new shelf of it",
       path);
 }
 

@@ -145,8 +145,7 @@ std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
     if (choice.degraded) return {};
     choice.mirrored = taken;
     choice.notes.push_back(
-        "metadata that is damaged on the shelf's own medium was read from its "
-        "mirror");
+        "metadata that is damaged on the shelf's own medium was read from its mirror");
     scan = std::move(helped);
     return choice;
   } catch (const Error& error) {
