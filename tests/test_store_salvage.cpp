@@ -252,7 +252,9 @@ TEST_CASE("where no manifest is whole there is nothing to salvage, and nothing i
     const auto error = error_of(call);
     REQUIRE(error);
     REQUIRE(error->code() == Errc::corrupt);
-    REQUIRE(error->remedy() == "Restore the file from a copy.");
+    REQUIRE(error->remedy() ==
+            "Restore the file from a copy. A mirror of it may have what is lost: give it by "
+            "mirror=.");
   }
   REQUIRE((broken.disk->visible == before));
 }
