@@ -102,7 +102,10 @@ std::string part_of_a_filling_shows_what_was_there_before() {
     mirrored.commit(4);  // of more than one the filling writes over what older ones had
     const Bytes first = mirrored.first->visible;
     for (unsigned step = 0, filled = 0; filled == 0; ++step) {
-      mirrored.first->visible = mirrored.first->durable = first;
+      mirrored.first->visible = first;
+      // Of a root that is whole once nothing is written there before the filling either.
+      if (seed % 2 == 1) mirrored.first->visible[format::root_at(0, 0) + 100] ^= std::byte{1};
+      mirrored.first->durable = mirrored.first->visible;
       disk.visible = disk.durable = older;
       disk.dirty.clear();
       disk.dies = [end = disk.events + step](unsigned n) { return n >= end; };

@@ -224,6 +224,7 @@ enum class Bug {
   mirrored_root_of_another,    // whoever wrote the root that it has
   mirrored_root_unsettled,     // I6: out of step before the first has it
   lone_root_unsettled,         // I6: the copy that was read there lies in a cache alone
+  lone_root_settled_anywhere,  // I1: also on a mirror that lacks what it names
   mirrored_copy_written,       // I6: the copy that it alone has is under way with the other
   damage_mirrored,             // I6: it is filled with what is damaged, and it alone has
   unseen_flip_unmarked,        // I6: nor of one that was not read, and is later

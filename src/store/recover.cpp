@@ -211,7 +211,9 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   if (writes(purpose) && head.writes_allowed) {
     Versions named = choice.versions;
     if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
-    if (media.further->mirror_of_first()) settle_newest(medium, seeds, scan, choice.root());
+    if (const auto mirror = media.further->mirror_of_first()) {
+      settle_newest(medium, seeds, scan, choice.root(), *mirror);
+    }
     media.further->fill_mirrors(seeds,
                                 {named, scan, choice.number(), choice.degraded, choice.mirrored});
     const Ready ready = make_ready(medium, seeds,

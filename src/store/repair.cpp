@@ -161,7 +161,7 @@ bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
 }  // namespace
 
 void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                   const format::Root& root) {
+                   const format::Root& root, const MirrorOfFirst& mirror) {
   const unsigned home = format::home_of(root);
   const auto whole = [&](unsigned copy) {
     const auto& there = scan.roots[home][copy];
@@ -170,6 +170,11 @@ void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& s
   if (whole(0) == whole(1) || planted(Bug::lone_root_unsettled)) return;
   const unsigned copy = whole(0) ? 0 : 1;
   if (scan.described[home][format::other_copy(copy)]) return;  // its word alone is missing
+  const auto there = scan_homes(mirror.medium, mirror.from, seeds, scan.slot_count).roots[home];
+  const bool mirrored = mirror.filled && std::ranges::any_of(there, [&](const auto& of_mirror) {
+                          return of_mirror && format::is_same_root(*of_mirror, root);
+                        });
+  if (!mirrored && !planted(Bug::lone_root_settled_anywhere)) return;
   Root replica = root;
   format::seal_root(replica, seeds, copy);
   store_over_itself(medium, format::root_at(home, copy), format::as_page(replica), sizeof(Root));

@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "store/further_media.hpp"
 #include "store/head.hpp"
 #include "store/load_root.hpp"
 #include "store/root_scan.hpp"
@@ -56,10 +57,11 @@ struct Ready {
 // With `give_up` an incarnation is found also where both copies of it are lost: that is for a
 // repair that was asked for, and not for opening.
 // A root of which one copy is whole: that may be so in a cache alone (I12), for recovery wrote it
-// whole, from a mirror, and its flush failed. Durable when it returns, before anything else is
-// written.
+// whole, from a mirror, and its flush failed. Where `mirror`, which shows that root, too, may have
+// the only durable one, it is durable when this returns, before anything else is written. To
+// another mirror nothing is written: it lacks what the root names.
 void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                   const format::Root& root);
+                   const format::Root& root, const MirrorOfFirst& mirror);
 
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up);
