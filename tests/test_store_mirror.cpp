@@ -560,8 +560,8 @@ void flip(const One& one, std::uint64_t at) {
   one.put(all);
 }
 
-// Three commits, of which the first medium loses the last: both copies of its root. Its number.
-std::uint64_t commit_and_lose_newest(const Mirrored& mirrored) {
+// Three commits, of the last of which both copies of the root are damaged on the first. Its number.
+std::uint64_t commit_and_damage_newest(const Mirrored& mirrored) {
   for (int stamp = 1; stamp < 4; ++stamp) {
     Shelf shelf = mirrored.open();
     assign(shelf, "small", pattern(3000, stamp));
@@ -570,7 +570,14 @@ std::uint64_t commit_and_lose_newest(const Mirrored& mirrored) {
   const std::uint64_t version = mirrored.open().version();
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {
     flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
-    // Else it would be in step, and serve.
+  }
+  return version;
+}
+
+// And the mirror does not say that it is in step: else it would serve.
+std::uint64_t commit_and_lose_newest(const Mirrored& mirrored) {
+  const std::uint64_t version = commit_and_damage_newest(mirrored);
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
     flip(mirrored.mirrors.at(0), format::kMirrorAt + format::incarnation_at(copy) + 8);
   }
   return version;
@@ -764,15 +771,7 @@ TEST_CASE("a mirror that was given up for its newer version counts as removed") 
 TEST_CASE("a root that is damaged in both copies is read from the mirror, whoever opens") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  for (int stamp = 1; stamp < 4; ++stamp) {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", pattern(3000, stamp));
-    shelf.persist(stamp);
-  }
-  const std::uint64_t version = mirrored.open().version();
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
-  }
+  commit_and_damage_newest(mirrored);
   const Bytes damaged = mirrored.first.bytes();
   const auto check = [&](const Shelf& shelf) {
     const Recovery recovery = shelf.info().recovery;

@@ -7,6 +7,8 @@ from tensorshelf._info import VersionInfo
 from tensorshelf._numbers import is_number, seconds_of
 from tensorshelf.errors import BadArgument
 
+_LONGEST = 1e9  # that a sleep takes
+
 WaitFor = Callable[[int, float | None], bool]  # a version, for so many seconds
 
 
@@ -17,8 +19,10 @@ def followed(
 
     An item comes ``every`` seconds after the one before at the earliest. Raises BadArgument.
     """
-    if not is_number(every, least=0):
-        raise BadArgument(f"every={every!r} is no number of seconds", "Use 0 or more.")
+    if not is_number(every, least=0) or every > _LONGEST:
+        raise BadArgument(
+            f"every={every!r} is no number of seconds up to {_LONGEST:.0e}", "Use 0 or more."
+        )
     return _items(wait_for, newest, newest().version, seconds_of(timeout, "timeout"), float(every))
 
 

@@ -184,7 +184,7 @@ class Versioned(TensorMapping):
                 weights = shelf.at(new.version).load("model")
 
         When an item comes, the shelf shows that version; ``every`` seconds after the one before at
-        the earliest (who never rests takes from the drive what its writer needs). It ends where
+        the earliest, for who never rests takes time from its writer. It ends where
         none came for ``timeout`` seconds, and raises what ``wait_for()`` raises.
         """
         return followed(self._core.wait_for, lambda: self.versions[-1], timeout, every)

@@ -103,7 +103,7 @@ def test_who_follows_rests_between_items(
     assert rests == [0, 0]
 
 
-@pytest.mark.parametrize("every", [-1, float("nan"), "1", None, True])
+@pytest.mark.parametrize("every", [-1, float("nan"), math.inf, 2e9, "1", None, True])
 def test_what_is_no_pace_is_refused_at_once(reader: ts.Shelf, every: Any) -> None:
     with pytest.raises(ts.BadArgument, match="every="):
         reader.follow(every=every)
