@@ -91,4 +91,8 @@ std::unique_ptr<BlockBackend> make_uring_backend(int fd, const StagingShape& sha
                                                  std::vector<std::string>& notes);
 bool io_uring_supported();  // in this build
 
+// Reads, beside whoever writes the file: through io_uring where that is to be had, which holds up
+// no writer, else with pread. For a file that is open to be read around the page cache.
+std::unique_ptr<BlockBackend> make_read_backend(int fd);
+
 }  // namespace tensorshelf

@@ -269,7 +269,8 @@ class BlockMedium final : public Medium {
                                                const BlockTuning& tuning) {
     if (!file_->writable()) {  // reads only
       way_ = ", read-only";
-      return make_pwrite_backend(file_->fd(), shape);
+      const bool around_cache = direct_ && tuning.io_uring;
+      return around_cache ? make_read_backend(file_->fd()) : make_pwrite_backend(file_->fd(), {});
     }
     if (tuning.io_uring) {
       if (auto backend = make_uring_backend(file_->fd(), shape, promises_.notes)) {

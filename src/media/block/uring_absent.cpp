@@ -11,6 +11,8 @@ std::unique_ptr<BlockBackend> make_uring_backend(int /*fd*/, const StagingShape&
   return nullptr;
 }
 
+std::unique_ptr<BlockBackend> make_read_backend(int fd) { return make_pwrite_backend(fd, {}); }
+
 bool io_uring_supported() { return false; }
 
 }  // namespace tensorshelf
