@@ -78,7 +78,6 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"young_wipe_unrestored", "I12", Bug::young_wipe_unrestored, {}, "failed-first-repair"},
       {"unread_chunk_given_up", "I11", Bug::unread_chunk_given_up, {}, "unread-chunk"},
       {"zero_word_taken_for_old", "I11", Bug::zero_word_taken_for_old, {}, "lost-word"},
-      {"later_scan_kept", "-", Bug::later_scan_kept, {}, "overtaken"},
       {"home_not_wiped", "I11", Bug::home_not_wiped, {}, "healed"},
       {"repair_keeps_home", "-", Bug::repair_keeps_home, {}, "given-up"},
       {"repair_reuses_incarnation", "I10", Bug::repair_reuses_incarnation, {}, "lost-number"},

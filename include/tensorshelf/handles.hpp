@@ -117,7 +117,9 @@ class Assignment {
 class RetainedTensor {
  public:
   TensorInfo info() const;
-  // As those of TensorRef; they throw Errc::stale once the version is retained no more.
+  // As those of TensorRef; they throw Errc::stale once the version is retained no more. In a shelf
+  // that is open for reading its writer, elsewhere, may retain it no more: there they return what
+  // still has its checksum.
   void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
   Lease lease() const;
 
@@ -133,7 +135,8 @@ class RetainedTensor {
 };
 
 // One version of the shelf, to be read. It holds nothing: the writer goes on, and when the version
-// is retained no more every call throws Errc::stale. Its leases hold their tensor's slot.
+// is retained no more every call throws Errc::stale; a reader's, where the writer has written over
+// what is read. Its leases hold their tensor's slot.
 class RetainedVersion {
  public:
   VersionInfo info() const;

@@ -22,8 +22,9 @@ from tensorshelf.errors import ReadOnlyError, ShelfError, TransactionError
 class RetainedTensor(Readable, _core.RetainedTensor):
     """A tensor as a version has it, read-only: ``shelf.at(version)["x"]``.
 
-    Reading it raises StaleError once the version is retained no more. What was read, and what was
-    lent (``numpy(copy=False)``), stays.
+    Reading it raises StaleError once the version is retained no more; of a shelf that another
+    process writes, once that has written over what is read. What was read, and what was lent
+    (``numpy(copy=False)``), stays.
     """
 
     __slots__ = ("_dtype_name", "_name", "_nbytes", "_of", "_ref", "_shape")
@@ -67,7 +68,8 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
     """One version of a shelf, to be read; ``shelf.at(version)`` gives one.
 
     ``old["x"]`` and ``old.x`` are tensors, as those of the shelf. Everything here raises StaleError
-    once the version is retained no more.
+    once the version is retained no more; reading, where another process writes the shelf, once that
+    has written over what is read.
     """
 
     __slots__ = ("_core", "_path", "_version")

@@ -307,7 +307,9 @@ def test_a_reader_of_a_version_that_went(place: Place, reopen: OpenShelf, placem
         np.testing.assert_array_equal(old.x.numpy(), value(1))
         writer.x = value(3)
         writer.persist()  # which retains versions 2 and 3, and the reader's own newest
-        writer.x = value(4)
+        np.testing.assert_array_equal(old.x.numpy(), value(1))  # nobody wrote over it yet
+        writer.x = value(4)  # into its slot
+        writer.persist()
         with pytest.raises(RuntimeError) as caught:
             old.x.numpy()
         check(caught, ts.StaleError, "version_overwritten", RuntimeError)

@@ -100,7 +100,6 @@ enum class Bug {
   incarnation_unrestored,   // I12: the newer copy may be on no device when the older is written
   superblock_unrestored,    // I12: formatting failed at its last flush, and nobody wrote again
   unreadable_not_bad,       // one copy of a page that cannot be read is taken for the whole
-  later_scan_kept,          // a reader believes the scan that nothing vouches for
   look_outlives_discard,    // I10: what is begun anew is written without looking for a later one
   incarnation_not_reread,   // I10: a writer flips without looking for a later one
   older_root_not_repaired,  // of a retained version the second copy of the root stays damaged

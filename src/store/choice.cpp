@@ -63,7 +63,7 @@ constexpr const char* kMirrorRemedy =
 }
 
 bool words_moved(const Opening& opening, const RootScan& scan) {
-  return scan_roots(opening.medium, opening.seeds, scan.slot_count).words != scan.words;
+  return version_words(opening.medium, scan.slot_count) != scan.words;
 }
 
 // An errno, where something could not be read that may be read later; else 0.

@@ -50,19 +50,19 @@ void look_after_reading() {
 #endif
 }
 
-// The floor of the newest root that verifies, or 0. What any of the scans saw valid was flipped,
-// also where the words never stood still. (An attempt in flight writes to slots below the floor of
-// the newest durable root alone, and that root is there for all to see.)
-std::uint64_t newest_floor(Medium& medium, const format::Seeds& seeds, unsigned slot_count) {
-  RootScan scan = scan_roots(medium, seeds, slot_count);
-  std::uint64_t floor = 0;
-  for (int looks = 0; looks < kMostLooks; ++looks) {
-    const bool moved = scan_again(medium, seeds, scan);
+// Whether the newest root that verifies has its floor beyond that. What any of the scans saw valid
+// was flipped, also where the words never stood still. (An attempt in flight writes to slots below
+// the floor of the newest durable root alone, and that root is there for all to see.)
+bool floor_is_beyond(Medium& medium, const format::Seeds& seeds, unsigned slot_count,
+                     std::uint64_t version) {
+  RootScan scan = scan_homes(medium, 0, seeds, slot_count);
+  bool moved = true;
+  for (int looks = 0; looks <= kMostLooks && moved; ++looks) {
     const auto candidates = scan.candidates();
-    if (!candidates.empty()) floor = std::max(floor, candidates.front().floor);
-    if (!moved) break;
+    if (!candidates.empty() && candidates.front().floor > version) return true;
+    moved = scan_again(medium, seeds, scan);
   }
-  return floor;
+  return false;
 }
 
 }  // namespace
@@ -70,12 +70,12 @@ std::uint64_t newest_floor(Medium& medium, const format::Seeds& seeds, unsigned 
 bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& seeds,
                   std::uint64_t version) {
   look_after_reading();
-  return newest_floor(medium, seeds, opened.slot_count) > version;
+  return floor_is_beyond(medium, seeds, opened.slot_count, version);
 }
 
-bool is_overtaken_in_doubt(Medium& medium, const Recovered& opened, const format::Seeds& seeds) {
+bool is_overtaken_in_doubt(Medium& medium, const Recovered& opened) {
   look_after_reading();
-  return scan_roots(medium, seeds, opened.slot_count).words != opened.homes.words;
+  return version_words(medium, opened.slot_count) != opened.homes.words;
 }
 
 }  // namespace tensorshelf

@@ -1,4 +1,5 @@
-// Reads manifest pages: neighbours together, each checked, the second copy where the first fails.
+// Reads manifest pages: neighbours together, each checked, and both copies, or the second where the
+// first fails.
 // Where both fail, and the medium has a mirror, that copy which the mirror has counts for a good
 // one: the other is mended, on both, and this one by the next opening, for what the mirror alone
 // has is not put at risk. What cannot be read together is read page by page. Where there are many,
@@ -35,6 +36,11 @@ struct PageRepair {
 // shelf whose writer goes on, the next look reads only what changed since the last one.
 class KnownPages {
  public:
+  // Who mends nothing does with one that is good.
+  enum class Copies { one, both };
+  explicit KnownPages(Copies copies = Copies::both) : copies_(copies) {}
+
+  Copies copies() const { return copies_; }
   void begin_look() { earlier_ = std::exchange(now_, {}); }
   struct Known {
     PageNodePtr page;
@@ -45,6 +51,7 @@ class KnownPages {
 
  private:
   using Pages = std::map<std::pair<std::uint64_t, std::uint64_t>, Known>;
+  Copies copies_;
   Pages earlier_;
   Pages now_;
 };
@@ -83,6 +90,7 @@ class PageReader {
     Unread unread = {};
   };
   void read_unknown(std::vector<PageNodePtr> nodes);
+  bool read_first(Part& part) const;
   void read_part(Part& part) const;
   void read_mirrored(PageNode& page, std::array<bool, format::kCopies>& good) const;
   void take_part(const Part& part, const format::PageRef*& bad);

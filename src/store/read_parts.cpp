@@ -18,7 +18,6 @@ void Reader::read_parts(StoredTensor& tensor, const Range& range,
                        offset - range.offset <= range.size_bytes - bytes.size());
     read_locked(tensor, bytes, offset, now);
   });
-  if (range.which.kind() == Of::Kind::version) throw_if_overtaken(range.which.number());
 }
 
 }  // namespace tensorshelf

@@ -81,7 +81,7 @@ void Reader::throw_if_overtaken(std::uint64_t version) {
 
 void Reader::throw_if_given_up(std::uint64_t version) {
   const bool overtaken = state_.in_doubt
-                             ? is_overtaken_in_doubt(*state_.medium, state_.opened, state_.seeds)
+                             ? is_overtaken_in_doubt(*state_.medium, state_.opened)
                              : is_overtaken(*state_.medium, state_.opened, state_.seeds, version);
   if (!overtaken && !planted(Bug::reader_always_stale)) return;
   throw Error(
@@ -293,7 +293,6 @@ void Reader::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_
   std::unique_lock names(state_.structure, std::defer_lock);
   if (planted(Bug::names_held_by_reads)) names.lock();
   read_locked(tensor, bytes, offset, now);
-  if (which.kind() == Of::Kind::version) throw_if_overtaken(which.number());
 }
 
 }  // namespace tensorshelf

@@ -72,7 +72,8 @@ void note_unread(Recovery& report, const Unread& unread) {
                   unread.pages, unread.first));
 }
 
-constexpr int kLooksForOlder = 8;  // after which a reader does with the newest version
+// After so many a reader does with the newest version, and with what is there before it.
+int looks_for_older(Purpose purpose) { return purpose == Purpose::follow ? 0 : 8; }
 
 // A writer that is faster than one look often pauses: between looks ever longer, up to a limit.
 void back_off(int looks) {
@@ -111,7 +112,7 @@ Choice look(const Opening& opening, RootScan& scan) {
       if (whole) return choice;
       const RootScan chosen_by = scan;
       if (!scan_again(opening.medium, opening.seeds, scan)) return choice;
-      if (!choice.degraded && looks >= kLooksForOlder) {
+      if (!choice.degraded && looks >= looks_for_older(opening.purpose)) {
         scan = chosen_by;  // what was flipped since is for the next look to find
         return without_doubt(std::move(choice));
       }
@@ -120,7 +121,7 @@ Choice look(const Opening& opening, RootScan& scan) {
       if (!passing || !scan_again(opening.medium, opening.seeds, scan)) throw;
     }
     back_off(looks);
-    if (looks >= 2) scan = scan_roots(opening.medium, opening.seeds, scan.slot_count);
+    if (looks >= 2) scan_again(opening.medium, opening.seeds, scan);
   }
   throw_always_overtaken(scan);
 }
@@ -240,10 +241,10 @@ Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify,
                 const std::vector<std::shared_ptr<Version>>& shown) {
   Medium& medium = *media.all;
   const format::Seeds seeds(opened.shelf_id);
-  RootScan scan = scan_roots(medium, seeds, opened.slot_count);
-  KnownPages known;
+  RootScan scan = scan_homes(medium, 0, seeds, opened.slot_count);
+  KnownPages known(KnownPages::Copies::one);
   const Progress untold;
-  Opening opening{medium, seeds, Purpose::read, verify, untold, known, *media.further, true};
+  Opening opening{medium, seeds, Purpose::follow, verify, untold, known, *media.further, true};
   for (auto version = shown.rbegin(); version != shown.rend(); ++version) {
     (*version)->tree.each_page([&](const PageNodePtr& page) { known.keep({page}); });
     for (const auto& [name, named] : *(*version)->names) {

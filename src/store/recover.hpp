@@ -62,7 +62,8 @@ struct Recovered {
 
 // What a shelf is opened for.
 enum class Purpose {
-  read,  // beside a writer, perhaps
+  read,    // beside a writer, perhaps
+  follow,  // the same once more: what is shown already goes on
   write,
   check,    // as for writing, and nothing is written
   salvage,  // reading what there is (OpenOptions::salvage)
@@ -110,6 +111,6 @@ bool is_overtaken(Medium& medium, const Recovered& opened, const format::Seeds& 
                   std::uint64_t version);
 // The same where a newer root was there already when the shelf was opened, and could not be read:
 // whether any was flipped since. The floor of the newest proves nothing there.
-bool is_overtaken_in_doubt(Medium& medium, const Recovered& opened, const format::Seeds& seeds);
+bool is_overtaken_in_doubt(Medium& medium, const Recovered& opened);
 
 }  // namespace tensorshelf

@@ -191,9 +191,10 @@ RootScan scan_roots(Medium& medium, const format::Seeds& seeds, unsigned slot_co
 }
 
 bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan) {
-  RootScan now = scan_roots(medium, seeds, scan.slot_count);
+  RootScan now = scan_homes(medium, 0, seeds, scan.slot_count);
+  now.marks = scan.marks;
   const bool moved = now.words != scan.words;
-  if (moved || planted(Bug::later_scan_kept)) scan = std::move(now);
+  if (moved) scan = std::move(now);
   return moved;
 }
 

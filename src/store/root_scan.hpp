@@ -79,7 +79,8 @@ RootScan scan_homes(Medium& medium, std::uint64_t from, const format::Seeds& see
 
 // Whether a root was flipped since the scan, which is then made anew. Two scans with the same words
 // show that nothing was flipped from the end of the first to the start of the second, so the first
-// saw one moment, and stays. The second may not have: it is thrown away.
+// saw one moment, and stays. The second may not have: it is thrown away. The mark stays as it was,
+// and may name an attempt that was given up since.
 bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan);
 
 inline constexpr int kMostLooks = 100;  // at roots that change all the while
