@@ -373,6 +373,19 @@ def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
         f"home h at +{constant('kRootsAt'):#x} + h * 4 KiB, h < {constant('kMaxSlots')}" in layout
     )
     assert f"//   {header:#07x}  header copy 1" in layout
+    # That of a medium beside the first.
+    second, stamp = constant("kMediumHeaderBytes"), constant("kMediumStampAt")
+    slots = constant("kMediumHeapAt")
+    assert f"nothing else of the shelf, from {slots:#x} on" in design
+    assert f"a header, at 0\nand {second:#x}, and {stamp:#x} behind each the stamp" in design
+    assert f"from {slots:#x} on lies what the other has".lower() in design.lower()
+    for place, words in {
+        stamp: "stamp copy 0",
+        second: "header copy 1",
+        second + stamp: "stamp copy 1",
+        slots: "slots",
+    }.items():
+        assert f"//   {place:#07x}  {words}" in layout
     assert f"//   {2 * header:#07x}  heap" in layout
 
 

@@ -8,6 +8,14 @@
 //   0x20000  header copy 1        the same
 //   0x40000  heap                 manifest pages (4 KiB, two copies each) and slots, 4 KiB-aligned
 //
+// A medium beside the first has none of that:
+//
+//   0x00000  header copy 0        whose it is
+//   0x01000  stamp copy 0         the newest version that wrote there; how far a mirror is filled
+//   0x10000  header copy 1        the same
+//   0x11000  stamp copy 1
+//   0x20000  slots                or, of a mirror, all that the other medium has
+//
 // A leaf holds tensor records or chunk records. A root names its leaves itself while they are few;
 // where there are more, it names directory pages, which name them, and where there are more still,
 // directories of directories. Every name of a page carries its checksum, so a root vouches for its
@@ -159,7 +167,7 @@ struct IncarnationRecord {
 // (I14). The copies are written one behind the other, a barrier between them: one is always whole,
 // and the one with the higher counter counts.
 inline constexpr std::size_t kMaxIdBytes = 256;
-inline constexpr std::uint32_t kMarkFormat = 2;  // of the mark itself, in shelves of either format
+inline constexpr std::uint32_t kMarkFormat = 2;  // of the mark itself, in shelves of every format
 struct PreparedMark {
   std::uint64_t counter;      // of marks, from 1
   std::uint64_t version;      // 0: nothing is prepared
@@ -297,9 +305,13 @@ struct MediaPage {
 // and the medium's id. A version that names a chunk there which a later one wrote is not the one
 // that the medium belongs to.
 inline constexpr std::array<char, 8> kMediumMagic = {'T', 'S', 'H', 'E', 'L', 'F', '+', '\n'};
+inline constexpr std::uint64_t kMediumHeaderBytes = 0x10000;  // with its stamp, of each copy
+inline constexpr std::uint64_t kMediumStampAt = 0x1000;       // behind its header
 inline constexpr std::uint64_t kMediumHeapAt = 0x20000;
-constexpr std::uint64_t medium_header_at(unsigned copy) { return copy * 0x10000; }
-constexpr std::uint64_t medium_stamp_at(unsigned copy) { return copy * 0x10000 + 0x1000; }
+constexpr std::uint64_t medium_header_at(unsigned copy) { return copy * kMediumHeaderBytes; }
+constexpr std::uint64_t medium_stamp_at(unsigned copy) {
+  return medium_header_at(copy) + kMediumStampAt;
+}
 struct MediumHeader {
   std::array<char, 8> magic;
   std::uint32_t format_version;
@@ -322,7 +334,7 @@ constexpr std::uint64_t mirror_features(unsigned of) { return kMirrorFeature | o
 enum class MirrorStamp : std::uint64_t {
   filled = 0,
   filling = 1,    // what it had can be read until its roots go
-  refilling = 2,  // a filling came to no end before: anything may be under way
+  refilling = 2,  // all that is there goes: it is nothing to open, and nothing to go on from
 };
 constexpr bool is_stamp(std::optional<std::uint64_t> stamp, MirrorStamp which) {
   return stamp == static_cast<std::uint64_t>(which);
@@ -366,6 +378,7 @@ static_assert(kStorable<SlotRecord> && sizeof(SlotRecord) == 16);
 static_assert(kStorable<MediumEntry> && sizeof(MediumEntry) == 544);
 static_assert(kStorable<MediaPage> && sizeof(MediaPage) <= kPageBytes);
 static_assert(kStorable<MediumHeader> && sizeof(MediumHeader) == 64);
+static_assert(kStorable<MediumRecord> && kStorable<PageHead>);
 static_assert(kStorable<TensorRecord> && sizeof(TensorRecord) == 40);
 static_assert(kMaxDims == 64 && kMaxNameBytes == 1024, "a record of such a tensor is valid");
 static_assert(sizeof(TensorRecord) + kMaxSlots * kMaxMedia * sizeof(SlotRecord) + kMaxDims * 8 +
@@ -373,6 +386,8 @@ static_assert(sizeof(TensorRecord) + kMaxSlots * kMaxMedia * sizeof(SlotRecord) 
                   kPageBytes - sizeof(PageHead),
               "the largest record has room in an empty page");
 static_assert(root_at(kMaxSlots - 1, 0) + kPageBytes <= kHeaderBytes);
+static_assert(sizeof(MediumHeader) <= kMediumStampAt);
+static_assert(medium_stamp_at(kCopies - 1) + kPageBytes <= kMediumHeapAt);
 
 // What the public headers name, and what is stored too.
 static_assert(kPageBytes == 4096 && kChunkBytes == 1 << 20);
