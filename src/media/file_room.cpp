@@ -16,7 +16,8 @@
 
 namespace tensorshelf {
 
-Error full_error(const Growth& growth, const std::string& limit, std::string remedy, int os_error) {
+Error full_error(const FileGrowth& growth, const std::string& limit, std::string remedy,
+                 int os_error) {
   return Error(Errc::full,
                fmt::format("{}: {} wanted ({} more than now), but {}", growth.path.string(),
                            size_text(growth.to_bytes),
@@ -26,7 +27,7 @@ Error full_error(const Growth& growth, const std::string& limit, std::string rem
 
 // In pieces, because tmpfs gives up a whole call for any signal, and a program with a timer would
 // otherwise never get a large one through.
-int allocate(const Growth& growth, int flags) {
+int allocate(const FileGrowth& growth, int flags) {
   constexpr std::uint64_t kPiece = 64 * 1024 * 1024;
   for (std::uint64_t at = growth.from_bytes; at < growth.to_bytes;) {
     const std::uint64_t length = std::min(kPiece, growth.to_bytes - at);
@@ -59,14 +60,14 @@ void cut_file(int fd, const std::filesystem::path& path, std::uint64_t size_byte
               error);
 }
 
-void ask_for_room(const Growth& growth) {
+void ask_for_room(const FileGrowth& growth) {
   if (exceeds_free_space(growth.fd, growth.to_bytes - growth.from_bytes)) {
     refuse_if_full(growth, ENOSPC);
   }
   if (growth.to_bytes > std::numeric_limits<off_t>::max()) refuse_if_full(growth, EFBIG);
 }
 
-void refuse_if_full(const Growth& growth, int os_error) {
+void refuse_if_full(const FileGrowth& growth, int os_error) {
   switch (os_error) {
     case ENOSPC:
       throw full_error(growth,

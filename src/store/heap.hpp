@@ -92,7 +92,7 @@ class Heap {
   std::uint64_t pool_lacks(std::uint64_t pages) const;  // in bytes
   Region& first() { return *regions_[0]; }
 
-  const Growth growth_;
+  const GrowingMedia growth_;
   ForkGuard fork_guard_;  // a child gives nothing back: its parent's threads held the lock
   mutable std::mutex mutex_;
   std::uint64_t pages_in_use_ = 0;

@@ -51,7 +51,7 @@ std::uint64_t grow_medium(Medium& media, std::uint64_t end, std::uint64_t size) 
 
 }  // namespace
 
-Region::Region(const Growth& growth, unsigned medium, std::uint64_t capacity_bytes)
+Region::Region(const GrowingMedia& growth, unsigned medium, std::uint64_t capacity_bytes)
     : growth_(growth),
       medium_(medium),
       capacity_bytes_(capacity_bytes),

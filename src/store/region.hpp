@@ -21,7 +21,7 @@ namespace tensorshelf {
 inline constexpr std::uint64_t kMaxCapacityBytes = kMaxMediumBytes - (std::uint64_t{1} << 30);
 
 // How media grow: `quiet` is called before, and returns when nobody writes to them.
-struct Growth {
+struct GrowingMedia {
   Medium& medium;  // all of them
   std::function<void()> quiet;
 };
@@ -31,7 +31,7 @@ class Region {
   using Lock = std::unique_lock<std::mutex>;
 
   // Nothing is free yet. `growth` outlives it.
-  Region(const Growth& growth, unsigned medium, std::uint64_t capacity_bytes);
+  Region(const GrowingMedia& growth, unsigned medium, std::uint64_t capacity_bytes);
 
   // A place of that size. `all` is with what the caller will take next: where the medium must grow,
   // it grows for all at once, so that a refusal (Errc::full) leaves it as it was.
@@ -69,7 +69,7 @@ class Region {
     std::uint64_t left = 0;
   };
 
-  const Growth& growth_;
+  const GrowingMedia& growth_;
   unsigned medium_;
   std::uint64_t capacity_bytes_;
   Space free_;

@@ -14,7 +14,7 @@ namespace tensorshelf {
 
 namespace {
 
-int fill(const Growth& growth, StagingBuffers& staging, bool with_zeros) {
+int fill(const FileGrowth& growth, StagingBuffers& staging, bool with_zeros) {
   const int allocated = allocate(growth);
   if (allocated == EOPNOTSUPP || allocated == ENOSYS) {
     // Without it the zeros themselves allocate.
@@ -27,7 +27,7 @@ int fill(const Growth& growth, StagingBuffers& staging, bool with_zeros) {
   return staging.write_zeros(growth.from_bytes, growth.to_bytes - growth.from_bytes);
 }
 
-void sync(const Growth& growth, BlockBackend& backend, StagingBuffers& staging) {
+void sync(const FileGrowth& growth, BlockBackend& backend, StagingBuffers& staging) {
   // I1: new room is durable before anything may rely on it.
   const int result = backend.sync();
   if (result >= 0) return;
@@ -43,7 +43,7 @@ std::uint64_t pages_done(std::int64_t done) {
 
 // Writes what is there once more: harmless, whatever it is, and then it has blocks. What comes
 // short goes on at a page boundary.
-int rewrite(const Growth& room, BlockBackend& backend) {
+int rewrite(const FileGrowth& room, BlockBackend& backend) {
   const PageMemory memory(kChunkBytes);
   const std::uint64_t end = round_up(room.to_bytes, kPageBytes);
   for (std::uint64_t at = room.from_bytes / kPageBytes * kPageBytes; at < end;) {
@@ -56,15 +56,15 @@ int rewrite(const Growth& room, BlockBackend& backend) {
   return 0;
 }
 
-[[noreturn]] void throw_failed(const Growth& growth, int os_error) {
+[[noreturn]] void throw_failed(const FileGrowth& growth, int os_error) {
   refuse_if_full(growth, os_error);
   throw transfer_error(growth.path, {"growing the file", growth.from_bytes,
                                      growth.to_bytes - growth.from_bytes, -os_error});
 }
 
 // (A block that was allocated and never written counts as a hole.)
-std::vector<Growth> holes_of(const Growth& room) {
-  std::vector<Growth> holes;
+std::vector<FileGrowth> holes_of(const FileGrowth& room) {
+  std::vector<FileGrowth> holes;
   for (std::uint64_t at = room.from_bytes; at < room.to_bytes;) {
     const off_t hole = ::lseek(room.fd, static_cast<off_t>(at), SEEK_HOLE);
     if (hole < 0 || static_cast<std::uint64_t>(hole) >= room.to_bytes) break;
@@ -76,9 +76,9 @@ std::vector<Growth> holes_of(const Growth& room) {
 }
 
 // An estimate that is never too high: blocks of the file that lie elsewhere count too.
-std::uint64_t bytes_to_fill(const Growth& room, const std::vector<Growth>& holes) {
+std::uint64_t bytes_to_fill(const FileGrowth& room, const std::vector<FileGrowth>& holes) {
   std::uint64_t bytes = 0;
-  for (const Growth& hole : holes) bytes += hole.to_bytes - hole.from_bytes;
+  for (const FileGrowth& hole : holes) bytes += hole.to_bytes - hole.from_bytes;
   struct stat status {};
   if (::fstat(room.fd, &status) != 0) return 0;
   const std::uint64_t there = static_cast<std::uint64_t>(status.st_blocks) * 512;
@@ -87,7 +87,7 @@ std::uint64_t bytes_to_fill(const Growth& room, const std::vector<Growth>& holes
 
 }  // namespace
 
-void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& staging,
+void grow_file(const FileGrowth& growth, BlockBackend& backend, StagingBuffers& staging,
                bool with_zeros) {
   ask_for_room(growth);
   const int failed = fill(growth, staging, with_zeros);
@@ -104,14 +104,14 @@ void grow_file(const Growth& growth, BlockBackend& backend, StagingBuffers& stag
   throw_failed(growth, failed);
 }
 
-void fill_holes(const Growth& room, BlockBackend& backend, StagingBuffers& staging) {
+void fill_holes(const FileGrowth& room, BlockBackend& backend, StagingBuffers& staging) {
   staging.drain(room.from_bytes, room.to_bytes - room.from_bytes);  // they fill holes themselves
   staging.check();
-  const std::vector<Growth> holes = holes_of(room);
+  const std::vector<FileGrowth> holes = holes_of(room);
   if (holes.empty()) return;
   const std::uint64_t needed = bytes_to_fill(room, holes);
   ask_for_room({room.fd, room.path, room.to_bytes - needed, room.to_bytes});
-  for (const Growth& hole : holes) {
+  for (const FileGrowth& hole : holes) {
     int failed = allocate(hole);
     if (failed == EOPNOTSUPP || failed == ENOSYS) failed = rewrite(hole, backend);
     if (failed != 0) throw_failed(hole, failed);

@@ -144,7 +144,8 @@ class BlockMedium final : public Medium {
 
   std::uint64_t reserve(std::uint64_t size_bytes) override {
     TENSORSHELF_ASSERT(size_bytes > 0);
-    const Growth growth{file_->fd(), file_->path(), size_bytes_, round_up(size_bytes, kPageBytes)};
+    const FileGrowth growth{file_->fd(), file_->path(), size_bytes_,
+                            round_up(size_bytes, kPageBytes)};
     if (growth.to_bytes > growth.from_bytes) {
       check_limits(growth);
       staging_->check();
@@ -197,7 +198,7 @@ class BlockMedium final : public Medium {
   }
 
  private:
-  void check_limits(const Growth& growth) const {
+  void check_limits(const FileGrowth& growth) const {
     if (file_->kind() == FileKind::block_device) {
       throw full_error(growth, fmt::format("the device has {}", size_text(growth.from_bytes)),
                        "use a larger device, or a file, which grows by itself");

@@ -26,7 +26,7 @@
 namespace tensorshelf {
 namespace {
 
-Growth growth_of(const ShelfFile& file, const Extent& extent) {
+FileGrowth growth_of(const ShelfFile& file, const Extent& extent) {
   return {file.fd(), file.path(), extent.at, extent.end()};
 }
 
@@ -51,7 +51,7 @@ int write_zeros(int fd, const Extent& extent) {
   return 0;
 }
 
-[[noreturn]] void throw_failed(const Growth& growth, int os_error) {
+[[noreturn]] void throw_failed(const FileGrowth& growth, int os_error) {
   refuse_if_full(growth, os_error);
   if (os_error == ENOMEM) {
     throw full_error(growth, "the memory that tmpfs may take is used up",
@@ -89,7 +89,7 @@ bool shares_blocks(int fd, std::uint64_t size_bytes) {
 
 void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
   const std::uint64_t old_size = file.size_bytes();
-  const Growth growth = growth_of(file, extent);
+  const FileGrowth growth = growth_of(file, extent);
   ask_for_room(growth);
   int error = allocate(growth);
   if (error == EOPNOTSUPP && system.dax) error = 0;  // then the zeros allocate
@@ -133,7 +133,7 @@ void allocate_holes(const ShelfFile& file, std::uint64_t size_bytes) {
   struct stat node {};
   const bool known = ::fstat(file.fd(), &node) == 0;
   const std::uint64_t blocks = known ? static_cast<std::uint64_t>(node.st_blocks) * 512 : 0;
-  const Growth missing{file.fd(), file.path(), std::min(blocks, size_bytes), size_bytes};
+  const FileGrowth missing{file.fd(), file.path(), std::min(blocks, size_bytes), size_bytes};
   if (known) ask_for_room(missing);
   const int error = allocate(growth_of(file, {0, size_bytes}));
   if (error != 0 && error != EOPNOTSUPP) throw_failed(missing, error);

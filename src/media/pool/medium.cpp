@@ -301,7 +301,7 @@ void size_pool_file(const ShelfFile& file, std::uint64_t size_bytes) {
                             file.path().native(), size_bytes == 0 ? "none" : size_text(size_bytes)),
                 fmt::format("say size=, of {} at least", size_text(PMEMOBJ_MIN_POOL)));
   }
-  const Growth growth{file.fd(), file.path(), 0, size_bytes / kPageBytes * kPageBytes};
+  const FileGrowth growth{file.fd(), file.path(), 0, size_bytes / kPageBytes * kPageBytes};
   ask_for_room(growth);
   int error = set_length(file.fd(), growth.to_bytes);
   if (error == 0) error = allocate(growth);
