@@ -62,13 +62,17 @@ Follower::Versions Follower::shown() const {
   return state_.retained;
 }
 
+RootScan Follower::scan() const {
+  return scan_homes(*state_.medium, 0, state_.seeds, state_.opened.slot_count);
+}
+
 // After a version was given up elsewhere, its number and those of its tensors are others' by now:
 // then nothing of what was shown is of use. A tensor that cannot be the one of that number shows as
 // damage, too, also where an older version has it.
-Seen Follower::look(const Versions& shown) const {
+Seen Follower::look(const Versions& shown, const RootScan& homes) const {
   std::optional<Seen> known;
   try {
-    known = look_again(state_.media(), state_.opened, state_.verify, shown);
+    known = look_again(state_.media(), state_.opened, state_.verify, homes, shown);
     const bool others = renames(known->versions) && !goes_on(shown, known->versions);
     if (others && !planted(Bug::renamed_by_another)) known.reset();
     if (known && (known->degraded || given_up(shown, known->versions))) known.reset();
@@ -76,7 +80,7 @@ Seen Follower::look(const Versions& shown) const {
     if (error.code() != Errc::corrupt) throw;
   }
   if (known && known->dropped == 0) return std::move(*known);
-  Seen anew = look_again(state_.media(), state_.opened, state_.verify, {});
+  Seen anew = look_again(state_.media(), state_.opened, state_.verify, scan(), {});
   if (known && (anew.degraded || anew.dropped >= known->dropped)) return std::move(*known);
   return anew;
 }
@@ -115,9 +119,10 @@ bool Follower::refresh() {
   }
   const Use use(state_);
   const std::lock_guard lock(mutex_);
-  if (version_words(*state_.medium, state_.opened.slot_count) == seen_) return false;
+  const RootScan homes = scan();
+  if (homes.words == seen_) return false;
   const Versions before = shown();
-  Seen found = look(before);
+  Seen found = look(before, homes);
   if (found.degraded) {
     throw Error(Errc::corrupt,
                 fmt::format("{}: a version newer than {} may be there, and cannot be opened{}{}",

@@ -36,7 +36,8 @@ class Follower {
   using Versions = std::vector<std::shared_ptr<Version>>;
 
   Versions shown() const;
-  Seen look(const Versions& shown) const;
+  RootScan scan() const;
+  Seen look(const Versions& shown, const RootScan& homes) const;
   void show(const Versions& found);
 
   State& state_;

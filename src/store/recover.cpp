@@ -237,11 +237,10 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   return recovered;
 }
 
-Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify,
+Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify, RootScan scan,
                 const std::vector<std::shared_ptr<Version>>& shown) {
   Medium& medium = *media.all;
   const format::Seeds seeds(opened.shelf_id);
-  RootScan scan = scan_homes(medium, 0, seeds, opened.slot_count);
   KnownPages known(KnownPages::Copies::one);
   const Progress untold;
   Opening opening{medium, seeds, Purpose::follow, verify, untold, known, *media.further, true};

@@ -90,13 +90,14 @@ struct Seen {
   std::size_t dropped = 0;                         // were retained, and cannot be loaded
 };
 
-// As recover() does for reading, of a shelf that was opened before. Pages and tensors of the
-// versions in `shown` are not read again, and what is found shares them. Errors as recover().
-Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify,
+// As recover() does for reading, of a shelf that was opened before, whose homes were just scanned.
+// Pages and tensors of the versions in `shown` are not read again, and what is found shares them.
+// Errors as recover().
+Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify, RootScan scan,
                 const std::vector<std::shared_ptr<Version>>& shown);
 
-// The version words of all homes, for who looks whether anything was flipped: where they are what
-// they were, nothing was. 0 where one cannot be read.
+// The version words of all homes: where they are what they were, nothing was flipped. 0 where one
+// cannot be read.
 Homes::Words version_words(Medium& medium, unsigned slot_count);
 
 // Throws what opening the shelf for writing would throw, and writes nothing.
