@@ -80,7 +80,6 @@ inline std::optional<std::uint64_t> stated_step(const Root& root) {
 
 // Sets root.checksum for the copy in its home, over root.word as it will be after the flip.
 void seal_root(Root& root, const Seeds& seeds, unsigned copy);
-// The root, when the checksum and every bound that needs no other page hold.
 struct RootPlace {
   unsigned home;
   unsigned copy;
@@ -89,6 +88,7 @@ struct RootPlace {
 // Whether all that they say is the same, whichever copies they are: of one attempt, and not of two
 // that have the same numbers by going on twice from one state.
 bool is_same_root(const Root& a, const Root& b);
+// The root, when the checksum and every bound that needs no other page hold.
 std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const RootPlace& place);
 // The same of a root that is described as `version` and not flipped, under whatever old word; it
 // gets its own.

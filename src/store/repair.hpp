@@ -51,18 +51,18 @@ struct Ready {
   Unread unread;  // copies of the incarnation
 };
 
-// Makes it durable with every second copy good again, and takes the next incarnation number,
-// durably. Nothing is written where there is none to take. What the homes may hold of versions that
-// were not accepted is wiped, so that damage which heals itself later brings nothing back (I11).
-// With `give_up` an incarnation is found also where both copies of it are lost: that is for a
-// repair that was asked for, and not for opening.
-// A root of which one copy is whole: that may be so in a cache alone (I12), for recovery wrote it
-// whole, from a mirror, and its flush failed. Where `mirror`, which shows that root, too, may have
-// the only durable one, it is durable when this returns, before anything else is written. To
-// another mirror nothing is written: it lacks what the root names.
+// Makes a root durable of which one copy is whole, before anything else is written. It may be whole
+// in a cache alone (I12): recovery wrote it, from a mirror, and the flush failed. So this is done
+// where `mirror` shows that root, too. Another mirror lacks what the root names, and nothing is
+// written to it.
 void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
                    const format::Root& root, const MirrorOfFirst& mirror);
 
+// Makes what was chosen durable with every second copy good again, and takes the next incarnation
+// number, durably. Nothing is written where there is none to take. What the homes may hold of
+// versions that were not accepted is wiped, so that damage which heals itself later brings nothing
+// back (I11). With `give_up` an incarnation is found also where both copies of it are lost: that is
+// for a repair that was asked for, and not for opening.
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  bool give_up);
 
