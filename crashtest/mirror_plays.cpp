@@ -11,63 +11,11 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "format/format.hpp"
-#include "model.hpp"
+#include "mirrored_play.hpp"
 #include "rng.hpp"
 #include "survey.hpp"
-#include "tests/cached_disk.hpp"
 
 namespace tensorshelf::crash {
-namespace {
-
-using testing::CachedDisk;
-using testing::CachedMedium;
-using Bytes = std::vector<std::byte>;
-
-constexpr std::int64_t kBytes = 5000;
-
-// A shelf at version 2, of which nothing is mirrored yet.
-struct Mirrored {
-  std::shared_ptr<CachedDisk> first = std::make_shared<CachedDisk>();
-  std::shared_ptr<CachedDisk> mirror = std::make_shared<CachedDisk>();
-
-  Mirrored() {
-    {
-      CachedMedium medium(first);
-      Shelf::format(medium);
-    }
-    Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(first), {.mode = Mode::update});
-    shelf.create("a", DType::uint8, std::array{kBytes});
-    for (std::uint64_t serial : {1, 2}) {
-      shelf.find("a")->write(stamped(kBytes, serial));
-      shelf.persist(serial);
-    }
-  }
-  Shelf open() const {
-    Shelf::MirrorMedia mirrors;
-    mirrors.emplace_back(0, std::make_unique<CachedMedium>(mirror));
-    return Shelf::open(std::make_unique<CachedMedium>(first), {}, std::move(mirrors),
-                       {.mode = Mode::update});
-  }
-  void commit(std::uint64_t serial) const {
-    Shelf shelf = open();
-    shelf.find("a")->write(stamped(kBytes, serial));
-    shelf.persist(serial);
-  }
-  // By the mirror, where the first is lost: a value from that one on.
-  std::string alone(std::uint64_t serial) const {
-    try {
-      const Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(mirror), {.mode = Mode::read});
-      Bytes bytes(kBytes);
-      shelf.find("a").value().read(bytes);
-      const std::uint64_t step = shelf.step().value();
-      return bytes == stamped(kBytes, step) && step >= serial ? "" : "the mirror has another value";
-    } catch (const Error& error) {
-      return fmt::format("of the mirror nothing can be read: {}", error.what());
-    }
-  }
-};
-
-}  // namespace
 
 // Each flush of the mirror in turn fails while it is filled. What that wrote is to be read, and on
 // no device; the next opening passes for durable only what it wrote itself.
@@ -101,20 +49,15 @@ std::string part_of_a_filling_shows_what_was_there_before() {
     const Bytes older = disk.visible;
     mirrored.commit(4);  // of more than one the filling writes over what older ones had
     const Bytes first = mirrored.first->visible;
-    for (unsigned step = 0, filled = 0; filled == 0; ++step) {
-      mirrored.first->visible = first;
+    bool filled = false;
+    for (unsigned step = 0; !filled; ++step) {
+      mirrored.first->become(first);
       // Of a root that is whole once nothing is written there before the filling either.
-      if (seed % 2 == 1) mirrored.first->visible[format::root_at(0, 0) + 100] ^= std::byte{1};
-      mirrored.first->durable = mirrored.first->visible;
-      disk.visible = disk.durable = older;
+      if (seed % 2 == 1) flip(*mirrored.first, format::root_at(0, 0) + 100);
+      disk.become(older);
       disk.dirty.clear();
       disk.dies = [end = disk.events + step](unsigned n) { return n >= end; };
-      try {
-        mirrored.open();
-        filled = 1;
-      } catch (const Error& error) {
-        if (error.code() != Errc::io && error.code() != Errc::failed) throw;
-      }
+      filled = mirrored.opens();
       disk.dies = {};
       disk.fate_of_dirty = [&] {
         return rng.one_in(2) ? CachedDisk::Fate::landed : CachedDisk::Fate::missing;
@@ -135,7 +78,7 @@ std::string mirror_that_was_added_is_needed() {
     {
       Shelf shelf = mirrored.open();
       if (discards) {
-        shelf.find("a")->write(stamped(kBytes, 3));
+        shelf.find("a")->write(stamped(kMirroredBytes, 3));
         shelf.discard();
       }
       shelf.persist();
@@ -162,11 +105,6 @@ std::string mirror_that_was_cut_short_is_filled() {
 }
 
 namespace {
-
-void flip(CachedDisk& disk, std::uint64_t at) {
-  disk.visible[at] ^= std::byte{1};
-  disk.durable = disk.visible;
-}
 
 // On the first, while the mirror does not say that it is in step: else it serves.
 void lose(const Mirrored& mirrored, std::uint64_t version) {
@@ -202,13 +140,8 @@ std::string newer_mirror_is_not_written_over() {
   const Bytes newer = first.visible;
   olders.pop_back();
   for (const Bytes& older : olders) {
-    first.visible = first.durable = older;
-    try {
-      mirrored.open();
-      return "an older copy of the first medium passes for it";
-    } catch (const Error& error) {
-      if (error.code() != Errc::medium_missing) throw;
-    }
+    first.become(older);
+    if (!mirrored.is_refused()) return "an older copy of the first medium passes for it";
     if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
   }
   first.visible = newer;
@@ -217,12 +150,7 @@ std::string newer_mirror_is_not_written_over() {
   if (mirrored.open().version() != version - 1) return "nothing was lost of the first medium";
   if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
   // What was lost is wiped by now, and nothing tells of it but the mirror.
-  try {
-    mirrored.open();
-    return "the mirror of a medium that was damaged is taken again";
-  } catch (const Error& error) {
-    if (error.code() != Errc::medium_missing) throw;
-  }
+  if (!mirrored.is_refused()) return "the mirror of a medium that was damaged is taken again";
   if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
   return mirror_that_the_opened_version_does_not_name();
 }
@@ -237,8 +165,8 @@ std::string torn_flip(Mirrored& mirrored, bool seen) {
   constexpr std::uint64_t kHome = 3 % 2;
   bool opened = false;
   for (unsigned more = 0; !opened; ++more) {
-    first->visible = first->durable = images[0];
-    mirror->visible = mirror->durable = images[1];
+    first->become(images[0]);
+    mirror->become(images[1]);
     std::array<Bytes, format::kCopies> unread;  // what is there, and shows the described root first
     for (unsigned copy = 0; copy < format::kCopies && !seen; ++copy) {
       const std::uint64_t at = format::root_at(kHome, copy);
@@ -249,18 +177,7 @@ std::string torn_flip(Mirrored& mirrored, bool seen) {
     }
     mirror->durable = mirror->visible;
     const Bytes shown = mirror->visible;
-    const unsigned end = first->events + mirror->events + more;
-    const auto dies = [&](unsigned) { return first->events + mirror->events > end; };
-    first->dies = mirror->dies = dies;
-    try {
-      mirrored.open();
-      opened = true;
-    } catch (const Error& error) {
-      if (error.code() != Errc::io && error.code() != Errc::failed) throw;
-    }
-    first->dies = mirror->dies = {};
-    first->lose_power();
-    mirror->lose_power();
+    opened = mirrored.opens_before_death(more);
     for (unsigned copy = 0; copy < format::kCopies && !seen; ++copy) {
       const auto at = static_cast<std::ptrdiff_t>(format::kMirrorAt + format::root_at(kHome, copy));
       const auto there = mirror->visible.begin() + at;
@@ -301,33 +218,17 @@ std::string torn_flip_of_a_new_mirror_goes() {
     }
     if (committed) return torn > 0 ? "" : "no flip was torn";
     first.dies = {};
-    first.lose_power();
-    mirror.lose_power();
+    mirrored.lose_power();
     if (!mirrored.alone(3).empty()) continue;
     ++torn;
     const Bytes images[] = {first.visible, mirror.visible};
     for (const bool seen : {true, false}) {
-      first.visible = first.durable = images[0];
-      mirror.visible = mirror.durable = images[1];
+      first.become(images[0]);
+      mirror.become(images[1]);
       if (const std::string problem = torn_flip(mirrored, seen); !problem.empty()) return problem;
     }
   }
 }
-
-namespace {
-
-// False where it died, or a flush failed.
-bool opens(const Mirrored& mirrored) {
-  try {
-    mirrored.open();
-    return true;
-  } catch (const Error& error) {
-    if (error.code() != Errc::io && error.code() != Errc::failed) throw;
-    return false;
-  }
-}
-
-}  // namespace
 
 // Both copies of the newest root, or of a page that it stands on, are damaged on the first, and
 // what is mended dies at each step, also behind a flush that failed: the mirror has it, and nothing
@@ -367,16 +268,10 @@ std::string damaged_metadata_is_read_from_the_mirror() {
         first.barrier_fails = [failing = first.barriers + rng.below(4)](unsigned n) {
           return n == failing;
         };
-        opens(mirrored);
+        mirrored.opens();
         first.barrier_fails = {};
       }
-      const unsigned end = first.events + mirror.events + step;
-      const auto dies = [&](unsigned) { return first.events + mirror.events > end; };
-      first.dies = mirror.dies = dies;
-      opened = opens(mirrored);
-      first.dies = mirror.dies = {};
-      first.lose_power();
-      mirror.lose_power();
+      opened = mirrored.opens_before_death(step);
       if (mirrored.open().step() != 5) return fmt::format("lost at event {} of an opening", step);
       if (const std::string problem = mirrored.alone(5); !problem.empty()) return problem;
     }
@@ -384,29 +279,6 @@ std::string damaged_metadata_is_read_from_the_mirror() {
     if (!survey(first.visible).damage.empty()) return survey(first.visible).damage;
   }
   return "";
-}
-
-// What rots there is told, and mended while the first is sound, for nobody reads it before that is
-// lost.
-std::string rot_of_a_mirror_is_mended() {
-  const Mirrored mirrored;
-  mirrored.commit(3);
-  CachedDisk& mirror = *mirrored.mirror;
-  {
-    Shelf shelf = mirrored.open();
-    const Bytes value = stamped(kBytes, 3);
-    const auto at = std::search(mirror.visible.begin(), mirror.visible.end(), value.begin(),
-                                value.begin() + 64);
-    if (at == mirror.visible.end()) return "the mirror lacks the value";
-    at[100] ^= std::byte{1};
-    mirror.durable = mirror.visible;
-    const VerifyReport report = shelf.heal();
-    if (report.damage.size() != 1 || !report.damage[0].in_mirror || !report.damage[0].healed) {
-      return "what rotted on a mirror is not found";
-    }
-    if (!shelf.verify().damage.empty()) return "what was mended is damaged";
-  }
-  return mirrored.alone(3);
 }
 
 }  // namespace tensorshelf::crash

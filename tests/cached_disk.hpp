@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tensorshelf/error.hpp>
@@ -78,6 +79,11 @@ struct CachedDisk {
   void lose_power() {
     lose_dirty();
     visible = durable;
+  }
+  // For its users, and for those after a power loss.
+  void become(std::vector<std::byte> image) {
+    visible = std::move(image);
+    durable = visible;
   }
 };
 

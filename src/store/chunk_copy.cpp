@@ -29,7 +29,7 @@ ChunkCopy::ChunkCopy(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
 
 void ChunkCopy::run(State& state, const StoredTensor& tensor) {
   const Ticket ticket = state.medium->write(tensor.chunk_at(slot_, chunk_), bytes_,
-                                            state.seeds.chunk(tensor.layout.tensor_id, chunk_));
+                                            tensor.chunk_seed(state.seeds, chunk_));
   note_ticket(state, ticket);
   checksum_ = ticket.checksum;
 }

@@ -23,13 +23,13 @@ UntrustedBytes fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned 
   return UntrustedBytes(bytes);
 }
 
-bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                  const format::ChunkRecord& record, std::uint64_t chunk, int* os_error) {
-  if (format::chunk_kind(record) != format::ChunkKind::stored) return true;
+bool chunk_intact(Medium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+                  int* os_error) {
+  if (!recorded.is_stored()) return true;
+  const auto& [tensor, record, chunk] = recorded;
   try {
-    const unsigned slot = format::chunk_slot(record);
-    const auto bytes = fetch_chunk(medium, tensor, slot, chunk, chunk_scratch());
-    const auto hash = bytes.hash(seeds.chunk(tensor.layout.tensor_id, chunk));
+    const auto bytes = fetch_chunk(medium, tensor, recorded.slot(), chunk, chunk_scratch());
+    const auto hash = bytes.hash(tensor.chunk_seed(seeds, chunk));
     if (!hash && os_error != nullptr) *os_error = EIO;  // a poisoned line, or a file cut short
     return hash == record.checksum;
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 
 #include <tensorshelf/medium.hpp>
 
+#include "base/copy_hash.hpp"
 #include "format/format.hpp"
 #include "store/tensor.hpp"
 #include "store/untrusted.hpp"
@@ -23,10 +24,26 @@ struct MergedChunk {
   std::optional<unsigned> in_slot = {};  // a slot that has the rest already, verified
 };
 
+// A chunk of a tensor as a version has it, which says in what slot it lies and what its bytes
+// hash to.
+struct RecordedChunk {
+  const StoredTensor& tensor;
+  format::ChunkRecord record;
+  std::uint64_t chunk;
+
+  bool is_stored() const { return format::chunk_kind(record) == format::ChunkKind::stored; }
+  unsigned slot() const { return format::chunk_slot(record); }
+  std::uint64_t at() const { return tensor.chunk_at(slot(), chunk); }
+  std::uint64_t size_bytes() const { return tensor.chunk_bytes(chunk); }
+  bool matches(std::span<const std::byte> bytes, const format::Seeds& seeds) const {
+    return hash_bytes(bytes, tensor.chunk_seed(seeds, chunk)) == record.checksum;
+  }
+};
+
 // True when the chunk can be read and is as the record says. Reads it from the medium; `os_error`
 // receives why it could not.
-bool chunk_intact(Medium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                  const format::ChunkRecord& record, std::uint64_t chunk, int* os_error = nullptr);
+bool chunk_intact(Medium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+                  int* os_error = nullptr);
 
 inline char slot_name(unsigned slot) { return static_cast<char>('A' + slot); }
 

@@ -160,7 +160,7 @@ bool Compactor::is_sound(StoredTensor& tensor, std::uint64_t first, std::uint64_
     }
     const unsigned slot = format::chunk_slot(record);
     if (tensor.verified(slot, chunk)) continue;
-    if (!chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk)) return false;
+    if (!chunk_intact(*state_.medium, state_.seeds, {tensor, record, chunk})) return false;
     if (format::chunk_kind(record) == ChunkKind::stored) tensor.set_verified(slot, chunk);
   }
   return true;

@@ -2,9 +2,7 @@
 
 #include <mutex>
 
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
-#include "store/chunk_io.hpp"
 #include "store/reader.hpp"
 #include "store/unreadable.hpp"
 
@@ -14,69 +12,68 @@ using format::ChunkRecord;
 
 namespace {
 
-bool is_as_recorded(const format::Seeds& seeds, const StoredTensor& tensor,
-                    const ChunkRecord& record, std::uint64_t chunk,
+bool is_as_recorded(const RecordedChunk& recorded, const format::Seeds& seeds,
                     std::span<const std::byte> bytes) {
-  return hash_bytes(bytes, seeds.chunk(tensor.layout.tensor_id, chunk)) == record.checksum ||
-         planted(Bug::healed_unchecked);
+  return recorded.matches(bytes, seeds) || planted(Bug::healed_unchecked);
 }
 
-bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                 const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
-  const auto bytes = room.first(tensor.chunk_bytes(chunk));
-  return medium.read_mirror(tensor.chunk_at(format::chunk_slot(record), chunk), bytes) &&
-         is_as_recorded(seeds, tensor, record, chunk, bytes);
+bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+                 std::span<std::byte> room) {
+  const auto bytes = room.first(recorded.size_bytes());
+  try {
+    if (!medium.read_mirror(recorded.at(), bytes)) return false;
+  } catch (const Error& error) {
+    const bool of_the_place = is_unreadable(error) || is_cut_off(error);
+    if (!of_the_place && !planted(Bug::mirror_error_is_damage)) throw;
+    return false;
+  }
+  return is_as_recorded(recorded, seeds, bytes);
 }
-
-struct RecordedChunk {
-  const StoredTensor& tensor;
-  const ChunkRecord& record;
-  std::uint64_t chunk;
-};
 
 bool read_slot(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
                unsigned slot, std::span<std::byte> room) {
-  const auto& [tensor, record, chunk] = recorded;
-  const auto bytes = room.first(tensor.chunk_bytes(chunk));
+  const auto bytes = room.first(recorded.size_bytes());
   try {
-    medium.read(tensor.chunk_at(slot, chunk), bytes);
+    medium.read(recorded.tensor.chunk_at(slot, recorded.chunk), bytes);
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     return false;
   }
-  return is_as_recorded(seeds, tensor, record, chunk, bytes);
+  return is_as_recorded(recorded, seeds, bytes);
 }
 
 }  // namespace
 
-bool mirror_lacks(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                  const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
-  if (format::chunk_kind(record) != format::ChunkKind::stored) return false;
-  if (planted(Bug::mirror_not_verified)) return false;
-  return medium.has_mirror(tensor.chunk_at(format::chunk_slot(record), chunk)) &&
-         !read_mirror(medium, seeds, tensor, record, chunk, room);
+bool mirror_lacks(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+                  std::span<std::byte> room) {
+  if (!recorded.is_stored() || planted(Bug::mirror_not_verified)) return false;
+  return medium.has_mirror(recorded.at()) && !read_mirror(medium, seeds, recorded, room);
 }
 
-bool read_own(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-              const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
-  return read_slot(medium, seeds, {tensor, record, chunk}, format::chunk_slot(record), room);
+bool read_own(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+              std::span<std::byte> room) {
+  return read_slot(medium, seeds, recorded, recorded.slot(), room);
 }
 
-bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds, const StoredTensor& tensor,
-                    const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
-  if (read_mirror(medium, seeds, tensor, record, chunk, room)) return true;
-  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
-    if (slot == format::chunk_slot(record)) continue;
-    if (read_slot(medium, seeds, {tensor, record, chunk}, slot, room)) return true;
+bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds,
+                    const RecordedChunk& recorded, std::span<std::byte> room) {
+  if (read_mirror(medium, seeds, recorded, room)) return true;
+  for (unsigned slot = 0; slot < recorded.tensor.slot_count(); ++slot) {
+    if (slot == recorded.slot()) continue;
+    if (read_slot(medium, seeds, recorded, slot, room)) return true;
   }
   return false;
 }
 
-bool read_healed(State& state, const Error& error, const StoredTensor& tensor,
-                 const ChunkRecord& record, std::uint64_t chunk, std::span<std::byte> room) {
+bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
+                 std::span<std::byte> room) {
   if (error.code() != Errc::corrupt) return false;
   const auto read = state.heal ? read_elsewhere : read_mirror;
-  if (!read(*state.medium, state.seeds, tensor, record, chunk, room)) return false;
+  try {
+    if (!read(*state.medium, state.seeds, recorded, room)) return false;
+  } catch (const Error&) {
+    return false;
+  }
   ++state.counters.healed;
   return true;
 }
@@ -87,15 +84,15 @@ void Reader::check_unread(const StoredTensor& tensor, const Record& record, std:
                           const UntrustedBytes& bytes) {
   if (tensor.verified(format::chunk_slot(record), chunk) || planted(Bug::rot_copied_over)) return;
   ++state_.counters.verified;
-  const auto hash = bytes.hash(state_.seeds.chunk(tensor.layout.tensor_id, chunk));
+  const auto hash = bytes.hash(tensor.chunk_seed(state_.seeds, chunk));
   if (hash && *hash != record.checksum) throw_damaged(tensor, record, chunk);
 }
 
 namespace {
 
 // Whether Store::heal() would restore it: the newest version has it, and another slot.
-bool is_healable(const State& state, const StoredTensor& tensor, const ChunkRecord& record,
-                 std::uint64_t chunk) {
+bool is_healable(const State& state, const RecordedChunk& recorded) {
+  const auto& [tensor, record, chunk] = recorded;
   {
     const std::lock_guard lock(state.structure);
     const Version& newest = *state.retained.back();
@@ -104,7 +101,7 @@ bool is_healable(const State& state, const StoredTensor& tensor, const ChunkReco
     if (now.state != record.state || now.checksum != record.checksum) return false;
   }
   try {
-    return read_elsewhere(*state.medium, state.seeds, tensor, record, chunk, chunk_scratch());
+    return read_elsewhere(*state.medium, state.seeds, recorded, chunk_scratch());
   } catch (const Error&) {  // there is one to tell already
     return false;
   }
@@ -112,10 +109,9 @@ bool is_healable(const State& state, const StoredTensor& tensor, const ChunkReco
 
 }  // namespace
 
-std::string how_to_heal(const State& state, const StoredTensor& tensor, const ChunkRecord& record,
-                        std::uint64_t chunk) {
+std::string how_to_heal(const State& state, const RecordedChunk& recorded) {
   const std::string other = "verify() lists all damage; assigning the whole tensor heals it";
-  if (!is_healable(state, tensor, record, chunk)) return other;
+  if (!is_healable(state, recorded)) return other;
   return "verify(repair=True), of a shelf that is open for writing, restores it from another "
          "slot or a mirror; " +
          other;
@@ -134,7 +130,7 @@ std::vector<std::uint64_t> intact_in(const State& state, const StoredTensor& ten
   }
   std::vector<std::uint64_t> intact;
   for (const Record& older : olders) {
-    if (chunk_intact(*state.medium, state.seeds, tensor, older, chunk)) {
+    if (chunk_intact(*state.medium, state.seeds, {tensor, older, chunk})) {
       intact.push_back(older.seen_in);
     }
   }

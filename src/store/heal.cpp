@@ -36,7 +36,7 @@ void Stager::write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64
   state_.open->staged_bytes += bytes.size();
   state_.counters.staged += bytes.size();
   if (planted(Bug::healed_unwritten) && found.slot) {
-    const std::uint64_t seed = state_.seeds.chunk(tensor->layout.tensor_id, chunk);
+    const std::uint64_t seed = tensor->chunk_seed(state_.seeds, chunk);
     return note_written(*tensor, chunk, *found.slot, hash_bytes(bytes, seed));
   }
   write_chunk(*tensor, chunk, bytes, found);
@@ -53,7 +53,7 @@ void Stager::check_labels(StoredTensor& tensor) {
     there.state =
         format::chunk_state(ChunkKind::stored, tensor.working, format::chunk_version(there));
     ++state_.counters.verified;
-    if (chunk_intact(*state_.medium, state_.seeds, tensor, there, chunk)) continue;
+    if (chunk_intact(*state_.medium, state_.seeds, {tensor, there, chunk})) continue;
     tensor.clear_verified(tensor.working, chunk);
     tensor.label(tensor.working, chunk) = 0;
   }
@@ -96,7 +96,7 @@ class Healer {
   }
   bool read_source(const Damage& damage) const {
     const auto read = damage.in_mirror ? read_own : read_elsewhere;
-    return read(*state_.medium, state_.seeds, *tensor_, record(damage), damage.chunk,
+    return read(*state_.medium, state_.seeds, {*tensor_, record(damage), damage.chunk},
                 {room_.get(), kChunkBytes});
   }
   bool is_still(const Damage& damage) const;
@@ -121,10 +121,10 @@ bool Healer::is_still(const Damage& damage) const {
     return false;
   }
   ++state_.counters.verified;
-  const bool intact = chunk_intact(*state_.medium, state_.seeds, *tensor_, now, damage.chunk);
+  const RecordedChunk recorded{*tensor_, now, damage.chunk};
+  const bool intact = chunk_intact(*state_.medium, state_.seeds, recorded);
   if (!damage.in_mirror) return !intact;
-  return intact && mirror_lacks(*state_.medium, state_.seeds, *tensor_, now, damage.chunk,
-                                {room_.get(), kChunkBytes});
+  return intact && mirror_lacks(*state_.medium, state_.seeds, recorded, {room_.get(), kChunkBytes});
 }
 
 // False where nothing is to be done. What is placed whole is copied as a whole: where a chunk that

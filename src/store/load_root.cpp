@@ -266,7 +266,7 @@ std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& see
       if (shared && over->tree.record(tensor.cell(chunk)) == record) continue;
       std::lock_guard lock(tensor.mutex);  // others may read it by now
       int os_error = 0;
-      if (!chunk_intact(medium, seeds, tensor, record, chunk, &os_error)) {
+      if (!chunk_intact(medium, seeds, {tensor, record, chunk}, &os_error)) {
         return DamagedChunk{
             fmt::format("chunk {} of '{}' v{} slot {} {}", chunk, name,
                         format::chunk_version(record), slot_name(format::chunk_slot(record)),

@@ -32,7 +32,7 @@ bool Stager::slot_has(StoredTensor& tensor, unsigned slot, const MergedChunk& me
     if (!is_unreadable(error)) throw;
     return false;
   }
-  const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+  const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
   return hash_bytes(whole, seed) == now.checksum || planted(Bug::patched_over_rot);
 }
 
@@ -51,7 +51,7 @@ void Stager::merge_chunk(StoredTensor& tensor, MergedChunk& merged,
     }
     if (!merged.in_slot) {
       reader_.copy_out(tensor, now, chunk, whole, 0);
-      const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+      const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
       if (hash_bytes(whole, seed) != now.checksum && !planted(Bug::merge_not_verified)) {
         reader_.throw_damaged(tensor, now, chunk);
       }
@@ -77,8 +77,7 @@ void Stager::write_merged(StoredTensor& tensor, const MergedChunk& merged, const
   note_ticket(state_, state_.medium->write(tensor.chunk_at(slot, chunk) + begin,
                                            whole.subspan(begin, end - begin), 0));
   tensor.set_verified(slot, chunk);
-  note_written(tensor, chunk, slot,
-               hash_bytes(whole, state_.seeds.chunk(tensor.layout.tensor_id, chunk)));
+  note_written(tensor, chunk, slot, hash_bytes(whole, tensor.chunk_seed(state_.seeds, chunk)));
 }
 
 }  // namespace tensorshelf

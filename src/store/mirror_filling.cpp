@@ -6,7 +6,6 @@
 #include <array>
 #include <unordered_set>
 
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
 #include "store/attempt.hpp"
@@ -51,7 +50,7 @@ class Filling {
     for (const auto& [name, named] : *version.names) {
       const StoredTensor& tensor = *named.tensor;
       for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
-        take_chunk(tensor, version.tree.record(tensor.cell(chunk)), chunk);
+        take_chunk({tensor, version.tree.record(tensor.cell(chunk)), chunk});
       }
     }
   }
@@ -108,15 +107,13 @@ class Filling {
     }
   }
 
-  void take_chunk(const StoredTensor& tensor, const format::ChunkRecord& record,
-                  std::uint64_t chunk) {
-    if (format::chunk_kind(record) != format::ChunkKind::stored) return;
-    const std::uint64_t at = tensor.chunk_at(format::chunk_slot(record), chunk);
+  void take_chunk(const RecordedChunk& recorded) {
+    if (!recorded.is_stored()) return;
+    const std::uint64_t at = recorded.at();
     if (medium_of(at) != of_ || !seen_.insert(at).second) return;
-    const auto bytes = chunk_scratch().first(tensor.chunk_bytes(chunk));
+    const auto bytes = chunk_scratch().first(recorded.size_bytes());
     const auto intact = [&](std::uint64_t place) {
-      return reads(place, bytes) &&
-             hash_bytes(bytes, seeds_.chunk(tensor.layout.tensor_id, chunk)) == record.checksum;
+      return reads(place, bytes) && recorded.matches(bytes, seeds_);
     };
     const std::uint64_t to = on_mirror(index_, offset_of(at));
     if (!all_ && intact(to)) return;

@@ -111,7 +111,7 @@ void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
                   called(tensor, record.seen_in), format::chunk_version(record),
                   slot_name(format::chunk_slot(record)), chunk, how, state_.version.load()),
-      how_to_heal(state_, tensor, record, chunk), os_error);
+      how_to_heal(state_, {tensor, record, chunk}), os_error);
 }
 
 // Else what was checked must be what is returned: a writer elsewhere may reuse the slot.
@@ -171,7 +171,7 @@ UntrustedBytes Reader::compared_chunk(StoredTensor& tensor, const Record& record
   if (no_one_else_writes() && mapped && verified) return bytes;
   if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
     return bytes;
-  const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+  const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
   auto hash = bytes.hash(seed);
   if (!hash) {
     const auto copy = scratch.first(bytes.size());
@@ -233,11 +233,11 @@ bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t c
     return true;
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
-    const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
     try {
       check_sum(tensor, records[chunk], chunk, hash_bytes(bytes, seed));
     } catch (const Error& error) {
-      if (!read_healed(state_, error, tensor, records[chunk], chunk, bytes)) throw;
+      if (!read_healed(state_, error, {tensor, records[chunk], chunk}, bytes)) throw;
     }
   }
   return true;
@@ -269,7 +269,7 @@ std::uint64_t Reader::read_next(StoredTensor& tensor, std::span<std::byte> bytes
       copy_out(tensor, now, chunk, target, within);  // says why
     }
   } catch (const Error& error) {
-    if (!read_healed(state_, error, tensor, now, chunk, room)) throw;
+    if (!read_healed(state_, error, {tensor, now, chunk}, room)) throw;
     if (!whole) std::memcpy(target.data(), room.data() + within, target.size());
   }
   return target.size();

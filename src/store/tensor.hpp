@@ -110,6 +110,9 @@ struct StoredTensor {
     const std::uint64_t begin = chunk * kChunkBytes;
     return std::min(kChunkBytes, layout.size_bytes - begin);
   }
+  std::uint64_t chunk_seed(const format::Seeds& seeds, std::uint64_t chunk) const {
+    return seeds.chunk(layout.tensor_id, chunk);
+  }
   std::uint64_t chunk_at(unsigned slot, std::uint64_t chunk) const {
     if (planted(Bug::stripes_in_one) && layout.stripes > 1) {
       return layout.slot_at[slot * layout.stripes] + chunk / layout.stripes * kChunkBytes;

@@ -26,7 +26,7 @@ std::vector<char> Stager::find_unchanged(const StoredTensor& tensor,
     if (format::chunk_kind(now) != ChunkKind::stored) return;
     const bool sound = tensor.verified(format::chunk_slot(now), chunk);
     if (!sound && !planted(Bug::unchanged_unverified)) return;
-    const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
     // The caller's memory may be a view of a file that was cut short: copying it then says so.
     const auto hash = UntrustedBytes(bytes.subspan(begin - offset, size)).hash(seed);
     unchanged[part] = hash == now.checksum ? 1 : 0;
@@ -44,7 +44,7 @@ bool Stager::has(StoredTensor& tensor, std::uint64_t chunk,
     const bool written = tensor.attempt == state_.open->sequence && tensor.written.contains(chunk);
     now = written ? tensor.staged[chunk] : state_.open->base->tree.record(tensor.cell(chunk));
   }
-  const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+  const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
   return format::chunk_kind(now) == ChunkKind::stored &&
          UntrustedBytes(bytes).hash(seed) == now.checksum;
 }

@@ -75,9 +75,9 @@ bool Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyRepor
   report.bytes += size;
   const auto held = hold(state_, tensor);
   try {
-    const bool intact = chunk_intact(*state_.medium, state_.seeds, tensor, record, chunk);
-    if (intact &&
-        !mirror_lacks(*state_.medium, state_.seeds, tensor, record, chunk, chunk_scratch())) {
+    const RecordedChunk recorded{tensor, record, chunk};
+    const bool intact = chunk_intact(*state_.medium, state_.seeds, recorded);
+    if (intact && !mirror_lacks(*state_.medium, state_.seeds, recorded, chunk_scratch())) {
       return true;
     }
     report.damage.push_back(
@@ -87,7 +87,7 @@ bool Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyRepor
     if (intact) return true;
     tensor.clear_verified(slot, chunk);
     report.damage.back().healable =
-        read_elsewhere(*state_.medium, state_.seeds, tensor, record, chunk, chunk_scratch());
+        read_elsewhere(*state_.medium, state_.seeds, recorded, chunk_scratch());
     report.damage.back().intact_in = intact_in(state_, tensor, chunk);
     return true;
   } catch (const Error& error) {
@@ -128,7 +128,7 @@ void Reader::check_all(StoredTensor& tensor, const Records& records, std::uint64
                        std::span<const std::byte> bytes) {
   for (std::uint64_t at = 0, chunk = first; at < bytes.size(); ++chunk) {
     const std::uint64_t size = tensor.chunk_bytes(chunk);
-    const std::uint64_t seed = state_.seeds.chunk(tensor.layout.tensor_id, chunk);
+    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
     ++state_.counters.verified;
     const bool same = hash_bytes(bytes.subspan(at, size), seed) == records[chunk].checksum;
     if (!same && !planted(Bug::resized_over_rot)) {
