@@ -177,7 +177,7 @@ class Versioned(TensorMapping):
         number = None if version is None else version_number(version)
         return self._core.wait_for(number, seconds_of(timeout, "timeout"))
 
-    def follow(self, timeout: float | None = None, every: float = 0.05) -> Iterator[VersionInfo]:
+    def follow(self, timeout: float | None = None, every: float = 0.1) -> Iterator[VersionInfo]:
         """Each new version that comes, for a loop; those in between are left out.
 
             for new in shelf.follow(timeout=60):
