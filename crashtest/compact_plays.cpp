@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -22,6 +21,7 @@
 #include "tests/cached_disk.hpp"
 #include "tests/forwarding_medium.hpp"
 #include "tests/memory_pins.hpp"
+#include "tests/tokens.hpp"
 
 namespace tensorshelf::crash {
 namespace {
@@ -248,44 +248,17 @@ std::string removed_medium_is_not_named_again() {
   }
 }
 
-namespace {
-
-// Its barriers wait until they are let through.
-class Slow final : public testing::ForwardingMedium {
- public:
-  struct Tokens {
-    std::mutex mutex;
-    std::condition_variable changed;
-    long left = 1L << 60;
-    void set(long now) {
-      const std::lock_guard lock(mutex);
-      left = now;
-      changed.notify_all();
-    }
-  };
-  Slow(std::shared_ptr<Medium> medium, Tokens& tokens)
-      : ForwardingMedium(std::move(medium)), tokens_(tokens) {}
-  void barrier() override {
-    {
-      std::unique_lock lock(tokens_.mutex);
-      tokens_.changed.wait(lock, [&] { return tokens_.left > 0; });
-      --tokens_.left;
-    }
-    ForwardingMedium::barrier();
-  }
-
- private:
-  Tokens& tokens_;
-};
-
-}  // namespace
-
 // Four are on their way when the end is cut off, and state the room that was there.
 std::string no_root_reaches_beyond_the_end() {
   const auto memory = testing::memory_of(64 * kMiB);
   Shelf::format(*memory, {.in_flight = 4});
-  Slow::Tokens barriers;
-  Shelf shelf = Shelf::open(std::make_unique<Slow>(memory, barriers), {.mode = Mode::update});
+  testing::Tokens barriers;
+  std::atomic<int> looks = 0;  // of who waits for somebody to commit
+  OpenOptions options{.mode = Mode::update};
+  options.while_waiting = [&] { ++looks; };
+  Shelf shelf = Shelf::open(std::make_unique<testing::CountedMedium>(
+                                memory, barriers, testing::CountedMedium::What::barriers),
+                            options);
   shelf.create("a", DType::uint8, std::array{kSize}).write(stamped(kSize, 1));
   shelf.create("b", DType::uint8, std::array{kSize});
   shelf.persist();
@@ -299,12 +272,13 @@ std::string no_root_reaches_beyond_the_end() {
     shelf.persist_async();
   }
   shelf.find("b")->write(stamped(kSize, 7));
+  const std::uint64_t free = shelf.info().free_bytes;
   std::thread compacts([&] { shelf.compact(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  while (shelf.info().free_bytes == free) std::this_thread::yield();  // until the end is cut off
   barriers.set(2);  // the first of them is published
   while (shelf.version() == version) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  barriers.set(1L << 60);
+  for (const int seen = looks; looks < seen + 3;) std::this_thread::yield();  // and it knows
+  barriers.let_all();
   while (shelf.version() < version + 4) std::this_thread::yield();
   shelf.persist();
   compacts.join();

@@ -172,6 +172,22 @@ def test_few_places_name_a_medium() -> None:
     assert all(f"`{place}`" in told for place in places)
 
 
+# Where a test sleeps, what it waits for is time.
+SLEEPS = {
+    "tests/guest/guest_pool.cpp": "a machine is cut off meanwhile",
+    "tests/test_kill.cpp": "kills come at moments that are drawn",
+    "tests/test_store_compact.cpp": "as do requests to end",
+    "tests/test_store_pins.cpp": "a writer hears of a reader after a time that the protocol states",
+    "crashtest/pin_plays.cpp": "a reader holds what it holds for a while",
+}
+
+
+def test_no_test_sleeps_to_let_others_go_first() -> None:
+    sleeps = re.compile(r"\bsleep_(?:for|until)\(|\b(?:u|nano)?sleep\(")
+    paths = [path for path in cpp("tests", "crashtest") if sleeps.search(code(path))]
+    assert {shown(path) for path in paths} == set(SLEEPS)
+
+
 def test_public_headers_include_only_each_other_and_the_standard_library() -> None:
     headers = cpp("include")
     assert headers

@@ -2,20 +2,20 @@
 // their way, and runs that did not come to their end.
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "asleep.hpp"
 #include "format/format.hpp"
 #include "held_medium.hpp"
 #include "kept_versions.hpp"
 #include "scratch.hpp"
 #include "thrown.hpp"
+#include "tokens.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -68,48 +68,6 @@ void add_tail(Shelf& shelf) {
   shelf.reserve(4 * kMiB);
   idle(shelf, 20);
 }
-
-// Calls that wait until they are let through.
-class Tokens {
- public:
-  void set(long left) {
-    const std::lock_guard lock(mutex_);
-    left_ = left;
-    changed_.notify_all();
-  }
-  void take() {
-    std::unique_lock lock(mutex_);
-    ++waiting;
-    changed_.wait(lock, [&] { return left_ > 0; });
-    --waiting;
-    --left_;
-  }
-  std::atomic<int> waiting = 0;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  long left_ = 1L << 60;
-};
-
-class Counted final : public SharedMedium {
- public:
-  enum class What { barriers, reads };
-  Counted(std::shared_ptr<Medium> medium, Tokens& tokens, What what)
-      : SharedMedium(std::move(medium), what == What::barriers), tokens_(tokens), what_(what) {}
-  void barrier() override {
-    if (what_ == What::barriers) tokens_.take();
-    SharedMedium::barrier();
-  }
-  void read(std::uint64_t at, std::span<std::byte> bytes) override {
-    if (what_ == What::reads && at >= format::kHeapAt) tokens_.take();
-    SharedMedium::read(at, bytes);
-  }
-
- private:
-  Tokens& tokens_;
-  What what_;
-};
 
 // The capacity that each home's root states, and its version.
 std::vector<std::pair<std::uint64_t, std::uint64_t>> stated(Medium& medium, unsigned homes) {
@@ -214,8 +172,12 @@ TEST_CASE("what one run could not cut a later one does") {
 TEST_CASE("no root in any home reaches beyond what is there") {
   const Kept kept({.keep = 0, .in_flight = 4, .mapped = true, .placement = Placement::whole});
   Tokens barriers;
+  std::atomic<int> looks = 0;  // of who waits for somebody to commit
+  OpenOptions options = kept.options();
+  options.while_waiting = [&] { ++looks; };
   Shelf shelf = Shelf::open(
-      std::make_unique<Counted>(kept.medium, barriers, Counted::What::barriers), kept.options());
+      std::make_unique<CountedMedium>(kept.medium, barriers, CountedMedium::What::barriers),
+      options);
   make(shelf, "t", kMiB).write(pattern(kMiB, 1));
   make(shelf, "u", 5000).write(pattern(5000, 1));
   shelf.persist();
@@ -227,12 +189,13 @@ TEST_CASE("no root in any home reaches beyond what is there") {
     shelf.persist_async();
   }
   shelf.find("u")->write(pattern(5000, 2));  // and this is not committed
+  const std::uint64_t free = shelf.info().free_bytes;
   std::thread compacts([&] { shelf.compact(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  barriers.set(2);  // the first is published
+  while (shelf.info().free_bytes == free) std::this_thread::yield();  // until the end is cut off
+  barriers.set(2);                                                    // the first is published
   while (shelf.version() < v + 1) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  barriers.set(1L << 60);
+  for (const int seen = looks; looks < seen + 3;) std::this_thread::yield();  // and it knows
+  barriers.let_all();
   while (shelf.version() < v + 4) std::this_thread::yield();
   shelf.persist();
   compacts.join();
@@ -246,8 +209,10 @@ TEST_CASE("a tensor that is erased while it is looked at is not damaged") {
   const Kept kept({.keep = 0, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
   Tokens reads;
   const auto open = [&] {
-    return Shelf::open(std::make_unique<Counted>(kept.medium, reads, Counted::What::reads),
-                       kept.options());
+    return Shelf::open(
+        std::make_unique<CountedMedium>(std::make_shared<SharedMedium>(kept.medium, false), reads,
+                                        CountedMedium::What::reads),
+        kept.options());
   };
   {
     Shelf shelf = open();
@@ -258,16 +223,15 @@ TEST_CASE("a tensor that is erased while it is looked at is not damaged") {
     idle(shelf, 4);
   }
   Shelf shelf = open();
-  const auto nap = [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); };
   reads.set(0);
   CompactReport report;
   std::thread compacts([&] { report = shelf.compact(); });
   while (reads.waiting == 0) std::this_thread::yield();  // for chunk 0
-  std::thread erases([&] { shelf.erase("a"); });
-  nap();
+  Waiter erases([&] { shelf.erase("a"); });
+  REQUIRE(erases.waits());
   reads.set(1);  // chunk 0 is there, then the erase comes, and then chunk 1 is read
   erases.join();
-  nap();
+  while (reads.waiting == 0) std::this_thread::yield();
   idle(shelf, 3);
   for (int stamp : {5, 6}) {
     for (int i = 0; i < 12; ++i) {
@@ -277,8 +241,7 @@ TEST_CASE("a tensor that is erased while it is looked at is not damaged") {
     }
     shelf.persist();
   }
-  nap();
-  reads.set(1L << 60);
+  reads.let_all();
   compacts.join();
   CHECK(report.damaged.empty());
 }
