@@ -397,13 +397,15 @@ std::uint64_t ShelfFile::size_bytes() const {
   TENSORSHELF_ASSERT(false);
 }
 
-bool is_pool_set(const std::filesystem::path& path) {
-  std::error_code ignored;  // a path that cannot be asked about is none
-  if (!fs::is_regular_file(path, ignored)) return false;
+MadeAs made_as(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = fs::status(path, ignored);
+  if (fs::is_block_file(status) || fs::is_character_file(status)) return MadeAs::device;
+  if (!fs::is_regular_file(status)) return MadeAs::file;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const bool set = describes_pool_set(fd);
   if (fd >= 0) ::close(fd);
-  return set;
+  return set ? MadeAs::parts : MadeAs::file;
 }
 
 }  // namespace tensorshelf

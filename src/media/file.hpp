@@ -73,7 +73,9 @@ class ShelfFile {
   bool writable_;
 };
 
-// Whether a file that describes a pool set is there: no other file takes its place.
-bool is_pool_set(const std::filesystem::path& path);
+// How a shelf is made at a path: as a file that gets its name when it is whole, on the device that
+// is there, or in the parts that the file there describes (a pool set), which stays.
+enum class MadeAs { file, device, parts };
+MadeAs made_as(const std::filesystem::path& path);  // a file where the path cannot be asked about
 
 }  // namespace tensorshelf

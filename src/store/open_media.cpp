@@ -70,7 +70,8 @@ OfferedMedium offered_at(const std::string& path, const OpenOptions& options,
   const bool there = is_there(path);
   const bool replaced = target.coming == Coming::in_the_place;
   if (there && replaced) check_may_be_new(open_there(path, options), target);
-  const bool is_file = std::filesystem::is_regular_file(path, ignored) && !is_pool_set(path);
+  const bool is_file =
+      std::filesystem::is_regular_file(path, ignored) && made_as(path) == MadeAs::file;
   if (options.mode != Mode::read && (!there || (replaced && is_file))) {
     return made(path, options, there);
   }

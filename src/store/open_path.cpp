@@ -122,7 +122,7 @@ bool is_empty_file(const std::filesystem::path& path) {
 
 void refuse_existing(const std::filesystem::path& path) {
   std::error_code ignored;  // then making it says why
-  if (!std::filesystem::exists(path, ignored) || is_pool_set(path)) return;
+  if (!std::filesystem::exists(path, ignored) || made_as(path) == MadeAs::parts) return;
   throw Error(Errc::exists, fmt::format("there is a file at {} already", path.string()),
               "Open it with mode \"a\", or replace it with mode \"w\".");
 }
@@ -151,7 +151,7 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   return {open_store(media, options, path.string()), file, true};
 }
 
-// A device, or a pool set.
+// On what is there, or describes where.
 Opened format_in_place(const std::filesystem::path& path, const OpenOptions& options) {
   auto offered = offered_when_made(path, options);
   auto file = std::make_shared<ShelfFile>(ShelfFile::open(path, true));
@@ -163,12 +163,6 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
   format_medium(*medium, options);
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   return {open_store(media, options, name), file, true};
-}
-
-bool is_device(const std::filesystem::path& path) {
-  std::error_code ignored;  // a path that cannot be asked about is none
-  const auto status = std::filesystem::status(path, ignored);
-  return std::filesystem::is_block_file(status) || std::filesystem::is_character_file(status);
 }
 
 Opened open_or_create(const std::filesystem::path& path, const OpenOptions& options) {
@@ -186,8 +180,8 @@ Opened open_or_create(const std::filesystem::path& path, const OpenOptions& opti
       }
     }
     try {
-      if (!is_pool_set(path)) return create_file(path, options);
-      OpenOptions anew = options;  // a pool set whose parts are to be made
+      if (made_as(path) != MadeAs::parts) return create_file(path, options);
+      OpenOptions anew = options;  // there is none of them yet
       anew.mode = Mode::create;
       return format_in_place(path, anew);
     } catch (const Error& error) {
@@ -206,11 +200,11 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
     case Mode::append:
       return open_or_create(path, options);
     case Mode::replace:
-      return is_device(path) || is_pool_set(path) ? format_in_place(path, options)
-                                                  : create_file(path, options);
+      return made_as(path) == MadeAs::file ? create_file(path, options)
+                                           : format_in_place(path, options);
     case Mode::create:
-      if (is_pool_set(path)) return format_in_place(path, options);
-      if (is_device(path)) {
+      if (made_as(path) == MadeAs::parts) return format_in_place(path, options);
+      if (made_as(path) == MadeAs::device) {
         throw Error(Errc::exists,
                     fmt::format("{} is a device, and is there already", path.string()),
                     "mode \"w\" makes a shelf of it and erases what there is.");
