@@ -85,40 +85,63 @@ void refuse_unread(const Opening& opening, const RootScan& scan, const Choice& c
               cause);
 }
 
+// What a root leads to; nothing where its manifest is damaged, and then `choice` has lost it.
+std::optional<LoadedRoot> load_candidate(const Opening& opening, const RootScan& scan,
+                                         const Root& root, Choice& choice) {
+  Medium& medium = opening.medium;
+  const std::uint64_t version = format::word_version(root.word);
+  if (root.capacity_bytes > medium.size()) {
+    throw Error(Errc::truncated,
+                fmt::format("version {} of the shelf spans {}, and only {} are there", version,
+                            size_text(root.capacity_bytes), size_text(medium.size())),
+                "The file was cut short: restore it from a copy.");
+  }
+  try {
+    return load_root(medium, opening.seeds, root, opening.known, opening.tensors, &opening.further);
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+    if (opening.beside_writer && words_moved(opening, scan)) throw;  // no use in an older one
+    choice.lose(version, error.what());
+    if (error.os_error() != 0) choice.unread = error.os_error();
+    return {};
+  }
+}
+
+// `salvageable`: the manifest of one is.
+[[noreturn]] void throw_none_whole(const RootScan& scan, const Choice& choice, bool salvageable) {
+  const int cause = unread_cause(scan, choice);
+  throw Error(
+      Errc::corrupt,
+      fmt::format("no version is whole; {}{}",
+                  choice.lost.empty() ? "no root verifies" : choice.lost, scan.unread.reason()),
+      salvageable  ? kSalvageRemedy
+      : cause != 0 ? "Check the device (dmesg), and open it again: the error may pass. If it does "
+                     "not, restore the file from a copy."
+      : choice.lost.empty() ? "Restore the file from a copy."
+                            : kMirrorRemedy,
+      cause);
+}
+
 // The newest root whose manifest is whole; where there are signs of a newer one that was damaged,
 // also every chunk that it names, unless whatever is whole is wanted.
 Choice choose_root(const Opening& opening, const RootScan& scan) {
-  const auto& [medium, seeds, purpose, verify, progress, known, further, beside_writer, tensors] =
-      opening;
   const auto candidates = scan.candidates();
   Choice choice;
   bool salvageable = false;
   for (auto candidate = candidates.begin(); candidate != candidates.end(); ++candidate) {
     const Root& root = *candidate;
     const std::uint64_t version = format::word_version(root.word);
-    if (root.capacity_bytes > medium.size()) {
-      throw Error(Errc::truncated,
-                  fmt::format("version {} of the shelf spans {}, and only {} are there", version,
-                              size_text(root.capacity_bytes), size_text(medium.size())),
-                  "The file was cut short: restore it from a copy.");
-    }
     choice.degraded = !choice.lost.empty() || !scan.lost_beyond(version).empty();
-    try {
-      LoadedRoot loaded = load_root(medium, seeds, root, known, tensors, &further);
-      choice.versions = {loaded.version};
-      choice.repairs = std::move(loaded.repairs);
-      choice.unread_pages = std::move(loaded.unread);
-    } catch (const Error& error) {
-      if (error.code() != Errc::corrupt) throw;
-      if (beside_writer && words_moved(opening, scan)) throw;  // no use in an older one
-      choice.lose(version, error.what());
-      if (error.os_error() != 0) choice.unread = error.os_error();
-      continue;
-    }
-    if (takes_what_there_is(purpose)) return choice;
-    if (!choice.degraded && verify != Verify::on_open) return choice;
+    auto loaded = load_candidate(opening, scan, root, choice);
+    if (!loaded) continue;
+    choice.versions = {loaded->version};
+    choice.repairs = std::move(loaded->repairs);
+    choice.unread_pages = std::move(loaded->unread);
+    if (takes_what_there_is(opening.purpose)) return choice;
+    if (!choice.degraded && opening.verify != Verify::on_open) return choice;
     if (planted(Bug::fallback_without_verify)) return choice;
-    const auto damage = find_damage(medium, seeds, *choice.versions.back(), progress);
+    const auto damage =
+        find_damage(opening.medium, opening.seeds, *choice.versions.back(), opening.progress);
     if (!damage) {
       refuse_unread(opening, scan, choice);
       return choice;
@@ -131,17 +154,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
     }
     salvageable = true;
   }
-  const int cause = unread_cause(scan, choice);
-  throw Error(
-      Errc::corrupt,
-      fmt::format("no version is whole; {}{}",
-                  choice.lost.empty() ? "no root verifies" : choice.lost, scan.unread.reason()),
-      salvageable  ? kSalvageRemedy
-      : cause != 0 ? "Check the device (dmesg), and open it again: the error may pass. If it does "
-                     "not, restore the file from a copy."
-      : choice.lost.empty() ? "Restore the file from a copy."
-                            : kMirrorRemedy,
-      cause);
+  throw_none_whole(scan, choice, salvageable);
 }
 
 Prepared prepared_info(const Root& root, const format::PreparedMark& mark) {

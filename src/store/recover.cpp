@@ -127,7 +127,7 @@ Choice look(const Opening& opening, RootScan& scan) {
 }
 
 // Where what the first medium has of a newer version is damaged, and its mirror has that: pages
-// serve by themselves, once the mirror is attached by an older version that names it. Null where
+// serve by themselves, once the mirror is attached by an older version that names it. Empty where
 // that leads to no newer one.
 std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
   const auto& [medium, seeds] = std::tie(opening.medium, opening.seeds);
@@ -176,6 +176,43 @@ void drop_doubles(std::vector<PageRepair>& repairs) {
   repairs.erase(std::unique(repairs.begin(), repairs.end(), same), repairs.end());
 }
 
+struct Accepted {
+  const ShelfHead& head;
+  const Choice& choice;
+  RootScan& scan;
+};
+
+// What writes, in its order: a root that lies in one copy alone, what mirrors lack, and then all
+// that is damaged, was not accepted, or says who opened (repair.hpp). Returns what could not be
+// read.
+Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpose purpose,
+                     const Accepted& found, Recovered& recovered) {
+  Medium& medium = *media.all;
+  const auto& [head, choice, scan] = found;
+  Versions named = choice.versions;
+  if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
+  if (const auto mirror = media.further->mirror_of_first()) {
+    settle_newest(medium, seeds, scan, choice.root(), *mirror);
+  }
+  media.further->fill_mirrors(seeds,
+                              {named, scan, choice.number(), choice.degraded, choice.mirrored});
+  const Ready ready = make_ready(medium, seeds,
+                                 {head, scan, choice.versions, choice.repairs, choice.dropped,
+                                  choice.degraded, choice.prepared.has_value()},
+                                 purpose == Purpose::repair);
+  recovered.mark = ready.mark;
+  recovered.prepared = choice.prepared;
+  recovered.incarnation = ready.incarnation;
+  recovered.rival_copy = ready.rival_copy;
+  recovered.report.repaired_copies = ready.repaired_copies;
+  if (ready.homes_changed) scan = scan_roots(medium, seeds, scan.slot_count);
+  recovered.homes.words = scan.words;
+  for (const auto& version : choice.versions) {  // each of which has two good copies now
+    recovered.homes.words[format::home_of(version->root)].fill(version->root.word);
+  }
+  return ready.unread;
+}
+
 }  // namespace
 
 Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
@@ -186,10 +223,9 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   const format::Seeds seeds(head.superblock.shelf_id);
   RootScan scan = scan_roots(medium, seeds, head.superblock.slot_count);
   KnownPages known;
-  const bool beside_writer =
-      (purpose == Purpose::read || purpose == Purpose::salvage) && !planted(Bug::reader_looks_once);
-  media.further->begin(head.superblock, purpose == Purpose::salvage,
-                       purpose == Purpose::read || purpose == Purpose::salvage);
+  const bool reads = purpose == Purpose::read || purpose == Purpose::salvage;
+  const bool beside_writer = reads && !planted(Bug::reader_looks_once);
+  media.further->begin(head.superblock, purpose == Purpose::salvage, reads);
   const Opening opening{medium,   seeds, purpose,        verify,
                         progress, known, *media.further, beside_writer};
   Choice choice = look_at_all(opening, scan);
@@ -210,28 +246,7 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   unread.note(choice.unread_pages);
   for (auto& note : media.further->take_notes()) notes.push_back(std::move(note));
   if (writes(purpose) && head.writes_allowed) {
-    Versions named = choice.versions;
-    if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
-    if (const auto mirror = media.further->mirror_of_first()) {
-      settle_newest(medium, seeds, scan, choice.root(), *mirror);
-    }
-    media.further->fill_mirrors(seeds,
-                                {named, scan, choice.number(), choice.degraded, choice.mirrored});
-    const Ready ready = make_ready(medium, seeds,
-                                   {head, scan, choice.versions, choice.repairs, choice.dropped,
-                                    choice.degraded, choice.prepared.has_value()},
-                                   purpose == Purpose::repair);
-    recovered.mark = ready.mark;
-    recovered.prepared = choice.prepared;
-    recovered.incarnation = ready.incarnation;
-    recovered.rival_copy = ready.rival_copy;
-    recovered.report.repaired_copies = ready.repaired_copies;
-    unread.note(ready.unread);
-    if (ready.homes_changed) scan = scan_roots(medium, seeds, scan.slot_count);
-    recovered.homes.words = scan.words;
-    for (const auto& version : choice.versions) {  // each of which has two good copies now
-      recovered.homes.words[format::home_of(version->root)].fill(version->root.word);
-    }
+    unread.note(make_writable(media, seeds, purpose, {head, choice, scan}, recovered));
   }
   note_unread(recovered.report, unread);
   return recovered;

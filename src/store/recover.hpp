@@ -1,9 +1,10 @@
 // Opening a shelf, which is recovering it: there is no other way in.
 //
 //   superblock -> roots -> newest valid root -> its manifest, copied to memory once and validated,
-//   after which only the copy is used -> retained versions, the prepared attempt -> second copies
-//   repaired, what was accepted made durable -> incarnation bumped -> mark settled -> homes that
-//   were not accepted wiped -> ready
+//   after which only the copy is used -> retained versions, the prepared attempt -> a root in one
+//   copy settled, mirrors filled -> second copies repaired, what was accepted made durable ->
+//   incarnation bumped -> mark settled -> homes that were not accepted wiped -> ready; and then
+//   the media beside the first settled (State::take_over)
 //
 // It writes nothing that a valid root names but what is already there, and doing it again after a
 // crash inside it gives the same shelf (I6, I12).
