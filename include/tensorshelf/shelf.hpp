@@ -194,23 +194,23 @@ class Shelf {
   // it is abandoned: then another may get that number.
   RetainedVersion at(std::uint64_t version) const;
   // Keeps a version, the newest where none is said, as it is until the pin goes: it stays among
-  // versions(). An assignment that needs a slot of it waits for that, and so does a commit for
-  // which there would be more versions than the shelf has slots. Nothing of it is on the medium.
-  // Of a shelf that is open for reading, it keeps the writer from it, in whatever process:
-  // - The writer goes on in its other slots; OpenOptions::on_pin says what it does where it has
-  // none
-  //   to spare. With in_flight of one more for each reader that holds a version it has.
-  // - What is read of it by at() is that version, and never Errc::stale; a lease of it shows the
-  //   slot itself on mapped media, and holds it on. Beside a writer that outruns its readers both
-  //   are as without a pin.
-  // - The first one waits for two milliseconds, for the writer to hear of it.
-  // - The process that has it may end in any way: then it is gone. A forked child keeps it as well.
-  // Where none is said it goes on to the newest, as refresh() does. Where the writer gave a version
-  // up, and its number is another version's by then, the pin goes all the same.
-  // Errc::stale where it is not among them, or the writer has given it up already, or outruns its
-  // readers; Errc::io where the file system has no locks on parts of a file. On a medium of your
-  // own that has no Medium::pins() it holds what is in memory alone, and reading may be
-  // Errc::stale.
+  // versions(). Nothing of that is on the medium. Errc::stale where it is not among them.
+  //
+  // Of a shelf that is open for writing: an assignment that needs a slot of it waits for the pin to
+  // go, and so does a commit with which there would be more versions than the shelf has slots.
+  //
+  // Of a shelf that is open for reading it keeps the writer, in whatever process, from the version:
+  // - The writer goes on in its other slots. Give the shelf one in_flight more for each reader that
+  //   holds a version; OpenOptions::on_pin says what the writer does without a slot to spare.
+  // - What is read of the version by at() is never Errc::stale. On mapped media a lease of it shows
+  //   the slot itself, and holds that on. Beside a writer that outruns its readers both are as
+  //   without a pin.
+  // - The first pin waits for two milliseconds, for the writer to hear of it.
+  // - It goes with its process, however that ends. A forked child keeps it as well.
+  // - Where no version is said, the shelf goes on to the newest first, as by refresh().
+  // - Errc::stale also where the writer has given the version up already, or outruns its readers;
+  //   Errc::io where the file system has no locks on parts of a file. On a medium of your own
+  //   without Medium::pins() it holds what is in memory alone, and reading may be Errc::stale.
   VersionPin pin(std::optional<std::uint64_t> version = {}) const;
   // What changed from the one to the other, which may be the older one, by what the versions say of
   // their chunks: no data is read. Errc::stale where one is not, or no more, among them.
