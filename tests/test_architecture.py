@@ -394,17 +394,26 @@ def test_the_byte_map_of_the_design_is_that_of_layout_hpp() -> None:
     # That of a medium beside the first.
     second, stamp = constant("kMediumHeaderBytes"), constant("kMediumStampAt")
     slots = constant("kMediumHeapAt")
-    assert f"nothing else of the shelf, from {slots:#x} on" in design
-    assert f"a header, at 0\nand {second:#x}, and {stamp:#x} behind each the stamp" in design
-    assert f"from {slots:#x} on lies what the other has".lower() in design.lower()
-    for place, words in {
+    words = " ".join(design.split())
+    assert f"nothing else of the shelf, from {slots:#x} on" in words
+    assert f"a header, at 0 and {second:#x}, and {stamp:#x} behind each the stamp" in words
+    assert f"From {slots:#x} on lies what the other has" in words
+    for place, what in {
         stamp: "stamp copy 0",
         second: "header copy 1",
         second + stamp: "stamp copy 1",
         slots: "slots",
     }.items():
-        assert f"//   {place:#07x}  {words}" in layout
+        assert f"//   {place:#07x}  {what}" in layout
+
     assert f"//   {2 * header:#07x}  heap" in layout
+
+
+def test_prose_has_lines_that_can_be_read() -> None:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+        prose = [line for line in text.splitlines() if not line.startswith(("|", "    "))]
+        assert [line for line in prose if len(line) > 120] == [], shown(path)
 
 
 RECORDS = {
