@@ -189,7 +189,7 @@ def tsan(stage: Stage, full: bool) -> None:
     if stage.build("tsan"):
         stage.ctest(
             "tsan",
-            *("-L", "threads"),
+            *("-L", "threads" if full else "^threads$"),
             env={
                 "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:"
                 f"suppressions={ROOT / 'tests' / 'tsan.supp'}"

@@ -36,10 +36,9 @@ Settings settings_for(const Cell& cell, Effort effort) {
     settings.work_one_in = 16;
     settings.fault_one_in = 32;
   }
-  // Each death and failure is followed by work and a walk of its own, most of the time that a heavy
+  // Each death and failure is followed by work and a walk of its own, most of the time that a
   // workload takes.
-  constexpr unsigned kHeavy = 32;
-  if (effort != Effort::full && workload.weight >= kHeavy) {
+  if (effort != Effort::full) {
     settings.death_one_in *= 2;
     settings.failure_one_in *= 2;
   }

@@ -496,7 +496,8 @@ TEST_CASE("a read that fails is told, and fails nothing else") {
   REQUIRE(went_on > 20);
 }
 
-TEST_CASE("writers beside the committer: what each had waited for is behind the next barrier") {
+TEST_CASE("writers beside the committer: what each had waited for is behind the next barrier",
+          "[threads]") {
   constexpr unsigned kWriters = 3;
   constexpr std::uint64_t kPages = 24;
   const Alarm alarm;

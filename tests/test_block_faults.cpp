@@ -417,7 +417,7 @@ TEST_CASE("what was given back costs its zeros and a flush when it is reserved a
   REQUIRE((read_back(*rig.medium, kSize / 2, kSize / 2) == Bytes(kSize / 2)));
 }
 
-TEST_CASE("one of many threads meets the fault, and none goes on") {
+TEST_CASE("one of many threads meets the fault, and none goes on", "[threads]") {
   Rig rig;
   rig.tap->complete = [](unsigned n, std::int64_t real) { return n == 4 ? -EIO : real; };
   std::vector<int> failed(4, 0);

@@ -525,7 +525,7 @@ TEST_CASE("sequences grow, and waiting for one ticket frees all earlier sources"
   });
 }
 
-TEST_CASE("threads write and read disjoint pages at once") {
+TEST_CASE("threads write and read disjoint pages at once", "[threads]") {
   on_every_medium([](const MediaRow&, MediumUnderTest& medium) {
     constexpr unsigned kThreads = 4;
     constexpr std::uint64_t kShare = kRoom / kThreads;

@@ -335,7 +335,7 @@ TEST_CASE("what others assign and commit meanwhile is theirs") {
   if (!shelf.has_uncommitted()) CHECK(shelf.verify().damage.empty());
 }
 
-TEST_CASE("transactions of others come before it or behind it") {
+TEST_CASE("transactions of others come before it or behind it", "[threads]") {
   const Twice twice({1, 2, GENERATE(true, false), GENERATE(Placement::whole, Placement::by_chunk)});
   Shelf shelf = twice.kept.open();
   twice.rot(shelf, 1);

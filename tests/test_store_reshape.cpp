@@ -248,7 +248,7 @@ TEST_CASE("a rename that was prepared goes with it, or comes with it") {
   shelf.persist();
 }
 
-TEST_CASE("reads go on while what they read is renamed") {
+TEST_CASE("reads go on while what they read is renamed", "[threads]") {
   const Kept kept({.keep = 2, .in_flight = 2, .mapped = true, .placement = Placement::whole});
   Shelf shelf = kept.open();
   commit(shelf, 1);
@@ -343,7 +343,7 @@ TEST_CASE("a tensor is resized along its first dimension alone, and may come to 
   CHECK(value(w) == pattern(1000, 1));
 }
 
-TEST_CASE("who comes to rename or resize behind a close is told so") {
+TEST_CASE("who comes to rename or resize behind a close is told so", "[threads]") {
   const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
   Shelf shelf = kept.open();
   commit(shelf, 1);
@@ -362,7 +362,7 @@ TEST_CASE("who comes to rename or resize behind a close is told so") {
   CHECK(code == Errc::closed);
 }
 
-TEST_CASE("what is resized beside assignments has them or not, whole") {
+TEST_CASE("what is resized beside assignments has them or not, whole", "[threads]") {
   const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::by_chunk});
   Shelf shelf = kept.open();
   commit(shelf, 1);
