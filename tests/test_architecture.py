@@ -174,6 +174,19 @@ def test_few_places_name_a_medium() -> None:
     assert all(f"`{place}`" in told for place in places)
 
 
+def test_types_have_names_of_their_own() -> None:
+    """One namespace holds them all: two of one name are one to the linker."""
+    defined: dict[str, list[str]] = {}
+    kinds = r"^(?:class|struct|enum(?: class)?) (?:alignas\([^)]*\) )?(\w+)(?!::)\b[^;{]*\{"
+    for path in cpp("src", "include"):
+        if path.suffix != ".hpp":
+            continue
+        for name in re.findall(kinds, code(path), re.MULTILINE):
+            defined.setdefault(name, []).append(shown(path))
+    assert defined
+    assert {name: paths for name, paths in defined.items() if len(paths) > 1} == {}
+
+
 # Where a test sleeps, what it waits for is time.
 SLEEPS = {
     "tests/guest/guest_pool.cpp": "a machine is cut off meanwhile",

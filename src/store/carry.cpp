@@ -45,11 +45,11 @@ std::optional<unsigned> Stager::lower_slot(const StoredTensor& tensor, std::uint
   if (open && (tensor.whole() ? !tensor.carried : tensor.written.contains(chunk))) return {};
   const ChunkRecord now = state_.open->base->tree.record(tensor.cell(chunk));
   if (format::chunk_kind(now) != ChunkKind::stored) return {};
-  if (tensor.pins[format::chunk_slot(now)].load() > 0) return {};  // it would keep the place
+  if (tensor.leases[format::chunk_slot(now)].load() > 0) return {};  // it would keep the place
   const std::uint64_t place = tensor.place_of(format::chunk_slot(now), chunk);
   if (place + tensor.layout.extent_bytes() <= goals[medium_of(place)]) return {};
   if (open && tensor.whole()) {
-    const bool leased = tensor.pins[tensor.working].load() > 0;
+    const bool leased = tensor.leases[tensor.working].load() > 0;
     if (leased || !lacks(tensor, chunk)) return {};
     return tensor.working;
   }

@@ -150,7 +150,7 @@ bool Compactor::is_sound(StoredTensor& tensor, std::uint64_t first, std::uint64_
   for (std::uint64_t chunk = first; chunk < end; ++chunk) {
     const Use use(state_);
     const std::lock_guard lock(tensor.mutex);
-    const auto holding = hold(state_, tensor);
+    const auto holding = keep_places_of(state_, tensor);
     ChunkRecord record;
     {
       const std::lock_guard structure(state_.structure);

@@ -26,7 +26,7 @@
 
 namespace tensorshelf {
 
-using MediaSet = SmallVector<unsigned, kMaxMedia>;  // by their indices
+using StripeOrder = SmallVector<unsigned, kMaxMedia>;  // by their indices
 
 // Slots of one tensor.
 struct SlotsWanted {
@@ -35,7 +35,7 @@ struct SlotsWanted {
   unsigned slot_count = 0;
   std::uint64_t pages = 0;  // that are to be reserved behind it
   // Which it lies on: each slot has a place on each of them, in this order.
-  MediaSet media = MediaSet(1);
+  StripeOrder media = StripeOrder(1);
 };
 
 class Heap {

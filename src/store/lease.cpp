@@ -13,21 +13,21 @@ namespace tensorshelf {
 using format::ChunkKind;
 
 // Keeps the slot from being written, and what the tensor owns from being given back.
-struct Reader::Pin {
+struct Reader::LeasedSlot {
   std::shared_ptr<GuardedMedium> medium;
   std::shared_ptr<StoredTensor> tensor;
   std::shared_ptr<Holding> holding;
   unsigned slot;
 
-  Pin(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t, std::shared_ptr<Holding> h,
-      unsigned s)
+  LeasedSlot(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t,
+             std::shared_ptr<Holding> h, unsigned s)
       : medium(std::move(m)), tensor(std::move(t)), slot(s) {
     if (!planted(Bug::leased_slot_reused)) holding = std::move(h);
-    ++tensor->pins[slot];
+    ++tensor->leases[slot];
   }
-  ~Pin() { --tensor->pins[slot]; }
-  Pin(const Pin&) = delete;
-  Pin& operator=(const Pin&) = delete;
+  ~LeasedSlot() { --tensor->leases[slot]; }
+  LeasedSlot(const LeasedSlot&) = delete;
+  LeasedSlot& operator=(const LeasedSlot&) = delete;
 };
 
 // Of a reader: what it shows in place stays so, with the version pinned and no writer that outruns.
@@ -62,7 +62,7 @@ std::shared_ptr<const void> Reader::pin_in_place(Of which) {
 Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
   const Use use(state_);
   std::lock_guard lock(tensor->mutex);
-  const auto holding = hold(state_, *tensor);
+  const auto holding = keep_places_of(state_, *tensor);
   const std::uint64_t size = tensor->layout.size_bytes;
   const Records now = records(*tensor, 0, size, which);
   std::shared_ptr<const void> pin;
@@ -77,7 +77,7 @@ Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
       compared_chunk(*tensor, now[chunk], chunk, chunk_scratch());
     }
-    if (!pin) pin = std::make_shared<Pin>(state_.medium, tensor, holding, slot);
+    if (!pin) pin = std::make_shared<LeasedSlot>(state_.medium, tensor, holding, slot);
     return Lease(state_.medium->view(tensor->layout.slot(slot)), true, std::move(pin));
   }
   const auto copy = std::make_shared_for_overwrite<std::byte[]>(size);

@@ -68,7 +68,7 @@ Compactor::Tensors Compactor::behind(const Goals& goals) {
 }
 
 // A bit for each that a version or the open attempt names. (What a lease shows stays where it is,
-// the lease's own: Reader::Pin.) The gate is closed, and the tensor's mutex held.
+// the lease's own: Reader::LeasedSlot.) The gate is closed, and the tensor's mutex held.
 unsigned Compactor::used_slots(StoredTensor& tensor) {
   unsigned used = 0;
   const auto note = [&](const ChunkRecord& record) {

@@ -11,7 +11,7 @@
 namespace tensorshelf {
 
 struct Where {
-  MediaSet media;  // several: striped over them, in this order
+  StripeOrder media;  // several: striped over them, in this order
   Placement placement = Placement::whole;
 };
 

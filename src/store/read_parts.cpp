@@ -11,7 +11,7 @@ void Reader::read_parts(StoredTensor& tensor, const Range& range,
   tensor.check_range(range.offset, range.size_bytes);
   const Use use(state_);
   std::lock_guard lock(tensor.mutex);
-  const auto holding = hold(state_, tensor);
+  const auto holding = keep_places_of(state_, tensor);
   const Records now = records(tensor, range.offset, range.size_bytes, range.which);
   body([&](std::span<std::byte> bytes, std::uint64_t offset) {
     TENSORSHELF_ASSERT(offset >= range.offset && bytes.size() <= range.size_bytes &&

@@ -288,7 +288,7 @@ void Reader::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_
   tensor.check_range(offset, bytes.size());
   const Use use(state_);
   std::lock_guard lock(tensor.mutex);
-  const auto holding = hold(state_, tensor);
+  const auto holding = keep_places_of(state_, tensor);
   const Records now = records(tensor, offset, bytes.size(), which);
   std::unique_lock names(state_.structure, std::defer_lock);
   if (planted(Bug::names_held_by_reads)) names.lock();

@@ -66,7 +66,7 @@ class Reader {
                                   int os_error = 0);
 
  private:
-  struct Pin;
+  struct LeasedSlot;
   struct FirmPin;
 
   std::string called(const StoredTensor& tensor, std::uint64_t version) const;  // or now

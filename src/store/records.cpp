@@ -29,7 +29,7 @@ bool has(const Version& version, const StoredTensor& tensor) {
 // Of a tensor that is gone, the last version that had it in its last places may be gone as well,
 // and ones that somebody keeps have it in those of before. The newest of these shares every place
 // that an older one names.
-std::shared_ptr<Holding> hold(const State& state, const StoredTensor& tensor) {
+std::shared_ptr<Holding> keep_places_of(const State& state, const StoredTensor& tensor) {
   if (planted(Bug::read_holds_nothing)) return nullptr;
   auto newest = tensor.holding.lock();
   if (newest || planted(Bug::newest_places_held)) return newest;

@@ -40,7 +40,7 @@ void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
 
 [[noreturn]] void throw_leased(const StoredTensor& tensor) {
   int leases = 0;
-  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) leases += tensor.pins[slot].load();
+  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) leases += tensor.leases[slot].load();
   throw Error(Errc::leased,
               fmt::format("'{}' has {} live view{} of the slot that this write needs",
                           tensor.name(), leases, leases == 1 ? "" : "s"),
@@ -88,7 +88,7 @@ std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint6
   }
   std::optional<unsigned> lowest;
   for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
-    const bool leased = tensor.pins[slot].load() > 0 && !planted(Bug::leased_slot_written);
+    const bool leased = tensor.leases[slot].load() > 0 && !planted(Bug::leased_slot_written);
     if ((named >> slot & 1) != 0 || leased) continue;
     if (!lowest || tensor.chunk_at(slot, chunk) < tensor.chunk_at(*lowest, chunk)) lowest = slot;
   }
@@ -116,7 +116,7 @@ std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std:
                                                 std::uint64_t size, FoundSlot& found) {
   tensor.check_there();
   if (tensor.attempt == state_.open->sequence && tensor.whole() &&
-      tensor.pins[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
+      tensor.leases[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
     throw_leased(tensor);
   }
   if (has_slots(tensor, offset, size, found)) return std::nullopt;
@@ -269,7 +269,7 @@ void Stager::complete(StoredTensor& tensor) {
   if (!tensor.whole() || planted(Bug::copy_forward_left_out)) return;
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
     if (!lacks(tensor, chunk)) continue;
-    if (tensor.pins[tensor.working].load() > 0) throw_leased(tensor);  // of an assignment undone
+    if (tensor.leases[tensor.working].load() > 0) throw_leased(tensor);  // of an assignment undone
     const ChunkRecord now = state_.open->base->tree.record(tensor.cell(chunk));
     if (format::chunk_kind(now) == ChunkKind::stored) {
       copy_forward(tensor, tensor.working, chunk);

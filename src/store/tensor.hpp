@@ -34,7 +34,7 @@ struct StoredTensor {
         written(layout.chunk_count()),
         touched(layout.chunk_count()),
         labels(whole() ? layout.chunk_count() * layout.slot_count() : 0),
-        pins(layout.slot_count()),
+        leases(layout.slot_count()),
         verified_(layout.chunk_count() * layout.slot_count()) {}
 
   // With the name that it had first. Of it slot_at alone changes (lie_at()).
@@ -64,7 +64,7 @@ struct StoredTensor {
   SmallArray<std::uint64_t, 3> labels;
 
   // Live leases of each slot. Raised under the mutex, lowered by any thread.
-  SmallArray<std::atomic<int>, 4> pins;
+  SmallArray<std::atomic<int>, 4> leases;
 
   // Errc::layout, and Errc::unknown_name where it was erased or replaced.
   void check_range(std::uint64_t offset, std::uint64_t size) const;

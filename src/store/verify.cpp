@@ -73,7 +73,7 @@ bool Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyRepor
   ++report.chunks;
   ++state_.counters.verified;
   report.bytes += size;
-  const auto held = hold(state_, tensor);
+  const auto held = keep_places_of(state_, tensor);
   try {
     const RecordedChunk recorded{tensor, record, chunk};
     const bool intact = chunk_intact(*state_.medium, state_.seeds, recorded);

@@ -221,7 +221,7 @@ void Store::keep_places(Version& version) const {
     {
       std::lock_guard lock(named.tensor->mutex);
       // Also of one that is gone, and held in other places.
-      now = tensorshelf::hold(state_, *named.tensor);
+      now = keep_places_of(state_, *named.tensor);
     }
     if (!now || now == named.holding) continue;
     if (!names) names = std::make_shared<Names>(*version.names);
