@@ -333,8 +333,10 @@ constexpr std::uint64_t mirror_features(unsigned of) { return kMirrorFeature | o
 // In its stamp, in the place of a version: how far it is filled with what the other has.
 enum class MirrorStamp : std::uint64_t {
   filled = 0,
-  filling = 1,    // what it had can be read until its roots go
-  refilling = 2,  // all that is there goes: it is nothing to open, and nothing to go on from
+  filling = 1,  // what it had can be read until its roots go
+  // What it had counts for nothing, and is written over: a filling came to no end before, or the
+  // first medium is to go on without what this one alone has.
+  refilling = 2,
 };
 constexpr bool is_stamp(std::optional<std::uint64_t> stamp, MirrorStamp which) {
   return stamp == static_cast<std::uint64_t>(which);

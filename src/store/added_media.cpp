@@ -126,7 +126,7 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
   if (adopted && !made.mirrors) {
     made.id = offered.header->medium_id;
     mend(made, 0);
-    media_.barrier();  // before it has a name, and I1, whichever version names it
+    media_.barrier();  // I1: before a version names it
   } else {
     // Written whatever is there: what an adding that failed left may be in a cache alone (I12). A
     // mirror counts as one whose filling came to no end, for the same reason.
@@ -194,7 +194,7 @@ void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds&
     // Of one that a version named which was not accepted nothing is the shelf's yet.
     if (heap.capacity_bytes(each.index) == 0) heap.add_medium(each.index, format::kMediumHeapAt);
   }
-  if (mended) media_.barrier();  // I12
+  if (mended) media_.barrier();  // I12: a header or stamp may have lain in a cache alone
   // Those that may be mirrored come first.
   auto& offered = offered_.all();
   std::ranges::stable_partition(offered, [](const Offered& one) { return !one.given.mirrors; });

@@ -185,7 +185,8 @@ void load_retained(Neighbours& neighbours, const Opening& opening, const RootSca
       auto& repairs = choice.repairs;
       repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
     } catch (const Error& error) {
-      // Who writes would give it up for good, for want of a path.
+      // A reader does without it. A writer would give it up for good, where only a path was
+      // missing.
       const bool unseen = error.code() == Errc::medium_missing && opening.beside_writer;
       if (error.code() != Errc::corrupt && !unseen) throw;
       for (std::uint64_t lost = number + 1; lost-- > choice.root().floor;) {

@@ -36,8 +36,8 @@ class Compactor {
   static constexpr std::chrono::milliseconds kPause{1};
   // So much goes with one version, and is cut off at once: others wait for either.
   static constexpr std::uint64_t kAtOnceBytes = 8 * 1024 * 1024;
-  // So many rounds, of as many commits as there are homes: who has not rested by then is not waited
-  // for.
+  // After so many rounds, of as many commits as there are homes, it waits no more for somebody who
+  // assigns to stop: then it copies what it can, and ends.
   static constexpr std::uint64_t kRestless = 4;
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
   class Fences;

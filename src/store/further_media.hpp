@@ -79,9 +79,11 @@ class FurtherMedia {
   void begin(const format::Superblock& superblock, bool salvage, bool reading);
   // What a mirror lacks of what the versions name is copied to it (mirror_filling.hpp). For who may
   // write, before anything else is written. Durable when it returns.
-  // Not to one of the first medium that shows a version beyond what was opened, but for a flip that
-  // a power loss left on it alone: where that was opened `degraded`, it is given up, and stays;
-  // else Errc::medium_missing, for the first is an older copy.
+  //
+  // A mirror of the first medium may show a version beyond the one that was opened. Where a power
+  // loss left a flip on it alone, it is filled as any other. Else nothing is written to it: where
+  // the first was opened `degraded` the mirror is given up, and stays as it is; where it was not,
+  // the first is an older copy, which is Errc::medium_missing.
   void fill_mirrors(const format::Seeds& seeds, const Chosen& chosen);
   // Attached or offered; nothing where none is at hand.
   std::optional<MirrorOfFirst> mirror_of_first() const;

@@ -4,11 +4,11 @@
 // barrier, before the flip and after it. So a mirror that the newest version names, and whose
 // headers and roots are those of its medium, byte for byte, has all that these name: who commits
 // without it does not name it. Where it does not, or they differ (a power loss between two words,
-// an older copy, a new mirror), or its end is lost, the mirror is filled: what versions name
-// first, and behind a barrier the headers. Each page and chunk
-// is compared with its checksum on both, so that rot on either is not taken for the value. What is
-// there already is not written again, unless an earlier filling came to no end: then it may be
-// there in a cache alone, its flush having failed (I12). The mirror's stamp says so.
+// an older copy, a new mirror), or its end is lost, the mirror is filled: what versions name first,
+// and behind a barrier the headers. Each page and chunk is compared with its checksum on both, so
+// that rot on either is not taken for the value. What is there already is not written again, unless
+// an earlier filling came to no end: then it may be there in a cache alone, its flush having failed
+// (I12). The mirror's stamp says so.
 #pragma once
 
 #include <cstdint>

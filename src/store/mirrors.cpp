@@ -22,7 +22,7 @@ struct MirrorPlace {
   std::uint64_t from;
   std::uint64_t end;  // of what is there
   const std::string& path;
-  bool given;  // its stamp says that what is there goes (MirrorStamp::refilling)
+  bool goes;  // what is there, as its stamp says (MirrorStamp::refilling)
 };
 
 // The newest root that it shows.
@@ -61,7 +61,7 @@ Ahead how_far(const MirrorPlace& mirror, const format::Seeds& seeds, const Chose
   const auto there = newest_root(mirror, seeds, chosen.scan.slot_count);
   const std::uint64_t version = there ? format::word_version(there->word) : 0;
   if (version <= chosen.newest) return Ahead::no;
-  if (mirror.given && version == chosen.newest + 1) return Ahead::no;
+  if (mirror.goes && version == chosen.newest + 1) return Ahead::no;
   if (chosen.degraded) return Ahead::newer;
   if (is_torn_flip(*there, chosen)) return Ahead::torn;
   throw Error(
@@ -89,8 +89,8 @@ void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Chosen& chosen
     // What is damaged must not go to the only one that has it: the next opening compares them.
     if (*each.mirrors == 0 && chosen.mirrored && !planted(Bug::damage_mirrored)) continue;
     const std::uint64_t end = place_on(each.index, media_.size_of(each.index));
-    const bool given = is_given_for_filling(media_, each.index, each.id);
-    const MirrorPlace place{media_, place_on(each.index, format::kMirrorAt), end, each.path, given};
+    const bool goes = is_given_for_filling(media_, each.index, each.id);
+    const MirrorPlace place{media_, place_on(each.index, format::kMirrorAt), end, each.path, goes};
     if (*each.mirrors == 0 && how_far(place, seeds, chosen) == Ahead::newer) {
       give_up(each);
       continue;
@@ -102,9 +102,10 @@ void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Chosen& chosen
   look_at_offered(seeds, chosen);
 }
 
-// What no version names is filled when it is attached, and the first is wiped before that: then
-// nothing tells a torn flip from what an older copy lacks. So its mirror is marked first, also
-// where no flip is seen there: behind a flush that failed it may be read yet.
+// A mirror that no version names yet is filled when it is attached. Before that the opening wipes
+// the first medium's homes, and then a flip that this mirror alone has looks like a version that an
+// older copy of the first lacks. So it is marked before (give_for_filling()): also where no flip is
+// seen on it, for behind a failed flush one may come to be read later.
 void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& chosen) {
   for (Offered& each : offered_.all()) {
     if (!each.is_left() || !each.mirrors_first()) continue;

@@ -32,8 +32,8 @@ std::optional<format::RawPage> read_page(Medium& medium, std::uint64_t at, Unrea
 // The same of pages that lie side by side, in one read where they can be read together.
 std::vector<std::optional<format::RawPage>> read_pages(Medium& medium, std::uint64_t at,
                                                        std::size_t count, Unread& unread);
-// Likewise, into memory that is there. One that cannot be read
-// is zero, for which no checksum holds, and that noted.
+// Likewise, into memory that is there. One that cannot be read is zero, for which no checksum
+// holds, and that noted.
 void read_run(Medium& medium, std::uint64_t at, std::span<format::RawPage> pages, Unread& unread);
 void write_page(Medium& medium, std::uint64_t at, const format::Page& page);  // and waits for it
 

@@ -1,10 +1,11 @@
-// Reads manifest pages: neighbours together, each checked, and both copies, or the second where the
-// first fails.
-// Where both fail, and the medium has a mirror, that copy which the mirror has counts for a good
-// one: the other is mended, on both, and this one by the next opening, for what the mirror alone
-// has is not put at risk. What cannot be read together is read page by page. Where there are many,
-// several threads read and check them: a drive answers several requests in little more time than
-// one.
+// Reads manifest pages: neighbours together, and page by page what cannot be read so. Both copies
+// are read and checked; for who mends nothing, the second only where the first fails. Where there
+// are many pages several threads read and check them: a drive answers several requests in little
+// more time than one.
+//
+// Where both copies fail, and the medium has a mirror with a good copy, that one serves, and counts
+// as good. So this opening writes the other copy anew, on both media, and the next opening this
+// one: what the mirror alone has is never written over.
 #pragma once
 
 #include <array>

@@ -195,7 +195,7 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
                       format::encode_superblock(standing.head.superblock, copy),
                       sizeof(format::Superblock));
   }
-  // A damaged copy is not under way before the good one is surely there.
+  // The good copy is surely there before the damaged one is under way.
   if (restore_incarnation(medium, seeds, standing.scan, there) || unused) medium.barrier();  // I12
   Ready ready;
   ready.unread = there.unread;
