@@ -5,7 +5,7 @@
 import itertools
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tensorshelf._assignments import Assignments
 from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._core import TensorRef
 from tensorshelf._info import Info
+from tensorshelf._named import Named
 from tensorshelf._numbers import shape_lengths
 from tensorshelf._placing import Placing, Where
 from tensorshelf._tensor import Tensor
@@ -24,7 +25,7 @@ from tensorshelf._values._sources import Source, named_source
 from tensorshelf.errors import BadArgument, LayoutError, ShelfError
 
 
-class TensorMapping(MutableMapping[str, Tensor]):
+class TensorMapping(Named, MutableMapping[str, Tensor]):
     """The tensors of a shelf by name. Attributes that its heir, ``Shelf``, has are no tensors."""
 
     __slots__: tuple[str, ...] = ()
@@ -158,22 +159,6 @@ class TensorMapping(MutableMapping[str, Tensor]):
             _names.unknown(name, self)
         self._core.erase(name)
         self._assignments.session.forget(ref._id)
-
-    def __contains__(self, name: object) -> bool:
-        return _names.is_text(name) and self._core.find(name) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, sorted."""
-        return iter(self._core.names())
-
-    def __len__(self) -> int:
-        return len(self._core.names())
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return object.__hash__(self)
 
     def update(self, other: Any = (), /, **values: Any) -> None:
         """Assigns each item of a mapping or of pairs, as ``shelf[name] = value`` does.

@@ -23,7 +23,6 @@ from tensorshelf._group.group import Group
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
 from tensorshelf._state import fill as _fill
-from tensorshelf._state import load as _load
 from tensorshelf._state import save as _save
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.load_report import LoadReport
@@ -126,28 +125,6 @@ class Shelf(Versioned):
     def _prepare(self, flat: Flat, *, step: int, id: bytes) -> None:
         uncommitted = self._core.has_uncommitted()
         _save.save(self, flat, lambda: self.prepare(step, id=id), uncommitted=uncommitted)
-
-    def load(
-        self,
-        keys: str | Iterable[str] | None = None,
-        *,
-        rename: Mapping[str, str] | Callable[[str], str] | None = None,
-        progress: Report | bool | None = None,
-    ) -> Any:
-        """The state that ``save()`` stored, in memory of its own; every checksum is checked.
-
-        Objects come back as their states: ``model.load_state_dict(shelf.load("model")["model"])``.
-        Tied tensors are one again, and keys have their types.
-
-        keys      parts to load, by their dotted paths, with * and ?: "model", "model.layers.0.*"
-        rename    {"old.path": "new.path"}, for what lies below them too, or a function of a path
-        progress  True for a bar, or a function of (done, total) in bytes
-
-        Raises UnknownName where there is no state, or no such key, and CorruptError where what was
-        saved is damaged, or something else was assigned in its place.
-        """
-        with reporter(progress, "loading") as report:
-            return _load.load(self, keys, rename, report)
 
     def load_into(
         self,

@@ -4,16 +4,16 @@ A version of the past is a mapping of names to read-only tensors. It holds nothi
 on, and when the version is retained no more, reading it raises StaleError.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from tensorshelf import _core, _display, _names
 from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit
+from tensorshelf._core import RetainedVersion as NativeVersion
 from tensorshelf._info import VersionInfo, version_from
+from tensorshelf._named import Named
 from tensorshelf._numbers import step_number
-from tensorshelf._progress import Report, reporter
-from tensorshelf._state import load as _load
 from tensorshelf._values import _dtypes
 from tensorshelf._view import Readable, _set
 from tensorshelf.errors import ReadOnlyError, ShelfError, TransactionError
@@ -64,7 +64,7 @@ class RetainedTensor(Readable, _core.RetainedTensor):
         raise TypeError(f"{self.name!r} is a handle and cannot be pickled; use .numpy(copy=True)")
 
 
-class RetainedVersion(Mapping[str, RetainedTensor]):
+class RetainedVersion(Named, Mapping[str, RetainedTensor]):
     """One version of a shelf, to be read; ``shelf.at(version)`` gives one.
 
     ``old["x"]`` and ``old.x`` are tensors, as those of the shelf. Everything here raises StaleError
@@ -74,7 +74,9 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
 
     __slots__ = ("_core", "_path", "_version")
 
-    def __init__(self, core: _core.RetainedVersion, path: str) -> None:
+    _core: NativeVersion
+
+    def __init__(self, core: NativeVersion, path: str) -> None:
         self._core = core
         self._path = path
         self._version: int = core.info()["version"]
@@ -92,17 +94,6 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
     def step(self) -> int | None:
         """The step that it was persisted with."""
         return self.info().step
-
-    def load(
-        self,
-        keys: str | Iterable[str] | None = None,
-        *,
-        rename: Mapping[str, str] | Callable[[str], str] | None = None,
-        progress: Report | bool | None = None,
-    ) -> Any:
-        """The state that was saved in this version, as ``shelf.load()`` gives the newest."""
-        with reporter(progress, "loading") as report:
-            return _load.load(self, keys, rename, report)
 
     def __getitem__(self, name: str) -> RetainedTensor:
         """The handle of a tensor. Raises UnknownName, a KeyError, with the nearest name."""
@@ -130,22 +121,6 @@ class RetainedVersion(Mapping[str, RetainedTensor]):
             _set(self, name, value)
         else:
             self[name] = value
-
-    def __contains__(self, name: object) -> bool:
-        return _names.is_text(name) and self._core.find(name) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, sorted."""
-        return iter(self._core.names())
-
-    def __len__(self) -> int:
-        return len(self._core.names())
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return object.__hash__(self)
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *filter(str.isidentifier, self._known_names())]
