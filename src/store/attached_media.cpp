@@ -60,7 +60,7 @@ std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named
                                  named.index, named.path, *named.mirrors, how));
     return std::make_unique<AbsentMedium>(named.capacity_bytes);
   }
-  if (!salvage_) return nullptr;
+  if (purpose_ != Purpose::salvage) return nullptr;
   notes_.push_back(
       fmt::format("medium {} (last at {}) is {}: tensors that lie there cannot be read",
                   named.index, named.path, how));
@@ -68,12 +68,12 @@ std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named
 }
 
 void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mirrored) {
-  const bool spared = named.mirrors && (reading_ || is_given_up(named.index));
-  auto [found, why_not] = offered_.take(named, moved, !salvage_ && !spared);
+  const bool spared = named.mirrors && (reads(purpose_) || is_given_up(named.index));
+  auto [found, why_not] = offered_.take(named, moved, purpose_ != Purpose::salvage && !spared);
   auto& medium = found.medium;
   // What was cut short is as good as missing, where it can be spared.
   const bool cut = medium && medium->size() < named.capacity_bytes;
-  const bool served = named.mirrors ? reading_ || is_given_up(named.index)
+  const bool served = named.mirrors ? reads(purpose_) || is_given_up(named.index)
                                     : mirrored && mirrors_read_.contains(named.index);
   bool absent = false;
   if (!medium || cut) {
@@ -85,10 +85,10 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
     }
   }
   if (!medium) {
-    throw_missing(named, mirrored && reading_ ? "its mirror is missing, too" : why_not,
-                  mirrored && !reading_);
+    throw_missing(named, mirrored && reads(purpose_) ? "its mirror is missing, too" : why_not,
+                  mirrored && !reads(purpose_));
   }
-  if (named.mirrors && reading_ && !absent) {
+  if (named.mirrors && reads(purpose_) && !absent) {
     const std::shared_ptr<Medium> shared = std::move(medium);
     mirrors_read_.emplace(*named.mirrors, shared);
     medium = std::make_unique<ShiftedMedium>(shared, 0);

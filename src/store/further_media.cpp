@@ -28,16 +28,15 @@ FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offe
       home_(home),
       without_(std::move(without)) {}
 
-void FurtherMedia::begin(const format::Superblock& superblock, bool salvage, bool reading) {
+void FurtherMedia::begin(const format::Superblock& superblock, Purpose purpose) {
   superblock_ = superblock;
-  salvage_ = salvage;
-  reading_ = reading;
+  purpose_ = purpose;
   offered_.classify(superblock.shelf_id);
 }
 
 void FurtherMedia::check_age(const Version& version) {
   const auto all = attached();
-  if (all.empty() || salvage_ || planted(Bug::medium_age_ignored)) return;
+  if (all.empty() || purpose_ == Purpose::salvage || planted(Bug::medium_age_ignored)) return;
   std::array<std::uint64_t, kMaxMedia> newest = {};
   for (const auto& loaded : version.loaded) {
     const StoredTensor& tensor = *loaded.tensor;

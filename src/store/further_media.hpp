@@ -21,6 +21,7 @@
 #include "format/format.hpp"
 #include "media/media.hpp"
 #include "store/offered_media.hpp"
+#include "store/purpose.hpp"
 
 namespace tensorshelf {
 
@@ -74,9 +75,9 @@ class FurtherMedia {
 
   // The shelf, whose superblock was read: what was offered and belongs to another is refused.
   // Errc::medium_missing; Errc::not_a_shelf where something else lies there; newer_format.
-  // `salvage`: what is missing is passed for a medium of which nothing can be read. `reading`: of
-  // a medium and its mirror one is enough.
-  void begin(const format::Superblock& superblock, bool salvage, bool reading);
+  // For reading one of a medium and its mirror is enough; for salvage what is missing passes for a
+  // medium of which nothing can be read.
+  void begin(const format::Superblock& superblock, Purpose purpose);
   // What a mirror lacks of what the versions name is copied to it (mirror_filling.hpp). For who may
   // write, before anything else is written. Durable when it returns.
   //
@@ -145,8 +146,7 @@ class FurtherMedia {
   OfferedMedia offered_;
   const std::uint64_t home_;
   format::Superblock superblock_ = {};
-  bool salvage_ = false;
-  bool reading_ = false;
+  Purpose purpose_ = Purpose::write;
   const std::vector<unsigned> without_;
   std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
   std::vector<std::string> notes_;

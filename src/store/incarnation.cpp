@@ -42,7 +42,7 @@ std::optional<std::uint64_t> newest_incarnation(Medium& medium, std::uint64_t fr
 }
 
 Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                               bool give_up) {
+                               Purpose purpose) {
   Incarnations there;
   const auto note = [&](const auto& found) {
     there.last = std::max(there.last, found ? found->incarnation : 0);
@@ -56,7 +56,7 @@ Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const
     if (page) there.found[copy] = format::read_incarnation(*page, seeds, copy);
     there.last = std::max(there.last, there.found[copy].value_or(0));
   }
-  if (there.lost() && !give_up) {
+  if (there.lost() && purpose != Purpose::repair) {
     throw Error(
         Errc::corrupt, "both copies of the incarnation record are damaged" + there.unread.reason(),
         "Open with mode=\"r\", which needs none; repair() finds a new one.", there.unread.os_error);

@@ -9,6 +9,7 @@
 
 #include "format/format.hpp"
 #include "store/page_io.hpp"
+#include "store/purpose.hpp"
 #include "store/root_scan.hpp"
 
 namespace tensorshelf {
@@ -29,11 +30,11 @@ struct Incarnations {
 std::optional<std::uint64_t> newest_incarnation(Medium& medium, std::uint64_t from,
                                                 const format::Seeds& seeds);
 
-// Throws Errc::corrupt where there would be no number to take: at the counter's end, and, without
-// `give_up`, where both copies are lost. With it a number is found above all that are known; that
-// is for a repair that was asked for, and not for opening.
+// Throws Errc::corrupt where there would be no number to take: at the counter's end, and where both
+// copies are lost. For repair, which was asked for, a number is then found above all that are
+// known.
 Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                               bool give_up);
+                               Purpose purpose);
 
 // I12, for the newer copy of the incarnation, before the older one is written: else both might be
 // lost together. Whose root is there had made it durable; then nothing is done, and false returned.

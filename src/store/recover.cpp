@@ -199,7 +199,7 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
   const Ready ready = make_ready(medium, seeds,
                                  {head, scan, choice.versions, choice.repairs, choice.dropped,
                                   choice.degraded, choice.prepared.has_value()},
-                                 purpose == Purpose::repair);
+                                 purpose);
   recovered.mark = ready.mark;
   recovered.prepared = choice.prepared;
   recovered.incarnation = ready.incarnation;
@@ -223,9 +223,8 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   const format::Seeds seeds(head.superblock.shelf_id);
   RootScan scan = scan_roots(medium, seeds, head.superblock.slot_count);
   KnownPages known;
-  const bool reads = purpose == Purpose::read || purpose == Purpose::salvage;
-  const bool beside_writer = reads && !planted(Bug::reader_looks_once);
-  media.further->begin(head.superblock, purpose == Purpose::salvage, reads);
+  const bool beside_writer = reads(purpose) && !planted(Bug::reader_looks_once);
+  media.further->begin(head.superblock, purpose);
   const Opening opening{medium,   seeds, purpose,        verify,
                         progress, known, *media.further, beside_writer};
   Choice choice = look_at_all(opening, scan);
@@ -291,7 +290,7 @@ void check_opens(const ShelfMedia& media) {
   const Recovered found = recover(media, Purpose::check);
   const format::Seeds seeds(found.shelf_id);
   const RootScan scan = scan_roots(medium, seeds, found.slot_count);
-  read_incarnations(medium, seeds, scan, false);
+  read_incarnations(medium, seeds, scan, Purpose::check);
   check_marks(scan.marks);
 }
 

@@ -27,6 +27,7 @@
 #include "store/further_media.hpp"
 #include "store/load_root.hpp"
 #include "store/page_reader.hpp"
+#include "store/purpose.hpp"
 
 namespace tensorshelf {
 
@@ -60,22 +61,6 @@ struct Recovered {
   std::optional<FoundPrepared> prepared;  // where it is writable
   Recovery report;
 };
-
-// What a shelf is opened for.
-enum class Purpose {
-  read,    // beside a writer, perhaps
-  follow,  // the same once more: what is shown already goes on
-  write,
-  check,    // as for writing, and nothing is written
-  salvage,  // reading what there is (OpenOptions::salvage)
-  repair,   // writing, from what there is
-};
-constexpr bool writes(Purpose purpose) {
-  return purpose == Purpose::write || purpose == Purpose::repair;
-}
-constexpr bool takes_what_there_is(Purpose purpose) {
-  return purpose == Purpose::salvage || purpose == Purpose::repair;
-}
 
 // Errors: not_a_shelf, truncated, medium_missing, newer_format, unsupported, corrupt, io, and stale
 // for a reader that is always overtaken; each with the place in the text.

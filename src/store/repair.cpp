@@ -125,7 +125,7 @@ void restore_waiting_words(Medium& medium, const Standing& standing) {
 // Where a newer version is given up, attempts over it may have written to the slots of all before
 // the one at hand. The doubt, which keeps those from being offered, goes after the root of the next
 // of them is surely gone: there is no version before a gap (I11).
-bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
+bool wipe_homes(Medium& medium, const Standing& standing, Purpose purpose) {
   const RootScan& scan = standing.scan;
   const std::uint64_t newest = standing.newest();
   const auto wipe = [&](std::uint64_t version, unsigned copy) {  // where it would be
@@ -139,7 +139,8 @@ bool wipe_homes(Medium& medium, const Standing& standing, bool give_up) {
     wipe_both(newest - 1 + scan.slot_count);
     medium.barrier();  // I11: what is older is given up before the doubt is wiped
   }
-  if (planted(give_up ? Bug::repair_keeps_home : Bug::home_not_wiped)) return standing.degraded;
+  if (planted(purpose == Purpose::repair ? Bug::repair_keeps_home : Bug::home_not_wiped))
+    return standing.degraded;
   std::vector<std::uint64_t> lost = scan.lost_beyond(newest);
   // The home of a version that was retained is that of one to come.
   for (const std::uint64_t dropped : standing.dropped) lost.push_back(dropped + scan.slot_count);
@@ -182,9 +183,9 @@ void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& s
 }
 
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
-                 bool give_up) {
-  const Incarnations there = read_incarnations(medium, seeds, standing.scan, give_up);
-  if (!give_up) check_marks(standing.scan.marks);
+                 Purpose purpose) {
+  const Incarnations there = read_incarnations(medium, seeds, standing.scan, purpose);
+  if (purpose != Purpose::repair) check_marks(standing.scan.marks);
   // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
   // a cache.
   const bool unused = standing.newest() == 0 && !planted(Bug::superblock_unrestored);
@@ -210,7 +211,7 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   ready.rival_copy = there.found[there.older] ? there.newer() : 0;  // of two that agree, the first
   ready.incarnation = bump_incarnation(medium, seeds, there);
   ready.mark = settle_marks(medium, seeds, standing.scan.marks, standing.prepared);
-  ready.homes_changed = wipe_homes(medium, standing, give_up) || standing.prepared;
+  ready.homes_changed = wipe_homes(medium, standing, purpose) || standing.prepared;
   return ready;
 }
 

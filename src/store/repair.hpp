@@ -24,6 +24,7 @@
 #include "store/further_media.hpp"
 #include "store/head.hpp"
 #include "store/load_root.hpp"
+#include "store/purpose.hpp"
 #include "store/root_scan.hpp"
 
 namespace tensorshelf {
@@ -61,9 +62,9 @@ void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& s
 // Makes what was chosen durable with every second copy good again, and takes the next incarnation
 // number, durably. Nothing is written where there is none to take. What the homes may hold of
 // versions that were not accepted is wiped, so that damage which heals itself later brings nothing
-// back (I11). With `give_up` an incarnation is found also where both copies of it are lost: that is
-// for a repair that was asked for, and not for opening.
+// back (I11). For repair, which was asked for, an incarnation is found also where both copies of it
+// are lost.
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
-                 bool give_up);
+                 Purpose purpose);
 
 }  // namespace tensorshelf
