@@ -104,6 +104,21 @@ std::string mirror_that_was_cut_short_is_filled() {
   return mirrored.alone(3);
 }
 
+// The mirror is an older copy by the time that what is prepared is committed, without writing more.
+std::string what_is_prepared_is_filled_in() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  const Bytes older = mirrored.mirror->visible;
+  {
+    Shelf shelf = mirrored.open();
+    shelf.find("a")->write(stamped(kMirroredBytes, 4));
+    shelf.prepare(4, "4");
+  }
+  mirrored.mirror->become(older);
+  mirrored.open().resolve(Decision::commit);
+  return mirrored.alone(4);
+}
+
 namespace {
 
 // On the first, while the mirror does not say that it is in step: else it serves.

@@ -108,6 +108,38 @@ TEST_CASE("a shelf without its other medium is refused, and shown as far as it i
   CHECK(shelf.verify().damage.size() == 1);
 }
 
+TEST_CASE(
+    "who writes gives up no version because a medium of it is missing, and a reader shows the "
+    "rest") {
+  const std::array<std::shared_ptr<Medium>, 2> media = {make_memory_medium(0, 64 * kMiB),
+                                                        make_memory_medium(0, 64 * kMiB)};
+  Shelf::format(*media[0], {.keep = 2});
+  const auto open = [&](Mode mode, bool both) {
+    std::vector<std::unique_ptr<Medium>> also;
+    if (both) also.push_back(std::make_unique<SharedMedium>(media[1]));
+    return Shelf::open(std::make_unique<SharedMedium>(media[0]), std::move(also), {.mode = mode});
+  };
+  std::uint64_t version = 0;
+  {
+    Shelf shelf = open(Mode::update, true);
+    make_on(shelf, "t", kKeptBytes, kSecond).write(pattern(kKeptBytes, 1));
+    shelf.persist();
+    shelf.remove_medium(1);
+    shelf.persist();
+    version = shelf.version();
+  }
+  {
+    const Shelf reader = open(Mode::read, false);
+    CHECK(reader.version() == version);
+    CHECK((value(reader.find("t").value()) == pattern(kKeptBytes, 1)));
+    CHECK(reader.versions().size() == 1);
+  }
+  CHECK(code_of([&] { open(Mode::update, false); }) == Errc::medium_missing);
+  const Shelf shelf = open(Mode::update, true);
+  CHECK(shelf.versions().size() > 1);
+  CHECK((value_at(shelf, version - 1, "t") == pattern(kKeptBytes, 1)));
+}
+
 TEST_CASE("an older copy of a medium is refused, and one of another shelf") {
   Several several({true, true});
   const auto commit = [&](int stamp) {

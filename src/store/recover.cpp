@@ -190,7 +190,8 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
   Medium& medium = *media.all;
   const auto& [head, choice, scan] = found;
   Versions named = choice.versions;
-  if (choice.prepared && choice.prepared->version) named.push_back(choice.prepared->version);
+  const bool fills_prepared = choice.prepared && !planted(Bug::prepared_not_filled_in);
+  if (fills_prepared && choice.prepared->version) named.push_back(choice.prepared->version);
   if (const auto mirror = media.further->mirror_of_first()) {
     settle_newest(medium, seeds, scan, choice.root(), *mirror);
   }
