@@ -133,6 +133,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mirror_believed", "-", Bug::mirror_believed, {}, "mirror-cut"},
       {"header_under_way", "I6", Bug::header_under_way, {}, {}, "mirror"},
       {"mirror_not_verified", "-", Bug::mirror_not_verified, {}, "mirror-rot"},
+      {"short_mirror_asked", "-", Bug::short_mirror_asked, {}, "mirror-short"},
       {"prepared_not_filled_in", "-", Bug::prepared_not_filled_in, {}, "mirror-prepared"},
       {"mirror_error_is_damage", "-", Bug::mirror_error_is_damage, {}, "mirror-passing"},
       {"mirror_a_version_ahead", "-", Bug::mirror_a_version_ahead, {}, "mirror-newer"},

@@ -10,6 +10,7 @@ std::string part_of_a_filling_shows_what_was_there_before();
 std::string mirror_that_was_added_is_needed();
 std::string mirror_that_was_cut_short_is_filled();
 std::string what_is_prepared_is_filled_in();
+std::string short_mirror_keeps_nobody_out();
 std::string newer_mirror_is_not_written_over();
 std::string torn_flip_of_a_new_mirror_goes();
 std::string damaged_metadata_is_read_from_the_mirror();

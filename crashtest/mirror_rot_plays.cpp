@@ -42,6 +42,24 @@ std::string passing_error_of_a_mirror_is_no_damage() {
   return mirrored.alone(3);
 }
 
+// A mirror of which a part of the heads is there, as a copy leaves it that was interrupted, has no
+// say in what the first shows: one copy of its newest root is damaged.
+std::string short_mirror_keeps_nobody_out() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  flip(*mirrored.first, format::root_at(3 % 2, 1) + 100);
+  Bytes left = mirrored.mirror->visible;
+  left.resize(format::kMirrorAt + format::kHeapAt / 4);
+  mirrored.mirror->become(std::move(left));
+  try {
+    if (mirrored.open().step() != 3) return "another version is opened";
+  } catch (const Error& error) {
+    return fmt::format("a mirror that was cut short keeps a shelf from being opened: {}",
+                       error.what());
+  }
+  return mirrored.alone(3);
+}
+
 // What rots there is told, and mended while the first is sound, for nobody reads it before that is
 // lost.
 std::string rot_of_a_mirror_is_mended() {

@@ -525,3 +525,23 @@ TEST_CASE("open against replace: a writer never holds a file that lost its name"
   opener.join();
   CHECK(opened < 1000000);
 }
+
+TEST_CASE("made_as follows links, knows devices and keeps no file open") {
+  const scratch::Directory scratch;
+  scratch::put(scratch / "run.set", "PMEMPOOLSET\n16M /nowhere/a\n");
+  scratch::put(scratch / "plain", "nothing");
+  std::filesystem::create_symlink("/dev/null", scratch / "device.link");
+  std::filesystem::create_symlink(scratch / "run.set", scratch / "set.link");
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = open_files();
+  CHECK(made_as("/dev/null") == MadeAs::device);
+  CHECK(made_as(scratch / "device.link") == MadeAs::device);
+  CHECK(made_as(scratch / "run.set") == MadeAs::parts);
+  CHECK(made_as(scratch / "set.link") == MadeAs::parts);
+  CHECK(made_as(scratch / "plain") == MadeAs::file);
+  CHECK(made_as(scratch / "none") == MadeAs::file);
+  CHECK(made_as(scratch.path()) == MadeAs::file);
+  CHECK(open_files() == before);
+}

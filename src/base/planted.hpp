@@ -217,6 +217,7 @@ enum class Bug {
   mirror_believed,             // by its head, though it lacked a commit, or is cut short
   header_under_way,            // I6: a header of a medium is written while its twin is in doubt
   mirror_not_verified,         // what rots on a mirror is not looked for
+  short_mirror_asked,          // a mirror is read behind its end where it was cut short
   prepared_not_filled_in,      // a mirror that is filled does not get what is prepared
   mirror_error_is_damage,      // what a read lacked for a moment counts as damage of the mirror
   mirror_a_version_ahead,      // one that is a version ahead is filled, whatever the first shows

@@ -40,8 +40,12 @@ void check_span(const format::MediumLayout& named, std::uint64_t size, const std
       Errc::truncated,
       fmt::format("{}: medium {} of the shelf spans {}, and only {} are there", path, named.index,
                   size_text(named.capacity_bytes), size_text(size)),
-      "The file was cut short: restore it from a copy. Without it, mode=\"r\", salvage=True "
-      "shows what the other media have.");
+      named.mirrors
+          ? fmt::format("The file was cut short: without={} gives this mirror up, in the next "
+                        "version. mode=\"r\" needs none.",
+                        named.index)
+          : "The file was cut short: restore it from a copy. Without it, mode=\"r\", salvage=True "
+            "shows what the other media have.");
 }
 
 }  // namespace

@@ -125,13 +125,17 @@ void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& cho
   }
 }
 
+// One that was cut short within its heads is none.
 std::optional<MirrorOfFirst> FurtherMedia::mirror_of_first() const {
-  if (mirror_of_first_) return mirror_of_first_;
+  if (mirror_of_first_) {
+    const bool whole = mirror_of_first_->end >= mirror_of_first_->from + head_bytes(0);
+    return whole || planted(Bug::short_mirror_asked) ? mirror_of_first_ : std::nullopt;
+  }
   for (const Offered& each : offered_.all()) {
     if (!each.is_left() || !each.mirrors_first()) continue;
     Medium& medium = *each.given.found.medium;
     const std::uint64_t end = medium.size();
-    if (end < format::kMirrorAt + head_bytes(0)) continue;  // it was cut short
+    if (end < format::kMirrorAt + head_bytes(0)) continue;
     return MirrorOfFirst{medium, format::kMirrorAt, end, is_filled_mirror(medium)};
   }
   return {};
