@@ -212,3 +212,29 @@ TEST_CASE("a mark of a rival is not written over: by a preparation, or by an aba
   newer->close();
   CHECK((value(open().find("w").value()) == pattern(kSize, 3)));
 }
+
+TEST_CASE("a copy of the incarnation that cannot be read keeps nobody from committing") {
+  class Blind final : public SharedMedium {
+   public:
+    Blind(std::shared_ptr<Medium> medium, int& refused)
+        : SharedMedium(std::move(medium)), refused_(refused) {}
+    void look(std::uint64_t at, std::span<std::byte> bytes) override {
+      if (at == format::incarnation_at(0) || at == format::incarnation_at(1)) {
+        ++refused_;
+        throw Error(Errc::io, "the read failed", "Open it again.", EIO);
+      }
+      SharedMedium::look(at, bytes);
+    }
+
+   private:
+    int& refused_;
+  };
+  const std::shared_ptr<Medium> medium = make_memory_medium(0, 64 * kMiB);
+  Shelf::format(*medium);
+  int refused = 0;
+  Shelf shelf = Shelf::open(std::make_unique<Blind>(medium, refused), {.mode = Mode::update});
+  make(shelf, "t", 3000).write(pattern(3000, 1));
+  shelf.persist(1);
+  CHECK(refused > 0);
+  CHECK(shelf.step() == 1U);
+}
