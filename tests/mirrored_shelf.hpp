@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "format/format.hpp"
 #include "held_medium.hpp"
 #include "kept_versions.hpp"
 
@@ -122,5 +123,25 @@ inline Bytes read(const Shelf& shelf, std::string_view name) { return value(*she
 
 inline const Bytes kSmall = pattern(3000, 1);
 inline const Bytes kLarge = pattern(2 * kMiB + 77, 2);
+
+inline void flip(const One& one, std::uint64_t at) {
+  Bytes all = one.bytes();
+  all[at] ^= std::byte{1};
+  one.put(all);
+}
+
+// Three commits, of the last of which both copies of the root are damaged on the first. Its number.
+inline std::uint64_t commit_and_damage_newest(const Mirrored& mirrored) {
+  for (int stamp = 1; stamp < 4; ++stamp) {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", pattern(3000, stamp));
+    shelf.persist(stamp);
+  }
+  const std::uint64_t version = mirrored.open().version();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
+  }
+  return version;
+}
 
 }  // namespace tensorshelf::testing

@@ -442,26 +442,8 @@ TEST_CASE("a mirror whose filling came to no end says so where it is opened alon
 }
 
 // ---- found by planted mistakes that survived all else
-namespace {
-void flip(const One& one, std::uint64_t at) {
-  Bytes all = one.bytes();
-  all[at] ^= std::byte{1};
-  one.put(all);
-}
 
-// Three commits, of the last of which both copies of the root are damaged on the first. Its number.
-std::uint64_t commit_and_damage_newest(const Mirrored& mirrored) {
-  for (int stamp = 1; stamp < 4; ++stamp) {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", pattern(3000, stamp));
-    shelf.persist(stamp);
-  }
-  const std::uint64_t version = mirrored.open().version();
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
-  }
-  return version;
-}
+namespace {
 
 // And the mirror does not say that it is in step: else it would serve.
 std::uint64_t commit_and_lose_newest(const Mirrored& mirrored) {

@@ -13,29 +13,6 @@
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
 
-namespace {
-
-void flip(const One& one, std::uint64_t at) {
-  Bytes all = one.bytes();
-  all[at] ^= std::byte{1};
-  one.put(all);
-}
-
-std::uint64_t commit_and_damage_newest(const Mirrored& mirrored) {
-  for (int stamp = 1; stamp < 4; ++stamp) {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", pattern(3000, stamp));
-    shelf.persist(stamp);
-  }
-  const std::uint64_t version = mirrored.open().version();
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    flip(mirrored.first, format::root_at(format::home_of(version, 3), copy) + 100);
-  }
-  return version;
-}
-
-}  // namespace
-
 TEST_CASE("a mirror that was cut short serves nothing, and is no error") {
   const bool damaged = GENERATE(false, true);
   const std::uint64_t more = GENERATE(0U, format::kHeapAt / 4, format::kHeapAt / 4 * 3);
