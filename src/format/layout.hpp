@@ -334,8 +334,8 @@ constexpr std::uint64_t mirror_features(unsigned of) { return kMirrorFeature | o
 enum class MirrorStamp : std::uint64_t {
   filled = 0,
   filling = 1,  // what it had can be read until its roots go
-  // What it had counts for nothing, and is written over: a filling came to no end before, or the
-  // first medium is to go on without what this one alone has.
+  // A filling came to no end before: anything may be under way. Or a flip that it alone shows, of
+  // the next version, is to go.
   refilling = 2,
 };
 constexpr bool is_stamp(std::optional<std::uint64_t> stamp, MirrorStamp which) {
