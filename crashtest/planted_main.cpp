@@ -27,8 +27,7 @@ struct Options {
 };
 
 constexpr std::uint64_t kRounds = 3;  // seeds, before a bug counts as survivor
-// Which thread comes first is chance in some plays: beside other work each second one shows
-// nothing.
+// In some which thread comes first is chance: beside other work three in a row showed nothing.
 constexpr int kPlays = 20;
 
 void say(const std::string& text) {
