@@ -130,7 +130,7 @@ def run(mapped: Path, block: Path, seconds: float) -> list[dict[str, Any]]:
     turns = max(2, min(_TURNS, round(seconds)))
     rows = []
     print(f"  {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f} at its begin", flush=True)
-    cases = [(medium, pace) for medium in (("mapped", mapped), ("block", block)) for pace in _PACES]
+    cases = [(medium, pace) for pace in _PACES for medium in (("mapped", mapped), ("block", block))]
     for (medium, parent), pace in cases:
         with tempfile.TemporaryDirectory(dir=parent) as folder:
             path = Path(folder) / "followed.shelf"
