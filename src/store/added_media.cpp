@@ -97,16 +97,15 @@ bool FurtherMedia::may_adopt(const Offered& offered, std::uint64_t newest) const
 }
 
 void FurtherMedia::check_may_mirror(unsigned of, const std::string& path) const {
-  const auto all = attached();
-  const auto there = std::ranges::find(all, of, &AttachedMedium::index);
-  const bool plain = of == 0 || (there != all.end() && !there->mirrors && !there->retired);
-  const bool taken = is_mirrored(of);
+  const auto there = attached_.find(of);
+  const bool plain = of == 0 || (there && !there->mirrors && !there->retired);
+  const bool taken = attached_.is_mirrored(of);
   if (plain && !taken) return;
   throw Error(Errc::bad_argument,
               fmt::format("{} is to mirror medium {}, which {}", path, of,
-                          taken                ? "has a mirror"
-                          : there == all.end() ? "the shelf does not have"
-                                               : "is a mirror itself, or was removed"),
+                          taken    ? "has a mirror"
+                          : !there ? "the shelf does not have"
+                                   : "is a mirror itself, or was removed"),
               "info() lists the media of the shelf; 0 is its own.");
 }
 
@@ -148,13 +147,7 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
   if (offered.given.published) offered.given.published();
   // Nothing is placed on a mirror.
   heap.add_medium(index, made.mirrors ? format::kMediumHeapAt : whole_pages(offset_of(end)));
-  {
-    const std::lock_guard lock(mutex_);
-    attached_.push_back(std::move(made));
-    std::ranges::sort(attached_, {}, &AttachedMedium::index);
-    any_ = true;
-    ++changes_;
-  }
+  attached_.add(std::move(made));
   tie_mirrors();
 }
 
@@ -167,7 +160,7 @@ void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds
         fmt::format("{}: a shelf of format {} has one medium", path, superblock_.format_version),
         "snapshot() makes a shelf of today's format of it.");
   }
-  const MediumSet taken = indices_of(used, attached());
+  const MediumSet taken = indices_of(used, attached_.all());
   const bool adopted =
       may_adopt(offered, used.back()->number()) && !taken.has(offered.header->index);
   const bool mirrored = offered.header && format::mirrored_by(*offered.header);
@@ -179,7 +172,7 @@ void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds
 void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds& seeds) {
   const std::uint64_t newest = used.back()->number();
   bool mended = false;
-  for (const AttachedMedium& each : attached()) {
+  for (const AttachedMedium& each : attached_.all()) {
     if (each.absent) continue;
     if (each.mirrors && !each.tied) {
       notes_.push_back(

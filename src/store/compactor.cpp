@@ -35,7 +35,7 @@ std::uint64_t room_of(State& state) {
 
 std::vector<unsigned> media_of(const State& state) {
   std::vector<unsigned> media = {0};
-  for (const AttachedMedium& each : state.further->attached()) {
+  for (const AttachedMedium& each : state.further->attached().all()) {
     if (!each.mirrors) media.push_back(each.index);
   }
   return media;

@@ -160,7 +160,7 @@ Resolved Decisions::commit_found() {
   {
     std::lock_guard lock(state_.structure);
     state_.open.swap(next);
-    state_.further->revive(state_.open->tree);
+    state_.further->attached().revive(state_.open->tree);
     const Root& root = state_.open->base->root;
     if (state_.keep == stored_keep) {  // no other one was asked for when it was opened
       state_.keep = root.keep;
@@ -209,7 +209,7 @@ Resolved Decisions::abandon() {
     std::erase(state_.in_flight, flight.version);
     state_.prepared.reset();
     if (!planted(Bug::abandoned_built_on)) state_.open = std::move(next);
-    state_.further->revive(state_.open->tree);
+    state_.further->attached().revive(state_.open->tree);
     state_.looked = false;
     state_.note_given_back();
   }

@@ -99,7 +99,7 @@ Flight Freezer::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt
   state_.in_flight.push_back(
       flight.version);  // there is room: no more are ever in flight than slots
   state_.open.swap(next);
-  state_.further->revive(state_.open->tree);  // of a rollback
+  state_.further->attached().revive(state_.open->tree);  // of a rollback
   state_.looked = false;
   return flight;
 }

@@ -26,7 +26,8 @@ FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offe
     : media_(media),
       offered_(std::move(offered), std::move(find)),
       home_(home),
-      without_(std::move(without)) {}
+      without_(std::move(without)),
+      attached_(media) {}
 
 void FurtherMedia::begin(const format::Superblock& superblock, Purpose purpose) {
   superblock_ = superblock;
@@ -35,7 +36,7 @@ void FurtherMedia::begin(const format::Superblock& superblock, Purpose purpose) 
 }
 
 void FurtherMedia::check_age(const Version& version) {
-  const auto all = attached();
+  const auto all = attached_.all();
   if (all.empty() || purpose_ == Purpose::salvage || planted(Bug::medium_age_ignored)) return;
   std::array<std::uint64_t, kMaxMedia> newest = {};
   for (const auto& loaded : version.loaded) {
@@ -64,62 +65,9 @@ void FurtherMedia::check_age(const Version& version) {
 
 void FurtherMedia::stamp(MediumSet which, std::uint64_t version) {
   if (!which.has_further()) return;
-  for (const AttachedMedium& each : attached()) {
+  for (const AttachedMedium& each : attached_.all()) {
     if (!which.has(each.index) || planted(Bug::medium_not_stamped)) continue;
     stamp_medium(media_, each.index, each.id, version);
-  }
-}
-
-std::vector<AttachedMedium> FurtherMedia::attached() const {
-  const std::lock_guard lock(mutex_);
-  return attached_;
-}
-
-bool FurtherMedia::is_mirrored(unsigned index) const {
-  const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(
-      attached_, [&](const AttachedMedium& each) { return each.tied && each.mirrors == index; });
-}
-
-MediumSet FurtherMedia::in_use() const {
-  const std::lock_guard lock(mutex_);
-  MediumSet which;
-  for (const AttachedMedium& each : attached_) {
-    if (!each.retired) which.add(each.index);
-  }
-  return which;
-}
-
-void FurtherMedia::check_names(MediumSet which, bool lately) const {
-  constexpr auto kLately = std::chrono::milliseconds(1);
-  const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard lock(mutex_);
-  for (const AttachedMedium& each : attached_) {
-    if (!which.has(each.index)) continue;
-    auto& asked = asked_[each.index];
-    if (lately && now - asked < kLately && media_.is_settled(each.index)) continue;
-    if (const auto file = each.file.lock()) file->check_name();
-    asked = now;
-  }
-}
-
-void FurtherMedia::retire(unsigned index, bool retired) {
-  const std::lock_guard lock(mutex_);
-  std::ranges::find(attached_, index, &AttachedMedium::index)->retired = retired;
-  any_retired_ = true;
-  ++changes_;
-}
-
-void FurtherMedia::revive(const Tree& open) noexcept {
-  if (!any_retired_) return;
-  try {
-    const auto media = open.media();
-    const std::lock_guard lock(mutex_);
-    for (const auto& named : media) {
-      auto& retired = std::ranges::find(attached_, named.index, &AttachedMedium::index)->retired;
-      if (std::exchange(retired, false)) ++changes_;
-    }
-  } catch (const std::exception&) {  // no memory: nothing is placed there until it is opened again
   }
 }
 

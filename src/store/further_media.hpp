@@ -5,13 +5,9 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +16,7 @@
 
 #include "format/format.hpp"
 #include "media/media.hpp"
+#include "store/attached_media.hpp"
 #include "store/offered_media.hpp"
 #include "store/purpose.hpp"
 
@@ -30,18 +27,6 @@ class Tree;
 struct RootScan;
 struct Version;
 using Versions = std::vector<std::shared_ptr<Version>>;
-
-struct AttachedMedium {
-  unsigned index;
-  format::ShelfId id;
-  std::string path;
-  std::weak_ptr<const ShelfFile> file = {};
-  bool offered = false;                  // by who opened the shelf
-  bool retired = false;                  // nothing more is placed there
-  std::optional<unsigned> mirrors = {};  // that medium; nothing is placed there
-  bool tied = false;                     // gets what is written on what it mirrors
-  bool absent = false;                   // missing, and what it is paired with serves
-};
 
 // What recovery has chosen.
 struct Chosen {
@@ -64,8 +49,8 @@ struct MirrorOfFirst {
   }
 };
 
-// attached() and what tells or changes one of those may be called by any thread; the rest is for
-// who opens, or shows a reader another version, one at a time.
+// attached() and stamp() may be called by any thread; the rest is for who opens, or shows a reader
+// another version, one at a time.
 class FurtherMedia {
  public:
   // `home`: of the path of the shelf (MediaPage::home). 0: it has none, or that is not known.
@@ -106,21 +91,8 @@ class FurtherMedia {
   // front of I1's barrier.
   void stamp(MediumSet which, std::uint64_t version);
 
-  // To which a version may come to refer: not those that were removed.
-  MediumSet in_use() const;
-  // Errc::gone where the file of one of `which` was deleted, or another took its place. With
-  // `lately`, one to which nothing was written since is not asked again within a millisecond: who
-  // deletes it then does so behind this commit as well as before it.
-  void check_names(MediumSet which, bool lately) const;
-
-  std::vector<AttachedMedium> attached() const;  // by index
-  bool is_mirrored(unsigned index) const;
-  void retire(unsigned index, bool retired = true);
-  // What the open attempt names goes on, after one that removed it was dropped.
-  void revive(const Tree& open) noexcept;
-  bool any() const { return any_; }
-  bool any_retired() const { return any_retired_; }
-  std::uint64_t changes() const { return changes_; }  // of what is attached, tied and retired
+  AttachedMedia& attached() { return attached_; }
+  const AttachedMedia& attached() const { return attached_; }
   std::uint64_t home() const { return home_; }
   bool is_given_up(unsigned index) const {
     return std::find(without_.begin(), without_.end(), index) != without_.end();
@@ -150,14 +122,8 @@ class FurtherMedia {
   const std::vector<unsigned> without_;
   std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
   std::vector<std::string> notes_;
-
-  mutable std::mutex mutex_;  // of what follows
-  std::vector<AttachedMedium> attached_;
-  mutable std::array<std::chrono::steady_clock::time_point, kMaxMedia> asked_ = {};
-  std::atomic<bool> any_ = false;
-  std::atomic<bool> any_retired_ = false;
+  AttachedMedia attached_;
   std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
-  std::atomic<std::uint64_t> changes_ = 0;
 };
 
 // The media of a shelf, and who knows of those beside the first.

@@ -26,7 +26,7 @@ void list_media(const State& state, ShelfInfo& info) {
     return info.media.emplace_back(std::move(one));
   };
   add(0, state.path, state.opened.shelf_id);
-  for (const AttachedMedium& each : state.further->attached()) {
+  for (const AttachedMedium& each : state.further->attached().all()) {
     MediumInfo& one = add(each.index, each.path, each.id);
     one.retired = each.retired;
     one.absent = each.absent;
@@ -65,10 +65,10 @@ ShelfInfo Store::info() const {
 // What is removed, and named by no version that is kept, may be deleted.
 void Store::check_media(bool lately) const {
   state_.health.check_usable();  // in a child a lock may be held for ever
-  if (!state_.further->any()) return;
+  if (!state_.further->attached().any()) return;
   MediumSet which = MediumSet::all();
-  if (!state_.writable || state_.further->any_retired()) {
-    which = state_.writable ? state_.further->in_use() : MediumSet();
+  if (!state_.writable || state_.further->attached().any_retired()) {
+    which = state_.writable ? state_.further->attached().in_use() : MediumSet();
     const auto lock = state_.lock_usable();
     for (const auto* list : {&state_.retained, &state_.in_flight}) {
       for (const auto& version : *list) {
@@ -76,7 +76,7 @@ void Store::check_media(bool lately) const {
       }
     }
   }
-  state_.further->check_names(which, lately);
+  state_.further->attached().check_names(which, lately);
 }
 
 std::uint64_t Store::version() const {

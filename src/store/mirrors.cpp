@@ -84,7 +84,7 @@ std::string note_of_newer(const std::string& path) {
 }  // namespace
 
 void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Chosen& chosen) {
-  for (const AttachedMedium& each : attached()) {
+  for (const AttachedMedium& each : attached_.all()) {
     if (!each.tied) continue;
     // What is damaged must not go to the only one that has it: the next opening compares them.
     if (*each.mirrors == 0 && chosen.mirrored && !planted(Bug::damage_mirrored)) continue;
@@ -145,12 +145,7 @@ std::optional<MirrorOfFirst> FurtherMedia::mirror_of_first() const {
 void FurtherMedia::give_up(const AttachedMedium& mirror) {
   media_.give_up_mirror(*mirror.mirrors);
   notes_.push_back(note_of_newer(mirror.path));
-  const std::lock_guard lock(mutex_);
-  auto& given_up = *std::ranges::find(attached_, mirror.index, &AttachedMedium::index);
-  given_up.tied = false;
-  given_up.retired = true;
-  any_retired_ = true;
-  ++changes_;
+  attached_.give_up(mirror.index);
 }
 
 }  // namespace tensorshelf

@@ -16,7 +16,7 @@ constexpr std::uint64_t kLargeBytes = kChunkBytes;  // from which on a tensor is
 
 std::vector<unsigned> numbers(const State& state) {
   std::vector<unsigned> there = {0};
-  for (const AttachedMedium& each : state.further->attached()) {
+  for (const AttachedMedium& each : state.further->attached().all()) {
     if (!each.retired && !each.mirrors) there.push_back(each.index);
   }
   return there;
@@ -54,7 +54,7 @@ std::vector<unsigned> by_size(const State& state, std::uint64_t size_bytes) {
 
 void check_medium(const State& state, unsigned number) {
   std::vector<unsigned> there = {0};
-  for (const AttachedMedium& each : state.further->attached()) {
+  for (const AttachedMedium& each : state.further->attached().all()) {
     if (each.retired || each.absent) continue;
     there.push_back(each.index);
     if (each.mirrors != number || number == 0) continue;
@@ -76,7 +76,7 @@ Where choose_where(State& state, std::string_view name, std::uint64_t size_bytes
   const bool by_rule = media.empty() && state.place;
   if (by_rule) media = state.place(name, size_bytes);
   const Use use(state);  // close() takes the media away
-  for (const AttachedMedium& each : state.further->attached()) {
+  for (const AttachedMedium& each : state.further->attached().all()) {
     if (by_rule && each.retired) std::erase(media, each.index);  // it was removed since
   }
   if (media.empty()) media = by_size(state, size_bytes);

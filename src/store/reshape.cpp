@@ -135,13 +135,13 @@ void Tensors::remove_medium(unsigned number, Stager& stager) {
   state_.check_writable();
   refuse_inside(state_, "remove_medium() was called");
   check_medium(state_, number);
-  state_.further->retire(number);
+  state_.further->attached().retire(number);
   try {
     while (!taken_out(number)) {
       while (const auto name = one_on(number)) move(*name, {}, stager);
     }
   } catch (...) {
-    state_.further->retire(number, false);
+    state_.further->attached().retire(number, false);
     throw;
   }
 }

@@ -192,7 +192,8 @@ std::uint64_t State::pages_for(const CellRun& cells) const {
   const std::uint64_t needed =
       (cells.first + cells.count + format::kPageCells - 1) / format::kPageCells;
   const std::uint64_t leaves = needed - std::min(needed, there) + 1;  // and one of records
-  const std::uint64_t names_media = further->any() && !open->tree.has_media_page() ? 1 : 0;
+  const std::uint64_t names_media =
+      further->attached().any() && !open->tree.has_media_page() ? 1 : 0;
   const std::uint64_t more = 4 * names_media + (cells.count == 0 ? 0 : leaves + leaves / 100 + 3);
   std::uint64_t pages = open->tree.page_count();
   {

@@ -19,8 +19,8 @@ void State::settle_media() {
   };
   note(*retained.back());
   for (const auto& each : in_flight) note(*each);
-  for (const AttachedMedium& each : further->attached()) {
-    if (!each.offered && !now.has(each.index)) further->retire(each.index);
+  for (const AttachedMedium& each : further->attached().all()) {
+    if (!each.offered && !now.has(each.index)) further->attached().retire(each.index);
   }
   further->settle(used, *heap, seeds);
   for (std::string& text : further->take_notes()) opened.report.notes.push_back(std::move(text));
@@ -54,7 +54,7 @@ void State::name_media(MediumSet which, Tree& tree) const {
   if (planted(Bug::medium_not_named)) return;
   auto named = tree.media();
   const auto before = named;
-  for (const AttachedMedium& each : further->attached()) {
+  for (const AttachedMedium& each : further->attached().all()) {
     if (!which.has(each.index)) continue;
     auto there = std::ranges::find(named, each.index, &format::MediumLayout::index);
     if (there == named.end()) {
@@ -66,10 +66,10 @@ void State::name_media(MediumSet which, Tree& tree) const {
     there->path = each.path;
   }
   // What was given up: a medium that is missing is none that anything lies on.
-  for (const AttachedMedium& each : further->attached()) {
+  for (const AttachedMedium& each : further->attached().all()) {
     if (each.absent) std::erase_if(named, [&](auto& one) { return one.index == each.index; });
   }
-  drop_unserved_mirrors(named, further->attached());
+  drop_unserved_mirrors(named, further->attached().all());
   std::ranges::sort(named, {}, &format::MediumLayout::index);
   if (named == before && tree.media_home() == further->home()) return;
   tree.set_media(named, further->home());
@@ -78,12 +78,12 @@ void State::name_media(MediumSet which, Tree& tree) const {
 // Each version names what there is, also where no tensor lies there yet, where all are now, and
 // which mirrors which.
 void State::name_attached(Tree& tree) {
-  if (!further->any()) return;
+  if (!further->attached().any()) return;
   const auto leaf = tree.media_leaf();
-  const std::uint64_t changes = further->changes();
+  const std::uint64_t changes = further->attached().changes();
   if (leaf && leaf == named_leaf_.lock() && named_as_ == changes) return;
   MediumSet which;
-  for (const AttachedMedium& each : further->attached()) {
+  for (const AttachedMedium& each : further->attached().all()) {
     if (each.mirrors && planted(Bug::mirror_not_named)) continue;
     if (!each.retired && !each.absent) which.add(each.index);
   }

@@ -124,7 +124,7 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
   {
     std::lock_guard lock(state_.structure);
     state_.open.swap(next);
-    state_.further->revive(state_.open->tree);
+    state_.further->attached().revive(state_.open->tree);
     if (!planted(Bug::look_outlives_discard)) state_.looked = false;
   }
   if (names_changed) settle_names(*next->names, *state_.open->names);
