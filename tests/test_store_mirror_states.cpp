@@ -55,6 +55,33 @@ TEST_CASE("a mirror that was cut short keeps nobody from what the first has") {
   CHECK(shelf.version() == version - (both && !whole ? 1 : 0));
 }
 
+TEST_CASE("one that no version names yet, and that was cut short, keeps nobody from it either") {
+  const std::uint64_t left = GENERATE(0U, format::kHeapAt / 4, format::kHeapAt / 4 * 3);
+  const bool both = GENERATE(false, true);
+  CAPTURE(left, both);
+  Mirrored mirrored({});
+  mirrored.has_second = false;
+  std::uint64_t version = 0;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    shelf.persist(1);
+    shelf.persist(2);
+    version = shelf.version();
+  }
+  mirrored.mirrors[0] = {};
+  mirrored.open();
+  flip(mirrored.first, format::root_at(format::home_of(version, 3), 1) + 100);
+  if (both) flip(mirrored.first, format::root_at(format::home_of(version, 3), 0) + 100);
+  mirrored.mirrors[0].medium->shrink(format::kMirrorAt + left);
+  {
+    const Shelf shelf = mirrored.open();
+    CHECK(shelf.version() == version - (both ? 1 : 0));
+    CHECK((read(shelf, "small") == kSmall));
+  }
+  CHECK((read(mirrored.alone(), "small") == kSmall));
+}
+
 TEST_CASE("a mirror that is cut short while it is open is no error of its own") {
   const scratch::Directory scratch;
   const auto path = scratch / "run.shelf";
