@@ -15,7 +15,7 @@ from tensorshelf._info import Info
 from tensorshelf._media import Also, Mirror, Without, further_media
 from tensorshelf._numbers import seconds_of
 from tensorshelf._opening import Opening
-from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
+from tensorshelf._options import BlockOptions, choice, encoded_path, new_options, switch
 from tensorshelf._placing import Placing, Rules
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
@@ -153,9 +153,9 @@ def open(
     options = new_options(size, tier, block, keep, in_flight, placement, threads)
     native_path = encoded_path(path)
     options.verify = choice("verify", verify, _VERIFY)
-    options.keep_unchanged = bool(keep_unchanged)
-    options.heal = bool(heal)
-    options.salvage = bool(salvage)
+    options.keep_unchanged = switch("keep_unchanged", keep_unchanged)
+    options.heal = switch("heal", heal)
+    options.salvage = switch("salvage", salvage)
     options.on_pin = choice("on_pin", on_pin, _ON_PIN)
     seconds = seconds_of(pin_timeout, "pin_timeout")
     options.pin_timeout = math.inf if seconds is None else seconds
@@ -171,8 +171,8 @@ def open(
         tier=tier,
         verify=verify,
         block=block,
-        heal=bool(heal),
-        salvage=bool(salvage),
+        heal=options.heal,
+        salvage=options.salvage,
         further=further,
         caller=_opening.caller(1),
         file=_opening.file_id(native_path),

@@ -39,8 +39,8 @@ class BlockOptions:
         tuning = _core.BlockTuning()
         tuning.buffer_bytes = parse_size(self.buffer, "buffer")
         tuning.queue_depth = number("queue_depth", self.queue_depth, 1, 1024)
-        tuning.io_uring = bool(self.io_uring)
-        tuning.direct = bool(self.direct)
+        tuning.io_uring = switch("io_uring", self.io_uring)
+        tuning.direct = switch("direct", self.direct)
         return tuning
 
 
@@ -98,6 +98,13 @@ def number(what: str, given: int, least: int, most: int) -> int:
     if not least <= number <= most:
         raise BadArgument(f"{what}={given!r} is out of range", remedy)
     return number
+
+
+def switch(option: str, given: object) -> bool:
+    """True or False: a text, as an environment has them, would be True whatever it says."""
+    if isinstance(given, (bool, np.bool_)):
+        return bool(given)
+    raise BadArgument(f"{option}={given!r} is neither True nor False", "Write one of these.")
 
 
 def choice(what: str, given: str, known: dict[str, _T]) -> _T:

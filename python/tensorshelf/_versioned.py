@@ -25,7 +25,7 @@ from tensorshelf._info import (
 )
 from tensorshelf._mapping import TensorMapping
 from tensorshelf._numbers import count_of, id_bytes, seconds_of, step_number, version_number
-from tensorshelf._options import encoded_path, new_options
+from tensorshelf._options import encoded_path, new_options, switch
 from tensorshelf._progress import Report, reporter
 from tensorshelf._scrub import Scrub, ScrubOptions
 from tensorshelf._size import parse_size
@@ -256,7 +256,7 @@ class Versioned(TensorMapping):
         persisted, also meanwhile, ReadOnlyError, UnresolvedError, TransactionError, ShelfGone,
         LeasedError where a view is in the way, and CorruptError where more is damaged by then.
         """
-        if not repair:
+        if not switch("repair", repair):
             with reporter(progress, "verifying") as report:
                 return report_from(self._core.verify(report))
         self._assignments.refuse_within_edit("verify(repair=True)")
@@ -297,7 +297,7 @@ class Versioned(TensorMapping):
         self._refuse_closed()
         options = ScrubOptions(
             parse_size(bytes_per_second, "bytes_per_second"),
-            bool(repair),
+            switch("repair", repair),
             on_damage,
             None if passes is None else count_of(passes, "passes"),
             seconds_of(pause, "pause") or 0.0,

@@ -116,6 +116,29 @@ def test_a_tier_that_there_is_not_says_which_there_are(disk: pathlib.Path) -> No
         assert caught.value.remedy == 'Use one of "auto", "pmem", "block", "pool".'
 
 
+@pytest.mark.parametrize("given", ["False", "no", 1, None, np.int64(0), []])
+def test_a_switch_is_true_or_false_and_no_text(disk: pathlib.Path, given: Any) -> None:
+    path = disk / "run.shelf"
+    with ts.open(path, tier="block") as shelf:
+        calls = {
+            "heal": lambda: ts.open(path, "r", heal=given),
+            "salvage": lambda: ts.open(path, "r", salvage=given),
+            "keep_unchanged": lambda: ts.open(path, "r", keep_unchanged=given),
+            "io_uring": lambda: ts.open(path, "r", block=ts.BlockOptions(io_uring=given)),
+            "direct": lambda: ts.open(path, "r", block=ts.BlockOptions(direct=given)),
+            "repair": lambda: shelf.verify(repair=given),
+        }
+        for name, call in calls.items():
+            with pytest.raises(
+                ts.BadArgument, match=rf"^{name}=.* is neither True nor False"
+            ) as caught:
+                call()
+            check(caught, ts.BadArgument, "bad_argument", ValueError)
+        with pytest.raises(ts.BadArgument, match=r"^repair="):
+            shelf.scrub(repair=given)
+    ts.open(path, "r", heal=np.True_, salvage=np.False_).close()
+
+
 def test_what_is_said_of_cuda() -> None:
     found = _core.cuda_support()
     assert sorted(found) == ["built", "devices", "lacks", "runtime_version"]

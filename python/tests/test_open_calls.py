@@ -66,7 +66,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"verify": "load"}, {"verify": _core.Verify.on_load}),
     ({"verify": "open"}, {"verify": _core.Verify.on_open}),
     ({"salvage": True}, {"salvage": True}),
-    ({"salvage": 1}, {"salvage": True}),
+    ({"salvage": np.True_}, {"salvage": True}),
     ({"size": "64MiB"}, {"max_size_bytes": 64 << 20}),
     ({"size": 12_345}, {"max_size_bytes": 12_345}),
     ({"keep": 0}, {"keep": 0}),
