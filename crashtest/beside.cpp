@@ -205,7 +205,9 @@ class ReaderWalk {
     }
     for (const auto& older : model.older) {
       if (older->version < offered.front().version && floor() <= older->version) {
-        return fmt::format("version {} is not offered, and retained still", older->version);
+        std::string why;
+        for (const std::string& note : shelf.info().recovery.notes) why += "; " + note;
+        return fmt::format("version {} is not offered, and retained still{}", older->version, why);
       }
     }
     return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include <tensorshelf/repair.hpp>
 
@@ -237,6 +238,37 @@ std::string overtaken_reader_is_stale() {
   } catch (const Error& error) {
     if (error.code() != Errc::stale) throw;
   }
+  return {};
+}
+
+// One read of all homes has one of them as it was two commits ago, and the others as they are.
+std::string early_look_costs_no_version() {
+  CachedPlay play(std::make_shared<CachedDisk>());
+  CachedMedium medium(play.disk);
+  Shelf::format(medium, {.keep = 3});
+  play.make_first();
+  Shelf writer = play.open();
+  Shelf reader = play.open(Mode::read);
+  CachedPlay::commit(writer, 2);
+  const Bytes before = play.disk->visible;
+  CachedPlay::commit(writer, 3);
+  CachedPlay::commit(writer, 4);
+  const Bytes now = play.disk->visible;
+  const auto set_home = [&](const Bytes& from) {
+    for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+      const auto at = static_cast<std::ptrdiff_t>(format::root_at(3, copy));
+      std::copy_n(from.begin() + at, kPageBytes, play.disk->visible.begin() + at);
+    }
+  };
+  bool looked = false;
+  play.disk->on_read = [&](std::uint64_t at) {
+    if (at == format::root_at(0, 0) && !std::exchange(looked, true)) set_home(before);
+    if (at >= format::kHeapAt) set_home(now);
+    return true;
+  };
+  if (!reader.refresh() || reader.version() != 4) return "a reader does not go on";
+  play.disk->on_read = {};
+  if (reader.versions().size() != 4) return "a reader lacks versions that are retained";
   return {};
 }
 

@@ -427,6 +427,7 @@ const std::vector<Scenario>& scenarios() {
         {"lost-view", "-", lost_view_costs_no_other_chunk},
         {"mark-settled", "I12", mark_is_made_durable},
         {"overtaken", "-", overtaken_reader_is_stale},
+        {"early-look", "-", early_look_costs_no_version},
         {"stale-mark", "I14", mark_dies_with_its_version},
         {"given-up", "-", given_up_version_stays_so},
         {"healed", "I11", lost_version_stays_so},
