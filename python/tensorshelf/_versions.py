@@ -217,3 +217,8 @@ class Transaction(_core.TransactionBlock):
     def commit(self) -> Commit | None:
         """What was committed; None before the block has ended, and where it was discarded."""
         return None if self._commit is None else Commit(self._commit)
+
+    def __repr__(self) -> str:
+        if self._commit is not None:
+            return f"<Transaction of version {self._commit.version}>"
+        return "<Transaction, ended without a version>" if self._ended else "<Transaction>"

@@ -200,3 +200,13 @@ def test_what_nearly_every_drive_says_is_no_warning() -> None:
 def test_tree_keeps_odd_names_on_their_line(shelf: ts.Shelf) -> None:
     shelf["a\nb"] = 1
     assert shelf.tree().split("\n")[1:] == ["└── 'a\\nb'  int64[] 8 B"]
+
+
+def test_a_transaction_says_what_became_of_it(shelf: ts.Shelf) -> None:
+    with shelf.transaction() as t:
+        shelf.w = np.ones(3)
+        assert repr(t) == "<Transaction>"
+    assert repr(t) == f"<Transaction of version {shelf.version}>"
+    with pytest.raises(ZeroDivisionError), shelf.transaction() as t:
+        1 / 0  # noqa: B018
+    assert repr(t) == "<Transaction, ended without a version>"
