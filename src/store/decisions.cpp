@@ -134,7 +134,8 @@ Resolved Decisions::commit() {
     commit.metadata_bytes = state_.prepared->metadata_bytes;
     flight = decide_to_commit();
   }
-  sealer_.finish(flight, commit);  // writers go on
+  sealer_.flip_and_publish(flight, commit);  // writers go on
+  sealer_.account(commit);
   return {false, commit};
 }
 
@@ -155,7 +156,8 @@ Resolved Decisions::commit_found() {
   check_found(*state_.prepared);
   auto next = state_.attempt_over(state_.prepared->version, state_.open->sequence);
   Flight flight = decide_to_commit();
-  sealer_.finish(flight, commit);
+  sealer_.flip_and_publish(flight, commit);
+  sealer_.account(commit);
   const auto before = state_.open->names;
   {
     std::lock_guard lock(state_.structure);

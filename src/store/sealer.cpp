@@ -34,7 +34,8 @@ Commit Sealer::seal(Flight flight) {
   Commit commit;
   commit.times.sealing = Clock::now();
   or_fail(flight, [&] { make_durable(flight, commit); });
-  finish(flight, commit);
+  flip_and_publish(flight, commit);
+  account(commit);
   return commit;
 }
 
@@ -51,7 +52,7 @@ void Sealer::fail_flight(const Flight& flight) noexcept {
 }
 
 // Of an attempt that is durable.
-void Sealer::finish(Flight& flight, Commit& commit) {
+void Sealer::flip_and_publish(Flight& flight, Commit& commit) {
   commit.version = flight.version->number();
   commit.data_bytes = flight.data_bytes;
   commit.step = format::stated_step(flight.version->root);
@@ -63,6 +64,9 @@ void Sealer::finish(Flight& flight, Commit& commit) {
     commit.times.durable = Clock::now();
     publish(flight.version);  // needs no memory
   });
+}
+
+void Sealer::account(Commit& commit) {
   const auto elapsed = Clock::now() - commit.times.sealing;
   ++state_.counters.commits;
   state_.counters.metadata += commit.metadata_bytes;

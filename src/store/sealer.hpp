@@ -22,7 +22,8 @@ class Sealer {
   // none does.
   void await_turn(const Flight& flight);
   void make_durable(const Flight& flight, Commit& commit);
-  void finish(Flight& flight, Commit& commit);  // which has times.sealing, and gets the rest
+  void flip_and_publish(Flight& flight, Commit& commit);
+  void account(Commit& commit);  // of one that is published: what it took, since times.sealing
 
   // Where the call throws, the flight and the store have failed. Needs no memory: a flight is
   // always dropped.
