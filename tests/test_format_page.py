@@ -163,7 +163,7 @@ class Reader:
         return data
 
 
-@pytest.mark.parametrize("format", [2, 3])
+@pytest.mark.parametrize("format", [2, 3, 4])
 def test_the_page_is_enough_to_read_a_shelf(format: int) -> None:
     reader = Reader(lzma.decompress((GOLDEN / f"format-{format}-plain.shelf.xz").read_bytes()))
     assert (reader.format, reader.version) == (format, 3)
@@ -178,12 +178,31 @@ def test_the_page_is_enough_to_read_a_shelf(format: int) -> None:
     assert tensors["big"].size > CHUNK
 
 
-@pytest.mark.parametrize("format", [2, 3])
+@pytest.mark.parametrize("format", [2, 3, 4])
 def test_the_page_is_enough_to_find_what_is_prepared(format: int) -> None:
     name = f"format-{format}-prepared.shelf.xz"
     reader = Reader(lzma.decompress((GOLDEN / name).read_bytes()))
     assert reader.version == 1
     assert list(reader.marks()) == [(2, b"\x00golden\xff")] * 2
+
+
+def test_the_page_is_enough_to_know_a_medium_beside_the_first() -> None:
+    shelf, medium = (
+        lzma.decompress((GOLDEN / f"format-4-media.{name}.xz").read_bytes())
+        for name in ("shelf", "shelf.part")
+    )
+    versions = set()
+    for place in (0, 0x10000):
+        header = medium[place : place + 64]
+        magic, format, index, features = struct.unpack_from("<8sIIQ", header)
+        assert (magic, format, index, features) == (b"TSHELF+\n", 4, 1, 0)
+        assert header[24:40] == shelf[40:56]
+        assert struct.unpack_from("<Q", header, 56)[0] == xxh3(header[:56], place)
+        (stamp,) = struct.unpack_from("<Q", medium, place + 0x1000)
+        versions.add(stamp & VERSION)
+        assert stamp >> 40 == xxh3(header[40:56], stamp & VERSION) & 0xFFFFFF
+    assert len(versions) == 1
+    assert max(versions) <= Reader(shelf).version
 
 
 def test_every_tag_of_a_saved_state_stands_in_the_page() -> None:

@@ -120,9 +120,11 @@ static_assert(wiped_home_word(0, 2) == kUnusedHomeWord && wiped_home_word(2, 2) 
 //
 //   superblock   all before its checksum, seeded with its place
 //   incarnation  all before its checksum, seeded with page_seed() of its place; marks alike
+//   header       of a medium beside the first: all before its checksum, seeded with its place there
 //   root         the whole page, with 0 as its checksum, seeded with page_seed() of its place
 //   page         the whole page, seeded with page_seed() of the place of its first copy
 //   chunk        its bytes, seeded with chunk_seed()
+//   stamp        the id of that medium, 16 bytes, with the version as seed: its low 24 bits
 //   tag          incarnation and sequence of the attempt, 16 bytes, with seed 0: its low 24 bits
 inline constexpr std::uint64_t kSpread1 = 0x9E3779B185EBCA87;
 inline constexpr std::uint64_t kSpread2 = 0xC2B2AE3D27D4EB4F;
@@ -141,7 +143,8 @@ struct MediumRecord {
 };
 static_assert(sizeof(MediumRecord) == sizeof(ShelfId) + 16);
 
-// Written once, when the shelf is made; the first 12 bytes keep their meaning in every format.
+// Written when the shelf is made, and a damaged copy anew; the first 12 bytes keep their meaning in
+// every format.
 struct Superblock {
   std::array<char, 8> magic;
   std::uint32_t format_version;
