@@ -84,13 +84,20 @@ void AttachedMedia::revive(const Tree& open) noexcept {
 void AttachedMedia::check_names(MediumSet which, bool lately) const {
   constexpr auto kLately = std::chrono::milliseconds(1);
   const auto now = std::chrono::steady_clock::now();
-  const std::lock_guard lock(mutex_);
-  for (const AttachedMedium& each : all_) {
-    if (!which.has(each.index)) continue;
-    auto& asked = asked_[each.index];
-    if (lately && now - asked < kLately && media_.is_settled(each.index)) continue;
-    if (const auto file = each.file.lock()) file->check_name();
-    asked = now;
+  std::array<std::shared_ptr<const ShelfFile>, kMaxMedia> files;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const AttachedMedium& each : all_) {
+      const bool just_asked = lately && now - asked_[each.index] < kLately;
+      if (!which.has(each.index) || (just_asked && media_.is_settled(each.index))) continue;
+      files[each.index] = each.file.lock();
+    }
+  }
+  for (unsigned index = 0; index < kMaxMedia; ++index) {
+    if (!files[index]) continue;
+    files[index]->check_name();
+    const std::lock_guard lock(mutex_);
+    asked_[index] = now;
   }
 }
 

@@ -15,6 +15,7 @@
 //                                  across I/O
 //   6  dirty_mutex
 //   7  structure                   what there is: versions, attempts, sizes
+//   8  those of heap, attached media, pins and health: none of the above is taken under these
 // Any other mutex is taken while at most 1 to 4 are held. The closed gate guards the open attempt's
 // tree. Its names change with the gate closed and structure held, and are read under either.
 #pragma once
