@@ -304,6 +304,10 @@ class Shelf {
   friend struct FeedAccess;
   explicit Shelf(std::shared_ptr<Store> store, std::weak_ptr<const ShelfFile> file = {},
                  bool created = false);
+  // Errc::gone where the file of a medium was deleted, or another took its place. `lately`: one
+  // beside the first that nothing was written to is not asked again within a millisecond.
+  void check_still_there(bool lately = false) const;
+
   std::shared_ptr<Store> store_;
   std::weak_ptr<const ShelfFile> file_;  // lives as long as the medium on it
   bool created_ = false;

@@ -82,8 +82,7 @@ void Tensors::rename(std::string_view from, std::string_view to) {
 }
 
 // Behind the closed gate nobody assigns it meanwhile, nor drops what was assigned.
-std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_t rows,
-                                              Stager& stager) {
+std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_t rows) {
   state_.check_writable();
   refuse_inside(state_, "resize() was called");
   const auto closed = close_for_growth();
@@ -97,21 +96,21 @@ std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_
   const Where where = old->layout.size_bytes > 0
                           ? where_of(old->layout)
                           : choose_where(state_, name, layout.size_bytes, {});
-  return remake(*old, std::move(layout), where, stager);
+  return remake(*old, std::move(layout), where);
 }
 
 // With the gate closed. Another tensor in its place, with what of its value has room.
 std::shared_ptr<StoredTensor> Tensors::remake(StoredTensor& old, format::TensorLayout layout,
-                                              const Where& where, Stager& stager) {
+                                              const Where& where) {
   NewTensor made = place(std::move(layout), true, where);
   made.named.tensor->attempt = state_.open->sequence;
-  made.staged_bytes = stager.copy_value(old, *made.named.tensor);
+  made.staged_bytes = stager_.copy_value(old, *made.named.tensor);
   add_behind_gate(made);
   return made.named.tensor;
 }
 
-std::shared_ptr<StoredTensor> Tensors::move(std::string_view name, std::span<const unsigned> media,
-                                            Stager& stager) {
+std::shared_ptr<StoredTensor> Tensors::move(std::string_view name,
+                                            std::span<const unsigned> media) {
   state_.check_writable();
   refuse_inside(state_, "move() was called");
   std::uint64_t size = 0;
@@ -127,18 +126,18 @@ std::shared_ptr<StoredTensor> Tensors::move(std::string_view name, std::span<con
   check_may_add(name, true);
   const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
   if (is_on(old->layout, where)) return old;
-  return remake(*old, unplaced(*old), where, stager);
+  return remake(*old, unplaced(*old), where);
 }
 
 // Where nothing more is placed, everything moves to where it would be made now.
-void Tensors::remove_medium(unsigned number, Stager& stager) {
+void Tensors::remove_medium(unsigned number) {
   state_.check_writable();
   refuse_inside(state_, "remove_medium() was called");
   check_medium(state_, number);
   state_.further->attached().retire(number);
   try {
     while (!taken_out(number)) {
-      while (const auto name = one_on(number)) move(*name, {}, stager);
+      while (const auto name = one_on(number)) move(*name, {});
     }
   } catch (...) {
     state_.further->attached().retire(number, false);

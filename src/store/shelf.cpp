@@ -108,14 +108,14 @@ void Shelf::rename(std::string_view from, std::string_view to) {
 }
 
 TensorRef Shelf::resize(std::string_view name, std::int64_t rows) {
-  return TensorRef(store_, store_->resize(name, rows));
+  return TensorRef(store_, store_->tensors().resize(name, rows));
 }
 
 TensorRef Shelf::move(std::string_view name, std::span<const unsigned> media) {
-  return TensorRef(store_, store_->move(name, media));
+  return TensorRef(store_, store_->tensors().move(name, media));
 }
 
-void Shelf::remove_medium(unsigned number) { store_->remove_medium(number); }
+void Shelf::remove_medium(unsigned number) { store_->tensors().remove_medium(number); }
 
 void Shelf::reserve(std::uint64_t size_bytes) { store_->tensors().reserve(size_bytes); }
 
@@ -127,24 +127,26 @@ std::optional<TensorRef> Shelf::find(std::string_view name) const {
 
 std::vector<std::string> Shelf::names() const { return store_->names(); }
 
+void Shelf::check_still_there(bool lately) const {
+  check_name(file_);
+  store_->check_media(lately);
+}
+
 Commit Shelf::persist(std::optional<std::uint64_t> step) {
   check_step(step);
-  check_name(file_);
-  store_->check_media(true);
+  check_still_there(true);
   return store_->persist(step);
 }
 
 std::shared_future<Commit> Shelf::persist_async(std::optional<std::uint64_t> step) {
   check_step(step);
-  check_name(file_);
-  store_->check_media(true);
+  check_still_there(true);
   return store_->persist_async(step);
 }
 
 Prepared Shelf::prepare(std::optional<std::uint64_t> step, std::string_view id) {
   check_step(step);
-  check_name(file_);
-  store_->check_media();
+  check_still_there();
   check_id(id);
   return store_->decisions().prepare(step, id);
 }
@@ -153,8 +155,7 @@ std::optional<Prepared> Shelf::prepared() const { return store_->decisions().pre
 
 Resolved Shelf::resolve(Decision decision) {
   if (decision == Decision::abandon) return store_->decisions().abandon();
-  check_name(file_);
-  store_->check_media();
+  check_still_there();
   return store_->decisions().commit();
 }
 
@@ -173,14 +174,13 @@ RetainedVersion Shelf::at(std::uint64_t version) const {
 }
 
 bool Shelf::refresh() {
-  check_name(file_);
-  store_->check_media();
+  check_still_there();
   return store_->follower().refresh();
 }
 
 bool Shelf::wait_for(std::optional<std::uint64_t> version,
                      std::optional<std::chrono::duration<double>> timeout) {
-  return store_->follower().wait_for(version, timeout, [this] { check_name(file_); });
+  return store_->follower().wait_for(version, timeout, [this] { check_still_there(true); });
 }
 
 VersionPin Shelf::pin(std::optional<std::uint64_t> version) const {
@@ -197,14 +197,12 @@ Commit Shelf::snapshot(const std::filesystem::path& path, const OpenOptions& opt
 }
 
 Commit Shelf::rollback(std::uint64_t version) {
-  check_name(file_);
-  store_->check_media();
+  check_still_there();
   return store_->rollback(version);
 }
 
 CompactReport Shelf::compact(std::chrono::duration<double> patience) {
-  check_name(file_);
-  store_->check_media();
+  check_still_there();
   return store_->compactor().run(patience);
 }
 
@@ -212,13 +210,11 @@ VerifyReport Shelf::verify(const Progress& progress, const OnDamage& on_damage) 
   return store_->reader().verify(progress, on_damage);
 }
 VerifyReport Shelf::heal(const Progress& progress) {
-  check_name(file_);
-  store_->check_media();
+  check_still_there();
   return store_->heal(progress);
 }
 VerifyReport Shelf::heal(VerifyReport found) {
-  check_name(file_);
-  store_->check_media();
+  check_still_there();
   return store_->heal(std::move(found));
 }
 ShelfInfo Shelf::info() const {

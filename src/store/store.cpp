@@ -20,7 +20,7 @@ Store::Store(const ShelfMedia& media, const OpenOptions& options, std::string pa
     : state_(media, options, std::move(path)),
       reader_(state_),
       stager_(state_, reader_),
-      tensors_(state_),
+      tensors_(state_, stager_),
       freezer_(state_, stager_),
       sealer_(state_),
       decisions_(state_, freezer_, sealer_),

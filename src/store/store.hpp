@@ -39,15 +39,8 @@ class Store {
   ~Store();
 
   Tensors& tensors() { return tensors_; }
-  std::shared_ptr<StoredTensor> resize(std::string_view name, std::int64_t rows) {
-    return tensors_.resize(name, rows, stager_);
-  }
-  std::shared_ptr<StoredTensor> move(std::string_view name, std::span<const unsigned> media) {
-    return tensors_.move(name, media, stager_);
-  }
-  // As check_name() of the first; `lately`: of what nothing was written to, not at each call.
+  // As AttachedMedia::check_names(), of all that versions which are retained or on their way name.
   void check_media(bool lately = false) const;
-  void remove_medium(unsigned number) { tensors_.remove_medium(number, stager_); }
   Reader& reader() { return reader_; }
   Decisions& decisions() { return decisions_; }
   Follower& follower() { return follower_; }

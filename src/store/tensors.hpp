@@ -17,7 +17,7 @@ class Stager;
 
 class Tensors {
  public:
-  explicit Tensors(State& state) : state_(state) {}
+  Tensors(State& state, Stager& stager) : state_(state), stager_(stager) {}
 
   std::shared_ptr<StoredTensor> create(std::string_view name, DType dtype,
                                        std::span<const std::int64_t> shape, bool replace,
@@ -30,14 +30,13 @@ class Tensors {
 
   // reshape.cpp
   void rename(std::string_view from, std::string_view to);
-  // Another one in its place, with what of its value has room there. The stager is the same
-  // store's. Returns the old one where it has so many rows.
-  std::shared_ptr<StoredTensor> resize(std::string_view name, std::int64_t rows, Stager& stager);
+  // Another one in its place, with what of its value has room there. Returns the old one where it
+  // has so many rows.
+  std::shared_ptr<StoredTensor> resize(std::string_view name, std::int64_t rows);
   void reserve(std::uint64_t size_bytes);  // of tensors that are made later
   // Another one in its place, on other media; the old one where it is there.
-  std::shared_ptr<StoredTensor> move(std::string_view name, std::span<const unsigned> media,
-                                     Stager& stager);
-  void remove_medium(unsigned number, Stager& stager);
+  std::shared_ptr<StoredTensor> move(std::string_view name, std::span<const unsigned> media);
+  void remove_medium(unsigned number);
 
  private:
   format::TensorLayout check_new(std::string_view name, DType dtype,
@@ -47,7 +46,7 @@ class Tensors {
   void check_may_add(std::string_view name, bool replace);
   NewTensor place(format::TensorLayout layout, bool replace, const Where& where);
   std::shared_ptr<StoredTensor> remake(StoredTensor& old, format::TensorLayout layout,
-                                       const Where& where, Stager& stager);
+                                       const Where& where);
   void add_behind_gate(const NewTensor& made);
   void take_up_value(const NewTensor& made);
   std::optional<std::string> one_on(unsigned medium) const;  // a tensor that lies there
@@ -56,6 +55,7 @@ class Tensors {
   void remove(const Named& named) noexcept;
 
   State& state_;
+  Stager& stager_;
 };
 
 }  // namespace tensorshelf
