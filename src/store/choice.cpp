@@ -68,7 +68,7 @@ bool words_moved(const Opening& opening, const RootScan& scan) {
 
 // An errno, where something could not be read that may be read later; else 0.
 int unread_cause(const RootScan& scan, const Choice& choice) {
-  return choice.unread != 0 ? choice.unread : scan.unread.os_error;
+  return choice.unread_errno != 0 ? choice.unread_errno : scan.unread.os_error;
 }
 
 // What cannot be read now may be read later, and its slots must not have been written by then: to
@@ -102,7 +102,7 @@ std::optional<LoadedRoot> load_candidate(const Opening& opening, const RootScan&
     if (error.code() != Errc::corrupt) throw;
     if (opening.beside_writer && words_moved(opening, scan)) throw;  // no use in an older one
     choice.lose(version, error.what());
-    if (error.os_error() != 0) choice.unread = error.os_error();
+    if (error.os_error() != 0) choice.unread_errno = error.os_error();
     return {};
   }
 }
@@ -150,7 +150,7 @@ Choice choose_root(const Opening& opening, const RootScan& scan) {
       throw_damaged(opening, root, {candidate + 1, candidates.end()}, damage->text);
     choice.lose(version, damage->text);
     if (damage->os_error != 0 && !planted(Bug::unread_chunk_given_up)) {
-      choice.unread = damage->os_error;
+      choice.unread_errno = damage->os_error;
     }
     salvageable = true;
   }

@@ -22,7 +22,7 @@ struct Choice {
   bool degraded = false;
   bool mirrored = false;  // the newest root is the mirror's
   std::string lost;       // why newer versions could not be opened
-  int unread = 0;         // an errno: one of them could not be read, which may pass
+  int unread_errno = 0;   // of one of them that could not be read, which may pass; 0: none
   std::vector<std::uint64_t> dropped = {};  // were retained, and cannot be loaded
   std::vector<std::string> notes = {};      // why
   std::optional<FoundPrepared> prepared = {};

@@ -72,13 +72,13 @@ std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named
 }
 
 void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mirrored) {
-  const bool spared = named.mirrors && (reads(purpose_) || is_given_up(named.index));
+  const bool dispensable = reads(purpose_) || is_given_up(named.index);  // where it is a mirror
+  const bool spared = named.mirrors && dispensable;
   auto [found, why_not] = offered_.take(named, moved, purpose_ != Purpose::salvage && !spared);
   auto& medium = found.medium;
   // What was cut short is as good as missing, where it can be spared.
   const bool cut = medium && medium->size() < named.capacity_bytes;
-  const bool served = named.mirrors ? reads(purpose_) || is_given_up(named.index)
-                                    : mirrored && mirrors_read_.contains(named.index);
+  const bool served = named.mirrors ? dispensable : mirrored && mirrors_read_.contains(named.index);
   bool absent = false;
   if (!medium || cut) {
     if (auto other = stand_in(named, served, cut ? "cut short" : "missing")) {

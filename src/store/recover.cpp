@@ -25,22 +25,23 @@
 namespace tensorshelf {
 namespace {
 
-// After so many a reader does with the newest version, and with what is there before it.
+// After so many looks a reader accepts the newest version without the older ones that it could not
+// load.
 constexpr int kLooksForOlder = 8;
 
-// Whether what a look lacks went meanwhile. Else one read of the homes had some of them from before
-// others, and the next look has it.
-bool is_overtaken(const Choice& choice, const RootScan& now) {
+// Whether all versions that a look lacks have been given up by now. Else one read of the homes had
+// some of them from before others, and the next look has those versions.
+bool all_dropped_were_given_up(const Choice& choice, const RootScan& now) {
   const auto roots = now.candidates();
   return !roots.empty() && std::ranges::all_of(choice.dropped, [&](std::uint64_t version) {
     return version < roots.front().floor;
   });
 }
 
-bool does_without(const Opening& opening, const Choice& choice, const RootScan& now, int looks) {
+bool accepts_fewer(const Opening& opening, const Choice& choice, const RootScan& now, int looks) {
   if (looks >= kLooksForOlder) return true;
   if (opening.purpose != Purpose::follow) return false;
-  return is_overtaken(choice, now) || planted(Bug::early_look_believed);
+  return all_dropped_were_given_up(choice, now) || planted(Bug::early_look_believed);
 }
 
 // A writer that is faster than one look often pauses: between looks ever longer, up to a limit.
@@ -80,7 +81,7 @@ Choice look(const Opening& opening, RootScan& scan) {
       if (whole) return choice;
       const RootScan chosen_by = scan;
       if (!scan_again(opening.medium, opening.seeds, scan)) return choice;
-      if (!choice.degraded && does_without(opening, choice, scan, looks)) {
+      if (!choice.degraded && accepts_fewer(opening, choice, scan, looks)) {
         scan = chosen_by;  // what was flipped since is for the next look to find
         return without_doubt(std::move(choice));
       }

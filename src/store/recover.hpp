@@ -35,7 +35,7 @@ namespace tensorshelf {
 struct FoundPrepared {
   Prepared info;
   std::shared_ptr<Version> version;    // none where it cannot be loaded: see `damage`
-  std::optional<DamagedChunk> damage;  // or page
+  std::optional<DamagedChunk> damage;  // of a chunk, or of what names it
 };
 
 // One that waits for its decision, whoever prepared it.

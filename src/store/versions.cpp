@@ -271,11 +271,13 @@ Commit Store::rollback(std::uint64_t number) {
     state_.name_attached(version->tree);
     version->root.tensor_count = version->names->size();
     version->root.data_bytes = 0;
-    for (const auto& [name, named] : *version->names) {
-      const auto there = state_.open->names->find(name);
-      const bool revived =
-          there == state_.open->names->end() || there->second.tensor != named.tensor;
-      if (revived && planted(Bug::revived_given_back)) named.holding->give_back();
+    if (planted(Bug::revived_given_back)) {
+      for (const auto& [name, named] : *version->names) {
+        const auto there = state_.open->names->find(name);
+        const bool same =
+            there != state_.open->names->end() && there->second.tensor == named.tensor;
+        if (!same) named.holding->give_back();
+      }
     }
     const auto before = state_.open->names;
     auto next = state_.attempt_over(version, state_.open->sequence);
