@@ -437,3 +437,15 @@ def test_heal_commits_nothing_where_a_medium_is_gone(shelf_path: Path, part: Pat
         part.unlink()
         with pytest.raises(ts.ShelfGone):
             shelf.verify(repair=True)
+
+
+def test_who_waits_hears_that_a_medium_is_gone(shelf_path: Path, part: Path) -> None:
+    with ts.open(shelf_path, also=part) as shelf:
+        shelf.create("x", 10, on=part)
+        shelf.persist()
+        with ts.open(shelf_path, "r") as reader:
+            part.unlink()
+            with pytest.raises(ts.ShelfGone, match=f"{part} was deleted"):
+                reader.wait_for(5)
+            with pytest.raises(ts.ShelfGone):
+                next(reader.follow())
