@@ -212,6 +212,21 @@ TEST_CASE("another application's pool is no shelf, and stays as it is", "[pool]"
   CHECK(untouched);
 }
 
+TEST_CASE("a pool set may have blanks and comments behind its parts", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  const std::string behind = GENERATE(as<std::string>{}, " ", " # the first", "# close", "\t");
+  CAPTURE(behind);
+  const auto path = dir / "run.set";
+  scratch::put(path, fmt::format("PMEMPOOLSET\n16M {0}/a{1}\nREPLICA\n16M {0}/b{1}\n",
+                                 dir.path().native(), behind));
+  for (std::uint64_t step = 1; step < 4; ++step) {
+    Shelf shelf = Shelf::open(path, {.mode = Mode::append});
+    CHECK(shelf.info().created == (step == 1));
+    CHECK(shelf.version() == step - 1);
+    shelf.persist(step);
+  }
+}
+
 TEST_CASE("what is no pool is not opened as one", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   { Shelf::open(dir / "plain", by_itself()); }

@@ -108,7 +108,7 @@ PoolParts parts_of(const ShelfFile& file) {
   }
   std::ifstream set(fmt::format("/proc/self/fd/{}", file.fd()));
   for (std::string line; std::getline(set, line);) {
-    std::istringstream words(line);
+    std::istringstream words(line.substr(0, line.find('#')));  // words, and behind them a comment
     std::string first;
     std::string path;
     words >> first;
@@ -116,7 +116,7 @@ PoolParts parts_of(const ShelfFile& file) {
     if (first.empty() || first.find_first_not_of("0123456789") == 0) {
       if (first != "AUTO") continue;  // "PMEMPOOLSET", "OPTION", a comment
     }
-    if (words >> std::ws && std::getline(words, path)) {
+    if (words >> path) {
       found.parts.push_back({found.replicas - 1, path});
     }
   }
