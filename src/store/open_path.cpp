@@ -166,7 +166,9 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
 }
 
 Opened open_or_create(const std::filesystem::path& path, const OpenOptions& options) {
-  for (bool looked_again = false;;) {
+  constexpr int kRaces = 100;  // that others may win, each by making the shelf or taking it away
+  bool looked_again = false;
+  for (int races = 0;; ++races) {
     // Their errors are not the shelf's.
     GivenMedia offered = offered_media(path, options, Coming::to_shelf);
     try {
@@ -185,7 +187,8 @@ Opened open_or_create(const std::filesystem::path& path, const OpenOptions& opti
       anew.mode = Mode::create;
       return format_in_place(path, anew);
     } catch (const Error& error) {
-      if (error.code() != Errc::exists) throw;  // another process made it first: open that one
+      // Another process made it first: open that one.
+      if (error.code() != Errc::exists || races == kRaces) throw;
     }
   }
 }
