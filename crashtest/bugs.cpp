@@ -97,6 +97,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"unread_given_up", "I11", Bug::unread_given_up, {}, "out-of-sight"},
       {"reader_always_stale", "-", Bug::reader_always_stale},
       {"refresh_remembers_late", "-", Bug::refresh_remembers_late},
+      {"damage_looked_for_elsewhere", "-", Bug::damage_looked_for_elsewhere, {}, "moved-chunks"},
+      {"older_root_too_long", "-", Bug::older_root_too_long, {}, "older-root"},
       {"early_look_believed", "-", Bug::early_look_believed, {}, "early-look"},
       {"refresh_without_pages", "-", Bug::refresh_without_pages},
       {"pins_not_seen", "I3", Bug::pins_not_seen, {}, {}, "pins"},

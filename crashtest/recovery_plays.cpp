@@ -272,6 +272,61 @@ std::string early_look_costs_no_version() {
   return {};
 }
 
+// A reader that verifies all it goes on to has handles of a tensor that lies elsewhere by then.
+std::string moved_chunks_are_no_damage() {
+  CachedPlay play(std::make_shared<CachedDisk>());
+  play.format();
+  Shelf writer = play.open();
+  writer.create("pad", DType::uint8, std::array<std::int64_t, 1>{300'000});
+  writer.persist(1);  // what comes next lies behind it
+  writer.create("a", DType::uint8, std::array<std::int64_t, 1>{kSize});
+  CachedPlay::commit(writer, 2);
+  Shelf reader = Shelf::open(std::make_unique<CachedMedium>(play.disk),
+                             {.mode = Mode::read, .verify = Verify::on_open});
+  const TensorRef before = reader.find("a").value();
+  writer.erase("pad");
+  writer.persist(3);
+  if (writer.compact().bytes_moved == 0) return "nothing lies elsewhere";
+  if (!reader.refresh()) return "a reader does not go on";
+  Bytes bytes(kSize);
+  try {
+    before.read(bytes);
+  } catch (const Error& error) {
+    if (error.code() != Errc::unknown_name) throw;
+    return "a handle does not follow its tensor";
+  }
+  return bytes == value(2) ? "" : "another value is read";
+}
+
+// Sealed as its writer would have, and spanning more than there is: its room must not become that
+// of the shelf.
+std::string older_root_stays_within_the_medium() {
+  CachedPlay play(std::make_shared<CachedDisk>());
+  CachedMedium medium(play.disk);
+  Shelf::format(medium, {.keep = 1});
+  play.make_first();
+  {
+    Shelf writer = play.open();
+    CachedPlay::commit(writer, 2);
+  }
+  constexpr unsigned kHomes = 3;
+  const auto superblock = format::read_superblock(testing::raw_at(medium, 0), 0).superblock.value();
+  const format::Seeds seeds(superblock.shelf_id);
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const std::uint64_t at = format::root_at(1, copy);
+    auto root = format::read_root(testing::raw_at(medium, at), seeds, {1, copy, kHomes}).value();
+    root.capacity_bytes = std::uint64_t{1} << 40;
+    format::seal_root(root, seeds, copy);
+    medium.wait(medium.write(at, format::as_page(root).bytes(), 0));
+  }
+  medium.barrier();
+  Shelf shelf = play.open();
+  if (shelf.versions().size() != 1) return "a version is offered that spans more than there is";
+  shelf.create("b", DType::uint8, std::array<std::int64_t, 1>{kSize});
+  shelf.persist(3);
+  return version_is(play, 3);
+}
+
 // What could not be read can be read again: by then its slots may belong to others.
 std::string given_up_version_stays_so() {
   const CachedPlay play = without_manifest();

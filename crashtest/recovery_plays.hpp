@@ -17,6 +17,8 @@ std::string lost_word_is_a_loss();
 std::string bad_copy_of_a_shared_page_is_mended();
 std::string overtaken_reader_is_stale();
 std::string early_look_costs_no_version();
+std::string moved_chunks_are_no_damage();
+std::string older_root_stays_within_the_medium();
 std::string given_up_version_stays_so();
 std::string lost_version_stays_so();
 std::string what_comes_after_a_lost_version_is_another();

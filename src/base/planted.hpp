@@ -133,8 +133,10 @@ enum class Bug {
   shown_beside_outrunner,    // I3: a reader shows bytes in place beside a writer that outruns it
   outruns_though_refused,  // I3: a writer that may not outrun takes the end of that hold for leave
   opened_over_pins,        // I3: an opening knows nothing of a version that a reader holds
-  early_look_believed,     // a reader goes on without versions that are retained
-  refresh_without_pages,   // a reader goes on to a root, and keeps the pages of the one before
+  damage_looked_for_elsewhere,  // a follower takes sound chunks that were moved for damaged
+  older_root_too_long,          // an older version may span more than the medium has
+  early_look_believed,          // a reader goes on without versions that are retained
+  refresh_without_pages,        // a reader goes on to a root, and keeps the pages of the one before
 
   blank_unsettled,  // I15: an old superblock may be there while its roots are overwritten
   mark_unsettled,   // I14: a mark is told of before its second copy is durable

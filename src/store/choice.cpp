@@ -179,6 +179,10 @@ void load_retained(Neighbours& neighbours, const Opening& opening, const RootSca
         return format::word_version(there.word) == number;
       });
       if (root == candidates.end()) throw Error(Errc::corrupt, "its root does not verify", "");
+      // None is cut off before no version that is retained reaches so far (cut.cpp).
+      if (root->capacity_bytes > opening.medium.size() && !planted(Bug::older_root_too_long)) {
+        throw Error(Errc::corrupt, "the medium is shorter than what it spans", "");
+      }
       LoadedRoot loaded = neighbours.load(*root);
       versions.insert(versions.begin(), loaded.version);
       choice.unread_pages.note(loaded.unread);

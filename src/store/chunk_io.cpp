@@ -14,24 +14,30 @@ std::span<std::byte> chunk_scratch() {
   return {buffer.get(), kChunkBytes};
 }
 
-UntrustedBytes fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned slot,
-                           std::uint64_t chunk, std::span<std::byte> scratch) {
-  const Extent extent{tensor.chunk_at(slot, chunk), tensor.chunk_bytes(chunk)};
+namespace {
+
+UntrustedBytes fetch(Medium& medium, const Extent& extent, std::span<std::byte> scratch) {
   if (const auto bytes = medium.view(extent); !bytes.empty()) return UntrustedBytes(bytes);
   const auto bytes = scratch.first(extent.size_bytes);
   medium.read(extent.at, bytes);
   return UntrustedBytes(bytes);
 }
 
+}  // namespace
+
+UntrustedBytes fetch_chunk(Medium& medium, const StoredTensor& tensor, unsigned slot,
+                           std::uint64_t chunk, std::span<std::byte> scratch) {
+  return fetch(medium, {tensor.chunk_at(slot, chunk), tensor.chunk_bytes(chunk)}, scratch);
+}
+
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
                   int* os_error) {
   if (!recorded.is_stored()) return true;
-  const auto& [tensor, record, chunk] = recorded;
   try {
-    const auto bytes = fetch_chunk(medium, tensor, recorded.slot(), chunk, chunk_scratch());
-    const auto hash = bytes.hash(tensor.chunk_seed(seeds, chunk));
+    const auto bytes = fetch(medium, {recorded.at(), recorded.size_bytes()}, chunk_scratch());
+    const auto hash = bytes.hash(recorded.tensor.chunk_seed(seeds, recorded.chunk));
     if (!hash && os_error != nullptr) *os_error = EIO;  // a poisoned line, or a file cut short
-    return hash == record.checksum;
+    return hash == recorded.record.checksum;
   } catch (const Error& error) {
     if (!is_unreadable(error)) throw;
     if (os_error != nullptr) *os_error = error.os_error();

@@ -30,10 +30,15 @@ struct RecordedChunk {
   const StoredTensor& tensor;
   format::ChunkRecord record;
   std::uint64_t chunk;
+  const Holding* holding = nullptr;  // of the version, where the tensor may lie elsewhere by now
 
   bool is_stored() const { return format::chunk_kind(record) == format::ChunkKind::stored; }
   unsigned slot() const { return format::chunk_slot(record); }
-  std::uint64_t at() const { return tensor.chunk_at(slot(), chunk); }
+  std::uint64_t at() const {
+    if (holding == nullptr) return tensor.chunk_at(slot(), chunk);
+    return holding->slot_at()[tensor.place_index(slot(), chunk)] +
+           chunk / tensor.layout.stripes * kChunkBytes;
+  }
   std::uint64_t size_bytes() const { return tensor.chunk_bytes(chunk); }
   bool matches(std::span<const std::byte> bytes, const format::Seeds& seeds) const {
     return hash_bytes(bytes, tensor.chunk_seed(seeds, chunk)) == record.checksum;

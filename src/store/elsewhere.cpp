@@ -92,13 +92,12 @@ namespace {
 
 // Whether Store::heal() would restore it: the newest version has it, and another slot.
 bool is_healable(const State& state, const RecordedChunk& recorded) {
-  const auto& [tensor, record, chunk] = recorded;
   {
     const std::lock_guard lock(state.structure);
     const Version& newest = *state.retained.back();
-    if (!has(newest, tensor)) return false;
-    const ChunkRecord now = newest.tree.record(tensor.cell(chunk));
-    if (now.state != record.state || now.checksum != record.checksum) return false;
+    if (!has(newest, recorded.tensor)) return false;
+    const ChunkRecord now = newest.tree.record(recorded.tensor.cell(recorded.chunk));
+    if (now != recorded.record) return false;
   }
   try {
     return read_elsewhere(*state.medium, state.seeds, recorded, chunk_scratch());

@@ -8,6 +8,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/planted.hpp"
 #include "store/chunk_io.hpp"
 #include "store/claims.hpp"
 #include "store/further_media.hpp"
@@ -266,7 +267,9 @@ std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& see
       if (shared && over->tree.record(tensor.cell(chunk)) == record) continue;
       std::lock_guard lock(tensor.mutex);  // others may read it by now
       int os_error = 0;
-      if (!chunk_intact(medium, seeds, {tensor, record, chunk}, &os_error)) {
+      const Holding* const lies =
+          planted(Bug::damage_looked_for_elsewhere) ? nullptr : named.holding.get();
+      if (!chunk_intact(medium, seeds, {tensor, record, chunk, lies}, &os_error)) {
         return DamagedChunk{
             fmt::format("chunk {} of '{}' v{} slot {} {}", chunk, name,
                         format::chunk_version(record), slot_name(format::chunk_slot(record)),
