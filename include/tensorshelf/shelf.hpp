@@ -242,15 +242,16 @@ class Shelf {
   // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name.
   // - Where the writer's medium lost a version, and it was given up, the next one has its number:
   //   the version that is shown may be no newer by its number, or older; true then, too. Handles of
-  //   before throw Errc::unknown_name.
+  //   before throw Errc::unknown_name; so they may where a writer opened the shelf anew, renamed or
+  //   moved tensors, and no version is left that was shown: nothing tells this from that.
   // - What other threads read meanwhile is of the one version or the other, tensor by tensor: where
   //   several must be of one version, read them through at().
   // - Nothing new costs a look at the version words. Else the changed pages of the manifest are
   //   read, all of it is validated, and with Verify::on_open every chunk of the new version.
   // Where it throws, what is shown stays: Errc::corrupt where a newer version may be there that
   // cannot be opened, Errc::gone where the file was deleted or replaced, Errc::stale where the
-  // writer is always faster, Errc::unsupported where the shelf was salvaged. With a shelf that is
-  // open for writing there is never anything newer: false.
+  // writer is always faster, or a medium was exchanged for another one, Errc::unsupported where the
+  // shelf was salvaged. With a shelf that is open for writing there is never anything newer: false.
   bool refresh();
   // Refreshes until `version` or a newer one is shown; where none is said, until another is. False
   // after `timeout`, and the look that is under way then. The version words are looked at every 10
