@@ -449,3 +449,20 @@ def test_who_waits_hears_that_a_medium_is_gone(shelf_path: Path, part: Path) -> 
                 reader.wait_for(5)
             with pytest.raises(ts.ShelfGone):
                 next(reader.follow())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_has_not_looked_since_goes_on_past_a_medium_that_was_removed(
+    shelf_path: Path, part: Path, waits: bool
+) -> None:
+    with ts.open(shelf_path, also=part, keep=0) as shelf:
+        shelf.create("x", 10, on=part)
+        shelf.persist()
+        with ts.open(shelf_path, "r") as reader:
+            shelf.remove_medium(part)
+            shelf.persist()
+            part.unlink()
+            shelf.persist(step=5)
+            assert reader.wait_for(shelf.version, 10) if waits else reader.refresh()
+            assert (reader.step, reader.x.numpy().tolist()) == (5, [0.0] * 10)
+            assert not reader.refresh()

@@ -142,7 +142,7 @@ bool Follower::refresh() {
 }
 
 bool Follower::wait_for(std::optional<std::uint64_t> version, std::optional<Seconds> timeout,
-                        const std::function<void()>& before_each) {
+                        const std::function<void()>& when_nothing_came) {
   if (timeout && (std::isnan(timeout->count()) || timeout->count() < 0)) {
     throw Error(Errc::bad_argument, fmt::format("a timeout of {} seconds", timeout->count()),
                 "Use 0 or more seconds, or none to wait for as long as it takes.");
@@ -160,9 +160,9 @@ bool Follower::wait_for(std::optional<std::uint64_t> version, std::optional<Seco
   const auto deadline = ends ? Clock::now() + std::chrono::duration_cast<Clock::duration>(*timeout)
                              : Clock::time_point();
   for (std::chrono::nanoseconds pause = kFirstPause;; pause *= 2) {
-    before_each();
     const bool another = refresh();
     if (there() || (another && !version)) return true;
+    if (!another) when_nothing_came();
     pause = std::min<std::chrono::nanoseconds>(pause, kLongestPause);
     if (ends) {
       const auto left = deadline - Clock::now();

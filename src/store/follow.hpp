@@ -26,11 +26,11 @@ class Follower {
   bool refresh();
 
   // Refreshes until the version is shown, or a newer one; where none is said, until another is than
-  // now. False after `timeout`. Calls `before_each` before each look. Errc::unsupported where it
-  // would wait for this store itself.
+  // now. False after `timeout`. Calls `when_nothing_came` after each look that found nothing.
+  // Errc::unsupported where it would wait for this store itself.
   using Seconds = std::chrono::duration<double>;
   bool wait_for(std::optional<std::uint64_t> version, std::optional<Seconds> timeout,
-                const std::function<void()>& before_each);
+                const std::function<void()>& when_nothing_came);
 
  private:
   using Versions = std::vector<std::shared_ptr<Version>>;

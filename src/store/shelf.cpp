@@ -173,9 +173,11 @@ RetainedVersion Shelf::at(std::uint64_t version) const {
   return RetainedVersion(store_, version);
 }
 
+// What was removed since is asked for no more by who went on.
 bool Shelf::refresh() {
+  if (store_->follower().refresh()) return true;
   check_still_there();
-  return store_->follower().refresh();
+  return false;
 }
 
 bool Shelf::wait_for(std::optional<std::uint64_t> version,
