@@ -13,6 +13,19 @@
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
 
+namespace {
+
+// Two versions of one value; the number of the newer.
+std::uint64_t commit_twice(const Mirrored& mirrored) {
+  Shelf shelf = mirrored.open();
+  assign(shelf, "small", kSmall);
+  shelf.persist(1);
+  shelf.persist(2);
+  return shelf.version();
+}
+
+}  // namespace
+
 TEST_CASE("a mirror that was cut short serves nothing, and is no error") {
   const bool damaged = GENERATE(false, true);
   const std::uint64_t more = GENERATE(0U, format::kHeapAt / 4, format::kHeapAt / 4 * 3);
@@ -39,14 +52,7 @@ TEST_CASE("a mirror that was cut short keeps nobody from what the first has") {
   CAPTURE(mode, both, whole);
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  std::uint64_t version = 0;
-  {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", kSmall);
-    shelf.persist(1);
-    shelf.persist(2);
-    version = shelf.version();
-  }
+  const std::uint64_t version = commit_twice(mirrored);
   flip(mirrored.first, format::root_at(format::home_of(version, 3), 1) + 100);
   if (both) flip(mirrored.first, format::root_at(format::home_of(version, 3), 0) + 100);
   if (!whole) mirrored.mirrors[0].medium->shrink(format::kMirrorAt + format::kHeapAt / 4);
@@ -61,14 +67,7 @@ TEST_CASE("one that no version names yet, and that was cut short, keeps nobody f
   CAPTURE(left, both);
   Mirrored mirrored({});
   mirrored.has_second = false;
-  std::uint64_t version = 0;
-  {
-    Shelf shelf = mirrored.open();
-    assign(shelf, "small", kSmall);
-    shelf.persist(1);
-    shelf.persist(2);
-    version = shelf.version();
-  }
+  const std::uint64_t version = commit_twice(mirrored);
   mirrored.mirrors[0] = {};
   mirrored.open();
   flip(mirrored.first, format::root_at(format::home_of(version, 3), 1) + 100);
