@@ -98,6 +98,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"reader_always_stale", "-", Bug::reader_always_stale},
       {"refresh_remembers_late", "-", Bug::refresh_remembers_late},
       {"damage_looked_for_elsewhere", "-", Bug::damage_looked_for_elsewhere, {}, "moved-chunks"},
+      {"damage_doubted_at_its_begin", "-", Bug::damage_doubted_at_its_begin, {}, "verify-beside"},
       {"older_root_too_long", "-", Bug::older_root_too_long, {}, "older-root"},
       {"early_look_believed", "-", Bug::early_look_believed, {}, "early-look"},
       {"refresh_without_pages", "-", Bug::refresh_without_pages},

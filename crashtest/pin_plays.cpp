@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <tensorshelf/shelf.hpp>
@@ -109,6 +110,34 @@ std::string what_is_held_beside_a_restless_writer_stays() {
 std::string nothing_is_shown_in_place_to_who_is_outrun() {
   PinPlay play(OnPin::outrun);
   return problem_in_place(play);
+}
+
+// A reader that verifies holds the version at its begin, and goes on meanwhile to one that is
+// written over before it comes to the second tensor.
+std::string what_is_overtaken_in_verify_is_no_damage() {
+  PinPlay play(OnPin::wait, 3);
+  TensorRef last = play.writer.create("b", DType::uint8, std::array{kSize});
+  const auto commit = [&](std::uint64_t serial) {
+    last.write(stamped(kSize, serial));
+    PinPlay::commit(play.writer, serial);
+  };
+  commit(2);
+  play.reader.refresh();
+  const VersionPin pin = play.reader.pin();
+  bool went_on = false;
+  const auto go_on = [&](std::uint64_t, std::uint64_t) {
+    if (std::exchange(went_on, true)) return;
+    commit(3);
+    play.reader.refresh();
+    for (std::uint64_t serial = 4; serial < 10; ++serial) commit(serial);
+  };
+  try {
+    if (play.reader.verify(go_on).damage.empty()) return "nothing was written over";
+  } catch (const Error& error) {
+    if (error.code() == Errc::stale) return "";
+    throw;
+  }
+  return "what the writer wrote over passes for damage";
 }
 
 // A reader that showed something in place keeps a writer from outrunning, and is gone at once.

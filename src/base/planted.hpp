@@ -134,6 +134,7 @@ enum class Bug {
   outruns_though_refused,  // I3: a writer that may not outrun takes the end of that hold for leave
   opened_over_pins,        // I3: an opening knows nothing of a version that a reader holds
   damage_looked_for_elsewhere,  // a follower takes sound chunks that were moved for damaged
+  damage_doubted_at_its_begin,  // what a reader verified, went on to and lost passes for damage
   older_root_too_long,          // an older version may span more than the medium has
   early_look_believed,          // a reader goes on without versions that are retained
   refresh_without_pages,        // a reader goes on to a root, and keeps the pages of the one before

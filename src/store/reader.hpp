@@ -96,7 +96,8 @@ class Reader {
 
   void check_all(StoredTensor& tensor, const Records& records, std::uint64_t first,
                  std::span<const std::byte> bytes);
-  bool verify_chunk(StoredTensor& tensor, std::uint64_t chunk, VerifyReport& report);  // takes it
+  std::optional<std::uint64_t> verify_chunk(StoredTensor& tensor, std::uint64_t chunk,
+                                            VerifyReport& report);  // takes it
 
   State& state_;
 };
