@@ -108,6 +108,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"shown_beside_outrunner", "I3", Bug::shown_beside_outrunner, {}, "outrun"},
       {"outruns_though_refused", "I3", Bug::outruns_though_refused, {}, "outrun-refused"},
       {"opened_over_pins", "I3", Bug::opened_over_pins, {}, {}, "pins-reopen"},
+      {"joined_pin_looked_at", "-", Bug::joined_pin_looked_at, {}, "held-twice"},
+      {"pin_of_what_is_shown", "-", Bug::pin_of_what_is_shown, {}, "held-newest"},
       {"held_version_dropped", "I3", Bug::held_version_dropped, {}, "copied-slots"},
       {"held_version_not_counted", "-", Bug::held_version_not_counted, {}, "copied-pages"},
       {"commits_overlap", "I3", Bug::commits_overlap, {}, "contending"},

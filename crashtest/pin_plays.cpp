@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,11 +28,11 @@ struct PinPlay {
   Shelf writer;
   Shelf reader;
 
-  explicit PinPlay(OnPin on_pin, unsigned in_flight = 1)
-      : writer(formatted(on_pin, in_flight)), reader(opened(Mode::read, OnPin::wait)) {}
+  explicit PinPlay(OnPin on_pin, unsigned in_flight = 1, unsigned keep = 0)
+      : writer(formatted(on_pin, in_flight, keep)), reader(opened(Mode::read, OnPin::wait)) {}
 
-  Shelf formatted(OnPin on_pin, unsigned in_flight) const {
-    Shelf::format(*memory, {.in_flight = in_flight});
+  Shelf formatted(OnPin on_pin, unsigned in_flight, unsigned keep) const {
+    Shelf::format(*memory, {.keep = keep, .in_flight = in_flight});
     Shelf shelf = opened(Mode::update, on_pin);
     shelf.create("a", DType::uint8, std::array{kSize});
     commit(shelf, 1);
@@ -105,6 +106,26 @@ std::string what_is_held_beside_a_restless_writer_stays() {
   writes.join();
   if (problem.empty() && held_rounds == 0) return "no reader of 20,000 was fast enough to hold one";
   return problem;
+}
+
+// By one opening, the second time when its writer has gone on; and then the first of the pins ends.
+std::string what_is_held_can_be_held_twice() {
+  PinPlay play(OnPin::wait, 3);
+  std::optional<VersionPin> first = play.reader.pin(1);
+  for (std::uint64_t serial = 2; serial < 4; ++serial) PinPlay::commit(play.writer, serial);
+  const VersionPin second = play.reader.pin(1);
+  first.reset();
+  for (std::uint64_t serial = 4; serial < 7; ++serial) PinPlay::commit(play.writer, serial);
+  std::vector<std::byte> bytes(kSize);
+  play.reader.at(1).find("a")->read(bytes);
+  return bytes == stamped(kSize, 1) ? "" : "a version that is held shows another's bytes";
+}
+
+std::string newest_is_held_where_none_is_said() {
+  PinPlay play(OnPin::wait, 1, 2);  // so that the one that is shown could be held
+  PinPlay::commit(play.writer, 2);
+  const VersionPin pin = play.reader.pin();
+  return pin.version() == play.writer.version() ? "" : "an older version is held for the newest";
 }
 
 std::string nothing_is_shown_in_place_to_who_is_outrun() {

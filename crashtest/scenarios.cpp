@@ -421,6 +421,8 @@ const std::vector<Scenario>& scenarios() {
         {"copied-slots", "I3", version_stays_while_it_is_copied},
         {"copied-pages", "-", commits_wait_for_what_is_copied},
         {"held-late", "I3", what_is_given_up_is_not_held},
+        {"held-twice", "-", what_is_held_can_be_held_twice},
+        {"held-newest", "-", newest_is_held_where_none_is_said},
         {"restless", "I3", what_is_held_beside_a_restless_writer_stays},
         {"outrun", "I3", nothing_is_shown_in_place_to_who_is_outrun},
         {"outrun-refused", "I3", who_was_refused_once_outruns_at_last},

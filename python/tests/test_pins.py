@@ -129,6 +129,37 @@ def test_outrun(reopen: OpenShelf, place: Place) -> None:
             held.w.numpy()
 
 
+def test_a_version_is_pinned_twice_and_the_newest_by_default(
+    reopen: OpenShelf, place: Place
+) -> None:
+    writer = reopen(mode="w", keep=1, in_flight=2)
+    commit(writer, 1)
+    with read(place) as reader:
+        held = reader.pin(1)
+        commit(writer, 2, 3, 4)
+        again = reader.pin(1)
+        held.release()
+        commit(writer, 5)
+        assert (again.w.numpy() == 1).all()
+        assert reader.pin().version == 5
+        reader.snapshot(place[0].with_suffix(".copy"), version=1)
+    with ts.open(place[0].with_suffix(".copy"), "r") as copy:
+        assert (copy.w.numpy() == 1).all()
+
+
+def test_a_writer_waits_so_long_for_its_own_pin(reopen: OpenShelf) -> None:
+    writer = reopen(mode="w", pin_timeout=0.02)
+    commit(writer, 1)
+    held = writer.pin()
+    commit(writer, 2)
+    with pytest.raises(ts.PinnedError, match=r"version 1 .* held by a pin\(\) of this opening"):
+        commit(writer, 3)
+    assert (held.w.numpy() == 1).all()
+    held.release()
+    commit(writer, 3)
+    assert (writer.w.numpy() == 3).all()
+
+
 _HOLDS = """
 import sys
 import tensorshelf as ts

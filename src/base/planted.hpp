@@ -132,6 +132,8 @@ enum class Bug {
   pin_not_looked_behind,     // I3: a reader holds what its writer has given up already
   shown_beside_outrunner,    // I3: a reader shows bytes in place beside a writer that outruns it
   outruns_though_refused,  // I3: a writer that may not outrun takes the end of that hold for leave
+  joined_pin_looked_at,    // what is held by two is given up as soon as the writer goes on
+  pin_of_what_is_shown,    // and not of the newest
   opened_over_pins,        // I3: an opening knows nothing of a version that a reader holds
   damage_looked_for_elsewhere,  // a follower takes sound chunks that were moved for damaged
   damage_doubted_at_its_begin,  // what a reader verified, went on to and lost passes for damage

@@ -194,8 +194,12 @@ class FilePins final : public PinTable {
   void give_back(std::uint64_t version) noexcept {
     const auto there = counts_.find(version);
     if (all_ == 0) unset(kPinsAt + version);
-    unset(name_at(version, there->second.self));
+    const std::uint64_t name = name_at(version, there->second.self);
     counts_.erase(there);
+    const bool shared = std::ranges::any_of(  // by one that is kNamedVersions away
+        counts_,
+        [&](const auto& other) { return name_at(other.first, other.second.self) == name; });
+    if (!shared) unset(name);
   }
 
   // Where a lock of another opening begins that lies there. Where it cannot be asked there is none:

@@ -58,6 +58,19 @@ std::optional<std::uint64_t> first_pinned(const State& state) {
   return std::nullopt;
 }
 
+// With structure held.
+void throw_if_pinned(const State& state) {
+  if (const auto version = first_pinned(state)) {
+    throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
+  }
+  if (state.own_pins == 0) return;
+  throw Error(Errc::pinned,
+              fmt::format("version {} of {} is held by a pin() of this opening, and its slot is "
+                          "needed",
+                          *std::ranges::min_element(state.held), state.path),
+              "End that pin first, or give a new shelf an in_flight= of one more for it.");
+}
+
 }  // namespace
 
 std::size_t take_unkept(State& state, GoneVersions& gone) noexcept {
@@ -101,20 +114,20 @@ bool drop_unkept(State& state) noexcept {
 void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
                     const std::function<bool()>& done) {
   std::optional<Clock::time_point> since;  // readers alone are waited for
+  const auto any_pins = [&] { return state.pinned != 0 || state.own_pins != 0; };
   while (!done()) {
-    if (state.pinned == 0) {
-      state.patience.wait(*state.published, lock, [&] { return done() || state.pinned != 0; });
+    if (!any_pins()) {
+      state.patience.wait(*state.published, lock, [&] { return done() || any_pins(); });
       continue;
     }
-    const bool by_readers = state.in_flight.empty() && state.held.empty() && state.going == 0;
-    if (!by_readers) {
+    const bool by_pins =
+        state.in_flight.empty() && state.going == 0 && state.held.size() == state.own_pins;
+    if (!by_pins) {
       since.reset();
     } else if (!since) {
       since = Clock::now();
     } else if (Clock::now() - *since >= state.pin_timeout) {
-      if (const auto version = first_pinned(state)) {
-        throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
-      }
+      throw_if_pinned(state);
     }
     lock.unlock();
     if (!drop_unkept(state)) state.patience.pause(kBetweenLooks);

@@ -44,6 +44,7 @@ VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By 
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
   state.held.push_back(version_);
+  state.own_pins += by_ == By::anyone ? 1 : 0;
   lock.unlock();
   try {
     if (!state.writable && !state.opened.report.salvaged) tell(all_held);
@@ -69,6 +70,7 @@ void VersionHold::tell(bool all_held) {
     return;
   }
   told_ = true;
+  if (joins_another()) return;
   if (!all_held && !planted(Bug::pin_not_looked_behind)) Reader(state_).throw_if_given_up(version_);
   const unsigned slot_count = state_.opened.slot_count;
   const auto words = version_words(*state_.medium, slot_count);
@@ -79,6 +81,20 @@ void VersionHold::tell(bool all_held) {
                 "refresh() goes on to the newest version.");
   }
   const std::lock_guard lock(state_.structure);
+  note_let_be();
+}
+
+// One that this opening holds already, and its writer lets be, however far that has gone since: the
+// pin of both is one, which was there before that other hold ended.
+bool VersionHold::joins_another() {
+  const std::lock_guard lock(state_.structure);
+  if (!state_.is_let_be(version_) || planted(Bug::joined_pin_looked_at)) return false;
+  note_let_be();
+  return true;
+}
+
+// With structure held.
+void VersionHold::note_let_be() {
   state_.let_be.push_back(version_);
   is_let_be_ = true;
 }
@@ -87,6 +103,7 @@ void VersionHold::forget() noexcept {
   {
     const std::lock_guard lock(state_.structure);
     erase_one(state_.held, version_);
+    state_.own_pins -= by_ == By::anyone ? 1 : 0;
     if (is_let_be_) erase_one(state_.let_be, version_);
     if (!state_.writable) drop_unheld(state_);
   }

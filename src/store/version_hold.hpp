@@ -37,6 +37,8 @@ class VersionHold {
 
  private:
   void tell(bool all_held);
+  bool joins_another();
+  void note_let_be();
   void forget() noexcept;
 
   State& state_;

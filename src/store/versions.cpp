@@ -74,6 +74,8 @@ std::unique_ptr<VersionHold> Store::pin(std::optional<std::uint64_t> version) {
   const auto hold = [&](bool all_held) {
     return std::make_unique<VersionHold>(state_, version, VersionHold::By::anyone, all_held);
   };
+  const bool goes_on = !version && !state_.writable && !state_.opened.report.salvaged;
+  if (goes_on && !planted(Bug::pin_of_what_is_shown)) follower_.refresh();
   try {
     return hold(false);
   } catch (const Error& error) {
