@@ -165,6 +165,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"healed_over_rot", "-", Bug::healed_over_rot, {}, "healed-whole"},
       {"rot_copied_over", "-", Bug::rot_copied_over, {}, "heals-after-commit"},
       {"healed_along", "-", Bug::healed_along, {}, "healed-alone"},
+      {"rolled_back_to_damage", "-", Bug::rolled_back_to_damage, {}, "rot-rolled-back"},
+      {"pieces_not_healed", "-", Bug::pieces_not_healed, {}, "mirror-pieces"},
       {"moved_retained_slot", "I3", Bug::moved_retained_slot, {}, {}, "compact-kept"},
       {"moved_staged_slot", "I3", Bug::moved_staged_slot, {}, {}, "compact-dirty"},
       {"left_place_given_back", "I3", Bug::left_place_given_back, {}, {}, "compact-dirty"},

@@ -117,6 +117,26 @@ std::string rot_is_healed_or_stays_rot() {
   return {};
 }
 
+// Nor is damage made the newest: what is there stays.
+std::string damaged_version_is_not_rolled_back_to() {
+  for (const Placement placement : kPlacements) {
+    const Twice twice(placement, 1);
+    Shelf shelf = twice.open();
+    const Bytes newest = stamped(kSize, 3);
+    shelf.find("a")->write(newest);
+    shelf.persist(3);
+    auto& disk = twice.disk->visible;
+    for (auto there = disk.begin();; ++there) {
+      there = std::search(there, disk.end(), twice.value.begin(), twice.value.begin() + 500);
+      if (there == disk.end()) break;
+      there[50] ^= std::byte{1};
+    }
+    if (!is_corrupt([&] { shelf.rollback(2); })) return "a damaged version is the newest";
+    if (twice.shown(shelf) != newest || shelf.version() != 3) return "what was there is gone";
+  }
+  return {};
+}
+
 // A flush fails behind the second assignment: its bytes are to be read, and on no device.
 std::string what_is_healed_is_durable() {
   for (const Placement placement : kPlacements) {

@@ -7,6 +7,7 @@
 namespace tensorshelf::crash {
 
 std::string rot_is_healed_or_stays_rot();
+std::string damaged_version_is_not_rolled_back_to();
 std::string what_is_healed_is_durable();
 std::string damaged_slot_is_not_written();
 std::string rot_does_not_come_in_with_what_is_healed();

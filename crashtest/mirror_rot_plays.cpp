@@ -42,6 +42,20 @@ std::string passing_error_of_a_mirror_is_no_damage() {
   return mirrored.alone(3);
 }
 
+// What is copied out in pieces, as by a resize or a snapshot, has what the mirror has.
+std::string rot_is_copied_from_the_mirror() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  flip(*mirrored.first, place_of(*mirrored.first, 3) + 50);
+  Shelf shelf = mirrored.open();
+  shelf.resize("a", kMirroredBytes - 1);
+  Bytes bytes(kMirroredBytes - 1);
+  shelf.find("a")->read(bytes);
+  Bytes expected = stamped(kMirroredBytes, 3);
+  expected.pop_back();
+  return bytes == expected ? "" : "a resize has other bytes";
+}
+
 // A mirror of which a part of the heads is there, as a copy leaves it that was interrupted, has no
 // say in what the first shows: one copy of its newest root is damaged.
 std::string short_mirror_keeps_nobody_out() {

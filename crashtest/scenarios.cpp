@@ -415,6 +415,8 @@ const std::vector<Scenario>& scenarios() {
         {"healed-whole", "-", rot_does_not_come_in_with_what_is_healed},
         {"heals-after-commit", "-", refused_commit_leaves_it_healable},
         {"healed-alone", "-", healing_commits_nobodys_assignment},
+        {"rot-rolled-back", "-", damaged_version_is_not_rolled_back_to},
+        {"mirror-pieces", "-", rot_is_copied_from_the_mirror},
         {"healed-crash", "I2", crash_within_healing_costs_nothing},
         {"same-again", "I13", old_bytes_come_back_over_staged_ones},
         {"same-discarded", "I3", discarded_label_is_no_versions},

@@ -219,6 +219,7 @@ class Shelf {
   // Copies a version, the newest where none is said, into a new shelf at `path`, as its version 1
   // and with its step.
   // - Every chunk is checked on its way: Errc::corrupt, and no file, where one is damaged.
+  //   (Not where a mirror has it.)
   // - The file appears at `path` when it is whole and durable. A crash leaves a hidden one beside
   //   it, .NAME.PID.*.tmp, which the next shelf of that name removes.
   // - Other threads go on meanwhile. An assignment that needs a slot of the version waits until the
@@ -231,6 +232,8 @@ class Shelf {
   Commit snapshot(const std::filesystem::path& path, const OpenOptions& options = {},
                   std::optional<std::uint64_t> version = {}) const;
   // Makes that version the newest again, by a commit of its own that copies no data.
+  // - What it has otherwise than the newest is read first: Errc::corrupt where that is damaged, and
+  //   nothing changed.
   // - Errc::uncommitted while something is changed, or on its way.
   // - Handles stay with their tensors: of one that the version lacks they throw, and of one that it
   //   has again they are good again.

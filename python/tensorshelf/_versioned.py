@@ -232,8 +232,9 @@ class Versioned(TensorMapping):
     def rollback(self, version: int) -> Commit:
         """Makes one of ``versions`` the newest again, as a version of its own; no data is copied.
 
-        Handles stay with their tensors. Raises StaleError where it is not among ``versions``, and
-        UncommittedError where something is not persisted yet, or on its way.
+        What it has otherwise than the newest is read first: CorruptError where that is damaged, and
+        nothing changed. Handles stay with their tensors. Raises StaleError where it is not among
+        ``versions``, and UncommittedError where something is not persisted yet, or on its way.
         """
         known = self._assignments
         known.refuse_within_edit("rollback()")

@@ -73,6 +73,25 @@ def rotten(
     return path
 
 
+def test_a_damaged_version_is_not_rolled_back_to(reopen: OpenShelf, place: Place) -> None:
+    shelf = reopen(mode="w", keep=1)
+    for step in (1, 2):
+        shelf["w"] = value(10 * step)
+        shelf["same"] = np.arange(10)
+        shelf.persist(step=step)
+    for at in places(place[0], 10):
+        spoil(place[0], at)
+    with pytest.raises(ts.CorruptError, match="nothing is rolled back, for version 1 is damaged:"):
+        shelf.rollback(1)
+    shelf = reopen()
+    with pytest.raises(ts.CorruptError, match="other tensors of version 1") as caught:
+        shelf.at(1)["w"].numpy()
+    assert "the newest one does not have this chunk" in caught.value.remedy.lower()
+    assert (shelf["w"].numpy() == value(20)).all()
+    assert shelf.verify().ok
+    shelf.persist(step=3)
+
+
 def test_what_another_slot_has_is_restored(place: Place, reopen: OpenShelf, placement: str) -> None:
     rotten(place, reopen, placement, keep=1)
     shelf = reopen()

@@ -188,7 +188,9 @@ enum class Bug {
   healed_in_place,   // I3: a chunk is restored where it lies, which older versions name
   healed_over_rot,   // what a healed tensor's new slot passes for having is not looked at
   rot_copied_over,   // a commit copies rot over the last sound copy of a chunk, and then sees it
-  healed_along,      // what somebody assigns meanwhile is committed with what is restored
+  rolled_back_to_damage,  // a version that is damaged is made the newest, unread
+  pieces_not_healed,      // what is copied out is not looked for on the mirror
+  healed_along,           // what somebody assigns meanwhile is committed with what is restored
 
   // Of places that change.
   moved_retained_slot,        // I3: a slot that an older version names gets another place

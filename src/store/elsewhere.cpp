@@ -90,15 +90,14 @@ void Reader::check_unread(const StoredTensor& tensor, const Record& record, std:
 
 namespace {
 
-// Whether Store::heal() would restore it: the newest version has it, and another slot.
-bool is_healable(const State& state, const RecordedChunk& recorded) {
-  {
-    const std::lock_guard lock(state.structure);
-    const Version& newest = *state.retained.back();
-    if (!has(newest, recorded.tensor)) return false;
-    const ChunkRecord now = newest.tree.record(recorded.tensor.cell(recorded.chunk));
-    if (now != recorded.record) return false;
-  }
+bool is_in_newest(const State& state, const RecordedChunk& recorded) {
+  const std::lock_guard lock(state.structure);
+  const Version& newest = *state.retained.back();
+  return has(newest, recorded.tensor) &&
+         newest.tree.record(recorded.tensor.cell(recorded.chunk)) == recorded.record;
+}
+
+bool is_elsewhere(const State& state, const RecordedChunk& recorded) {
   try {
     return read_elsewhere(*state.medium, state.seeds, recorded, chunk_scratch());
   } catch (const Error&) {  // there is one to tell already
@@ -109,8 +108,12 @@ bool is_healable(const State& state, const RecordedChunk& recorded) {
 }  // namespace
 
 std::string how_to_heal(const State& state, const RecordedChunk& recorded) {
+  if (!is_in_newest(state, recorded)) {
+    return "Other versions may have it whole: versions lists them. The newest one does not have "
+           "this chunk, and verify() reads that one alone.";
+  }
   const std::string other = "verify() lists all damage; assigning the whole tensor heals it";
-  if (!is_healable(state, recorded)) return other;
+  if (!is_elsewhere(state, recorded)) return other;
   return "verify(repair=True), of a shelf that is open for writing, restores it from another "
          "slot or a mirror; " +
          other;

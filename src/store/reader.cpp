@@ -110,7 +110,7 @@ void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
                   called(tensor, record.seen_in), format::chunk_version(record),
-                  slot_name(format::chunk_slot(record)), chunk, how, state_.version.load()),
+                  slot_name(format::chunk_slot(record)), chunk, how, record.seen_in),
       how_to_heal(state_, {tensor, record, chunk}), os_error);
 }
 

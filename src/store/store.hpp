@@ -67,7 +67,7 @@ class Store {
   }
   // Of a reader that says no version, the newest that its writer lets it hold: it goes on to that.
   std::unique_ptr<VersionHold> pin(std::optional<std::uint64_t> version);
-  Commit rollback(std::uint64_t version);
+  Commit rollback(std::uint64_t version);  // rollback.cpp
   // heal.cpp
   VerifyReport heal(const Progress& progress);
   VerifyReport heal(VerifyReport found);
@@ -110,6 +110,8 @@ class Store {
   // The gate is closed for both.
   void check_nothing_uncommitted(const char* what) const;
   void drop_open_attempt(std::shared_ptr<Attempt> next) noexcept;
+  // rollback.cpp
+  void check_sound(std::uint64_t version);
   void keep_places(Version& version) const;
   // heal.cpp
   void check_may_heal();

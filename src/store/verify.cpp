@@ -121,12 +121,18 @@ Reader::Piece Reader::piece(StoredTensor& tensor, Of which, std::uint64_t offset
       check_all(tensor, now, chunk, bytes);
       return {bytes.size(), bytes};
     } catch (const Error& error) {
-      if (!is_unreadable(error)) throw;  // else one by one, which says which it is
+      // Else one by one, which says which it is, or reads it elsewhere.
+      if (error.code() != Errc::corrupt && !is_unreadable(error) && !is_cut_off(error)) throw;
     }
   }
   const auto bytes = room.first(size);
-  copy_out(tensor, now[chunk], chunk, bytes, 0);
-  check_all(tensor, now, chunk, bytes);
+  try {
+    copy_out(tensor, now[chunk], chunk, bytes, 0);
+    check_all(tensor, now, chunk, bytes);
+  } catch (const Error& error) {
+    const RecordedChunk recorded{tensor, now[chunk], chunk};
+    if (planted(Bug::pieces_not_healed) || !read_healed(state_, error, recorded, bytes)) throw;
+  }
   return {size, bytes};
 }
 

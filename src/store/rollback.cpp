@@ -1,0 +1,122 @@
+// A version made the newest once more, as one of its own.
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/planted.hpp"
+#include "store/store.hpp"
+#include "store/turn.hpp"
+
+namespace tensorshelf {
+
+// Slots that were moved since stay where they are: the old version names none of these, and others
+// between may.
+void Store::keep_places(Version& version) const {
+  std::shared_ptr<Names> names;
+  for (const auto& [name, named] : *version.names) {
+    std::shared_ptr<Holding> now;
+    {
+      std::lock_guard lock(named.tensor->mutex);
+      // Also of one that is gone, and held in other places.
+      now = keep_places_of(state_, *named.tensor);
+    }
+    if (!now || now == named.holding) continue;
+    if (!names) names = std::make_shared<Names>(*version.names);
+    names->find(name)->second.holding = now;
+    version.tree.open_leaf(named.records_leaf);
+    version.tree.move_tensor(named.records_leaf, named.tensor->layout.tensor_id, now->slot_at());
+  }
+  if (names) version.names = std::move(names);
+}
+
+// What it would bring back is read, but for what the newest has as well: Errc::corrupt where a
+// chunk of that is damaged, before anything is changed. The turn is ours.
+void Store::check_sound(std::uint64_t number) {
+  const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
+  const auto is_in_newest = [&](const StoredTensor& tensor, std::uint64_t chunk) {
+    const std::lock_guard lock(state_.structure);
+    const Version& newest = *state_.retained.back();
+    const std::uint64_t cell = tensor.cell(chunk);
+    return has(newest, tensor) &&
+           newest.tree.record(cell) == state_.retained_version(number).tree.record(cell);
+  };
+  try {
+    const VersionHold held = hold(number);
+    for (const auto& [name, named] : held.names()) {
+      StoredTensor& tensor = *named.tensor;
+      for (std::uint64_t at = 0; at < tensor.layout.size_bytes;) {
+        const std::uint64_t chunk = at / kChunkBytes;
+        at += is_in_newest(tensor, chunk)
+                  ? tensor.chunk_bytes(chunk)
+                  : reader_.piece(tensor, Of::version(number), at, room->bytes).size;
+      }
+    }
+  } catch (const Error& error) {
+    if (error.code() == Errc::stale) return;  // which is told in its turn
+    if (error.code() != Errc::corrupt) throw;
+    throw Error(
+        error.code(),
+        fmt::format("nothing is rolled back, for version {} is damaged: {}", number, error.what()),
+        error.remedy(), error.os_error());
+  }
+}
+
+// The pages of the old version under a new root: nothing is copied. What tensors it had that are
+// gone since, it has again, with their extents, which it never gave up.
+Commit Store::rollback(std::uint64_t number) {
+  state_.check_writable();
+  refuse_inside("rollback() was called");
+  const Turn turn(state_);  // so that nothing is on its way after this look
+  {
+    std::lock_guard lock(state_.structure);
+    if (state_.undecided()) state_.throw_unresolved("nothing can be rolled back");
+    if (!state_.in_flight.empty()) {
+      throw Error(Errc::uncommitted,
+                  fmt::format("a rollback of {}, and a version is on its way", state_.path),
+                  "Wait for what persist(wait=False) returned first.");
+    }
+  }
+  if (!planted(Bug::rolled_back_to_damage)) check_sound(number);
+  std::optional<Flight> flight;
+  {
+    const ClosedGate closed = freezer_.close_gate();
+    check_nothing_uncommitted("a rollback");
+    freezer_.check_may_commit();
+    auto version = std::make_shared<Version>();
+    version->root = freezer_.next_root({});
+    {
+      // As a whole: one that is only held (version_hold.hpp) may go at any moment.
+      std::lock_guard lock(state_.structure);
+      const Version& old = state_.retained_version(number);
+      version->tree = old.tree.successor(state_.open->sequence);
+      version->names = old.names;
+      version->tensor_bytes = old.tensor_bytes;
+      version->root.step = old.root.step;
+      if (planted(Bug::rollback_floor_old)) version->root.floor = old.root.floor;
+      if (planted(Bug::rollback_id_old)) {
+        state_.next_tensor_id = version->root.next_tensor_id = old.root.next_tensor_id;
+      }
+    }
+    if (!planted(Bug::rolled_back_to_old_places)) keep_places(*version);
+    state_.name_attached(version->tree);
+    version->root.tensor_count = version->names->size();
+    version->root.data_bytes = 0;
+    if (planted(Bug::revived_given_back)) {
+      for (const auto& [name, named] : *version->names) {
+        const auto there = state_.open->names->find(name);
+        const bool same =
+            there != state_.open->names->end() && there->second.tensor == named.tensor;
+        if (!same) named.holding->give_back();
+      }
+    }
+    const auto before = state_.open->names;
+    auto next = state_.attempt_over(version, state_.open->sequence);
+    flight = freezer_.launch(std::move(version), std::move(next));
+    settle_names(*before, *state_.open->names);
+  }
+  return sealer_.seal(std::move(*flight));
+}
+
+}  // namespace tensorshelf
