@@ -110,7 +110,8 @@ class Shelf {
   void remove_medium(unsigned number);
   // Makes room for tensors of so many bytes together, whose slots are so many times as much: those
   // that are created later find it, and the medium grows once, now, and not while a run goes on. It
-  // lasts from the next commit on. Errc::full where the medium ends, with nothing changed.
+  // lasts from the next commit on. Errc::full where the medium ends, with nothing changed, but that
+  // of several to stripe over some may have got room by then.
   void reserve(std::uint64_t size_bytes);
   // Moves what lies far back to where there is room in front, and makes the media as short as that
   // allows: after tensors were erased, above all. A device or a pool keeps its size, and has its

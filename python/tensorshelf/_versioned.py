@@ -1,6 +1,5 @@
 """The versions of a shelf: persist() makes one, others read, compare, copy and take back."""
 
-import math
 import os
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -11,7 +10,6 @@ from tensorshelf._commit import Commit, SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._follow import followed
 from tensorshelf._info import (
-    CompactReport,
     Damage,
     Info,
     Prepared,
@@ -23,17 +21,17 @@ from tensorshelf._info import (
     report_from,
     version_from,
 )
-from tensorshelf._mapping import TensorMapping
 from tensorshelf._numbers import count_of, id_bytes, seconds_of, step_number, version_number
 from tensorshelf._options import encoded_path, new_options, switch
 from tensorshelf._progress import Report, reporter
+from tensorshelf._room import Roomy
 from tensorshelf._scrub import Scrub, ScrubOptions
 from tensorshelf._size import parse_size
 from tensorshelf._versions import PinnedVersion, RetainedVersion, Transaction
 from tensorshelf.errors import BadArgument, ReadOnlyError, UnsupportedError
 
 
-class Versioned(TensorMapping):
+class Versioned(Roomy):
     """One version for all tensors, whatever was assigned to which. ``Shelf`` is its heir."""
 
     __slots__: tuple[str, ...] = ()
@@ -206,6 +204,7 @@ class Versioned(TensorMapping):
         keep: int | None = None,
         in_flight: int | None = None,
         tier: str = "auto",
+        size: int | str | None = None,
         progress: Report | bool | None = None,
     ) -> Commit:
         """Writes one of ``versions`` (the newest, if left out) as a new shelf at ``path``.
@@ -217,14 +216,15 @@ class Versioned(TensorMapping):
         waits for the snapshot, and so does persist() for one version more than ``keep`` and
         ``in_flight`` provide for. What is not persisted is not in it.
 
-        keep, in_flight, tier   as for ``open()``, of the new shelf
+        keep, in_flight, tier, size
+                                as for ``open()``, of the new shelf
         progress                True for a bar, or a function of (done, total) in bytes, which may
                                 read this shelf, and not change it
 
         Raises ShelfExists where there is something at ``path``, StaleError where the version is not
         among ``versions``, CorruptError where it is damaged; no file is left then.
         """
-        options = new_options(None, tier, None, keep, in_flight, None)
+        options = new_options(size, tier, None, keep, in_flight, None)
         number = None if version is None else version_number(version)
         with reporter(progress, "copying") as report:
             return Commit(self._core.snapshot(encoded_path(path), options, number, report))
@@ -322,48 +322,6 @@ class Versioned(TensorMapping):
     def step(self) -> int | None:
         """The step that the durable version was persisted with."""
         return self._core.step
-
-    @property
-    def free(self) -> int:
-        """Bytes there is room for without growing.
-
-        A tensor takes 1 + keep + in_flight times its own size: twice, unless more was asked for.
-        """
-        return self._core.free_bytes
-
-    def reserve(self, size: int | str) -> None:
-        """Makes room ahead for tensors of ``size`` together: bytes, or text such as "10GiB".
-
-        Those that are created later find it: the file grows once, now, and not while a run goes
-        on. A tensor takes 1 + keep + in_flight times its own size, and so much is made; ``free``
-        tells. It lasts from the next ``persist()`` on. Raises ShelfFull where it does not fit, and
-        nothing changed.
-        """
-        self._assignments.refuse_within_edit("reserve()")
-        self._core.reserve(parse_size(size))
-
-    def compact(self, *, patience: float | None = 30.0) -> CompactReport:
-        """Makes the file as small as what is in it, while it is used: after much was deleted.
-
-        What lies far back moves to where there is room in front. Other threads go on meanwhile, and
-        what they assign moves with their own commits; the rest is copied, and checked on the way.
-        Handles, views and ``versions`` stay right. What a view, ``pin()`` or ``snapshot()`` holds
-        stays where it is, and so do damaged tensors (``damaged``) and those that fit in no hole in
-        front of them. A device or a pool keeps its size, and has its free room in one piece.
-
-        It makes versions of its own, with the same step, where nothing is uncommitted. Else it
-        waits for whoever has to ``persist()``, for ``patience`` seconds at most; None: for ever.
-        Raises UncommittedError then, with what was moved still moved: ``persist()`` or
-        ``discard()``, and call it again. For what is held it waits as ``persist()`` does. Beside a
-        trainer that never rests between two saves some may stay behind.
-
-        Raises BadArgument, ReadOnlyError, UnresolvedError, TransactionError within a transaction of
-        this thread, and what ``persist()`` raises.
-        """
-        seconds = seconds_of(patience, "patience")
-        self._assignments.refuse_within_edit("compact()")
-        self._assignments.refuse_within_transaction("compact()")
-        return CompactReport(**self._core.compact(math.inf if seconds is None else seconds))
 
     @property
     def closed(self) -> bool:

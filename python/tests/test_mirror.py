@@ -79,6 +79,11 @@ def test_a_missing_mirror_is_needed_or_given_up(shelf_path: Path, mirror: Path) 
         assert shelf.info().media[1].absent
         assert "missing" in repr(shelf.info())
         assert (shelf.large.numpy() == LARGE + 1).all()
+    mirror.touch()  # as truncated: not what is locked by another
+    for given in (None, mirror):
+        with pytest.raises(ts.MediumMissing, match=rf"missing: {mirror} is another, or empty"):
+            ts.open(shelf_path, mirror=given)
+    mirror.unlink()
     with ts.open(shelf_path, without=1) as shelf:
         shelf.persist()
         shelf.persist()

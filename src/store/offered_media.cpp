@@ -99,10 +99,10 @@ OfferedMedia::Search OfferedMedia::take(const format::MediumLayout& named, bool 
   }
   if (!find_ || named.path.empty()) return {};
   try {
-    FoundMedium found = find_(named.path);
-    const auto header = read_medium_headers(*found.medium, 0).best();
+    FoundMedium found = find_(named.path, named.mirrors.has_value());
+    const auto header = found.medium ? read_medium_headers(*found.medium, 0).best() : std::nullopt;
     if (!header || header->medium_id != named.id || header->shelf_id != shelf_id_) {
-      return {{}, fmt::format("{} is another", named.path)};
+      return {{}, fmt::format("{} is another, or empty", found.path)};
     }
     if (moved && found.path == named.path) {
       return {{},

@@ -37,8 +37,9 @@ inline constexpr const char* kGiveMedium =
     "Give its path by also=, wherever it is now. Without it, mode=\"r\", salvage=True shows what "
     "the other media have.";
 
-// Where a version says that one was last. Errc::not_found where nothing is there.
-using FindMedium = std::function<FoundMedium(const std::string& path)>;
+// Where a version says that one was last, or a mirror. Errc::not_found where nothing is there; no
+// medium where what is there was offered, and is another's.
+using FindMedium = std::function<FoundMedium(const std::string& path, bool mirror)>;
 
 // For who opens alone.
 class OfferedMedia {

@@ -35,6 +35,12 @@ OfferedMedium made(const std::string& path, const OpenOptions& options, bool rep
   return offered;
 }
 
+// Behind its heads a mirror has all of another.
+OpenOptions as_mirror(OpenOptions options) {
+  if (options.max_size_bytes != 0) options.max_size_bytes += format::kMirrorAt;
+  return options;
+}
+
 // Where media are given to, and what for.
 struct Target {
   const std::string home;
@@ -85,6 +91,15 @@ std::string absolute(const std::string& path) {
   std::error_code ignored;
   const auto whole = std::filesystem::absolute(path, ignored).lexically_normal();
   return whole.empty() ? path : whole.string();
+}
+
+// Whatever links lead there: the file is where it is. The links of a device stay, for those that
+// udev makes last longer than what they lead to.
+std::string home_of(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return absolute(path.string());
+  const auto whole = std::filesystem::canonical(path, ignored);
+  return whole.empty() ? absolute(path.string()) : whole.string();
 }
 
 bool is_same(const std::string& one, const std::string& other) {
@@ -139,13 +154,14 @@ std::vector<OfferedMedium> offered_media(const std::filesystem::path& path,
   const Target target{absolute(path.string()), coming, of};
   check_paths(target.home, paths);
   std::vector<OfferedMedium> offered;
+  const OpenOptions for_mirrors = as_mirror(options);
   for (std::size_t i = 0; i < options.also.size(); ++i) {
     offered.push_back(offered_at(paths[i], options, target));
   }
   for (std::size_t i = 0; i < options.mirrors.size(); ++i) {
     const std::string& mirror = paths[options.also.size() + i];
     if (options.mode == Mode::read && !is_there(mirror)) continue;  // which needs none
-    offered.push_back(offered_at(mirror, options, target));
+    offered.push_back(offered_at(mirror, for_mirrors, target));
     offered.back().mirrors = options.mirrors[i].of;
   }
   return offered;
@@ -166,11 +182,17 @@ std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
 // first, so that a copy does not write to what it was copied from.
 ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> first,
                     const OpenOptions& options, std::vector<OfferedMedium> offered, bool mirror) {
-  const std::string home = absolute(path.string());
-  const auto find = [options, home](const std::string& last) {
+  const std::string home = home_of(path);
+  std::vector<std::string> given;
+  for (const OfferedMedium& each : offered) given.push_back(each.path);
+  const auto find = [options, home, given](const std::string& last, bool is_mirror) {
     const std::filesystem::path folder = std::filesystem::path(home).parent_path();
-    const auto beside = folder / std::filesystem::path(last).filename();
-    return open_there(is_there(beside) ? beside.string() : last, options);
+    const auto beside = (folder / std::filesystem::path(last).filename()).string();
+    const std::string& there = is_there(beside) ? beside : last;
+    const auto is_given = [&](const std::string& one) { return is_same(one, there); };
+    // Then it is open, and locked.
+    if (is_there(there) && std::ranges::any_of(given, is_given)) return FoundMedium{{}, {}, there};
+    return open_there(there, is_mirror ? as_mirror(options) : options);
   };
   return shelf_media(std::move(first), std::move(offered), find,
                      mirror ? 0 : hash_bytes(std::as_bytes(std::span(home)), 0), options.without);

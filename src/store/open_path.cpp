@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -136,19 +137,35 @@ GivenMedia offered_when_made(const std::filesystem::path& path, const OpenOption
   return offered_media(path, options, Coming::to_new);
 }
 
-// The file appears under its name only when it is a whole shelf.
+// The file appears under its name only when it is a whole shelf, and has all its media, which get
+// their names behind it: what takes the place of another takes it once nothing is in the way.
 Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto offered = offered_when_made(path, options);
+  std::vector<std::function<void()>> unnamed;
+  for (auto& each : offered) {
+    if (each.published) unnamed.push_back(std::exchange(each.published, {}));
+  }
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
   format_medium(*medium, options);
+  const auto media = media_at(path, std::move(medium), options, std::move(offered));
+  Opened opened{open_store(media, options, path.string()), file, true};
   if (is_empty_file(path) && options.mode == Mode::append) {
     file->publish_over_empty();
   } else {
     file->publish(options.mode == Mode::replace);
   }
-  const auto media = media_at(path, std::move(medium), options, std::move(offered));
-  return {open_store(media, options, path.string()), file, true};
+  for (const auto& publish : unnamed) publish();
+  return opened;
+}
+
+// Errc::full before anything is lost for it.
+void make_room_for(Medium& first, const GivenMedia& offered) {
+  for (const OfferedMedium& each : offered) {
+    std::uint64_t size = format::kMediumHeapAt;
+    if (each.mirrors) size = format::kMirrorAt + (*each.mirrors == 0 ? first.size() : size);
+    each.found.medium->reserve(size);
+  }
 }
 
 // On what is there, or describes where.
@@ -160,6 +177,7 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
   const std::string name = path.string();
   check_pin_timeout(options.pin_timeout);
   await_unknown_pins(*medium, {options.on_pin, options.pin_timeout, patience, name}, 0, 0);
+  make_room_for(*medium, offered);
   format_medium(*medium, options);
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   return {open_store(media, options, name), file, true};

@@ -1,0 +1,57 @@
+"""The room of a shelf: what is free, made ahead, and given back."""
+
+import math
+
+from tensorshelf._info import CompactReport
+from tensorshelf._mapping import TensorMapping
+from tensorshelf._numbers import seconds_of
+from tensorshelf._size import parse_size
+
+
+class Roomy(TensorMapping):
+    """Of all media of a shelf together."""
+
+    __slots__: tuple[str, ...] = ()
+
+    @property
+    def free(self) -> int:
+        """Bytes there is room for without growing.
+
+        A tensor takes 1 + keep + in_flight times its own size: twice, unless more was asked for.
+        """
+        return self._core.free_bytes
+
+    def reserve(self, size: int | str) -> None:
+        """Makes room ahead for tensors of ``size`` together: bytes, or text such as "10GiB".
+
+        Those that are created later find it: the file grows once, now, and not while a run goes
+        on. A tensor takes 1 + keep + in_flight times its own size, and so much is made; ``free``
+        tells. It lasts from the next ``persist()`` on. Raises ShelfFull where it does not fit, and
+        nothing changed, but that of several media to stripe over some may have got room by then.
+        """
+        self._assignments.refuse_within_edit("reserve()")
+        self._core.reserve(parse_size(size))
+
+    def compact(self, *, patience: float | None = 30.0) -> CompactReport:
+        """Makes the file as small as what is in it, while it is used: after much was deleted.
+
+        What lies far back moves to where there is room in front. Other threads go on meanwhile, and
+        what they assign moves with their own commits; the rest is copied, and checked on the way.
+        Handles, views and ``versions`` stay right. What a view, ``pin()`` or ``snapshot()`` holds
+        stays where it is, and so do damaged tensors (``damaged``) and those that fit in no hole in
+        front of them. A device or a pool keeps its size, and has its free room in one piece.
+
+        It makes versions of its own, with the same step, where nothing is uncommitted: those that
+        ``keep`` had until then go for these, and ``rollback()`` leads no further back. Else it
+        waits for whoever has to ``persist()``, for ``patience`` seconds at most; None: for ever.
+        Raises UncommittedError then, with what was moved still moved: ``persist()`` or
+        ``discard()``, and call it again. For what is held it waits as ``persist()`` does. Beside a
+        trainer that never rests between two saves some may stay behind.
+
+        Raises BadArgument, ReadOnlyError, UnresolvedError, TransactionError within a transaction of
+        this thread, and what ``persist()`` raises.
+        """
+        seconds = seconds_of(patience, "patience")
+        self._assignments.refuse_within_edit("compact()")
+        self._assignments.refuse_within_transaction("compact()")
+        return CompactReport(**self._core.compact(math.inf if seconds is None else seconds))
