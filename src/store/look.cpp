@@ -22,7 +22,6 @@ void list_media(const State& state, ShelfInfo& info) {
     one.free_bytes = state.heap ? state.heap->free_bytes(number) : 0;
     one.promises = state.medium->promises_of(number);
     info.capacity_bytes += one.capacity_bytes;
-    info.free_bytes += one.free_bytes;
     return info.media.emplace_back(std::move(one));
   };
   add(0, state.path, state.opened.shelf_id);
@@ -32,6 +31,7 @@ void list_media(const State& state, ShelfInfo& info) {
     one.absent = each.absent;
     one.mirrors = each.mirrors;
   }
+  for (const MediumInfo& each : info.media) info.free_bytes += each.retired ? 0 : each.free_bytes;
   info.promises = info.media.front().promises;
   for (const MediumInfo& each : info.media) {
     if (each.absent) continue;
@@ -91,9 +91,11 @@ std::optional<std::uint64_t> Store::step() const {
 
 std::uint64_t Store::free_bytes() const {
   const auto lock = state_.lock_usable();
-  std::uint64_t free = 0;
-  for (unsigned medium = 0; state_.heap && medium < kMaxMedia; ++medium) {
-    free += state_.heap->free_bytes(medium);
+  if (!state_.heap) return 0;
+  std::uint64_t free = state_.heap->free_bytes(0);
+  const MediumSet used = state_.further->attached().in_use();
+  for (unsigned medium = 1; medium < kMaxMedia; ++medium) {
+    if (used.has(medium)) free += state_.heap->free_bytes(medium);
   }
   return free;
 }
