@@ -92,21 +92,27 @@ class Info:
             ("path", self.path),
             ("version", f"{self.version} (step {self.step})"),
             ("tensors", f"{self.tensors}, {format_size(self.tensor_bytes)}"),
-            ("room", f"{format_size(self.free_bytes)} of {format_size(self.capacity_bytes)} free"),
+            ("room", _room(self, self.writable)),
             ("versions", f"keep={self.keep}, in_flight={self.in_flight}"),
             ("opened", _opened(self)),
             *_waiting(self),
             ("medium", f"{promises.medium}: {promises.detail}"),
-            *(_medium(each) for each in self.media[1:]),
+            *(_medium(each, self.writable) for each in self.media[1:]),
             ("survives", survives(promises)),
             *(("note", note) for note in _notes(self)),
         ]
         return "\n".join(f"{label:<9} {text}" for label, text in rows)
 
 
-def _medium(medium: MediumInfo) -> tuple[str, str]:
+def _room(of: Info | MediumInfo, writable: bool) -> str:
+    """What of it is free, its writer alone knows."""
+    size = format_size(of.capacity_bytes)
+    return f"{format_size(of.free_bytes)} of {size} free" if writable else size
+
+
+def _medium(medium: MediumInfo, writable: bool) -> tuple[str, str]:
     promises = medium.promises
-    room = f"{format_size(medium.free_bytes)} of {format_size(medium.capacity_bytes)} free"
+    room = _room(medium, writable)
     if medium.mirrors is not None:
         room = f"mirrors medium {medium.mirrors}"
     room += ", removed" if medium.retired else ""

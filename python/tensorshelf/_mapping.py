@@ -16,7 +16,7 @@ from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._core import TensorRef
 from tensorshelf._info import Info
 from tensorshelf._named import Named
-from tensorshelf._numbers import shape_lengths
+from tensorshelf._numbers import row_count, shape_lengths
 from tensorshelf._placing import Placing, Where
 from tensorshelf._tensor import Tensor
 from tensorshelf._values import _dtypes, _torch, _write
@@ -90,10 +90,7 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         self._assignments.refuse_within_edit("resize()")
         if _names.checked(name) not in self:
             _names.unknown(name, self)
-        lengths = shape_lengths(rows)
-        if len(lengths) != 1:
-            raise LayoutError(f"rows={rows!r} is no number of rows", "Use one whole number.")
-        return self._handle(self._core.resize(name, lengths[0]))
+        return self._handle(self._core.resize(name, row_count(rows)))
 
     def move(self, name: str, on: Where) -> Tensor:
         """Gives a tensor a place on other media, as ``open(place=)`` names them, with its value.

@@ -101,6 +101,20 @@ def shape_lengths(shape: int | Sequence[int]) -> list[int]:
     return lengths
 
 
+def row_count(rows: object) -> int:
+    """How many rows a tensor is to have."""
+    remedy = "Use one whole number, 0 or more."
+    try:
+        if isinstance(rows, (bool, np.bool_)):
+            raise TypeError
+        count = operator.index(rows)  # type: ignore[arg-type]
+    except TypeError:
+        raise LayoutError(f"rows={rows!r} is no number of rows", remedy) from None
+    if not 0 <= count <= LARGEST:
+        raise LayoutError(f"rows={rows!r} is no number of rows", remedy)
+    return count
+
+
 def seconds_of(given: object, option: str) -> float | None:
     """How long to wait, or None for as long as it takes."""
     if given is None:

@@ -62,7 +62,10 @@ class Placing:
             unmapped = [each.number for each in there if not each.promises.mapped]
             return unmapped or [each.number for each in there]
         if isinstance(where, Iterable) and not isinstance(where, (str, bytes)):
-            return [number for each in where for number in self.numbers(each)]
+            numbers = [number for each in where for number in self.numbers(each)]
+            if not numbers:
+                raise BadArgument("a list of no media is no place for a tensor", _USE)
+            return numbers
         if isinstance(where, (int, np.integer)) and not isinstance(where, bool):
             return [self._number(int(where))]
         return [self._at(where)]

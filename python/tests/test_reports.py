@@ -180,6 +180,7 @@ def test_info_as_a_table() -> None:
     for changes, line in (
         ({"created": True}, "opened    for writing, and made anew"),
         ({"writable": False}, "opened    for reading"),
+        ({"writable": False}, "room      64.0 MiB"),
         ({"step": None}, "version   5 (step None)"),
         (
             {"prepared": PREPARED},

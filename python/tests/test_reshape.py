@@ -1,6 +1,7 @@
 """Tensors that get another name, or another first dimension."""
 
 import pathlib
+import re
 import threading
 from typing import Any
 
@@ -221,8 +222,8 @@ def test_a_resize_is_refused_in_plain_words(reopen: OpenShelf) -> None:
     handle = shelf["w"]
     with pytest.raises(ts.UnknownName):
         shelf.resize("v", 3)
-    for rows in (-1, 1.5, "3", (1, 2), None):
-        with pytest.raises(ts.LayoutError):
+    for rows in (-1, 1.5, "3", (1, 2), None, True):
+        with pytest.raises(ts.LayoutError, match=f"rows={re.escape(repr(rows))} is no number of"):
             shelf.resize("w", rows)  # type: ignore[arg-type]
     with pytest.raises(ts.LayoutError, match="rows"):
         shelf.resize("scalar", 3)
