@@ -157,6 +157,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"damage_mirrored", "I6", Bug::damage_mirrored, {}, "mirror-metadata"},
       {"unseen_flip_unmarked", "I6", Bug::unseen_flip_unmarked, {}, "mirror-torn"},
       {"mirror_written_over", "-", Bug::mirror_written_over, {}, "mirror-newer"},
+      {"given_up_mirror_needed", "-", Bug::given_up_mirror_needed, {}, "mirror-given-up"},
+      {"older_first_shown", "-", Bug::older_first_shown, {}, "mirror-newer"},
       {"mirror_not_named", "-", Bug::mirror_not_named, {}, "mirror-needed"},
       {"stripes_in_one", "-", Bug::stripes_in_one, {}, {}, "media-stripes"},
       {"healed_unchecked", "-", Bug::healed_unchecked, {}, "rot-healed"},

@@ -93,6 +93,24 @@ std::string mirror_that_was_added_is_needed() {
   return "";
 }
 
+// Though an older version, which is retained, names it.
+std::string mirror_that_was_given_up_is_not_needed() {
+  const Mirrored mirrored(1);
+  mirrored.commit(3);
+  const auto alone = [&](std::vector<unsigned> without) {
+    return Shelf::open(std::make_unique<CachedMedium>(mirrored.first),
+                       {.mode = Mode::update, .without = std::move(without)});
+  };
+  alone({1}).persist(4);
+  try {
+    const Shelf shelf = alone({});
+    return shelf.versions().size() == 2 ? "" : "an older version is gone with its mirror";
+  } catch (const Error& error) {
+    if (error.code() != Errc::medium_missing) throw;
+    return error.what();
+  }
+}
+
 // Its end is lost behind the roots, as by a copy that was interrupted.
 std::string mirror_that_was_cut_short_is_filled() {
   const Mirrored mirrored;
@@ -157,6 +175,7 @@ std::string newer_mirror_is_not_written_over() {
   for (const Bytes& older : olders) {
     first.become(older);
     if (!mirrored.is_refused()) return "an older copy of the first medium passes for it";
+    if (!mirrored.is_refused(Mode::read)) return "an older copy is shown beside a newer mirror";
     if (const std::string problem = mirrored.alone(8); !problem.empty()) return problem;
   }
   first.visible = newer;

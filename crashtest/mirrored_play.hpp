@@ -29,10 +29,10 @@ struct Mirrored {
   std::shared_ptr<CachedDisk> first = std::make_shared<CachedDisk>();
   std::shared_ptr<CachedDisk> mirror = std::make_shared<CachedDisk>();
 
-  Mirrored() {
+  explicit Mirrored(unsigned keep = 0) {
     {
       CachedMedium medium(first);
-      Shelf::format(medium);
+      Shelf::format(medium, {.keep = keep});
     }
     Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(first), {.mode = Mode::update});
     shelf.create("a", DType::uint8, std::array{kMirroredBytes});
@@ -41,11 +41,11 @@ struct Mirrored {
       shelf.persist(serial);
     }
   }
-  Shelf open() const {
+  Shelf open(Mode mode = Mode::update) const {
     Shelf::MirrorMedia mirrors;
     mirrors.emplace_back(0, std::make_unique<CachedMedium>(mirror));
     return Shelf::open(std::make_unique<CachedMedium>(first), {}, std::move(mirrors),
-                       {.mode = Mode::update});
+                       {.mode = mode});
   }
   // False where the process died, or a flush failed.
   bool opens() const {
@@ -71,9 +71,9 @@ struct Mirrored {
     first->lose_power();
     mirror->lose_power();
   }
-  bool is_refused() const {
+  bool is_refused(Mode mode = Mode::update) const {
     try {
-      open();
+      open(mode);
       return false;
     } catch (const Error& error) {
       if (error.code() != Errc::medium_missing) throw;

@@ -400,6 +400,7 @@ const std::vector<Scenario>& scenarios() {
         {"mirror-short", "-", short_mirror_keeps_nobody_out},
         {"mirror-prepared", "-", what_is_prepared_is_filled_in},
         {"mirror-passing", "-", passing_error_of_a_mirror_is_no_damage},
+        {"mirror-given-up", "-", mirror_that_was_given_up_is_not_needed},
         {"mirror-needed", "-", mirror_that_was_added_is_needed},
         {"grown-medium", "I3", what_a_medium_grew_by_stays_taken},
         {"carried-no-change", "-", what_is_carried_is_no_change},

@@ -239,6 +239,8 @@ enum class Bug {
   damage_mirrored,             // I6: it is filled with what is damaged, and it alone has
   unseen_flip_unmarked,        // I6: nor of one that was not read, and is later
   mirror_written_over,         // a newer version that the mirror alone has goes
+  given_up_mirror_needed,      // while a version before that is retained
+  older_first_shown,           // to who reads, though others tell of a newer version
   mirror_not_named,            // by the version that is to have it
   medium_not_stamped,          // it does not say which version wrote to it
   medium_not_named,            // a version names slots on a medium of which it says nothing

@@ -11,6 +11,7 @@
 #include "store/heap.hpp"
 #include "store/medium_headers.hpp"
 #include "store/mirror_filling.hpp"
+#include "store/older_first.hpp"
 
 namespace tensorshelf {
 
@@ -36,23 +37,6 @@ MediumSet indices_of(const Versions& used, const std::vector<AttachedMedium>& at
   }
   for (const AttachedMedium& each : attached) taken.add(each.index);
   return taken;
-}
-
-struct Stamped {
-  std::optional<std::uint64_t> last;
-  const std::string& path;
-};
-
-// Attempts that came to nothing may have left a stamp beyond the newest version; one that is
-// further beyond tells of a newer state of the shelf.
-void refuse_older_first(const Stamped& stamped, std::uint64_t newest, unsigned slot_count) {
-  if (stamped.last.value_or(0) <= newest + slot_count) return;
-  throw Error(
-      Errc::medium_missing,
-      fmt::format("the shelf's own medium is an older copy: version {} wrote to {} last, and "
-                  "version {} is the newest there is",
-                  *stamped.last, stamped.path, newest),
-      "Give the newer one. salvage=True, mode=\"r\", shows what of this one is whole.");
 }
 
 [[noreturn]] void throw_old_mirror(const std::string& path) {

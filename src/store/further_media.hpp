@@ -42,11 +42,17 @@ struct MirrorOfFirst {
   Medium& medium;
   std::uint64_t from;
   std::uint64_t end;  // of what is there
-  bool filled;        // its last filling came to its end
+  std::string path;
+  std::optional<std::uint64_t> stamp;
 
   bool has(std::uint64_t at, std::uint64_t size_bytes) const {
     return at < end - from && size_bytes <= end - from - at;
   }
+  bool has_heads() const { return end >= from + format::kHeapAt; }
+  // Its last filling came to its end.
+  bool filled() const { return format::is_stamp(stamp, format::MirrorStamp::filled); }
+  // What is there may go.
+  bool goes() const { return format::is_stamp(stamp, format::MirrorStamp::refilling); }
 };
 
 // attached() and stamp() may be called by any thread; the rest is for who opens, or shows a reader
@@ -71,6 +77,9 @@ class FurtherMedia {
   // the first was opened `degraded` the mirror is given up, and stays as it is; where it was not,
   // the first is an older copy, which is Errc::medium_missing.
   void fill_mirrors(const format::Seeds& seeds, const Chosen& chosen);
+  // For who writes nothing, where the newest version was opened: Errc::medium_missing where the
+  // shelf's own medium is an older copy. A writer may go on meanwhile.
+  void check_first(const format::Seeds& seeds, Chosen chosen);
   // Attached or offered; nothing where none is at hand.
   std::optional<MirrorOfFirst> mirror_of_first() const;
 
@@ -94,7 +103,9 @@ class FurtherMedia {
   AttachedMedia& attached() { return attached_; }
   const AttachedMedia& attached() const { return attached_; }
   std::uint64_t home() const { return home_; }
+  // A mirror that may be missing: a version, or who opens, goes on without it.
   bool is_given_up(unsigned index) const {
+    if (named_by_newest_ && !named_by_newest_->has(index)) return true;
     return std::find(without_.begin(), without_.end(), index) != without_.end();
   }
   std::vector<std::string> take_notes();
@@ -107,6 +118,7 @@ class FurtherMedia {
   void tie_mirrors();
   void look_at_offered(const format::Seeds& seeds, const Chosen& chosen);
   void give_up(const AttachedMedium& mirror);
+  static MirrorOfFirst offered_mirror(const Offered& offered);
   void check_may_mirror(unsigned of, const std::string& path) const;
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
   bool may_adopt(const Offered& offered, std::uint64_t newest) const;
@@ -122,6 +134,7 @@ class FurtherMedia {
   const std::vector<unsigned> without_;
   std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
   std::vector<std::string> notes_;
+  std::optional<MediumSet> named_by_newest_;  // of the versions that were looked at
   AttachedMedia attached_;
   std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
 };

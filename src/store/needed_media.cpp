@@ -113,6 +113,10 @@ void FurtherMedia::need(const Tree& version) {
   const std::uint64_t home = version.media_home();
   const bool moved = home != 0 && home_ != 0 && home != home_;
   format::MediaTable named = version.media();
+  if (!named_by_newest_ && !planted(Bug::given_up_mirror_needed)) {
+    named_by_newest_.emplace();
+    for (const format::MediumLayout& each : named) named_by_newest_->add(each.index);
+  }
   // Each may be read in the place of what it mirrors.
   std::ranges::stable_partition(named, [](const auto& each) { return each.mirrors.has_value(); });
   for (const format::MediumLayout& each : named) {
@@ -140,10 +144,9 @@ void FurtherMedia::tie_mirrors() {
     if (!media_.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
     media_.mirror(*each.mirrors, each.index, format::kMirrorAt);
     if (*each.mirrors == 0) {
-      const auto stamp = stamped_last(media_, each.index, each.id);
       mirror_of_first_.emplace(media_, place_on(each.index, format::kMirrorAt),
-                               place_on(each.index, media_.size_of(each.index)),
-                               format::is_stamp(stamp, format::MirrorStamp::filled));
+                               place_on(each.index, media_.size_of(each.index)), each.path,
+                               stamped_last(media_, each.index, each.id));
     }
     attached_.tie(each.index);
   }

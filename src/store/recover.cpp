@@ -108,7 +108,7 @@ std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
   const bool in_step =
       given_out && given_out == newest_incarnation(mirror->medium, mirror->from, seeds);
   const bool taken =
-      mirror->filled && (in_step || planted(Bug::mirrored_root_of_another)) &&
+      mirror->filled() && (in_step || planted(Bug::mirrored_root_of_another)) &&
       helped.take_newest(scan_homes(mirror->medium, mirror->from, seeds, scan.slot_count));
   try {
     Choice choice = look(opening, helped);
@@ -198,6 +198,9 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   const Opening opening{medium,   seeds, purpose,        verify,
                         progress, known, *media.further, beside_writer};
   Choice choice = look_at_all(opening, scan);
+  if (!writes(purpose) && purpose != Purpose::salvage && !choice.degraded && !choice.mirrored) {
+    media.further->check_first(seeds, {choice.versions, scan, choice.number(), false, false});
+  }
   drop_doubles(choice.repairs);
   recovered.shelf_id = head.superblock.shelf_id;
   recovered.slot_count = head.superblock.slot_count;

@@ -172,7 +172,7 @@ void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& s
   const unsigned copy = whole(0) ? 0 : 1;
   if (scan.described[home][format::other_copy(copy)]) return;  // its word alone is missing
   const auto there = scan_homes(mirror.medium, mirror.from, seeds, scan.slot_count).roots[home];
-  const bool mirrored = mirror.filled && std::ranges::any_of(there, [&](const auto& of_mirror) {
+  const bool mirrored = mirror.filled() && std::ranges::any_of(there, [&](const auto& of_mirror) {
                           return of_mirror && format::is_same_root(*of_mirror, root);
                         });
   if (!mirrored && !planted(Bug::lone_root_settled_anywhere)) return;

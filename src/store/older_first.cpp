@@ -1,0 +1,111 @@
+#include "store/older_first.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/planted.hpp"
+#include "store/medium_headers.hpp"
+#include "store/root_scan.hpp"
+
+namespace tensorshelf {
+
+using format::Root;
+
+namespace {
+
+// The newest root that it shows.
+std::optional<Root> newest_root(const MirrorOfFirst& mirror, const format::Seeds& seeds,
+                                unsigned slot_count) {
+  if (!mirror.has_heads()) return {};
+  const auto roots = scan_homes(mirror.medium, mirror.from, seeds, slot_count).candidates();
+  if (roots.empty()) return {};
+  return roots.front();
+}
+
+bool is_described_as(const Chosen& chosen, const Root* there) {
+  const auto& copies =
+      chosen.scan.described[format::home_of(chosen.newest + 1, chosen.scan.slot_count)];
+  return std::ranges::any_of(copies, [&](const auto& root) {
+    return root && format::word_version(root->word) == chosen.newest + 1 &&
+           (there == nullptr || format::is_same_root(*root, *there));
+  });
+}
+
+// A flip that a power loss left on the mirror alone, of which nobody was told. It is one version,
+// for each is durable on both before the next one's word is stored (I2); and the first has that
+// attempt as it was described, which was durable on both (I1).
+bool is_torn_flip(const Root& there, const Chosen& chosen) {
+  if (format::word_version(there.word) != chosen.newest + 1) return false;
+  if (planted(Bug::mirror_a_version_ahead)) return true;
+  return is_described_as(chosen, &there);
+}
+
+Ahead how_far(const MirrorOfFirst& mirror, const std::optional<Root>& there, const Chosen& chosen) {
+  const std::uint64_t version = there ? format::word_version(there->word) : 0;
+  if (version <= chosen.newest) return Ahead::no;
+  if (mirror.goes() && version == chosen.newest + 1) return Ahead::no;
+  if (chosen.degraded) return Ahead::newer;
+  if (is_torn_flip(*there, chosen)) return Ahead::torn;
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("the shelf's own medium is an older copy, or was damaged: its mirror {} has "
+                  "version {}, and version {} is the newest there is",
+                  mirror.path, version, chosen.newest),
+      fmt::format(
+          "Give the newer one; or keep what the mirror has: mode=\"r\" opens {}, and "
+          "snapshot() makes a new shelf of it. To go on from this one, move the mirror away "
+          "first.",
+          mirror.path));
+}
+
+}  // namespace
+
+Ahead how_far(const MirrorOfFirst& mirror, const format::Seeds& seeds, const Chosen& chosen) {
+  if (planted(Bug::mirror_written_over)) return Ahead::no;
+  return how_far(mirror, newest_root(mirror, seeds, chosen.scan.slot_count), chosen);
+}
+
+bool is_described(const Chosen& chosen) { return is_described_as(chosen, nullptr); }
+
+// Attempts that came to nothing may have left a stamp beyond the newest version; one that is
+// further beyond tells of a newer state of the shelf.
+void refuse_older_first(const Stamped& stamped, std::uint64_t newest, unsigned slot_count) {
+  if (stamped.last.value_or(0) <= newest + slot_count) return;
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("the shelf's own medium is an older copy: version {} wrote to {} last, and "
+                  "version {} is the newest there is",
+                  *stamped.last, stamped.path, newest),
+      "Give the newer one. salvage=True, mode=\"r\", shows what of this one is whole.");
+}
+
+// What the others tell is read first. By then the first had all versions before those, and the one
+// that was being flipped described: where it lacks that, in homes that are the same at two looks,
+// nobody goes on.
+void FurtherMedia::check_first(const format::Seeds& seeds, Chosen chosen) {
+  const auto mirror = mirror_of_first();
+  const unsigned slot_count = chosen.scan.slot_count;
+  const auto there = mirror ? newest_root(*mirror, seeds, slot_count) : std::nullopt;
+  std::vector<Stamped> stamps;
+  for (const AttachedMedium& each : attached_.all()) {
+    if (each.mirrors || each.absent) continue;
+    stamps.push_back({stamped_last(media_, each.index, each.id), each.path});
+  }
+  if ((!there && stamps.empty()) || planted(Bug::older_first_shown)) return;
+  RootScan now = scan_homes(media_, 0, seeds, slot_count);
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    const auto roots = now.candidates();
+    const std::uint64_t newest = roots.empty() ? 0 : format::word_version(roots.front().word);
+    try {
+      if (mirror) how_far(*mirror, there, {chosen.versions, now, newest, false, false});
+      for (const Stamped& each : stamps) refuse_older_first(each, newest, slot_count);
+      return;
+    } catch (const Error& error) {
+      if (error.code() != Errc::medium_missing || !scan_again(media_, seeds, now)) throw;
+    }
+  }
+}
+
+}  // namespace tensorshelf
