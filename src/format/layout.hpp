@@ -1,5 +1,6 @@
-// Every byte that is ever stored, in one place: the byte map, the structs, their asserts.
-// All integers little-endian and fixed width; no pointer, no padding without a name.
+// Every byte of a shelf that is ever stored, in one place: the byte map, the structs, their
+// asserts. (A pool has a table of its own around these bytes: media/pool/table.hpp.) All integers
+// little-endian and fixed width; no pointer, no padding without a name.
 //
 //   0x00000  header copy 0        superblock   +0x00000
 //                                 incarnation  +0x01000

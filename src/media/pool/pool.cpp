@@ -160,8 +160,9 @@ std::unique_ptr<Pool> Pool::open(const ShelfFile& file, const PoolParts& parts, 
   if (opened == nullptr) throw_failure(file, parts, failure, "opened as a pool");
   std::unique_ptr<Pool> pool(new Pool(opened));
   file.check_name();  // the lock was free for a moment, and somebody may have replaced the file
-  pool->check_table(file, parts);
-  pool->map_stretches();
+  const auto found = pool->read_table(file);
+  pool->check_table(*found, file, parts);
+  pool->map_stretches(*found);
   return pool;
 }
 
@@ -184,7 +185,7 @@ std::unique_ptr<Pool> Pool::create(const ShelfFile& file, const PoolParts& parts
                 "try again");
   }
   pool->take_all_room(file, largest_object_bytes);
-  pool->map_stretches();
+  pool->map_stretches(pool->table());
   return pool;
 }
 
@@ -194,6 +195,8 @@ PoolTable& Pool::table() const { return *static_cast<PoolTable*>(::pmemobj_direc
 
 void Pool::set(std::uint64_t& field, std::uint64_t value) const {
   field = value;
+  // `whole` vouches for segments that are there (I15), and `in_use` is there before replicas can
+  // differ, and until they surely do not (I12).
   persist(&field, sizeof field);
 }
 
@@ -248,20 +251,24 @@ void Pool::take_all_room(const ShelfFile& file, std::uint64_t largest_object_byt
   set(table().whole, 1);
 }
 
-// The pool may have been written by anybody: nothing of the table is used unchecked.
-void Pool::check_table(const ShelfFile& file, const PoolParts& parts) {
-  const auto refuse = [&](std::string_view what) {
-    throw Error(Errc::corrupt,
-                fmt::format("{}: the table of its segments {}", file.path().native(), what),
-                mending(file, parts));
-  };
+std::unique_ptr<const PoolTable> Pool::read_table(const ShelfFile& file) {
   if (::pmemobj_root_size(pool_) != sizeof(PoolTable)) {
     throw Error(Errc::not_a_shelf,
                 fmt::format("{} is a pool, and holds no shelf", file.path().native()),
                 "remove it (`pmempool rm`), and make the shelf anew");
   }
   root_ = ::pmemobj_root(pool_, sizeof(PoolTable));
-  const PoolTable& found = table();
+  return std::make_unique<const PoolTable>(table());
+}
+
+// The pool may have been written by anybody.
+void Pool::check_table(const PoolTable& found, const ShelfFile& file,
+                       const PoolParts& parts) const {
+  const auto refuse = [&](std::string_view what) {
+    throw Error(Errc::corrupt,
+                fmt::format("{}: the table of its segments {}", file.path().native(), what),
+                mending(file, parts));
+  };
   if (found.magic != PoolTable::kMagic || found.whole != 1) {
     throw Error(Errc::not_a_shelf,
                 fmt::format("{} is a pool that was not made to the end", file.path().native()),
@@ -289,10 +296,10 @@ void Pool::check_table(const ShelfFile& file, const PoolParts& parts) {
   }
 }
 
-void Pool::map_stretches() {
+void Pool::map_stretches(const PoolTable& checked) {
   std::uint64_t at = 0;
-  for (std::uint64_t i = 0; i < table().segments; ++i) {
-    const PoolSegment& segment = table().segment[i];
+  for (std::uint64_t i = 0; i < checked.segments; ++i) {
+    const PoolSegment& segment = checked.segment[i];
     auto* const base = static_cast<std::byte*>(::pmemobj_direct(segment.object));
     stretches_.push_back({at, base + segment.skipped_bytes, segment.size_bytes});
     at += segment.size_bytes;

@@ -1,14 +1,4 @@
 // An open pool and the room in it: every call into libpmemobj, and its codes as errors.
-//
-// The root object is a table of the objects ("segments") that the shelf's bytes lie in, one after
-// the other; together they take all room of the pool, from its making on. They are allocated one
-// by one, each in one step, and the last step says that the table is whole:
-//
-//   0   magic       "TSPOOL01"
-//   8   whole       1: all segments are there. Until then there is no shelf
-//   16  in_use      1: a writer has it open, or died so: replicas may differ
-//   24  segments    how many
-//   32  segment[n]  pool id, place of the object, bytes left out before the first whole page, bytes
 #pragma once
 
 #include <libpmemobj.h>
@@ -20,27 +10,9 @@
 
 #include "media/file.hpp"
 #include "media/pool/parts.hpp"
+#include "media/pool/table.hpp"
 
 namespace tensorshelf {
-
-struct PoolSegment {
-  PMEMoid object;
-  std::uint64_t skipped_bytes;
-  std::uint64_t size_bytes;
-};
-static_assert(sizeof(PoolSegment) == 32);
-
-struct PoolTable {
-  static constexpr std::uint64_t kMagic = 0x31304C4F4F505354;  // "TSPOOL01"
-  static constexpr std::uint64_t kMostSegments = 1023;         // 16 TiB of whole ones
-
-  std::uint64_t magic;
-  std::uint64_t whole;
-  std::uint64_t in_use;
-  std::uint64_t segments;
-  PoolSegment segment[kMostSegments];
-};
-static_assert(sizeof(PoolTable) == 32768);
 
 // A stretch of the shelf's bytes in the memory that the pool is mapped to.
 struct PoolStretch {
@@ -83,13 +55,15 @@ class Pool {
 
  private:
   explicit Pool(PMEMobjpool* pool) : pool_(pool) {}
-  PoolTable& table() const;
-  void check_table(const ShelfFile& file, const PoolParts& parts);
+  PoolTable& table() const;  // as it lies in the pool, for who writes it
+  // A copy, of which nothing is used before it is checked.
+  std::unique_ptr<const PoolTable> read_table(const ShelfFile& file);
+  void check_table(const PoolTable& found, const ShelfFile& file, const PoolParts& parts) const;
   void take_all_room(const ShelfFile& file, std::uint64_t largest_object_bytes);
   std::uint64_t largest_free(std::uint64_t most_bytes) const;
   void add_segment(std::uint64_t size_bytes) const;
   void set(std::uint64_t& field, std::uint64_t value) const;
-  void map_stretches();
+  void map_stretches(const PoolTable& checked);
 
   PMEMobjpool* pool_;
   PMEMoid root_{};
