@@ -275,6 +275,7 @@ def test_what_makes_durable_cites_its_invariant() -> None:
     barrier = re.compile(r"[.>]barrier\(\);")
     flush = re.compile(
         r"::fsync\(|::fdatasync\(|\bdrain_stores\(\);|backend[_.>-]*sync\(\)|->flush\("
+        r"|->barrier\(\);|->persist\(|\bpersist\(&|->drain\(\);"
     )
     silent, calls = [], []
     for folder, call in (("src/store", barrier), ("src/media", flush)):

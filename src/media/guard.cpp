@@ -122,7 +122,7 @@ struct Member {
 
   void barrier() {
     if (!unsettled.exchange(false)) return;
-    inner->barrier();
+    inner->barrier();  // I1, I2: all that this medium got
   }
 };
 
@@ -233,7 +233,7 @@ struct GuardedMedium::State {
   void barrier() {
     if (!several) {
       members[0]->unsettled = false;
-      return members[0]->inner->barrier();
+      return members[0]->inner->barrier();  // I1, I2: of the first, whatever it got
     }
     std::array<Member*, kMaxMedia> each = {};
     std::size_t count = 0;
@@ -246,7 +246,7 @@ struct GuardedMedium::State {
         each[count++] = one;
       }
     }
-    auto settle = [&](std::size_t part) { each[part]->barrier(); };
+    auto settle = [&](std::size_t part) { each[part]->barrier(); };  // I1, I2: each of the others
     sharing.share(static_cast<unsigned>(count), count, PartJob(settle));
   }
 };
@@ -340,8 +340,9 @@ void GuardedMedium::barrier() {
   if (state_->leaves_out_barrier()) return;
   state_->or_poison("barrier failed", [&] {
     try {
-      state_->barrier();
+      state_->barrier();  // I1, I2, whoever asks for it; I8 where it throws
     } catch (const Error&) {
+      // (Against I8.)
       if (planted(Bug::barrier_repeated)) return state_->members[0]->inner->barrier();
       if (!planted(Bug::barrier_error_swallowed)) throw;
     }

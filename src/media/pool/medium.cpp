@@ -217,7 +217,8 @@ class PoolMedium final : public Medium {
 
   void begin_use() {
     if (pool_->was_in_use()) {
-      for (const PoolStretch& stretch : pool_->stretches()) {  // I12
+      for (const PoolStretch& stretch : pool_->stretches()) {
+        // I12: what the first replica shows is in each of them before anything is written
         const auto copy = [&] { pool_->persist(stretch.base, stretch.size_bytes); };
         if (!touch_mapped(anywhere(), copy)) {
           throw_bad("unreadable", stretch.at, stretch.size_bytes, Errc::io);
