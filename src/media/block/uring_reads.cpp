@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.hpp"
 #include "media/block/backend.hpp"
 #include "media/block/os.hpp"
 
@@ -49,8 +50,11 @@ class ReadRing {
     }
     if (taken != 1) return {};
     io_uring_cqe* cqe = nullptr;
-    while (io_uring_wait_cqe(&ring_, &cqe) < 0) {
-    }  // a signal came: until the read ends the buffer is the kernel's
+    // Until the read ends the buffer is the kernel's: nothing may go on without that.
+    for (int error = -EINTR; error != 0;) {
+      error = io_uring_wait_cqe(&ring_, &cqe);
+      TENSORSHELF_ASSERT(error == 0 || error == -EINTR || error == -EAGAIN);
+    }
     const std::int64_t result = cqe->res;
     io_uring_cqe_seen(&ring_, cqe);
     return result;
@@ -81,10 +85,10 @@ class ReadBackend final : public BlockBackend {
   std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
     if (auto ring = take_ring()) {
       const auto result = ring->read(fd_, at, bytes);
-      if (result && *result != -EINTR && *result != -EAGAIN) {
-        give_ring(std::move(ring));
-        return *result;
-      }
+      if (result) give_ring(std::move(ring));
+      // Kernels before 5.6 know no such read (EINVAL).
+      const bool ended = result && *result != -EINTR && *result != -EAGAIN && *result != -EINVAL;
+      if (ended) return *result;
     }
     return pread_once(fd_, at, bytes);
   }
