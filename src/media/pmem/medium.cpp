@@ -36,6 +36,7 @@
 #include "base/size_text.hpp"
 #include "media/file_lock.hpp"
 #include "media/file_room.hpp"
+#include "media/mapped.hpp"
 #include "media/pins.hpp"
 #include "media/pmem/environment.hpp"
 #include "media/pmem/map.hpp"
@@ -46,9 +47,6 @@ namespace tensorshelf {
 namespace {
 
 constexpr std::uint64_t kTebibyte = std::uint64_t{1} << 40;
-// Below, what is stored may still lie in the second-level cache of 512 KiB to 2 MiB when it is
-// stored over; from here on it seldom does, and a store to it would read it first.
-constexpr std::size_t kSmallestStreamed = 128 << 10;
 constexpr std::uint64_t kFewestAddresses = kTebibyte / 16;
 #if defined(__SANITIZE_THREAD__)
 constexpr std::uint64_t kMostAddresses = kFewestAddresses;  // its shadow leaves room for no more
@@ -184,13 +182,12 @@ class PmemMedium final : public Medium {
     return next_ticket(checksum);
   }
 
-  // Copies what a call was given. Bytes that view() gave may be gone: the shelf's, not the call's.
   template <typename Copy>
   void take(std::span<const std::byte> bytes, const Copy& copy) {
-    if (!is_shown(bytes)) return copy();
-    if (touch_mapped(bytes, copy)) return;
-    const Extent place{static_cast<std::uint64_t>(bytes.data() - view_.base()), bytes.size()};
-    throw_gone("unreadable", place, Errc::corrupt, Errc::corrupt);
+    take_given(bytes, is_shown(bytes), copy, [&] {
+      const Extent place{static_cast<std::uint64_t>(bytes.data() - view_.base()), bytes.size()};
+      throw_gone("unreadable", place, Errc::corrupt, Errc::corrupt);
+    });
   }
 
   bool is_device() const { return file_->kind() == FileKind::dax_device; }
@@ -420,9 +417,7 @@ Promises PmemMedium::promises() const {
   found.survives = environment_.flushes ? Survives::power_loss : Survives::process_crash;
   if (domain_ == PowerFailDomain::none) {
     found.survives = Survives::process_crash;
-    found.notes.push_back(
-        "the platform declares no power-fail protection (ADR) for this memory: a power loss can "
-        "lose acknowledged data; enable it in the firmware, or for a virtual NVDIMM in its host");
+    found.notes.push_back(kNoAdrNote);
   }
   return found;
 }

@@ -36,13 +36,13 @@
 #include "base/fault_guard.hpp"
 #include "base/size_text.hpp"
 #include "media/file_room.hpp"
+#include "media/mapped.hpp"
 #include "media/pins.hpp"
 #include "media/pool/pool.hpp"
 
 namespace tensorshelf {
 namespace {
 
-constexpr std::size_t kSmallestStreamed = 128 << 10;  // below, the cache still has what it covers
 #if defined(__x86_64__)
 constexpr bool kStreamingIsDurable = true;
 #else
@@ -174,12 +174,11 @@ class PoolMedium final : public Medium {
     return checksum;
   }
 
-  // Copies what a call was given. Bytes that view() gave may be gone: the shelf's, not the call's.
   template <typename Copy>
   void take(std::span<const std::byte> bytes, const Copy& copy) {
-    if (!is_shown(bytes.data())) return copy();
-    if (touch_mapped(bytes, copy)) return;
-    throw_bad("unreadable", place_in_shelf(bytes.data()), bytes.size(), Errc::corrupt);
+    take_given(bytes, is_shown(bytes.data()), copy, [&] {
+      throw_bad("unreadable", place_in_shelf(bytes.data()), bytes.size(), Errc::corrupt);
+    });
   }
 
   bool is_shown(const std::byte* byte) const {
@@ -270,9 +269,7 @@ Promises PoolMedium::promises() const {
         "process; for a power loss keep every part on FS-DAX or DevDAX");
   }
   if (place_.no_adr) {
-    found.notes.push_back(
-        "the platform declares no power-fail protection (ADR) for this memory: a power loss can "
-        "lose acknowledged data; enable it in the firmware, or for a virtual NVDIMM in its host");
+    found.notes.push_back(kNoAdrNote);
   }
   for (const char* name : {"PMEM_IS_PMEM_FORCE", "PMEM_NO_FLUSH"}) {
     const char* value = ::secure_getenv(name);
