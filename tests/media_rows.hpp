@@ -136,7 +136,7 @@ inline std::vector<MediaRow> media_rows() {
                     [](const std::shared_ptr<ShelfFile>& file, const OpenOptions& options,
                        const std::string& note) {
                       OpenOptions chosen = options;
-                      chosen.block.zero_room = false;
+                      chosen.zero_room = false;
                       return make_pmem_medium(file, chosen, note);
                     }});
   }

@@ -49,7 +49,7 @@ inline bool mentions(const std::vector<std::string>& notes, const std::string& p
 // A shelf on tmpfs whose new room is not touched ahead.
 inline std::unique_ptr<Medium> made_by_file(const std::filesystem::path& path) {
   OpenOptions options;
-  options.block.zero_room = false;
+  options.zero_room = false;
   auto medium = make_pmem_medium(open_file(path), options);
   medium->reserve(4 * kMebibyte);
   return medium;

@@ -42,10 +42,6 @@ struct BlockTuning {
   unsigned queue_depth = 16;                     // buffers, and writes in flight at most
   bool io_uring = true;                          // false: pwrite, as if io_uring were refused
   bool direct = true;                            // false: buffered, as if O_DIRECT were refused
-  // New room is written with zeros, so that no later flush converts an extent; false: its blocks
-  // are allocated, and each flush after a first write to some of them costs a journal commit more.
-  // So it is on tmpfs, where all writes then go by way of the file, not of the mapping.
-  bool zero_room = true;
 };
 
 // Which media a new tensor of that name and size is to lie on, by their numbers in
@@ -64,6 +60,11 @@ struct OpenOptions {
   // "auto": the medium that suits the path. One of the other tiers(): that medium, or an error.
   std::string tier = "auto";
   std::uint64_t max_size_bytes = 0;  // cap on a file's growth; 0: none. A device decides itself.
+  // New room of a file is written with zeros. On block media no later flush converts an extent
+  // then; with false its blocks are allocated, and each flush after a first write to some of them
+  // costs a journal commit more. On tmpfs, with false, all writes go by way of the file, not the
+  // mapping.
+  bool zero_room = true;
   Verify verify = Verify::on_load;
   BlockTuning block = {};
   Progress progress = {};

@@ -68,7 +68,7 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
       .in_flight = options.in_flight,
       .placement = options.placement,
   };
-  chosen.block.zero_room = false;  // half of its slots may never be written to
+  chosen.zero_room = false;  // half of its slots may never be written to
   auto medium = make_medium(file, chosen);
   format_medium(*medium, chosen);
   const auto to = open_store(shelf_media(std::move(medium)), chosen, path.string());

@@ -51,21 +51,21 @@ std::uint64_t whole_pages(std::uint64_t size_bytes) { return size_bytes / kPageB
 
 class BlockMedium final : public Medium {
  public:
-  BlockMedium(std::shared_ptr<ShelfFile> file, std::uint64_t max_size_bytes,
-              const BlockTuning& tuning, const BlockSeam& seam)
+  BlockMedium(std::shared_ptr<ShelfFile> file, const OpenOptions& options, const BlockSeam& seam)
       : file_(std::move(file)),
-        max_size_bytes_(max_size_bytes),
-        zero_room_(tuning.zero_room),
+        max_size_bytes_(options.max_size_bytes),
+        zero_room_(options.zero_room),
         pins_(make_pin_table(file_)),
-        memory_(tuning.buffer_bytes * tuning.queue_depth),
+        memory_(options.block.buffer_bytes * options.block.queue_depth),
         size_bytes_(whole_pages(file_->size_bytes())),
         room_bytes_(file_->writable() && file_->kind() == FileKind::regular ? 0 : kAllRoom),
         probe_(seam.probe) {
     stored_.reserve(WordPages::kMost);
-    describe(tuning);
+    describe(options.block);
     if (!seam.note.empty()) promises_.notes.push_back(seam.note);
-    const StagingShape shape{memory_.bytes(), tuning.buffer_bytes, tuning.queue_depth};
-    backend_ = choose_backend(shape, tuning);
+    const StagingShape shape{memory_.bytes(), options.block.buffer_bytes,
+                             options.block.queue_depth};
+    backend_ = choose_backend(shape, options.block);
     // Where others than this kernel reach the file, what its cache shows is not what there is. And
     // a reader must not have its pages there: where the kernel cannot drop one that is being read,
     // as a write goes around the cache, it fails the writer's next flush.
@@ -326,8 +326,7 @@ std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,
         "leave the tier automatic, or use tier=\"pmem\"");
   }
   check_tuning(options.block);
-  return std::make_unique<BlockMedium>(std::move(file), options.max_size_bytes, options.block,
-                                       seam);
+  return std::make_unique<BlockMedium>(std::move(file), options, seam);
 }
 
 std::unique_ptr<Medium> make_block_medium(std::shared_ptr<ShelfFile> file,

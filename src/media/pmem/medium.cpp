@@ -76,7 +76,7 @@ class PmemMedium final : public Medium {
              const AddressWish& wish, std::string note)
       : file_(std::move(file)),
         max_size_bytes_(is_device() ? 0 : options.max_size_bytes),
-        by_file_(system.tmpfs && !options.block.zero_room),
+        by_file_(system.tmpfs && !options.zero_room),
         system_(std::move(system)),
         domain_(power_fail_domain(file_->fd())),
         environment_(pmem_environment(domain_)),
