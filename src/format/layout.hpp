@@ -197,7 +197,8 @@ inline constexpr unsigned kRootRefs = 165;
 inline constexpr std::uint64_t kLeavesInRoot = 1;  // the root names leaves, and no directory
 
 struct Root {
-  std::uint64_t word;      // the version word: stored last, alone. 0: never written.
+  std::uint64_t word;  // the version word: stored last, alone. Of a home that was never used it is
+                       // kUnusedHomeWord; 0 lies in none.
   std::uint64_t checksum;  // of the whole page but this field, seeded with shelf id and position
   std::uint64_t incarnation;
   std::uint64_t sequence;    // of the attempt within its incarnation
