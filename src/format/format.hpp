@@ -142,9 +142,10 @@ struct MediumLayout {
 };
 using MediaTable = std::vector<MediumLayout>;  // by index, rising
 
-// Of all entries a page has room for; a path that is too long is left out. `home`: MediaPage::home.
-Page media_page(const MediaTable& media, std::uint64_t home);
-std::uint64_t media_home(const Page& page);
+// Of all entries a page has room for; a path that is too long is left out. `path_hash`:
+// MediaPage::path_hash.
+Page media_page(const MediaTable& media, std::uint64_t path_hash);
+std::uint64_t path_hash(const Page& page);
 // False where an entry cannot be believed, with the reason.
 bool read_media(const Page& page, MediaTable& media, std::string& reason);
 

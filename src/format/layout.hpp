@@ -302,7 +302,7 @@ struct MediumEntry {
 struct MediaPage {
   PageHead head;
   std::array<MediumEntry, kFurtherMedia> media;  // by index, rising; empty ones behind
-  std::uint64_t home;  // XXH3-64 of the path of the shelf, where the paths above held; 0: of none
+  std::uint64_t path_hash;  // XXH3-64 of the shelf's path, where the paths above held; 0: of none
 };
 
 // Such a medium has slots, and bears whose it is: a header in two copies, written when it is added,

@@ -14,7 +14,7 @@ MediumSet TensorLayout::media() const {
   return media;
 }
 
-Page media_page(const MediaTable& media, std::uint64_t home) {
+Page media_page(const MediaTable& media, std::uint64_t path_hash) {
   TENSORSHELF_ASSERT(media.size() <= kFurtherMedia);
   Page page = empty_page(PageKind::media, 0);
   std::size_t offset = offsetof(MediaPage, media);
@@ -31,12 +31,12 @@ Page media_page(const MediaTable& media, std::uint64_t home) {
     store(page, entry, offset);
     offset += sizeof entry;
   }
-  store(page, home, offsetof(MediaPage, home));
+  store(page, path_hash, offsetof(MediaPage, path_hash));
   return page;
 }
 
-std::uint64_t media_home(const Page& page) {
-  return load<std::uint64_t>(page, offsetof(MediaPage, home));
+std::uint64_t path_hash(const Page& page) {
+  return load<std::uint64_t>(page, offsetof(MediaPage, path_hash));
 }
 
 namespace {

@@ -14,18 +14,18 @@
 namespace tensorshelf {
 
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered,
-                       FindMedium find, std::uint64_t home, std::vector<unsigned> without) {
+                       FindMedium find, std::uint64_t path_hash, std::vector<unsigned> without) {
   auto all = std::make_shared<GuardedMedium>(std::move(first));
-  auto further = std::make_shared<FurtherMedia>(*all, std::move(offered), std::move(find), home,
-                                                std::move(without));
+  auto further = std::make_shared<FurtherMedia>(*all, std::move(offered), std::move(find),
+                                                path_hash, std::move(without));
   return {std::move(all), std::move(further)};
 }
 
 FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered,
-                           FindMedium find, std::uint64_t home, std::vector<unsigned> without)
+                           FindMedium find, std::uint64_t path_hash, std::vector<unsigned> without)
     : media_(media),
       offered_(std::move(offered), std::move(find)),
-      home_(home),
+      path_hash_(path_hash),
       without_(std::move(without)),
       attached_(media) {}
 

@@ -59,10 +59,10 @@ struct MirrorOfFirst {
 // another version, one at a time.
 class FurtherMedia {
  public:
-  // `home`: of the path of the shelf (MediaPage::home). 0: it has none, or that is not known.
+  // `path_hash`: of the shelf (MediaPage::path_hash). 0: it has none, or that is not known.
   // `without`: mirrors that a writer gives up where they are missing.
   FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered, FindMedium find,
-               std::uint64_t home, std::vector<unsigned> without);
+               std::uint64_t path_hash, std::vector<unsigned> without);
 
   // The shelf, whose superblock was read: what was offered and belongs to another is refused.
   // Errc::medium_missing; Errc::not_a_shelf where something else lies there; newer_format.
@@ -102,7 +102,7 @@ class FurtherMedia {
 
   AttachedMedia& attached() { return attached_; }
   const AttachedMedia& attached() const { return attached_; }
-  std::uint64_t home() const { return home_; }
+  std::uint64_t path_hash() const { return path_hash_; }
   // A mirror that may be missing: a version, or who opens, goes on without it.
   bool is_given_up(unsigned index) const {
     if (named_by_newest_ && !named_by_newest_->has(index)) return true;
@@ -128,7 +128,7 @@ class FurtherMedia {
 
   GuardedMedium& media_;
   OfferedMedia offered_;
-  const std::uint64_t home_;
+  const std::uint64_t path_hash_;
   format::Superblock superblock_ = {};
   Purpose purpose_ = Purpose::write;
   const std::vector<unsigned> without_;
@@ -145,7 +145,7 @@ struct ShelfMedia {
   std::shared_ptr<FurtherMedia> further;
 };
 ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium> offered = {},
-                       FindMedium find = {}, std::uint64_t home = 0,
+                       FindMedium find = {}, std::uint64_t path_hash = 0,
                        std::vector<unsigned> without = {});
 
 }  // namespace tensorshelf

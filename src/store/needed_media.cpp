@@ -110,8 +110,8 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
 }
 
 void FurtherMedia::need(const Tree& version) {
-  const std::uint64_t home = version.media_home();
-  const bool moved = home != 0 && home_ != 0 && home != home_;
+  const std::uint64_t written_at = version.path_hash();
+  const bool moved = written_at != 0 && path_hash_ != 0 && written_at != path_hash_;
   format::MediaTable named = version.media();
   if (!named_by_newest_ && !planted(Bug::given_up_mirror_needed)) {
     named_by_newest_.emplace();

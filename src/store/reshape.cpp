@@ -155,7 +155,7 @@ bool Tensors::taken_out(unsigned medium) {
   auto named = state_.open->tree.media();
   std::erase_if(named, [&](const auto& one) { return one.index == medium; });
   if (state_.open->tree.has_media_page()) {
-    state_.open->tree.set_media(named, state_.further->home());
+    state_.open->tree.set_media(named, state_.further->path_hash());
   }
   state_.open->names_changed = true;
   return true;

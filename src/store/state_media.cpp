@@ -71,8 +71,8 @@ void State::name_media(MediumSet which, Tree& tree) const {
   }
   drop_unserved_mirrors(named, further->attached().all());
   std::ranges::sort(named, {}, &format::MediumLayout::index);
-  if (named == before && tree.media_home() == further->home()) return;
-  tree.set_media(named, further->home());
+  if (named == before && tree.path_hash() == further->path_hash()) return;
+  tree.set_media(named, further->path_hash());
 }
 
 // Each version names what there is, also where no tensor lies there yet, where all are now, and

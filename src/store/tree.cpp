@@ -66,8 +66,8 @@ PageNodePtr Tree::media_leaf() const {
   return leaves_->media.empty() ? nullptr : leaf_node(leaves_->media[0]);
 }
 
-std::uint64_t Tree::media_home() const {
-  return leaves_->media.empty() ? 0 : format::media_home(leaf(leaves_->media[0]).image);
+std::uint64_t Tree::path_hash() const {
+  return leaves_->media.empty() ? 0 : format::path_hash(leaf(leaves_->media[0]).image);
 }
 
 std::uint64_t Tree::used_cells() const {
@@ -181,9 +181,9 @@ void Tree::set_record(std::uint64_t cell, const format::ChunkRecord& record) noe
   format::set_cell(node.image, static_cast<unsigned>(cell % kPageCells), record);
 }
 
-void Tree::set_media(const format::MediaTable& media, std::uint64_t home) {
+void Tree::set_media(const format::MediaTable& media, std::uint64_t path_hash) {
   if (leaves_->media.empty()) add_leaf(PageKind::media, &Leaves::media);
-  change_leaf(leaves_->media[0]).image = format::media_page(media, home);
+  change_leaf(leaves_->media[0]).image = format::media_page(media, path_hash);
 }
 
 std::uint32_t Tree::add_tensor(const format::TensorLayout& layout) {

@@ -83,8 +83,8 @@ class Tree {
 
   // The media beside the first; the same, for whoever changes it: Errc::full as above.
   format::MediaTable media() const;
-  std::uint64_t media_home() const;  // MediaPage::home; 0 where there is no such page
-  void set_media(const format::MediaTable& media, std::uint64_t home);
+  std::uint64_t path_hash() const;  // MediaPage::path_hash; 0 where there is no such page
+  void set_media(const format::MediaTable& media, std::uint64_t path_hash);
   bool has_media_page() const { return !leaves_->media.empty(); }
   PageNodePtr media_leaf() const;  // that page, or null; one that was changed is another
 
