@@ -70,6 +70,29 @@ def test_damage_is_read_from_the_mirror_and_mended(shelf_path: Path, mirror: Pat
         assert shelf.verify().ok
 
 
+def test_a_mirror_that_is_deleted_meanwhile_is_named(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    away = mirror.with_suffix(".away")
+    with ts.open(shelf_path) as shelf:
+        shelf.small = np.full(10, 2)
+        mirror.rename(away)
+        mirror.touch()
+        with pytest.raises(
+            ts.ShelfGone, match="medium 1, the mirror of medium 0: another"
+        ) as caught:
+            shelf.persist()
+        assert "without=1" in caught.value.remedy
+        away.rename(mirror)
+        shelf.persist(step=2)
+        mirror.unlink()
+        shelf.small = np.full(10, 3)
+        with pytest.raises(ts.ShelfGone, match=r"mirror of medium 0: .*run.mirror was deleted"):
+            shelf.persist()
+    with ts.open(shelf_path, without=1) as shelf:
+        assert (shelf.small.numpy() == 2).all()
+        shelf.persist()
+
+
 def test_a_missing_mirror_is_needed_or_given_up(shelf_path: Path, mirror: Path) -> None:
     fill(shelf_path, mirror)
     mirror.unlink()

@@ -1,5 +1,7 @@
 #include "store/attached_media.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -81,6 +83,24 @@ void AttachedMedia::revive(const Tree& open) noexcept {
   }
 }
 
+void AttachedMedia::check_name(const ShelfFile& file, unsigned index) const {
+  try {
+    file.check_name();
+  } catch (const Error& error) {
+    const auto medium = find(index);
+    if (error.code() != Errc::gone || !medium || !medium->mirrors) throw;
+    throw Error(
+        error.code(),
+        fmt::format("medium {}, the mirror of medium {}: {}", index, *medium->mirrors,
+                    error.what()),
+        fmt::format("What is committed is on what it mirrors. Move the file back, and "
+                    "persist() again; or close the shelf, which drops the rest, and open it "
+                    "with without={}, to go on without that mirror.",
+                    index),
+        error.os_error());
+  }
+}
+
 void AttachedMedia::check_names(MediumSet which, bool lately) const {
   constexpr auto kLately = std::chrono::milliseconds(1);
   const auto now = std::chrono::steady_clock::now();
@@ -95,7 +115,7 @@ void AttachedMedia::check_names(MediumSet which, bool lately) const {
   }
   for (unsigned index = 0; index < kMaxMedia; ++index) {
     if (!files[index]) continue;
-    files[index]->check_name();
+    check_name(*files[index], index);
     const std::lock_guard lock(mutex_);
     asked_[index] = now;
   }

@@ -59,6 +59,7 @@ class AttachedMedia {
 
  private:
   AttachedMedium& at(unsigned index);
+  void check_name(const ShelfFile& file, unsigned index) const;
 
   const GuardedMedium& media_;
   mutable std::mutex mutex_;  // of the next two
