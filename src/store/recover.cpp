@@ -125,16 +125,20 @@ std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
 }
 
 Choice look_at_all(const Opening& opening, RootScan& scan) {
+  std::optional<Choice> own;
+  std::optional<Error> damage;
   try {
-    Choice choice = look(opening, scan);
-    if (!choice.degraded || takes_what_there_is(opening.purpose)) return choice;
-    if (auto better = look_at_mirror(opening, scan)) return std::move(*better);
-    return choice;
+    own = look(opening, scan);
   } catch (const Error& error) {
-    if (error.code() != Errc::corrupt || takes_what_there_is(opening.purpose)) throw;
-    if (auto better = look_at_mirror(opening, scan)) return std::move(*better);
-    throw;
+    if (error.code() != Errc::corrupt) throw;
+    damage = error;
   }
+  const bool whole = own && !own->degraded;
+  if (!whole && !takes_what_there_is(opening.purpose)) {
+    if (auto better = look_at_mirror(opening, scan)) return std::move(*better);
+  }
+  if (damage) throw Error(*damage);
+  return std::move(*own);
 }
 
 // Versions share pages, and each tells of all of its own.
