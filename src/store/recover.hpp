@@ -35,16 +35,13 @@ namespace tensorshelf {
 struct FoundPrepared {
   Prepared info;
   std::shared_ptr<Version> version;    // none where it cannot be loaded: see `damage`
-  std::optional<DamagedChunk> damage;  // of a chunk, or of what names it
+  std::optional<DamagedChunk> damage;  // of a chunk, or of what names it: it cannot be committed
 };
 
 // One that waits for its decision, whoever prepared it.
-struct PreparedAttempt {
-  Prepared info;
-  std::shared_ptr<Version> version;
+struct PreparedAttempt : FoundPrepared {
   std::uint64_t metadata_bytes = 0;
-  std::optional<DamagedChunk> damage;  // why it cannot be committed
-  bool decided = false;                // it is being committed
+  bool decided = false;  // it is being committed
 };
 
 struct Recovered {

@@ -77,7 +77,7 @@ void State::take_over() {
 
 // It stays as it is, and the shelf too, until it is decided.
 void State::take_prepared(const FoundPrepared& found) {
-  prepared = {.info = found.info, .version = found.version, .damage = found.damage};
+  prepared = PreparedAttempt{found};
   found_prepared = true;
   if (!found.version) return;
   in_flight.push_back(found.version);
