@@ -30,11 +30,11 @@ Capacities Version::capacities() const {
 }
 
 Names& Attempt::change_names() {
-  if (!names_are_mine) {
-    names = std::make_shared<Names>(*names);
-    names_are_mine = true;
+  if (!own_names) {
+    own_names = std::make_shared<Names>(*names);
+    names = own_names;
   }
-  return const_cast<Names&>(*names);
+  return *own_names;
 }
 
 std::uint64_t Homes::next_sequence(const Root& over, std::uint64_t incarnation,
@@ -144,7 +144,7 @@ void flip(const Version& version, const Press& press) {
   }
 }
 
-void settle_names(const Names& before, const Names& now) {
+void update_handles(const Names& before, const Names& now) {
   for (const auto& [name, named] : before) {
     if (name_in(now, *named.tensor) != nullptr) continue;
     std::lock_guard lock(named.tensor->mutex);

@@ -60,7 +60,7 @@ struct Attempt {
   const std::shared_ptr<const Version> base;
   Tree tree;
   std::shared_ptr<const Names> names;
-  bool names_are_mine = false;  // and no other attempt's or version's
+  std::shared_ptr<Names> own_names;  // where those are no other attempt's or version's
   bool names_changed = false;
   bool moved = false;  // some of their slots lie elsewhere now
   std::uint64_t tensor_bytes;
@@ -74,7 +74,7 @@ struct Attempt {
 
 // Handles follow their tensors: those that are named now are there, under their names of now and
 // where they lie now, those that were named before alone are erased. Takes each tensor's mutex.
-void settle_names(const Names& before, const Names& now);
+void update_handles(const Names& before, const Names& now);
 // Those of a version that was loaded, where some of its tensors had others.
 void take_names(const Version& loaded) noexcept;
 // Where the tensors of these lie, as the newest that has each says; they are in rising order. Takes

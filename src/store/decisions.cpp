@@ -169,7 +169,7 @@ Resolved Decisions::commit_found() {
       state_.in_flight_limit = root.in_flight;
     }
   }
-  settle_names(*before, *state_.open->names);
+  update_handles(*before, *state_.open->names);
   state_.found_prepared = false;
   return {true, commit};
 }
@@ -219,7 +219,7 @@ Resolved Decisions::abandon() {
   if (flight.version) clear_labels_beyond(newest->number(), *flight.version->names);
   clear_labels_beyond(newest->number(), *dropped->names);
   clear_labels_beyond(newest->number(), *newest->names);
-  settle_names(*dropped->names, *newest->names);
+  update_handles(*dropped->names, *newest->names);
   state_.found_prepared = false;
   return {found, std::nullopt};
 }

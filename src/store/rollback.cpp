@@ -114,7 +114,7 @@ Commit Store::rollback(std::uint64_t number) {
     const auto before = state_.open->names;
     auto next = state_.attempt_over(version, state_.open->sequence);
     flight = freezer_.launch(std::move(version), std::move(next));
-    settle_names(*before, *state_.open->names);
+    update_handles(*before, *state_.open->names);
   }
   return sealer_.seal(std::move(*flight));
 }

@@ -114,6 +114,13 @@ PageNode& Tree::change_leaf(std::uint32_t leaf) {
   return change(directory.below[leaf % kDirectoryRefs], 0, leaf);
 }
 
+// Of a leaf that this attempt has changed already: it is ours, whatever the way that leads there.
+format::Page& Tree::open_image(std::uint32_t leaf_number) noexcept {
+  PageNode& node = const_cast<PageNode&>(leaf(leaf_number));
+  TENSORSHELF_ASSERT(node.attempt == attempt_);
+  return node.image;
+}
+
 // One level more: a directory has what the root named, and has room for one more.
 void Tree::deepen() {
   static_assert(format::kRootRefs < kDirectoryRefs);
@@ -176,9 +183,8 @@ void Tree::open_cells(const CellRun& cells) {
 }
 
 void Tree::set_record(std::uint64_t cell, const format::ChunkRecord& record) noexcept {
-  PageNode& node = const_cast<PageNode&>(leaf(leaves_->cells[cell / kPageCells]));
-  TENSORSHELF_ASSERT(node.attempt == attempt_);
-  format::set_cell(node.image, static_cast<unsigned>(cell % kPageCells), record);
+  const std::uint32_t number = leaves_->cells[cell / kPageCells];
+  format::set_cell(open_image(number), static_cast<unsigned>(cell % kPageCells), record);
 }
 
 void Tree::set_media(const format::MediaTable& media, std::uint64_t path_hash) {
@@ -200,10 +206,9 @@ std::uint32_t Tree::add_tensor(const format::TensorLayout& layout) {
 }
 
 void Tree::remove_tensor(std::uint32_t leaf_number, std::uint64_t tensor_id) noexcept {
-  PageNode& node = const_cast<PageNode&>(leaf(leaf_number));
-  TENSORSHELF_ASSERT(node.attempt == attempt_);
-  format::remove_record(node.image, tensor_id);
-  open_records_page_ = std::min(open_records_page_, format::page_head(node.image).index);
+  format::Page& image = open_image(leaf_number);
+  format::remove_record(image, tensor_id);
+  open_records_page_ = std::min(open_records_page_, format::page_head(image).index);
 }
 
 // The new record lies behind the old one, also where both are on one page.
@@ -217,9 +222,8 @@ std::uint32_t Tree::rename_tensor(std::uint32_t leaf, const format::TensorLayout
 
 void Tree::move_tensor(std::uint32_t leaf_number, std::uint64_t tensor_id,
                        std::span<const std::uint64_t> slot_at) noexcept {
-  PageNode& node = const_cast<PageNode&>(leaf(leaf_number));
-  TENSORSHELF_ASSERT(node.attempt == attempt_);
-  if (!planted(Bug::moved_in_memory)) format::move_slots(node.image, tensor_id, slot_at);
+  format::Page& image = open_image(leaf_number);
+  if (!planted(Bug::moved_in_memory)) format::move_slots(image, tensor_id, slot_at);
 }
 
 bool Tree::open_beyond(std::uint64_t place) {

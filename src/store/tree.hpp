@@ -131,6 +131,7 @@ class Tree {
   PageNode& change(PageNodePtr& place, unsigned level, std::uint32_t index);
   PageNode& change_directory(unsigned level, std::uint32_t index);
   PageNode& change_leaf(std::uint32_t leaf);
+  format::Page& open_image(std::uint32_t leaf) noexcept;
   std::uint32_t add_leaf(format::PageKind kind, std::vector<std::uint32_t> Leaves::*of_kind);
   void add_below(unsigned level, std::uint32_t index, PageNodePtr node);
   PageNodePtr new_node() const;

@@ -129,7 +129,7 @@ void Store::drop_open_attempt(std::shared_ptr<Attempt> next) noexcept {
     state_.further->attached().revive(state_.open->tree);
     if (!planted(Bug::look_outlives_discard)) state_.looked = false;
   }
-  if (names_changed) settle_names(*next->names, *state_.open->names);
+  if (names_changed) update_handles(*next->names, *state_.open->names);
 }
 
 void Store::discard() {
