@@ -94,8 +94,7 @@ void FurtherMedia::check_may_mirror(unsigned of, const std::string& path) const 
 }
 
 // Nothing names it yet: what it bears is durable before anything can.
-void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& heap,
-                       const format::Seeds& seeds, const Versions& used) {
+void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, const OpenedShelf& shelf) {
   AttachedMedium made{.index = index,
                       .id = {},
                       .path = offered.given.path,
@@ -123,20 +122,19 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, Heap& hea
   }
   if (made.mirrors) {
     // Of a medium that is added now no version says how far it goes.
-    const std::uint64_t room = heap.capacity_bytes(*made.mirrors);
+    const std::uint64_t room = shelf.heap.capacity_bytes(*made.mirrors);
     media_.reserve(place_on(index, format::kMirrorAt + room));
-    const std::string note = fill_mirror(media_, made, seeds, used);
+    const std::string note = fill_mirror(media_, made, shelf.seeds, shelf.versions);
     if (!note.empty()) notes_.push_back(note);
   }
   if (offered.given.published) offered.given.published();
   // Nothing is placed on a mirror.
-  heap.add_medium(index, made.mirrors ? format::kMediumHeapAt : whole_pages(offset_of(end)));
+  shelf.heap.add_medium(index, made.mirrors ? format::kMediumHeapAt : whole_pages(offset_of(end)));
   attached_.add(std::move(made));
   tie_mirrors();
 }
 
-void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds,
-                        const Versions& used) {
+void FurtherMedia::take(Offered& offered, const OpenedShelf& shelf) {
   const std::string& path = offered.given.path;
   if (superblock_.format_version < format::kFirstOfManyMedia) {
     throw Error(
@@ -144,17 +142,16 @@ void FurtherMedia::take(Offered& offered, Heap& heap, const format::Seeds& seeds
         fmt::format("{}: a shelf of format {} has one medium", path, superblock_.format_version),
         "snapshot() makes a shelf of today's format of it.");
   }
-  const MediumSet taken = indices_of(used, attached_.all());
+  const MediumSet taken = indices_of(shelf.versions, attached_.all());
   const bool adopted =
-      may_adopt(offered, used.back()->number()) && !taken.has(offered.header->index);
+      may_adopt(offered, shelf.versions.back()->number()) && !taken.has(offered.header->index);
   const bool mirrored = offered.header && format::mirrored_by(*offered.header);
   if (mirrored && !adopted && !offered.given.mirrors) throw_old_mirror(path);
-  add(offered, adopted ? offered.header->index : first_free(taken, path), adopted, heap, seeds,
-      used);
+  add(offered, adopted ? offered.header->index : first_free(taken, path), adopted, shelf);
 }
 
-void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds& seeds) {
-  const std::uint64_t newest = used.back()->number();
+void FurtherMedia::settle(const OpenedShelf& shelf) {
+  const std::uint64_t newest = shelf.versions.back()->number();
   bool mended = false;
   for (const AttachedMedium& each : attached_.all()) {
     if (each.absent) continue;
@@ -169,14 +166,16 @@ void FurtherMedia::settle(const Versions& used, Heap& heap, const format::Seeds&
                        superblock_.slot_count);
     mended = mend(each, newest) || mended;
     // Of one that a version named which was not accepted nothing is the shelf's yet.
-    if (heap.capacity_bytes(each.index) == 0) heap.add_medium(each.index, format::kMediumHeapAt);
+    if (shelf.heap.capacity_bytes(each.index) == 0) {
+      shelf.heap.add_medium(each.index, format::kMediumHeapAt);
+    }
   }
   if (mended) media_.barrier();  // I12: a header or stamp may have lain in a cache alone
   // Those that may be mirrored come first.
   auto& offered = offered_.all();
   std::ranges::stable_partition(offered, [](const Offered& one) { return !one.given.mirrors; });
   for (Offered& each : offered) {
-    if (each.is_left()) take(each, heap, seeds, used);
+    if (each.is_left()) take(each, shelf);
   }
   offered.clear();
 }

@@ -37,6 +37,13 @@ struct Chosen {
   bool mirrored;         // the newest root is the mirror's: the first's is damaged
 };
 
+// What is opened, for who may write.
+struct OpenedShelf {
+  const Versions& versions;  // and what is prepared
+  Heap& heap;
+  const format::Seeds& seeds;
+};
+
 // Where it has what the first medium has, from its beginning on. Until the next medium is attached.
 struct MirrorOfFirst {
   Medium& medium;
@@ -91,10 +98,10 @@ class FurtherMedia {
   // Errc::medium_missing where the version names what was written there later than the medium says.
   void check_age(const Version& version);
   // For who may write. Second copies of headers and stamps are written anew, and what was offered
-  // and is of no shelf is attached, under an index that is in none of `used`. Durable when it
+  // and is of no shelf is attached, under an index that no version has. Durable when it
   // returns. Errc::unsupported where the shelf is of a format with one medium; full; bad_argument
   // where what it is to mirror is none.
-  void settle(const Versions& used, Heap& heap, const format::Seeds& seeds);
+  void settle(const OpenedShelf& shelf);
 
   // Says that `version` is about to write there, on those media of `which`: part of its commit, in
   // front of I1's barrier.
@@ -122,9 +129,8 @@ class FurtherMedia {
   void check_may_mirror(unsigned of, const std::string& path) const;
   bool mend(const AttachedMedium& medium, std::uint64_t newest);
   bool may_adopt(const Offered& offered, std::uint64_t newest) const;
-  void take(Offered& offered, Heap& heap, const format::Seeds& seeds, const Versions& used);
-  void add(Offered& offered, unsigned index, bool adopted, Heap& heap, const format::Seeds& seeds,
-           const Versions& used);
+  void take(Offered& offered, const OpenedShelf& shelf);
+  void add(Offered& offered, unsigned index, bool adopted, const OpenedShelf& shelf);
 
   GuardedMedium& media_;
   OfferedMedia offered_;

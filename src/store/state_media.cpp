@@ -22,7 +22,7 @@ void State::settle_media() {
   for (const AttachedMedium& each : further->attached().all()) {
     if (!each.offered && !now.has(each.index)) further->attached().retire(each.index);
   }
-  further->settle(used, *heap, seeds);
+  further->settle({used, *heap, seeds});
   for (std::string& text : further->take_notes()) opened.report.notes.push_back(std::move(text));
 }
 
