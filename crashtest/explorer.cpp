@@ -228,16 +228,21 @@ Recording found_state(const Recording& before, const Model& model,
 
 }  // namespace
 
+// What such an opening may find is what was there before, as well.
+void Explorer::walk_behind(const Before& before, const Recording& after, std::size_t depth,
+                           std::size_t first_event) {
+  const Before* const outer = std::exchange(before_, &before);
+  walk(after, depth, first_event);
+  before_ = outer;
+}
+
 void Explorer::crash_in_recovery(const Recording& recording, Found found, const Expected& expected,
                                  std::size_t depth) {
   Recording after = found_state(recording, found.model, found.prepared, expected);
   after.log = std::move(found.log);
   mark(after.log, Mark::opened, found.incarnation);
   if (found.prepared) mark(after.log, Mark::prepared, *found.prepared);
-  const Before before{recording, expected};
-  const Before* const outer = std::exchange(before_, &before);
-  walk(after, depth + 1, 0);
-  before_ = outer;
+  walk_behind({recording, expected}, after, depth + 1, 0);
 }
 
 void Explorer::work_on(const Recording& recording, const Found& found, const Expected& expected,
@@ -249,10 +254,7 @@ void Explorer::work_on(const Recording& recording, const Found& found, const Exp
   runner.run(random_work(found.model, prepared, shape_, rng_));
   const Recording after = runner.finish();
   disk_.rollback(image);
-  const Before before{recording, expected};
-  const Before* const outer = std::exchange(before_, &before);
-  walk(after, depth + 1, 0);
-  before_ = outer;
+  walk_behind({recording, expected}, after, depth + 1, 0);
 }
 
 void Explorer::open_image(const Scene& image_scene, ReadSet& reads) {
@@ -370,10 +372,7 @@ void Explorer::live_on(const Recording& recording, std::size_t event) {
   runner.run(random_work(found.model, prepared, shape_, rng_));
   const Recording both = runner.finish();
   disk_.rollback(empty);
-  const Before before{recording, expected};
-  before_ = &before;
-  walk(both, kMaxDepth - 1, event + 1);
-  before_ = nullptr;
+  walk_behind({recording, expected}, both, kMaxDepth - 1, event + 1);
 }
 
 void Explorer::die_after_each(const Recording& recording, std::size_t first_event) {

@@ -96,6 +96,9 @@ class Explorer {
   void work_on(const Recording& recording, const Found& found, const Expected& expected,
                std::size_t depth);
 
+  void walk_behind(const Before& before, const Recording& after, std::size_t depth,
+                   std::size_t first_event);
+
   Behaviour behaviour() const;
 
   Disk& disk_;

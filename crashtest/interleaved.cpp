@@ -27,7 +27,7 @@ struct Cast {
   std::vector<std::size_t> writers;  // each one's tensor
   std::uint64_t committers;
 };
-constexpr std::uint64_t kDiskBytes = 8 * 1024 * 1024;
+constexpr std::uint64_t kSmallDiskBytes = 8 * 1024 * 1024;
 // An assignment takes several writes, between which others come; the last tensor has two chunks.
 constexpr std::array<std::uint64_t, 3> kSizes = {64, 5000, kChunkBytes + 64};
 
@@ -216,8 +216,8 @@ bool same(const Log& a, const Log& b) {
 std::string play(const Cast& cast, bool repeats) {
   for (std::uint64_t seed = 1; seed <= kRuns; ++seed) {
     const Behaviour behaviour{.personality = seed % 2 == 0 ? Personality::block : Personality::pmem,
-                              .max_size_bytes = kDiskBytes};
-    Disk disk(kDiskBytes);
+                              .max_size_bytes = kSmallDiskBytes};
+    Disk disk(kSmallDiskBytes);
     const auto run = [&] {
       Rng rng(seed);
       return Run(disk, behaviour, cast).play(rng);

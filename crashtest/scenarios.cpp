@@ -43,7 +43,7 @@ namespace {
 using testing::Waiter;
 using Bytes = std::vector<std::byte>;
 
-constexpr std::uint64_t kDiskBytes = 8 * 1024 * 1024;
+constexpr std::uint64_t kSmallDiskBytes = 8 * 1024 * 1024;
 constexpr std::size_t kSize = 5000;
 
 Bytes value(std::uint64_t serial) {
@@ -73,7 +73,8 @@ class HookedMedium final : public testing::ForwardingMedium {
  public:
   HookedMedium(Disk& disk, Log& log, std::shared_ptr<Hooks> hooks)
       : ForwardingMedium(std::make_shared<RecordingMedium>(
-            disk, log, Behaviour{.personality = Personality::pmem, .max_size_bytes = kDiskBytes})),
+            disk, log,
+            Behaviour{.personality = Personality::pmem, .max_size_bytes = kSmallDiskBytes})),
         hooks_(std::move(hooks)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     if (hooks_->write) hooks_->write();
@@ -106,7 +107,7 @@ class HookedMedium final : public testing::ForwardingMedium {
 
 // A shelf on a simulated medium at version 1, with one tensor, of value(1).
 struct HookedPlay {
-  Disk disk{kDiskBytes};
+  Disk disk{kSmallDiskBytes};
   Log log;
   std::shared_ptr<Hooks> hooks = std::make_shared<Hooks>();
   std::optional<Shelf> shelf;
