@@ -81,7 +81,8 @@ class Autosave:
             shelf._feed.close()
         shelf._feed = self._feed
         if options.drain is not None:
-            self._begin_drain(Drainer(shelf, options.drain, group), options.drain.stays)
+            self._feed.drainer = Drainer(shelf, options.drain, group)
+            self._commits.drained(options.drain.stays, self._feed.drainer.meeting)
         self._flight = Flight(
             self._feed, self._timeline, deadline=options.deadline, all_heard=group is not None
         )
@@ -94,12 +95,6 @@ class Autosave:
             self._notices.unknown_optimizer,
         )
         self._signals = Signals(caught, self._land)
-
-    def _begin_drain(self, drainer: Drainer, stays: str) -> None:
-        self._feed.drainer = drainer
-        if isinstance(self._commits, Together):
-            assert drainer.meeting is not None
-            self._commits.drained(stays, drainer.meeting)
 
     def batches(
         self, loader: Iterable[Any], *, epoch: int | None = None, by_sampler: bool = False
@@ -172,7 +167,7 @@ class Autosave:
         self._measured(number, metric, due)
         saved = heard = None
         try:
-            heard = self._hear(instead=not due or not isinstance(self._commits, Together))
+            heard = self._hear(instead=not due or self._commits.alone)
             saved = self._save(number) if due else None
         except ShelfError as error:
             if heard is not None:
@@ -212,7 +207,7 @@ class Autosave:
         shelf opened with ``keep=``. Raises UnknownName where no version of that step is kept, and
         KeyMismatch or LayoutError where the state has another form by now, with nothing changed.
         """
-        if isinstance(self._commits, Together):
+        if not self._commits.alone:
             raise UnsupportedError(
                 "one rank of a group cannot go back by itself",
                 "Start the job anew: all ranks go on from the version that they have in common.",
@@ -345,7 +340,7 @@ class Autosave:
     def _what_ended(self, error: ShelfError) -> ShelfError:
         """A save of a group that is abandoned takes along what is copied behind it."""
         gone = isinstance(error, (AbandonedError, UnknownName))  # or tensors that it had made
-        if gone and isinstance(self._commits, Together):
+        if gone and not self._commits.alone:
             try:
                 self._flight.wait()
             except ShelfError as before:
@@ -354,9 +349,9 @@ class Autosave:
         return error
 
     def _save(self, number: int) -> Commit:
-        alone = not isinstance(self._commits, Together)
-        load_seconds = self._run.load_seconds
-        wished = self._interval.after(self.every, load_seconds=load_seconds, alone=alone)
+        wished = self._interval.after(
+            self.every, load_seconds=self._run.load_seconds, alone=self._commits.alone
+        )
         self.every = self._commits.chosen(wished)
         saved = self._flight.begin(self._run, number)
         self._steps.saved = number

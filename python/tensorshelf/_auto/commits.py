@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._commit import Commit, SaveOnItsWay
+from tensorshelf._group.drains import Drains
 from tensorshelf._group.moments import Moments
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.split import Exchange
@@ -24,8 +25,14 @@ class Commits(Protocol):
     no shelf alive.
     """
 
+    alone: bool  # there are no other ranks
     state: dict[str, Any]  # saved with every version
     moments: Moments | None  # what it did with others
+
+    def drained(self, drain: str, drains: Drains | None) -> None:
+        """What it saves is drained. ``drain``: in words, how; the same on all ranks, which meet by
+        ``drains``.
+        """
 
     def start(self, shelf: Any) -> None:
         """Before what was saved is loaded."""
@@ -74,10 +81,15 @@ class Commits(Protocol):
 class Alone:
     """Each save is a version as soon as it is durable."""
 
+    alone = True
+
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
         self.moments: Moments | None = None
         self._step = 0
+
+    def drained(self, drain: str, drains: Drains | None) -> None:
+        """Nobody else needs to know."""
 
     def start(self, shelf: Shelf) -> None:
         """The shelf's newest version is what there is."""

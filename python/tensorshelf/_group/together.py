@@ -49,6 +49,8 @@ class Shelf(MemberShelf, StartShelf, Protocol):
 class Together:
     """Of one autosave, in place of ``Alone``. For one thread. Keeps no shelf alive."""
 
+    alone = False
+
     def __init__(self, group: Group, *, chooses: bool = False) -> None:
         """``chooses``: the ranks choose the interval, together."""
         self._group = group
@@ -78,8 +80,9 @@ class Together:
         self._drain_words: str | None = None
         self._drains: Drains = NoDrain()
 
-    def drained(self, drain: str, drains: Drains) -> None:
+    def drained(self, drain: str, drains: Drains | None) -> None:
         """What it saves is drained. ``drain``: in words, how; the same on all ranks."""
+        assert drains is not None
         self._drain_words, self._drains = drain, drains
 
     def start(self, shelf: Shelf) -> None:
