@@ -11,12 +11,9 @@
 #include <span>
 #include <string_view>
 
-namespace tensorshelf {
+#include "base/stores.hpp"
 
-enum class Stores {
-  cached,     // ordinary stores: the target will be read soon (a DMA buffer)
-  streaming,  // non-temporal: around the cache, and not ordered until drain_stores()
-};
+namespace tensorshelf {
 
 // Copies source to target (which must not overlap) and returns the hash of what was copied.
 // For Stores::streaming, target must be 64-byte aligned. The source may have any alignment.

@@ -13,7 +13,7 @@
 #include <span>
 #include <string_view>
 
-#include "base/copy_hash.hpp"
+#include "base/stores.hpp"
 
 namespace tensorshelf {
 

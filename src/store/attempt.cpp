@@ -6,7 +6,6 @@
 #include <tensorshelf/medium.hpp>
 
 #include "base/planted.hpp"
-#include "store/records.hpp"
 
 namespace tensorshelf {
 
@@ -142,6 +141,23 @@ void flip(const Version& version, const Press& press) {
   for (unsigned copy = 0; copy < (planted(Bug::one_copy_flipped) ? 1 : kCopies); ++copy) {
     press.medium.store_word(format::root_at(home, copy), version.root.word);  // COMMIT POINT
   }
+}
+
+const std::string* name_in(const Names& names, const StoredTensor& tensor) {
+  return tensor.names.find_if([&](const std::string& name) {
+    const auto there = names.find(name);
+    return there != names.end() && there->second.tensor.get() == &tensor;
+  });
+}
+
+const Named* named_in(const Names& names, const StoredTensor& tensor) {
+  const std::string* const called = name_in(names, tensor);
+  return called == nullptr ? nullptr : &names.find(*called)->second;
+}
+
+bool has(const Version& version, const StoredTensor& tensor) {
+  if (name_in(*version.names, tensor) == nullptr) return false;
+  return format::chunk_kind(version.tree.record(tensor.cell(0))) != format::ChunkKind::none;
 }
 
 void update_handles(const Names& before, const Names& now) {

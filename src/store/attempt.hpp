@@ -72,6 +72,13 @@ struct Attempt {
   std::atomic<std::uint64_t> staged_bytes = 0;
 };
 
+// What the tensor is called there, or null where it is not: by its names, for where it is gone, its
+// cells may be another's by now. What is asked for State::structure is held, or the version.
+const std::string* name_in(const Names& names, const StoredTensor& tensor);
+const Named* named_in(const Names& names, const StoredTensor& tensor);  // or what it is there
+// Whether the version has the tensor, and a value of it.
+bool has(const Version& version, const StoredTensor& tensor);
+
 // Handles follow their tensors: those that are named now are there, under their names of now and
 // where they lie now, those that were named before alone are erased. Takes each tensor's mutex.
 void update_handles(const Names& before, const Names& now);

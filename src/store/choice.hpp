@@ -10,7 +10,10 @@
 
 #include <tensorshelf/options.hpp>
 
-#include "store/recover.hpp"
+#include "store/further_media.hpp"
+#include "store/page_reader.hpp"
+#include "store/prepared_attempt.hpp"
+#include "store/purpose.hpp"
 #include "store/root_scan.hpp"
 
 namespace tensorshelf {

@@ -68,15 +68,6 @@ void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copi
   if (refused) std::rethrow_exception(refused);
 }
 
-unsigned threads_of(const OpenOptions& options) {
-  if (options.threads == 0) return default_threads();
-  if (options.threads <= kMostThreads) return options.threads;
-  throw Error(Errc::bad_argument,
-              fmt::format("threads={} is out of range: {} at most copy one assignment",
-                          options.threads, kMostThreads),
-              fmt::format("use threads=1 to {}, or 0 for the default", kMostThreads));
-}
-
 unsigned threads_for(const State& state, std::uint64_t size_bytes) {
   return static_cast<unsigned>(
       std::clamp<std::uint64_t>(size_bytes / sharing.bytes_each, 1, state.threads));

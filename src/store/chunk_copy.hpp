@@ -7,7 +7,6 @@
 #include <span>
 
 #include <tensorshelf/medium.hpp>
-#include <tensorshelf/options.hpp>
 
 #include "store/state.hpp"
 #include "store/tensor.hpp"
@@ -45,8 +44,6 @@ void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copi
 // What wait() must cover before what was written can be made durable.
 void note_ticket(State& state, const Ticket& ticket);
 
-// OpenOptions::threads, checked: Errc::bad_argument.
-unsigned threads_of(const OpenOptions& options);
 // By how many a write of so many bytes is worth being copied.
 unsigned threads_for(const State& state, std::uint64_t size_bytes);
 

@@ -12,6 +12,7 @@
 #include "base/planted.hpp"
 #include "store/chunk_io.hpp"
 #include "store/further_media.hpp"
+#include "store/kept_places.hpp"
 #include "store/turn.hpp"
 
 namespace tensorshelf {

@@ -3,7 +3,6 @@
 #include <mutex>
 
 #include "base/planted.hpp"
-#include "store/reader.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
@@ -76,16 +75,6 @@ bool read_healed(State& state, const Error& error, const RecordedChunk& recorded
   }
   ++state.counters.healed;
   return true;
-}
-
-// Before they are copied over what another slot has, which may be the chunk's last sound copy.
-// (Where they are gone, writing them says why.)
-void Reader::check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                          const UntrustedBytes& bytes) {
-  if (tensor.verified(format::chunk_slot(record), chunk) || planted(Bug::rot_copied_over)) return;
-  ++state_.counters.verified;
-  const auto hash = bytes.hash(tensor.chunk_seed(state_.seeds, chunk));
-  if (hash && *hash != record.checksum) throw_damaged(tensor, record, chunk);
 }
 
 namespace {

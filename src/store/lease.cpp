@@ -6,6 +6,7 @@
 #include "base/planted.hpp"
 #include "media/pins.hpp"
 #include "store/chunk_io.hpp"
+#include "store/kept_places.hpp"
 #include "store/reader.hpp"
 
 namespace tensorshelf {

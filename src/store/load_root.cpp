@@ -12,7 +12,6 @@
 #include "store/chunk_io.hpp"
 #include "store/claims.hpp"
 #include "store/further_media.hpp"
-#include "store/records.hpp"
 
 namespace tensorshelf {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "base/planted.hpp"
 #include "media/file.hpp"
-#include "store/head.hpp"
 #include "store/page_io.hpp"
 #include "store/unreadable.hpp"
 
@@ -57,20 +56,6 @@ bool may_become_medium(Medium& medium, const MediumHeaders& headers, const Shelf
   std::vector<std::byte> bytes(size);
   medium.read(0, bytes);
   return format::has_headers_at_most(bytes);
-}
-
-void throw_no_medium(Medium& medium, const std::string& path) {
-  std::string shelf;
-  try {
-    shelf = id_text(read_head(medium).superblock.shelf_id);
-  } catch (const Error&) {  // none, or one that is of no use either
-    throw Error(Errc::not_a_shelf, fmt::format("{} is no medium of a shelf, and not empty", path),
-                "Check the path. Only what is empty, or does not exist, is made one: wipe it first "
-                "where it is to be.");
-  }
-  throw Error(Errc::not_a_shelf,
-              fmt::format("{} is a shelf by itself ({}), and not a medium of another", path, shelf),
-              "Check the path.");
 }
 
 namespace {

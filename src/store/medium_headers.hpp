@@ -37,9 +37,6 @@ bool is_filled_mirror(Medium& medium);
 // alone are asked. A file that does not end with a page is somebody's, whatever it has.
 bool may_become_medium(Medium& medium, const MediumHeaders& headers, const ShelfFile* file);
 
-// Errc::not_a_shelf, with what lies there.
-[[noreturn]] void throw_no_medium(Medium& medium, const std::string& path);
-
 // What its header says of it, beside its index.
 struct MediumIdentity {
   format::ShelfId shelf_id;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "store/head.hpp"
 #include "store/medium_headers.hpp"
 
 namespace tensorshelf {
@@ -37,6 +38,20 @@ void check_mirror(const OfferedMedium& given, const MediumHeader& header) {
 }
 
 }  // namespace
+
+void throw_no_medium(Medium& medium, const std::string& path) {
+  std::string shelf;
+  try {
+    shelf = id_text(read_head(medium).superblock.shelf_id);
+  } catch (const Error&) {  // none, or one that is of no use either
+    throw Error(Errc::not_a_shelf, fmt::format("{} is no medium of a shelf, and not empty", path),
+                "Check the path. Only what is empty, or does not exist, is made one: wipe it first "
+                "where it is to be.");
+  }
+  throw Error(Errc::not_a_shelf,
+              fmt::format("{} is a shelf by itself ({}), and not a medium of another", path, shelf),
+              "Check the path.");
+}
 
 OfferedMedia::OfferedMedia(std::vector<OfferedMedium> given, FindMedium find)
     : find_(std::move(find)) {

@@ -41,6 +41,9 @@ inline constexpr const char* kGiveMedium =
 // medium where what is there was offered, and is another's.
 using FindMedium = std::function<FoundMedium(const std::string& path, bool mirror)>;
 
+// Errc::not_a_shelf, with what lies there.
+[[noreturn]] void throw_no_medium(Medium& medium, const std::string& path);
+
 // For who opens alone.
 class OfferedMedia {
  public:

@@ -11,6 +11,7 @@
 #include "media/media.hpp"
 #include "store/head.hpp"
 #include "store/medium_headers.hpp"
+#include "store/offered_media.hpp"
 #include "store/open_path.hpp"
 
 namespace tensorshelf {

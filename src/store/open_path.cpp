@@ -14,10 +14,11 @@
 #include "format/layout.hpp"
 #include "media/media.hpp"
 #include "media/shifted.hpp"
+#include "store/asked.hpp"
 #include "store/format_shelf.hpp"
 #include "store/medium_headers.hpp"
-#include "store/pinned.hpp"
 #include "store/split.hpp"
+#include "store/unknown_pins.hpp"
 
 namespace tensorshelf {
 

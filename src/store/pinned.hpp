@@ -33,21 +33,4 @@ bool drop_unkept(State& state) noexcept;
 void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
                     const std::function<bool()>& done);
 
-// How a writer treats what readers hold.
-struct Manners {
-  OnPin on_pin = OnPin::wait;
-  std::chrono::duration<double> timeout{};
-  const Patience& patience;
-  const std::string& path;
-};
-
-// Before anything is written to slots of versions other than `first` to `last`, which the writer
-// knows: until no reader holds one. One that outruns tells here that it does. Errc::pinned after
-// the timeout.
-void await_unknown_pins(Medium& medium, const Manners& manners, std::uint64_t first,
-                        std::uint64_t last);
-
-// Errc::bad_argument.
-void check_pin_timeout(std::chrono::duration<double> timeout);
-
 }  // namespace tensorshelf

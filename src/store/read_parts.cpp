@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "base/check.hpp"
+#include "store/kept_places.hpp"
 #include "store/reader.hpp"
 
 namespace tensorshelf {

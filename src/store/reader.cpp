@@ -12,6 +12,7 @@
 #include "media/pins.hpp"
 #include "store/chunk_io.hpp"
 #include "store/elsewhere.hpp"
+#include "store/kept_places.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {

@@ -58,7 +58,7 @@ class Reader {
   // Throws where the bytes of a chunk that was not looked at since the shelf was opened are
   // damaged.
   void check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                    const UntrustedBytes& bytes);  // elsewhere.cpp
+                    const UntrustedBytes& bytes);  // verify.cpp
   void throw_if_given_up(std::uint64_t version);   // by the writer of a reader: Errc::stale
   [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
                                   std::uint64_t chunk,

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "store/attempt.hpp"
+#include "format/format.hpp"
 
 namespace tensorshelf {
-
-struct State;
 
 // Whose value is asked for: with all that was assigned, the newest committed one's, or that of a
 // version that is retained.
@@ -46,16 +43,5 @@ class Records {  // of some chunks of a tensor, as they were at one moment
   Record one_ = {};
   std::vector<Record> more_;
 };
-
-// What the tensor is called there, or null where it is not: by its names, for where it is gone, its
-// cells may be another's by now. What is asked for State::structure is held, or the version.
-const std::string* name_in(const Names& names, const StoredTensor& tensor);
-const Named* named_in(const Names& names, const StoredTensor& tensor);  // or what it is there
-// Whether the version has the tensor, and a value of it.
-bool has(const Version& version, const StoredTensor& tensor);
-
-// Before its records are looked up: the version that has an erased tensor may be dropped while it
-// is read, and what it owned be another's (I3). The shelf is in use, and the tensor's mutex held.
-std::shared_ptr<Holding> keep_places_of(const State& state, const StoredTensor& tensor);
 
 }  // namespace tensorshelf

@@ -249,19 +249,6 @@ Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify,
           choice.dropped.size()};
 }
 
-Homes::Words version_words(Medium& medium, unsigned slot_count) {
-  Homes::Words words = {};
-  std::vector<format::RawPage> pages(slot_count);
-  Unread unread;
-  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
-    read_run(medium, format::root_at(0, copy), pages, unread);
-    for (unsigned home = 0; home < slot_count; ++home) {
-      words[home][copy] = format::root_word(pages[home]);
-    }
-  }
-  return words;
-}
-
 void check_opens(const ShelfMedia& media) {
   Medium& medium = *media.all;
   const Recovered found = recover(media, Purpose::check);

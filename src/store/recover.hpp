@@ -27,22 +27,11 @@
 #include "store/further_media.hpp"
 #include "store/load_root.hpp"
 #include "store/page_reader.hpp"
+#include "store/prepared_attempt.hpp"
 #include "store/purpose.hpp"
+#include "store/root_scan.hpp"
 
 namespace tensorshelf {
-
-// An attempt that was found prepared (I14).
-struct FoundPrepared {
-  Prepared info;
-  std::shared_ptr<Version> version;    // none where it cannot be loaded: see `damage`
-  std::optional<DamagedChunk> damage;  // of a chunk, or of what names it: it cannot be committed
-};
-
-// One that waits for its decision, whoever prepared it.
-struct PreparedAttempt : FoundPrepared {
-  std::uint64_t metadata_bytes = 0;
-  bool decided = false;  // it is being committed
-};
 
 struct Recovered {
   format::ShelfId shelf_id = {};
@@ -78,10 +67,6 @@ struct Seen {
 // Errors as recover().
 Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify, RootScan scan,
                 const std::vector<std::shared_ptr<Version>>& shown);
-
-// The version words of all homes: where they are what they were, nothing was flipped. 0 where one
-// cannot be read.
-Homes::Words version_words(Medium& medium, unsigned slot_count);
 
 // Throws what opening the shelf for writing would throw, and writes nothing.
 void check_opens(const ShelfMedia& media);

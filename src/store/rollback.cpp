@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/kept_places.hpp"
 #include "store/store.hpp"
 #include "store/turn.hpp"
 

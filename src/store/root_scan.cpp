@@ -198,4 +198,17 @@ bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan) {
   return moved;
 }
 
+RootScan::Words version_words(Medium& medium, unsigned slot_count) {
+  RootScan::Words words = {};
+  std::vector<format::RawPage> pages(slot_count);
+  Unread unread;
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    read_run(medium, format::root_at(0, copy), pages, unread);
+    for (unsigned home = 0; home < slot_count; ++home) {
+      words[home][copy] = format::root_word(pages[home]);
+    }
+  }
+  return words;
+}
+
 }  // namespace tensorshelf

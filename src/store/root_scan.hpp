@@ -83,6 +83,10 @@ RootScan scan_homes(Medium& medium, std::uint64_t from, const format::Seeds& see
 // and may name an attempt that was given up since.
 bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan);
 
+// The version words of all homes: where they are what they were, nothing was flipped. 0 where one
+// cannot be read.
+RootScan::Words version_words(Medium& medium, unsigned slot_count);
+
 inline constexpr int kMostLooks = 100;  // at roots that change all the while
 
 }  // namespace tensorshelf

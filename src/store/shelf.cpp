@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "store/asked.hpp"
 #include "store/assignment.hpp"
-#include "store/chunk_copy.hpp"
 #include "store/open_path.hpp"
 #include "store/snapshot.hpp"
 

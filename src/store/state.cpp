@@ -7,10 +7,10 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
-#include "store/chunk_copy.hpp"
+#include "store/asked.hpp"
 #include "store/load_root.hpp"
-#include "store/pinned.hpp"
 #include "store/split.hpp"
+#include "store/unknown_pins.hpp"
 
 namespace tensorshelf {
 
@@ -225,11 +225,6 @@ std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over
                                              std::uint64_t after) const {
   const std::uint64_t sequence = homes.next_sequence(over->root, opened.incarnation, after);
   return std::make_shared<Attempt>(std::move(over), sequence);
-}
-
-void State::await_given_back(std::uint64_t seen) {
-  std::unique_lock lock(structure);
-  await_unpinned(*this, lock, [&] { return given_back != seen || health.failed() || undecided(); });
 }
 
 bool State::is_held(std::uint64_t number) const {

@@ -6,6 +6,7 @@
 #include "base/planted.hpp"
 #include "store/chunk_io.hpp"
 #include "store/elsewhere.hpp"
+#include "store/kept_places.hpp"
 #include "store/reader.hpp"
 #include "store/unreadable.hpp"
 
@@ -100,6 +101,16 @@ std::optional<std::uint64_t> Reader::verify_chunk(StoredTensor& tensor, std::uin
     if (is_cut_off(error)) throw_if_overtaken(seen_in);
     throw;
   }
+}
+
+// Before they are copied over what another slot has, which may be the chunk's last sound copy.
+// (Where they are gone, writing them says why.)
+void Reader::check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                          const UntrustedBytes& bytes) {
+  if (tensor.verified(format::chunk_slot(record), chunk) || planted(Bug::rot_copied_over)) return;
+  ++state_.counters.verified;
+  const auto hash = bytes.hash(tensor.chunk_seed(state_.seeds, chunk));
+  if (hash && *hash != record.checksum) throw_damaged(tensor, record, chunk);
 }
 
 // Neighbours in a slot are read at once, where the medium is not mapped. What is looked at is the

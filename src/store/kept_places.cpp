@@ -1,30 +1,10 @@
-#include "store/records.hpp"
+#include "store/kept_places.hpp"
 
 #include <mutex>
 
 #include "base/planted.hpp"
-#include "store/state.hpp"
 
 namespace tensorshelf {
-
-using format::ChunkKind;
-
-const std::string* name_in(const Names& names, const StoredTensor& tensor) {
-  return tensor.names.find_if([&](const std::string& name) {
-    const auto there = names.find(name);
-    return there != names.end() && there->second.tensor.get() == &tensor;
-  });
-}
-
-const Named* named_in(const Names& names, const StoredTensor& tensor) {
-  const std::string* const called = name_in(names, tensor);
-  return called == nullptr ? nullptr : &names.find(*called)->second;
-}
-
-bool has(const Version& version, const StoredTensor& tensor) {
-  if (name_in(*version.names, tensor) == nullptr) return false;
-  return format::chunk_kind(version.tree.record(tensor.cell(0))) != ChunkKind::none;
-}
 
 // Of a tensor that is gone, the last version that had it in its last places may be gone as well,
 // and ones that somebody keeps have it in those of before. The newest of these shares every place
