@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -27,12 +29,24 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
+// Who opens what it replaces locks that for a moment, whatever it is then told.
+void publish(ShelfFile& file, bool replaces) {
+  for (int tries = 0;; ++tries) {
+    try {
+      return file.publish(replaces);
+    } catch (const Error& error) {
+      if (error.code() != Errc::busy || tries == 100) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 // A file appears under its name when it bears whose it is.
 OfferedMedium made(const std::string& path, const OpenOptions& options, bool replaces) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   OfferedMedium offered{
       .path = path, .found = {make_medium(file, options), file, path}, .anew = true};
-  offered.published = [file, replaces] { file->publish(replaces); };
+  offered.published = [file, replaces] { publish(*file, replaces); };
   return offered;
 }
 
@@ -71,20 +85,20 @@ void check_may_be_new(const FoundMedium& found, const Target& target) {
                   : "Give the path of that shelf, or media that are no other's.");
 }
 
+// Of a shelf that is made, or anew, files are others, which get their names once they are whole.
 OfferedMedium offered_at(const std::string& path, const OpenOptions& options,
                          const Target& target) {
   std::error_code ignored;
   const bool there = is_there(path);
-  const bool replaced = target.coming == Coming::in_the_place;
-  if (there && replaced) check_may_be_new(open_there(path, options), target);
+  const bool made_now = target.coming != Coming::to_shelf;
+  if (there && made_now) check_may_be_new(open_there(path, options), target);
   const bool is_file =
       std::filesystem::is_regular_file(path, ignored) && made_as(path) == MadeAs::file;
-  if (options.mode != Mode::read && (!there || (replaced && is_file))) {
+  if (options.mode != Mode::read && (!there || (made_now && is_file))) {
     return made(path, options, there);
   }
-  OfferedMedium offered{.path = path, .found = open_there(path, options), .anew = replaced};
-  if (target.coming == Coming::to_new) check_may_be_new(offered.found, target);
-  return offered;
+  const bool anew = target.coming == Coming::in_the_place;
+  return {.path = path, .found = open_there(path, options), .anew = anew};
 }
 
 // Paths are kept as they lead to a place from anywhere.
@@ -94,18 +108,26 @@ std::string absolute(const std::string& path) {
   return whole.empty() ? path : whole.string();
 }
 
-// Whatever links lead there: the file is where it is. The links of a device stay, for those that
-// udev makes last longer than what they lead to.
+// Where links lead, also to what does not exist yet. Those of a device stay, for udev makes them to
+// last longer than what they lead to.
 std::string home_of(const std::filesystem::path& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return absolute(path.string());
-  const auto whole = std::filesystem::canonical(path, ignored);
+  const bool there = std::filesystem::exists(path, ignored);
+  if (there && !std::filesystem::is_regular_file(path, ignored)) return absolute(path.string());
+  std::filesystem::path place = absolute(path.string());
+  for (int hops = 0; hops < 40; ++hops) {
+    std::error_code error;
+    const auto next = std::filesystem::read_symlink(place, error);
+    if (error) break;
+    place = next.is_absolute() ? next : place.parent_path() / next;
+  }
+  const auto whole = std::filesystem::weakly_canonical(place, ignored);
   return whole.empty() ? absolute(path.string()) : whole.string();
 }
 
 bool is_same(const std::string& one, const std::string& other) {
   std::error_code ignored;  // then they are told apart by their paths
-  return one == other || std::filesystem::equivalent(one, other, ignored);
+  return home_of(one) == home_of(other) || std::filesystem::equivalent(one, other, ignored);
 }
 
 void check_paths(const std::string& home, const std::vector<std::string>& paths) {

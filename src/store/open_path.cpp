@@ -138,35 +138,44 @@ GivenMedia offered_when_made(const std::filesystem::path& path, const OpenOption
   return offered_media(path, options, Coming::to_new);
 }
 
-// The file appears under its name only when it is a whole shelf, and has all its media, which get
-// their names behind it: what takes the place of another takes it once nothing is in the way.
+// Errc::full before anything is lost for it, or claimed.
+void make_room_for(Medium& first, const GivenMedia& offered) {
+  constexpr std::uint64_t kFirstPages = std::uint64_t{1} << 20;  // that a version may need
+  const std::uint64_t first_bytes = std::max(first.size(), format::kHeapAt + kFirstPages);
+  for (const OfferedMedium& each : offered) {
+    std::uint64_t size = format::kMediumHeapAt;
+    if (each.mirrors) size = format::kMirrorAt + (*each.mirrors == 0 ? first_bytes : size);
+    each.found.medium->reserve(size);
+  }
+}
+
+void publish(ShelfFile& file, const std::filesystem::path& path, Mode mode) {
+  if (is_empty_file(path) && mode == Mode::append) return file.publish_over_empty();
+  file.publish(mode == Mode::replace);
+}
+
+// The file appears under its name only when it is a whole shelf. Files of other media get theirs
+// behind it, once the shelf has them all, so that what takes the place of another takes it when
+// nothing is in the way. A device that is a medium has a name already: it must not say that it is a
+// shelf's before there is one.
 Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto offered = offered_when_made(path, options);
   std::vector<std::function<void()>> unnamed;
+  const bool any_devices =
+      std::ranges::any_of(offered, [](const auto& each) { return !each.published; });
   for (auto& each : offered) {
-    if (each.published) unnamed.push_back(std::exchange(each.published, {}));
+    if (!any_devices) unnamed.push_back(std::exchange(each.published, {}));
   }
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
+  make_room_for(*medium, offered);
   format_medium(*medium, options);
+  if (any_devices) publish(*file, path, options.mode);
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   Opened opened{open_store(media, options, path.string()), file, true};
-  if (is_empty_file(path) && options.mode == Mode::append) {
-    file->publish_over_empty();
-  } else {
-    file->publish(options.mode == Mode::replace);
-  }
-  for (const auto& publish : unnamed) publish();
+  if (!any_devices) publish(*file, path, options.mode);
+  for (const auto& publish_next : unnamed) publish_next();
   return opened;
-}
-
-// Errc::full before anything is lost for it.
-void make_room_for(Medium& first, const GivenMedia& offered) {
-  for (const OfferedMedium& each : offered) {
-    std::uint64_t size = format::kMediumHeapAt;
-    if (each.mirrors) size = format::kMirrorAt + (*each.mirrors == 0 ? first.size() : size);
-    each.found.medium->reserve(size);
-  }
 }
 
 // On what is there, or describes where.
