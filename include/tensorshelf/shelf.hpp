@@ -199,7 +199,7 @@ class Shelf {
   //
   // Of a shelf that is open for writing: an assignment that needs a slot of it waits for the pin to
   // go, and so does a commit with which there would be more versions than the shelf has slots:
-  // Errc::pinned after OpenOptions::pin_timeout.
+  // Errc::pinned after OpenOptions::pin_timeout, where the pin is of the very thread that waits.
   //
   // Of a shelf that is open for reading it keeps the writer, in whatever process, from the version:
   // - The writer goes on in its other slots. Give the shelf one in_flight more for each reader that

@@ -135,7 +135,7 @@ class Versioned(Roomy):
         version leaves it one to spare. On a mapped medium ``held["x"].numpy(copy=False)`` is the
         slot itself. A process that dies lets go.
         With other modes it keeps this shelf's own assignments from the version's slots: they wait,
-        ``pin_timeout`` at most (a thread that holds one and assigns waits for itself).
+        in the very thread that holds it ``pin_timeout`` at most, for it waits for itself.
 
         Raises StaleError where the version is not, or no longer, among ``versions``; without one
         said it goes on to the newest, as ``refresh()`` does. Raises IoError where the file system

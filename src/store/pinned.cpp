@@ -42,10 +42,10 @@ void throw_if_pinned(const State& state) {
   if (const auto version = first_pinned(state)) {
     throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
   }
-  if (state.own_pins == 0) return;
+  if (state.own_pins.empty()) return;
   throw Error(Errc::pinned,
-              fmt::format("version {} of {} is held by a pin() of this opening, and its slot is "
-                          "needed",
+              fmt::format("version {} of {} is held by a pin() of this very thread, and its slot "
+                          "is needed",
                           *std::ranges::min_element(state.held), state.path),
               "End that pin first, or give a new shelf an in_flight= of one more for it.");
 }
@@ -93,14 +93,17 @@ bool drop_unkept(State& state) noexcept {
 void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
                     const std::function<bool()>& done) {
   std::optional<Clock::time_point> since;  // readers alone are waited for
-  const auto any_pins = [&] { return state.pinned != 0 || state.own_pins != 0; };
+  // Those of other threads end as a snapshot does: so long they are waited for.
+  const auto mine = [&] {
+    return static_cast<std::size_t>(std::ranges::count(state.own_pins, std::this_thread::get_id()));
+  };
+  const auto any_pins = [&] { return state.pinned != 0 || mine() != 0; };
   while (!done()) {
     if (!any_pins()) {
       state.patience.wait(*state.published, lock, [&] { return done() || any_pins(); });
       continue;
     }
-    const bool by_pins =
-        state.in_flight.empty() && state.going == 0 && state.held.size() == state.own_pins;
+    const bool by_pins = state.in_flight.empty() && state.going == 0 && state.held.size() == mine();
     if (!by_pins) {
       since.reset();
     } else if (!since) {

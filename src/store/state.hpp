@@ -145,7 +145,7 @@ struct State {
   std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
   std::vector<std::uint64_t> held;                  // of these: see version_hold.hpp
-  std::size_t own_pins = 0;                         // of those held: for as long as a user wants
+  std::vector<std::thread::id> own_pins;  // by whom some of those are, for as long as a user wants
   std::vector<std::uint64_t> let_be;  // of those held by a reader: its writer surely lets them be
   std::size_t pinned = 0;             // of these: below the floor, and kept for
                                       // readers elsewhere alone (pinned.hpp)

@@ -27,9 +27,10 @@ void drop_unheld(State& state) {
   });
 }
 
-void erase_one(std::vector<std::uint64_t>& numbers, std::uint64_t number) noexcept {
-  const auto there = std::find(numbers.begin(), numbers.end(), number);
-  if (there != numbers.end()) numbers.erase(there);
+template <typename Value>
+void erase_one(std::vector<Value>& values, const Value& value) noexcept {
+  const auto there = std::find(values.begin(), values.end(), value);
+  if (there != values.end()) values.erase(there);
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By 
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
   state.held.push_back(version_);
-  state.own_pins += by_ == By::anyone ? 1 : 0;
+  if (by_ == By::anyone) state.own_pins.push_back(maker_);
   lock.unlock();
   try {
     if (!state.writable && !state.opened.report.salvaged) tell(all_held);
@@ -103,7 +104,7 @@ void VersionHold::forget() noexcept {
   {
     const std::lock_guard lock(state_.structure);
     erase_one(state_.held, version_);
-    state_.own_pins -= by_ == By::anyone ? 1 : 0;
+    if (by_ == By::anyone) erase_one(state_.own_pins, maker_);
     if (is_let_be_) erase_one(state_.let_be, version_);
     if (!state_.writable) drop_unheld(state_);
   }

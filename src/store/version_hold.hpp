@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "store/state.hpp"
 
@@ -43,6 +44,7 @@ class VersionHold {
 
   State& state_;
   const By by_;
+  const std::thread::id maker_ = std::this_thread::get_id();
   bool told_ = false;       // the writer
   bool is_let_be_ = false;  // which lets it be
   const Use use_{state_};   // close() waits
