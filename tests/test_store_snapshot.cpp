@@ -298,10 +298,11 @@ TEST_CASE("a reader takes snapshots too") {
     writer.find("large")->write(pattern(kKeptBytes, seed));
     writer.persist(seed);
   }
-  const auto error = error_of([&] { reader.snapshot(directory / "late.shelf"); });
+  const auto error = error_of([&] { reader.snapshot(directory / "late.shelf", {}, 1); });
   REQUIRE(error);
   CHECK(error->code() == Errc::stale);
   CHECK(scratch::entries(directory.path()) == 1);
+  CHECK(reader.snapshot(directory / "late.shelf").step == 23U);  // it goes on to the newest
 }
 
 TEST_CASE("a mapped file that is cut short while it is copied is an error of the snapshot") {

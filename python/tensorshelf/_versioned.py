@@ -121,7 +121,7 @@ class Versioned(Roomy):
 
     def at(self, version: int) -> RetainedVersion:
         """One of ``versions``, to be read. Raises StaleError where it is not among them."""
-        return RetainedVersion(self._core.at(version_number(version)), self._path)
+        return RetainedVersion(self._core.at(version_number(version)), self._path, self)
 
     def pin(self, version: int | None = None) -> PinnedVersion:
         """One of ``versions`` (the newest, if left out), which stays as it is until it is let go.

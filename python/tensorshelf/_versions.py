@@ -27,15 +27,17 @@ class RetainedTensor(Readable, _core.RetainedTensor):
     (``numpy(copy=False)``), stays.
     """
 
-    __slots__ = ("_dtype_name", "_name", "_nbytes", "_of", "_ref", "_shape")
+    __slots__ = ("_dtype_name", "_name", "_nbytes", "_of", "_ref", "_shape", "_shelf")
 
     _ref: _core.RetainedTensor
     _of: int
 
-    def __init__(self, ref: _core.RetainedTensor, version: int) -> None:
+    def __init__(self, ref: _core.RetainedTensor, version: int, shelf: object) -> None:
+        """``shelf`` stays open for it, unless it is closed."""
         _core.RetainedTensor.__init__(self, ref)
         self._attach(ref, ref._info())
         _set(self, "_of", version)
+        _set(self, "_shelf", shelf)
 
     @property
     def version(self) -> int:
@@ -72,13 +74,15 @@ class RetainedVersion(Named, Mapping[str, RetainedTensor]):
     has written over what is read.
     """
 
-    __slots__ = ("_core", "_path", "_version")
+    __slots__ = ("_core", "_path", "_shelf", "_version")
 
     _core: NativeVersion
 
-    def __init__(self, core: NativeVersion, path: str) -> None:
+    def __init__(self, core: NativeVersion, path: str, shelf: object = None) -> None:
+        """``shelf`` stays open for it, unless it is closed."""
         self._core = core
         self._path = path
+        self._shelf = shelf
         self._version: int = core.info()["version"]
 
     def info(self) -> VersionInfo:
@@ -100,7 +104,7 @@ class RetainedVersion(Named, Mapping[str, RetainedTensor]):
         ref = self._core.find(_names.checked(name))
         if ref is None:
             _names.unknown(name, self)
-        return RetainedTensor(ref, self._version)
+        return RetainedTensor(ref, self._version, self._shelf)
 
     def __getattr__(self, name: str) -> RetainedTensor:
         if name.startswith("_"):
@@ -108,7 +112,7 @@ class RetainedVersion(Named, Mapping[str, RetainedTensor]):
         ref = self._core.find(name) if _names.is_text(name) else None
         if ref is None:
             _names.unknown(name, self, attribute=True)
-        return RetainedTensor(ref, self._version)
+        return RetainedTensor(ref, self._version, self._shelf)
 
     def __setitem__(self, name: str, value: Any) -> None:
         raise ReadOnlyError(

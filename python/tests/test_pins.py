@@ -152,12 +152,51 @@ def test_a_writer_waits_so_long_for_its_own_pin(reopen: OpenShelf) -> None:
     commit(writer, 1)
     held = writer.pin()
     commit(writer, 2)
-    with pytest.raises(ts.PinnedError, match=r"version 1 .* held by a pin\(\) of this opening"):
+    with pytest.raises(ts.PinnedError, match=r"version 1 .* held by a pin\(\) of this very thread"):
         commit(writer, 3)
     assert (held.w.numpy() == 1).all()
     held.release()
     commit(writer, 3)
     assert (writer.w.numpy() == 3).all()
+
+
+def test_a_writer_waits_for_a_pin_of_another_thread(reopen: OpenShelf) -> None:
+    """As for the drain, which holds what it copies."""
+    writer = reopen(mode="w", pin_timeout=0.01)
+    commit(writer, 1)
+    holds, ends = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with writer.pin():
+            holds.set()
+            ends.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    holds.wait()
+    commit(writer, 2)
+    threading.Timer(0.1, ends.set).start()
+    commit(writer, 3, 4)
+    other.join()
+    assert (writer.w.numpy() == 4).all()
+
+
+def test_a_snapshot_of_a_reader_is_of_the_newest(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", in_flight=2)
+    commit(writer, 1)
+    with read(place) as reader:
+        commit(writer, *range(2, 9))
+        assert reader.snapshot(place[0].with_suffix(".copy")).step == 8
+    with ts.open(place[0].with_suffix(".copy"), "r") as copy:
+        assert (copy.w.numpy() == 8).all()
+
+
+def test_what_is_shown_of_a_version_keeps_the_shelf_open(reopen: OpenShelf, place: Place) -> None:
+    commit(reopen(mode="w"), 1)
+    assert (read(place).at(1)["w"].numpy() == 1).all()
+    tensor = read(place).at(1).w
+    gc.collect()
+    assert (tensor.numpy() == 1).all()
 
 
 _HOLDS = """

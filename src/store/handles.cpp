@@ -93,7 +93,7 @@ Lease RetainedTensor::lease() const {
 }
 
 VersionPin::VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version)
-    : store_(std::move(store)), hold_(store_->pin(version)) {}
+    : store_(std::move(store)), hold_(store_->hold(version, VersionHold::By::anyone)) {}
 VersionPin::VersionPin(VersionPin&&) noexcept = default;
 VersionPin::~VersionPin() { hold_.reset(); }  // before the store goes
 std::uint64_t VersionPin::version() const { return hold_->version(); }

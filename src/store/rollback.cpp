@@ -44,8 +44,8 @@ void Store::check_sound(std::uint64_t number) {
            newest.tree.record(cell) == state_.retained_version(number).tree.record(cell);
   };
   try {
-    const VersionHold held = hold(number);
-    for (const auto& [name, named] : held.names()) {
+    const auto held = hold(number, VersionHold::By::thread);
+    for (const auto& [name, named] : held->names()) {
       StoredTensor& tensor = *named.tensor;
       for (std::uint64_t at = 0; at < tensor.layout.size_bytes;) {
         const std::uint64_t chunk = at / kChunkBytes;

@@ -33,7 +33,8 @@ void copy_tensor(Store& from, Store& to, const VersionHold& held, std::string_vi
 // Returns its step.
 std::optional<std::uint64_t> copy_all(Store& from, Store& to, std::optional<std::uint64_t> version,
                                       const Progress& progress) {
-  const VersionHold held = from.hold(version);
+  const auto holding = from.hold(version, VersionHold::By::thread);
+  const VersionHold& held = *holding;
   const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
   std::uint64_t done = 0;
   const auto note = [&](std::uint64_t size) {

@@ -62,11 +62,8 @@ class Store {
   std::shared_ptr<StoredTensor> find(std::string_view name, std::uint64_t version) const;
   std::vector<std::string> names(std::uint64_t version) const;
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;  // diff.cpp
-  VersionHold hold(std::optional<std::uint64_t> version) {
-    return {state_, version, VersionHold::By::thread};
-  }
   // Of a reader that says no version, the newest that its writer lets it hold: it goes on to that.
-  std::unique_ptr<VersionHold> pin(std::optional<std::uint64_t> version);
+  std::unique_ptr<VersionHold> hold(std::optional<std::uint64_t> version, VersionHold::By by);
   Commit rollback(std::uint64_t version);  // rollback.cpp
   // heal.cpp
   VerifyReport heal(const Progress& progress);

@@ -70,21 +70,21 @@ struct AllHeld {
 }  // namespace
 
 // Where the writer was faster, it waits the next time, while this one looks.
-std::unique_ptr<VersionHold> Store::pin(std::optional<std::uint64_t> version) {
-  const auto hold = [&](bool all_held) {
-    return std::make_unique<VersionHold>(state_, version, VersionHold::By::anyone, all_held);
+std::unique_ptr<VersionHold> Store::hold(std::optional<std::uint64_t> version, VersionHold::By by) {
+  const auto held = [&](bool all_held) {
+    return std::make_unique<VersionHold>(state_, version, by, all_held);
   };
   const bool goes_on = !version && !state_.writable && !state_.opened.report.salvaged;
-  if (goes_on && !planted(Bug::pin_of_what_is_shown)) follower_.refresh();
   try {
-    return hold(false);
+    if (goes_on && !planted(Bug::pin_of_what_is_shown)) follower_.refresh();
+    return held(false);
   } catch (const Error& error) {
     if (error.code() != Errc::stale || version || state_.writable) throw;
   }
   const Use use(state_);
   const AllHeld all(state_.medium->pins());
   follower_.refresh();
-  return hold(!state_.opened.report.salvaged && all.pins != nullptr && !all.pins->is_outrun());
+  return held(!state_.opened.report.salvaged && all.pins != nullptr && !all.pins->is_outrun());
 }
 
 // ---- discard, transactions ----------------------------------------------------------------------
