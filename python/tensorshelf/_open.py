@@ -99,8 +99,8 @@ def open(
               the mirror of its medium, where there is one, it is read in any case.) Nothing
               is written: ``verify(repair=True)`` restores it. ``stats()`` counts it:
               "chunks_healed". Not for what ``numpy(copy=False)`` shows in place, for what
-              verify="open" finds, and for what changes part of a tensor. An assignment may take the
-              slot that has the sound bytes: repair before it.
+              verify="open" finds, and for what changes part of a tensor, moves, resizes or copies
+              it. An assignment may take the slot that has the sound bytes: repair before it.
     salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
               whose metadata is whole. What is damaged of it raises CorruptError when it is read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.

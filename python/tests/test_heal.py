@@ -74,7 +74,7 @@ def rotten(
 
 
 def test_a_damaged_version_is_not_rolled_back_to(reopen: OpenShelf, place: Place) -> None:
-    shelf = reopen(mode="w", keep=1)
+    shelf = reopen(mode="w", keep=1, heal=True)
     for step in (1, 2):
         shelf["w"] = value(10 * step)
         shelf["same"] = np.arange(10)

@@ -64,10 +64,11 @@ bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds,
   return false;
 }
 
-bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
-                 std::span<std::byte> room) {
+namespace {
+
+bool read_by(decltype(read_elsewhere)& read, State& state, const Error& error,
+             const RecordedChunk& recorded, std::span<std::byte> room) {
   if (error.code() != Errc::corrupt) return false;
-  const auto read = state.heal ? read_elsewhere : read_mirror;
   try {
     if (!read(*state.medium, state.seeds, recorded, room)) return false;
   } catch (const Error&) {
@@ -75,6 +76,18 @@ bool read_healed(State& state, const Error& error, const RecordedChunk& recorded
   }
   ++state.counters.healed;
   return true;
+}
+
+}  // namespace
+
+bool read_mirrored(State& state, const Error& error, const RecordedChunk& recorded,
+                   std::span<std::byte> room) {
+  return read_by(read_mirror, state, error, recorded, room);
+}
+
+bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
+                 std::span<std::byte> room) {
+  return read_by(state.heal ? read_elsewhere : read_mirror, state, error, recorded, room);
 }
 
 namespace {

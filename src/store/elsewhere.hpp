@@ -29,8 +29,13 @@ bool read_own(GuardedMedium& medium, const format::Seeds& seeds, const RecordedC
 bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds,
                     const RecordedChunk& recorded, std::span<std::byte> room);
 
-// Where a read failed so of a shelf that is opened to heal, or whose medium has a mirror: whether
-// the chunk is in the first of `room` now. Throws nothing: `error` is what there is to tell.
+// Where a read failed so, of a medium with a mirror: whether the chunk is in the first of `room`
+// now. Throws nothing: `error` is what there is to tell.
+bool read_mirrored(State& state, const Error& error, const RecordedChunk& recorded,
+                   std::span<std::byte> room);
+
+// Where a read failed so of a shelf that is opened to heal, or whose medium has a mirror:
+// likewise.
 bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
                  std::span<std::byte> room);
 

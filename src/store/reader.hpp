@@ -55,6 +55,9 @@ class Reader {
                              std::span<std::byte> scratch);
   void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target, std::uint64_t within);
+  // A whole chunk, copied and compared with its checksum; from the mirror where that alone has it.
+  void read_sound(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                  std::span<std::byte> target);
   // Throws where the bytes of a chunk that was not looked at since the shelf was opened are
   // damaged.
   void check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
