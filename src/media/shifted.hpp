@@ -26,12 +26,15 @@ class ShiftedMedium final : public Medium {
   void barrier() override { refuse(); }
   void store_word(std::uint64_t, std::uint64_t) override { refuse(); }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    check({at, bytes.size()});
     inner_->read(at + shift_, bytes);
   }
   void look(std::uint64_t at, std::span<std::byte> bytes) override {
+    check({at, bytes.size()});
     inner_->look(at + shift_, bytes);
   }
   std::span<const std::byte> view(const Extent& extent) override {
+    check(extent);
     return inner_->view({extent.at + shift_, extent.size_bytes});
   }
   std::uint64_t size() override { return std::max(inner_->size(), shift_) - shift_; }
@@ -43,6 +46,13 @@ class ShiftedMedium final : public Medium {
   }
 
  private:
+  // Within what is there: who asks knows of the shift, and not how much lies behind it.
+  void check(const Extent& extent) {
+    const std::uint64_t there = size();
+    if (extent.at <= there && extent.size_bytes <= there - extent.at) return;
+    throw Error(Errc::truncated, "the mirror ends before what is asked of it",
+                "The file was cut short: restore it from a copy.");
+  }
   [[noreturn]] static void refuse() {
     throw Error(Errc::read_only, "a mirror is written through the shelf that it belongs to",
                 "Open that shelf, or make a new one of the mirror by snapshot().");

@@ -106,6 +106,8 @@ Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium
   Stamps stamps;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     std::uint64_t word = 0;
+    const std::uint64_t at = format::medium_stamp_at(copy);
+    if (index == 0 && at + sizeof word > medium.size()) continue;
     try {
       medium.read(place_on(index, format::medium_stamp_at(copy)),
                   std::as_writable_bytes(std::span(&word, 1)));

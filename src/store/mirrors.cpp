@@ -48,7 +48,9 @@ void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& cho
     if (!each.is_left() || !each.mirrors_first()) continue;
     Medium& medium = *each.given.found.medium;
     const format::ShelfId& id = each.header->medium_id;
-    const Ahead ahead = how_far(offered_mirror(each), seeds, chosen);
+    const MirrorOfFirst there = offered_mirror(each);
+    if (!there.has_heads()) continue;  // nothing of it is there
+    const Ahead ahead = how_far(there, seeds, chosen);
     if (ahead == Ahead::newer) {
       notes_.push_back(note_of_newer(each.given.path));
       each.given.found = {};
@@ -61,8 +63,9 @@ void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& cho
 
 MirrorOfFirst FurtherMedia::offered_mirror(const Offered& offered) {
   Medium& medium = *offered.given.found.medium;
-  return {medium, format::kMirrorAt, medium.size(), offered.given.path,
-          stamped_last(medium, 0, offered.header->medium_id)};
+  MirrorOfFirst there{medium, format::kMirrorAt, medium.size(), offered.given.path, {}};
+  if (there.has_heads()) there.stamp = stamped_last(medium, 0, offered.header->medium_id);
+  return there;
 }
 
 // One that was cut short within its heads is none.
