@@ -81,30 +81,52 @@ void refuse_older_first(const Stamped& stamped, std::uint64_t newest, unsigned s
       "Give the newer one. salvage=True, mode=\"r\", shows what of this one is whole.");
 }
 
+namespace {
+
+// What a look at all of them gave.
+struct Look {
+  std::optional<Root> mirrored;
+  std::vector<Stamped> stamps;
+  RootScan::Words words = {};
+
+  // As one before, so that nobody wrote between the two.
+  bool is_as(const Look& other) const {
+    const auto word = [](const Look& one) { return one.mirrored ? one.mirrored->word : 0; };
+    return words == other.words && word(*this) == word(other) &&
+           std::ranges::equal(stamps, other.stamps, {}, &Stamped::last, &Stamped::last);
+  }
+};
+
+}  // namespace
+
 // What the others tell is read first. By then the first had all versions before those, and the one
-// that was being flipped described: where it lacks that, in homes that are the same at two looks,
-// nobody goes on.
+// that was being flipped described. It may be an opening that took it back; so what is found
+// counts where a second look at all of them finds the same.
 void FurtherMedia::check_first(const format::Seeds& seeds, Chosen chosen) {
+  if (planted(Bug::older_first_shown)) return;
   const auto mirror = mirror_of_first();
   const unsigned slot_count = chosen.scan.slot_count;
-  const auto there = mirror ? newest_root(*mirror, seeds, slot_count) : std::nullopt;
-  std::vector<Stamped> stamps;
-  for (const AttachedMedium& each : attached_.all()) {
-    if (each.mirrors || each.absent) continue;
-    stamps.push_back({stamped_last(media_, each.index, each.id), each.path});
-  }
-  if ((!there && stamps.empty()) || planted(Bug::older_first_shown)) return;
-  RootScan now = scan_homes(media_, 0, seeds, slot_count);
+  std::optional<Look> before;
   for (int looks = 0; looks < kMostLooks; ++looks) {
+    Look look;
+    if (mirror) look.mirrored = newest_root(*mirror, seeds, slot_count);
+    for (const AttachedMedium& each : attached_.all()) {
+      if (each.mirrors || each.absent) continue;
+      look.stamps.push_back({stamped_last(media_, each.index, each.id), each.path});
+    }
+    if (!look.mirrored && look.stamps.empty()) return;
+    const RootScan now = scan_homes(media_, 0, seeds, slot_count);
     const auto roots = now.candidates();
     const std::uint64_t newest = roots.empty() ? 0 : format::word_version(roots.front().word);
+    look.words = now.words;
     try {
-      if (mirror) how_far(*mirror, there, {chosen.versions, now, newest, false, false});
-      for (const Stamped& each : stamps) refuse_older_first(each, newest, slot_count);
+      if (mirror) how_far(*mirror, look.mirrored, {chosen.versions, now, newest, false, false});
+      for (const Stamped& each : look.stamps) refuse_older_first(each, newest, slot_count);
       return;
     } catch (const Error& error) {
-      if (error.code() != Errc::medium_missing || !scan_again(media_, seeds, now)) throw;
+      if (error.code() != Errc::medium_missing || (before && look.is_as(*before))) throw;
     }
+    before = std::move(look);
   }
 }
 

@@ -40,6 +40,7 @@ std::vector<std::string> give_up(const ShelfMedia& media, const std::string& why
     notes.push_back(
         fmt::format("Version {} may have been acknowledged, and was given up.", version));
   }
+  for (const std::string& note : media.further->take_notes()) notes.push_back(note + ".");
   if (recovered.report.repaired_copies > 0) {
     notes.push_back(
         fmt::format("{} copies of metadata were written anew.", recovered.report.repaired_copies));
@@ -54,7 +55,8 @@ RepairReport repair_media(const ShelfMedia& media, const OpenOptions& options,
     const auto why = why_not(media);
     report.repaired = why.has_value();
     if (why) report.notes = give_up(media, *why, report);
-    Store store(media, {.mode = Mode::read}, path);
+    // Where versions were given up, a mirror may have them: which is for who opens it to hear.
+    Store store(media, {.mode = Mode::read, .salvage = report.repaired}, path);
     report.damage = store.reader().verify(options.progress).damage;
     report.version = store.version();
     report.step = store.step();
