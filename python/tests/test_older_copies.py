@@ -2,12 +2,15 @@
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tensorshelf as ts
+
+pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
 LARGE = np.arange(3 * (1 << 20) // 8)
 
@@ -101,3 +104,129 @@ def test_links_lead_to_where_the_shelf_is(tmp_path: Path) -> None:
     shutil.copy(folder / "run.shelf", tmp_path / "copy.shelf")
     with pytest.raises(ts.MediumMissing, match="moved or copied since"):
         ts.open(tmp_path / "copy.shelf", "r")
+
+
+PAGE = 4096
+
+
+def lose(path: Path, version: int, slots: int) -> None:
+    """Both copies of the root of that version."""
+    with path.open("r+b") as file:
+        for copy in (0x10000, 0x30000):
+            file.seek(copy + version % slots * PAGE)
+            file.write(bytes(PAGE))
+
+
+def test_a_mirror_that_was_given_up_is_no_measure(shelf_path: Path, mirror: Path) -> None:
+    with ts.open(shelf_path, mirror=mirror, keep=2) as shelf:
+        for step in range(1, 8):
+            shelf.x = np.full(10, step)
+            shelf.persist(step=step)
+    lose(shelf_path, 7, 4)
+    lose(shelf_path, 6, 4)
+    with ts.open(shelf_path) as shelf:
+        assert shelf.info().recovery.degraded
+        assert shelf.step == 5
+        shelf.persist(step=9)
+    for mode in ("r", "r+"):
+        with ts.open(shelf_path, mode) as shelf:
+            assert (shelf.step, shelf.x[0]) == (9, 5)
+    with ts.open(mirror, "r") as shelf:
+        assert (shelf.step, shelf.x[0]) == (7, 7)
+
+
+def test_an_older_copy_of_what_is_mirrored_is_read_with_its_mirror(
+    shelf_path: Path, tmp_path: Path
+) -> None:
+    part, mirror = tmp_path / "run.part", tmp_path / "part.mirror"
+    for step in (1, 2):
+        with ts.open(shelf_path, also=part, mirror={1: mirror}, tier="block") as shelf:
+            shelf.large = LARGE + step
+            shelf.persist(step=step)
+        if step == 1:
+            older = part.read_bytes()
+    part.write_bytes(older)
+    with pytest.raises(ts.MediumMissing, match="older copy of medium 1"):
+        ts.open(shelf_path)
+    with ts.open(shelf_path, "r") as shelf:
+        assert (shelf.large.numpy() == LARGE + 2).all()
+        assert "its mirror is read where they differ" in str(shelf.info())
+
+
+@pytest.mark.parametrize("size", [0, 4096, 69_632, 71_864, 140_000])
+def test_a_mirror_that_was_cut_short_is_told_as_that(size: int) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as name:
+        path, mirror = Path(name) / "run.shelf", Path(name) / "mirror"
+        with ts.open(path, mirror=mirror) as shelf:
+            shelf.x = np.arange(10)
+            shelf.persist(step=1)
+        os.truncate(mirror, size)
+        with pytest.raises(ts.ShelfError):
+            ts.open(mirror, "r")
+        with ts.open(path, "r", mirror=mirror) as shelf:
+            assert (shelf.x.numpy() == np.arange(10)).all()
+        away = path.rename(path.with_suffix(".lost"))
+        with pytest.raises(ts.ShelfError):
+            ts.open(path, "r", mirror=mirror)
+        away.rename(path)
+        with ts.open(path, without=1) as shelf:
+            shelf.persist()
+        with ts.open(path, "r", mirror=mirror) as shelf:
+            assert (shelf.x.numpy() == np.arange(10)).all()
+
+
+def test_a_mirror_without_a_header_keeps_no_reader_out(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, 1, mirror=mirror)
+    with mirror.open("r+b") as file:
+        file.write(b"x" * 140_000)
+    with ts.open(shelf_path, "r", mirror=mirror) as shelf:
+        assert (shelf.large.numpy() == LARGE + 1).all()
+        assert f"{mirror} is not read as a mirror" in str(shelf.info())
+    with pytest.raises(ts.NotAShelf):
+        ts.open(shelf_path, mirror=mirror)
+
+
+def test_a_reader_hears_that_what_it_was_given_is_a_medium_now(
+    shelf_path: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "run.part"
+    with ts.open(shelf_path) as shelf:
+        shelf.persist(step=1)
+    part.touch()
+    with ts.open(shelf_path, "r", also=part) as reader:
+        fill(shelf_path, 2, also=part)
+        assert reader.refresh()
+        assert (reader.large.numpy() == LARGE + 2).all()
+
+
+def test_what_versions_before_the_newest_need_is_told(shelf_path: Path, tmp_path: Path) -> None:
+    part = tmp_path / "run.part"
+    with ts.open(shelf_path, also=part, keep=2, tier="block") as shelf:
+        shelf.large = LARGE
+        shelf.persist(step=1)
+        shelf.remove_medium(1)
+        shelf.persist(step=2)
+    part.unlink()
+    with pytest.raises(ts.MediumMissing, match="it was removed, and versions before") as caught:
+        ts.open(shelf_path)
+    assert 'mode="r" shows the newest version' in caught.value.remedy
+    with ts.open(shelf_path, "r") as shelf:
+        assert (shelf.large.numpy() == LARGE).all()
+
+
+def test_part_of_a_tensor_is_assigned_over_what_the_mirror_has(
+    shelf_path: Path, mirror: Path
+) -> None:
+    fill(shelf_path, 1, mirror=mirror)
+    data = shelf_path.read_bytes()
+    at = data.index((LARGE + 1).tobytes()[:64])
+    shelf_path.write_bytes(data[: at + 8000] + b"rotten" + data[at + 8006 :])
+    want = LARGE + 1
+    want[0] = 7
+    with ts.open(shelf_path) as shelf:
+        shelf.large[0] = 7
+        shelf.persist()
+        assert (shelf.large.numpy() == want).all()
+    with ts.open(shelf_path, "r") as shelf:
+        assert shelf.verify().ok
+        assert (shelf.large.numpy() == want).all()

@@ -32,7 +32,9 @@ FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offe
 void FurtherMedia::begin(const format::Superblock& superblock, Purpose purpose) {
   superblock_ = superblock;
   purpose_ = purpose;
-  offered_.classify(superblock.shelf_id);
+  for (std::string& note : offered_.classify(superblock.shelf_id, reads(purpose))) {
+    notes_.push_back(std::move(note));
+  }
 }
 
 void FurtherMedia::check_age(const Version& version) {
@@ -55,6 +57,13 @@ void FurtherMedia::check_age(const Version& version) {
     if (newest[each.index] == 0) continue;
     const auto there = stamped_last(media_, each.index, each.id);
     if (!there || *there >= newest[each.index]) continue;
+    if (mirrors_read_.contains(each.index)) {  // chunk by chunk, by their checksums
+      notes_.push_back(
+          fmt::format("{} is an older copy of medium {}: its mirror is read where they "
+                      "differ",
+                      each.path, each.index));
+      continue;
+    }
     throw Error(Errc::medium_missing,
                 fmt::format("{} is an older copy of medium {}: version {} was the last to write to "
                             "it, and version {} did",

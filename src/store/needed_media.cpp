@@ -34,7 +34,19 @@ constexpr const char* kHasMirror =
                     : kGiveMedium);
 }
 
-void check_span(const format::MediumLayout& named, std::uint64_t size, const std::string& path) {
+[[noreturn]] void throw_missing_to_older(const format::MediumLayout& named) {
+  throw Error(
+      Errc::medium_missing,
+      fmt::format("medium {} of the shelf ({}{}) is missing: it was removed, and versions before "
+                  "the newest have tensors there still",
+                  named.index, id_text(named.id),
+                  named.path.empty() ? "" : fmt::format(", last at {}", named.path)),
+      "Give its path by also=, and persist() until keep= has none of these any more. Without it, "
+      "mode=\"r\" shows the newest version, and snapshot() makes a new shelf of that.");
+}
+
+void check_span(const format::MediumLayout& named, std::uint64_t size, const std::string& path,
+                bool mirrored) {
   if (size >= named.capacity_bytes) return;
   throw Error(
       Errc::truncated,
@@ -44,6 +56,9 @@ void check_span(const format::MediumLayout& named, std::uint64_t size, const std
           ? fmt::format("The file was cut short: without={} gives this mirror up, in the next "
                         "version. mode=\"r\" needs none.",
                         named.index)
+      : mirrored
+          ? "The file was cut short: move it away. Without it, mode=\"r\" reads its mirror, and "
+            "snapshot() makes a whole shelf of that."
           : "The file was cut short: restore it from a copy. Without it, mode=\"r\", salvage=True "
             "shows what the other media have.");
 }
@@ -74,14 +89,20 @@ std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named
 void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mirrored) {
   const bool dispensable = reads(purpose_) || is_given_up(named.index);  // where it is a mirror
   const bool spared = named.mirrors && dispensable;
-  auto [found, why_not] = offered_.take(named, moved, purpose_ != Purpose::salvage && !spared);
+  // What the newest version gave up as a mirror is not looked for: it may be ahead.
+  const bool given_up =
+      named.mirrors && !named_by_newest_->has(named.index) && !planted(Bug::given_up_mirror_needed);
+  auto [found, why_not] =
+      given_up ? OfferedMedia::Search{offered_.take_given(named.id), {}}
+               : offered_.take(named, moved, purpose_ != Purpose::salvage && !spared);
   auto& medium = found.medium;
   // What was cut short is as good as missing, where it can be spared.
   const bool cut = medium && medium->size() < named.capacity_bytes;
   const bool served = named.mirrors ? dispensable : mirrored && mirrors_read_.contains(named.index);
   bool absent = false;
   if (!medium || cut) {
-    if (auto other = stand_in(named, served, cut ? "cut short" : "missing")) {
+    const char* const how = given_up ? "given up" : cut ? "cut short" : "missing";
+    if (auto other = stand_in(named, served, how)) {
       medium = std::move(other);
       absent = served;
       found.path.clear();
@@ -89,6 +110,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
     }
   }
   if (!medium) {
+    if (!named_by_newest_->has(named.index)) throw_missing_to_older(named);
     throw_missing(named, mirrored && reads(purpose_) ? "its mirror is missing, too" : why_not,
                   mirrored && !reads(purpose_));
   }
@@ -98,7 +120,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
     medium = std::make_unique<ShiftedMedium>(shared, 0);
   }
   const std::string path = found.path.empty() ? named.path : found.path;
-  check_span(named, medium->size(), path);
+  check_span(named, medium->size(), path, mirrored);
   media_.attach(named.index, std::move(medium));
   attached_.add({.index = named.index,
                  .id = named.id,
@@ -113,7 +135,7 @@ void FurtherMedia::need(const Tree& version) {
   const std::uint64_t written_at = version.path_hash();
   const bool moved = written_at != 0 && path_hash_ != 0 && written_at != path_hash_;
   format::MediaTable named = version.media();
-  if (!named_by_newest_ && !planted(Bug::given_up_mirror_needed)) {
+  if (!named_by_newest_) {
     named_by_newest_.emplace();
     for (const format::MediumLayout& each : named) named_by_newest_->add(each.index);
   }
@@ -127,7 +149,8 @@ void FurtherMedia::need(const Tree& version) {
     }
     const auto there = attached_.find(each.index);
     if (there && there->id == each.id) {
-      check_span(each, media_.size_of(each.index), there->path);  // its writer made it grow
+      // Its writer made it grow.
+      check_span(each, media_.size_of(each.index), there->path, attached_.is_mirrored(each.index));
       continue;
     }
     throw Error(Errc::stale,

@@ -58,12 +58,24 @@ OfferedMedia::OfferedMedia(std::vector<OfferedMedium> given, FindMedium find)
   for (OfferedMedium& each : given) offered_.push_back({std::move(each), std::nullopt});
 }
 
-void OfferedMedia::classify(const format::ShelfId& shelf_id) {
+std::vector<std::string> OfferedMedia::classify(const format::ShelfId& shelf_id,
+                                                bool spares_mirrors) {
+  std::vector<std::string> notes;
   shelf_id_ = shelf_id;
   for (Offered& each : offered_) {
-    if (each.is_left() && !each.given.anew) classify(each);
+    if (!each.is_left() || each.given.anew) continue;
+    try {
+      classify(each);
+    } catch (const Error& error) {
+      const bool spared = spares_mirrors && each.given.mirrors &&
+                          (error.code() == Errc::not_a_shelf || error.code() == Errc::truncated);
+      if (!spared) throw;
+      notes.push_back(fmt::format("{} is not read as a mirror: {}", each.given.path, error.what()));
+      each.given.found = {};
+    }
   }
   refuse_doubles();
+  return notes;
 }
 
 // A copy of a medium would be taken for one more, and written over.
@@ -104,14 +116,23 @@ const OfferedMedia::Offered* OfferedMedia::find(const format::ShelfId& medium_id
   return nullptr;
 }
 
+FoundMedium OfferedMedia::take_given(const format::ShelfId& medium_id) {
+  for (Offered& each : offered_) {
+    // Its writer may have made it a medium since.
+    if (each.is_left() && !each.header && !each.given.anew) {
+      each.header = read_medium_headers(*each.given.found.medium, 0).best();
+    }
+    if (!each.is_left() || !each.header || each.header->medium_id != medium_id) continue;
+    FoundMedium found = std::move(each.given.found);
+    found.path = each.given.path;
+    return found;
+  }
+  return {};
+}
+
 OfferedMedia::Search OfferedMedia::take(const format::MediumLayout& named, bool moved,
                                         bool needed) {
-  for (Offered& each : offered_) {
-    if (!each.is_left() || !each.header || each.header->medium_id != named.id) continue;
-    Search search{std::move(each.given.found), {}};
-    search.found.path = each.given.path;
-    return search;
-  }
+  if (FoundMedium given = take_given(named.id); given.medium) return {std::move(given), {}};
   if (!find_ || named.path.empty()) return {};
   try {
     FoundMedium found = find_(named.path, named.mirrors.has_value());

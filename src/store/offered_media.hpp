@@ -50,14 +50,18 @@ class OfferedMedia {
   OfferedMedia(std::vector<OfferedMedium> given, FindMedium find);
 
   // What belongs to another shelf is refused, and what is there twice: Errc::medium_missing;
-  // not_a_shelf where something else lies there; newer_format.
-  void classify(const format::ShelfId& shelf_id);
+  // not_a_shelf where something else lies there; newer_format. Where mirrors may be missing, one
+  // that is none is left out, and noted.
+  std::vector<std::string> classify(const format::ShelfId& shelf_id, bool spares_mirrors);
 
   bool has(const format::ShelfId& medium_id) const { return find(medium_id) != nullptr; }
   struct Search {
     FoundMedium found;
     std::string why_not;  // where there is something, and none of this shelf's to be written to
   };
+  // Of those that were given; no medium where it is none of these.
+  FoundMedium take_given(const format::ShelfId& medium_id);
+  // The same, or where the version says that it was last.
   // `moved`: the shelf is not where it was, so what lies where the version says may be another's.
   // `needed`: what lies there and cannot be opened is an error.
   Search take(const format::MediumLayout& named, bool moved, bool needed);
