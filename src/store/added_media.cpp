@@ -127,6 +127,12 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, const Ope
     const std::string note = fill_mirror(media_, made, shelf.seeds, shelf.versions);
     if (!note.empty()) notes_.push_back(note);
   }
+  if (made.path.size() > format::kMaxPathBytes) {
+    notes_.push_back(
+        fmt::format("{}: a path of more than {} bytes is not remembered: give it by "
+                    "also= whenever the shelf is opened",
+                    made.path, format::kMaxPathBytes));
+  }
   if (offered.given.published) offered.given.published();
   // Nothing is placed on a mirror.
   shelf.heap.add_medium(index, made.mirrors ? format::kMediumHeapAt : whole_pages(offset_of(end)));

@@ -1,4 +1,5 @@
 // What there is: tensors by name, info(), stats(). Nothing here changes anything.
+#include <algorithm>
 #include <mutex>
 
 #include "base/planted.hpp"
@@ -30,6 +31,12 @@ void list_media(const State& state, ShelfInfo& info) {
     one.retired = each.retired;
     one.absent = each.absent;
     one.mirrors = each.mirrors;
+  }
+  for (MediumInfo& each : info.media) {
+    const auto of = std::ranges::find_if(
+        info.media, [&](const MediumInfo& other) { return each.mirrors == other.number; });
+    // Behind its heads, all of that.
+    if (of != info.media.end()) each.capacity_bytes = format::kMirrorAt + of->capacity_bytes;
   }
   for (const MediumInfo& each : info.media) info.free_bytes += each.retired ? 0 : each.free_bytes;
   info.promises = info.media.front().promises;

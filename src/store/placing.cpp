@@ -27,8 +27,8 @@ void check(const State& state, std::string_view name, const std::vector<unsigned
   for (auto one = media.begin(); one != media.end(); ++one) {
     if (std::ranges::find(there, *one) == there.end()) {
       throw Error(Errc::bad_argument,
-                  fmt::format("'{}' is to lie on medium {}, and {} has media {}", name, *one,
-                              state.path, fmt::join(there, ", ")),
+                  fmt::format("'{}' is to lie on medium {}, and tensors of {} lie on {}", name,
+                              *one, state.path, fmt::join(there, ", ")),
                   "info() lists them; also= adds one when the shelf is opened.");
     }
     if (std::find(media.begin(), one, *one) == one) continue;
