@@ -47,6 +47,10 @@ def _absolute(path: Any) -> bytes:
 def _paths(also: Any) -> list[Any]:
     if isinstance(also, (str, bytes, os.PathLike)):
         return [also]
+    if isinstance(also, Mapping):
+        raise BadArgument(
+            f"also={also!r} is a dict", "Use paths. mirror={1: path} mirrors one of them."
+        )
     try:
         return list(also)
     except TypeError:

@@ -105,7 +105,7 @@ def row_count(rows: object) -> int:
     """How many rows a tensor is to have."""
     remedy = "Use one whole number, 0 or more."
     try:
-        if isinstance(rows, (bool, np.bool_)):
+        if isinstance(rows, (bool, np.bool_)) or str(getattr(rows, "dtype", "")).endswith("bool"):
             raise TypeError
         count = operator.index(rows)  # type: ignore[arg-type]
     except TypeError:

@@ -39,7 +39,10 @@ class Placing:
                         f"place={{{pattern!r}: ...}}: a pattern of names is text", 'Use "opt.*".'
                     )
         elif rules is not None and not callable(rules):
-            limit = parse_size(rules, "place")
+            try:
+                limit = parse_size(rules, "place")
+            except BadArgument as error:
+                raise BadArgument(error.what, _RULES) from None
             if limit < _SMALLEST:  # a medium's number, more likely
                 raise BadArgument(f"place={rules!r} is a size, below 4 KiB", _RULES)
             self.rules = _by_size(limit)
