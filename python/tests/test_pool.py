@@ -90,6 +90,26 @@ def test_a_lost_replica_is_named(pool_set: pathlib.Path) -> None:
     assert f"`pmempool sync {pool_set}`" in error.remedy
 
 
+def test_what_is_no_pool_set_is_told_as_that(tmpfs: pathlib.Path) -> None:
+    described = tmpfs / "s.set"
+
+    def made(text: str) -> ts.ShelfError:
+        described.write_text(f"PMEMPOOLSET\n{text}")
+        with pytest.raises(ts.ShelfError) as caught:
+            ts.open(described, "x")
+        return caught.value
+
+    small = made(f"1M {tmpfs}/p0\n")
+    assert (type(small), "each part 2 MiB" in small.remedy) == (ts.ShelfFull, True)
+    twice = made(f"32M {tmpfs}/p0\n32M {tmpfs}/p0\n")
+    assert type(twice) is ts.NotAShelf
+    assert f"names {tmpfs}/p0 twice" in twice.what
+    described.write_text(f"PMEMPOOLSET\n32M {tmpfs}/p0\n32M {tmpfs}/p1\n")
+    ts.open(described, "x").close()
+    with pytest.raises(ts.NotAShelf, match="one part of several"):
+        ts.open(tmpfs / "p0")
+
+
 def test_one_opening_at_a_time(tmpfs: pathlib.Path) -> None:
     with ts.open(tmpfs / "p", tier="pool", size="16MiB") as shelf:
         fill(shelf)

@@ -317,6 +317,12 @@ std::unique_ptr<Pool> open_set(const ShelfFile& file, const PoolParts& parts, Mo
         fmt::format("{} has directories as parts, in which a pool grows", file.path().native()),
         "name a file or device for each part: a shelf takes all room of its pool at once");
   }
+  for (auto part = parts.parts.begin(); part != parts.parts.end(); ++part) {
+    if (std::ranges::find(parts.parts.begin(), part, part->path, &PoolPart::path) == part) continue;
+    throw Error(Errc::not_a_shelf,
+                fmt::format("{} names {} twice", file.path().native(), part->path.native()),
+                "name each part once, see poolset(5)");
+  }
   const bool there = parts.any_made();
   if (there && mode == Mode::create) {
     throw Error(Errc::exists, fmt::format("{} has parts already", file.path().native()),

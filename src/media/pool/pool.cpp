@@ -117,6 +117,18 @@ PMEMobjpool* call_library(const ShelfFile& file, Failure& failure, Call call) {
                 fmt::format("{} is a pool of another application: {}", name, failure.text),
                 "name another file");
   }
+  if (failure.text.find("smaller than") != std::string::npos) {
+    throw Error(Errc::full, what,
+                fmt::format("make it {} at least, and each part {}", size_text(PMEMOBJ_MIN_POOL),
+                            size_text(PMEMOBJ_MIN_PART)),
+                failure.os_error);
+  }
+  if (failure.text.find("part UUID") != std::string::npos ||
+      failure.text.find("replica UUID") != std::string::npos) {
+    throw Error(Errc::not_a_shelf,
+                fmt::format("{} is one part of several of a pool: {}", name, failure.text),
+                "open the pool set file that names them all");
+  }
   if (failure.text.starts_with(name)) {  // it could not even be read as a set
     throw Error(Errc::not_a_shelf, what, "correct the pool set file, see poolset(5)");
   }
