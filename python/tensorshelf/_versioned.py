@@ -133,7 +133,8 @@ class Versioned(Roomy):
         goes on in its other slots, and where it has none to spare, waits for the reader
         (``open(on_pin=, pin_timeout=)``). ``in_flight=`` of one more for each reader that holds a
         version leaves it one to spare. On a mapped medium ``held["x"].numpy(copy=False)`` is the
-        slot itself. A process that dies lets go.
+        slot itself. A process that dies lets go. (Of a mirror that is opened by itself
+        nothing is held against its shelf's writer.)
         With other modes it keeps this shelf's own assignments from the version's slots: they wait,
         in the very thread that holds it ``pin_timeout`` at most, for it waits for itself.
 
