@@ -120,7 +120,8 @@ void bind_values(py::module_& m) {
       .def_readonly("version", &TensorInfo::version)
       .def_readonly("pending", &TensorInfo::pending)
       .def_readonly("dirty", &TensorInfo::dirty)
-      .def_readonly("spoiled", &TensorInfo::spoiled);
+      .def_readonly("spoiled", &TensorInfo::spoiled)
+      .def_readonly("media", &TensorInfo::media);
 
   py::class_<Commit>(m, "CommitResult")
       .def_readonly("version", &Commit::version)

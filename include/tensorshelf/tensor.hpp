@@ -63,10 +63,11 @@ struct TensorInfo {
   DType dtype = DType::uint8;
   std::vector<std::int64_t> shape;
   std::uint64_t size_bytes = 0;
-  std::uint64_t version = 0;  // the committed version that last wrote it; 0: not committed yet
-  std::uint64_t pending = 0;  // the one on its way, or prepared, that wrote its value; 0: none
-  bool dirty = false;         // assigned since the last persist()
-  bool spoiled = false;       // it has no value: Errc::spoiled
+  std::uint64_t version = 0;    // the committed version that last wrote it; 0: not committed yet
+  std::uint64_t pending = 0;    // the one on its way, or prepared, that wrote its value; 0: none
+  bool dirty = false;           // assigned since the last persist()
+  bool spoiled = false;         // it has no value: Errc::spoiled
+  std::vector<unsigned> media;  // on which it lies, by ShelfInfo::media; rising
 };
 
 }  // namespace tensorshelf

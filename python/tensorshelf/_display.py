@@ -56,6 +56,9 @@ def state(info: TensorInfo, *, prepared: bool) -> str:
         words.append("dirty")
     if info.spoiled:
         words.append("spoiled")
+    if info.media != [0]:
+        numbers = ", ".join(map(str, info.media))
+        words.append(f"on {'media' if len(info.media) > 1 else 'medium'} {numbers}")
     return ", ".join(words)
 
 

@@ -126,6 +126,11 @@ class Tensor(Readable, _core.TensorRef):
         return self._ref._info().dirty
 
     @property
+    def media(self) -> tuple[int, ...]:
+        """On which of ``info().media`` it lies, by their numbers; on several in stripes."""
+        return tuple(self._ref._info().media)
+
+    @property
     def committed(self) -> Committed:
         """The durable value, read-only. Reading it raises UnknownName if there is none yet."""
         return Committed(self._ref, self._ref._info())

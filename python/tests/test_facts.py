@@ -124,7 +124,7 @@ def test_whose_a_value_is(
     version: int, pending: int, dirty: bool, spoiled: bool, prepared: bool, text: str
 ) -> None:
     info: Any = types.SimpleNamespace(
-        version=version, pending=pending, dirty=dirty, spoiled=spoiled
+        version=version, pending=pending, dirty=dirty, spoiled=spoiled, media=[0]
     )
     assert _display.state(info, prepared=prepared) == text
 

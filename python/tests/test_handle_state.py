@@ -73,7 +73,9 @@ def test_a_line_of_what_is_on_its_way(shelf: ts.Shelf) -> None:
     shelf.x = np.ones(9)
     x = shelf.x
     for pending, text in ((0, "version 1"), (2, "version 2, on its way")):
-        facts = types.SimpleNamespace(version=1, pending=pending, dirty=False, spoiled=False)
+        facts = types.SimpleNamespace(
+            version=1, pending=pending, dirty=False, spoiled=False, media=[0]
+        )
         stand_in = types.SimpleNamespace(_info=lambda facts=facts: facts, _name_now="x")
         object.__setattr__(x, "_ref", stand_in)
         assert repr(x) == f"<Tensor 'x' float64[9], {text}>"

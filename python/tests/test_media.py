@@ -42,6 +42,9 @@ def test_small_tensors_lie_on_the_first_and_large_ones_go_round(
         assert info.media[1].capacity_bytes > MIB
         assert info.capacity_bytes == sum(each.capacity_bytes for each in info.media)
         assert f"medium 1  {part}: block" in repr(info)
+        assert (shelf.small.media, shelf.large.media) == ((0,), (0, 1))
+        assert ", on media 0, 1>" in repr(shelf.large)
+        assert "on med" not in repr(shelf.small)
         assert (shelf.large.numpy() == LARGE + 1).all()
         assert shelf.verify().ok
         with pickle.loads(pickle.dumps(shelf)) as other:

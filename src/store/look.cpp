@@ -166,6 +166,9 @@ TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   info.dtype = tensor.layout.dtype;
   info.shape.assign(tensor.layout.shape.begin(), tensor.layout.shape.end());
   info.size_bytes = tensor.layout.size_bytes;
+  for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
+    if (tensor.media.has(medium)) info.media.push_back(medium);
+  }
   info.version = written_in(state_.version_of(which), tensor);
   if (which.kind() == Of::Kind::version || !state_.open) return info;
   const std::uint64_t last = written_in(*state_.open->base, tensor);
