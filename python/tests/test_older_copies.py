@@ -230,3 +230,29 @@ def test_part_of_a_tensor_is_assigned_over_what_the_mirror_has(
     with ts.open(shelf_path, "r") as shelf:
         assert shelf.verify().ok
         assert (shelf.large.numpy() == want).all()
+
+
+def test_a_mirror_that_only_what_is_prepared_names_is_found(shelf_path: Path, mirror: Path) -> None:
+    with ts.open(shelf_path) as shelf:
+        shelf.x = np.zeros(10)
+        shelf.persist(step=1)
+    with ts.open(shelf_path, mirror=mirror) as shelf:
+        shelf.x = np.ones(10)
+        shelf.prepare(step=2)
+    with ts.open(shelf_path) as shelf:
+        assert [each.absent for each in shelf.info().media] == [False, False]
+        shelf.resolve("commit")
+        shelf.x = np.full(10, 3.0)
+        shelf.persist(step=3)
+    with ts.open(mirror, "r") as shelf:
+        assert (shelf.step, shelf.x[0]) == (3, 3)
+
+
+def test_a_reader_goes_on_to_a_mirror_that_is_new(shelf_path: Path, mirror: Path) -> None:
+    with ts.open(shelf_path) as shelf:
+        shelf.x = np.zeros(10)
+        shelf.persist(step=1)
+    with ts.open(shelf_path, "r") as reader:
+        fill(shelf_path, 2, mirror=mirror)
+        assert reader.refresh()
+        assert [each.absent for each in reader.info().media] == [False, False]

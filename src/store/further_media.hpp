@@ -95,7 +95,7 @@ class FurtherMedia {
   // Where it was last holds only where the shelf is where it was: else a copy would write to the
   // media of what it was copied from. Errc::medium_missing, truncated, and stale where a medium has
   // another's number by now.
-  void need(const Tree& version);
+  void need(const Version& version);
   // Errc::medium_missing where the version names what was written there later than the medium says.
   void check_age(const Version& version);
   // For who may write. Second copies of headers and stamps are written anew, and what was offered
@@ -113,7 +113,7 @@ class FurtherMedia {
   std::uint64_t path_hash() const { return path_hash_; }
   // A mirror that may be missing: a version, or who opens, goes on without it.
   bool is_given_up(unsigned index) const {
-    if (!named_by_newest_->has(index) && !planted(Bug::given_up_mirror_needed)) return true;
+    if (!newest_named_->media.has(index) && !planted(Bug::given_up_mirror_needed)) return true;
     return std::find(without_.begin(), without_.end(), index) != without_.end();
   }
   std::vector<std::string> take_notes();
@@ -141,7 +141,11 @@ class FurtherMedia {
   const std::vector<unsigned> without_;
   std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
   std::vector<std::string> notes_;
-  std::optional<MediumSet> named_by_newest_;  // of the versions that were looked at
+  struct NamedMedia {
+    std::uint64_t version = 0;
+    MediumSet media;
+  };
+  std::optional<NamedMedia> newest_named_;  // of the versions that were looked at
   AttachedMedia attached_;
   std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
 };

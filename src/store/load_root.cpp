@@ -211,7 +211,7 @@ LoadedRoot load_root(Medium& medium, const format::Seeds& seeds, const Root& roo
   loaded.version->claims = claims_of(*loaded.version, [](const void*) { return true; });
   Claimed(loaded.version->capacities()).add(loaded.version->claims);  // nothing twice, all within
   if (further != nullptr) {
-    further->need(loaded.version->tree);
+    further->need(*loaded.version);
     further->check_age(*loaded.version);
   }
   return loaded;

@@ -90,8 +90,8 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
   const bool dispensable = reads(purpose_) || is_given_up(named.index);  // where it is a mirror
   const bool spared = named.mirrors && dispensable;
   // What the newest version gave up as a mirror is not looked for: it may be ahead.
-  const bool given_up =
-      named.mirrors && !named_by_newest_->has(named.index) && !planted(Bug::given_up_mirror_needed);
+  const bool given_up = named.mirrors && !newest_named_->media.has(named.index) &&
+                        !planted(Bug::given_up_mirror_needed);
   auto [found, why_not] =
       given_up ? OfferedMedia::Search{offered_.take_given(named.id), {}}
                : offered_.take(named, moved, purpose_ != Purpose::salvage && !spared);
@@ -110,7 +110,7 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
     }
   }
   if (!medium) {
-    if (!named_by_newest_->has(named.index)) throw_missing_to_older(named);
+    if (!newest_named_->media.has(named.index)) throw_missing_to_older(named);
     throw_missing(named, mirrored && reads(purpose_) ? "its mirror is missing, too" : why_not,
                   mirrored && !reads(purpose_));
   }
@@ -131,13 +131,13 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
                  .absent = absent});
 }
 
-void FurtherMedia::need(const Tree& version) {
-  const std::uint64_t written_at = version.path_hash();
+void FurtherMedia::need(const Version& version) {
+  const std::uint64_t written_at = version.tree.path_hash();
   const bool moved = written_at != 0 && path_hash_ != 0 && written_at != path_hash_;
-  format::MediaTable named = version.media();
-  if (!named_by_newest_) {
-    named_by_newest_.emplace();
-    for (const format::MediumLayout& each : named) named_by_newest_->add(each.index);
+  format::MediaTable named = version.tree.media();
+  if (!newest_named_ || version.number() >= newest_named_->version) {
+    newest_named_.emplace(NamedMedia{version.number(), {}});
+    for (const format::MediumLayout& each : named) newest_named_->media.add(each.index);
   }
   // Each may be read in the place of what it mirrors.
   std::ranges::stable_partition(named, [](const auto& each) { return each.mirrors.has_value(); });
