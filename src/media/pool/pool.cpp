@@ -31,6 +31,7 @@ constexpr const char* kLayout = "tensorshelf";
 constexpr std::uint64_t kSegmentType = 1;
 constexpr std::uint64_t kLeastSegmentBytes = 256 * 1024;  // a unit of libpmemobj's heap
 constexpr mode_t kMode = 0644;
+constexpr std::string_view kMade = "made a pool";
 
 struct Failure {
   int os_error = 0;
@@ -117,7 +118,8 @@ PMEMobjpool* call_library(const ShelfFile& file, Failure& failure, Call call) {
                 fmt::format("{} is a pool of another application: {}", name, failure.text),
                 "name another file");
   }
-  if (failure.text.find("smaller than") != std::string::npos) {
+  const bool is_made = verb == kMade;  // else it was cut short
+  if (is_made && failure.text.find("smaller than") != std::string::npos) {
     throw Error(Errc::full, what,
                 fmt::format("make it {} at least, and each part {}", size_text(PMEMOBJ_MIN_POOL),
                             size_text(PMEMOBJ_MIN_PART)),
@@ -189,7 +191,7 @@ std::unique_ptr<Pool> Pool::create(const ShelfFile& file, const PoolParts& parts
       return ::pmemobj_create(place_of_descriptor(file).c_str(), kLayout, 0, kMode);
     });
   }
-  if (made == nullptr) throw_failure(file, parts, failure, "made a pool");
+  if (made == nullptr) throw_failure(file, parts, failure, kMade);
   std::unique_ptr<Pool> pool(new Pool(made));
   struct stat node {};
   if (::fstat(file.fd(), &node) == 0 && node.st_nlink == 0) {  // taken for abandoned meanwhile
