@@ -372,6 +372,22 @@ TEST_CASE("memory that runs out when several leased tensors go at once") {
       });
 }
 
+TEST_CASE("a pin that memory ran out for holds no version") {
+  const Bench bench;
+  Shelf shelf = bench.open();
+  shelf.persist(1);
+  bool met = true;
+  std::int64_t nth = 0;
+  for (; met; ++nth) {
+    std::optional<VersionPin> pin;
+    met = denying(nth, Denial::once, [&] { pin.emplace(shelf.pin()); });
+    pin.reset();
+    shelf.persist();
+    REQUIRE(shelf.versions().size() == 1);
+  }
+  CHECK(nth > 2);
+}
+
 TEST_CASE("a refresh that memory ran out in finds the version the next time") {
   const Denial denial = GENERATE(Denial::once, Denial::from_then_on);
   const Bench bench;

@@ -44,7 +44,8 @@ VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By 
   step_ = format::stated_step(there.root);
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
-  state.held.push_back(version_);
+  if (by_ == By::anyone) state.own_pins.reserve(state.own_pins.size() + 1);
+  state.held.push_back(version_);  // behind this nothing throws before forget() would be called
   if (by_ == By::anyone) state.own_pins.push_back(maker_);
   lock.unlock();
   try {
