@@ -109,8 +109,7 @@ Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium
     const std::uint64_t at = format::medium_stamp_at(copy);
     if (index == 0 && at + sizeof word > medium.size()) continue;
     try {
-      medium.read(place_on(index, format::medium_stamp_at(copy)),
-                  std::as_writable_bytes(std::span(&word, 1)));
+      medium.read(place_on(index, at), std::as_writable_bytes(std::span(&word, 1)));
     } catch (const Error& error) {
       if (!is_unreadable(error)) throw;
       continue;
