@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-LAST_UNCHECKED = "1a03d9f95"
+LAST_UNCHECKED = "37b859d8"
 AREAS = "base format media store feed group python crashtest tests bench docs build".split()
 # An article, a question word, a gerund, a call, a name: no imperative begins so.
 NOT_A_VERB = re.compile(
@@ -51,6 +51,8 @@ def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
     beside = summary.startswith(("tests:", "bench:"))
     if beside and any(file.startswith(LIBRARY) for file in files):
         faults.append("the library is changed by a commit that names none of its layers")
+    if summary.startswith("python:") and any(file.startswith(LIBRARY[:2]) for file in files):
+        faults.append("the core is changed by a commit of its Python face")
     if summary.startswith("docs:") and not all(file.endswith(".md") for file in files):
         faults.append("more than documents is changed by a commit of documents")
     return faults
@@ -81,6 +83,12 @@ def test_tests_do_not_change_the_library() -> None:
     assert faults_of(good, ("tests/test_store.cpp",)) == []
     assert len(faults_of(good, ("tests/test_store.cpp", "src/store/store.cpp"))) == 1
     assert faults_of(good.replace("tests", "store"), ("src/store/store.cpp",)) == []
+
+
+def test_the_python_face_does_not_change_the_core() -> None:
+    good = "python: wait for readers\n\nElse a slot was reused."
+    assert faults_of(good, ("python/bind_shelf.cpp", "python/tensorshelf/_shelf.py")) == []
+    assert len(faults_of(good, ("python/tensorshelf/_shelf.py", "src/store/store.cpp"))) == 1
 
 
 def test_documents_alone_are_changed_by_a_commit_of_documents() -> None:
