@@ -12,7 +12,9 @@ namespace tensorshelf::crash {
 
 namespace {
 
-constexpr std::uint64_t kReshapes = 0x7E5A;  // of their random numbers
+// Of their random numbers. Apart: programs that failed once stay what they were.
+constexpr std::uint64_t kReshapes = 0x7E5A;
+constexpr std::uint64_t kMoves = 0xC03A;
 
 // Of a tensor among others; sometimes nothing.
 std::string some_reshape(Rng& rng, std::map<std::string, std::uint64_t>& alive,
@@ -35,8 +37,10 @@ std::string some_reshape(Rng& rng, std::map<std::string, std::uint64_t>& alive,
 std::string random_program(std::uint64_t seed) {
   constexpr std::array<std::uint64_t, 8> sizes = {0, 1, 8, 40, 64, 4096, 4100, 20000};
   Rng rng(seed);
-  Rng reshapes(mixed(seed ^ kReshapes));  // apart: programs that failed once stay what they were
+  Rng reshapes(mixed(seed ^ kReshapes));
   const bool reshaped = reshapes.one_in(2);
+  Rng moves(mixed(seed ^ kMoves));
+  const bool compacted = moves.one_in(3);
   std::string text = rng.one_in(3) ? "format 2" : "";
   std::map<std::string, std::uint64_t> alive;
   const auto say = [&](const std::string& op) { text += (text.empty() ? "" : "; ") + op; };
@@ -44,6 +48,7 @@ std::string random_program(std::uint64_t seed) {
   const std::uint64_t length = 10 + rng.below(10);
   for (std::uint64_t i = 0; i < length; ++i) {
     if (reshaped) text += some_reshape(reshapes, alive, sizes, i);
+    if (compacted && !alive.empty() && moves.one_in(4)) say("compact");
     const std::uint64_t choice = rng.below(16);
     if (alive.empty() || (choice < 3 && alive.size() < 4)) {
       const std::string name = fmt::format("t{}", named++);
