@@ -4,9 +4,13 @@
 
 #include "mirror_plays.hpp"
 #include "mirrored_play.hpp"
+#include "rng.hpp"
+#include "survey.hpp"
 
 namespace tensorshelf::crash {
 namespace {
+
+constexpr std::byte kRot{16};  // no word that lay there before differs in that bit alone
 
 // Where the value of that commit lies; the size of the disk where it does not.
 std::uint64_t place_of(const CachedDisk& disk, std::uint64_t serial) {
@@ -72,6 +76,70 @@ std::string short_mirror_keeps_nobody_out() {
                        error.what());
   }
   return mirrored.alone(3);
+}
+
+namespace {
+
+// Both copies of the roots in those homes; in a part of a page that differs from run to run.
+void rot_homes(CachedDisk& disk, std::uint64_t homes, std::uint64_t at) {
+  for (unsigned home = 0; homes >> home != 0; ++home) {
+    if ((homes >> home & 1) == 0) continue;
+    for (const unsigned copy : {0U, 1U}) disk.visible[format::root_at(home, copy) + at] ^= kRot;
+  }
+  disk.durable = disk.visible;
+}
+
+// With the roots of those homes damaged, and a process that dies at each event of an opening.
+std::string open_with_rot(const Mirrored& mirrored, std::uint64_t homes, std::uint64_t at,
+                          std::size_t versions) {
+  CachedDisk& first = *mirrored.first;
+  CachedDisk& mirror = *mirrored.mirror;
+  const Bytes whole = first.visible;
+  const Bytes mirrored_whole = mirror.visible;
+  Rng rng(homes * kPageBytes + at);
+  first.fate_of_dirty =
+      mirror.fate_of_dirty = [&] { return static_cast<CachedDisk::Fate>(rng.below(3)); };
+  bool opened = false;
+  for (unsigned step = 0; !opened; ++step) {
+    first.become(whole);
+    mirror.become(mirrored_whole);
+    rot_homes(first, homes, at);
+    opened = mirrored.opens_before_death(step);
+    const Shelf shelf = mirrored.open();
+    if (shelf.step() != 7) return fmt::format("version {} is opened", shelf.step().value_or(0));
+    if (shelf.versions().size() != versions) return "an older version is given up";
+  }
+  if (std::string problem = mirrored.alone(7); !problem.empty()) return problem;
+  mirrored.open();  // mends the second copies
+  return survey(first.visible).damage;
+}
+
+}  // namespace
+
+// As many roots as are damaged in both copies, as long as one is left that both have.
+std::string damaged_roots_are_read_from_the_mirror() {
+  for (const unsigned keep : {0U, 1U, 2U}) {
+    const Mirrored mirrored(keep);
+    for (std::uint64_t serial = 3; serial < 8; ++serial) mirrored.commit(serial);
+    const unsigned homes = keep + 2;
+    const std::size_t versions = mirrored.open().versions().size();
+    const Bytes whole = mirrored.first->visible;
+    const Bytes mirrored_whole = mirrored.mirror->visible;
+    const std::uint64_t waiting = 1U << 8 % homes;
+    for (std::uint64_t rotten = 1; rotten + 1 < 1U << homes; ++rotten) {
+      for (const std::uint64_t at : {0, 3, 200}) {  // its word twice, its body
+        // Where its words are whole they tell enough by themselves, until it is wiped.
+        if (at == 200 && (rotten & waiting) != 0) continue;
+        mirrored.first->become(whole);
+        mirrored.mirror->become(mirrored_whole);
+        std::string problem = open_with_rot(mirrored, rotten, at, versions);
+        if (!problem.empty()) {
+          return fmt::format("keep {}, homes {:b}, at {}: {}", keep, rotten, at, problem);
+        }
+      }
+    }
+  }
+  return "";
 }
 
 // What rots there is told, and mended while the first is sound, for nobody reads it before that is

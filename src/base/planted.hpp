@@ -232,6 +232,10 @@ enum class Bug {
   torn_mirror_unmarked,        // I6: once the first is wiped, nothing tells that it may be filled
   mirror_has_no_pages,         // what both copies of a page lost is not looked for there
   mirrored_root_of_another,    // whoever wrote the root that it has
+  one_mirrored_root,           // of several that are damaged, the newest alone
+  older_mirrored_root_left,    // what is damaged of an older version is not looked for there
+  mirrored_home_unsettled,     // I6: both copies of one that it alone shows are wiped at once
+  mirrored_home_kept,          // such a copy is left as it is
   mirrored_root_unsettled,     // I6: out of step before the first has it
   lone_root_unsettled,         // I6: the copy that was read there lies in a cache alone
   lone_root_settled_anywhere,  // I1: also on a mirror that lacks what it names

@@ -23,7 +23,7 @@ struct Choice {
   std::vector<PageRepair> repairs = {};                 // of all that was loaded
   Unread unread_pages = {};                             // of them, whose other copies served
   bool degraded = false;
-  bool mirrored = false;  // the newest root is the mirror's
+  bool mirrored = false;  // a root of them is the mirror's
   std::string lost;       // why newer versions could not be opened
   int unread_errno = 0;   // of one of them that could not be read, which may pass; 0: none
   std::vector<std::uint64_t> dropped = {};  // were retained, and cannot be loaded

@@ -35,7 +35,7 @@ struct Chosen {
   const RootScan& scan;
   std::uint64_t newest;  // that is committed
   bool degraded;         // a newer one is damaged
-  bool mirrored;         // the newest root is the mirror's: the first's is damaged
+  bool mirrored;         // a root of them is the mirror's: the first's is damaged
 };
 
 // What is opened, for who may write.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <string>
 #include <thread>
@@ -97,8 +98,8 @@ Choice look(const Opening& opening, RootScan& scan) {
 
 // Where what the first medium has of a newer version is damaged, and its mirror has that: pages
 // serve by themselves, once the mirror is attached by an older version that names it. Empty where
-// that leads to no newer one.
-std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
+// that leads to no newer one, nor to an older one beside it; `dropped` were found by themselves.
+std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan, std::size_t dropped) {
   const auto& [medium, seeds] = std::tie(opening.medium, opening.seeds);
   const auto mirror = opening.further.mirror_of_first();
   if (!mirror) return {};
@@ -109,10 +110,10 @@ std::optional<Choice> look_at_mirror(const Opening& opening, RootScan& scan) {
       given_out && given_out == newest_incarnation(mirror->medium, mirror->from, seeds);
   const bool taken =
       mirror->filled() && (in_step || planted(Bug::mirrored_root_of_another)) &&
-      helped.take_newest(scan_homes(mirror->medium, mirror->from, seeds, scan.slot_count));
+      helped.take_lost(scan_homes(mirror->medium, mirror->from, seeds, scan.slot_count));
   try {
     Choice choice = look(opening, helped);
-    if (choice.degraded) return {};
+    if (choice.degraded || choice.dropped.size() >= dropped) return {};
     choice.mirrored = taken;
     choice.notes.push_back(
         "metadata that is damaged on the shelf's own medium was read from its mirror");
@@ -133,9 +134,12 @@ Choice look_at_all(const Opening& opening, RootScan& scan) {
     if (error.code() != Errc::corrupt) throw;
     damage = error;
   }
-  const bool whole = own && !own->degraded;
+  const bool newest = own && !own->degraded;
+  const bool whole = newest && (own->dropped.empty() || planted(Bug::older_mirrored_root_left));
   if (!whole && !takes_what_there_is(opening.purpose)) {
-    if (auto better = look_at_mirror(opening, scan)) return std::move(*better);
+    constexpr auto kAny = std::numeric_limits<std::size_t>::max();
+    auto better = look_at_mirror(opening, scan, newest ? own->dropped.size() : kAny);
+    if (better) return std::move(*better);
   }
   if (damage) throw Error(*damage);
   return std::move(*own);

@@ -59,6 +59,24 @@ std::uint64_t repair_prepared(Medium& medium, const format::Seeds& seeds, const 
   return repaired;
 }
 
+// Of the homes that wait for a version, and are not offered any more, the mirror alone may show
+// that none was lost there. Then the other copy comes to show it, on both. How many did.
+std::uint64_t wipe_other_copies(Medium& medium, const Standing& standing) {
+  const RootScan& scan = standing.scan;
+  std::uint64_t wiped = 0;
+  for (std::uint64_t version = standing.newest() + 1; version < standing.end(); ++version) {
+    const unsigned home = format::home_of(version, scan.slot_count);
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      const bool settled = !scan.mirrored[home][copy] || standing.is_retained_in_home_of(version);
+      if (settled || planted(Bug::mirrored_home_unsettled)) continue;
+      write_page(medium, format::root_at(home, format::other_copy(copy)),
+                 wiped_home(version, scan.slot_count));
+      ++wiped;
+    }
+  }
+  return wiped;
+}
+
 // Of what the retained versions stand on, and of their roots; how many there were.
 std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
@@ -73,6 +91,7 @@ std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const St
       repaired += repair_root(medium, seeds, standing.scan, version->root, newest);
     }
   }
+  repaired += wipe_other_copies(medium, standing);
   if (standing.prepared) {
     repaired +=
         repair_prepared(medium, seeds, standing.scan, *standing.scan.prepared(standing.newest()));
@@ -86,10 +105,13 @@ bool to_be_wiped(const Standing& standing, std::uint64_t version, unsigned copy)
   const RootScan& scan = standing.scan;
   const bool used = version >= scan.slot_count;
   // A retained version lies there, or one that is prepared.
-  if (used && version - scan.slot_count >= standing.versions.front()->number()) return false;
+  if (standing.is_retained_in_home_of(version)) return false;
   if (standing.prepared && version == standing.newest() + 1) return false;
+  const unsigned home = format::home_of(version, scan.slot_count);
+  if (scan.mirrored[home][copy]) return !planted(Bug::mirrored_home_kept);
+  if (scan.mirrored[home][format::other_copy(copy)]) return false;  // it was wiped before
   // An older root shows it now, and not once the next one is described under its word.
-  const auto& root = scan.roots[format::home_of(version, scan.slot_count)][copy];
+  const auto& root = scan.roots[home][copy];
   const bool too_old = root && format::word_version(root->word) + scan.slot_count < version;
   if (too_old) return !planted(Bug::older_root_left);
   // What was wiped may be so in a cache alone (I12): also where no version was there yet.
@@ -146,7 +168,7 @@ bool wipe_homes(Medium& medium, const Standing& standing, Purpose purpose) {
   for (const std::uint64_t dropped : standing.dropped) lost.push_back(dropped + scan.slot_count);
   bool wiped = !lost.empty();
   for (const std::uint64_t version : lost) wipe_both(version);
-  for (std::uint64_t version = newest + 1; version < newest + scan.slot_count; ++version) {
+  for (std::uint64_t version = newest + 1; version < standing.end(); ++version) {
     if (std::find(lost.begin(), lost.end(), version) != lost.end()) continue;
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       if (!to_be_wiped(standing, version, copy)) continue;
@@ -203,8 +225,7 @@ Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& sta
   ready.repaired_copies = repair_copies(medium, seeds, standing) + !there.found[there.older] +
                           !there.found[there.newer()] + standing.scan.marks.missing();
   // A mirror whose root is read is one whose incarnation is that of the first.
-  const auto& mirrored = standing.scan.mirrored[format::home_of(standing.root())];
-  if ((mirrored[0] || mirrored[1]) && !planted(Bug::mirrored_root_unsettled)) {
+  if (standing.scan.has_mirrored() && !planted(Bug::mirrored_root_unsettled)) {
     medium.barrier();  // I6: so what was read there is durable before that moves
   }
   restore_waiting_words(medium, standing);

@@ -41,6 +41,11 @@ struct Standing {
 
   const format::Root& root() const { return versions.back()->root; }
   std::uint64_t newest() const { return versions.back()->number(); }
+  // Behind the versions that the homes wait for.
+  std::uint64_t end() const { return newest() + scan.slot_count; }
+  bool is_retained_in_home_of(std::uint64_t version) const {
+    return version >= scan.slot_count && version - scan.slot_count >= versions.front()->number();
+  }
 };
 
 struct Ready {

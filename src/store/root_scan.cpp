@@ -122,25 +122,39 @@ bool RootScan::attempt_left(std::uint64_t newest) const {
   return false;
 }
 
-bool RootScan::take_newest(const RootScan& mirror) {
+bool RootScan::take_lost(const RootScan& mirror) {
   const auto own = candidates();
   const auto theirs = mirror.candidates();
   if (own.empty() || theirs.empty()) return false;
-  const Root& newest = theirs.front();
-  const std::uint64_t version = format::word_version(newest.word);
-  if (version != format::word_version(own.front().word) + 1 || clears_home(version)) return false;
+  const std::uint64_t newest = format::word_version(own.front().word);
   // From there both went on: else it is another's.
-  const auto& before = mirror.roots[format::home_of(own.front())];
   const auto shared = [&](const auto& root) {
     return root && format::is_same_root(*root, own.front());
   };
-  if (std::ranges::none_of(before, shared)) return false;
-  const unsigned home = format::home_of(newest);
-  const auto& copies = mirror.roots[home];
-  const unsigned copy = copies[0] && copies[0]->word == newest.word ? 0 : 1;
-  roots[home][copy] = newest;
-  mirrored[home][copy] = true;
-  return true;
+  if (std::ranges::none_of(mirror.roots[format::home_of(own.front())], shared)) return false;
+  RootScan whole = *this;
+  for (const Root& root : theirs) {
+    const std::uint64_t version = format::word_version(root.word);
+    if (holds(version)) continue;
+    if (version > newest && clears_home(version)) return false;
+    if (version < newest && !may_have_lost(version, theirs.front())) continue;
+    const unsigned home = format::home_of(root);
+    const auto& copies = mirror.roots[home];
+    const unsigned copy = copies[0] && copies[0]->word == root.word ? 0 : 1;
+    whole.roots[home][copy] = root;
+    whole.mirrored[home][copy] = true;
+    if (planted(Bug::one_mirrored_root)) break;
+  }
+  const bool taken = whole.mirrored != mirrored;
+  *this = std::move(whole);
+  return taken;
+}
+
+bool RootScan::may_have_lost(std::uint64_t version, const Root& newest) const {
+  const std::uint64_t next = version + slot_count;  // that of its home
+  if (next <= format::word_version(newest.word)) return false;
+  if (version < newest.floor) return !clears_home(next);
+  return !clears(next, 0) && !clears(next, 1);  // nobody wrote to the home of a retained version
 }
 
 namespace {

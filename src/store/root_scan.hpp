@@ -54,9 +54,11 @@ struct RootScan {
   bool wiped(std::uint64_t version, unsigned copy) const;
   bool leaves_unflipped(std::uint64_t version, unsigned copy) const;  // the attempt that is whole
 
-  // Takes the newest root of `mirror` where it is of the version that is damaged here, in both
-  // copies: the next one after what is whole. False where there is none such.
-  bool take_newest(const RootScan& mirror);
+  // Takes those roots of `mirror` that are damaged here, in both copies: of versions after the
+  // newest that is whole, as far as each may have been acknowledged, and of those before it. False
+  // where there is none such.
+  bool take_lost(const RootScan& mirror);
+  bool has_mirrored() const { return mirrored != decltype(mirrored){}; }
 
   // An attempt at `newest` + 1 was begun and not flipped, nor abandoned by whoever prepared it.
   bool attempt_left(std::uint64_t newest) const;
@@ -67,6 +69,8 @@ struct RootScan {
   // The same of the home: one of its copies does; or in one is the mark of a home never used, or in
   // both the word that lay there before, with whatever an attempt left half-written.
   bool clears_home(std::uint64_t version) const;
+  // Whether the root of `version` may have lain there, where it is not the newest nor after that.
+  bool may_have_lost(std::uint64_t version, const format::Root& newest) const;
 };
 
 // What both copies of the home of `version` hold where no version is to be there. It clears it.
