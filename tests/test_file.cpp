@@ -14,6 +14,7 @@
 
 #include "catch.hpp"
 #include "media/file.hpp"
+#include "media/media.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"
 #include "thrown.hpp"

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -17,16 +19,16 @@
 #include "media/media.hpp"
 #include "media/pmem/medium.hpp"
 #include "media/pool/medium.hpp"
+#include "media/pool/recognise.hpp"
 
 namespace tensorshelf {
 namespace {
 
 struct Place {
   bool dax_device = false;
-  bool pool = false;       // nothing else may touch it
   FileSystem system = {};  // of a regular file
 
-  bool mappable() const { return !pool && (dax_device || system.dax || system.tmpfs); }
+  bool mappable() const { return dax_device || system.dax || system.tmpfs; }
 };
 
 struct Kind {
@@ -36,6 +38,10 @@ struct Kind {
   std::string (*absent)(const Place& place);  // the note of what was chosen in its place
   std::unique_ptr<Medium> (*make)(std::shared_ptr<ShelfFile> file, const OpenOptions& options,
                                   std::string note);
+  // A file that is for it alone, by what it begins with, and what such a one is called.
+  bool (*owns)(const ShelfFile& file) = nullptr;
+  std::string_view owned = {};
+  bool (*describes)(const std::filesystem::path& path) = nullptr;  // a file that tells of its parts
 };
 
 std::string no_libpmem2(const Place& place) {
@@ -48,10 +54,10 @@ std::string no_libpmem2(const Place& place) {
 constexpr std::array kKinds = {
     Kind{"pmem", [](const Place& place) { return place.mappable(); }, pmem_supported, no_libpmem2,
          make_pmem_medium},
-    Kind{"block", [](const Place& place) { return !place.dax_device && !place.pool; },
-         [] { return true; }, nullptr, make_block_medium},
-    Kind{"pool", [](const Place& place) { return place.pool; }, pool_supported, nullptr,
-         make_pool_medium},
+    Kind{"block", [](const Place& place) { return !place.dax_device; }, [] { return true; },
+         nullptr, make_block_medium},
+    Kind{"pool", [](const Place&) { return false; }, pool_supported, nullptr, make_pool_medium,
+         is_pool, "a pool of libpmemobj", is_pool_set},
 };
 
 constexpr std::string_view kAutomatic = "auto";
@@ -74,9 +80,14 @@ Choice choose(const Place& place) {
 
 Place place_of(const ShelfFile& file) {
   Place place{.dax_device = file.kind() == FileKind::dax_device};
-  place.pool = is_pool(file);
   if (file.kind() == FileKind::regular) place.system = probe_file_system(file.fd());
   return place;
+}
+
+const Kind* owner_of(const ShelfFile& file) {
+  const auto owns = [&](const Kind& kind) { return kind.owns != nullptr && kind.owns(file); };
+  const auto* const found = std::ranges::find_if(kKinds, owns);
+  return found == kKinds.end() ? nullptr : found;
 }
 
 const Kind& kind_named(const std::string& tier) {
@@ -88,6 +99,16 @@ const Kind& kind_named(const std::string& tier) {
 
 }  // namespace
 
+MadeAs made_as(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  if (is_block_file(status) || is_character_file(status)) return MadeAs::device;
+  const auto described = [&](const Kind& kind) {
+    return kind.describes != nullptr && kind.describes(path);
+  };
+  return std::ranges::any_of(kKinds, described) ? MadeAs::parts : MadeAs::file;
+}
+
 std::vector<std::string> tiers() {
   std::vector<std::string> names = {std::string(kAutomatic)};
   for (const Kind& kind : kKinds) names.emplace_back(kind.name);
@@ -95,15 +116,16 @@ std::vector<std::string> tiers() {
 }
 
 std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenOptions& options) {
+  const Kind* const owner = owner_of(*file);
   if (options.tier == kAutomatic) {
-    auto [kind, note] = choose(place_of(*file));
+    auto [kind, note] = owner == nullptr ? choose(place_of(*file)) : Choice{owner, {}};
     return kind->make(std::move(file), options, std::move(note));
   }
   const Kind& kind = kind_named(options.tier);
-  if (is_pool(*file) && !kind.takes(place_of(*file))) {
+  if (owner != nullptr && owner != &kind) {
     throw Error(Errc::unsupported,
-                fmt::format("{} is a pool of libpmemobj, and tier=\"{}\" takes none",
-                            file->path().native(), kind.name),
+                fmt::format("{} is {}, and tier=\"{}\" takes none", file->path().native(),
+                            owner->owned, kind.name),
                 "leave the tier automatic");
   }
   return kind.make(std::move(file), options, {});

@@ -63,14 +63,6 @@ FileKind kind_of(const fs::path& path, const struct stat& node) {
               "name a file, a block device or a DevDAX device");
 }
 
-// By its first line; whether the rest can be read, libpmemobj says.
-bool describes_pool_set(int fd) {
-  constexpr std::string_view kFirstLine = "PMEMPOOLSET";
-  std::array<char, kFirstLine.size()> begin{};
-  return ::pread(fd, begin.data(), begin.size(), 0) == static_cast<ssize_t>(begin.size()) &&
-         std::string_view(begin.data(), begin.size()) == kFirstLine;
-}
-
 bool lies_in_proc(const fs::path& path) {
   struct statfs system {};
   return ::statfs(parent_of(path).c_str(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
@@ -290,7 +282,6 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
       if (::stat(path.c_str(), &named) != 0 || !same_inode(named, opened)) continue;
     }
     if (kind == FileKind::regular && named.st_nlink > 0) file.remember_name();
-    if (kind == FileKind::regular && describes_pool_set(fd)) file.kind_ = FileKind::pool_set;
     return file;
   }
   throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path.native()),
@@ -379,7 +370,6 @@ std::uint64_t ShelfFile::size_bytes() const {
   if (::fstat(fd_, &node) != 0) throw_path_error(path_, "measured", errno);
   switch (kind_) {
     case FileKind::regular:
-    case FileKind::pool_set:
       return static_cast<std::uint64_t>(node.st_size);
     case FileKind::block_device: {
       std::uint64_t bytes = 0;
@@ -395,17 +385,6 @@ std::uint64_t ShelfFile::size_bytes() const {
     }
   }
   TENSORSHELF_ASSERT(false);
-}
-
-MadeAs made_as(const std::filesystem::path& path) {
-  std::error_code ignored;
-  const auto status = fs::status(path, ignored);
-  if (fs::is_block_file(status) || fs::is_character_file(status)) return MadeAs::device;
-  if (!fs::is_regular_file(status)) return MadeAs::file;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  const bool set = describes_pool_set(fd);
-  if (fd >= 0) ::close(fd);
-  return set ? MadeAs::parts : MadeAs::file;
 }
 
 }  // namespace tensorshelf

@@ -1,6 +1,5 @@
 // The file or device that a shelf lives in: opening it, locking it, and making a new one appear
-// whole. Owns the descriptor and the lock; knows nothing of what the bytes mean, but that a
-// text may name the parts of a pool.
+// whole. Owns the descriptor and the lock; knows nothing of what the bytes mean.
 //
 // A writer holds flock(LOCK_EX) on the inode for its lifetime (I10); readers take no lock. The lock
 // is taken before the path is trusted: after locking, the path must still name the locked inode.
@@ -13,8 +12,7 @@
 
 namespace tensorshelf {
 
-// pool_set: a text file that describes a pool of libpmemobj, whose parts are other files.
-enum class FileKind { regular, block_device, dax_device, pool_set };
+enum class FileKind { regular, block_device, dax_device };
 
 class ShelfFile {
  public:
@@ -72,10 +70,5 @@ class ShelfFile {
   FileKind kind_;
   bool writable_;
 };
-
-// How a shelf is made at a path: as a file that gets its name when it is whole, on the device that
-// is there, or in the parts that the file there describes (a pool set), which stays.
-enum class MadeAs { file, device, parts };
-MadeAs made_as(const std::filesystem::path& path);  // a file where the path cannot be asked about
 
 }  // namespace tensorshelf

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -78,5 +79,10 @@ class GuardedMedium final : public Medium {
 // tiers()), never quietly changed. What is chosen because a better one is not in this build says so
 // in promises().notes.
 std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenOptions& options);
+
+// How a shelf is made at a path: as a file that gets its name when it is whole, on the device that
+// is there, or in the parts that the file there describes, which stays.
+enum class MadeAs { file, device, parts };
+MadeAs made_as(const std::filesystem::path& path);  // a file where the path cannot be asked about
 
 }  // namespace tensorshelf

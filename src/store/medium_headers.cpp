@@ -50,7 +50,7 @@ bool is_filled_mirror(Medium& medium) {
 
 bool may_become_medium(Medium& medium, const MediumHeaders& headers, const ShelfFile* file) {
   if (headers.best() || !headers.blank) return false;
-  if (file == nullptr || file->kind() != FileKind::regular) return true;
+  if (file == nullptr || made_as(file->path()) != MadeAs::file) return true;
   const std::uint64_t size = file->size_bytes();
   if (size % kPageBytes != 0 || size > format::kMediumHeapAt) return false;
   std::vector<std::byte> bytes(size);

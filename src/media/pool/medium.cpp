@@ -40,6 +40,7 @@
 #include "media/pins.hpp"
 #include "media/pool/pool.hpp"
 
+#include "media/pool/recognise.hpp"
 namespace tensorshelf {
 namespace {
 
@@ -353,7 +354,7 @@ std::unique_ptr<Medium> make_pool_medium_of(std::shared_ptr<ShelfFile> file,
                                             std::uint64_t largest_object_bytes) {
   PoolParts parts = parts_of(*file);
   std::unique_ptr<Pool> pool;
-  if (file->kind() == FileKind::pool_set) {
+  if (is_pool_set(*file)) {
     pool = open_set(*file, parts, options.mode, largest_object_bytes);
   } else if (file->unpublished()) {
     size_pool_file(*file, options.max_size_bytes);

@@ -13,9 +13,6 @@
 
 namespace tensorshelf {
 
-// Whether a pool begins there, or a pool set is described. Asks the file alone, in every build.
-bool is_pool(const ShelfFile& file);
-
 // Opens the pool; makes it where the file is new, or where the mode makes a shelf and no part of
 // the set exists yet. Errc::not_a_shelf for any other file, and for another application's pool,
 // which stays as it is but for what libpmemobj notes in its

@@ -23,6 +23,7 @@
 #include "base/fault_guard.hpp"
 #include "base/shell_quoted.hpp"
 #include "media/file_system.hpp"
+#include "media/pool/recognise.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -102,7 +103,7 @@ bool PoolParts::any_directory() const {
 
 PoolParts parts_of(const ShelfFile& file) {
   PoolParts found;
-  if (file.kind() != FileKind::pool_set) {
+  if (!is_pool_set(file)) {
     found.parts.push_back({0, file.path()});
     return found;
   }
@@ -124,7 +125,7 @@ PoolParts parts_of(const ShelfFile& file) {
 }
 
 void check_parts(const ShelfFile& file, const PoolParts& parts) {
-  if (file.kind() != FileKind::pool_set) return;
+  if (!is_pool_set(file)) return;
   std::set<unsigned> headed;
   for (const PoolPart& part : parts.parts) {
     struct stat node {};

@@ -23,6 +23,7 @@
 #include "media/file_room.hpp"
 #include "media/own_directory.hpp"
 #include "media/path_errors.hpp"
+#include "media/pool/recognise.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -68,7 +69,7 @@ PMEMobjpool* call_library(const ShelfFile& file, Failure& failure, Call call) {
 [[noreturn]] void throw_in_use(const ShelfFile& file, const PoolParts& parts) {
   for (const PoolPart& part : parts.parts) {
     struct stat node {};
-    const bool own = file.kind() != FileKind::pool_set;
+    const bool own = !is_pool_set(file);
     if ((own ? ::fstat(file.fd(), &node) : ::stat(part.path.c_str(), &node)) != 0) continue;
     const long pid = lock_holder(node);
     if (pid == 0) continue;
