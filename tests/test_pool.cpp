@@ -403,39 +403,6 @@ TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
   CHECK(tiny_segments(path, false, false)->size() > 0);
 }
 
-TEST_CASE("replicas are alike behind a barrier, and after a crash once it is opened", "[pool]") {
-  const scratch::Directory dir(kTmpfsPlace);
-  scratch::put(dir / "run.set",
-               fmt::format("PMEMPOOLSET\n16M {0}/a\nREPLICA\n16M {0}/b\n", dir.path().native()));
-  constexpr std::uint64_t kHeap = 4 << 20;  // headers differ, and lanes while they are used
-  const auto alike = [&] {
-    return std::string_view(scratch::contents(dir / "a")).substr(kHeap) ==
-           std::string_view(scratch::contents(dir / "b")).substr(kHeap);
-  };
-  {
-    Shelf shelf = Shelf::open(dir / "run.set", by_itself());
-    for (int value = 1; value <= static_cast<int>(testing::rounds(8)); ++value) {
-      commit(shelf, value);
-      const bool same = alike();
-      REQUIRE(same);
-    }
-  }
-  // Killed while it has the pool open, as a writer is.
-  const int status = scratch::in_child([&] {
-    Shelf shelf = Shelf::open(dir / "run.set", by_itself());
-    commit(shelf, 10);
-    overwrite(dir / "b", 9 << 20, "only here");
-    ::raise(SIGKILL);
-    return true;
-  });
-  CHECK(WIFSIGNALED(status));
-  const bool differ = !alike();
-  CHECK(differ);
-  CHECK(committed(Shelf::open(dir / "run.set", by_itself())) == 10);
-  const bool mended = alike();
-  CHECK(mended);
-}
-
 TEST_CASE("a forked child that lets go of the pool changes nothing of its parent's", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   auto shelf = std::make_unique<Shelf>(Shelf::open(dir / "p", pool_options()));

@@ -263,6 +263,12 @@ enum class Bug {
   // Of the group's protocol: tests/test_group_explored.cpp runs these.
   group_generation_ignored,   // a decision of an older start of the job counts
   group_epoch_ignored,        // a decision of another epoch counts
+  // Of the pool medium: tests/test_pool_replicas.cpp runs these.
+  replica_not_written,     // I2: what is stored reaches the first replica alone
+  replica_word_left,       // I2: so does a word
+  replicas_left_apart,     // I12: what a crash left in the first alone is not in the others
+  replicas_apart_unnoted,  // I12: nobody notes that a writer has the pool open
+
   group_vote_overtaken,       // who has not voted takes a decision
   group_old_vote_counted,     // a vote of an older start counts
   group_decision_forgotten,   // who asks for the last commit again hears of an abort

@@ -34,13 +34,14 @@
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
 #include "base/fault_guard.hpp"
+#include "base/planted.hpp"
 #include "base/size_text.hpp"
 #include "media/file_room.hpp"
 #include "media/mapped.hpp"
 #include "media/pins.hpp"
 #include "media/pool/pool.hpp"
-
 #include "media/pool/recognise.hpp"
+
 namespace tensorshelf {
 namespace {
 
@@ -99,7 +100,8 @@ class PoolMedium final : public Medium {
     auto* const target = reinterpret_cast<std::uint64_t*>(stretch.base + (at - stretch.at));
     const auto store = [&] {
       std::atomic_ref(*target).store(word, std::memory_order_release);  // I4
-      pool_->persist(target, sizeof *target);                           // I2, I7
+      if (planted(Bug::replica_word_left)) return;
+      pool_->persist(target, sizeof *target);  // I2, I7
     };
     if (!touch_mapped(anywhere(), store)) throw_bad("unwritable", at, sizeof word, Errc::io);
   }
@@ -149,7 +151,7 @@ class PoolMedium final : public Medium {
 
   // Whether stores and a fence do, as they do on tmpfs, where nothing outlives the memory anyway.
   bool stores_suffice() const {
-    if (parts_.replicas > 1) return false;
+    if (parts_.replicas > 1 && !planted(Bug::replica_not_written)) return false;
     return place_.tmpfs || (place_.dax && kStreamingIsDurable);
   }
 
@@ -216,7 +218,7 @@ class PoolMedium final : public Medium {
   }
 
   void begin_use() {
-    if (pool_->was_in_use()) {
+    if (pool_->was_in_use() && !planted(Bug::replicas_left_apart)) {
       for (const PoolStretch& stretch : pool_->stretches()) {
         // I12: what the first replica shows is in each of them before anything is written
         const auto copy = [&] { pool_->persist(stretch.base, stretch.size_bytes); };
@@ -225,7 +227,7 @@ class PoolMedium final : public Medium {
         }
       }
     }
-    pool_->set_in_use(true);
+    if (!planted(Bug::replicas_apart_unnoted)) pool_->set_in_use(true);
     in_use_ = true;
   }
 
