@@ -2,6 +2,8 @@
 // replicas. On tmpfs; pmempool, where it is there, says what it thinks of our pools.
 #include <fmt/format.h>
 #include <libpmemobj.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdlib>
@@ -401,6 +403,39 @@ TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
     scratch::put(path, whole);
   }
   CHECK(tiny_segments(path, false, false)->size() > 0);
+}
+
+TEST_CASE("damage of what libpmemobj keeps in a pool ends no process", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  {
+    Shelf shelf = Shelf::open(dir / "p", pool_options());
+    commit(shelf, 7);
+  }
+  const std::string whole = scratch::contents(dir / "p");
+  std::mt19937_64 random(7);
+  unsigned refused = 0;
+  for (std::uint64_t at = 8192; at < (4 << 20); at += 200'000) {
+    CAPTURE(at);
+    std::string bytes = whole;
+    for (std::uint64_t i = 0; i < 8192; ++i) bytes[at + i] = static_cast<char>(random());
+    scratch::put(dir / "p", bytes);
+    const auto opens = [&](Mode mode) {  // in a process of its own, which a lock may stay with
+      const int status = scratch::in_child([&] {
+        ::alarm(30);
+        try {
+          return committed(Shelf::open(dir / "p", by_itself(mode))) == 7;
+        } catch (const Error& error) {
+          ::_exit(error.code() == Errc::corrupt || error.code() == Errc::not_a_shelf ? 3 : 4);
+        }
+      });
+      REQUIRE(WIFEXITED(status));
+      REQUIRE((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3));
+      refused += WEXITSTATUS(status) == 3;
+    };
+    opens(Mode::read);
+    opens(Mode::update);
+  }
+  CHECK(refused > 0);
 }
 
 TEST_CASE("a forked child that lets go of the pool changes nothing of its parent's", "[pool]") {

@@ -23,6 +23,7 @@
 #include "media/file_room.hpp"
 #include "media/own_directory.hpp"
 #include "media/path_errors.hpp"
+#include "media/pool/outlived.hpp"
 #include "media/pool/recognise.hpp"
 
 namespace tensorshelf {
@@ -154,6 +155,13 @@ class CopyOnWrite {
   bool wanted_;
 };
 
+[[noreturn]] void throw_fault(const ShelfFile& file, const PoolParts& parts) {
+  throw Error(Errc::corrupt,
+              fmt::format("{} is damaged in what libpmemobj keeps there, which it does not check",
+                          file.path().native()),
+              mending(file, parts) + ". This process keeps the pool locked until it ends.", EFAULT);
+}
+
 std::mutex& one_opening() {  // of ours at a time, so that the switch is not another's
   static std::mutex mutex;
   return mutex;
@@ -166,16 +174,25 @@ std::unique_ptr<Pool> Pool::open(const ShelfFile& file, const PoolParts& parts, 
   if (file.writable()) file.release_lock();
   Failure failure;
   PMEMobjpool* opened = nullptr;
+  bool alive = true;
   {
     const std::lock_guard lock(one_opening());
     const CopyOnWrite copy_on_write(access == Access::read);
-    opened = call_library(
-        file, failure, [&] { return ::pmemobj_open(place_of_descriptor(file).c_str(), kLayout); });
+    opened = call_library(file, failure, [&] {
+      PMEMobjpool* pool = nullptr;
+      alive = outlived([&] { pool = ::pmemobj_open(place_of_descriptor(file).c_str(), kLayout); });
+      return pool;
+    });
   }
+  if (!alive) throw_fault(file, parts);
   if (opened == nullptr) throw_failure(file, parts, failure, "opened as a pool");
   std::unique_ptr<Pool> pool(new Pool(opened));
   file.check_name();  // the lock was free for a moment, and somebody may have replaced the file
-  const auto found = pool->read_table(file);
+  std::unique_ptr<const PoolTable> found;
+  if (!outlived([&] { found = pool->read_table(file); })) {
+    static_cast<void>(pool.release());  // closing it touches the same
+    throw_fault(file, parts);
+  }
   pool->check_table(*found, file, parts);
   pool->map_stretches(*found);
   return pool;
