@@ -247,6 +247,26 @@ TEST_CASE("the place says which medium is made shorter, and one of a fixed size 
   REQUIRE_NOTHROW(media.read(place_on(3, 15 * kPageBytes), found));
 }
 
+TEST_CASE("a mirror that cannot be made shorter is longer than what it mirrors") {
+  for (const Thrown thrown : {Thrown::error, Thrown::foreign, Thrown::no_memory}) {
+    Script script;
+    GuardedMedium media(make_memory_medium(16 * kPageBytes, 64 * kPageBytes));
+    media.attach(1, std::make_unique<ScriptedMedium>(script));
+    media.mirror(0, 1, 0);
+    script.fails = Verb::shrink;
+    script.thrown = thrown;
+    REQUIRE(media.shrink(8 * kPageBytes) == 8 * kPageBytes);
+    REQUIRE(script.fails == Verb::none);
+    REQUIRE(media.size_of(0) == 8 * kPageBytes);
+    REQUIRE(media.size_of(1) == 16 * kPageBytes);
+    REQUIRE_FALSE(media.failed());
+    REQUIRE(media.reserve(12 * kPageBytes) >= 12 * kPageBytes);
+    for (const Verb verb : kVerbs) REQUIRE_NOTHROW(call(media, verb));
+    REQUIRE(media.shrink(8 * kPageBytes) == 8 * kPageBytes);
+    REQUIRE(media.size_of(1) == 8 * kPageBytes);
+  }
+}
+
 TEST_CASE("memory that is locked stays, with all that is in it") {
   const auto medium = make_memory_medium(16 * kPageBytes, 16 * kPageBytes);
   const std::vector<std::byte> page(kPageBytes, std::byte{7});

@@ -108,7 +108,12 @@ struct Member {
     TENSORSHELF_ASSERT(left >= size_bytes);
     size.store(left, std::memory_order_relaxed);
     Member* const twin = mirror;
-    if (twin != nullptr && left + mirror_shift < twin->size) twin->shrink(left + mirror_shift);
+    if (twin == nullptr || left + mirror_shift >= twin->size) return left;
+    try {
+      twin->shrink(left + mirror_shift);
+    } catch (
+        const std::exception&) {  // what it mirrors is cut by now: it is longer than it need be
+    }
     return left;
   }
 
