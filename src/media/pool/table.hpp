@@ -38,6 +38,9 @@ struct PoolTable {
   PoolSegment segment[kMostSegments];
 };
 static_assert(sizeof(PoolTable) == 32768);
+static_assert(offsetof(PoolTable, whole) == 8);
+static_assert(offsetof(PoolTable, in_use) == 16);
+static_assert(offsetof(PoolTable, segments) == 24);
 static_assert(offsetof(PoolTable, segment) == 32);
 static_assert(std::has_unique_object_representations_v<PoolTable>);
 
