@@ -1,5 +1,6 @@
 """The media of a shelf beside its first, as ``open()`` and ``repair()`` are told of them."""
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 
 from tensorshelf import _core
 from tensorshelf._options import encoded_path
-from tensorshelf.errors import BadArgument
+from tensorshelf.errors import BadArgument, ShelfNotFound
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Also = Path | Iterable[Path]
@@ -41,7 +42,15 @@ def further_media(also: Also, mirror: Mirror | None, without: Without) -> Furthe
 
 
 def _absolute(path: Any) -> bytes:
-    return os.path.abspath(encoded_path(path))
+    native = encoded_path(path)
+    try:
+        return os.path.abspath(native)
+    except FileNotFoundError:
+        raise ShelfNotFound(
+            f"{os.fsdecode(native)} is relative, and the working directory is gone",
+            "Give an absolute path, or change to a directory that exists.",
+            errno.ENOENT,
+        ) from None
 
 
 def _paths(also: Any) -> list[Any]:

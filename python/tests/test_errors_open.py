@@ -25,6 +25,23 @@ def test_missing(place: Place, mode: str) -> None:
     assert error.errno == errno.ENOENT
 
 
+@pytest.mark.parametrize("media", [{}, {"mirror": "m"}, {"also": ["p"]}], ids=str)
+def test_a_working_directory_that_is_gone(tmp_path: pathlib.Path, media: dict[str, Any]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+
+    def body() -> None:
+        os.chdir(gone)
+        gone.rmdir()
+        for mode in ("a", "w", "x"):
+            with pytest.raises(FileNotFoundError, match="the working directory is gone") as caught:
+                ts.open("run.shelf", mode, **media)
+            check(caught, ts.ShelfNotFound, "shelf_not_found", FileNotFoundError)
+            assert "Give an absolute path" in caught.value.remedy
+
+    assert in_child(body) == 0
+
+
 def test_exists(made: pathlib.Path) -> None:
     with pytest.raises(FileExistsError) as caught:
         ts.open(made, mode="x")

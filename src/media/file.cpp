@@ -82,6 +82,15 @@ fs::path follow_links(const fs::path& path, bool* through_proc = nullptr) {
   throw_path_error(path, "created", ELOOP);
 }
 
+fs::path whole_path(const fs::path& path) {
+  std::error_code error;
+  fs::path whole = fs::absolute(path, error);
+  if (!error) return whole;
+  throw Error(Errc::not_found,
+              fmt::format("{} is relative, and the working directory is gone", path.native()),
+              "Give an absolute path, or change to a directory that exists.", error.value());
+}
+
 // ".run.shelf." in front of "4211.0123456789abcdef.tmp".
 std::string temporary_prefix(const fs::path& target) {
   constexpr std::size_t kSuffixRoom = 48;
@@ -290,7 +299,7 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
 
 ShelfFile ShelfFile::create(const std::filesystem::path& path) {
   if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file");
-  const fs::path target = fs::absolute(follow_links(path));  // wherever chdir() leads by then
+  const fs::path target = whole_path(follow_links(path));  // wherever chdir() leads by then
   if (!target.has_filename()) throw_path_error(path, "created", EISDIR);
   mode_t mode = 0644;
   struct stat node {};
