@@ -1,9 +1,16 @@
 // What a shelf tells of itself, compared with what was done to it.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "fed_shelf.hpp"
 #include "kept_versions.hpp"
 
 using namespace tensorshelf;
@@ -13,7 +20,39 @@ namespace {
 
 constexpr std::size_t kSomeBytes = 3000;
 
+// What is written to stderr meanwhile.
+std::string told_on_stderr(const std::function<void()>& call) {
+  std::FILE* const file = std::tmpfile();
+  REQUIRE(file != nullptr);
+  const int kept = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(file), STDERR_FILENO);
+  call();
+  std::fflush(stderr);
+  ::dup2(kept, STDERR_FILENO);
+  ::close(kept);
+  std::string told(4096, '\0');
+  told.resize(static_cast<std::size_t>(::pread(::fileno(file), told.data(), told.size(), 0)));
+  std::fclose(file);
+  return told;
+}
+
 }  // namespace
+
+TEST_CASE("what nobody is there to hear is told on stderr") {
+  Fed fed;
+  fed.shelf.close();
+  std::optional<Shelf> shelf(fed.open());
+  CHECK(told_on_stderr([&] { shelf->persist_async(2).get(); }).empty());
+  fed.hook->before_barrier = [] { throw Error(Errc::io, "no barrier", "replace it", EIO); };
+  const std::string told = told_on_stderr([&] {
+    try {
+      shelf->persist_async(3).get();
+    } catch (const Error&) {
+    }
+    shelf.reset();
+  });
+  CHECK(told == "tensorshelf: io_error: no barrier. Replace it.\n");
+}
 
 TEST_CASE("every commit tells what it wrote, and stats() adds it up") {
   const Kept kept({.keep = 1, .in_flight = 2, .mapped = true, .placement = Placement::whole});

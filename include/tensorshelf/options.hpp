@@ -141,7 +141,8 @@ struct OpenOptions {
   std::function<void()> while_waiting = {};
   // Called where an open shelf is destroyed, or another is moved over it, with what close() would
   // have thrown: a commit or a save in the background that came to nothing, and that no call has
-  // told. Must not use the shelf; what it throws is dropped.
+  // told. Must not use the shelf; what it throws is dropped. Where there is none, a line on stderr
+  // says it.
   std::function<void(const Error&)> on_unheard = {};
 };
 

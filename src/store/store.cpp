@@ -1,6 +1,9 @@
 #include "store/store.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <cstdio>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -31,13 +34,19 @@ Store::~Store() { let_go(); }
 
 // Whoever hears of it or not, the shelf stays at its last durable version.
 void Store::let_go() noexcept {
+  const auto tell = [this](const Error& error) {
+    if (planted(Bug::let_go_in_silence)) return;
+    if (state_.on_unheard) return state_.on_unheard(error);
+    fmt::print(stderr, "tensorshelf: {}: {}. {}\n", code_name(error.code()), error.what(),
+               error.remedy());
+  };
   try {
     try {
       close();
     } catch (const Error& error) {
-      if (state_.on_unheard && !planted(Bug::let_go_in_silence)) state_.on_unheard(error);
+      tell(error);
     } catch (const std::exception& error) {  // there was no memory
-      if (state_.on_unheard) state_.on_unheard(Error(Errc::failed, error.what(), kOpenAgain));
+      tell(Error(Errc::failed, error.what(), kOpenAgain));
     }
   } catch (...) {  // by who was told
   }
