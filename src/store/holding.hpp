@@ -99,9 +99,12 @@ struct Named {
   std::uint32_t records_leaf = 0;  // the leaf of the version's manifest that holds its record
 };
 // One that is part of no attempt yet: nobody finds it, and no commit has it.
+// anew: no tensor has its name; in_place: one has, whose place it takes.
+enum class Made { anew, in_place };
+
 struct NewTensor {
   Named named;
-  bool replaces = false;  // a tensor of its name
+  Made made = Made::anew;
   std::uint64_t staged_bytes = 0;
 };
 

@@ -88,7 +88,7 @@ std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_
   const auto closed = close_for_growth();
   state_.check_writable();
   if (!state_.names_now().contains(name)) throw_no_tensor(name, "resize");
-  check_may_add(name, true);
+  check_may_add(name, Made::in_place);
   const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
   auto layout = resized(*old, rows);
   if (layout.shape == old->layout.shape) return old;
@@ -102,7 +102,7 @@ std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_
 // With the gate closed. Another tensor in its place, with what of its value has room.
 std::shared_ptr<StoredTensor> Tensors::remake(StoredTensor& old, format::TensorLayout layout,
                                               const Where& where) {
-  NewTensor made = place(std::move(layout), true, where);
+  NewTensor made = place(std::move(layout), Made::in_place, where);
   made.named.tensor->attempt = state_.open->sequence;
   made.staged_bytes = stager_.copy_value(old, *made.named.tensor);
   add_behind_gate(made);
@@ -123,7 +123,7 @@ std::shared_ptr<StoredTensor> Tensors::move(std::string_view name,
   const auto closed = close_for_growth();
   state_.check_writable();
   if (!state_.names_now().contains(name)) throw_no_tensor(name, "move");
-  check_may_add(name, true);
+  check_may_add(name, Made::in_place);
   const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
   if (is_on(old->layout, where)) return old;
   return remake(*old, unplaced(*old), where);

@@ -81,24 +81,24 @@ Shelf::~Shelf() {
 
 TensorRef Shelf::create(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                         std::span<const unsigned> media) {
-  return TensorRef(store_, store_->tensors().create(name, dtype, shape, false, media));
+  return TensorRef(store_, store_->tensors().create(name, dtype, shape, Made::anew, media));
 }
 
 TensorRef Shelf::replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                          std::span<const unsigned> media) {
-  return TensorRef(store_, store_->tensors().create(name, dtype, shape, true, media));
+  return TensorRef(store_, store_->tensors().create(name, dtype, shape, Made::in_place, media));
 }
 
 Assignment Shelf::create_with(std::string_view name, DType dtype,
                               std::span<const std::int64_t> shape,
                               std::span<const unsigned> media) {
-  return Assignment(store_, store_->tensors().make(name, dtype, shape, false, media));
+  return Assignment(store_, store_->tensors().make(name, dtype, shape, Made::anew, media));
 }
 
 Assignment Shelf::replace_with(std::string_view name, DType dtype,
                                std::span<const std::int64_t> shape,
                                std::span<const unsigned> media) {
-  return Assignment(store_, store_->tensors().make(name, dtype, shape, true, media));
+  return Assignment(store_, store_->tensors().make(name, dtype, shape, Made::in_place, media));
 }
 
 void Shelf::erase(std::string_view name) { store_->tensors().erase(name); }

@@ -19,7 +19,7 @@ void copy_tensor(Store& from, Store& to, const VersionHold& held, std::string_vi
                  StoredTensor& tensor, std::span<std::byte> room,
                  const std::function<void(std::uint64_t)>& note) {
   const auto& layout = tensor.layout;
-  const auto copy = to.tensors().create(name, layout.dtype, layout.shape, false);
+  const auto copy = to.tensors().create(name, layout.dtype, layout.shape, Made::anew);
   const auto assignment = to.assign(copy);
   for (std::uint64_t at = 0; at < layout.size_bytes;) {
     const auto [size, bytes] = from.reader().piece(tensor, Of::version(held.version()), at, room);

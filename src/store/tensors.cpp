@@ -13,7 +13,7 @@ namespace tensorshelf {
 using format::kCopies;
 
 // Slots, cells and an id, which are the tensor's alone from here on.
-NewTensor Tensors::place(format::TensorLayout layout, bool replace, const Where& where) {
+NewTensor Tensors::place(format::TensorLayout layout, Made made, const Where& where) {
   state_.look_for_rival();
   drop_unkept(state_);  // whose readers have let go since
   layout.tensor_id = state_.next_tensor_id;
@@ -35,13 +35,13 @@ NewTensor Tensors::place(format::TensorLayout layout, bool replace, const Where&
     if (error.code() == Errc::full && more_to_come) throw_full_until_persisted(error);
     throw;
   }
-  NewTensor made;
-  made.replaces = replace;
+  NewTensor tensor;
+  tensor.made = made;
   try {
     const CellRun cells = state_.heap->take_cells(layout.cell_count());
     layout.first_cell = cells.first;
     try {
-      made.named.holding = std::make_shared<Holding>(layout);
+      tensor.named.holding = std::make_shared<Holding>(layout);
     } catch (...) {
       state_.heap->release(cells);
       throw;
@@ -51,18 +51,18 @@ NewTensor Tensors::place(format::TensorLayout layout, bool replace, const Where&
     for (const std::uint64_t at : layout.slot_at) heap.release(Extent{at, layout.extent_bytes()});
     throw;
   }
-  made.named.holding->adopt(state_.heap);
-  made.named.tensor = std::make_shared<StoredTensor>(std::move(layout));
-  made.named.tensor->holding = made.named.holding;
+  tensor.named.holding->adopt(state_.heap);
+  tensor.named.tensor = std::make_shared<StoredTensor>(std::move(layout));
+  tensor.named.tensor->holding = tensor.named.holding;
   ++state_.next_tensor_id;
-  return made;
+  return tensor;
 }
 
 // What does not depend on what there is.
 format::TensorLayout Tensors::check_new(std::string_view name, DType dtype,
-                                        std::span<const std::int64_t> shape, bool replace) {
+                                        std::span<const std::int64_t> shape, Made made) {
   state_.check_writable();
-  refuse_inside(state_, replace ? "replace() was called" : "create() was called");
+  refuse_inside(state_, made == Made::in_place ? "replace() was called" : "create() was called");
   check_tensor_name(name);
   const auto size = tensor_bytes(dtype, shape);
   if (!size) throw_impossible_layout(name);
@@ -74,12 +74,12 @@ format::TensorLayout Tensors::check_new(std::string_view name, DType dtype,
   return layout;
 }
 
-void Tensors::check_may_add(std::string_view name, bool replace) {
+void Tensors::check_may_add(std::string_view name, Made made) {
   state_.check_writable();
   state_.check_not_abandoned();
   const bool there = state_.names_now().contains(name);
-  if (!replace && there) throw_name_taken(name);
-  if (replace && !there) throw_no_tensor(name, "replace");
+  if (made == Made::anew && there) throw_name_taken(name);
+  if (made == Made::in_place && !there) throw_no_tensor(name, "replace");
   if (state_.next_tensor_id >= format::kMaxCounter) throw_no_ids_left(name, state_.next_tensor_id);
 }
 
@@ -91,30 +91,30 @@ std::optional<ClosedGate> Tensors::close_for_growth() {
 }
 
 NewTensor Tensors::make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
-                        bool replace, std::span<const unsigned> media) {
-  auto layout = check_new(name, dtype, shape, replace);
+                        Made made, std::span<const unsigned> media) {
+  auto layout = check_new(name, dtype, shape, made);
   const Where where = choose_where(state_, name, layout.size_bytes, media);
   const auto closed = close_for_growth();
-  check_may_add(name, replace);
-  return place(std::move(layout), replace, where);
+  check_may_add(name, made);
+  return place(std::move(layout), made, where);
 }
 
-void Tensors::add(const NewTensor& made) {
+void Tensors::add(const NewTensor& tensor) {
   const ClosedGate closed(*state_.gate, state_.patience);
-  check_may_add(made.named.tensor->layout.name, made.replaces);
-  add_behind_gate(made);
+  check_may_add(tensor.named.tensor->layout.name, tensor.made);
+  add_behind_gate(tensor);
 }
 
 std::shared_ptr<StoredTensor> Tensors::create(std::string_view name, DType dtype,
-                                              std::span<const std::int64_t> shape, bool replace,
+                                              std::span<const std::int64_t> shape, Made made,
                                               std::span<const unsigned> media) {
-  auto layout = check_new(name, dtype, shape, replace);
+  auto layout = check_new(name, dtype, shape, made);
   const Where where = choose_where(state_, name, layout.size_bytes, media);
   const auto closed = close_for_growth();
-  check_may_add(name, replace);
-  const NewTensor made = place(std::move(layout), replace, where);
-  add_behind_gate(made);
-  return made.named.tensor;
+  check_may_add(name, made);
+  const NewTensor tensor = place(std::move(layout), made, where);
+  add_behind_gate(tensor);
+  return tensor.named.tensor;
 }
 
 // All that can throw comes before the manifest and the lists change together; the record last of

@@ -20,12 +20,12 @@ class Tensors {
   Tensors(State& state, Stager& stager) : state_(state), stager_(stager) {}
 
   std::shared_ptr<StoredTensor> create(std::string_view name, DType dtype,
-                                       std::span<const std::int64_t> shape, bool replace,
+                                       std::span<const std::int64_t> shape, Made made,
                                        std::span<const unsigned> media = {});
   // The same in two steps: its value is assigned in between.
-  NewTensor make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
-                 bool replace, std::span<const unsigned> media = {});
-  void add(const NewTensor& made);
+  NewTensor make(std::string_view name, DType dtype, std::span<const std::int64_t> shape, Made made,
+                 std::span<const unsigned> media = {});
+  void add(const NewTensor& tensor);
   void erase(std::string_view name);
 
   // reshape.cpp
@@ -40,11 +40,11 @@ class Tensors {
 
  private:
   format::TensorLayout check_new(std::string_view name, DType dtype,
-                                 std::span<const std::int64_t> shape, bool replace);
+                                 std::span<const std::int64_t> shape, Made made);
   std::optional<ClosedGate> close_for_growth();
   // The gate is closed for all of these.
-  void check_may_add(std::string_view name, bool replace);
-  NewTensor place(format::TensorLayout layout, bool replace, const Where& where);
+  void check_may_add(std::string_view name, Made made);
+  NewTensor place(format::TensorLayout layout, Made made, const Where& where);
   std::shared_ptr<StoredTensor> remake(StoredTensor& old, format::TensorLayout layout,
                                        const Where& where);
   void add_behind_gate(const NewTensor& made);
