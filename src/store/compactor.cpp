@@ -66,8 +66,6 @@ class Compactor::Fences {
   const std::shared_ptr<Heap> heap_;  // close() takes it away
 };
 
-// Until all lies in front, or nothing moves any more although every version from before the last
-// move is gone, or is held on to.
 CompactReport Compactor::run(std::chrono::duration<double> patience) {
   if (!(patience.count() >= 0)) {
     throw Error(Errc::bad_argument, fmt::format("a patience of {} seconds", patience.count()),
@@ -79,43 +77,49 @@ CompactReport Compactor::run(std::chrono::duration<double> patience) {
   patience_ = patience;
   report_ = {};
   report_.bytes_before = room_of(state_);
-  {
-    const ClosedGate closed(*state_.gate, state_.patience);
-    state_.check_writable();
-    state_.check_not_abandoned();
-    {
-      const std::lock_guard lock(state_.structure);
-      if (state_.undecided()) state_.throw_unresolved("nothing can be moved");
-    }
-    began_ = state_.newest()->number();
-    alone_ = !state_.open->changed();
-  }
-  {
-    std::optional<Fences> fences;
-    const std::uint64_t slots = state_.opened.slot_count;
-    for (std::uint64_t changed = began_, assigned = began_;;) {
-      {
-        const ClosedGate closed(*state_.gate, state_.patience);
-        state_.check_writable();
-        if (!fences) fences.emplace(state_);
-        fences->set();
-      }
-      // What somebody assigned last is cold so many versions later; who never rests does not count.
-      const std::uint64_t now = state_.version;
-      const bool last =
-          now - changed > kRestless * slots || now - std::max(changed, assigned) > slots;
-      const bool moved = lower(fences->goals, last);
-      const bool copied = carry(fences->goals);
-      if (!moved && !copied && (last || lies_well(fences->goals))) break;
-      const bool ours = commit_next();
-      if (moved || copied) changed = state_.version;
-      if (!ours) assigned = state_.version;
-    }
-  }
+  begin();
+  move_all();
   cut();
   report_.bytes_after = room_of(state_);
   report_.version = state_.version;
   return std::move(report_);
+}
+
+void Compactor::begin() {
+  const ClosedGate closed(*state_.gate, state_.patience);
+  state_.check_writable();
+  state_.check_not_abandoned();
+  {
+    const std::lock_guard lock(state_.structure);
+    if (state_.undecided()) state_.throw_unresolved("nothing can be moved");
+  }
+  began_ = state_.newest()->number();
+  alone_ = !state_.open->changed();
+}
+
+// Until all lies in front, or nothing moves any more although every version from before the last
+// move is gone, or is held on to.
+void Compactor::move_all() {
+  std::optional<Fences> fences;
+  const std::uint64_t slots = state_.opened.slot_count;
+  for (std::uint64_t changed = began_, assigned = began_;;) {
+    {
+      const ClosedGate closed(*state_.gate, state_.patience);
+      state_.check_writable();
+      if (!fences) fences.emplace(state_);
+      fences->set();
+    }
+    // What somebody assigned last is cold so many versions later; who never rests does not count.
+    const std::uint64_t now = state_.version;
+    const bool last =
+        now - changed > kRestless * slots || now - std::max(changed, assigned) > slots;
+    const bool moved = lower(fences->goals, last);
+    const bool copied = carry(fences->goals);
+    if (!moved && !copied && (last || lies_well(fences->goals))) return;
+    const bool ours = commit_next();
+    if (moved || copied) changed = state_.version;
+    if (!ours) assigned = state_.version;
+  }
 }
 
 // Whether nothing lies behind the goals, nor will come down when an older version goes.
@@ -146,26 +150,30 @@ bool Compactor::is_cold(StoredTensor& tensor) const {
   return false;
 }
 
+namespace {
+
 // What is damaged stays where it is: a commit could not copy all of a tensor that is placed whole.
-bool Compactor::is_sound(StoredTensor& tensor, std::uint64_t first, std::uint64_t end) {
+bool is_sound(State& state, StoredTensor& tensor, std::uint64_t first, std::uint64_t end) {
   for (std::uint64_t chunk = first; chunk < end; ++chunk) {
-    const Use use(state_);
+    const Use use(state);
     const std::lock_guard lock(tensor.mutex);
-    const auto holding = keep_places_of(state_, tensor);
+    const auto holding = keep_places_of(state, tensor);
     ChunkRecord record;
     {
-      const std::lock_guard structure(state_.structure);
-      const Version& newest = *state_.retained.back();
+      const std::lock_guard structure(state.structure);
+      const Version& newest = *state.retained.back();
       if (!has(newest, tensor)) return true;  // it is gone
       record = newest.tree.record(tensor.cell(chunk));
     }
     const unsigned slot = format::chunk_slot(record);
     if (tensor.verified(slot, chunk)) continue;
-    if (!chunk_intact(*state_.medium, state_.seeds, {tensor, record, chunk})) return false;
+    if (!chunk_intact(*state.medium, state.seeds, {tensor, record, chunk})) return false;
     if (format::chunk_kind(record) == ChunkKind::stored) tensor.set_verified(slot, chunk);
   }
   return true;
 }
+
+}  // namespace
 
 bool Compactor::carry(const Goals& goals) {
   const std::uint64_t now = state_.version;
@@ -177,7 +185,7 @@ bool Compactor::carry(const Goals& goals) {
     if (std::ranges::find(report_.damaged, name) != report_.damaged.end()) continue;
     if (!is_cold(*tensor)) continue;
     const std::uint64_t chunks = tensor->layout.chunk_count();
-    if (!is_sound(*tensor, 0, chunks)) {
+    if (!is_sound(state_, *tensor, 0, chunks)) {
       report_.damaged.push_back(name);
       continue;
     }
@@ -185,7 +193,8 @@ bool Compactor::carry(const Goals& goals) {
       if (copied >= kAtOnceBytes && !tensor->whole()) break;  // else a commit copies the rest
       if (stager_.carry(tensor, chunk, goals)) {
         copied += tensor->chunk_bytes(chunk);
-      } else if (!planted(Bug::carried_on_over_rot) && !is_sound(*tensor, chunk, chunk + 1)) {
+      } else if (!planted(Bug::carried_on_over_rot) &&
+                 !is_sound(state_, *tensor, chunk, chunk + 1)) {
         report_.damaged.push_back(name);  // it rotted since it was compared
         break;
       }

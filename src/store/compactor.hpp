@@ -42,16 +42,16 @@ class Compactor {
   using Tensors = std::vector<std::shared_ptr<StoredTensor>>;
   class Fences;
 
+  void begin();
+  void move_all();
   // Whether something lies elsewhere now. Pages of the manifest are moved only while nothing is on
   // its way: `waits` says to wait for that.
   bool lower(const Goals& goals, bool waits);
   bool open_pages(std::uint64_t goal, bool waits);
   Tensors behind(const Goals& goals);  // that have slots there, as they lie
   bool relocate(StoredTensor& tensor, const Goals& goals);
-  unsigned used_slots(StoredTensor& tensor);
   bool carry(const Goals& goals);
   bool is_cold(StoredTensor& tensor) const;
-  bool is_sound(StoredTensor& tensor, std::uint64_t first, std::uint64_t end);  // those chunks
   bool lies_well(const Goals& goals) const;
   bool commit_next();  // ours, or somebody's: false
   bool freeze_own(std::optional<Flight>& flight);

@@ -67,25 +67,27 @@ Compactor::Tensors Compactor::behind(const Goals& goals) {
   return tensors;
 }
 
+namespace {
+
 // A bit for each that a version or the open attempt names. (What a lease shows stays where it is,
 // the lease's own: Reader::LeasedSlot.) The gate is closed, and the tensor's mutex held.
-unsigned Compactor::used_slots(StoredTensor& tensor) {
+unsigned used_slots(State& state, StoredTensor& tensor) {
   unsigned used = 0;
   const auto note = [&](const ChunkRecord& record) {
     if (format::chunk_kind(record) == ChunkKind::stored) used |= 1U << format::chunk_slot(record);
   };
   const std::uint64_t chunks = tensor.layout.chunk_count();
   {
-    const std::lock_guard lock(state_.structure);
-    for (const auto* list : {&state_.retained, &state_.in_flight}) {
-      const bool newest_alone = list == &state_.retained && planted(Bug::moved_retained_slot);
+    const std::lock_guard lock(state.structure);
+    for (const auto* list : {&state.retained, &state.in_flight}) {
+      const bool newest_alone = list == &state.retained && planted(Bug::moved_retained_slot);
       for (const auto& version : *list) {
         if (newest_alone && version != list->back()) continue;
         for (std::uint64_t i = 0; i < chunks; ++i) note(version->tree.record(tensor.cell(i)));
       }
     }
   }
-  if (tensor.attempt == state_.open->sequence && !planted(Bug::moved_staged_slot)) {
+  if (tensor.attempt == state.open->sequence && !planted(Bug::moved_staged_slot)) {
     if (tensor.whole()) used |= 1U << tensor.working;
     for (std::uint64_t i = 0; i < chunks; ++i) {
       if (tensor.written.contains(i)) note(tensor.staged[i]);
@@ -94,13 +96,15 @@ unsigned Compactor::used_slots(StoredTensor& tensor) {
   return used;
 }
 
+}  // namespace
+
 // The gate is closed. All that can throw comes before the record, the names and the tensor change
 // together.
 bool Compactor::relocate(StoredTensor& tensor, const Goals& goals) {
   const Named* const named = named_in(*state_.open->names, tensor);
   if (named == nullptr) return false;
   const std::unique_lock lock(tensor.mutex);
-  const unsigned used = used_slots(tensor);
+  const unsigned used = used_slots(state_, tensor);
   auto slot_at = tensor.layout.slot_at;
   const std::uint64_t size = tensor.layout.extent_bytes();
   std::vector<Extent> taken;
