@@ -65,7 +65,30 @@ void Store::check_sound(std::uint64_t number) {
 }
 
 // The pages of the old version under a new root: nothing is copied. What tensors it had that are
-// gone since, it has again, with their extents, which it never gave up.
+// gone since, it has again, with their extents, which it never gave up. With the gate closed.
+std::shared_ptr<Version> Store::as_next(std::uint64_t number) {
+  auto version = std::make_shared<Version>();
+  version->root = freezer_.next_root({});
+  {
+    // As a whole: one that is only held (version_hold.hpp) may go at any moment.
+    std::lock_guard lock(state_.structure);
+    const Version& old = state_.retained_version(number);
+    version->tree = old.tree.successor(state_.open->sequence);
+    version->names = old.names;
+    version->tensor_bytes = old.tensor_bytes;
+    version->root.step = old.root.step;
+    if (planted(Bug::rollback_floor_old)) version->root.floor = old.root.floor;
+    if (planted(Bug::rollback_id_old)) {
+      state_.next_tensor_id = version->root.next_tensor_id = old.root.next_tensor_id;
+    }
+  }
+  if (!planted(Bug::rolled_back_to_old_places)) keep_places(*version);
+  state_.name_attached(version->tree);
+  version->root.tensor_count = version->names->size();
+  version->root.data_bytes = 0;
+  return version;
+}
+
 Commit Store::rollback(std::uint64_t number) {
   state_.check_writable();
   refuse_inside("rollback() was called");
@@ -85,25 +108,7 @@ Commit Store::rollback(std::uint64_t number) {
     const ClosedGate closed = freezer_.close_gate();
     check_nothing_uncommitted("a rollback");
     freezer_.check_may_commit();
-    auto version = std::make_shared<Version>();
-    version->root = freezer_.next_root({});
-    {
-      // As a whole: one that is only held (version_hold.hpp) may go at any moment.
-      std::lock_guard lock(state_.structure);
-      const Version& old = state_.retained_version(number);
-      version->tree = old.tree.successor(state_.open->sequence);
-      version->names = old.names;
-      version->tensor_bytes = old.tensor_bytes;
-      version->root.step = old.root.step;
-      if (planted(Bug::rollback_floor_old)) version->root.floor = old.root.floor;
-      if (planted(Bug::rollback_id_old)) {
-        state_.next_tensor_id = version->root.next_tensor_id = old.root.next_tensor_id;
-      }
-    }
-    if (!planted(Bug::rolled_back_to_old_places)) keep_places(*version);
-    state_.name_attached(version->tree);
-    version->root.tensor_count = version->names->size();
-    version->root.data_bytes = 0;
+    auto version = as_next(number);
     if (planted(Bug::revived_given_back)) {
       for (const auto& [name, named] : *version->names) {
         const auto there = state_.open->names->find(name);

@@ -110,6 +110,7 @@ class Store {
   // rollback.cpp
   void check_sound(std::uint64_t version);
   void keep_places(Version& version) const;
+  std::shared_ptr<Version> as_next(std::uint64_t version);
   // heal.cpp
   void check_may_heal();
   std::optional<Flight> freeze_healed(VerifyReport& report);
