@@ -13,6 +13,7 @@
 #include "format/format.hpp"
 #include "mirrored_play.hpp"
 #include "rng.hpp"
+#include "store/medium_headers.hpp"
 #include "survey.hpp"
 
 namespace tensorshelf::crash {
@@ -69,6 +70,37 @@ std::string part_of_a_filling_shows_what_was_there_before() {
     }
   }
   return "";
+}
+
+// The same of a mirror that lacks so many versions that what it has is written over: who opens it
+// alone hears that it was being filled.
+std::string filling_is_marked_before_anything_is_copied() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  CachedDisk& disk = *mirrored.mirror;
+  const Bytes older = disk.visible;
+  for (const std::uint64_t serial : {4, 5}) mirrored.commit(serial);
+  const Bytes first = mirrored.first->visible;
+  bool filled = false;
+  unsigned damaged = 0;
+  for (unsigned run = 0; !filled; ++run) {
+    Rng rng(run);
+    mirrored.first->become(first);
+    disk.become(older);
+    disk.dirty.clear();
+    disk.dies = [end = disk.events + run / 8](unsigned n) { return n >= end; };
+    filled = mirrored.opens();
+    disk.dies = {};
+    disk.fate_of_dirty = [&] {
+      return rng.one_in(2) ? CachedDisk::Fate::landed : CachedDisk::Fate::missing;
+    };
+    disk.lose_power();
+    if (mirrored.alone(3).empty()) continue;
+    ++damaged;
+    CachedMedium medium(mirrored.mirror);
+    if (is_filled_mirror(medium)) return fmt::format("nothing tells of it at step {}", run / 8);
+  }
+  return damaged > 0 ? "" : "nothing is written over";
 }
 
 // Also where nothing else changed, and after changes that came to nothing.

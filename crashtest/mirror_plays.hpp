@@ -16,6 +16,7 @@ std::string newer_mirror_is_not_written_over();
 std::string torn_flip_of_a_new_mirror_goes();
 std::string damaged_metadata_is_read_from_the_mirror();
 std::string rot_of_a_mirror_is_mended();
+std::string filling_is_marked_before_anything_is_copied();
 std::string damaged_roots_are_read_from_the_mirror();
 std::string rot_is_copied_from_the_mirror();
 std::string passing_error_of_a_mirror_is_no_damage();

@@ -393,6 +393,7 @@ const std::vector<Scenario>& scenarios() {
         {"older-medium", "-", older_copy_of_a_medium_is_refused},
         {"mirror-refilled", "I12", what_a_failed_filling_wrote_is_written_again},
         {"mirror-part-filled", "I1", part_of_a_filling_shows_what_was_there_before},
+        {"mirror-marked", "I12", filling_is_marked_before_anything_is_copied},
         {"mirror-cut", "-", mirror_that_was_cut_short_is_filled},
         {"mirror-newer", "-", newer_mirror_is_not_written_over},
         {"mirror-torn", "I6", torn_flip_of_a_new_mirror_goes},

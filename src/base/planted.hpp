@@ -232,6 +232,7 @@ enum class Bug {
   torn_mirror_unmarked,        // I6: once the first is wiped, nothing tells that it may be filled
   mirror_has_no_pages,         // what both copies of a page lost is not looked for there
   mirrored_root_of_another,    // whoever wrote the root that it has
+  filling_marked_late,         // I12: what it says of itself may come behind what is copied to it
   one_mirrored_root,           // of several that are damaged, the newest alone
   older_mirrored_root_left,    // what is damaged of an older version is not looked for there
   mirrored_home_unsettled,     // I6: both copies of one that it alone shows are wiped at once
@@ -260,9 +261,6 @@ enum class Bug {
   cut_write_left,          // the rest of a write that was cut short is never written
   child_unmaps,            // a forked child gives back memory that it never had: somebody else's
 
-  // Of the group's protocol: tests/test_group_explored.cpp runs these.
-  group_generation_ignored,   // a decision of an older start of the job counts
-  group_epoch_ignored,        // a decision of another epoch counts
   // Of the pool medium: tests/test_pool_replicas.cpp runs these.
   replica_not_written,     // I2: what is stored reaches the first replica alone
   replica_word_left,       // I2: so does a word
@@ -271,6 +269,9 @@ enum class Bug {
 
   group_vote_overtaken,       // who has not voted takes a decision
   group_old_vote_counted,     // a vote of an older start counts
+  // Of the group's protocol: tests/test_group_explored.cpp runs these.
+  group_generation_ignored,   // a decision of an older start of the job counts
+  group_epoch_ignored,        // a decision of another epoch counts
   group_decision_forgotten,   // who asks for the last commit again hears of an abort
   group_no_overheard,         // a no counts as a yes
   group_majority_decides,     // a commit before the last yes

@@ -150,6 +150,7 @@ std::string fill_mirror(GuardedMedium& media, const AttachedMedium& mirror,
   if ((!begun && !doubtful && filling.same_head()) || planted(Bug::mirror_not_filled)) return "";
   const auto note = [&](MirrorStamp stamp) {
     stamp_mirror(media, mirror.index, mirror.id, stamp);
+    if (planted(Bug::filling_marked_late)) return;
     media.barrier();  // I12: what comes behind is not there before it
   };
   note(begun ? MirrorStamp::refilling : MirrorStamp::filling);
