@@ -142,6 +142,22 @@ std::string damaged_roots_are_read_from_the_mirror() {
   return "";
 }
 
+// It has one incarnation less, and the copy that tells so is damaged, with the newest root.
+std::string mirror_that_was_given_up_shows_nothing() {
+  for (const unsigned copy : {0U, 1U}) {
+    const Mirrored mirrored(1);
+    for (std::uint64_t serial = 3; serial < 7; ++serial) mirrored.commit(serial);
+    Shelf::open(std::make_unique<CachedMedium>(mirrored.first),
+                {.mode = Mode::update, .without = {1}})
+        .persist(7);
+    rot_homes(*mirrored.first, 1U << 7 % 3, 200);
+    flip(*mirrored.first, format::incarnation_at(copy));
+    const Shelf shelf = mirrored.open(Mode::read);
+    if (!shelf.info().recovery.degraded) return "an older version is shown as the newest";
+  }
+  return "";
+}
+
 // What rots there is told, and mended while the first is sound, for nobody reads it before that is
 // lost.
 std::string rot_of_a_mirror_is_mended() {

@@ -237,6 +237,7 @@ enum class Bug {
   older_mirrored_root_left,    // what is damaged of an older version is not looked for there
   mirrored_home_unsettled,     // I6: both copies of one that it alone shows are wiped at once
   mirrored_home_kept,          // such a copy is left as it is
+  lost_incarnation_passed,     // a mirror that was given up passes for one that was not
   mirrored_root_unsettled,     // I6: out of step before the first has it
   lone_root_unsettled,         // I6: the copy that was read there lies in a cache alone
   lone_root_settled_anywhere,  // I1: also on a mirror that lacks what it names
@@ -267,11 +268,11 @@ enum class Bug {
   replicas_left_apart,     // I12: what a crash left in the first alone is not in the others
   replicas_apart_unnoted,  // I12: nobody notes that a writer has the pool open
 
-  group_vote_overtaken,       // who has not voted takes a decision
-  group_old_vote_counted,     // a vote of an older start counts
   // Of the group's protocol: tests/test_group_explored.cpp runs these.
   group_generation_ignored,   // a decision of an older start of the job counts
   group_epoch_ignored,        // a decision of another epoch counts
+  group_vote_overtaken,       // who has not voted takes a decision
+  group_old_vote_counted,     // a vote of an older start counts
   group_decision_forgotten,   // who asks for the last commit again hears of an abort
   group_no_overheard,         // a no counts as a yes
   group_majority_decides,     // a commit before the last yes

@@ -26,7 +26,8 @@ struct Incarnations {
   bool lost() const { return !found[0] && !found[1]; }
 };
 
-// The larger copy of a record that begins at `from`, of those that are there.
+// The larger copy of a record that begins at `from`. None where one is damaged, for that may have
+// been the larger one.
 std::optional<std::uint64_t> newest_incarnation(Medium& medium, std::uint64_t from,
                                                 const format::Seeds& seeds);
 
