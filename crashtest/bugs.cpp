@@ -151,6 +151,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"older_mirrored_root_left", "-", Bug::older_mirrored_root_left, {}, "mirror-roots"},
       {"mirrored_home_unsettled", "I6", Bug::mirrored_home_unsettled, {}, "mirror-roots"},
       {"mirrored_home_kept", "-", Bug::mirrored_home_kept, {}, {}, "mirror"},
+      {"older_lone_left", "I6", Bug::older_lone_left, {}, "mirror-twice"},
       {"lost_incarnation_passed", "-", Bug::lost_incarnation_passed, {}, "mirror-behind"},
       {"mirrored_root_unsettled", "I6", Bug::mirrored_root_unsettled, {}, "mirror-metadata"},
       {"lone_root_unsettled", "I6", Bug::lone_root_unsettled, {}, "mirror-metadata"},

@@ -237,6 +237,7 @@ enum class Bug {
   older_mirrored_root_left,    // what is damaged of an older version is not looked for there
   mirrored_home_unsettled,     // I6: both copies of one that it alone shows are wiped at once
   mirrored_home_kept,          // such a copy is left as it is
+  older_lone_left,             // I6: so does what a copy of another home tells alone
   lost_incarnation_passed,     // a mirror that was given up passes for one that was not
   mirrored_root_unsettled,     // I6: out of step before the first has it
   lone_root_unsettled,         // I6: the copy that was read there lies in a cache alone

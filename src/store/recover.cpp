@@ -170,7 +170,7 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
   const bool fills_prepared = choice.prepared && !planted(Bug::prepared_not_filled_in);
   if (fills_prepared && choice.prepared->version) named.push_back(choice.prepared->version);
   if (const auto mirror = media.further->mirror_of_first()) {
-    settle_newest(medium, seeds, scan, choice.root(), *mirror);
+    settle_lone(medium, seeds, scan, choice.root(), *mirror);
   }
   media.further->fill_mirrors(seeds,
                               {named, scan, choice.number(), choice.degraded, choice.mirrored});

@@ -181,26 +181,60 @@ bool wipe_homes(Medium& medium, const Standing& standing, Purpose purpose) {
   return wiped || standing.degraded;
 }
 
+// What that copy of the home of `version` tells, where the other tells nothing: a root, or that the
+// home was wiped for it.
+std::optional<format::Page> lone_page(const RootScan& scan, const format::Seeds& seeds,
+                                      std::uint64_t version, unsigned copy) {
+  const unsigned home = format::home_of(version, scan.slot_count);
+  const unsigned other = format::other_copy(copy);
+  if (scan.described[home][other]) return {};  // its word alone is missing
+  const auto own = [&](unsigned which) {
+    return scan.mirrored[home][which] ? std::nullopt : scan.roots[home][which];
+  };
+  const auto root = own(copy);
+  const auto twin = own(other);
+  if (root && (!twin || format::word_version(twin->word) < format::word_version(root->word))) {
+    Root replica = *root;
+    format::seal_root(replica, seeds, copy);
+    return format::as_page(replica);
+  }
+  if (!scan.wiped(version, copy) || scan.wiped(version, other) || twin) return {};
+  return wiped_home(version, scan.slot_count);
+}
+
+struct Placed {
+  std::uint64_t at;
+  format::Page page;
+};
+
+// Of all homes: where a version waits for one, or is there.
+std::vector<Placed> lone_pages(const RootScan& scan, const format::Seeds& seeds,
+                               std::uint64_t newest) {
+  std::vector<Placed> found;
+  for (std::uint64_t version = newest + 1; version <= newest + scan.slot_count; ++version) {
+    const bool of_newest = version == newest + scan.slot_count;
+    if (planted(Bug::lone_root_unsettled) || (planted(Bug::older_lone_left) && !of_newest))
+      continue;
+    for (unsigned copy = 0; copy < kCopies; ++copy) {
+      const unsigned home = format::home_of(version, scan.slot_count);
+      if (const auto page = lone_page(scan, seeds, version, copy)) {
+        found.push_back({format::root_at(home, copy), *page});
+      }
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
-void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                   const format::Root& root, const MirrorOfFirst& mirror) {
-  const unsigned home = format::home_of(root);
-  const auto whole = [&](unsigned copy) {
-    const auto& there = scan.roots[home][copy];
-    return there && there->word == root.word && !scan.mirrored[home][copy];
-  };
-  if (whole(0) == whole(1) || planted(Bug::lone_root_unsettled)) return;
-  const unsigned copy = whole(0) ? 0 : 1;
-  if (scan.described[home][format::other_copy(copy)]) return;  // its word alone is missing
-  const auto there = scan_homes(mirror.medium, mirror.from, seeds, scan.slot_count).roots[home];
-  const bool mirrored = mirror.filled() && std::ranges::any_of(there, [&](const auto& of_mirror) {
-                          return of_mirror && format::is_same_root(*of_mirror, root);
-                        });
-  if (!mirrored && !planted(Bug::lone_root_settled_anywhere)) return;
-  Root replica = root;
-  format::seal_root(replica, seeds, copy);
-  store_over_itself(medium, format::root_at(home, copy), format::as_page(replica), sizeof(Root));
+void settle_lone(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                 const Root& newest, const MirrorOfFirst& mirror) {
+  const auto alone = lone_pages(scan, seeds, format::word_version(newest.word));
+  if (alone.empty()) return;
+  const auto there = scan_homes(mirror.medium, mirror.from, seeds, scan.slot_count).candidates();
+  const bool alike = mirror.filled() && !there.empty() && format::is_same_root(there[0], newest);
+  if (!alike && !planted(Bug::lone_root_settled_anywhere)) return;
+  for (const Placed& each : alone) store_over_itself(medium, each.at, each.page, sizeof(Root));
   medium.barrier();  // I6: the mirror may have the only durable one, and is written next
 }
 

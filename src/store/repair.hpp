@@ -57,12 +57,12 @@ struct Ready {
   Unread unread;  // copies of the incarnation
 };
 
-// Makes a root durable of which one copy is whole, before anything else is written. It may be whole
-// in a cache alone (I12): recovery wrote it, from a mirror, and the flush failed. So this is done
-// where `mirror` shows that root, too. Another mirror lacks what the root names, and nothing is
-// written to it.
-void settle_newest(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
-                   const format::Root& root, const MirrorOfFirst& mirror);
+// Makes durable what one copy of a home tells alone, before anything else is written. It may be
+// whole in a cache alone (I12): recovery wrote it, from a mirror, and the flush failed, or it died.
+// So this is done where `mirror` shows the newest root, too. Another mirror lacks what the roots
+// name, and nothing is written to it.
+void settle_lone(Medium& medium, const format::Seeds& seeds, const RootScan& scan,
+                 const format::Root& newest, const MirrorOfFirst& mirror);
 
 // Makes what was chosen durable with every second copy good again, and takes the next incarnation
 // number, durably. Nothing is written where there is none to take. What the homes may hold of
