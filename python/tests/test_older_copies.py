@@ -139,6 +139,53 @@ def test_an_older_copy_of_what_is_mirrored_is_read_with_its_mirror(
     shelf_path: Path, tmp_path: Path
 ) -> None:
     part, mirror = tmp_path / "run.part", tmp_path / "part.mirror"
+def test_all_roots_that_are_lost_are_read_from_the_mirror(shelf_path: Path, mirror: Path) -> None:
+    with ts.open(shelf_path, mirror=mirror, keep=2) as shelf:
+        for step in range(1, 8):
+            shelf.x = np.full(10, step)
+            shelf.persist(step=step)
+    lose(shelf_path, 7, 4)
+    lose(shelf_path, 6, 4)
+    for mode in ("r", "r+", "r"):
+        with ts.open(shelf_path, mode) as shelf:
+            assert [each.step for each in shelf.versions] == [5, 6, 7]
+            assert [shelf.at(version).x[0] for version in (5, 6, 7)] == [5, 6, 7]
+            assert not shelf.info().recovery.degraded
+
+
+def test_an_older_mirror_does_not_stand_for_a_shelf_with_a_damaged_chunk(
+    shelf_path: Path, mirror: Path
+) -> None:
+    fill(shelf_path, 1, mirror=mirror)
+    away = mirror.rename(mirror.with_suffix(".away"))
+    with ts.open(shelf_path, without=1) as shelf:
+        shelf.large = LARGE + 2
+        shelf.persist(step=2)
+    away.rename(mirror)
+    content = bytearray(shelf_path.read_bytes())
+    content[content.index((LARGE + 2)[-2:].tobytes())] ^= 1
+    shelf_path.write_bytes(content)
+    for mode in ("r", "r+"):
+        with pytest.raises(ts.CorruptError, match="'large'") as caught:
+            ts.open(shelf_path, mode, verify="open", mirror=mirror)
+        assert "Or go on from its mirror" not in caught.value.remedy
+    shelf_path.write_bytes(b"lost")
+    with ts.open(shelf_path, "r", mirror=mirror) as shelf:  # all that is left
+        assert shelf.step == 1
+
+
+def test_a_mirror_that_is_not_there_is_told_to_who_reads(
+    shelf_path: Path, mirror: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(shelf_path, 1, mirror=mirror)
+    with ts.open(shelf_path, "r", mirror=mirror) as shelf:
+        assert shelf.version == 1
+    assert not caplog.records
+    with ts.open(shelf_path, "r", mirror=f"{mirror}or") as shelf:
+        assert shelf.version == 1
+    assert f"its mirror {mirror}or is not there" in caplog.text
+
+
     for step in (1, 2):
         with ts.open(shelf_path, also=part, mirror={1: mirror}, tier="block") as shelf:
             shelf.large = LARGE + step

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/planted.hpp"
+#include "store/head.hpp"
 #include "store/medium_headers.hpp"
 #include "store/root_scan.hpp"
 
@@ -65,6 +66,22 @@ Ahead how_far(const MirrorOfFirst& mirror, const std::optional<Root>& there, con
 Ahead how_far(const MirrorOfFirst& mirror, const format::Seeds& seeds, const Chosen& chosen) {
   if (planted(Bug::mirror_written_over)) return Ahead::no;
   return how_far(mirror, newest_root(mirror, seeds, chosen.scan.slot_count), chosen);
+}
+
+bool is_older(Medium& mirror, Medium& first) {
+  const auto newest = [](Medium& medium, std::uint64_t from, const ShelfHead& head) {
+    const format::Seeds seeds(head.superblock.shelf_id);
+    const auto roots = scan_homes(medium, from, seeds, head.superblock.slot_count).candidates();
+    return roots.empty() ? 0 : format::word_version(roots.front().word);
+  };
+  try {
+    const ShelfHead head = read_head(first);
+    const auto header = read_medium_headers(mirror, 0).best();
+    if (header && header->shelf_id != head.superblock.shelf_id) return true;
+    return newest(mirror, format::kMirrorAt, head) < newest(first, 0, head);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 bool is_described(const Chosen& chosen) { return is_described_as(chosen, nullptr); }

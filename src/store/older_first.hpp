@@ -16,6 +16,10 @@ enum class Ahead { no, torn, newer };  // of what was opened: a flip that may go
 // what the mirror has, and was not opened `degraded`.
 Ahead how_far(const MirrorOfFirst& mirror, const format::Seeds& seeds, const Chosen& chosen);
 
+// Whether a mirror that is to be read in the first's place shows an older version than that does,
+// or is another shelf's. False where the first tells nothing.
+bool is_older(Medium& mirror, Medium& first);
+
 // The attempt at the next version, as the first has it described, in either copy.
 bool is_described(const Chosen& chosen);
 

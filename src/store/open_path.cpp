@@ -17,6 +17,7 @@
 #include "store/asked.hpp"
 #include "store/format_shelf.hpp"
 #include "store/medium_headers.hpp"
+#include "store/older_first.hpp"
 #include "store/split.hpp"
 #include "store/unknown_pins.hpp"
 
@@ -69,17 +70,25 @@ Opened open_existing(const std::filesystem::path& path, const OpenOptions& optio
   return {open_store(media, options, path.string()), file};
 }
 
-// Of those that were given, a mirror of the shelf's own medium that can be looked at.
-std::optional<std::string> first_mirror(const OpenOptions& options) {
-  OpenOptions reading = options;
-  reading.mode = Mode::read;
-  for (const Mirror& mirror : options.mirrors) {
-    if (mirror.of != 0) continue;
-    try {
-      const auto file = std::make_shared<ShelfFile>(ShelfFile::open(mirror.path, false));
-      if (is_first_mirror(*make_medium(file, reading))) return mirror.path;
-    } catch (const Error&) {  // of no use either
-    }
+// For a look; nothing where it cannot be opened.
+std::unique_ptr<Medium> look_at(const std::filesystem::path& path, OpenOptions options) {
+  options.mode = Mode::read;
+  try {
+    return make_medium(std::make_shared<ShelfFile>(ShelfFile::open(path, false)), options);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+// Of those that were given, a mirror of the shelf's own medium that may stand for it.
+std::optional<std::string> first_mirror(const std::filesystem::path& path,
+                                        const OpenOptions& options) {
+  for (const Mirror& each : options.mirrors) {
+    if (each.of != 0) continue;
+    const auto mirror = look_at(each.path, options);
+    if (!mirror || !is_first_mirror(*mirror)) continue;
+    const auto first = look_at(path, options);
+    if (!first || !is_older(*mirror, *first)) return each.path;
   }
   return std::nullopt;
 }
@@ -97,7 +106,7 @@ Opened open_or_mirror(const std::filesystem::path& path, const OpenOptions& opti
   try {
     return open_existing(path, options, std::move(offered));
   } catch (const Error& error) {
-    const auto mirror = may_be_lost(error) ? first_mirror(options) : std::nullopt;
+    const auto mirror = may_be_lost(error) ? first_mirror(path, options) : std::nullopt;
     if (!mirror) throw;
     if (options.mode != Mode::read) {
       throw Error(error.code(), error.what(),
