@@ -469,3 +469,28 @@ def test_who_has_not_looked_since_goes_on_past_a_medium_that_was_removed(
             assert reader.wait_for(shelf.version, 10) if waits else reader.refresh()
             assert (reader.step, reader.x.numpy().tolist()) == (5, [0.0] * 10)
             assert not reader.refresh()
+
+
+def test_a_removed_medium_that_a_reader_holds_may_be_deleted(
+    shelf_path: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "run.part"
+    with ts.open(shelf_path, also=part, in_flight=2) as shelf:
+        shelf.create("c", 1000, "int64", on=part)[:] = 1
+        shelf.persist(step=1)
+        reader = ts.open(shelf_path, "r")
+        pinned = reader.pin()
+        shelf.remove_medium(part)
+        for step in range(2, 9):
+            shelf.c[:] = step
+            shelf.persist(step=step)
+        part.unlink()
+        shelf.c[:] = 9
+        shelf.persist(step=9)
+        assert (pinned.c.numpy() == 1).all()
+        pinned.release()
+        reader.close()
+        shelf.c[:] = 10
+        shelf.persist(step=10)
+    with ts.open(shelf_path) as shelf:
+        assert (shelf.c.numpy() == 10).all()

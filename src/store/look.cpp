@@ -69,7 +69,8 @@ ShelfInfo Store::info() const {
   return info;
 }
 
-// What is removed, and named by no version that is kept, may be deleted.
+// What is removed, and named by no version from the floor on, may be deleted: whoever holds one
+// from before has it open, and no opening finds that version.
 void Store::check_media(bool lately) const {
   state_.health.check_usable();  // in a child a lock may be held for ever
   if (!state_.further->attached().any()) return;
@@ -79,6 +80,7 @@ void Store::check_media(bool lately) const {
     const auto lock = state_.lock_usable();
     for (const auto* list : {&state_.retained, &state_.in_flight}) {
       for (const auto& version : *list) {
+        if (version->number() < state_.retained.back()->root.floor) continue;
         for (const auto& medium : version->tree.media()) which.add(medium.index);
       }
     }
