@@ -138,7 +138,7 @@ OfferedMedia::Search OfferedMedia::take(const format::MediumLayout& named, bool 
     FoundMedium found = find_(named.path, named.mirrors.has_value());
     const auto header = found.medium ? read_medium_headers(*found.medium, 0).best() : std::nullopt;
     if (!header || header->medium_id != named.id || header->shelf_id != shelf_id_) {
-      return {{}, fmt::format("{} is another, or empty", found.path)};
+      return {{}, fmt::format("{} is another, or empty, or its header is damaged", found.path)};
     }
     if (moved && found.path == named.path) {
       return {{},
