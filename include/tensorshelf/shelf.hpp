@@ -225,10 +225,8 @@ class Shelf {
   //   it, .NAME.PID.*.tmp, which the next shelf of that name removes.
   // - Other threads go on meanwhile. An assignment that needs a slot of the version waits until the
   //   copy is made, and so does a commit that would need more versions than the shelf has slots.
-  // - It takes tier, max_size_bytes, block, keep, in_flight, placement and progress of `options`,
-  // as
-  //   if zero_room were false. The function given as progress may read the shelf, and not change
-  //   it.
+  // - Of `options` it takes tier, max_size_bytes, block, keep, in_flight, placement and progress,
+  //   which is a function that may read the shelf, and not change it. Room is not zeroed ahead.
   // Errc::exists where there is something at `path`; Errc::stale where there is no such version;
   // Errc::closed where another thread closes the shelf meanwhile, which waits until this has ended.
   Commit snapshot(const std::filesystem::path& path, const OpenOptions& options = {},
