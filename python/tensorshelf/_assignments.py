@@ -36,10 +36,10 @@ class Assignments:
         self.edits: dict[int, Edit] = self.session.edits  # by the ids of their tensors
         self.writable = writable
 
-    def refuse_read_only(self, name: str) -> None:
+    def refuse_read_only(self) -> None:
         """Raises before anything is said of a value that could not be assigned anyhow."""
         if not self.writable:
-            self._shelf.erase(name)  # which it refuses, and says why and what to do
+            self._shelf.reserve(0)  # which it refuses; where it does not, nothing changes
 
     def refuse_within_edit(self, what: str) -> None:
         """An edit in another thread is that thread's own, and comes with a later version."""

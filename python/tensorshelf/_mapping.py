@@ -2,7 +2,6 @@
 ``shelf["x"]`` and ``shelf.x``.
 """
 
-import itertools
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -60,7 +59,8 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         own. Raises UnknownName, ShelfFull or LayoutError.
         """
         _refuse_overtaken(value)
-        self._assignments.refuse_read_only(_names.checked(name))
+        _names.checked(name)
+        self._assignments.refuse_read_only()
         source = named_source(name, value)
         if name not in self:
             _names.unknown(name, self)
@@ -137,14 +137,14 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         _refuse_overtaken(value)
         ref = self._core.find(_names.checked(name))
         if ref is None:
-            self._assignments.refuse_read_only(name)
+            self._assignments.refuse_read_only()
             self._add(name, named_source(name, value))
             return
         plain = ("", value) if type(value) is np.ndarray else _torch.memory_of(value)
         known = self._assignments
         if plain is not None and ref._assign_array(plain[1], known.session, plain[0]):
             return
-        known.refuse_read_only(name)
+        known.refuse_read_only()
         tensor = self._handle(ref)
         if not tensor.is_same(value):  # shelf.x += 1 ends in shelf.x = shelf.x
             tensor._put(named_source(name, value))
@@ -170,8 +170,8 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
                 "Give it the state: shelf.update(model.state_dict()).",
             )
         items = dict(other, **values)
-        for name in itertools.islice(items, 1):
-            self._assignments.refuse_read_only(name)
+        if items:
+            self._assignments.refuse_read_only()
         for name, value in items.items():
             if _torch.memory_of(value) is None:  # else it can be stored, whatever it holds
                 named_source(name, value)

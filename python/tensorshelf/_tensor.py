@@ -161,7 +161,7 @@ class Tensor(Readable, _core.TensorRef):
         ):
             _set(self, "_seen", seen)
             return
-        self._assignments.refuse_read_only(self.name)
+        self._assignments.refuse_read_only()
         found = _index.resolve(index, self.shape, self.itemsize)
         source = named_source(self.name, value)
         with self._writing() as into:
@@ -192,7 +192,7 @@ class Tensor(Readable, _core.TensorRef):
 
     def fill_(self, value: Any) -> "Tensor":
         """Assigns one number to every element."""
-        self._assignments.refuse_read_only(self.name)
+        self._assignments.refuse_read_only()
         source = named_source(self.name, value)
         if source.shape:
             raise LayoutError(
