@@ -31,6 +31,10 @@ class FurtherMedia:
     ) -> None:
         options.set_media(list(self.also), place, list(self.mirror), list(self.without))
 
+    def absent_mirrors(self) -> list[str]:
+        """Those of which nothing is there, as one that was mistyped, or is lost."""
+        return [os.fsdecode(path) for _, path in self.mirror if not os.path.exists(path)]
+
 
 def further_media(also: Also, mirror: Mirror | None, without: Without) -> FurtherMedia:
     """What a user wrote, checked. Raises BadArgument."""

@@ -74,8 +74,9 @@ def open(
               libpmemobj, of ``size`` for good. A pool, and a pool set file (poolset(5)) whose parts
               become one, are found by "auto". One opening at a time has a pool, mode "r" too, which
               needs permission to write to it, and writes nothing.
-    verify    when tensor checksums are checked: "load", when it is read (the default);
-              "open", all of them now; "none". Metadata is always checked.
+    verify    when tensor checksums are checked: "load", when it is read (the default; on a mapped
+              medium by a writer once, and not what it wrote itself); "open", all of them now;
+              "none". Metadata is always checked.
     progress  for verify="open": True for a bar, or a function of (done, total) in bytes
     block     tuning of the block medium
     keep      versions that stay readable beside the newest: ``versions``, ``at()``, ``rollback()``
@@ -180,7 +181,7 @@ def open(
     shelf = Shelf(core, opening)
     info = shelf.info()
     placing.media = info.media
-    _log_recovery(info)
+    _log_recovery(info, further.absent_mirrors())
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
         logger.info("created %s", info.path)
     for medium in info.media:
@@ -262,7 +263,9 @@ def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
     )
 
 
-def _log_recovery(info: Info) -> None:
+def _log_recovery(info: Info, absent_mirrors: list[str]) -> None:
+    for mirror in absent_mirrors:  # for reading alone, which needs none
+        logger.warning("%s: its mirror %s is not there", info.path, mirror)
     found = info.recovery
     step = "" if found.step is None else f" (step {found.step})"
     if found.salvaged:

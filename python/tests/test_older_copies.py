@@ -186,6 +186,10 @@ def test_a_mirror_that_is_not_there_is_told_to_who_reads(
     assert f"its mirror {mirror}or is not there" in caplog.text
 
 
+def test_an_older_copy_of_what_is_mirrored_is_read_with_its_mirror(
+    shelf_path: Path, tmp_path: Path
+) -> None:
+    part, mirror = tmp_path / "run.part", tmp_path / "part.mirror"
     for step in (1, 2):
         with ts.open(shelf_path, also=part, mirror={1: mirror}, tier="block") as shelf:
             shelf.large = LARGE + step
