@@ -48,7 +48,7 @@ from tensorshelf._shelf import Shelf
 from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.shards import Shard
 from tensorshelf._tensor import Tensor
-from tensorshelf._versions import RetainedTensor, RetainedVersion, Transaction
+from tensorshelf._versions import PinnedVersion, RetainedTensor, RetainedVersion, Transaction
 from tensorshelf._view import Committed
 from tensorshelf.errors import *  # noqa: F403 - all of them, by their own list
 
@@ -74,6 +74,7 @@ __all__ = [
     "MediumInfo",
     "Merged",
     "MergedView",
+    "PinnedVersion",
     "Plan",
     "Prepared",
     "Promises",

@@ -135,9 +135,9 @@ class RetainedVersion(Named, Mapping[str, RetainedTensor]):
             count = len(self)
         except ShelfError as error:
             text = _display.in_words(error)
-            return f"<RetainedVersion {self._version} of '{self._path}': {text}>"
+            return f"<{type(self).__name__} {self._version} of '{self._path}': {text}>"
         tensors = f"{count} tensor{'' if count == 1 else 's'}"
-        return f"<RetainedVersion {self._version}{step} of '{self._path}', {tensors}>"
+        return f"<{type(self).__name__} {self._version}{step} of '{self._path}', {tensors}>"
 
     def _ipython_key_completions_(self) -> list[str]:
         """What IPython offers after ``old["``."""

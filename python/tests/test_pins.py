@@ -33,6 +33,8 @@ def test_a_pinned_version_stays_and_the_writer_goes_on(reopen: OpenShelf, place:
     with read(place) as reader, reader.pin() as held:
         assert (held.version, held.step) == (1, 3)
         for step in range(4, 20):
+        assert isinstance(held, ts.PinnedVersion)
+        assert repr(held).startswith("<PinnedVersion 1 (step 3) of ")
             writer.save({"epoch": step, "weights": [np.full(1000, step)]}, step=step)
         state = held.load()
         assert state["epoch"] == 3
