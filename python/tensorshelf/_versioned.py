@@ -191,8 +191,10 @@ class Versioned(Roomy):
     def diff(self, before: int, after: int | None = None) -> VersionDiff:
         """What ``after`` (the newest version, if left out) has otherwise than ``before``.
 
-        Told by what the versions say of their chunks: no tensor is read. Raises StaleError where
-        one of them is not, or no longer, among ``versions``.
+        Told by what the versions say of their chunks: no tensor is read. Tensors are told apart by
+        name: one that was renamed is erased and created, and one that was replaced, resized or
+        moved is both under its name. Raises StaleError where one of the versions is not, or no
+        longer, among ``versions``.
         """
         after = self.version if after is None else version_number(after)
         return VersionDiff(**self._core.diff(version_number(before), after))
