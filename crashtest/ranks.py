@@ -93,7 +93,7 @@ def torchrun(folder: pathlib.Path, job: Job, shift: int) -> Ranks:
     pids: list[int] = []
     deadline = time.monotonic() + SECONDS
     while len(pids) < world and agent.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.05)  # between two looks
         pids = children(agent.pid)
 
     def ended(seconds: float) -> bool:
@@ -152,7 +152,7 @@ def fork(folder: pathlib.Path, job: Job, shift: int) -> Ranks:
                 return True
             if time.monotonic() > deadline:
                 return False
-            time.sleep(0.01)
+            time.sleep(0.01)  # between two looks
         return True
 
     def end() -> None:
@@ -200,13 +200,13 @@ def disturb(kind: str, ranks: Ranks, folder: pathlib.Path, rng: random.Random) -
         ranks.end()
         raise Violation(f"no step within {SECONDS} s ({kind}): {folder}")
     world = len(ranks.pids)
-    time.sleep(rng.uniform(0.0, 0.3))
+    time.sleep(rng.uniform(0.0, 0.3))  # the moment of the strike
     if kind == "stop":
         stopped = [rng.randrange(world)]
         ranks.hear(signal.SIGSTOP, stopped)
-        time.sleep(rng.uniform(0.1, 0.5))
+        time.sleep(rng.uniform(0.1, 0.5))  # how long it stands still
         ranks.hear(signal.SIGCONT, stopped)
-        time.sleep(rng.uniform(0.0, 0.2))
+        time.sleep(rng.uniform(0.0, 0.2))  # the moment of the strike
     struck = [rng.randrange(world)] if kind == "kill one" else range(world)
     ranks.hear(signal.SIGKILL, list(struck))
     return True

@@ -208,10 +208,28 @@ def test_public_headers_include_only_each_other_and_the_standard_library() -> No
     assert headers
     for path in headers:
         for target in re.findall(r"^\s*#\s*include\s*(\S+)", code(path), re.MULTILINE):
+# The same of those in Python, where each says it beside the call.
+SLEEPS_IN_PYTHON = {
+    "crashtest/ranks.py",
+    "python/tests/test_drain_group.py",
+    "python/tests/test_drain_killed.py",
+    "python/tests/test_exit.py",
+    "python/tests/test_save_killed.py",
+    "python/tests/test_state_machine.py",
+    "python/tests/test_transactions.py",
+}
+
+
             assert re.fullmatch(r"<tensorshelf/\w+\.hpp>|<\w+>", target), f"{shown(path)}: {target}"
 
 
 def test_persistence_calls_stand_in_src_media_alone() -> None:
+    waits = re.compile(r"(?<!def )(?<!\w)(?:time\.)?sleep\((?!0\)|self|scrub)(.*)$", re.MULTILINE)
+    found = {}
+    for path in tree("python/tests", "crashtest", "tests", suffixes={".py"}):
+        if calls := [call for call in waits.findall(path.read_text("utf-8")) if '"' not in call]:
+            found[shown(path)] = [call for call in calls if "# " not in call]
+    assert found == {name: [] for name in SLEEPS_IN_PYTHON}
     wrong = []
     for path in cpp("src"):
         if ROOT / "src" / "media" not in path.parents:

@@ -63,7 +63,7 @@ def until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
-        time.sleep(0.001)
+        time.sleep(0.001)  # between two looks
 
 
 def is_free(auto: ts.Autosave) -> bool:

@@ -386,7 +386,7 @@ class ShelfMachine(RuleBasedStateMachine):
         seen = 0
         while seen < count and os.read(read, 1):
             seen += 1
-        time.sleep(pause)
+        time.sleep(pause)  # the moment of the kill, not a wait for anything
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         while os.read(read, 1):

@@ -444,7 +444,7 @@ def strike():
     while True:
         armed.wait()
         armed.clear()
-        time.sleep(random.random() * 0.004)
+        time.sleep(random.random() * 0.004)  # the moment of the strike
         os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=strike, daemon=True).start()
@@ -528,7 +528,7 @@ def test_ctrl_c_while_it_commits(kept: ts.Shelf) -> None:
             inside.set()
             interrupt.wait()
             signal.raise_signal(signal.SIGINT)  # for the main thread, which is in the call
-            time.sleep(0.2)
+            time.sleep(0.2)  # so that it comes within the call, which waits for this
 
     thread = threading.Thread(target=hold)
     t = kept.transaction(2)
@@ -538,7 +538,7 @@ def test_ctrl_c_while_it_commits(kept: ts.Shelf) -> None:
             thread.start()
             inside.wait()
             interrupt.set()
-        time.sleep(10)
+        time.sleep(10)  # until it comes, where it comes behind the call
     thread.join()
     assert (t.commit is None) == (kept.version == 1)
     assert kept.x[0] == kept.x.committed[0] == (1 if t.commit is None else 2)
