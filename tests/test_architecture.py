@@ -174,6 +174,17 @@ def test_few_places_name_a_medium() -> None:
     assert all(f"`{place}`" in told for place in places)
 
 
+def test_what_the_documents_say_is_in_a_file_is_there() -> None:
+    said = []
+    for name in ("docs/design.md", "CONTRIBUTING.md"):
+        text = " ".join((ROOT / name).read_text("utf-8").split())
+        said += re.findall(r"`(\w+)` in `(?:[\w/]+/)?(\w+\.[ch]pp)`", text)
+    assert said
+    for what, where in said:
+        found = [path for path in cpp("src", "include") if path.name == where]
+        assert any(re.search(rf"\b{what}\b", code(path)) for path in found), f"{what} in {where}"
+
+
 def test_types_have_names_of_their_own() -> None:
     """One namespace holds them all: two of one name are one to the linker."""
     defined: dict[str, list[str]] = {}
@@ -197,17 +208,6 @@ SLEEPS = {
 }
 
 
-def test_no_test_sleeps_to_let_others_go_first() -> None:
-    sleeps = re.compile(r"\bsleep_(?:for|until)\(|\b(?:u|nano)?sleep\(")
-    paths = [path for path in cpp("tests", "crashtest") if sleeps.search(code(path))]
-    assert {shown(path) for path in paths} == set(SLEEPS)
-
-
-def test_public_headers_include_only_each_other_and_the_standard_library() -> None:
-    headers = cpp("include")
-    assert headers
-    for path in headers:
-        for target in re.findall(r"^\s*#\s*include\s*(\S+)", code(path), re.MULTILINE):
 # The same of those in Python, where each says it beside the call.
 SLEEPS_IN_PYTHON = {
     "crashtest/ranks.py",
@@ -220,16 +220,27 @@ SLEEPS_IN_PYTHON = {
 }
 
 
-            assert re.fullmatch(r"<tensorshelf/\w+\.hpp>|<\w+>", target), f"{shown(path)}: {target}"
-
-
-def test_persistence_calls_stand_in_src_media_alone() -> None:
+def test_no_test_sleeps_to_let_others_go_first() -> None:
+    sleeps = re.compile(r"\bsleep_(?:for|until)\(|\b(?:u|nano)?sleep\(")
+    paths = [path for path in cpp("tests", "crashtest") if sleeps.search(code(path))]
+    assert {shown(path) for path in paths} == set(SLEEPS)
     waits = re.compile(r"(?<!def )(?<!\w)(?:time\.)?sleep\((?!0\)|self|scrub)(.*)$", re.MULTILINE)
     found = {}
     for path in tree("python/tests", "crashtest", "tests", suffixes={".py"}):
         if calls := [call for call in waits.findall(path.read_text("utf-8")) if '"' not in call]:
             found[shown(path)] = [call for call in calls if "# " not in call]
     assert found == {name: [] for name in SLEEPS_IN_PYTHON}
+
+
+def test_public_headers_include_only_each_other_and_the_standard_library() -> None:
+    headers = cpp("include")
+    assert headers
+    for path in headers:
+        for target in re.findall(r"^\s*#\s*include\s*(\S+)", code(path), re.MULTILINE):
+            assert re.fullmatch(r"<tensorshelf/\w+\.hpp>|<\w+>", target), f"{shown(path)}: {target}"
+
+
+def test_persistence_calls_stand_in_src_media_alone() -> None:
     wrong = []
     for path in cpp("src"):
         if ROOT / "src" / "media" not in path.parents:
