@@ -16,6 +16,7 @@
 #include "media/pmem/medium.hpp"
 #include "memory_pins.hpp"
 #include "scratch.hpp"
+#include "store/unknown_pins.hpp"
 #include "thrown.hpp"
 
 using namespace tensorshelf;
@@ -447,6 +448,8 @@ TEST_CASE("a table of pins tells who holds what") {
   CHECK(writer->any_readers());
   CHECK_FALSE(reader->any_readers());
   CHECK(writer->holder(7).pid == 0);
+  CHECK(contains(text_of([&] { throw_pinned("run.shelf", *writer, 7, "its slot is needed"); }),
+                 "held by a reader, and its slot"));
   reader->take(7);
   reader->take(7);
   reader->take(8);

@@ -238,3 +238,12 @@ def test_a_reader_goes_on_with_the_next_process_that_writes(
                 commit(shelf, step)
             assert reader.refresh()
             assert (reader.w.numpy() == step).all()
+
+
+def test_versions_that_were_passed_over_are_not_shown(shelf: ts.Shelf, reader: ts.Shelf) -> None:
+    versions = reader.follow(timeout=0.05)
+    for step in (2, 3, 4):
+        commit(shelf, step)
+    assert [new.version for new in versions] == [4]
+    commit(shelf, 5)
+    assert [new.version for new in reader.follow(timeout=0.05)] == [5]

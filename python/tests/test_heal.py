@@ -249,3 +249,35 @@ def test_a_state_that_was_saved_twice_is_restored(place: Place, reopen: OpenShel
     loaded = shelf.load()
     assert (loaded["w"] == value(70)).all()
     assert (loaded["epoch"], shelf.step) == (4, 2)
+
+
+def test_damage_of_an_older_version_alone_has_advice_of_its_own(
+    place: Place, reopen: OpenShelf, placement: str
+) -> None:
+    with reopen(placement=placement, keep=2) as shelf:
+        for step in (1, 2, 3):
+            shelf.x = value(10 * step)
+            shelf.persist(step=step)
+    (at,) = places(place[0], 21)
+    spoil(place[0], at)
+    with ts.open(place[0], "r", tier=place[1]) as shelf:
+        assert (shelf.x.numpy() == value(30)).all()
+        assert (shelf.at(1).x.numpy() == value(10)).all()
+        with pytest.raises(ts.CorruptError) as caught:
+            shelf.at(2).x.numpy()
+        assert "Other versions may have it whole" in caught.value.remedy
+
+
+def test_intact_versions_are_those_that_can_be_read(place: Place, reopen: OpenShelf) -> None:
+    writer = reopen(keep=1, in_flight=3)
+    for step in range(1, 3):
+        writer.x = value(10 * step)
+        writer.persist(step=step)
+    with ts.open(place[0], "r", tier=place[1]) as reader, reader.pin(1):
+        for step in range(3, 5):
+            writer.x = value(10 * step)
+            writer.persist(step=step)
+        (at,) = places(place[0], 41)
+        spoil(place[0], at)
+        (damage,) = writer.verify().damage
+        assert damage.intact_in == (3,)  # and not what a reader alone holds

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import OpenShelf
 from support import Place, check
+from test_older_copies import lose
 
 import tensorshelf as ts
 
@@ -32,9 +33,9 @@ def test_a_pinned_version_stays_and_the_writer_goes_on(reopen: OpenShelf, place:
     writer.save({"epoch": 3, "weights": [np.full(1000, 3)]}, step=3)
     with read(place) as reader, reader.pin() as held:
         assert (held.version, held.step) == (1, 3)
-        for step in range(4, 20):
         assert isinstance(held, ts.PinnedVersion)
         assert repr(held).startswith("<PinnedVersion 1 (step 3) of ")
+        for step in range(4, 20):
             writer.save({"epoch": step, "weights": [np.full(1000, step)]}, step=step)
         state = held.load()
         assert state["epoch"] == 3
@@ -258,3 +259,56 @@ def test_options_that_are_none(place: Place, wrong: dict[str, Any]) -> None:
     with pytest.raises(ts.BadArgument, match=next(iter(wrong))):
         ts.open(place[0], **wrong)
     assert not os.path.exists(place[0])
+
+
+def test_of_several_that_wait_the_oldest_is_named(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", keep=1, pin_timeout=0.02)
+    commit(writer, 1, 2)
+    with read(place) as reader:
+        held = [reader.pin(1), reader.pin(2)]
+        with pytest.raises(ts.PinnedError, match="version 1 of"):
+            commit(writer, 3, 4, 5)
+        for each in held:
+            each.release()
+    writer.discard()
+    commit(writer, 6)
+
+
+def test_a_version_that_was_given_up_is_waited_for(reopen: OpenShelf, place: Place) -> None:
+    """A reader holds it, and the writer that opens after damage would write over it."""
+    writer = reopen(mode="w", keep=1)
+    commit(writer, 1, 2, 3)
+    writer.close()
+    with read(place) as reader:
+        held = reader.pin(3)
+        whole = place[0].read_bytes()
+        lose(place[0], 3, 3)
+        with pytest.raises(ts.PinnedError, match="version 3 of") as caught:
+            reopen(pin_timeout=0.02)
+        assert caught.value.code == "version_pinned"
+        place[0].write_bytes(whole)
+        assert (held.w.numpy() == 3).all()
+        held.release()
+    commit(reopen(), 4)
+
+
+def test_who_held_one_before_waits_as_anybody(reopen: OpenShelf, place: Place) -> None:
+    writer = reopen(mode="w", pin_timeout=60.0)
+    commit(writer, 1)
+    with read(place) as reader:
+        reader.pin(1).release()
+        pinned, waits = threading.Event(), threading.Event()
+
+        def other() -> None:
+            held = reader.pin(1)
+            pinned.set()
+            waits.wait()
+            held.release()
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        pinned.wait()
+        threading.Timer(0.1, waits.set).start()
+        commit(writer, 2, 3)  # else it hears that it waits for itself
+        thread.join()
+    assert (writer.w.numpy() == 3).all()

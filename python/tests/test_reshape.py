@@ -235,3 +235,14 @@ def test_a_resize_is_refused_in_plain_words(reopen: OpenShelf) -> None:
     shelf.resize("w", 5)
     with pytest.raises(ts.UnknownName):
         handle.numpy()
+
+
+def test_room_is_not_made_within_an_edit(reopen: OpenShelf) -> None:
+    shelf = reopen(mode="w")
+    shelf.x = np.ones(10)
+    with shelf.x.edit() as x:
+        with pytest.raises(ts.UnsupportedError, match="edit"):
+            shelf.reserve(100)
+        x += 1
+    shelf.reserve(100)
+    assert (shelf.x.numpy() == 2).all()

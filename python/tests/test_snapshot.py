@@ -188,3 +188,25 @@ def test_a_trainer_goes_on_beside_it(shelf: ts.Shelf, tmp_path: pathlib.Path) ->
         done.set()
         trainer.join()
     assert not failed
+
+
+def test_within_another_it_ends_no_waiting_for_oneself(
+    shelf: ts.Shelf, tmp_path: pathlib.Path
+) -> None:
+    """progress= of a snapshot within that of another: a commit of the first waits for itself."""
+    with ts.open(tmp_path / "other.shelf") as other:
+        other.x = np.ones(10)
+        other.persist()
+
+        def commit(*_: int) -> None:
+            with pytest.raises(ts.UnsupportedError):
+                shelf.persist()
+            calls.append(shelf.version)
+
+        def inner(*_: int) -> None:
+            if not calls:
+                other.snapshot(tmp_path / "inner.shelf", progress=commit)
+
+        calls: list[int] = []
+        shelf.snapshot(tmp_path / "outer.shelf", progress=inner)
+        assert set(calls) == {3}

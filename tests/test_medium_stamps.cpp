@@ -1,0 +1,62 @@
+// The stamp of a medium beside the first: which version wrote to it last, in two copies.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "catch.hpp"
+#include "format/format.hpp"
+#include "media/memory/medium.hpp"
+#include "store/medium_headers.hpp"
+#include "tensorshelf/error.hpp"
+#include "tests/cached_disk.hpp"
+
+using namespace tensorshelf;
+using testing::CachedDisk;
+using testing::CachedMedium;
+
+namespace {
+
+struct Stamped {
+  std::shared_ptr<CachedDisk> disk = std::make_shared<CachedDisk>();
+  CachedMedium medium{disk};
+  format::ShelfId id{};
+
+  // Its copies say those versions.
+  explicit Stamped(std::array<std::uint64_t, 2> copies) {
+    id[3] = 7;
+    medium.reserve(format::kMediumHeapAt);
+    write_medium_anew(medium, 0, {id, id, {}}, copies[0]);
+    const std::uint64_t at = format::medium_stamp_at(0);
+    const std::vector<std::byte> first(
+        disk->visible.begin() + static_cast<std::ptrdiff_t>(at),
+        disk->visible.begin() + static_cast<std::ptrdiff_t>(at + kPageBytes));
+    stamp_medium(medium, 0, id, copies[1]);
+    medium.wait(medium.write(at, first, 0));
+    medium.barrier();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("of two stamps that differ the higher one tells") {
+  for (const auto copies : {std::array<std::uint64_t, 2>{10, 20}, {20, 10}, {15, 15}}) {
+    Stamped stamped(copies);
+    const Stamps found = read_stamps(stamped.medium, 0, stamped.id);
+    CHECK(found[0] == copies[0]);
+    CHECK(found[1] == copies[1]);
+    CHECK(stamped_last(stamped.medium, 0, stamped.id) == std::max(copies[0], copies[1]));
+  }
+}
+
+TEST_CASE("a stamp that cannot be read leaves the other") {
+  for (const unsigned lost : {0U, 1U}) {
+    Stamped stamped({10, 20});
+    stamped.disk->unreadable[format::medium_stamp_at(lost)] = EIO;
+    CHECK(stamped_last(stamped.medium, 0, stamped.id) == (lost == 0 ? 20U : 10U));
+    stamped.disk->unreadable[format::medium_stamp_at(1 - lost)] = EIO;
+    CHECK_FALSE(stamped_last(stamped.medium, 0, stamped.id));
+  }
+}
