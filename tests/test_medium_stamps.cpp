@@ -4,13 +4,16 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "bytes.hpp"
 #include "catch.hpp"
 #include "format/format.hpp"
 #include "media/memory/medium.hpp"
 #include "store/medium_headers.hpp"
 #include "tensorshelf/error.hpp"
+#include "tensorshelf/shelf.hpp"
 #include "tests/cached_disk.hpp"
 
 using namespace tensorshelf;
@@ -58,5 +61,46 @@ TEST_CASE("a stamp that cannot be read leaves the other") {
     CHECK(stamped_last(stamped.medium, 0, stamped.id) == (lost == 0 ? 20U : 10U));
     stamped.disk->unreadable[format::medium_stamp_at(1 - lost)] = EIO;
     CHECK_FALSE(stamped_last(stamped.medium, 0, stamped.id));
+  }
+}
+
+TEST_CASE("an opening makes both stamps tell the same, durably") {
+  for (const unsigned older : {0U, 1U}) {
+    const auto first = std::make_shared<CachedDisk>();
+    const auto second = std::make_shared<CachedDisk>();
+    {
+      CachedMedium medium(first);
+      Shelf::format(medium);
+    }
+    const auto open = [&] {
+      std::vector<std::unique_ptr<Medium>> also;
+      also.push_back(std::make_unique<CachedMedium>(second));
+      return Shelf::open(std::make_unique<CachedMedium>(first), std::move(also),
+                         {.mode = Mode::update});
+    };
+    const auto page = [&](const std::vector<std::byte>& bytes, unsigned copy) {
+      const auto at = static_cast<std::ptrdiff_t>(format::medium_stamp_at(copy));
+      return std::vector<std::byte>(bytes.begin() + at, bytes.begin() + at + kPageBytes);
+    };
+    std::vector<std::byte> before;
+    {
+      Shelf shelf = open();
+      TensorRef tensor = shelf.create("x", DType::uint8, {{5000}}, std::array{1U});
+      for (const std::uint64_t step : {1, 2}) {
+        tensor.write(testing::pattern(5000, step));
+        shelf.persist(step);
+        if (step == 1) before = second->visible;
+      }
+    }
+    const auto whole = page(second->visible, older);
+    const auto put = page(before, older);
+    CHECK(put != whole);
+    std::ranges::copy(
+        put, second->visible.begin() + static_cast<std::ptrdiff_t>(format::medium_stamp_at(older)));
+    second->become(second->visible);
+    open();
+    second->lose_power();
+    CHECK((page(second->visible, older) == whole));
+    CHECK((page(second->visible, 1 - older) == page(before, 1 - older)) == false);
   }
 }

@@ -18,6 +18,8 @@ format::Root root_of(std::uint64_t version) {
   format::Root root{};
   root.word = format::tagged_word(version, 100 + version);
   root.floor = version - 1;
+  root.keep = 1;
+  root.in_flight = 1;
   return root;
 }
 
