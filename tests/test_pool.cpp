@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <memory>
@@ -402,6 +403,13 @@ TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
     CHECK(code_of([&] { tiny_segments(path, false, false); }) == each.code);
     scratch::put(path, whole);
   }
+  // Two segments that are one.
+  std::string twice = whole;
+  std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(table) + 32, 32,
+              twice.begin() + static_cast<std::ptrdiff_t>(table) + 64);
+  scratch::put(path, twice);
+  CHECK(code_of([&] { tiny_segments(path, false, false); }) == Errc::corrupt);
+  scratch::put(path, whole);
   CHECK(tiny_segments(path, false, false)->size() > 0);
 }
 
@@ -414,7 +422,7 @@ TEST_CASE("damage of what libpmemobj keeps in a pool ends no process", "[pool]")
   const std::string whole = scratch::contents(dir / "p");
   std::mt19937_64 random(7);
   unsigned refused = 0;
-  for (std::uint64_t at = 8192; at < (4 << 20); at += 200'000) {
+  for (std::uint64_t at = 8192; at < (4 << 20); at += 90'000) {
     CAPTURE(at);
     std::string bytes = whole;
     for (std::uint64_t i = 0; i < 8192; ++i) bytes[at + i] = static_cast<char>(random());

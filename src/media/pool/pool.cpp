@@ -189,11 +189,14 @@ std::unique_ptr<Pool> Pool::open(const ShelfFile& file, const PoolParts& parts, 
   std::unique_ptr<Pool> pool(new Pool(opened));
   file.check_name();  // the lock was free for a moment, and somebody may have replaced the file
   std::unique_ptr<const PoolTable> found;
-  if (!outlived([&] { found = pool->read_table(file); })) {
+  const auto read = [&] {
+    found = pool->read_table(file);
+    pool->check_table(*found, file, parts);
+  };
+  if (!outlived(read)) {
     static_cast<void>(pool.release());  // closing it touches the same
     throw_fault(file, parts);
   }
-  pool->check_table(*found, file, parts);
   pool->map_stretches(*found);
   return pool;
 }
@@ -221,7 +224,10 @@ std::unique_ptr<Pool> Pool::create(const ShelfFile& file, const PoolParts& parts
   return pool;
 }
 
-Pool::~Pool() { ::pmemobj_close(pool_); }
+// As far as it goes, where the pool is damaged.
+Pool::~Pool() {
+  static_cast<void>(outlived([this] { ::pmemobj_close(pool_); }));
+}
 
 PoolTable& Pool::table() const { return *static_cast<PoolTable*>(::pmemobj_direct(root_)); }
 
