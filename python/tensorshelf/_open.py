@@ -7,6 +7,7 @@ import math
 import os
 import stat
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from tensorshelf import _core, _exit, _opening
@@ -263,7 +264,7 @@ def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
     )
 
 
-def _log_recovery(info: Info, absent_mirrors: list[str]) -> None:
+def _log_recovery(info: Info, absent_mirrors: Iterable[str] = ()) -> None:
     for mirror in absent_mirrors:  # for reading alone, which needs none
         logger.warning("%s: its mirror %s is not there", info.path, mirror)
     found = info.recovery
