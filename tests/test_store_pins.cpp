@@ -380,6 +380,35 @@ TEST_CASE("a version whose home is gone is not held") {
   CHECK(reader.pin(2).version() == 2);
 }
 
+TEST_CASE("a version on its way is waited for, however long a reader may be") {
+  const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::by_chunk});
+  const auto pins = std::make_shared<SharedPins>();
+  std::atomic<int> looks = 0;
+  OpenOptions options = kept.options();
+  options.pin_timeout = 0ms;
+  options.while_waiting = [&] { ++looks; };
+  const auto held = std::make_shared<HeldMedium>(kept.medium, kept.doors);
+  Shelf shelf = Shelf::open(std::make_unique<PinnedMedium>(held, pins), options);
+  commit_to(shelf, 1);
+  pins->versions.insert(1);
+  commit_to(shelf, 2);
+  shelf.find("w")->write(pattern(kBytes, 3));
+  kept.doors->barrier.shut();
+  auto third = shelf.persist_async(3);
+  kept.doors->barrier.await_someone();
+  std::optional<Error> error;
+  std::thread assigns(
+      [&] { error = error_of([&] { shelf.find("w")->write(pattern(kBytes, 4)); }); });
+  while (looks < 5) std::this_thread::yield();
+  kept.doors->barrier.open();
+  assigns.join();
+  third.get();
+  CHECK_FALSE(error);
+  shelf.persist();
+  CHECK(has(shelf, 4));
+  pins->versions.clear();
+}
+
 TEST_CASE("a version that this process holds takes one slot, and not all that follow it") {
   const Kept kept({.keep = 1, .in_flight = 2, .mapped = true, .placement = Placement::by_chunk});
   Shelf shelf = kept.open();

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <memory>
 
+#include "cached_disk.hpp"
 #include "kept_versions.hpp"
 #include "scratch.hpp"
 
@@ -318,4 +321,30 @@ TEST_CASE("what a copy forward of rot left behind is not taken for what lay ther
   expected.insert(expected.end(), second.begin(), second.end());
   CHECK((value(w) == expected));
   CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("a free slot that cannot be read is no error of what is assigned") {
+  const auto disk = std::make_shared<CachedDisk>();
+  {
+    CachedMedium medium(disk);
+    Shelf::format(medium);
+  }
+  Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(disk),
+                            {.mode = Mode::update, .placement = Placement::whole});
+  TensorRef w = make(shelf, "w", 5000);
+  for (const std::uint64_t seed : {1, 2}) {
+    w.write(pattern(5000, seed));
+    shelf.persist(seed);
+  }
+  const auto older = pattern(5000, 1);
+  const auto at =
+      std::search(disk->visible.begin(), disk->visible.end(), older.begin(), older.begin() + 64);
+  REQUIRE(at != disk->visible.end());
+  const auto page = static_cast<std::uint64_t>(at - disk->visible.begin()) / kPageBytes;
+  disk->unreadable[page * kPageBytes] = EIO;
+  w.write(pattern(10, 3), 20);
+  shelf.persist(3);
+  auto expected = pattern(5000, 2);
+  std::ranges::copy(pattern(10, 3), expected.begin() + 20);
+  CHECK((value(w) == expected));
 }

@@ -93,6 +93,21 @@ def test_a_mirror_that_is_deleted_meanwhile_is_named(shelf_path: Path, mirror: P
         shelf.persist()
 
 
+def test_a_mirror_that_is_deleted_right_behind_a_commit_is_named(tmp_path: Path) -> None:
+    """Who was asked just now is not asked again, but where something was written since."""
+    for run in range(10):
+        path, mirror = tmp_path / f"{run}.shelf", tmp_path / f"{run}.mirror"
+        with ts.open(path, mirror=mirror) as shelf:
+            shelf.x = np.full(10, 1)
+            shelf.persist()
+            x = shelf.x
+            shelf.persist()
+            x[:] = 2
+            mirror.unlink()
+            with pytest.raises(ts.ShelfGone, match="mirror of medium 0"):
+                shelf.persist()
+
+
 def test_a_missing_mirror_is_needed_or_given_up(shelf_path: Path, mirror: Path) -> None:
     fill(shelf_path, mirror)
     mirror.unlink()
