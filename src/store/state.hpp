@@ -144,13 +144,14 @@ struct State {
   // needed, when it is dropped.
   std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
-  std::vector<std::uint64_t> held;                  // of these: see version_hold.hpp
+  std::vector<std::uint64_t> held;                  // of those published: see version_hold.hpp
   std::vector<std::thread::id> own_pins;  // by whom some of those are, for as long as a user wants
   std::vector<std::uint64_t> let_be;  // of those held by a reader: its writer surely lets them be
-  std::size_t pinned = 0;             // of these: below the floor, and kept for
-                                      // readers elsewhere alone (pinned.hpp)
-  std::uint64_t given_back = 0;       // how often something was, or came to nothing
-  std::size_t going = 0;              // retained no more, and their places not yet given back
+  // Of those that are published: below the floor, and kept for readers elsewhere alone
+  // (pinned.hpp).
+  std::size_t pinned = 0;
+  std::uint64_t given_back = 0;             // how often something was, or came to nothing
+  std::size_t going = 0;                    // retained no more, and their places not yet given back
   std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
   std::atomic<bool> found_prepared = false;
   std::atomic<std::uint64_t> version;  // its number
