@@ -1,5 +1,5 @@
-// The media of a shelf beside its first, from the paths that were given (OpenOptions::also), or
-// where a version says that they were.
+#include "store/open_media.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,6 @@
 #include "store/head.hpp"
 #include "store/medium_headers.hpp"
 #include "store/offered_media.hpp"
-#include "store/open_path.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -160,9 +159,9 @@ void check_mirrored(const OpenOptions& options) {
 
 }  // namespace
 
-std::vector<OfferedMedium> offered_media(const std::filesystem::path& path,
-                                         const OpenOptions& options, Coming coming,
-                                         const std::optional<format::ShelfId>& of) {
+std::vector<OfferedMedium> open_offered(const std::filesystem::path& path,
+                                        const OpenOptions& options, Coming coming,
+                                        const std::optional<format::ShelfId>& of) {
   const std::size_t given = options.also.size() + options.mirrors.size();
   if (given >= kMaxMedia) {
     throw Error(

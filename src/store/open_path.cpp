@@ -18,6 +18,7 @@
 #include "store/format_shelf.hpp"
 #include "store/medium_headers.hpp"
 #include "store/older_first.hpp"
+#include "store/open_media.hpp"
 #include "store/split.hpp"
 #include "store/unknown_pins.hpp"
 
@@ -117,7 +118,7 @@ Opened open_or_mirror(const std::filesystem::path& path, const OpenOptions& opti
     }
     OpenOptions alone = options;
     std::erase_if(alone.mirrors, [](const Mirror& each) { return each.of == 0; });
-    return open_existing(*mirror, alone, offered_media(*mirror, alone, Coming::to_shelf),
+    return open_existing(*mirror, alone, open_offered(*mirror, alone, Coming::to_shelf),
                          fmt::format("the shelf's own medium cannot be opened ({}): its mirror is "
                                      "read in its place",
                                      error.what()));
@@ -141,10 +142,10 @@ void refuse_existing(const std::filesystem::path& path) {
 GivenMedia offered_when_made(const std::filesystem::path& path, const OpenOptions& options) {
   if (options.also.empty() && options.mirrors.empty()) return {};
   if (options.mode == Mode::replace) {
-    return offered_media(path, options, Coming::in_the_place, shelf_at(path, options));
+    return open_offered(path, options, Coming::in_the_place, shelf_at(path, options));
   }
   if (options.mode == Mode::create) refuse_existing(path);
-  return offered_media(path, options, Coming::to_new);
+  return open_offered(path, options, Coming::to_new);
 }
 
 // Errc::full before anything is lost for it, or claimed.
@@ -207,7 +208,7 @@ Opened open_or_create(const std::filesystem::path& path, const OpenOptions& opti
   bool looked_again = false;
   for (int races = 0;; ++races) {
     // Their errors are not the shelf's.
-    GivenMedia offered = offered_media(path, options, Coming::to_shelf);
+    GivenMedia offered = open_offered(path, options, Coming::to_shelf);
     try {
       return open_or_mirror(path, options, std::move(offered));
     } catch (const Error& error) {
@@ -236,7 +237,7 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
   switch (options.mode) {
     case Mode::read:
     case Mode::update:
-      return open_or_mirror(path, options, offered_media(path, options, Coming::to_shelf));
+      return open_or_mirror(path, options, open_offered(path, options, Coming::to_shelf));
     case Mode::append:
       return open_or_create(path, options);
     case Mode::replace:

@@ -30,26 +30,6 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options);
 std::shared_ptr<Store> open_store(const ShelfMedia& media, const OpenOptions& options,
                                   const std::string& path);
 
-// What the media that are given come to.
-enum class Coming {
-  to_shelf,      // that is there
-  to_new,        // to a shelf that is made: they are blank, or not there yet
-  in_the_place,  // to one that takes the place of another, whose media may go with it
-};
-// The media that were given to the shelf at `path`, opened or about to be made; `of`: the shelf
-// that is replaced. Errors as opening, before anything is changed.
-std::vector<OfferedMedium> offered_media(const std::filesystem::path& path,
-                                         const OpenOptions& options, Coming coming,
-                                         const std::optional<format::ShelfId>& of = {});
-// The id of a shelf that is to be replaced; none where there is no such.
-std::optional<format::ShelfId> shelf_at(const std::filesystem::path& path,
-                                        const OpenOptions& options);
-// The media of the shelf at `path`: others are found beside it, or where they were; of a `mirror`,
-// which lies elsewhere than its shelf did, in either case.
-ShelfMedia media_at(const std::filesystem::path& path, std::unique_ptr<Medium> first,
-                    const OpenOptions& options, std::vector<OfferedMedium> offered,
-                    bool mirror = false);
-
 // What a shelf is opened on: the medium itself, or for reading what the mirror of a shelf's own
 // has; `note`: what is to be said of it then.
 std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenOptions& options,

@@ -6,6 +6,7 @@
 #include <tensorshelf/repair.hpp>
 
 #include "media/media.hpp"
+#include "store/open_media.hpp"
 #include "store/open_path.hpp"
 #include "store/recover.hpp"
 #include "store/store.hpp"
@@ -83,7 +84,7 @@ RepairReport repair(const std::filesystem::path& path, const OpenOptions& option
   writing.mode = Mode::update;
   writing.max_size_bytes = 0;
   const auto media = media_at(path, make_medium(file, writing), writing,
-                              offered_media(path, writing, Coming::to_shelf));
+                              open_offered(path, writing, Coming::to_shelf));
   return repair_media(media, options, path.string());
 }
 
