@@ -48,6 +48,13 @@ def test_exists(made: pathlib.Path) -> None:
     check(caught, ts.ShelfExists, "shelf_exists", FileExistsError)
 
 
+def test_an_empty_file_exists_too(place: Place) -> None:
+    place[0].write_bytes(b"")
+    with pytest.raises(ts.ShelfExists):
+        ts.open(place[0], mode="x", tier=place[1])
+    assert place[0].read_bytes() == b""
+
+
 @pytest.mark.parametrize(
     "content",
     [b"hello", b"\0" * (1 << 20), b"PK\x03\x04" * 300_000],

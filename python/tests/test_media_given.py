@@ -159,9 +159,16 @@ def test_too_many_media_are_refused_before_any_is_made(shelf_path: Path, tmp_pat
     assert not any(path.exists() for path in also)
 
 
-def test_what_a_medium_lacks_is_told_once_with_its_path(
+def test_what_a_medium_lacks_is_told_with_its_path(
     shelf_path: Path, part: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told = []
+    monkeypatch.setattr(_open, "_warn_of_fallbacks", lambda notes, whose="": told.append(whose))
+    ts.open(shelf_path, also=part, tier="block").close()
+    assert told == ["", f"{part}: "]
+
+
+def test_what_a_medium_lacks_is_told_once(part: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_open, "_warned", set())
     note = "the file could be mapped, and is not"
 

@@ -272,6 +272,10 @@ def test_of_several_that_wait_the_oldest_is_named(reopen: OpenShelf, place: Plac
             each.release()
     writer.discard()
     commit(writer, 6)
+    own = [writer.pin(each.version) for each in reversed(writer.versions)]
+    oldest = min(each.version for each in own)
+    with pytest.raises(ts.PinnedError, match=rf"version {oldest} of .*this very thread"):
+        commit(writer, 7, 8, 9)
 
 
 def test_a_version_that_was_given_up_is_waited_for(reopen: OpenShelf, place: Place) -> None:
@@ -292,23 +296,24 @@ def test_a_version_that_was_given_up_is_waited_for(reopen: OpenShelf, place: Pla
     commit(reopen(), 4)
 
 
-def test_who_held_one_before_waits_as_anybody(reopen: OpenShelf, place: Place) -> None:
-    writer = reopen(mode="w", pin_timeout=60.0)
+def test_who_held_one_before_waits_as_anybody(reopen: OpenShelf) -> None:
+    """Not as one that waits for itself, which ends after pin_timeout."""
+    writer = reopen(mode="w", pin_timeout=0.02)
     commit(writer, 1)
-    with read(place) as reader:
-        reader.pin(1).release()
-        pinned, waits = threading.Event(), threading.Event()
+    writer.pin(1).release()
+    pinned, lets_go = threading.Event(), threading.Event()
 
-        def other() -> None:
-            held = reader.pin(1)
-            pinned.set()
-            waits.wait()
-            held.release()
+    def other() -> None:
+        held = writer.pin(1)
+        pinned.set()
+        lets_go.wait()
+        held.release()
 
-        thread = threading.Thread(target=other)
-        thread.start()
-        pinned.wait()
-        threading.Timer(0.1, waits.set).start()
-        commit(writer, 2, 3)  # else it hears that it waits for itself
-        thread.join()
+    thread = threading.Thread(target=other)
+    thread.start()
+    pinned.wait()
+    timer = threading.Timer(0.3, lets_go.set)
+    timer.start()
+    commit(writer, 2, 3)
+    thread.join()
     assert (writer.w.numpy() == 3).all()
