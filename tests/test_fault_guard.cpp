@@ -298,3 +298,35 @@ TEST_CASE("a later handler that puts ours back and raises, as Python's does", "[
     return true;
   })));
 }
+
+// Not under a sanitizer, which answers a SIGSEGV of its own before ours.
+TEST_CASE("a call that may fault anywhere ends alone, and its thread's alone", "[fault_guard]") {
+  if (kSanitized) return;
+  const auto fault = [] {
+    volatile std::uintptr_t nowhere = 16;
+    *reinterpret_cast<volatile int*>(nowhere) = 1;
+  };
+  CHECK(scratch::in_child([&] {
+          HOLDS(outlives_faults([] {}));
+          for (int again = 0; again < 3; ++again) HOLDS(!outlives_faults(fault));
+          const Mapping mapping;
+          mapping.cut();
+          HOLDS(!outlives_faults([&] { at(mapping.second()); }));
+          bool inner = true;
+          HOLDS(outlives_faults([&] { inner = outlives_faults(fault); }));
+          HOLDS(!inner);
+          HOLDS(!outlives_faults([&] { static_cast<void>(readable(mapping.first())), fault(); }));
+          try {
+            outlives_faults([] { throw 7; });
+            return false;
+          } catch (int thrown) {
+            HOLDS(thrown == 7);
+          }
+          return !readable(mapping.second());
+        }) == 0);
+  const int status = scratch::in_child([&] {  // outside, and in another thread, it is as ever
+    static_cast<void>(outlives_faults([&] { std::thread(fault).join(); }));
+    return true;
+  });
+  CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+}

@@ -446,6 +446,34 @@ TEST_CASE("damage of what libpmemobj keeps in a pool ends no process", "[pool]")
   CHECK(refused > 0);
 }
 
+TEST_CASE("behind a fault within libpmemobj no pool is opened any more", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  for (const char* name : {"good", "bad", "other"}) {
+    Shelf shelf = Shelf::open(dir / name, pool_options());
+    commit(shelf, 1);
+  }
+  std::mt19937_64 random(7);
+  std::string bytes = scratch::contents(dir / "bad");
+  for (std::uint64_t at = 8192; at < 16'384; ++at) bytes[at] = static_cast<char>(random());
+  scratch::put(dir / "bad", bytes);
+  const int status = scratch::in_child([&] {
+    ::alarm(30);
+    Shelf open = Shelf::open(dir / "good", by_itself());
+    const auto error = error_of([&] { Shelf::open(dir / "bad", by_itself()); });
+    if (!error || error->code() != Errc::corrupt) return false;
+    if (code_of([&] { Shelf::open(dir / "bad", by_itself()); }) != Errc::busy) return false;
+    if (code_of([&] { Shelf::open(dir / "other", by_itself()); }) != Errc::unsupported)
+      return false;
+    if (code_of([&] { Shelf::open(dir / "new", pool_options()); }) != Errc::unsupported)
+      return false;
+    commit(open, 2);
+    open.close();
+    return true;
+  });
+  CHECK(status == 0);
+  CHECK(committed(Shelf::open(dir / "good", by_itself())) == 2);
+}
+
 TEST_CASE("a forked child that lets go of the pool changes nothing of its parent's", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   auto shelf = std::make_unique<Shelf>(Shelf::open(dir / "p", pool_options()));

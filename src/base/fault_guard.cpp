@@ -8,8 +8,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <mutex>
 
 #include <tensorshelf/error.hpp>
 
@@ -21,6 +25,7 @@ namespace {
 struct Guarded {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
+  bool any = false;  // whatever the signal and the address
   Guarded* outer = nullptr;
   sigjmp_buf place;
 };
@@ -48,16 +53,30 @@ constexpr int kRestoresMask = 1;
 constexpr int kRestoresMask = 0;
 #endif
 
-struct sigaction previous;  // written before our handler is installed
+// Of each signal; written before our handler is installed.
+constexpr std::array kSignals = {SIGBUS, SIGSEGV, SIGFPE};
+std::array<struct sigaction, kSignals.size()> all_previous;
+
+struct sigaction& previous_of(int signal) {
+  std::size_t i = 0;
+  while (kSignals[i] != signal) ++i;
+  return all_previous[i];
+}
 
 // That an instruction faulted, and would again; all else was sent by someone.
 bool is_fault(const siginfo_t& info) {
+  if (info.si_signo != SIGBUS) return info.si_code > 0;
   return info.si_code == BUS_ADRALN || info.si_code == BUS_ADRERR || info.si_code == BUS_OBJERR ||
          info.si_code == BUS_MCEERR_AR;
 }
 
 Guarded* guarded_by(const siginfo_t& info) {
   if (!is_fault(info)) return nullptr;
+  if (info.si_signo != SIGBUS) {
+    Guarded* guarded = innermost();
+    while (guarded != nullptr && !guarded->any) guarded = guarded->outer;
+    return guarded;
+  }
   std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(info.si_addr);
   std::uintptr_t end = begin + 1;
   if (info.si_code == BUS_MCEERR_AR) {  // somewhere in so large a page
@@ -66,13 +85,14 @@ Guarded* guarded_by(const siginfo_t& info) {
     end = begin + page_bytes;
   }
   for (Guarded* guarded = innermost(); guarded != nullptr; guarded = guarded->outer) {
-    if (begin < guarded->end && guarded->begin < end) return guarded;
+    if (guarded->any || (begin < guarded->end && guarded->begin < end)) return guarded;
   }
   return nullptr;
 }
 
 // As the kernel would have called it.
 void call_previous(int signal, siginfo_t* info, void* context) {
+  const struct sigaction& previous = previous_of(signal);
   sigset_t blocked = previous.sa_mask;
   if ((previous.sa_flags & SA_NODEFER) == 0) ::sigaddset(&blocked, signal);
   sigset_t before;
@@ -86,6 +106,7 @@ void call_previous(int signal, siginfo_t* info, void* context) {
 }
 
 void pass_on(int signal, siginfo_t* info, void* context) {
+  const struct sigaction& previous = previous_of(signal);
   const bool has_handler = (previous.sa_flags & SA_SIGINFO) != 0 ||
                            (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN);
   if (has_handler && (previous.sa_flags & SA_RESETHAND) == 0) {
@@ -102,11 +123,22 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   if (!is_fault(*info)) ::raise(signal);  // else the instruction faults once more, and that is it
 }
 
-void on_bus_error(int signal, siginfo_t* info, void* context) {
+// Of SIGSEGV and SIGFPE, whose handler is put in front of others' more than once: one of those may
+// have ours as the one before it, and pass on to that what we have passed to it.
+std::atomic<const void*> passed_at = nullptr;
+
+void pass_on_once(int signal, siginfo_t* info, void* context) {
+  const bool again = !is_fault(*info) || passed_at.exchange(info->si_addr) == info->si_addr;
+  if (again) previous_of(signal).sa_handler = SIG_DFL, previous_of(signal).sa_flags = 0;
+  pass_on(signal, info, context);
+}
+
+void on_fault(int signal, siginfo_t* info, void* context) {
   if (Guarded* const guarded = guarded_by(*info)) {
     set_innermost(guarded->outer);
     ::siglongjmp(guarded->place, 1);
   }
+  if (signal != SIGBUS) return pass_on_once(signal, info, context);
   // A handler in front of ours may pass a fault on by raise() (Python's faulthandler does, having
   // put ours back): the instruction faults once more and comes here by itself.
   const bool passed_on = info->si_code == SI_TKILL && info->si_pid == ::getpid();
@@ -114,11 +146,24 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   pass_on(signal, info, context);
 }
 
-bool install() {
+bool install(int signal) {
   struct sigaction ours = {};
-  ours.sa_sigaction = on_bus_error;
+  ours.sa_sigaction = on_fault;
   ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-  return ::sigaction(SIGBUS, nullptr, &previous) == 0 && ::sigaction(SIGBUS, &ours, nullptr) == 0;
+  return ::sigaction(signal, nullptr, &previous_of(signal)) == 0 &&
+         ::sigaction(signal, &ours, nullptr) == 0;
+}
+
+// Others may have put theirs there since the last call.
+void put_in_front() {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  for (const int signal : {SIGSEGV, SIGFPE}) {
+    struct sigaction now = {};
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_sigaction == on_fault) continue;
+    const bool installed = install(signal);
+    TENSORSHELF_ASSERT(installed);
+  }
 }
 
 }  // namespace
@@ -129,15 +174,16 @@ void arm_fault_guard() {
                 "the process has no key for a thread's own data left (PTHREAD_KEYS_MAX)",
                 "load fewer libraries that take one (pthread_key_create)");
   }
-  static const bool installed = install();
+  static const bool installed = install(SIGBUS);
   TENSORSHELF_ASSERT(installed);
 }
 
-bool run_guarded(std::span<const std::byte> range, void (*touch)(void*), void* context) noexcept {
+bool run_guarded(const GuardedRange& range, void (*touch)(void*), void* context) noexcept {
   TENSORSHELF_ASSERT(has_key());  // who maps has armed it
   Guarded guarded;
-  guarded.begin = reinterpret_cast<std::uintptr_t>(range.data());
-  guarded.end = guarded.begin + range.size();
+  guarded.begin = reinterpret_cast<std::uintptr_t>(range.bytes.data());
+  guarded.end = guarded.begin + range.bytes.size();
+  guarded.any = range.any;
   guarded.outer = innermost();
   if (sigsetjmp(guarded.place, kRestoresMask) != 0) return false;
   set_innermost(&guarded);
@@ -145,6 +191,26 @@ bool run_guarded(std::span<const std::byte> range, void (*touch)(void*), void* c
   touch(context);
   std::atomic_signal_fence(std::memory_order_seq_cst);
   set_innermost(guarded.outer);
+  return true;
+}
+
+bool outlives_faults(const std::function<void()>& call) {
+  arm_fault_guard();
+  put_in_front();
+  struct Called {
+    const std::function<void()>& call;
+    std::exception_ptr thrown = {};
+  } called{call};
+  const auto run = [](void* context) {
+    auto& one = *static_cast<Called*>(context);
+    try {
+      one.call();
+    } catch (...) {
+      one.thrown = std::current_exception();
+    }
+  };
+  if (!run_guarded({{}, true}, run, &called)) return false;
+  if (called.thrown) std::rethrow_exception(called.thrown);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -18,8 +19,14 @@ namespace tensorshelf {
 // handler that others install later stays in front of ours, and may pass the signal on to it.
 void arm_fault_guard();
 
+// What a guard is for: a fault at an address, or any.
+struct GuardedRange {
+  std::span<const std::byte> bytes;
+  bool any = false;
+};
+
 // The same as touch_mapped(), for a plain function.
-bool run_guarded(std::span<const std::byte> range, void (*touch)(void*), void* context) noexcept;
+bool run_guarded(const GuardedRange& range, void (*touch)(void*), void* context) noexcept;
 
 // Runs `touch`, which reads or writes mapped bytes. False where the kernel answered SIGBUS for an
 // address in `range`: then it was left in the middle, without a destructor run. So it must be a
@@ -28,7 +35,13 @@ template <class Touch>
 [[nodiscard]] bool touch_mapped(std::span<const std::byte> range, Touch&& touch) {
   using Plain = std::remove_reference_t<Touch>;
   const auto call = [](void* context) noexcept { (*static_cast<Plain*>(context))(); };
-  return run_guarded(range, call, const_cast<std::remove_const_t<Plain>*>(std::addressof(touch)));
+  return run_guarded({range}, call, const_cast<std::remove_const_t<Plain>*>(std::addressof(touch)));
 }
+
+// Runs `call` into a library that trusts the bytes it maps, and throws what it throws. False where
+// a fault of this thread, SIGSEGV, SIGBUS or SIGFPE, ended it in the middle: what it held, memory,
+// descriptors, its own locks, it holds until the process ends. The handlers stay, in front of those
+// that were there, which get other threads' faults.
+bool outlives_faults(const std::function<void()>& call);
 
 }  // namespace tensorshelf

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <mutex>
 #include <string>
@@ -17,13 +18,13 @@
 #include <tensorshelf/extent.hpp>
 
 #include "base/check.hpp"
+#include "base/fault_guard.hpp"
 #include "base/shell_quoted.hpp"
 #include "base/size_text.hpp"
 #include "media/file_lock.hpp"
 #include "media/file_room.hpp"
 #include "media/own_directory.hpp"
 #include "media/path_errors.hpp"
-#include "media/pool/outlived.hpp"
 #include "media/pool/recognise.hpp"
 
 namespace tensorshelf {
@@ -155,11 +156,24 @@ class CopyOnWrite {
   bool wanted_;
 };
 
+// A fault left the library in the midst of a call: its own locks may be held for good.
+std::atomic<bool> library_faulted = false;
+
 [[noreturn]] void throw_fault(const ShelfFile& file, const PoolParts& parts) {
+  library_faulted = true;
   throw Error(Errc::corrupt,
               fmt::format("{} is damaged in what libpmemobj keeps there, which it does not check",
                           file.path().native()),
               mending(file, parts) + ". This process keeps the pool locked until it ends.", EFAULT);
+}
+
+void refuse_after_fault(const ShelfFile& file) {
+  if (!library_faulted) return;
+  throw Error(Errc::unsupported,
+              fmt::format("{}: libpmemobj met a damaged pool in this process, and may wait for its "
+                          "own locks since",
+                          file.path().native()),
+              "Open pools in a new process, and leave the damaged one out.", EFAULT);
 }
 
 std::mutex& one_opening() {  // of ours at a time, so that the switch is not another's
@@ -170,6 +184,7 @@ std::mutex& one_opening() {  // of ours at a time, so that the switch is not ano
 }  // namespace
 
 std::unique_ptr<Pool> Pool::open(const ShelfFile& file, const PoolParts& parts, Access access) {
+  refuse_after_fault(file);
   check_parts(file, parts);
   if (file.writable()) file.release_lock();
   Failure failure;
@@ -180,7 +195,8 @@ std::unique_ptr<Pool> Pool::open(const ShelfFile& file, const PoolParts& parts, 
     const CopyOnWrite copy_on_write(access == Access::read);
     opened = call_library(file, failure, [&] {
       PMEMobjpool* pool = nullptr;
-      alive = outlived([&] { pool = ::pmemobj_open(place_of_descriptor(file).c_str(), kLayout); });
+      alive = outlives_faults(
+          [&] { pool = ::pmemobj_open(place_of_descriptor(file).c_str(), kLayout); });
       return pool;
     });
   }
@@ -193,7 +209,7 @@ std::unique_ptr<Pool> Pool::open(const ShelfFile& file, const PoolParts& parts, 
     found = pool->read_table(file);
     pool->check_table(*found, file, parts);
   };
-  if (!outlived(read)) {
+  if (!outlives_faults(read)) {
     static_cast<void>(pool.release());  // closing it touches the same
     throw_fault(file, parts);
   }
@@ -203,6 +219,7 @@ std::unique_ptr<Pool> Pool::open(const ShelfFile& file, const PoolParts& parts, 
 
 std::unique_ptr<Pool> Pool::create(const ShelfFile& file, const PoolParts& parts,
                                    std::uint64_t largest_object_bytes) {
+  refuse_after_fault(file);
   file.release_lock();
   Failure failure;
   PMEMobjpool* made = nullptr;
@@ -226,7 +243,8 @@ std::unique_ptr<Pool> Pool::create(const ShelfFile& file, const PoolParts& parts
 
 // As far as it goes, where the pool is damaged.
 Pool::~Pool() {
-  static_cast<void>(outlived([this] { ::pmemobj_close(pool_); }));
+  if (library_faulted) return;
+  if (!outlives_faults([this] { ::pmemobj_close(pool_); })) library_faulted = true;
 }
 
 PoolTable& Pool::table() const { return *static_cast<PoolTable*>(::pmemobj_direct(root_)); }
