@@ -7,6 +7,7 @@
 
 #include "base/planted.hpp"
 #include "store/head.hpp"
+#include "store/incarnation.hpp"
 #include "store/medium_headers.hpp"
 #include "store/root_scan.hpp"
 
@@ -78,7 +79,13 @@ bool is_older(Medium& mirror, Medium& first) {
     const ShelfHead head = read_head(first);
     const auto header = read_medium_headers(mirror, 0).best();
     if (header && header->shelf_id != head.superblock.shelf_id) return true;
-    return newest(mirror, format::kMirrorAt, head) < newest(first, 0, head);
+    const std::uint64_t ours = newest(first, 0, head);
+    if (ours > 0) return newest(mirror, format::kMirrorAt, head) < ours;
+    // A crash may have taken the last number from it; more than one it lacks where it was given up.
+    const format::Seeds seeds(head.superblock.shelf_id);
+    const auto own = newest_incarnation(first, 0, seeds);
+    const auto its = newest_incarnation(mirror, format::kMirrorAt, seeds);
+    return own && its && *its + 1 < *own;
   } catch (const Error&) {
     return false;
   }
