@@ -147,6 +147,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"mirror_has_no_pages", "-", Bug::mirror_has_no_pages, {}, "mirror-metadata"},
       {"mirrored_root_of_another", "-", Bug::mirrored_root_of_another, {}, "mirror-newer"},
       {"filling_marked_late", "I12", Bug::filling_marked_late, {}, "mirror-marked"},
+      {"other_history_taken", "-", Bug::other_history_taken, {}, "mirror-forked"},
       {"one_mirrored_root", "-", Bug::one_mirrored_root, {}, "mirror-roots"},
       {"older_mirrored_root_left", "-", Bug::older_mirrored_root_left, {}, "mirror-roots"},
       {"mirrored_home_unsettled", "I6", Bug::mirrored_home_unsettled, {}, "mirror-roots"},

@@ -20,6 +20,7 @@ std::string filling_is_marked_before_anything_is_copied();
 std::string damaged_roots_are_read_from_the_mirror();
 std::string interrupted_openings_keep_what_the_mirror_has();
 std::string mirror_that_was_given_up_shows_nothing();
+std::string mirror_of_another_history_shows_nothing();
 std::string rot_is_copied_from_the_mirror();
 std::string passing_error_of_a_mirror_is_no_damage();
 

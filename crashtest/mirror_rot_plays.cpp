@@ -206,6 +206,26 @@ std::string mirror_that_was_given_up_shows_nothing() {
   return "";
 }
 
+// The first was put back as it was, and goes on alone: to the same version, by the same
+// incarnation.
+std::string mirror_of_another_history_shows_nothing() {
+  const Mirrored mirrored(1);
+  for (std::uint64_t serial = 3; serial < 7; ++serial) mirrored.commit(serial);
+  const Bytes before = mirrored.first->visible;
+  mirrored.commit(7);
+  mirrored.first->become(before);
+  {
+    Shelf shelf = Shelf::open(std::make_unique<CachedMedium>(mirrored.first),
+                              {.mode = Mode::update, .without = {1}});
+    shelf.find("a")->write(stamped(kMirroredBytes, 8));
+    shelf.persist(8);
+  }
+  rot_homes(*mirrored.first, 1U << 7 % 3, 200);
+  const Shelf shelf = mirrored.open(Mode::read);
+  if (shelf.info().recovery.degraded) return "";
+  return fmt::format("step {} is shown as the newest", shelf.step().value_or(0));
+}
+
 // What rots there is told, and mended while the first is sound, for nobody reads it before that is
 // lost.
 std::string rot_of_a_mirror_is_mended() {

@@ -401,6 +401,7 @@ const std::vector<Scenario>& scenarios() {
         {"mirror-rot", "-", rot_of_a_mirror_is_mended},
         {"mirror-roots", "I6", damaged_roots_are_read_from_the_mirror},
         {"mirror-twice", "I6", interrupted_openings_keep_what_the_mirror_has},
+        {"mirror-forked", "-", mirror_of_another_history_shows_nothing},
         {"mirror-behind", "-", mirror_that_was_given_up_shows_nothing},
         {"mirror-short", "-", short_mirror_keeps_nobody_out},
         {"mirror-prepared", "-", what_is_prepared_is_filled_in},

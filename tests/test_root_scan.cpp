@@ -93,6 +93,20 @@ TEST_CASE("none is taken from who went another way") {
   CHECK_FALSE(has(scan, 7));
 }
 
+TEST_CASE("none is taken that was made at another time than what is left says") {
+  RootScan mirror = whole();
+  for (auto& root : mirror.roots[format::home_of(7, kSlots)]) root->time_ns = 5;
+  RootScan other = without({7}, root_of(7).word);
+  CHECK_FALSE(other.take_lost(mirror));
+  for (const unsigned copy : {0U, 1U}) {
+    RootScan same = without({7}, root_of(7).word);
+    same.times[format::home_of(7, kSlots)][copy] = 5;
+    CHECK(same.take_lost(mirror));
+  }
+  RootScan untold = without({7});  // nothing of the pages is left
+  CHECK(untold.take_lost(mirror));
+}
+
 TEST_CASE("a newer one is not taken where one copy shows that it was not flipped") {
   for (const unsigned copy : {0U, 1U}) {
     RootScan scan = without({7});

@@ -231,6 +231,7 @@ enum class Bug {
   mirror_a_version_ahead,      // one that is a version ahead is filled, whatever the first shows
   torn_mirror_unmarked,        // I6: once the first is wiped, nothing tells that it may be filled
   mirror_has_no_pages,         // what both copies of a page lost is not looked for there
+  other_history_taken,         // a root of who went on from the same version, and counted alike
   mirrored_root_of_another,    // whoever wrote the root that it has
   filling_marked_late,         // I12: what it says of itself may come behind what is copied to it
   one_mirrored_root,           // of several that are damaged, the newest alone

@@ -219,6 +219,12 @@ bool is_same_root(const Root& a, const Root& b) {
 
 std::uint64_t root_word(const RawPage& page) { return load<std::uint64_t>(page); }
 
+std::uint64_t root_time(const RawPage& page) {
+  std::uint64_t time = 0;
+  std::memcpy(&time, page.bytes.data() + offsetof(Root, time_ns), sizeof time);
+  return time;
+}
+
 bool blank_but_for_its_word(const RawPage& page) {
   return std::all_of(page.bytes.begin() + sizeof(Root::word), page.bytes.end(),
                      [](std::byte b) { return b == std::byte{0}; });

@@ -95,6 +95,7 @@ std::optional<Root> read_root(const RawPage& page, const Seeds& seeds, const Roo
 std::optional<Root> read_described(const RawPage& page, std::uint64_t version, const Seeds& seeds,
                                    const RootPlace& place);
 std::uint64_t root_word(const RawPage& page);
+std::uint64_t root_time(const RawPage& page);  // Root::time_ns, of whatever lies there
 bool blank_but_for_its_word(const RawPage& page);
 
 Page as_page(const Root& root);

@@ -137,6 +137,7 @@ bool RootScan::take_lost(const RootScan& mirror) {
     const std::uint64_t version = format::word_version(root.word);
     if (holds(version)) continue;
     if (version > newest && clears_home(version)) return false;
+    if (tells_of_another(root) && !planted(Bug::other_history_taken)) return false;
     if (version < newest && !may_have_lost(version, theirs.front())) continue;
     const unsigned home = format::home_of(root);
     const auto& copies = mirror.roots[home];
@@ -148,6 +149,13 @@ bool RootScan::take_lost(const RootScan& mirror) {
   const bool taken = whole.mirrored != mirrored;
   *this = std::move(whole);
   return taken;
+}
+
+bool RootScan::tells_of_another(const Root& root) const {
+  const unsigned home = format::home_of(root);
+  const auto& there = times[home];
+  const bool named = std::ranges::find(words[home], root.word) != words[home].end();
+  return named && std::ranges::find(there, root.time_ns) == there.end();
 }
 
 bool RootScan::may_have_lost(std::uint64_t version, const Root& newest) const {
@@ -189,6 +197,7 @@ RootScan scan_homes(Medium& medium, std::uint64_t from, const format::Seeds& see
       if (!page) continue;
       scan.roots[home][copy] = format::read_root(*page, seeds, {home, copy, slot_count});
       scan.words[home][copy] = format::root_word(*page);
+      scan.times[home][copy] = format::root_time(*page);
       if (!scan.roots[home][copy]) {
         scan.described[home][copy] = read_unflipped(*page, seeds, {home, copy, slot_count});
       }

@@ -22,6 +22,7 @@ struct RootScan {
   std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> roots;
   Words words = {};
   std::array<std::array<bool, format::kCopies>, format::kMaxSlots> blank = {};  // but for the word
+  Words times = {};  // that the pages state, be they roots or not
   // The copy is damaged, and the root the one that its mirror has there.
   std::array<std::array<bool, format::kCopies>, format::kMaxSlots> mirrored = {};
   Unread unread;
@@ -69,6 +70,9 @@ struct RootScan {
   // The same of the home: one of its copies does; or in one is the mark of a home never used, or in
   // both the word that lay there before, with whatever an attempt left half-written.
   bool clears_home(std::uint64_t version) const;
+  // Whether a copy there is, by its word, that root, and by its time another: who goes on from one
+  // state twice counts incarnations alike.
+  bool tells_of_another(const format::Root& root) const;
   // Whether the root of `version` may have lain there, where it is not the newest nor after that.
   bool may_have_lost(std::uint64_t version, const format::Root& newest) const;
 };
