@@ -174,6 +174,24 @@ def test_an_older_mirror_does_not_stand_for_a_shelf_with_a_damaged_chunk(
         assert shelf.step == 1
 
 
+def test_a_mirror_that_was_given_up_long_ago_does_not_stand_for_lost_roots(
+    shelf_path: Path, mirror: Path
+) -> None:
+    fill(shelf_path, 1, mirror=mirror)
+    away = mirror.rename(mirror.with_suffix(".away"))
+    for step in (2, 3):
+        with ts.open(shelf_path, without=1) as shelf:
+            shelf.small = np.full(10, step)
+            shelf.persist(step=step)
+    away.rename(mirror)
+    for version in (2, 3):
+        lose(shelf_path, version, 2)
+    with pytest.raises(ts.CorruptError, match="no root verifies"):
+        ts.open(shelf_path, "r", mirror=mirror)
+    with ts.open(mirror, "r") as shelf:  # who wants that says so
+        assert shelf.step == 1
+
+
 def test_a_mirror_that_is_not_there_is_told_to_who_reads(
     shelf_path: Path, mirror: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
