@@ -103,6 +103,17 @@ TEST_CASE("none is taken that was made at another time than what is left says") 
     same.times[format::home_of(7, kSlots)][copy] = 5;
     CHECK(same.take_lost(mirror));
   }
+  // An attempt over an older one lies under that one's word, with a time of its own.
+  RootScan attempted = without({5, 7});
+  for (const unsigned copy : {0U, 1U}) {
+    const unsigned home = format::home_of(5, kSlots);
+    attempted.described[home][copy] = root_of(5 + kSlots);
+    attempted.words[home][copy] = root_of(5).word;
+    attempted.times[home][copy] = 9;
+  }
+  CHECK(attempted.take_lost(mirror));
+  CHECK(newest(attempted) == 7);
+  CHECK_FALSE(has(attempted, 5));
   RootScan untold = without({7});  // nothing of the pages is left
   CHECK(untold.take_lost(mirror));
 }

@@ -137,8 +137,8 @@ bool RootScan::take_lost(const RootScan& mirror) {
     const std::uint64_t version = format::word_version(root.word);
     if (holds(version)) continue;
     if (version > newest && clears_home(version)) return false;
-    if (tells_of_another(root) && !planted(Bug::other_history_taken)) return false;
     if (version < newest && !may_have_lost(version, theirs.front())) continue;
+    if (tells_of_another(root) && !planted(Bug::other_history_taken)) return false;
     const unsigned home = format::home_of(root);
     const auto& copies = mirror.roots[home];
     const unsigned copy = copies[0] && copies[0]->word == root.word ? 0 : 1;
