@@ -22,7 +22,8 @@ using Bytes = std::vector<std::byte>;
 // One whose reads of some place, or whose barriers, fail while that is said.
 struct Faults {
   bool barrier = false;
-  bool reads = false;                  // all of them
+  bool reads = false;  // all of them
+  bool shrink = false;
   std::function<void()> written = {};  // behind each write
 };
 class Faulty final : public SharedMedium {
@@ -37,6 +38,10 @@ class Faulty final : public SharedMedium {
     const Ticket ticket = SharedMedium::write(at, bytes, seed);
     if (faults_->written) faults_->written();
     return ticket;
+  }
+  std::uint64_t shrink(std::uint64_t size_bytes) override {
+    if (faults_->shrink) throw Error(Errc::io, "the cut failed", "Open it again.", EIO);
+    return SharedMedium::shrink(size_bytes);
   }
   void read(std::uint64_t at, std::span<std::byte> bytes) override {
     if (faults_->reads) throw Error(Errc::io, "the read failed", "Open it again.", EIO);

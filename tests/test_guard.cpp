@@ -259,11 +259,14 @@ TEST_CASE("a mirror that cannot be made shorter is longer than what it mirrors")
     REQUIRE(script.fails == Verb::none);
     REQUIRE(media.size_of(0) == 8 * kPageBytes);
     REQUIRE(media.size_of(1) == 16 * kPageBytes);
+    REQUIRE(media.mirror_uncut(0));
     REQUIRE_FALSE(media.failed());
     REQUIRE(media.reserve(12 * kPageBytes) >= 12 * kPageBytes);
     for (const Verb verb : kVerbs) REQUIRE_NOTHROW(call(media, verb));
     REQUIRE(media.shrink(8 * kPageBytes) == 8 * kPageBytes);
     REQUIRE(media.size_of(1) == 8 * kPageBytes);
+    REQUIRE_FALSE(media.mirror_uncut(0));
+    REQUIRE_FALSE(media.mirror_uncut(2));  // there is none
   }
 }
 

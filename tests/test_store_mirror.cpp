@@ -325,6 +325,31 @@ TEST_CASE("a mirror grows and is made smaller with its medium") {
   CHECK(mirrored.alone().verify().damage.empty());
 }
 
+TEST_CASE("a mirror that cannot be made smaller is told, and cut by the next run") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  Shelf shelf = mirrored.open();
+  assign(shelf, "gone", pattern(8 * kMiB, 3));
+  assign(shelf, "small", kSmall);
+  shelf.persist();
+  shelf.erase("gone");
+  for (int i = 0; i < 3; ++i) shelf.persist();
+  One& mirror = mirrored.mirrors[0];
+  const std::uint64_t before = mirror.medium->size();
+  mirror.faults->shrink = true;
+  CHECK_FALSE(shelf.compact(std::chrono::seconds(5)).files_cut);
+  CHECK(mirrored.first.medium->size() < 4 * kMiB);
+  CHECK(mirror.medium->size() == before);
+  CHECK_FALSE(shelf.compact(std::chrono::seconds(5)).files_cut);
+  mirror.faults->shrink = false;
+  CHECK(shelf.compact(std::chrono::seconds(5)).files_cut);
+  CHECK(mirror.medium->size() == mirrored.first.medium->size() + format::kMirrorAt);
+  const std::uint64_t version = shelf.version();
+  CHECK(shelf.compact(std::chrono::seconds(5)).files_cut);
+  CHECK(shelf.version() == version);  // nothing is left to do
+  CHECK(mirrored.alone().verify().damage.empty());
+}
+
 TEST_CASE("what says of mirrors what cannot be is not believed") {
   const auto reason = [](const format::MediaTable& table) {
     format::MediaTable read;

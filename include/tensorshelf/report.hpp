@@ -57,8 +57,8 @@ struct CompactReport {
   std::uint64_t bytes_moved = 0;   // of slots, which lie elsewhere now
   std::uint64_t bytes_copied = 0;  // of values that nobody assigned: read, checked and written anew
   std::vector<std::string> damaged;  // tensors that stay where they are: verify() tells of what
-  // False: somebody held a version that reaches further. The room is free, and the files keep their
-  // length until it is called again.
+  // False: somebody held a version that reaches further, or a mirror could not be made shorter. The
+  // room is free, and those files keep their length until it is called again.
   bool files_cut = true;
 };
 

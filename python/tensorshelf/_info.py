@@ -185,8 +185,8 @@ class CompactReport:
     bytes_moved: int  # of slots, which lie elsewhere now
     bytes_copied: int  # of values that nobody assigned: read, checked and written anew
     damaged: list[str]  # tensors that stay where they are: verify() tells of what
-    # False: somebody held a version that reaches further. The room is free, and the files keep
-    # their length until it is called again.
+    # False: somebody held a version that reaches further, or a mirror could not be made shorter.
+    # The room is free, and those files keep their length until it is called again.
     files_cut: bool
 
     def __repr__(self) -> str:
@@ -194,7 +194,9 @@ class CompactReport:
             format_size, (self.bytes_before, self.bytes_after, self.bytes_moved, self.bytes_copied)
         )
         damaged = f", damaged: {', '.join(map(repr, self.damaged))}" if self.damaged else ""
-        uncut = "" if self.files_cut else ", files not cut: a version was held"
+        uncut = (
+            "" if self.files_cut else ", not all files cut: a version or a mirror was in the way"
+        )
         return (
             f"<CompactReport version {self.version}, {after} of {before}, "
             f"{moved} moved, {copied} copied{damaged}{uncut}>"

@@ -294,7 +294,7 @@ def test_a_report_says_what_it_did() -> None:
     report = ts.CompactReport(7, MIB, MIB, 0, 0, ["a", "b.c"], False)
     assert repr(report) == (
         "<CompactReport version 7, 1.0 MiB of 1.0 MiB, 0 B moved, 0 B copied, damaged: 'a', 'b.c', "
-        "files not cut: a version was held>"
+        "not all files cut: a version or a mirror was in the way>"
     )
 
 

@@ -48,6 +48,7 @@ struct Member {
   // Where what is written here is written, too; set, and given up, while nobody writes.
   std::atomic<Member*> mirror = nullptr;
   std::uint64_t mirror_shift = 0;
+  std::atomic<bool> mirror_uncut = false;
 
   bool within(std::uint64_t offset, std::uint64_t size_bytes) const {
     const std::uint64_t end = size.load(std::memory_order_relaxed);
@@ -107,12 +108,13 @@ struct Member {
     const std::uint64_t left = inner->shrink(size_bytes);
     TENSORSHELF_ASSERT(left >= size_bytes);
     size.store(left, std::memory_order_relaxed);
+    mirror_uncut = false;
     Member* const twin = mirror;
     if (twin == nullptr || left + mirror_shift >= twin->size) return left;
     try {
       twin->shrink(left + mirror_shift);
-    } catch (
-        const std::exception&) {  // what it mirrors is cut by now: it is longer than it need be
+    } catch (const std::exception&) {
+      mirror_uncut = true;  // what it mirrors is cut by now: it is longer than it need be
     }
     return left;
   }
@@ -404,6 +406,11 @@ std::uint64_t GuardedMedium::shrink(std::uint64_t end) {
   TENSORSHELF_ASSERT(member.within(size_bytes, 0));
   state_->refuse_if_failed();
   return place_on(medium_of(end), member.shrink(size_bytes));
+}
+
+bool GuardedMedium::mirror_uncut(unsigned index) const {
+  const Member* const one = state_->find(index);
+  return one != nullptr && one->mirror_uncut;
 }
 
 Promises GuardedMedium::promises() const { return promises_of(0); }

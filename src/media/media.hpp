@@ -63,6 +63,8 @@ class GuardedMedium final : public Medium {
   // `end` is a place, and so is what is returned.
   std::uint64_t reserve(std::uint64_t end) override;
   std::uint64_t shrink(std::uint64_t end) override;  // likewise; counts as no failure of I8
+  // Its mirror refused the last shrink(): it is longer than it need be, and nothing else.
+  bool mirror_uncut(unsigned index) const;
   Promises promises() const override;
   PinTable* pins() override;
 

@@ -32,6 +32,7 @@ void Compactor::cut() {
       state_.heap->cut(medium);
       ends[medium] = state_.heap->capacity_bytes(medium);
       longer |= from[medium] > ends[medium] && !fixed_.has(medium);
+      longer |= state_.medium->mirror_uncut(medium);
       // One that was removed is not named again.
       const auto there = std::ranges::find(named, medium, &format::MediumLayout::index);
       if (there == named.end()) continue;
@@ -78,6 +79,7 @@ void Compactor::shorten(const PerMedium& from) {
       if (!shorten_to(medium, size)) break;
       state_.patience.pause(kPause);  // who waits at the gate comes in
     }
+    if (state_.medium->mirror_uncut(medium)) report_.files_cut = false;
   }
 }
 
@@ -93,9 +95,10 @@ bool Compactor::shorten_to(unsigned medium, std::uint64_t size_bytes) {
   }
   const std::uint64_t end = std::max(size_bytes, state_.heap->capacity_bytes(medium));
   const std::uint64_t before = state_.medium->size_of(medium);
-  if (end >= before) return false;  // it grew again
+  const bool again = end == before && state_.medium->mirror_uncut(medium);
+  if (end >= before && !again) return false;  // it grew again
   const std::uint64_t left = offset_of(state_.medium->shrink(place_on(medium, end)));
-  if (left == before) fixed_.add(medium);
+  if (left == before && !again) fixed_.add(medium);
   return left == size_bytes;
 }
 
