@@ -34,6 +34,7 @@ py::dict to_dict(const Promises& promises) {
   d["one_machine"] = promises.one_machine;
   d["atomic_bytes"] = promises.atomic_bytes;
   d["notes"] = shown(promises.notes);
+  d["remarks"] = shown(promises.remarks);
   return d;
 }
 

@@ -29,6 +29,7 @@ struct Promises {
   bool one_machine = false;               // none but this one reaches it: the lock is sure
   std::uint64_t atomic_bytes = 8;         // the most that lands all or nothing at power loss
   std::vector<std::string> notes;         // each fallback taken, and what to change for more
+  std::vector<std::string> remarks = {};  // on the hardware: no fallback, and nothing to warn of
 };
 
 // One write under way. `sequence` never falls from one write to the next, so waiting for a ticket

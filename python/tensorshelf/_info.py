@@ -21,6 +21,7 @@ class Promises:
     one_machine: bool  # none but this one reaches it: the lock keeps every other writer out
     atomic_bytes: int  # the most that lands all or nothing at power loss
     notes: tuple[str, ...]  # each fallback taken, and what to change for more
+    remarks: tuple[str, ...] = ()  # on the hardware: no fallback, and nothing to warn of
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,14 @@ def _medium(medium: MediumInfo, writable: bool) -> tuple[str, str]:
 
 
 def _notes(info: Info) -> Iterator[str]:
-    yield from info.promises.notes
+    yield from _said(info.promises)
     for medium in info.media[1:]:
-        yield from (f"medium {medium.number}: {note}" for note in medium.promises.notes)
+        yield from (f"medium {medium.number}: {note}" for note in _said(medium.promises))
     yield from info.recovery.notes
+
+
+def _said(promises: Promises) -> tuple[str, ...]:
+    return (*promises.notes, *promises.remarks)
 
 
 def _opened(info: Info) -> str:
@@ -263,7 +268,8 @@ def info_from(found: dict[str, Any]) -> Info:
 
 def promises_from(found: dict[str, Any]) -> Promises:
     """Promises of the native module's dict."""
-    return Promises(**{**found, "notes": tuple(found["notes"])})
+    said = {name: tuple(found[name]) for name in ("notes", "remarks")}
+    return Promises(**{**found, **said})
 
 
 def prepared_from(found: dict[str, Any] | None) -> Prepared | None:

@@ -37,7 +37,6 @@ _VERIFY = {
     "open": _core.Verify.on_open,
 }
 _ON_PIN = {"wait": _core.OnPin.wait, "outrun": _core.OnPin.outrun}
-_ORDINARY = "The drive may have a volatile write cache"  # as nearly all have: for info() alone
 _warned: set[str] = set()
 
 
@@ -302,6 +301,6 @@ def _log_recovery(info: Info, absent_mirrors: Iterable[str] = ()) -> None:
 
 def _warn_of_fallbacks(notes: tuple[str, ...], whose: str = "") -> None:
     for note in notes:
-        if note not in _warned and not note.startswith(_ORDINARY):
+        if note not in _warned:
             _warned.add(note)
             warnings.warn(whose + note, TierWarning, stacklevel=3)

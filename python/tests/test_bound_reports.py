@@ -143,7 +143,7 @@ def test_the_promises_of_each_medium(shelf: ts.Shelf) -> None:
         lost = any("power loss can lose" in note for note in found.notes)
         assert found.survives == ("process crash" if lost else "power loss")
         assert not found.needs_flush
-        caches = any("volatile write cache" in note for note in found.notes)
+        caches = any("volatile write cache" in note for note in found.remarks)
         assert found.volatile_cache == caches
         assert found.atomic_bytes in (512, 4096)
 

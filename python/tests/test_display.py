@@ -1,10 +1,8 @@
 """How things look, and progress."""
 
 import functools
-import pathlib
 import subprocess
 import sys
-import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from conftest import OpenShelf
 from support import in_child
 
 import tensorshelf as ts
-from tensorshelf import _open
 from tensorshelf._values import _write
 
 
@@ -169,7 +166,6 @@ with warnings.catch_warnings(record=True) as seen:
         with ts.open({str(tmp_path)!r} + f"/{{i}}.shelf", tier="block",
                      block=ts.BlockOptions(direct=False, io_uring=False)) as shelf:
             notes = shelf.info().promises.notes
-notes = [n for n in notes if not n.startswith(ts._open._ORDINARY)]
 assert notes
 assert sorted(str(w.message) for w in seen) == sorted(notes), (seen, notes)
 assert all(w.category is ts.TierWarning for w in seen)
@@ -187,14 +183,6 @@ def test_block_options_reach_the_medium(tmp_path: object) -> None:
         np.testing.assert_array_equal(shelf.x, np.arange(1 << 20))
         assert "io_uring" not in shelf.info().promises.detail
         assert "pwrite" in shelf.info().promises.detail
-
-
-def test_what_nearly_every_drive_says_is_no_warning() -> None:
-    source = pathlib.Path(__file__).resolve().parents[2] / "src" / "media" / "block" / "medium.cpp"
-    assert f'"{_open._ORDINARY}' in source.read_text("utf-8")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        _open._warn_of_fallbacks((f"{_open._ORDINARY}: and so on",))
 
 
 def test_tree_keeps_odd_names_on_their_line(shelf: ts.Shelf) -> None:

@@ -23,6 +23,7 @@ PROMISES = {
     "one_machine": True,
     "atomic_bytes": 8,
     "notes": ["of the medium"],
+    "remarks": ["of its drive"],
 }
 RECOVERY = {
     "version": 5,
@@ -82,7 +83,7 @@ def test_every_fact_has_its_own_name() -> None:
     found = info()
     assert dataclasses.asdict(found) == {
         **INFO,
-        "promises": {**PROMISES, "notes": ("of the medium",)},
+        "promises": {**PROMISES, "notes": ("of the medium",), "remarks": ("of its drive",)},
         "recovery": {
             **RECOVERY,
             "lost": (6, 7),
@@ -174,6 +175,7 @@ def test_info_as_a_table() -> None:
             "medium    pmem: FS-DAX file",
             "survives  power loss",
             "note      of the medium",
+            "note      of its drive",
             "note      of the opening",
         ]
     )

@@ -401,7 +401,7 @@ def test_each_promise_is_told_as_it_is(shelf: ts.Shelf) -> None:
     promises = shelf.info().promises
     mapped = promises.medium == "pmem"
     in_memory = "tmpfs" in promises.detail
-    caches = any("volatile write cache" in note for note in promises.notes)
+    caches = any("volatile write cache" in said for said in promises.remarks)
     assert promises.medium in ("pmem", "block")
     assert promises.mapped == mapped
     assert not promises.needs_flush  # neither of a tmpfs nor of a drive

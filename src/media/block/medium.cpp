@@ -230,7 +230,7 @@ class BlockMedium final : public Medium {
           "Memory holds the bytes: they survive a process crash, not a power loss. Put the shelf "
           "on a drive to survive that too.");
     } else if (facts.volatile_cache) {
-      promises_.notes.emplace_back(
+      promises_.remarks.emplace_back(
           "The drive may have a volatile write cache: surviving a power loss rests on it honouring "
           "flushes. A drive with power-loss protection does not depend on that.");
     }
