@@ -4,6 +4,7 @@ import errno
 import pathlib
 import shutil
 import threading
+import types
 from typing import Any
 
 import numpy as np
@@ -509,3 +510,38 @@ def test_saves_leave_nothing_in_the_store(three):
         three.run(lambda rank, count=count: body(rank, count))[0].num_keys() for count in (2, 9)
     )
     assert many == few
+
+
+# ---- what could not be undone is told
+
+
+class Failing:
+    """The native half of a shelf whose medium fails."""
+
+    def discard(self, session: object) -> None:
+        raise ts.ShelfFull("no room is left", "Free some.", errno.ENOSPC)
+
+    def prepared(self) -> dict[str, Any]:
+        return {"id": b"mark"}
+
+
+def test_what_was_voted_against_and_stays_prepared_is_told(caplog):
+    def resolve(*, commit: bool) -> None:
+        assert not commit
+        raise ts.ShelfFull("no room is left", "Free some.", errno.ENOSPC)
+
+    voter = types.SimpleNamespace(_core=Failing(), _resolve=resolve, where=lambda: "a.shelf")
+    for mark, told in (
+        (b"another", []),
+        (b"mark", ["what this rank votes against stays prepared"]),
+    ):
+        save = types.SimpleNamespace(part=types.SimpleNamespace(mark=lambda mark=mark: mark))
+        member.Member._drop_what_is_left(voter, save)
+        assert [text in caplog.text for text in told] == [True] * len(told)
+        assert len(caplog.records) == len(told)
+
+
+def test_what_came_of_a_copy_and_stays_assigned_is_told(caplog):
+    shelf = types.SimpleNamespace(path="a.shelf.of-1", core=Failing(), session=None)
+    kept.KeptShelf.discard(shelf)
+    assert "a.shelf.of-1 keeps a part of what came" in caplog.text

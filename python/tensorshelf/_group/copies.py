@@ -118,8 +118,10 @@ class Copy:
                 raise damaged
             core.persist(session, answer["step"])
         except BaseException as error:
-            with contextlib.suppress(ShelfError):
+            try:
                 core.discard(session)
+            except ShelfError as second:
+                error.add_note(f"What came of the copy stays assigned: {second}")
             if isinstance(error, ShelfError) and not isinstance(error, LinkLost):
                 raise
             if not isinstance(error, (RuntimeError, TimeoutError)):

@@ -43,8 +43,10 @@ class KeptShelf:
 
     def discard(self) -> None:
         """What was assigned and is in no version; behind an error, which tells more."""
-        with contextlib.suppress(ShelfError):
+        try:
             self.core.discard(self.session)
+        except ShelfError as error:
+            logger.error("group: %s keeps a part of what came: %s", self.path, error)
 
 
 def kept_path(of: str, folder: str | None, owner: int) -> str:
@@ -106,8 +108,10 @@ class Keeper:
         except (RuntimeError, LinkLost) as error:  # torch's, of its store; the owner is gone
             logger.debug("group: a copy of rank %d ends: %s", self.pair.owner, in_short(error))
         finally:
-            with contextlib.suppress(ShelfError):
+            try:
                 self._shelf.core.close()
+            except ShelfError as error:
+                logger.error("group: %s: %s", self._shelf.path, error)
 
     def _take(self, asked: dict[str, Any]) -> bool:
         """False where that was the last."""

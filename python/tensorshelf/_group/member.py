@@ -301,8 +301,14 @@ class Member:
         """Of one that was voted against: Ctrl-C may have come behind its preparing."""
         found = self._core.prepared()
         if found is not None and found["id"] == save.part.mark():
-            with contextlib.suppress(ShelfError):
+            try:
                 self._resolve(commit=False)
+            except ShelfError as error:  # a start at which all have it prepared commits it
+                logger.error(
+                    "group: %s: what this rank votes against stays prepared: %s",
+                    self.where(),
+                    error,
+                )
 
     def _told(self, save: GroupSave) -> GroupError:
         """What a rank said no for, on all others."""
