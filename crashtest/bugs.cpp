@@ -99,7 +99,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"refresh_remembers_late", "-", Bug::refresh_remembers_late},
       {"damage_looked_for_elsewhere", "-", Bug::damage_looked_for_elsewhere, {}, "moved-chunks"},
       {"damage_doubted_at_its_begin", "-", Bug::damage_doubted_at_its_begin, {}, "verify-beside"},
-      {"older_root_too_long", "-", Bug::older_root_too_long, {}, "older-root"},
+      {"older_root_too_long", "-", Bug::older_root_too_long, {}, "older-root-long"},
       {"early_look_believed", "-", Bug::early_look_believed, {}, "early-look"},
       {"refresh_without_pages", "-", Bug::refresh_without_pages},
       {"pins_not_seen", "I3", Bug::pins_not_seen, {}, {}, "pins"},

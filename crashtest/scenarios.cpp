@@ -441,7 +441,7 @@ const std::vector<Scenario>& scenarios() {
         {"early-look", "-", early_look_costs_no_version},
         {"moved-chunks", "-", moved_chunks_are_no_damage},
         {"verify-beside", "-", what_is_overtaken_in_verify_is_no_damage},
-        {"older-root", "-", older_root_stays_within_the_medium},
+        {"older-root-long", "-", older_root_stays_within_the_medium},
         {"stale-mark", "I14", mark_dies_with_its_version},
         {"given-up", "-", given_up_version_stays_so},
         {"healed", "I11", lost_version_stays_so},

@@ -371,6 +371,21 @@ def test_both_lists_of_planted_bugs_name_the_same_invariants() -> None:
     assert len(listed) > 100  # the search can hit
 
 
+def test_no_two_plays_of_the_explorer_have_one_name() -> None:
+    plays = [
+        name
+        for path in cpp("crashtest")
+        if path.name in ("scenarios.cpp", "large.cpp")
+        for name in re.findall(
+            r'^ {6,8}\{"([\w-]+)", "(?:I\d+|-)", \w+\},', code(path), re.MULTILINE
+        )
+    ]
+    assert sorted({name for name in plays if plays.count(name) > 1}) == []
+    played = set(re.findall(r'"([\w-]+)"\},', code(ROOT / "crashtest/bugs.cpp")))
+    assert len(plays) > 80  # the search can hit
+    assert "older-root-long" in played & set(plays)
+
+
 def test_the_design_tells_how_each_invariant_is_shown_broken() -> None:
     design = (ROOT / "docs/design.md").read_text("utf-8")
     table = design.partition("| breaks | caught by |")[2].partition("\n\n")[0]
