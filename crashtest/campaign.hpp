@@ -54,8 +54,9 @@ Result explore_workload(const Workload& workload, const MediumMode& mode, const 
 inline constexpr unsigned kRandoms = 6;  // of either kind, for one seed
 
 // All workloads, or the one of that name; throws std::invalid_argument where there is none.
-// "random" are those that the seed makes up, "on-2" those of the table once more on two media, each
-// NAME-on-2; with full effort all of these belong to all, else those do that failed once.
+// "random" are those that the seed makes up; "on-2" and "mirrored" are those of the table once
+// more, each as NAME-on-2 on two media and as NAME-mirrored. With full effort all of these belong
+// to all, else those do that failed once.
 std::vector<Workload> select_workloads(std::string_view name, Effort effort, std::uint64_t seed,
                                        unsigned randoms = kRandoms);
 

@@ -51,7 +51,7 @@ enum class Bug {
   older_root_left,  // I14: of a home that comes next one copy keeps a root older than the last
   waiting_word_unrestored,  // I11: a version that no opening found may be found by a later one
   waiting_attempt_kept,     // I14: a mark that no opening found may count for a later one
-  young_wipe_unrestored,    // I12: the same of a wiped home that no version was in yet
+  young_wipe_unrestored,    // I12: a home wiped before any version may be so in a cache alone
   unread_chunk_given_up,    // I11: a version whose chunk cannot be read for a moment is given up
   zero_word_taken_for_old,  // I11: a root without a word passes for an attempt over version 0
   own_word_taken_for_old,   // a version with a damaged number in its word passes for an attempt
@@ -169,13 +169,15 @@ enum class Bug {
   feed_prepared_as_staging,   // a prepared save counts as one that is being staged
 
   // Of the mapped medium, below the explorer: tests/test_pmem_persist.cpp runs these.
-  write_hashed_first,      // I9: by way of the file, of bytes that the caller may change yet
-  write_not_drained,       // I7: streaming stores are on their way when write() returns
-  write_kept_in_cache,     // I1: small writes are not flushed where they must be
-  barrier_not_drained,     // I1
-  word_not_flushed,        // I2
-  word_flushed_beside,     // I2: the flush is one line off
-  word_in_halves,          // I4
+  write_hashed_first,   // I9: by way of the file, of bytes that the caller may change yet
+  write_not_drained,    // I7: streaming stores are on their way when write() returns
+  write_kept_in_cache,  // I1: small writes are not flushed where they must be
+  barrier_not_drained,  // I1
+  word_not_flushed,     // I2
+  word_flushed_beside,  // I2: the flush is one line off
+  word_in_halves,       // I4
+
+  // Of tensors that change their name or shape, and of healing.
   renamed_by_another,      // what came after a lost version passes for its tensors, renamed
   renamed_in_memory,       // a rename that no manifest has
   renamed_record_kept,     // one that leaves the old record beside the new one
@@ -238,14 +240,14 @@ enum class Bug {
   older_mirrored_root_left,    // what is damaged of an older version is not looked for there
   mirrored_home_unsettled,     // I6: both copies of one that it alone shows are wiped at once
   mirrored_home_kept,          // such a copy is left as it is
-  older_lone_left,             // I6: so does what a copy of another home tells alone
+  older_lone_left,             // I6: what a copy of another home tells alone lies in a cache
   lost_incarnation_passed,     // a mirror that was given up passes for one that was not
   mirrored_root_unsettled,     // I6: out of step before the first has it
   lone_root_unsettled,         // I6: the copy that was read there lies in a cache alone
   lone_root_settled_anywhere,  // I1: also on a mirror that lacks what it names
   mirrored_copy_written,       // I6: the copy that it alone has is under way with the other
   damage_mirrored,             // I6: it is filled with what is damaged, and it alone has
-  unseen_flip_unmarked,        // I6: nor of one that was not read, and is later
+  unseen_flip_unmarked,        // I6: nothing tells of a torn flip that was not read, and is later
   mirror_written_over,         // a newer version that the mirror alone has goes
   given_up_mirror_needed,      // while a version before that is retained
   older_first_shown,           // to who reads, though others tell of a newer version

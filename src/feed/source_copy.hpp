@@ -35,8 +35,6 @@ class Pace {
   std::atomic<std::uint64_t> done_ = 0;
 };
 
-// Each notes when it copied a source, where that is asked for.
-
 // Of the eager sources on a device, as many as can be copied together. Their copies are queued, and
 // the host need not wait for the device: what it does there next comes behind them.
 void queue_eager(Save& save);

@@ -1,7 +1,7 @@
 // What the parts of an open store share: the medium and what recovery found on it, the versions and
 // attempts that there are, and who waits for whom. It does nothing by itself; what happens in which
-// order the parts say (stager.hpp, reader.hpp, tensors.hpp, freezer.hpp, sealer.hpp,
-// decisions.hpp).
+// order the parts say (stager.hpp, reader.hpp, tensors.hpp, freezer.hpp, sealer.hpp, decisions.hpp,
+// compactor.hpp, follow.hpp).
 //
 // What is free, follows from what is named: a slot that no retained version, no attempt in flight
 // and no lease names is free, and so is a place on the heap that nothing owns (I3).
