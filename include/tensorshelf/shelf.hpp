@@ -241,28 +241,40 @@ class Shelf {
 
   // ---- following a writer
 
-  // Of a shelf that is open with Mode::read: goes on to the newest version that its writer has
-  // made. False where there is none but the one that is shown.
-  // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name.
-  // - Where the writer's medium lost a version, and it was given up, the next one has its number:
-  //   the version that is shown may be no newer by its number, or older; true then, too. Handles of
-  //   before throw Errc::unknown_name; so they may where a writer opened the shelf anew, renamed or
-  //   moved tensors, and no version is left that was shown: nothing tells this from that.
+  // Of a shelf that is open with Mode::read: shows the newest version that its writer has made.
+  //
+  //     a newer one is there                      true
+  //     the one that is shown was lost, and the   true: what is shown then may have the same
+  //     writer went on from an older one          number, or a lower one
+  //     nothing new; also of a shelf that is      false
+  //     open for writing
+  //     a newer one may be there, damaged         Errc::corrupt
+  //     the file was deleted or replaced          Errc::gone
+  //     the writer is always faster, or a         Errc::stale
+  //     medium was exchanged
+  //     the shelf was salvaged                    Errc::unsupported
+  //
+  // Where it throws, what is shown stays.
+  // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name. So may
+  //   others: where a version was lost, and where no version is left that was shown, and the writer
+  //   opened the shelf anew, renamed or moved tensors. Nothing tells these from that.
   // - What other threads read meanwhile is of the one version or the other, tensor by tensor: where
   //   several must be of one version, read them through at().
   // - Nothing new costs a look at the version words. Else the changed pages of the manifest are
   //   read, all of it is validated, and with Verify::on_open every chunk of the new version.
-  // Where it throws, what is shown stays: Errc::corrupt where a newer version may be there that
-  // cannot be opened, Errc::gone where the file was deleted or replaced, Errc::stale where the
-  // writer is always faster, or a medium was exchanged for another one, Errc::unsupported where the
-  // shelf was salvaged. With a shelf that is open for writing there is never anything newer: false.
   bool refresh();
-  // Refreshes until `version` or a newer one is shown; where none is said, until another is. False
-  // after `timeout`, and the look that is under way then. The version words are looked at every 10
-  // ms at least, so that a new version is seen some milliseconds after its flip.
-  // OpenOptions::while_waiting is called meanwhile; another thread may close the shelf. Errors as
-  // refresh(); Errc::unsupported, too, for a shelf that is open for writing and has no such version
-  // yet; Errc::bad_argument for a timeout below 0.
+  // Refreshes until `version` or a newer one is shown; where none is said, until another is.
+  //
+  //     it is shown                               true
+  //     not within `timeout`, and the look that   false
+  //     is under way then
+  //     open for writing, and no such version     Errc::unsupported
+  //     a timeout below 0                         Errc::bad_argument
+  //     anything else                             as refresh()
+  //
+  // The version words are looked at every 10 ms at least, so that a new version is seen some
+  // milliseconds after its flip. OpenOptions::while_waiting is called meanwhile; another thread may
+  // close the shelf.
   bool wait_for(std::optional<std::uint64_t> version = {},
                 std::optional<std::chrono::duration<double>> timeout = {});
 
