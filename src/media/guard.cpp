@@ -10,13 +10,15 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
-#include <tensorshelf/error.hpp>
 #include <utility>
 #include <vector>
+
+#include <tensorshelf/error.hpp>
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
 #include "base/side_by_side.hpp"
+#include "media/guarded_member.hpp"
 #include "media/media.hpp"
 
 namespace tensorshelf {
@@ -26,119 +28,12 @@ void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
   counter.fetch_add(amount, std::memory_order_relaxed);
 }
 
-void raise(std::atomic<std::uint64_t>& number, std::uint64_t to) {
-  std::uint64_t seen = number.load(std::memory_order_relaxed);
-  while (seen < to && !number.compare_exchange_weak(seen, to)) {
-  }
-}
-
-// One of the media.
-struct Member {
-  explicit Member(std::unique_ptr<Medium> medium)
-      : inner(std::move(medium)), mapped(inner->promises().mapped), size(inner->size()) {}
-
-  const std::unique_ptr<Medium> inner;
-  const bool mapped;
-  std::atomic<std::uint64_t> size;
-  std::atomic<std::uint64_t> written = 0;  // the last sequence of its own
-  std::atomic<bool> wrote = false;         // since the last wait; sequences need not rise
-  // Changed since its last barrier, as far as one would cover it: what was written and not yet
-  // waited for is for a later one. At first nobody knows what another process left (I12).
-  std::atomic<bool> unsettled = true;
-  // Where what is written here is written, too; set, and given up, while nobody writes.
-  std::atomic<Member*> mirror = nullptr;
-  std::uint64_t mirror_shift = 0;
-  std::atomic<bool> mirror_uncut = false;
-
-  bool within(std::uint64_t offset, std::uint64_t size_bytes) const {
-    const std::uint64_t end = size.load(std::memory_order_relaxed);
-    return offset <= end && size_bytes <= end - offset;
-  }
-
-  void note(std::uint64_t sequence) {
-    const bool rises = sequence > written.load(std::memory_order_relaxed);
-    raise(written, sequence);
-    if (rises || !planted(Bug::settled_by_sequence)) wrote = true;
-  }
-
-  // Of a source that changes the mirror gets what the medium got.
-  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) {
-    const Ticket ticket = inner->write(at, bytes, seed);
-    Member* const twin = mirror;
-    if (twin == nullptr || planted(Bug::mirror_not_written)) return ticket;
-    Ticket there = twin->inner->write(at + mirror_shift, bytes, seed);
-    twin->note(there.sequence);
-    if (there.checksum == ticket.checksum) return ticket;
-    std::vector<std::byte> got(bytes.size());
-    inner->read(at, got);
-    there = twin->inner->write(at + mirror_shift, got, seed);
-    twin->note(there.sequence);
-    return ticket;
-  }
-
-  void store_word(std::uint64_t at, std::uint64_t word) {
-    inner->store_word(at, word);
-    unsettled = true;
-    Member* const twin = mirror;
-    if (twin == nullptr || planted(Bug::mirror_word_left_out)) return;
-    twin->inner->store_word(at + mirror_shift, word);
-    twin->unsettled = true;
-  }
-
-  // The mirror first: where it is full, nothing has happened.
-  std::uint64_t reserve(std::uint64_t size_bytes) {
-    if (Member* const twin = mirror) twin->reserve(size_bytes + mirror_shift);
-    const std::uint64_t grown = inner->reserve(size_bytes);
-    TENSORSHELF_ASSERT(grown >= size_bytes);
-    raise(size, grown);  // a file may be longer than the room in it, which can still be read
-    unsettled = true;
-    // A medium may give more than was asked for.
-    if (Member* const twin = mirror; twin != nullptr && grown > size_bytes) {
-      try {
-        twin->reserve(grown + mirror_shift);
-      } catch (const Error& error) {
-        if (error.code() != Errc::full) throw;
-        return size_bytes;  // for which both have room
-      }
-    }
-    return grown;
-  }
-
-  std::uint64_t shrink(std::uint64_t size_bytes) {
-    const std::uint64_t left = inner->shrink(size_bytes);
-    TENSORSHELF_ASSERT(left >= size_bytes);
-    size.store(left, std::memory_order_relaxed);
-    mirror_uncut = false;
-    Member* const twin = mirror;
-    if (twin == nullptr || left + mirror_shift >= twin->size) return left;
-    try {
-      twin->shrink(left + mirror_shift);
-    } catch (const std::exception&) {
-      mirror_uncut = true;  // what it mirrors is cut by now: it is longer than it need be
-    }
-    return left;
-  }
-
-  void wait() {
-    const bool more = wrote.exchange(false);
-    // Before, too: another thread's wait may take it meanwhile, and find nothing to settle (I1).
-    if (more) unsettled = true;
-    inner->wait({written.load(std::memory_order_acquire), 0});
-    if (more) unsettled = true;
-  }
-
-  void barrier() {
-    if (!unsettled.exchange(false)) return;
-    inner->barrier();  // I1, I2: all that this medium got
-  }
-};
-
 }  // namespace
 
 struct GuardedMedium::State {
   // Those behind the first come one by one, and none goes.
-  std::array<std::unique_ptr<Member>, kMaxMedia> members;
-  std::array<std::atomic<Member*>, kMaxMedia> there = {};
+  std::array<std::unique_ptr<GuardedMember>, kMaxMedia> members;
+  std::array<std::atomic<GuardedMember*>, kMaxMedia> there = {};
   std::atomic<bool> several = false;
   std::atomic<std::uint64_t> sequence = 0;  // of tickets, where there are several
 
@@ -207,32 +102,32 @@ struct GuardedMedium::State {
            (planted(Bug::two_words_at_once) && left_out++ % 2 == 0);
   }
 
-  Member* find(unsigned index) const {
+  GuardedMember* find(unsigned index) const {
     return index < kMaxMedia ? there[index].load(std::memory_order_acquire) : nullptr;
   }
 
-  Member& member(std::uint64_t place) const {
-    Member* const found = find(medium_of(place));
+  GuardedMember& member(std::uint64_t place) const {
+    GuardedMember* const found = find(medium_of(place));
     TENSORSHELF_ASSERT(found != nullptr);
     return *found;
   }
 
   bool within(std::uint64_t at, std::uint64_t size_bytes) const {
-    const Member* const found = find(medium_of(at));
+    const GuardedMember* const found = find(medium_of(at));
     return found != nullptr && found->within(offset_of(at), size_bytes);
   }
 
   // Places to read come from the medium itself, which may be damaged or hostile.
   void require_within(std::uint64_t at, std::uint64_t size_bytes) const {
     if (within(at, size_bytes)) return;
-    const Member* const found = find(medium_of(at));
+    const GuardedMember* const found = find(medium_of(at));
     throw Error(Errc::corrupt,
                 fmt::format("{} bytes at offset {} lie beyond the medium's end at {}", size_bytes,
                             offset_of(at), found == nullptr ? 0 : found->size.load()),
                 "restore the shelf from a copy; its metadata names bytes it does not have");
   }
 
-  std::uint64_t sequence_of(Member& from, const Ticket& ticket) {
+  std::uint64_t sequence_of(GuardedMember& from, const Ticket& ticket) {
     from.note(ticket.sequence);
     return several ? ++sequence : ticket.sequence;
   }
@@ -242,10 +137,10 @@ struct GuardedMedium::State {
       members[0]->unsettled = false;
       return members[0]->inner->barrier();  // I1, I2: of the first, whatever it got
     }
-    std::array<Member*, kMaxMedia> each = {};
+    std::array<GuardedMember*, kMaxMedia> each = {};
     std::size_t count = 0;
     for (unsigned i = 0; i < (planted(Bug::first_medium_alone_settled) ? 1 : kMaxMedia); ++i) {
-      Member* const one = find(i);
+      GuardedMember* const one = find(i);
       if (one == nullptr || !one->unsettled) continue;
       if (one->mapped) {
         one->barrier();  // I7: by this thread, which stored the words
@@ -260,7 +155,7 @@ struct GuardedMedium::State {
 
 GuardedMedium::GuardedMedium(std::unique_ptr<Medium> first) : state_(std::make_unique<State>()) {
   TENSORSHELF_ASSERT(first != nullptr);
-  state_->members[0] = std::make_unique<Member>(std::move(first));
+  state_->members[0] = std::make_unique<GuardedMember>(std::move(first));
   state_->there[0] = state_->members[0].get();
 }
 
@@ -268,14 +163,14 @@ GuardedMedium::~GuardedMedium() = default;
 
 void GuardedMedium::attach(unsigned index, std::unique_ptr<Medium> medium) {
   TENSORSHELF_ASSERT(index > 0 && index < kMaxMedia && !is_attached(index));
-  state_->members[index] = std::make_unique<Member>(std::move(medium));
+  state_->members[index] = std::make_unique<GuardedMember>(std::move(medium));
   state_->several = true;
   state_->there[index].store(state_->members[index].get(), std::memory_order_release);
 }
 
 void GuardedMedium::mirror(unsigned of, unsigned index, std::uint64_t shift) {
   TENSORSHELF_ASSERT(of != index && is_attached(of) && is_attached(index));
-  Member& member = *state_->find(of);
+  GuardedMember& member = *state_->find(of);
   TENSORSHELF_ASSERT(member.mirror == nullptr);
   member.mirror_shift = shift;
   member.mirror = state_->find(index);
@@ -284,8 +179,8 @@ void GuardedMedium::mirror(unsigned of, unsigned index, std::uint64_t shift) {
 void GuardedMedium::give_up_mirror(unsigned of) { state_->find(of)->mirror = nullptr; }
 
 bool GuardedMedium::read_mirror(std::uint64_t at, std::span<std::byte> bytes) {
-  const Member& member = state_->member(at);
-  Member* const twin = member.mirror;
+  const GuardedMember& member = state_->member(at);
+  GuardedMember* const twin = member.mirror;
   const std::uint64_t there = offset_of(at) + member.mirror_shift;
   if (twin == nullptr || !twin->within(there, bytes.size())) return false;
   twin->inner->read(there, bytes);
@@ -297,7 +192,7 @@ bool GuardedMedium::has_mirror(std::uint64_t place) const {
 }
 
 std::uint64_t GuardedMedium::size_of(unsigned index) {
-  Member& member = state_->member(place_on(index, 0));
+  GuardedMember& member = state_->member(place_on(index, 0));
   const std::uint64_t now = member.inner->size();
   member.size.store(now, std::memory_order_relaxed);
   return now;
@@ -310,12 +205,12 @@ Promises GuardedMedium::promises_of(unsigned index) const {
 bool GuardedMedium::is_attached(unsigned index) const { return state_->find(index) != nullptr; }
 
 bool GuardedMedium::is_settled(unsigned index) const {
-  const Member& one = *state_->members[index];
+  const GuardedMember& one = *state_->members[index];
   return !one.wrote && !one.unsettled;
 }
 
 bool GuardedMedium::is_mapped(std::uint64_t place) const {
-  const Member* const found = state_->find(medium_of(place));
+  const GuardedMember* const found = state_->find(medium_of(place));
   return found != nullptr && found->mapped;
 }
 
@@ -324,7 +219,7 @@ Ticket GuardedMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
   TENSORSHELF_ASSERT(at % kPageBytes == 0);
   TENSORSHELF_ASSERT(bytes.size() <= kChunkBytes);
   TENSORSHELF_ASSERT(state_->within(at, bytes.size()));
-  Member& member = state_->member(at);
+  GuardedMember& member = state_->member(at);
   const Ticket ticket = state_->or_poison(
       "write failed", [&] { return member.write(offset_of(at), bytes, seed); },
       Errc::corrupt);  // of the source: who wrote looks to it that nothing half-written counts
@@ -338,7 +233,7 @@ void GuardedMedium::wait(const Ticket& ticket) {
   state_->or_poison("write failed", [&] {
     if (!state_->several) return state_->members[0]->inner->wait(ticket);
     for (unsigned i = 0; i < (planted(Bug::first_medium_alone_awaited) ? 1 : kMaxMedia); ++i) {
-      if (Member* const one = state_->find(i)) one->wait();
+      if (GuardedMember* const one = state_->find(i)) one->wait();
     }
   });
 }
@@ -360,7 +255,7 @@ void GuardedMedium::barrier() {
 void GuardedMedium::store_word(std::uint64_t at, std::uint64_t word) {
   TENSORSHELF_ASSERT(at % sizeof word == 0);
   TENSORSHELF_ASSERT(state_->within(at, sizeof word));
-  Member& member = state_->member(at);
+  GuardedMember& member = state_->member(at);
   state_->or_poison("word store failed", [&] { member.store_word(offset_of(at), word); });
   add(state_->words, 1);
 }
@@ -389,7 +284,7 @@ std::uint64_t GuardedMedium::size() { return size_of(0); }
 std::uint64_t GuardedMedium::reserve(std::uint64_t end) {
   // So far beyond a medium's end that it would be another's: the first says how much it has.
   const bool beyond = !is_attached(medium_of(end));
-  Member& member = beyond ? *state_->members[0] : state_->member(end);
+  GuardedMember& member = beyond ? *state_->members[0] : state_->member(end);
   const std::uint64_t size_bytes = beyond ? end : offset_of(end);
   // Asked also where the file is as long already: only the medium knows whether that is room.
   const std::uint64_t grown = state_->or_poison(
@@ -400,7 +295,7 @@ std::uint64_t GuardedMedium::reserve(std::uint64_t end) {
 
 // What fails here has lost nothing.
 std::uint64_t GuardedMedium::shrink(std::uint64_t end) {
-  Member& member = state_->member(end);
+  GuardedMember& member = state_->member(end);
   const std::uint64_t size_bytes = offset_of(end);
   TENSORSHELF_ASSERT(size_bytes > 0 && size_bytes % kPageBytes == 0);
   TENSORSHELF_ASSERT(member.within(size_bytes, 0));
@@ -409,7 +304,7 @@ std::uint64_t GuardedMedium::shrink(std::uint64_t end) {
 }
 
 bool GuardedMedium::mirror_uncut(unsigned index) const {
-  const Member* const one = state_->find(index);
+  const GuardedMember* const one = state_->find(index);
   return one != nullptr && one->mirror_uncut;
 }
 
