@@ -137,6 +137,21 @@ def steps(rank: Rank, count: int) -> tuple[int, float]:
         return begin, value
 
 
+def telling(rank: Rank, count: int) -> tuple[list[tuple[int, ts.ShelfError]], int | None]:
+    """So many steps of a new run: what each raised, and the last that was saved."""
+    with rank.open() as shelf:
+        auto = rank.autosave(shelf)
+        auto.resume()
+        told = []
+        for number in range(1, count + 1):
+            try:
+                rank.step(auto, number)
+                auto.wait()
+            except ts.ShelfError as error:
+                told.append((number, error))
+        return told, shelf.step
+
+
 def damage(path: pathlib.Path, value: np.ndarray) -> None:
     """Turns a bit of a tensor that has this value."""
     data = bytearray(path.read_bytes())

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("msgpack")
 
-from group_ranks import Kept, Rank, damage, dying, keepers, same, steps  # noqa: E402
+from group_ranks import Kept, Rank, damage, dying, keepers, same, steps, telling  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 from tensorshelf._group import agree, copies, kept, link, member, stream, wire  # noqa: E402
@@ -25,21 +25,6 @@ from tensorshelf._group.writers import Site  # noqa: E402
 @pytest.fixture
 def three(tmp_path: pathlib.Path) -> Kept:
     return Kept(tmp_path, 3)
-
-
-def telling(rank: Rank, count: int) -> tuple[list[tuple[int, ts.ShelfError]], int | None]:
-    """So many steps of a new run: what each raised, and the last that was saved."""
-    with rank.open() as shelf:
-        auto = rank.autosave(shelf)
-        auto.resume()
-        told = []
-        for number in range(1, count + 1):
-            try:
-                rank.step(auto, number)
-                auto.wait()
-            except ts.ShelfError as error:
-                told.append((number, error))
-        return told, shelf.step
 
 
 # ---- which copies are taken

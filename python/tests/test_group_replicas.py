@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_ranks import Kept, Rank, damage, dying, same, steps
+from group_ranks import Kept, Rank, damage, dying, same, steps, telling
 
 import tensorshelf as ts
-from tensorshelf._group import kept, link, renewal, stream, together
+from tensorshelf._group import kept, link, member, renewal, stream, together
 
 
 @pytest.fixture
@@ -171,34 +171,17 @@ def test_without_a_copy_nobody_commits(three, monkeypatch):
 
     monkeypatch.setattr(stream, "receive", refused)
 
-    def body(rank: Rank):
-        with rank.open() as shelf:
-            auto = rank.autosave(shelf)
-            auto.resume()
-            told = []
-            for number in range(1, 5):
-                try:
-                    rank.step(auto, number)
-                    auto.wait()
-                except ts.ShelfError as error:
-                    told.append((number, type(error), str(error)))
-            return told, shelf.step
-
-    found = three.run(body)
+    found = three.run(lambda rank: telling(rank, 4))
     assert [step for _, step in found] == [4, 4, 4]
-    assert all([number for number, *_ in told] == [2] for told, _ in found)
-    texts = [text for told, _ in found for *_, text in told]
-    assert all("no room" in text for text in texts)
+    assert all([number for number, _ in told] == [2] for told, _ in found)
+    assert all("no room" in str(error) for told, _ in found for _, error in told)
     for owner in range(3):  # what was sent behind that was sent right
         three.path(owner).unlink()
         assert three.run(lambda rank: steps(rank, 0))[owner] == (4, owner + 4.0)
 
 
-def test_what_is_prepared_everywhere_is_committed_from_copies_too(three, monkeypatch):
-    """A rank that lost its shelf behind its vote is no reason to go back."""
-    from tensorshelf._group import member
-
-    three.run(lambda rank: steps(rank, 1))
+def prepare_step_two(ranks: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step, and of the next one what all prepared: they die before they decide."""
     do = member.Member._do
 
     def not_done(self, save, todo):
@@ -206,9 +189,15 @@ def test_what_is_prepared_everywhere_is_committed_from_copies_too(three, monkeyp
             raise RuntimeError("the rank dies here")
         do(self, save, todo)
 
-    monkeypatch.setattr(member.Member, "_do", not_done)
-    three.run(lambda rank: steps(rank, 1))
-    monkeypatch.setattr(member.Member, "_do", do)
+    ranks.run(lambda rank: steps(rank, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(member.Member, "_do", not_done)
+        ranks.run(lambda rank: steps(rank, 1))
+
+
+def test_what_is_prepared_everywhere_is_committed_from_copies_too(three, monkeypatch):
+    """A rank that lost its shelf behind its vote is no reason to go back."""
+    prepare_step_two(three, monkeypatch)
     with ts.open(three.path(1), "r") as shelf:
         assert shelf.step == 1
         assert shelf.prepared.step == 2
@@ -217,19 +206,7 @@ def test_what_is_prepared_everywhere_is_committed_from_copies_too(three, monkeyp
 
 
 def test_a_prepared_part_that_is_damaged_is_had_back(three, monkeypatch):
-    from tensorshelf._group import member
-
-    three.run(lambda rank: steps(rank, 1))
-    do = member.Member._do
-
-    def not_done(self, save, todo):
-        if save.step == 2:
-            raise RuntimeError("the rank dies here")
-        do(self, save, todo)
-
-    monkeypatch.setattr(member.Member, "_do", not_done)
-    three.run(lambda rank: steps(rank, 1))
-    monkeypatch.setattr(member.Member, "_do", do)
+    prepare_step_two(three, monkeypatch)
     damage(three.path(1), np.full(1000, 3.0))
     assert three.run(lambda rank: steps(rank, 1)) == [(2, 2.0), (2, 3.0), (2, 4.0)]
 
@@ -251,22 +228,9 @@ def test_what_comes_otherwise_than_it_was_sent_is_not_kept(three, monkeypatch):
 
     monkeypatch.setattr(link.Link, "_come", other)
 
-    def body(rank: Rank):
-        with rank.open() as shelf:
-            auto = rank.autosave(shelf)
-            auto.resume()
-            told = []
-            for number in range(1, 5):
-                try:
-                    rank.step(auto, number)
-                    auto.wait()
-                except ts.ShelfError as error:
-                    told.append(str(error))
-            return told, shelf.step
-
-    found = three.run(body)
+    found = three.run(lambda rank: telling(rank, 4))
     assert [step for _, step in found] == [4, 4, 4]
-    assert all("did not come as it was sent" in told[0] for told, _ in found)
+    assert all("did not come as it was sent" in str(told[0][1]) for told, _ in found)
 
 
 def test_copies_are_refused_where_they_cannot_be(tmp_path):
