@@ -474,6 +474,29 @@ TEST_CASE("behind a fault within libpmemobj no pool is opened any more", "[pool]
   CHECK(committed(Shelf::open(dir / "good", by_itself())) == 2);
 }
 
+TEST_CASE("what takes the flushes from libpmemobj is told, and no power loss is promised", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  const Shelf shelf = Shelf::open(dir / "p", pool_options());
+  const auto told = [&](const std::string& name) {
+    const Promises promises = shelf.info().promises;
+    CHECK(promises.survives == Survives::process_crash);
+    return std::ranges::any_of(promises.notes, [&](const std::string& note) {
+      return note.find(name) != std::string::npos;
+    });
+  };
+  for (const std::string name : {"PMEM_IS_PMEM_FORCE", "PMEM_NO_FLUSH"}) {
+    for (const std::string value : {"", "0", "1"}) {
+      if (value.empty()) {
+        ::unsetenv(name.c_str());
+      } else {
+        ::setenv(name.c_str(), value.c_str(), 1);
+      }
+      CHECK(told(name + "=") == (value == "1"));
+    }
+    ::unsetenv(name.c_str());
+  }
+}
+
 TEST_CASE("a forked child that lets go of the pool changes nothing of its parent's", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   auto shelf = std::make_unique<Shelf>(Shelf::open(dir / "p", pool_options()));
