@@ -128,6 +128,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"first_medium_alone_awaited", "I1", Bug::first_medium_alone_awaited, {}, {}, "media"},
       {"settled_by_sequence", "I1", Bug::settled_by_sequence, {}, {}, "media"},
       {"medium_age_ignored", "-", Bug::medium_age_ignored, {}, "older-medium"},
+      {"opening_not_stamped", "-", Bug::opening_not_stamped, {}, "mirror-abandoned"},
       {"medium_not_stamped", "-", Bug::medium_not_stamped, {}, {}, "media"},
       {"medium_not_named", "-", Bug::medium_not_named, {}, {}, "media"},
       {"medium_capacity_forgotten", "I3", Bug::medium_capacity_forgotten, {}, "grown-medium"},

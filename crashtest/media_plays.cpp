@@ -7,6 +7,7 @@
 
 #include <tensorshelf/shelf.hpp>
 
+#include "entropy.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
 
@@ -96,6 +97,44 @@ std::string what_a_medium_grew_by_stays_taken() {
   } catch (const Error& error) {
     return std::string("it does not open: ") + error.what();
   }
+}
+
+// Of a further medium nothing but its stamp tells whether a mirror has what it got, and an attempt
+// that was abandoned had the number of the version that came then.
+std::string mirror_of_another_attempt_is_filled() {
+  const Pair pair;
+  const auto mirror = std::make_shared<testing::CachedDisk>();
+  const auto open = [&](Mode mode, bool whole = true) {
+    std::vector<std::unique_ptr<Medium>> also;
+    if (whole) also.push_back(std::make_unique<testing::CachedMedium>(pair.second));
+    Shelf::MirrorMedia mirrors;
+    mirrors.emplace_back(1, std::make_unique<testing::CachedMedium>(mirror));
+    return Shelf::open(std::make_unique<testing::CachedMedium>(pair.first), std::move(also),
+                       std::move(mirrors), {.mode = mode});
+  };
+  pair.open();
+  entropy_salt = 1;  // the mirror's id is another one
+  {
+    Shelf shelf = open(Mode::update);
+    entropy_salt = 0;
+    TensorRef tensor = made(shelf, "w", kBytes);
+    tensor.write(stamped(1));
+    shelf.persist();
+    tensor.write(stamped(2));
+    shelf.prepare();
+  }
+  const Bytes older = mirror->visible;
+  {
+    Shelf shelf = open(Mode::update);
+    shelf.resolve(Decision::abandon);
+    shelf.find("w")->write(stamped(3));
+    shelf.persist();
+  }
+  mirror->become(older);
+  open(Mode::update);
+  Bytes found(kBytes);
+  open(Mode::read, false).find("w")->read(found);
+  return found == stamped(3) ? "" : "a mirror has what was abandoned";
 }
 
 }  // namespace tensorshelf::crash

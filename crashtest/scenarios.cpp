@@ -391,6 +391,7 @@ const std::vector<Scenario>& scenarios() {
         {"another-name", "-", what_comes_after_a_lost_version_is_another},
         {"rot-resized", "-", rot_is_not_resized},
         {"older-medium", "-", older_copy_of_a_medium_is_refused},
+        {"mirror-abandoned", "-", mirror_of_another_attempt_is_filled},
         {"mirror-refilled", "I12", what_a_failed_filling_wrote_is_written_again},
         {"mirror-part-filled", "I1", part_of_a_filling_shows_what_was_there_before},
         {"mirror-marked", "I12", filling_is_marked_before_anything_is_copied},

@@ -289,3 +289,49 @@ TEST_CASE("a mirror that is to be filled serves no root") {
   CHECK(shelf.version() == version - 1);
   CHECK(shelf.info().recovery.degraded);
 }
+
+TEST_CASE("an older copy of a further medium's mirror is filled, though versions count alike") {
+  Mirrored mirrored({1});
+  const One& mirror = mirrored.mirrors.at(1);
+  const auto commit = [&](int stamp) {
+    Shelf shelf = mirrored.open();
+    if (const auto prepared = shelf.prepared()) shelf.resolve(Decision::abandon);
+    assign(shelf, "x", pattern(kMiB, stamp), kSecond);
+    shelf.persist();
+  };
+  commit(1);
+  Bytes older;
+  SECTION("an attempt was abandoned") {
+    {
+      Shelf shelf = mirrored.open();
+      assign(shelf, "x", pattern(kMiB, 2), kSecond);
+      shelf.prepare();
+    }
+    older = mirror.bytes();
+    commit(3);
+  }
+  SECTION("the shelf was gone on from twice") {
+    commit(1);
+    const std::array before = {mirrored.first.bytes(), mirrored.second.bytes(), mirror.bytes()};
+    commit(2);
+    older = mirror.bytes();
+    mirrored.first.put(before[0]);
+    mirrored.second.put(before[1]);
+    mirror.put(before[2]);
+    commit(3);
+  }
+  const std::uint64_t newest = mirrored.open({.mode = Mode::read}).version();
+  mirror.put(older);
+  {
+    const Shelf shelf = mirrored.open();
+    CHECK(shelf.version() == newest);
+    REQUIRE_FALSE(shelf.info().recovery.notes.empty());
+    CHECK(says(shelf.info().recovery.notes[0], "its mirror lacked was copied"));
+  }
+  CHECK(mirrored.open().info().recovery.notes.empty());
+  Shelf::MirrorMedia with;
+  with.emplace_back(1, mirror.opened());
+  const Shelf shelf =
+      Shelf::open(mirrored.first.opened(), {}, std::move(with), {.mode = Mode::read});
+  CHECK((read(shelf, "x") == pattern(kMiB, 3)));
+}

@@ -252,6 +252,7 @@ enum class Bug {
   given_up_mirror_needed,      // while a version before that is retained
   older_first_shown,           // to who reads, though others tell of a newer version
   mirror_not_named,            // by the version that is to have it
+  opening_not_stamped,         // an older copy of a mirror passes for it: numbers come again
   medium_not_stamped,          // it does not say which version wrote to it
   medium_not_named,            // a version names slots on a medium of which it says nothing
   stripes_in_one,              // all chunks of a striped tensor are looked for on one medium

@@ -161,6 +161,9 @@ bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id);
 // Whether the beginning of a medium bears, beside its two headers, stamps at most.
 bool has_headers_at_most(std::span<const std::byte> bytes);
 std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version);
+Page encode_stamp(const MediumStamp& stamp);
+// What tells an opening from every other, by an attempt of it: not 0.
+std::uint64_t opening_of(const Root& attempt);
 std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp);
 
 // Whether the checksum holds that whoever names a page of the manifest states for it.

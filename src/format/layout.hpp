@@ -306,9 +306,10 @@ struct MediaPage {
 };
 
 // Such a medium has slots, and bears whose it is: a header in two copies, written when it is added,
-// and behind each the stamp, a word: the newest version that wrote to it, tagged with a hash of it
-// and the medium's id. A version that names a chunk there which a later one wrote is not the one
-// that the medium belongs to.
+// and behind each the stamp, two words: the newest version that wrote to it, tagged with a hash of
+// it and the medium's id; and a hash of the first attempt that wrote there in that opening, for
+// numbers of versions come again. A version that names a chunk there which a later one wrote is not
+// the one that the medium belongs to.
 inline constexpr std::array<char, 8> kMediumMagic = {'T', 'S', 'H', 'E', 'L', 'F', '+', '\n'};
 inline constexpr std::uint64_t kMediumHeaderBytes = 0x10000;  // with its stamp, of each copy
 inline constexpr std::uint64_t kMediumStampAt = 0x1000;       // behind its header
@@ -317,6 +318,10 @@ constexpr std::uint64_t medium_header_at(unsigned copy) { return copy * kMediumH
 constexpr std::uint64_t medium_stamp_at(unsigned copy) {
   return medium_header_at(copy) + kMediumStampAt;
 }
+struct MediumStamp {
+  std::uint64_t word;
+  std::uint64_t opening;  // 0: nothing was written there yet
+};
 struct MediumHeader {
   std::array<char, 8> magic;
   std::uint32_t format_version;

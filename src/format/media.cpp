@@ -144,7 +144,7 @@ bool has_headers_at_most(std::span<const std::byte> bytes) {
     const std::size_t header = std::min<std::size_t>(medium_header_at(copy), bytes.size());
     const auto before = bytes.subspan(from, header - from);
     if (!std::all_of(before.begin(), before.end(), is_zero)) return false;
-    from = std::min<std::size_t>(medium_stamp_at(copy) + sizeof(std::uint64_t), bytes.size());
+    from = std::min<std::size_t>(medium_stamp_at(copy) + sizeof(MediumStamp), bytes.size());
   }
   const auto rest = bytes.subspan(from);
   return std::all_of(rest.begin(), rest.end(), is_zero);
@@ -152,6 +152,17 @@ bool has_headers_at_most(std::span<const std::byte> bytes) {
 
 std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version) {
   return tagged_word(version, hash_bytes(std::as_bytes(std::span(medium_id)), version));
+}
+
+Page encode_stamp(const MediumStamp& stamp) {
+  Page page;
+  store(page, stamp);
+  return page;
+}
+
+std::uint64_t opening_of(const Root& attempt) {
+  const std::array<std::uint64_t, 2> words = {attempt.incarnation, attempt.time_ns};
+  return hash_bytes(std::as_bytes(std::span(words)), 0) | 1U;
 }
 
 std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp) {

@@ -72,11 +72,20 @@ void FurtherMedia::check_age(const Version& version) {
   }
 }
 
-void FurtherMedia::stamp(MediumSet which, std::uint64_t version) {
+// Numbers of versions come again: where an attempt was abandoned, and where a shelf goes on from
+// one state twice. So the stamp tells openings apart, too, and a mirror that has an older copy of
+// what a medium got is seen by its head alone.
+void FurtherMedia::stamp(MediumSet which, const format::Root& attempt) {
   if (!which.has_further()) return;
+  const std::uint64_t version = format::word_version(attempt.word);
   for (const AttachedMedium& each : attached_.all()) {
     if (!which.has(each.index) || planted(Bug::medium_not_stamped)) continue;
-    stamp_medium(media_, each.index, each.id, version);
+    if (stamped_.has(each.index) || planted(Bug::opening_not_stamped)) {
+      stamp_medium(media_, each.index, each.id, version);
+      continue;
+    }
+    stamp_medium_anew(media_, each.index, each.id, version, format::opening_of(attempt));
+    stamped_.add(each.index);
   }
 }
 

@@ -104,9 +104,9 @@ class FurtherMedia {
   // where what it is to mirror is none.
   void settle(const OpenedShelf& shelf);
 
-  // Says that `version` is about to write there, on those media of `which`: part of its commit, in
-  // front of I1's barrier.
-  void stamp(MediumSet which, std::uint64_t version);
+  // Says that this attempt is about to have written there, on those media of `which`: part of its
+  // commit, in front of I1's barrier.
+  void stamp(MediumSet which, const format::Root& attempt);
 
   AttachedMedia& attached() { return attached_; }
   const AttachedMedia& attached() const { return attached_; }
@@ -147,6 +147,7 @@ class FurtherMedia {
   };
   std::optional<NamedMedia> newest_named_;  // of the versions that were looked at
   AttachedMedia attached_;
+  MediumSet stamped_;                             // in this opening
   std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
 };
 

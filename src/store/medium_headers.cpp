@@ -95,9 +95,8 @@ void write_medium_anew(Medium& medium, unsigned index, const MediumIdentity& ide
     } else {
       write_page(medium, at, whole);
     }
-    format::Page page;
-    format::set_root_word(page, format::medium_stamp(identity.medium_id, stamp));
-    write_page(medium, place_on(index, format::medium_stamp_at(copy)), page);
+    write_page(medium, place_on(index, format::medium_stamp_at(copy)),
+               format::encode_stamp({format::medium_stamp(identity.medium_id, stamp), 0}));
     medium.barrier();  // I6: never are both copies under way together
   }
 }
@@ -130,6 +129,15 @@ void stamp_medium(Medium& medium, unsigned index, const format::ShelfId& medium_
   mend_stamps(medium, index, medium_id, version, {0, 0});
 }
 
+void stamp_medium_anew(Medium& medium, unsigned index, const format::ShelfId& medium_id,
+                       std::uint64_t version, std::uint64_t opening) {
+  const format::Page page =
+      format::encode_stamp({format::medium_stamp(medium_id, version), opening});
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    write_page(medium, place_on(index, format::medium_stamp_at(copy)), page);
+  }
+}
+
 void mend_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id,
                  std::uint64_t version, const Stamps& there) {
   const std::uint64_t stamp = format::medium_stamp(medium_id, version);
@@ -139,9 +147,7 @@ void mend_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_i
       medium.store_word(at, stamp);
       continue;
     }
-    format::Page page;
-    format::set_root_word(page, stamp);
-    write_page(medium, at, page);
+    write_page(medium, at, format::encode_stamp({stamp, 0}));
   }
 }
 

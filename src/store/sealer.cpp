@@ -92,7 +92,7 @@ void Sealer::make_durable(const Flight& flight, Commit& commit) {
   const Press press{*state_.medium, state_.seeds, state_.heap, state_.homes};
   const std::uint64_t described = describe(*flight.version, press, commit.metadata_bytes);
   state_.medium->wait({std::max(described, flight.last_ticket), 0});
-  state_.further->stamp(flight.media, flight.version->number());
+  state_.further->stamp(flight.media, flight.version->root);
   commit.times.written = Clock::now();
   state_.medium->barrier();  // I1: all that the root names is durable before any word names it
   commit.times.ordered = Clock::now();
