@@ -299,6 +299,25 @@ TEST_CASE("a later handler that puts ours back and raises, as Python's does", "[
   })));
 }
 
+TEST_CASE("a call that goes round for ever is ended", "[fault_guard]") {
+  if (kSanitized) return;
+  using namespace std::chrono_literals;
+  CHECK(scratch::in_child([&] {
+          ::alarm(20);
+          const auto round = [] {
+            volatile bool ends = false;
+            while (!ends) {
+            }
+          };
+          for (int again = 0; again < 3; ++again) HOLDS(!outlives_faults(round, 20ms));
+          HOLDS(outlives_faults([] {}, 20ms));
+          bool inner = true;
+          HOLDS(outlives_faults([&] { inner = outlives_faults(round, 20ms); }, 1h));
+          HOLDS(!inner);
+          return true;
+        }) == 0);
+}
+
 // Not under a sanitizer, which answers a SIGSEGV of its own before ours.
 TEST_CASE("a call that may fault anywhere ends alone, and its thread's alone", "[fault_guard]") {
   if (kSanitized) return;

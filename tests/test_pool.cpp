@@ -383,6 +383,46 @@ TEST_CASE("bytes of a pool that are gone are damage to copy, and a failure to wr
   }
 }
 
+TEST_CASE("a pool that failed makes its replicas alike when it is opened again", "[pool]") {
+  const bool fails = GENERATE(true, false);
+  const scratch::Directory dir(kTmpfsPlace);
+  const fs::path path = put_set(dir);
+  const auto bytes = pattern(4 * kPageBytes, 1);
+  auto medium = tiny_segments(path, true, true);
+  medium->write(0, bytes, 0);
+  if (fails) {
+    fs::resize_file(dir / "b.0", 16 << 20);
+    CHECK(code_of([&] {
+            for (std::uint64_t at = 0; at < medium->size(); at += kPageBytes) {
+              medium->write(at, std::span(bytes).first(kPageBytes), 0);
+            }
+          }) == Errc::io);
+  }
+  medium.reset();
+  fs::resize_file(dir / "b.0", 32 << 20);
+  const std::string whole(reinterpret_cast<const char*>(bytes.data()), kPageBytes);
+  const auto place = scratch::contents(dir / "b.0").find(whole);
+  REQUIRE(place != std::string::npos);
+  overwrite(dir / "b.0", place + 5, "other");
+  medium = tiny_segments(path, true, false);
+  const bool alike = scratch::contents(dir / "b.0").substr(place, whole.size()) == whole;
+  CHECK(alike == fails);
+}
+
+TEST_CASE("a pool whose heap leads nowhere is damage, and no opening without end", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  const fs::path path = put_set(dir);
+  tiny_segments(path, true, true).reset();
+  fs::resize_file(dir / "a.1", 8 << 20);
+  fs::resize_file(dir / "a.1", 16 << 20);
+  const int status = scratch::in_child([&] {
+    ::alarm(60);
+    const auto error = error_of([&] { tiny_segments(path, true, false); });
+    return error && error->code() == Errc::corrupt;
+  });
+  CHECK(status == 0);
+}
+
 TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   const fs::path path = dir / "p";
@@ -474,7 +514,8 @@ TEST_CASE("behind a fault within libpmemobj no pool is opened any more", "[pool]
   CHECK(committed(Shelf::open(dir / "good", by_itself())) == 2);
 }
 
-TEST_CASE("what takes the flushes from libpmemobj is told, and no power loss is promised", "[pool]") {
+TEST_CASE("what takes the flushes from libpmemobj is told, and no power loss is promised",
+          "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   const Shelf shelf = Shelf::open(dir / "p", pool_options());
   const auto told = [&](const std::string& name) {

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <optional>
 
 #include <tensorshelf/error.hpp>
 
@@ -70,13 +72,50 @@ bool is_fault(const siginfo_t& info) {
          info.si_code == BUS_MCEERR_AR;
 }
 
-Guarded* guarded_by(const siginfo_t& info) {
-  if (!is_fault(info)) return nullptr;
-  if (info.si_signo != SIGBUS) {
-    Guarded* guarded = innermost();
-    while (guarded != nullptr && !guarded->any) guarded = guarded->outer;
-    return guarded;
+// Ends a call that takes longer, by a signal to this thread. Where the system has no timer left, or
+// forbids them, nothing does.
+class Limit {
+ public:
+  explicit Limit(std::chrono::milliseconds after) {
+    struct sigevent event = {};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGSEGV;  // for which our handler is in front
+    event._sigev_un._tid = ::gettid();
+    event.sigev_value.sival_ptr = &kLate;
+    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
+    created_ = true;
+    struct itimerspec once = {};
+    once.it_value.tv_sec = after.count() / 1000;
+    once.it_value.tv_nsec = after.count() % 1000 * 1'000'000;
+    ::timer_settime(timer_, 0, &once, nullptr);
   }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+  ~Limit() {
+    if (created_) ::timer_delete(timer_);
+  }
+
+  static bool sent(const siginfo_t& info) {
+    return info.si_code == SI_TIMER && info.si_value.sival_ptr == &kLate;
+  }
+
+ private:
+  static char kLate;  // by its address
+  timer_t timer_ = {};
+  bool created_ = false;
+};
+char Limit::kLate;
+
+Guarded* innermost_of_any() {
+  Guarded* guarded = innermost();
+  while (guarded != nullptr && !guarded->any) guarded = guarded->outer;
+  return guarded;
+}
+
+Guarded* guarded_by(const siginfo_t& info) {
+  if (Limit::sent(info)) return innermost_of_any();
+  if (!is_fault(info)) return nullptr;
+  if (info.si_signo != SIGBUS) return innermost_of_any();
   std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(info.si_addr);
   std::uintptr_t end = begin + 1;
   if (info.si_code == BUS_MCEERR_AR) {  // somewhere in so large a page
@@ -138,6 +177,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     set_innermost(guarded->outer);
     ::siglongjmp(guarded->place, 1);
   }
+  if (Limit::sent(*info)) return;  // it was under way when the call ended
   if (signal != SIGBUS) return pass_on_once(signal, info, context);
   // A handler in front of ours may pass a fault on by raise() (Python's faulthandler does, having
   // put ours back): the instruction faults once more and comes here by itself.
@@ -194,7 +234,8 @@ bool run_guarded(const GuardedRange& range, void (*touch)(void*), void* context)
   return true;
 }
 
-bool outlives_faults(const std::function<void()>& call) {
+bool outlives_faults(const std::function<void()>& call,
+                     std::optional<std::chrono::milliseconds> limit) {
   arm_fault_guard();
   put_in_front();
   struct Called {
@@ -209,6 +250,8 @@ bool outlives_faults(const std::function<void()>& call) {
       one.thrown = std::current_exception();
     }
   };
+  std::optional<Limit> timer;
+  if (limit) timer.emplace(*limit);
   if (!run_guarded({{}, true}, run, &called)) return false;
   if (called.thrown) std::rethrow_exception(called.thrown);
   return true;

@@ -7,9 +7,11 @@
 // would have without us. Bytes that users hold in place (views, leases) have no such guard.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -41,7 +43,10 @@ template <class Touch>
 // Runs `call` into a library that trusts the bytes it maps, and throws what it throws. False where
 // a fault of this thread, SIGSEGV, SIGBUS or SIGFPE, ended it in the middle: what it held, memory,
 // descriptors, its own locks, it holds until the process ends. The handlers stay, in front of those
-// that were there, which get other threads' faults.
-bool outlives_faults(const std::function<void()>& call);
+// that were there, which get other threads' faults. Nor does one come to its end that goes round
+// for ever: false after `limit`, too. With one it must be a leaf, as for touch_mapped(), for it may
+// be ended anywhere.
+bool outlives_faults(const std::function<void()>& call,
+                     std::optional<std::chrono::milliseconds> limit = {});
 
 }  // namespace tensorshelf

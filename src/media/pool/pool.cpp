@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -35,6 +36,7 @@ constexpr std::uint64_t kSegmentType = 1;
 constexpr std::uint64_t kLeastSegmentBytes = 256 * 1024;  // a unit of libpmemobj's heap
 constexpr mode_t kMode = 0644;
 constexpr std::string_view kMade = "made a pool";
+constexpr std::chrono::seconds kLongestWalk{5};  // over a thousand objects
 
 struct Failure {
   int os_error = 0;
@@ -317,6 +319,20 @@ std::unique_ptr<const PoolTable> Pool::read_table(const ShelfFile& file) {
   return std::make_unique<const PoolTable>(table());
 }
 
+// Where its heap is damaged, the library may go round in it for ever.
+std::vector<PMEMoid> Pool::objects(const ShelfFile& file, const PoolParts& parts) const {
+  std::vector<PMEMoid> found;
+  found.reserve(PoolTable::kMostSegments + 1);
+  const auto walk = [&] {
+    for (PMEMoid each = ::pmemobj_first(pool_); !OID_IS_NULL(each); each = ::pmemobj_next(each)) {
+      if (found.size() == found.capacity()) return;
+      found.push_back(each);
+    }
+  };
+  if (!outlives_faults(walk, kLongestWalk)) throw_fault(file, parts);
+  return found;
+}
+
 // The pool may have been written by anybody.
 void Pool::check_table(const PoolTable& found, const ShelfFile& file,
                        const PoolParts& parts) const {
@@ -331,15 +347,16 @@ void Pool::check_table(const PoolTable& found, const ShelfFile& file,
                 "remove it (`pmempool rm`), and make the shelf anew");
   }
   if (found.segments > PoolTable::kMostSegments) refuse("is longer than itself");
+  const std::vector<PMEMoid> there = objects(file, parts);
   std::vector<Extent> taken;
   for (std::uint64_t i = 0; i < found.segments; ++i) {
     const PoolSegment& segment = found.segment[i];
-    bool known = false;  // as an object of the pool, as large at least
-    for (PMEMoid each = ::pmemobj_first(pool_); !OID_IS_NULL(each); each = ::pmemobj_next(each)) {
-      known |= OID_EQUALS(each, segment.object) &&
-               ::pmemobj_alloc_usable_size(each) >= segment.skipped_bytes &&
-               ::pmemobj_alloc_usable_size(each) - segment.skipped_bytes >= segment.size_bytes;
-    }
+    // As an object of the pool, as large at least.
+    const bool known = std::ranges::any_of(there, [&](const PMEMoid& each) {
+      return OID_EQUALS(each, segment.object) &&
+             ::pmemobj_alloc_usable_size(each) >= segment.skipped_bytes &&
+             ::pmemobj_alloc_usable_size(each) - segment.skipped_bytes >= segment.size_bytes;
+    });
     const std::uint64_t from = segment.object.off + segment.skipped_bytes;
     if (!known || from % kPageBytes != 0 || segment.size_bytes % kPageBytes != 0) {
       refuse(fmt::format("does not agree with the pool, at {}", i));

@@ -58,6 +58,7 @@ class Pool {
   PoolTable& table() const;  // as it lies in the pool, for who writes it
   // A copy, of which nothing is used before it is checked.
   std::unique_ptr<const PoolTable> read_table(const ShelfFile& file);
+  std::vector<PMEMoid> objects(const ShelfFile& file, const PoolParts& parts) const;
   void check_table(const PoolTable& found, const ShelfFile& file, const PoolParts& parts) const;
   void take_all_room(const ShelfFile& file, std::uint64_t largest_object_bytes);
   std::uint64_t largest_free(std::uint64_t most_bytes) const;
