@@ -31,9 +31,11 @@ class FurtherMedia:
     ) -> None:
         options.set_media(list(self.also), place, list(self.mirror), list(self.without))
 
-    def absent_mirrors(self) -> list[str]:
+    def absent(self) -> list[str]:
         """Those of which nothing is there, as one that was mistyped, or is lost."""
-        return [os.fsdecode(path) for _, path in self.mirror if not os.path.exists(path)]
+        given = [("medium", path) for path in self.also]
+        given += [("mirror", path) for _, path in self.mirror]
+        return [f"{what} {os.fsdecode(path)}" for what, path in given if not os.path.exists(path)]
 
 
 def further_media(also: Also, mirror: Mirror | None, without: Without) -> FurtherMedia:

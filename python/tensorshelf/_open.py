@@ -181,7 +181,7 @@ def open(
     shelf = Shelf(core, opening)
     info = shelf.info()
     placing.media = info.media
-    _log_recovery(info, further.absent_mirrors())
+    _log_recovery(info, further.absent())
     if info.created and not was_empty:  # a typo in the path starts anew, and in silence otherwise
         logger.info("created %s", info.path)
     for medium in info.media:
@@ -263,9 +263,9 @@ def held_here(path: bytes, error: ShelfBusy) -> ShelfBusy:
     )
 
 
-def _log_recovery(info: Info, absent_mirrors: Iterable[str] = ()) -> None:
-    for mirror in absent_mirrors:  # for reading alone, which needs none
-        logger.warning("%s: its mirror %s is not there", info.path, mirror)
+def _log_recovery(info: Info, absent: Iterable[str] = ()) -> None:
+    for what in absent:  # for reading alone, which needs one of a medium and its mirror
+        logger.warning("%s: its %s is not there", info.path, what)
     found = info.recovery
     step = "" if found.step is None else f" (step {found.step})"
     if found.salvaged:

@@ -204,6 +204,21 @@ def test_a_mirror_that_is_not_there_is_told_to_who_reads(
     assert f"its mirror {mirror}or is not there" in caplog.text
 
 
+def test_a_medium_that_is_given_and_lost_is_read_from_its_mirror(
+    shelf_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    part, mirror = tmp_path / "run.part", tmp_path / "part.mirror"
+    with ts.open(shelf_path, also=part, mirror={1: mirror}) as shelf:
+        shelf.create("w", (50,), "float32", on=1)[:] = 1.0
+        shelf.persist()
+    part.unlink()
+    with ts.open(shelf_path, "r", also=part, mirror={1: mirror}) as shelf:
+        assert (shelf.w.numpy() == 1).all()
+    assert f"its medium {part} is not there" in caplog.text
+    with pytest.raises(ts.ShelfNotFound, match="run.part"):
+        ts.open(shelf_path, "r", also=part)
+
+
 def test_an_older_copy_of_what_is_mirrored_is_read_with_its_mirror(
     shelf_path: Path, tmp_path: Path
 ) -> None:

@@ -177,12 +177,17 @@ std::vector<OfferedMedium> open_offered(const std::filesystem::path& path,
   check_paths(target.home, paths);
   std::vector<OfferedMedium> offered;
   const OpenOptions for_mirrors = as_mirror(options);
+  // Who reads needs one of a medium and its mirror.
+  const auto may_be_missing = [&](const std::string& medium) {
+    return options.mode == Mode::read && !options.mirrors.empty() && !is_there(medium);
+  };
   for (std::size_t i = 0; i < options.also.size(); ++i) {
+    if (may_be_missing(paths[i])) continue;
     offered.push_back(offered_at(paths[i], options, target));
   }
   for (std::size_t i = 0; i < options.mirrors.size(); ++i) {
     const std::string& mirror = paths[options.also.size() + i];
-    if (options.mode == Mode::read && !is_there(mirror)) continue;  // which needs none
+    if (may_be_missing(mirror)) continue;
     offered.push_back(offered_at(mirror, for_mirrors, target));
     offered.back().mirrors = options.mirrors[i].of;
   }
