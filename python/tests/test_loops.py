@@ -341,6 +341,16 @@ def test_an_optimizer_that_is_not_saved_is_told_and_waits(
     assert caplog.text == ""
 
 
+def test_an_autosave_that_gave_way_tells_of_no_optimizer(shelf: ts.Shelf, caplog: Warnings) -> None:
+    model, optimizer = run()
+    first = shelf.autosave(model=model)
+    with shelf.autosave(model=model, optimizer=optimizer) as auto:
+        keeps(model, optimizer)
+        auto.step(1)
+    assert "(closed)" in repr(first)
+    assert "is not itself" not in caplog.text
+
+
 # ---- arguments
 
 

@@ -92,7 +92,7 @@ class Autosave:
             state,
             self._before_optimizer,
             self._behind_optimizer,
-            self._notices.unknown_optimizer,
+            self._unknown_optimizer,
         )
         self._signals = Signals(caught, self._land)
 
@@ -323,6 +323,10 @@ class Autosave:
     def _behind_optimizer(self) -> None:
         if self._accumulation is not None:
             self._accumulation.optimizer_stepped()
+
+    def _unknown_optimizer(self, kind: str) -> None:
+        if not self._feed.closed:  # else another autosave may have it
+            self._notices.unknown_optimizer(kind)
 
     def _hear(self, *, instead: bool) -> ShelfError | None:
         """What a save failed with since: raised, where nothing is to be saved then. A rank of a
