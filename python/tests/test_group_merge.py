@@ -216,6 +216,13 @@ def test_where_it_fails_no_file_is_left(two):
     assert not (two.folder / "whole.shelf").exists()
 
 
+def test_the_shelf_without_a_state_is_named(two):
+    for rank in (0, 1):
+        ts.open(two.path(rank), size="8MiB").close()
+    with pytest.raises(ts.UnknownName, match=r"no state was saved in .*run\.0\.shelf"):
+        merged(two)
+
+
 def test_a_run_of_one_process_is_no_groups(two):
     with ts.open(two.path(0), size="8MiB") as shelf:
         shelf.save({"values": np.zeros(3)})

@@ -38,7 +38,11 @@ def open_ranks(paths: Paths, stack: contextlib.ExitStack) -> list[Saved]:
 
 
 def _saved(shelf: Shelf) -> Saved:
-    saved = record.get(shelf)
+    saved = record.find(shelf)
+    if saved is None:
+        raise UnknownName(
+            f"no state was saved in {shelf._path}", "Give the shelves in which a group saved."
+        )
     try:
         part = part_of_state(shelf.load(KEY)[KEY])
     except UnknownName as error:
