@@ -64,6 +64,16 @@ TEST_CASE("a stamp that cannot be read leaves the other") {
   }
 }
 
+TEST_CASE("a header that cannot be read is not a blank one") {
+  for (const unsigned lost : {0U, 1U}) {
+    Stamped stamped({10, 10});
+    stamped.disk->unreadable[format::medium_header_at(lost)] = EIO;
+    CHECK_FALSE(read_medium_headers(stamped.medium, 0).blank);
+    stamped.disk->unreadable[format::medium_header_at(1 - lost)] = EIO;
+    CHECK_FALSE(read_medium_headers(stamped.medium, 0).blank);
+  }
+}
+
 TEST_CASE("an opening makes both stamps tell the same, durably") {
   for (const unsigned older : {0U, 1U}) {
     const auto first = std::make_shared<CachedDisk>();

@@ -6,6 +6,8 @@
 
 #include "catch.hpp"
 #include "format/format.hpp"
+#include "mirrored_shelf.hpp"
+#include "store/head.hpp"
 #include "store/root_scan.hpp"
 
 using namespace tensorshelf;
@@ -84,6 +86,30 @@ TEST_CASE("all roots that are lost are taken, where one is left that both have")
   CHECK_FALSE(nothing_left.take_lost(whole()));
 }
 
+TEST_CASE("the copy that the mirror has is the one that is noted") {
+  const unsigned home = format::home_of(7, kSlots);
+  for (const unsigned copy : {0U, 1U}) {
+    RootScan mirror = whole();
+    mirror.roots[home][1 - copy].reset();
+    RootScan scan = without({7});
+    REQUIRE(scan.take_lost(mirror));
+    CHECK(scan.mirrored[home][copy]);
+    CHECK_FALSE(scan.mirrored[home][1 - copy]);
+    CHECK(scan.roots[home][copy]);
+    CHECK_FALSE(scan.roots[home][1 - copy]);
+  }
+}
+
+TEST_CASE("of two attempts at a version that of the later incarnation is the newest") {
+  for (const unsigned later : {0U, 1U}) {
+    RootScan scan = whole();
+    auto& copies = scan.roots[format::home_of(7, kSlots)];
+    copies[later]->incarnation = 3;
+    copies[1 - later]->incarnation = 2;
+    CHECK(scan.candidates().front().incarnation == 3);
+  }
+}
+
 TEST_CASE("none is taken from who went another way") {
   RootScan mirror = whole();
   mirror.roots[format::home_of(6, kSlots)][0]->incarnation = 9;
@@ -145,4 +171,27 @@ TEST_CASE("an older one is not taken where its home was given up") {
   CHECK_FALSE(begun.take_lost(whole()));
   RootScan rotten = without({6}, root_of(6).word);  // nobody wrote to a retained one's home
   CHECK(rotten.take_lost(whole()));
+}
+
+TEST_CASE("a second look keeps what is prepared") {
+  testing::Mirrored mirrored({});
+  mirrored.has_second = false;
+  std::uint64_t newest = 0;
+  {
+    Shelf shelf = mirrored.open();
+    testing::assign(shelf, "x", testing::pattern(100, 1));
+    newest = shelf.persist().version;
+    testing::assign(shelf, "x", testing::pattern(100, 2));
+    shelf.prepare(2, "job");
+  }
+  Medium& medium = *mirrored.first.medium;
+  const ShelfHead head = read_head(medium);
+  const format::Seeds seeds(head.superblock.shelf_id);
+  const unsigned slot_count = head.superblock.slot_count;
+  RootScan scan = scan_roots(medium, seeds, slot_count);
+  REQUIRE(scan.prepared(newest));
+  CHECK_FALSE(scan_again(medium, seeds, scan));
+  medium.store_word(format::root_at(format::home_of(newest + 2, slot_count), 1), 12345);
+  CHECK(scan_again(medium, seeds, scan));
+  CHECK(scan.prepared(newest));
 }

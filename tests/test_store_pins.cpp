@@ -491,6 +491,9 @@ TEST_CASE("a table of pins tells who holds what") {
   CHECK(writer->find(9, 8) == std::nullopt);
   CHECK(writer->holder(1000).pid == static_cast<std::uint64_t>(::getpid()));
   CHECK(writer->holder(1000).since_seconds > 1'700'000'000);
+  other->take(1000 + 64);  // whose holder's name lies where that of 1000 does
+  other->drop(1000 + 64);
+  CHECK(writer->holder(1000).pid == static_cast<std::uint64_t>(::getpid()));
   reader->drop(7);
   CHECK(find() == 7);
   reader->drop(7);

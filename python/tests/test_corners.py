@@ -18,6 +18,17 @@ MIB = 1 << 20
 # ---- opening, and where tensors lie
 
 
+def test_who_erases_behind_an_erasure_hears_that_persist_frees_its_room(tmp_path) -> None:
+    with ts.open(tmp_path / "run.shelf", size="12MiB") as shelf:
+        shelf.x = np.zeros(3 << 20, np.uint8)
+        shelf.persist()
+        shelf.y = np.zeros(4)
+        del shelf["x"], shelf["y"]
+        with pytest.raises(ts.ShelfFull) as full:
+            shelf.z = np.zeros(4 << 20, np.uint8)
+    assert full.value.remedy.startswith("persist() first: what was erased is free after it.")
+
+
 def test_a_shelf_that_takes_the_place_of_an_empty_file_is_no_surprise(
     shelf_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

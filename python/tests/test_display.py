@@ -1,6 +1,7 @@
 """How things look, and progress."""
 
 import functools
+import pathlib
 import subprocess
 import sys
 
@@ -110,6 +111,14 @@ def test_html_is_escaped_and_bounded(shelf: ts.Shelf) -> None:
     assert "and 51 more" in shelf._repr_html_()
     shelf.close()
     assert shelf._repr_html_().endswith("run.shelf&#x27;: closed&gt;")
+
+
+def test_the_title_of_the_table_is_escaped(tmp_path: pathlib.Path) -> None:
+    with ts.open(tmp_path / "<b>&.shelf", size="8MiB") as shelf:
+        shelf.w = 1.0
+        html = shelf._repr_html_()
+    assert "<b>&.shelf" not in html
+    assert "&lt;b&gt;&amp;.shelf" in html
 
 
 def test_completion_offers_names(shelf: ts.Shelf) -> None:

@@ -41,8 +41,9 @@ def test_a_difference_is_true_for_any_of_three(
 
 def test_what_a_repair_says() -> None:
     damage = [ts.Damage(name, 1, 0, chunk, 4096, 10) for name, chunk in (("w", 0), ("w", 1))]
-    found = ts.Repair(True, 5, 4, (6, 7), (*damage, ts.Damage("b", 1, 0, 0, 0, 10)), ("why",))
-    assert found.damaged == ("w", "b")
+    damage += [ts.Damage("b", 1, 0, 0, 0, 10), ts.Damage("m", 1, 0, 0, 0, 10, in_mirror=True)]
+    found = ts.Repair(True, 5, 4, (6, 7), tuple(damage), ("why",))
+    assert found.damaged == ("w", "b")  # of m the shelf's own bytes are sound
     assert str(found).split("\n") == [
         "repaired  yes",
         "version   5 (step 4)",

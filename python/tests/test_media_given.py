@@ -50,6 +50,33 @@ def test_a_newer_mirror_stays_as_it_is(shelf_path: Path, mirror: Path) -> None:
         assert shelf.step == 5
 
 
+def test_a_mirror_that_helps_in_nothing_is_not_said_to_have_helped(
+    shelf_path: Path, mirror: Path
+) -> None:
+    with ts.open(shelf_path, keep=1, mirror=mirror) as shelf:
+        commit(shelf, 1, 2, 3)
+    lose(shelf_path, 2, 3)
+    lose(mirror, 2, 3, IN_MIRROR)
+    for mode in ("r", "a"):
+        with ts.open(shelf_path, mode, mirror=mirror) as shelf:
+            assert shelf.step == 3
+            notes = " ".join(shelf.info().recovery.notes)
+            assert "version 2" in notes
+            assert "read from its mirror" not in notes
+
+
+def test_two_links_to_one_file_are_one_medium(shelf_path: Path, part: Path, tmp_path: Path) -> None:
+    with ts.open(shelf_path, also=part) as shelf:
+        commit(shelf, 1)
+    link = tmp_path / "link.part"
+    link.hardlink_to(part)
+    for given in ({"also": [part, link]}, {"also": part, "mirror": link}):
+        with pytest.raises(ts.BadArgument, match="twice"):
+            ts.open(shelf_path, **given)
+    with ts.open(shelf_path, also=link) as shelf:
+        assert shelf.step == 1
+
+
 def test_rolled_back_to_before_it_a_medium_is_named_still(
     shelf_path: Path, mirror: Path, part: Path
 ) -> None:

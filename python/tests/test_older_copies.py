@@ -215,7 +215,7 @@ def test_a_medium_that_is_given_and_lost_is_read_from_its_mirror(
     with ts.open(shelf_path, "r", also=part, mirror={1: mirror}) as shelf:
         assert (shelf.w.numpy() == 1).all()
     assert f"its medium {part} is not there" in caplog.text
-    with pytest.raises(ts.ShelfNotFound, match="run.part"):
+    with pytest.raises(ts.ShelfNotFound, match=r"run\.part"):
         ts.open(shelf_path, "r", also=part)
 
 

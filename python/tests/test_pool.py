@@ -46,6 +46,13 @@ def test_tier_makes_a_pool_that_auto_finds(tmpfs: pathlib.Path, mode: str) -> No
         del view
 
 
+def test_a_pool_keeps_its_length_and_is_not_cut_again_and_again(tmpfs: pathlib.Path) -> None:
+    with ts.open(tmpfs / "p", tier="pool", size="64MiB") as shelf:
+        fill(shelf)
+        versions = {shelf.compact().version for _ in range(3)}
+    assert len(versions) == 1
+
+
 @pytest.mark.parametrize("mode", ["a", "x", "w"])
 def test_a_pool_set_becomes_a_shelf(pool_set: pathlib.Path, mode: str) -> None:
     with ts.open(pool_set, mode=mode) as shelf:

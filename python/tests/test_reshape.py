@@ -74,6 +74,8 @@ def test_a_rename_is_refused_in_plain_words(reopen: OpenShelf, place: Place) -> 
     with shelf["bias"].edit(), pytest.raises(ts.UnsupportedError, match="edit"):
         shelf.rename("weights", "x")
     shelf.rename("weights", "weights")
+    with pytest.raises(ts.UnknownName, match="weight"):
+        shelf.rename("weight", "weight")
     assert list(shelf) == ["bias", "weights"]
     reader = ts.open(place[0], mode="r", tier=place[1])
     with pytest.raises(ts.ReadOnlyError):

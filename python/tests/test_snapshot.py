@@ -117,8 +117,10 @@ def test_progress_counts_bytes_and_may_look(shelf: ts.Shelf, tmp_path: pathlib.P
         with pytest.raises(ts.UnsupportedError, match="snapshot"):
             shelf.close()
 
+    shelf.create("zeros", (3 << 20,), "uint8")
+    shelf.persist()
     shelf.snapshot(tmp_path / "copy", progress=report)
-    total = 700 * 900 * 4 + 8
+    total = 700 * 900 * 4 + 8 + (3 << 20)
     assert seen[-1] == (total, total)
     assert seen == sorted(seen)
     shelf["opt/step"] = np.int64(3)
