@@ -270,6 +270,12 @@ def _log_recovery(info: Info, absent: Iterable[str] = ()) -> None:
     step = "" if found.step is None else f" (step {found.step})"
     if found.salvaged:
         logger.warning("%s: salvaged version %d%s", info.path, found.version, step)
+    elif found.degraded and found.version == 0:
+        logger.warning(
+            "%s: all versions are damaged, and it is as empty as it began; keep a copy of the file "
+            "before you assign anything",
+            info.path,
+        )
     elif found.degraded:
         logger.warning(
             "%s: recovered version %d%s; a newer one was damaged", info.path, found.version, step

@@ -272,6 +272,15 @@ def test_what_opening_logs(
         ]
 
 
+def test_a_shelf_that_was_emptied_by_damage_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    found = info(degraded=True, notes=[])
+    found = dataclasses.replace(found, recovery=dataclasses.replace(found.recovery, version=0))
+    _open._log_recovery(found)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "all versions are damaged, and it is as empty as it began" in record.getMessage()
+
+
 # ---- errors: what programs match on never changes
 
 ERRORS: dict[str, tuple[str, tuple[type, ...], int]] = {
