@@ -310,7 +310,7 @@ TEST_CASE("a damaged copy of any page of the manifest costs nothing, and is writ
       fill(*forgery.bench.medium, page.at[copy], std::byte{0x5A});
       const Recovery seen = forgery.bench.open(Mode::read).info().recovery;
       REQUIRE(seen.notes.size() == 1);
-      CHECK(contains(seen.notes[0], "1 copies of metadata are damaged"));
+      CHECK(contains(seen.notes[0], "One copy of metadata is damaged"));
       CHECK(seen.repaired_copies == 0);
       const Shelf shelf = forgery.bench.open();
       CHECK(shelf.version() == 2);

@@ -227,7 +227,7 @@ TEST_CASE("a bad copy of a page that several versions share is one") {
   const Recovery seen = kept.open(Mode::read).info().recovery;
   CHECK(seen.repaired_copies == 0);
   const bool told = std::any_of(seen.notes.begin(), seen.notes.end(), [](const auto& note) {
-    return contains(note, "1 copies of metadata");
+    return contains(note, "One copy of metadata");
   });
   CAPTURE(seen.notes);
   CHECK(told);

@@ -43,8 +43,9 @@ std::vector<std::string> give_up(const ShelfMedia& media, const std::string& why
   }
   for (const std::string& note : media.further->take_notes()) notes.push_back(note + ".");
   if (recovered.report.repaired_copies > 0) {
-    notes.push_back(
-        fmt::format("{} copies of metadata were written anew.", recovered.report.repaired_copies));
+    const std::uint64_t count = recovered.report.repaired_copies;
+    notes.push_back(count == 1 ? "One copy of metadata was written anew."
+                               : fmt::format("{} copies of metadata were written anew.", count));
   }
   return notes;
 }
