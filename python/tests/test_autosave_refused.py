@@ -105,6 +105,18 @@ def test_what_cannot_be_written_is_told(
     assert (tmp_path / "trace.json").exists()
 
 
+def test_who_reads_hears_that_and_is_not_sent_to_replace_the_shelf(
+    shelf: ts.Shelf, place: Place
+) -> None:
+    with shelf.autosave(x=[1]) as auto:
+        auto.step(1)
+    shelf.close()
+    with ts.open(place[0], mode="r", tier=place[1]) as reader:
+        auto = reader.autosave(x=[2])
+        with pytest.raises(ts.ReadOnlyError):
+            auto.step(2)
+
+
 def test_nothing_at_all_is_refused_at_the_first_step(shelf: ts.Shelf) -> None:
     auto = shelf.autosave()
     with pytest.raises(ts.BadArgument, match="given nothing to save") as error:

@@ -108,11 +108,13 @@ class Run:
 
     def refuse_to_save(self) -> None:
         """Raises where a save would lose the run that the shelf holds, or have nothing in it."""
-        if not self._resumed and RECORD in self.shelf:
+        # Who may not write hears that instead.
+        if not self._resumed and RECORD in self.shelf and self.shelf.info().writable:
             step = "" if self.shelf.step is None else f", at step {self.shelf.step}"
             raise UnsupportedError(
                 f"the shelf holds a run{step}, and step() would save over it",
-                'Call resume() first; to begin anew, open the shelf with mode="w".',
+                "Call resume() first; to begin anew, save to another path, or replace what it has: "
+                'open it with mode="w".',
             )
         self._resumed = True  # what the shelf holds from here on, this run saved
         if not (self.state.keys() - OWN_KEYS) and not self.loaders.made:
