@@ -11,6 +11,7 @@ _LOOKED_THROUGH = 2000  # names compared for a suggestion
 _SHOWN = 5  # names in the text of an error
 _SHOWN_CHARACTERS = 200
 _PERSISTING = ("commit", "flush", "sync", "checkpoint", "dump", "write")  # of others
+_ERASING = ("erase", "delete", "remove", "drop")
 
 
 def checked(name: object) -> str:
@@ -52,6 +53,8 @@ def _meant(name: str, tensors: list[str], own: list[str]) -> str | None:
             return other
     if own and folded in _PERSISTING:
         return "persist"
+    if own and folded in _ERASING:
+        return "del shelf[name]"
     return next(iter(difflib.get_close_matches(name, [*tensors, *own], n=1)), None)
 
 

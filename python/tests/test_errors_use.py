@@ -295,6 +295,9 @@ def test_what_an_unknown_name_suggests(shelf: ts.Shelf) -> None:
             _ = shelf[save]
         assert "persist" not in str(caught.value)
     shelf.update(dict.fromkeys(["w", "größe", "c", "d", "e"], 1.0))
+    for name in ("erase", "delete", "remove"):
+        with pytest.raises(AttributeError, match=r"did you mean 'del shelf\[name\]'"):
+            getattr(shelf, name)
     with pytest.raises(AttributeError, match="did you mean 'w'"):
         _ = shelf.W
     with pytest.raises(KeyError, match="did you mean 'größe'") as caught:
