@@ -4,6 +4,8 @@ A tensor that lies in no tensor of the shelf of its own, as one without dimensio
 path in the state. What is tied is stored once.
 """
 
+import os
+import stat
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -152,7 +154,18 @@ def _array(tensor: tensors.Tensor, held: dict[str, Array]) -> Array:
 def _save(
     wanted: dict[str, tensors.Tensor], arrays: dict[str, Array], path: str, metadata: dict[str, str]
 ) -> None:
-    """By torch where an element type is none of NumPy's."""
+    """By torch where an element type is none of NumPy's. Its mode is that of any new file: the
+    library makes it for its owner alone.
+    """
+    with open(path, "xb") as made_as_others_are:
+        mode = os.fstat(made_as_others_are.fileno()).st_mode
+    _save_to(path, wanted, arrays, metadata)
+    os.chmod(path, stat.S_IMODE(mode))
+
+
+def _save_to(
+    path: str, wanted: dict[str, tensors.Tensor], arrays: dict[str, Array], metadata: dict[str, str]
+) -> None:
     if all(_dtypes.is_native(tensor.element) for tensor in wanted.values()):
         import safetensors.numpy
 
