@@ -27,12 +27,12 @@ namespace tensorshelf {
 struct MediaRow {
   std::string name;
   std::string medium;  // what Promises::medium says
-  bool mapped;
-  std::vector<Survives> survives;   // any of these is right here
-  std::vector<std::string> says;    // words that Promises::detail must have
-  std::vector<std::string> omits;   // words that it must not have
-  std::filesystem::path directory;  // for a file of each test's own
-  std::filesystem::path device;     // or a device, which decides its size itself
+  bool mapped = false;
+  std::vector<Survives> survives;        // any of these is right here
+  std::vector<std::string> says = {};    // words that Promises::detail must have
+  std::vector<std::string> omits = {};   // words that it must not have
+  std::filesystem::path directory = {};  // for a file of each test's own
+  std::filesystem::path device = {};     // or a device, which decides its size itself
   std::function<std::unique_ptr<Medium>(std::shared_ptr<ShelfFile>, OpenOptions, std::string note)>
       make;
   std::function<void(const std::filesystem::path&)> prepare = {};  // of a fixed size: makes it
@@ -74,124 +74,78 @@ inline std::vector<MediaRow> media_rows() {
   if (files.empty()) files = std::filesystem::temp_directory_path();
   const std::vector<Survives> any_file = {process_crash, power_loss};  // a tmpfs or a disk
 
+  const auto memory = [](const std::shared_ptr<ShelfFile>&, const OpenOptions& options,
+                         const std::string&) {
+    return make_memory_medium(0, options.max_size_bytes);
+  };
   std::vector<MediaRow> rows = {
-      {"memory",
-       "memory",
-       true,
-       {nothing},
-       {},
-       {},
-       {},
-       {},
-       [](const std::shared_ptr<ShelfFile>&, const OpenOptions& options, const std::string&) {
-         return make_memory_medium(0, options.max_size_bytes);
-       }},
-      {"block file", "block", false, any_file, {}, {}, files, {}, block(true, true)},
-      {"block file, pwrite",
-       "block",
-       false,
-       any_file,
-       {},
-       {"io_uring"},
-       files,
-       {},
-       block(false, true)},
-      {"block file, buffered",
-       "block",
-       false,
-       any_file,
-       {},
-       {"O_DIRECT"},
-       files,
-       {},
-       block(true, false)},
-      {"block file, pwrite, buffered",
-       "block",
-       false,
-       any_file,
-       {},
-       {"io_uring", "O_DIRECT"},
-       files,
-       {},
-       block(false, false)},
+      {.name = "memory", .medium = "memory", .mapped = true, .survives = {nothing}, .make = memory},
+  };
+  for (const auto& [io_uring, direct] :
+       {std::pair{true, true}, {false, true}, {true, false}, {false, false}}) {
+    MediaRow row{.name = "block file",
+                 .medium = "block",
+                 .survives = any_file,
+                 .directory = files,
+                 .make = block(io_uring, direct)};
+    if (!io_uring) row.name += ", pwrite", row.omits.emplace_back("io_uring");
+    if (!direct) row.name += ", buffered", row.omits.emplace_back("O_DIRECT");
+    rows.push_back(std::move(row));
+  }
+  const auto mapped = [](std::string name, Survives survives, std::string says) {
+    return MediaRow{.name = std::move(name),
+                    .medium = "pmem",
+                    .mapped = true,
+                    .survives = {survives},
+                    .says = {std::move(says)},
+                    .make = make_pmem_medium};
+  };
+  const auto pool = [](std::string name, std::vector<Survives> survives,
+                       std::vector<std::string> says, const std::filesystem::path& directory) {
+    return MediaRow{.name = std::move(name),
+                    .medium = "pool",
+                    .mapped = true,
+                    .survives = std::move(survives),
+                    .says = std::move(says),
+                    .directory = directory,
+                    .make = make_pool_medium,
+                    .prepare = prepare_pool};
   };
   if (pmem_supported() && std::filesystem::is_directory("/dev/shm")) {
-    rows.push_back({"pmem tmpfs",
-                    "pmem",
-                    true,
-                    {process_crash},
-                    {"tmpfs"},
-                    {},
-                    "/dev/shm",
-                    {},
-                    make_pmem_medium});
-    rows.push_back({"pmem tmpfs, room untouched",
-                    "pmem",
-                    true,
-                    {process_crash},
-                    {"tmpfs"},
-                    {},
-                    "/dev/shm",
-                    {},
-                    [](const std::shared_ptr<ShelfFile>& file, const OpenOptions& options,
-                       const std::string& note) {
-                      OpenOptions chosen = options;
-                      chosen.zero_room = false;
-                      return make_pmem_medium(file, chosen, note);
-                    }});
+    MediaRow row = mapped("pmem tmpfs", process_crash, "tmpfs");
+    row.directory = "/dev/shm";
+    rows.push_back(row);
+    row.name += ", room untouched";
+    row.make = [](const std::shared_ptr<ShelfFile>& file, OpenOptions options,
+                  const std::string& note) {
+      options.zero_room = false;
+      return make_pmem_medium(file, options, note);
+    };
+    rows.push_back(std::move(row));
   }
   if (pool_supported()) {
-    rows.push_back({"pool",
-                    "pool",
-                    true,
-                    any_file,
-                    {"one replica"},
-                    {},
-                    files,
-                    {},
-                    make_pool_medium,
-                    prepare_pool});
-    rows.push_back({"pool set of two replicas",
-                    "pool",
-                    true,
-                    any_file,
-                    {"2 replicas"},
-                    {},
-                    files,
-                    {},
-                    make_pool_medium,
-                    prepare_pool_set});
+    rows.push_back(pool("pool", any_file, {"one replica"}, files));
+    rows.push_back(pool("pool set of two replicas", any_file, {"2 replicas"}, files));
+    rows.back().prepare = prepare_pool_set;
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_FSDAX"); !path.empty()) {
-    rows.push_back(
-        {"pmem FS-DAX", "pmem", true, {power_loss}, {"FS-DAX"}, {}, path, {}, make_pmem_medium});
+    rows.push_back(mapped("pmem FS-DAX", power_loss, "FS-DAX"));
+    rows.back().directory = path;
     if (pool_supported()) {
-      rows.push_back({"pool FS-DAX",
-                      "pool",
-                      true,
-                      {power_loss},
-                      {"with DAX", "one replica"},
-                      {},
-                      path,
-                      {},
-                      make_pool_medium,
-                      prepare_pool});
+      rows.push_back(pool("pool FS-DAX", {power_loss}, {"with DAX", "one replica"}, path));
     }
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_DEVDAX"); !path.empty()) {
-    rows.push_back(
-        {"pmem DevDAX", "pmem", true, {power_loss}, {"DevDAX"}, {}, {}, path, make_pmem_medium});
+    rows.push_back(mapped("pmem DevDAX", power_loss, "DevDAX"));
+    rows.back().device = path;
   }
   if (const auto path = environment_path("TENSORSHELF_TEST_BLOCK"); !path.empty()) {
-    rows.push_back({"block device",
-                    "block",
-                    false,
-                    {power_loss},
-                    {"io_uring", "O_DIRECT"},
-                    {},
-                    {},
-                    path,
-                    block(true, true)});
+    rows.push_back({.name = "block device",
+                    .medium = "block",
+                    .survives = {power_loss},
+                    .says = {"io_uring", "O_DIRECT"},
+                    .device = path,
+                    .make = block(true, true)});
   }
   return rows;
 }
