@@ -180,3 +180,38 @@ def test_slips_are_told(shelf_path: Path, given: dict[str, Any], words: str) -> 
         ts.open(shelf_path, **given)
     assert words in str(caught.value)
     assert not shelf_path.exists()
+
+
+def test_a_shelf_that_was_replaced_in_part_is_replaced_again(
+    shelf_path: Path, tmp_path: Path
+) -> None:
+    """Its maker was killed when the shelf had its name, and its media had not."""
+    given: dict[str, Any] = {"also": tmp_path / "run.part", "mirror": tmp_path / "run.mirror"}
+
+    def make(step: int) -> None:
+        with ts.open(shelf_path, "w", **given) as shelf:
+            shelf.create("w", (10,), "float32", on=1)[:] = step
+            shelf.persist(step=step)
+
+    make(1)
+    old = {path: path.read_bytes() for path in given.values()}
+    make(2)
+    for path in given.values():
+        path.rename(path.with_name(f".{path.name}.4211.0123456789abcdef.tmp"))
+    left = set(tmp_path.glob(".run.*.tmp"))
+    assert len(left) == 2
+    for path in given.values():
+        path.write_bytes(old[path])
+    for mode in ("r", "a"):
+        with pytest.raises(ts.ShelfError):
+            ts.open(shelf_path, mode, **given)
+    assert set(tmp_path.glob(".run.*.tmp")) == left
+    make(3)
+    with ts.open(shelf_path, **given) as shelf:
+        assert (shelf.step, float(shelf.w[0])) == (3, 3.0)
+        assert not shelf.verify().damage
+    assert not list(tmp_path.glob(".run.*.tmp"))
+    for path in given.values():  # of another shelf, without a word of how it came there
+        path.write_bytes(old[path])
+        with pytest.raises(ts.NotAShelf, match="not the one that is replaced"):
+            ts.open(shelf_path, "w", **given)

@@ -123,20 +123,15 @@ bool is_temporary(std::string_view suffix) {
 // A creator that was killed leaves its temporary file behind, unlocked. Nobody can want it: its
 // name was random, and it is no shelf until it is published. Failing to remove it harms nothing.
 void remove_abandoned(const fs::path& target) {
-  const std::string prefix = temporary_prefix(target);
-  std::error_code error;
-  for (fs::directory_iterator entry(parent_of(target), error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().native();
-    if (!name.starts_with(prefix) || !is_temporary(name.substr(prefix.size()))) continue;
-    const int fd = ::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  for (const fs::path& left : temporaries_of(target)) {
+    const int fd = ::open(left.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) continue;
     struct stat node {};
     try {
       struct stat named {};
-      if (::fstat(fd, &node) == 0 && S_ISREG(node.st_mode) && try_lock(fd, entry->path()) &&
-          ::lstat(entry->path().c_str(), &named) == 0 && same_inode(node, named)) {
-        ::unlink(entry->path().c_str());
+      if (::fstat(fd, &node) == 0 && S_ISREG(node.st_mode) && try_lock(fd, left) &&
+          ::lstat(left.c_str(), &named) == 0 && same_inode(node, named)) {
+        ::unlink(left.c_str());
       }
     } catch (const Error&) {  // no locks here: then there is no telling, so it stays
     }
@@ -295,6 +290,27 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
   }
   throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path.native()),
               "stop the process that does so");
+}
+
+std::vector<fs::path> temporaries_of(const fs::path& target) {
+  const std::string prefix = temporary_prefix(target);
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(parent_of(target), error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename().native();
+    if (name.starts_with(prefix) && is_temporary(name.substr(prefix.size()))) {
+      found.push_back(entry->path());
+    }
+  }
+  return found;
+}
+
+void give_name(const fs::path& temporary, const fs::path& target) {
+  if (::rename(temporary.c_str(), target.c_str()) != 0) {
+    throw_path_error(target, "replaced", errno);
+  }
+  sync_directory(parent_of(target));
 }
 
 ShelfFile ShelfFile::create(const std::filesystem::path& path) {

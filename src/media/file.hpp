@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <vector>
 
 namespace tensorshelf {
 
@@ -70,5 +71,10 @@ class ShelfFile {
   FileKind kind_;
   bool writable_;
 };
+
+// What ShelfFile::create() made for `target` and gave no name yet, by whoever lives or was killed.
+std::vector<std::filesystem::path> temporaries_of(const std::filesystem::path& target);
+// Gives one of them its name, durably, in the place of what bears it.
+void give_name(const std::filesystem::path& temporary, const std::filesystem::path& target);
 
 }  // namespace tensorshelf

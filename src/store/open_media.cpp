@@ -62,9 +62,31 @@ struct Target {
   std::optional<format::ShelfId> of;
 };
 
+// Where links lead, also to what does not exist yet. Those of a device stay, for udev makes them to
+// last longer than what they lead to.
+std::string home_of(const std::filesystem::path& path);
+
+// Who put a shelf in the place of another was killed when the shelf had its name, and this medium
+// had not: all were whole by then, and that lies beside it. It gets its name now. False where there
+// is none.
+bool finish_replacing(const std::string& path, const OpenOptions& options, const Target& target) {
+  const std::string home = home_of(path);
+  for (const auto& left : temporaries_of(home)) {
+    try {
+      const FoundMedium found = open_there(left.string(), options);  // locked: nobody makes it
+      const auto header = read_medium_headers(*found.medium, 0).best();
+      if (!header || header->shelf_id != target.of) continue;
+      give_name(left, home);
+      return true;
+    } catch (const Error&) {  // it is none, or somebody makes it now
+    }
+  }
+  return false;
+}
+
 // What becomes a medium of a new shelf is blank; of one that is replaced its own go with it. A
 // wrong path costs nobody anything else. Its lock has to be free, as that of the shelf.
-void check_may_be_new(const FoundMedium& found, const Target& target) {
+void check_may_be_new(const FoundMedium& found, const OpenOptions& options, const Target& target) {
   const MediumHeaders headers = read_medium_headers(*found.medium, 0);
   const auto& header = headers.best();
   const auto file = found.file.lock();
@@ -73,7 +95,7 @@ void check_may_be_new(const FoundMedium& found, const Target& target) {
   const std::string whose = fmt::format("{} is medium {} of the shelf {}", found.path,
                                         header->index, id_text(header->shelf_id));
   if (target.coming == Coming::in_the_place) {
-    if (header->shelf_id == target.of) return;
+    if (header->shelf_id == target.of || finish_replacing(found.path, options, target)) return;
     throw Error(Errc::not_a_shelf, fmt::format("{}, which is not the one that is replaced", whose),
                 "Check the path. Delete it first where that shelf is gone.");
   }
@@ -90,7 +112,7 @@ OfferedMedium offered_at(const std::string& path, const OpenOptions& options,
   std::error_code ignored;
   const bool there = is_there(path);
   const bool made_now = target.coming != Coming::to_shelf;
-  if (there && made_now) check_may_be_new(open_there(path, options), target);
+  if (there && made_now) check_may_be_new(open_there(path, options), options, target);
   const bool is_file =
       std::filesystem::is_regular_file(path, ignored) && made_as(path) == MadeAs::file;
   if (options.mode != Mode::read && (!there || (made_now && is_file))) {
@@ -107,8 +129,6 @@ std::string absolute(const std::string& path) {
   return whole.empty() ? path : whole.string();
 }
 
-// Where links lead, also to what does not exist yet. Those of a device stay, for udev makes them to
-// last longer than what they lead to.
 std::string home_of(const std::filesystem::path& path) {
   std::error_code ignored;
   const bool there = std::filesystem::exists(path, ignored);
