@@ -310,6 +310,15 @@ TEST_CASE("an older copy of a further medium's mirror is filled, though versions
     older = mirror.bytes();
     commit(3);
   }
+  SECTION("an attempt was abandoned, and the opening went on") {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "x", pattern(kMiB, 2), kSecond);
+    shelf.prepare();
+    older = mirror.bytes();
+    shelf.resolve(Decision::abandon);
+    assign(shelf, "x", pattern(kMiB, 3), kSecond);
+    shelf.persist();
+  }
   SECTION("the shelf was gone on from twice") {
     commit(1);
     const std::array before = {mirrored.first.bytes(), mirrored.second.bytes(), mirror.bytes()};

@@ -162,7 +162,8 @@ bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id);
 bool has_headers_at_most(std::span<const std::byte> bytes);
 std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version);
 Page encode_stamp(const MediumStamp& stamp);
-// What tells an opening from every other, by an attempt of it: not 0.
+// What tells an opening, or what goes on in it from a number once more, from every other, by the
+// first attempt of it: not 0.
 std::uint64_t opening_of(const Root& attempt);
 std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp);
 

@@ -307,9 +307,9 @@ struct MediaPage {
 
 // Such a medium has slots, and bears whose it is: a header in two copies, written when it is added,
 // and behind each the stamp, two words: the newest version that wrote to it, tagged with a hash of
-// it and the medium's id; and a hash of the first attempt that wrote there in that opening, for
-// numbers of versions come again. A version that names a chunk there which a later one wrote is not
-// the one that the medium belongs to.
+// it and the medium's id; and a hash of the attempt since which these numbers rise: the first that
+// wrote there in an opening, or over a number that was abandoned. A version that names a chunk
+// there which a later one wrote is not the one that the medium belongs to.
 inline constexpr std::array<char, 8> kMediumMagic = {'T', 'S', 'H', 'E', 'L', 'F', '+', '\n'};
 inline constexpr std::uint64_t kMediumHeaderBytes = 0x10000;  // with its stamp, of each copy
 inline constexpr std::uint64_t kMediumStampAt = 0x1000;       // behind its header

@@ -73,19 +73,19 @@ void FurtherMedia::check_age(const Version& version) {
 }
 
 // Numbers of versions come again: where an attempt was abandoned, and where a shelf goes on from
-// one state twice. So the stamp tells openings apart, too, and a mirror that has an older copy of
-// what a medium got is seen by its head alone.
+// one state twice. So the stamp says, too, since when they rise, and a mirror that has an older
+// copy of what a medium got is seen by its head alone.
 void FurtherMedia::stamp(MediumSet which, const format::Root& attempt) {
   if (!which.has_further()) return;
   const std::uint64_t version = format::word_version(attempt.word);
   for (const AttachedMedium& each : attached_.all()) {
     if (!which.has(each.index) || planted(Bug::medium_not_stamped)) continue;
-    if (stamped_.has(each.index) || planted(Bug::opening_not_stamped)) {
+    const std::uint64_t last = std::exchange(stamped_[each.index], version);
+    if ((last != 0 && last < version) || planted(Bug::opening_not_stamped)) {
       stamp_medium(media_, each.index, each.id, version);
-      continue;
+    } else {
+      stamp_medium_anew(media_, each.index, each.id, version, format::opening_of(attempt));
     }
-    stamp_medium_anew(media_, each.index, each.id, version, format::opening_of(attempt));
-    stamped_.add(each.index);
   }
 }
 

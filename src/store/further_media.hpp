@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -147,8 +148,8 @@ class FurtherMedia {
   };
   std::optional<NamedMedia> newest_named_;  // of the versions that were looked at
   AttachedMedia attached_;
-  MediumSet stamped_;                             // in this opening
-  std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
+  std::array<std::uint64_t, kMaxMedia> stamped_ = {};  // the last version, in this opening
+  std::optional<MirrorOfFirst> mirror_of_first_;       // as it was when it was tied
 };
 
 // The media of a shelf, and who knows of those beside the first.

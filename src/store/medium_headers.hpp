@@ -60,7 +60,8 @@ std::optional<std::uint64_t> stamped_last(Medium& medium, unsigned index,
 // Both copies; durable with the next barrier.
 void stamp_medium(Medium& medium, unsigned index, const format::ShelfId& medium_id,
                   std::uint64_t version);
-// The same, and by which opening: for the first of it. Words that land apart do no harm.
+// The same, and by which opening: for the first of it, and where a number comes again in it. Words
+// that land apart do no harm.
 void stamp_medium_anew(Medium& medium, unsigned index, const format::ShelfId& medium_id,
                        std::uint64_t version, std::uint64_t opening);
 // As stamp_medium(). Of copies of which nothing is `there` the whole page is written, for a word
