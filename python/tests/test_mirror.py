@@ -180,6 +180,19 @@ def test_a_file_of_somebody_is_not_written_over(
     assert notes.read_bytes() == before
 
 
+def test_nothing_is_held_of_a_mirror_that_is_opened_by_itself(
+    shelf_path: Path, mirror: Path
+) -> None:
+    fill(shelf_path, mirror)
+    with ts.open(mirror, "r") as shelf:
+        with pytest.raises(ts.UnsupportedError, match="can be held") as refused:
+            shelf.pin()
+        assert "snapshot()" in refused.value.remedy
+        shelf.snapshot(shelf_path.with_name("copy.shelf"))
+    with ts.open(shelf_path, "r", mirror=mirror) as shelf, shelf.pin() as held:
+        assert f"PinnedVersion {shelf.version} " in str(held)
+
+
 def test_what_is_lost_is_read_from_the_mirror_that_is_given(shelf_path: Path, mirror: Path) -> None:
     fill(shelf_path, mirror)
     whole = shelf_path.read_bytes()

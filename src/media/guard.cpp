@@ -20,6 +20,7 @@
 #include "base/side_by_side.hpp"
 #include "media/guarded_member.hpp"
 #include "media/media.hpp"
+#include "media/shifted.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -203,6 +204,10 @@ Promises GuardedMedium::promises_of(unsigned index) const {
 }
 
 bool GuardedMedium::is_attached(unsigned index) const { return state_->find(index) != nullptr; }
+
+bool GuardedMedium::is_mirror_alone() const {
+  return dynamic_cast<const ShiftedMedium*>(state_->members[0]->inner.get()) != nullptr;
+}
 
 bool GuardedMedium::is_settled(unsigned index) const {
   const GuardedMember& one = *state_->members[index];

@@ -50,6 +50,7 @@ class GuardedMedium final : public Medium {
   Promises promises_of(unsigned index) const;
   bool is_attached(unsigned index) const;
   bool is_mapped(std::uint64_t place) const;  // Promises::mapped of the medium it is on
+  bool is_mirror_alone() const;               // the first is one, in the place of what it mirrors
   bool is_settled(unsigned index) const;      // nothing was written there since its last barrier
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;

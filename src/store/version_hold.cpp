@@ -61,7 +61,15 @@ VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By 
 // lost the version, and gave it up when it opened the shelf, has wiped its home.
 void VersionHold::tell(bool all_held) {
   PinTable* const pins = state_.medium->pins();
-  if (pins == nullptr) return;
+  if (pins == nullptr) {
+    if (by_ != By::anyone || !state_.medium->is_mirror_alone()) return;
+    throw Error(
+        Errc::unsupported,
+        fmt::format("no version of {} can be held: it is a mirror that is opened by itself, "
+                    "and its writer would not see it",
+                    state_.path),
+        "Open the shelf itself, or copy the version out: snapshot().");
+  }
   try {
     const auto heard_at = pins->appear();
     if (!planted(Bug::pins_unheard)) std::this_thread::sleep_until(heard_at);
