@@ -82,7 +82,7 @@ class Limit {
     event.sigev_signo = SIGSEGV;  // for which our handler is in front
     event._sigev_un._tid = ::gettid();
     event.sigev_value.sival_ptr = &kLate;
-    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
+    if (::timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
     created_ = true;
     struct itimerspec once = {};
     once.it_value.tv_sec = after.count() / 1000;
