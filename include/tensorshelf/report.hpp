@@ -58,7 +58,8 @@ struct CompactReport {
   std::uint64_t bytes_copied = 0;  // of values that nobody assigned: read, checked and written anew
   std::vector<std::string> damaged;  // tensors that stay where they are: verify() tells of what
   // False: somebody held a version that reaches further, or a mirror could not be made shorter. The
-  // room is free, and those files keep their length until it is called again.
+  // room is free, and those files keep their length until it is called again: a mirror's, in this
+  // opening, or where more is cut.
   bool files_cut = true;
 };
 

@@ -46,10 +46,11 @@ Recovery report_of(const Choice& choice, const RootScan& scan, const ShelfHead& 
   const auto bad = head.bad_copies.size() + choice.repairs.size();
   if (!writable && bad > 0) {
     report.notes.push_back(
-        bad == 1 ? "One copy of metadata is damaged; the next open for writing writes it anew."
-                 : fmt::format("{} copies of metadata are damaged; the next open for writing writes "
-                               "them anew.",
-                               bad));
+        bad == 1
+            ? "One copy of metadata is damaged; the next open for writing writes it anew."
+            : fmt::format("{} copies of metadata are damaged; the next open for writing writes "
+                          "them anew.",
+                          bad));
   }
   return report;
 }
