@@ -179,7 +179,8 @@ void FurtherMedia::settle(const OpenedShelf& shelf) {
   if (mended) media_.barrier();  // I12: a header or stamp may have lain in a cache alone
   // Those that may be mirrored come first.
   auto& offered = offered_.all();
-  std::ranges::stable_partition(offered, [](const Offered& one) { return !one.given.mirrors; });
+  std::stable_partition(offered.begin(), offered.end(),
+                        [](const Offered& one) { return !one.given.mirrors; });
   for (Offered& each : offered) {
     if (each.is_left()) take(each, shelf);
   }

@@ -10,6 +10,7 @@
 
 #include "base/planted.hpp"
 #include "media/file.hpp"
+#include "media/media.hpp"
 #include "store/page_io.hpp"
 #include "store/unreadable.hpp"
 

@@ -140,7 +140,8 @@ void FurtherMedia::need(const Version& version) {
     for (const format::MediumLayout& each : named) newest_named_->media.add(each.index);
   }
   // Each may be read in the place of what it mirrors.
-  std::ranges::stable_partition(named, [](const auto& each) { return each.mirrors.has_value(); });
+  std::stable_partition(named.begin(), named.end(),
+                        [](const auto& each) { return each.mirrors.has_value(); });
   for (const format::MediumLayout& each : named) {
     if (!media_.is_attached(each.index)) {
       const auto its = [&](const auto& other) { return other.mirrors == each.index; };
@@ -167,9 +168,9 @@ void FurtherMedia::tie_mirrors() {
     if (!media_.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
     media_.mirror(*each.mirrors, each.index, format::kMirrorAt);
     if (*each.mirrors == 0) {
-      mirror_of_first_.emplace(media_, place_on(each.index, format::kMirrorAt),
-                               place_on(each.index, media_.size_of(each.index)), each.path,
-                               stamped_last(media_, each.index, each.id));
+      mirror_of_first_.emplace(MirrorOfFirst{media_, place_on(each.index, format::kMirrorAt),
+                                             place_on(each.index, media_.size_of(each.index)),
+                                             each.path, stamped_last(media_, each.index, each.id)});
     }
     attached_.tie(each.index);
   }

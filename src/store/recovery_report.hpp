@@ -1,7 +1,7 @@
 // What an opening says of itself.
 #pragma once
 
-#include <tensorshelf/options.hpp>
+#include <tensorshelf/report.hpp>
 
 #include "store/purpose.hpp"
 
