@@ -72,6 +72,8 @@ std::string home_of(const std::filesystem::path& path);
 bool finish_replacing(const std::string& path, const OpenOptions& options, const Target& target) {
   const std::string home = home_of(path);
   for (const auto& left : temporaries_of(home)) {
+    std::error_code ignored;
+    if (std::filesystem::is_symlink(left, ignored)) continue;  // no maker leaves one
     try {
       const FoundMedium found = open_there(left.string(), options);  // locked: nobody makes it
       const auto header = read_medium_headers(*found.medium, 0).best();
