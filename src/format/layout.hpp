@@ -320,7 +320,7 @@ constexpr std::uint64_t medium_stamp_at(unsigned copy) {
 }
 struct MediumStamp {
   std::uint64_t word;
-  std::uint64_t opening;  // 0: nothing was written there yet
+  std::uint64_t opening;  // 0: nothing was written there since it was added, or mended
 };
 struct MediumHeader {
   std::array<char, 8> magic;
@@ -399,6 +399,7 @@ static_assert(sizeof(TensorRecord) + kMaxSlots * kMaxMedia * sizeof(SlotRecord) 
               "the largest record has room in an empty page");
 static_assert(root_at(kMaxSlots - 1, 0) + kPageBytes <= kHeaderBytes);
 static_assert(sizeof(MediumHeader) <= kMediumStampAt);
+static_assert(sizeof(MediumStamp) == 16);  // within a sector, which lands whole
 static_assert(medium_stamp_at(kCopies - 1) + kPageBytes <= kMediumHeapAt);
 
 // What the public headers name, and what is stored too.
