@@ -16,6 +16,21 @@
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
 
+namespace {
+
+// "small" is left of it, and no version has the tensor of that size any more.
+Shelf thinned(const Mirrored& mirrored, std::uint64_t gone_bytes) {
+  Shelf shelf = mirrored.open();
+  assign(shelf, "gone", pattern(gone_bytes, 3));
+  assign(shelf, "small", kSmall);
+  shelf.persist();
+  shelf.erase("gone");
+  for (int i = 0; i < 3; ++i) shelf.persist();
+  return shelf;
+}
+
+}  // namespace
+
 TEST_CASE("a mirror has each version when it counts as committed") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
@@ -312,12 +327,7 @@ TEST_CASE("a mirror is removed, and what has one is not") {
 TEST_CASE("a mirror grows and is made smaller with its medium") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  Shelf shelf = mirrored.open();
-  assign(shelf, "gone", pattern(8 * kMiB, 3));
-  assign(shelf, "small", kSmall);
-  shelf.persist();
-  shelf.erase("gone");
-  for (int i = 0; i < 3; ++i) shelf.persist();
+  Shelf shelf = thinned(mirrored, 8 * kMiB);
   shelf.compact(std::chrono::seconds(5));
   CHECK(mirrored.first.medium->size() < 4 * kMiB);
   CHECK(mirrored.mirrors[0].medium->size() == mirrored.first.medium->size() + format::kMirrorAt);
@@ -328,12 +338,7 @@ TEST_CASE("a mirror grows and is made smaller with its medium") {
 TEST_CASE("a mirror that cannot be made smaller is told, and cut by the next run") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  Shelf shelf = mirrored.open();
-  assign(shelf, "gone", pattern(8 * kMiB, 3));
-  assign(shelf, "small", kSmall);
-  shelf.persist();
-  shelf.erase("gone");
-  for (int i = 0; i < 3; ++i) shelf.persist();
+  Shelf shelf = thinned(mirrored, 8 * kMiB);
   One& mirror = mirrored.mirrors[0];
   const std::uint64_t before = mirror.medium->size();
   mirror.faults->shrink = true;
@@ -506,12 +511,7 @@ TEST_CASE("a mirror that is added has the older versions, too") {
 TEST_CASE("a mirror of a small shelf is made smaller with its medium, and no more") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
-  Shelf shelf = mirrored.open();
-  assign(shelf, "gone", pattern(kMiB, 3));
-  assign(shelf, "small", kSmall);
-  shelf.persist();
-  shelf.erase("gone");
-  for (int i = 0; i < 3; ++i) shelf.persist();
+  Shelf shelf = thinned(mirrored, kMiB);
   const CompactReport report = shelf.compact(std::chrono::seconds(5));
   CHECK(report.bytes_after == mirrored.first.medium->size());
   CHECK(mirrored.mirrors[0].medium->size() == mirrored.first.medium->size() + format::kMirrorAt);
