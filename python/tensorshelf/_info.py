@@ -191,7 +191,8 @@ class CompactReport:
     bytes_copied: int  # of values that nobody assigned: read, checked and written anew
     damaged: list[str]  # tensors that stay where they are: verify() tells of what
     # False: somebody held a version that reaches further, or a mirror could not be made shorter.
-    # The room is free, and those files keep their length until it is called again.
+    # The room is free, and those files keep their length until it is called again: a mirror's, in
+    # this opening, or where more is cut.
     files_cut: bool
 
     def __repr__(self) -> str:
