@@ -423,6 +423,22 @@ TEST_CASE("a pool whose heap leads nowhere is damage, and no opening without end
   CHECK(status == 0);
 }
 
+// heap_layout.h of libpmemobj: a header of 1 KiB, a zone's of 64 bytes, then one of 8 for each
+// chunk.
+TEST_CASE("a pool of which a chunk has no size is damage, and no opening without end", "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  tiny_segments(dir / "p", false, true).reset();
+  const std::uint64_t heap = scratch::contents(dir / "p").find("MEMORY_HEAP_HDR");
+  REQUIRE(heap != std::string::npos);
+  overwrite(dir / "p", heap + 1024 + 64 + 4, std::string_view("\0\0\0\0", 4));
+  const int status = scratch::in_child([&] {
+    ::alarm(120);
+    const auto error = error_of([&] { tiny_segments(dir / "p", false, false); });
+    return error && error->code() == Errc::corrupt;
+  });
+  CHECK(status == 0);
+}
+
 TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   const fs::path path = dir / "p";

@@ -44,8 +44,8 @@ template <class Touch>
 // a fault of this thread, SIGSEGV, SIGBUS or SIGFPE, ended it in the middle: what it held, memory,
 // descriptors, its own locks, it holds until the process ends. The handlers stay, in front of those
 // that were there, which get other threads' faults. Nor does one come to its end that goes round
-// for ever: false after `limit` of the thread's own time, too. With one it must be a leaf, as for
-// touch_mapped(), for it may be ended anywhere.
+// for ever: false after `limit` of the thread's own time, too, wherever it is then. So what can
+// take as long must be a leaf, as for touch_mapped().
 bool outlives_faults(const std::function<void()>& call,
                      std::optional<std::chrono::milliseconds> limit = {});
 
