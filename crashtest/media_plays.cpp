@@ -1,6 +1,7 @@
 #include "media_plays.hpp"
 
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "entropy.hpp"
+#include "folder.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
 
@@ -101,7 +103,7 @@ std::string what_a_medium_grew_by_stays_taken() {
 
 // Of a further medium nothing but its stamp tells whether a mirror has what it got, and an attempt
 // that was abandoned had the number of the version that came then.
-std::string mirror_of_another_attempt_is_filled() {
+std::string mirror_of_another_attempt_is_filled(bool in_one_opening) {
   const Pair pair;
   const auto mirror = std::make_shared<testing::CachedDisk>();
   const auto open = [&](Mode mode, bool whole = true) {
@@ -112,8 +114,14 @@ std::string mirror_of_another_attempt_is_filled() {
     return Shelf::open(std::make_unique<testing::CachedMedium>(pair.first), std::move(also),
                        std::move(mirrors), {.mode = mode});
   };
+  const auto commit_in_its_place = [](Shelf& shelf) {
+    shelf.resolve(Decision::abandon);
+    shelf.find("w")->write(stamped(3));
+    shelf.persist();
+  };
   pair.open();
   entropy_salt = 1;  // the mirror's id is another one
+  Bytes older;
   {
     Shelf shelf = open(Mode::update);
     entropy_salt = 0;
@@ -122,19 +130,42 @@ std::string mirror_of_another_attempt_is_filled() {
     shelf.persist();
     tensor.write(stamped(2));
     shelf.prepare();
+    older = mirror->visible;
+    if (in_one_opening) commit_in_its_place(shelf);
   }
-  const Bytes older = mirror->visible;
-  {
+  if (!in_one_opening) {
     Shelf shelf = open(Mode::update);
-    shelf.resolve(Decision::abandon);
-    shelf.find("w")->write(stamped(3));
-    shelf.persist();
+    commit_in_its_place(shelf);
   }
   mirror->become(older);
   open(Mode::update);
   Bytes found(kBytes);
   open(Mode::read, false).find("w")->read(found);
   return found == stamped(3) ? "" : "a mirror has what was abandoned";
+}
+
+// All were whole when the shelf got its name, and then its maker was killed.
+std::string half_way_replacement_is_gone_on_from() {
+  const Folder folder;
+  const std::filesystem::path part = folder.shelf().parent_path() / "a.part";
+  const std::filesystem::path left = part.parent_path() / ".a.part.4211.0123456789abcdef.tmp";
+  const auto make = [&](std::uint64_t serial) {
+    entropy_salt = serial;  // each shelf's id is another one
+    Shelf::open(folder.shelf(), {.mode = Mode::replace, .also = {part.native()}}).persist();
+    entropy_salt = 0;
+  };
+  make(1);
+  std::filesystem::copy_file(part, part.native() + ".old");
+  make(2);
+  std::filesystem::rename(part, left);
+  std::filesystem::rename(part.native() + ".old", part);
+  try {
+    make(3);
+  } catch (const Error& error) {
+    entropy_salt = 0;
+    return error.what();
+  }
+  return std::filesystem::exists(left) ? "what was made lies beside the shelf still" : "";
 }
 
 }  // namespace tensorshelf::crash

@@ -1,4 +1,4 @@
-// Plays on shelves with two media in memory. Each returns what went wrong, or nothing.
+// Plays on shelves with two media, in memory or files. Each returns what went wrong, or nothing.
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@ namespace tensorshelf::crash {
 
 std::string older_copy_of_a_medium_is_refused();
 std::string what_a_medium_grew_by_stays_taken();
-std::string mirror_of_another_attempt_is_filled();
+std::string mirror_of_another_attempt_is_filled(bool in_one_opening);
+std::string half_way_replacement_is_gone_on_from();
 
 }  // namespace tensorshelf::crash

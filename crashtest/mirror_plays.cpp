@@ -163,6 +163,21 @@ std::string mirror_that_was_given_up_is_not_needed() {
   }
 }
 
+// Its writer knows nothing of who opens it by itself, and would write over what is held there.
+std::string mirror_by_itself_is_not_held() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  const Shelf alone =
+      Shelf::open(std::make_unique<CachedMedium>(mirrored.mirror), {.mode = Mode::read});
+  try {
+    alone.pin();
+    return "a version is held where nobody sees it";
+  } catch (const Error& error) {
+    if (error.code() != Errc::unsupported) throw;
+    return "";
+  }
+}
+
 // Its end is lost behind the roots, as by a copy that was interrupted.
 std::string mirror_that_was_cut_short_is_filled() {
   const Mirrored mirrored;

@@ -9,6 +9,7 @@ std::string what_a_failed_filling_wrote_is_written_again();
 std::string part_of_a_filling_shows_what_was_there_before();
 std::string mirror_that_was_added_is_needed();
 std::string mirror_that_was_given_up_is_not_needed();
+std::string mirror_by_itself_is_not_held();
 std::string mirror_that_was_cut_short_is_filled();
 std::string what_is_prepared_is_filled_in();
 std::string short_mirror_keeps_nobody_out();

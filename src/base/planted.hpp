@@ -253,6 +253,9 @@ enum class Bug {
   older_first_shown,           // to who reads, though others tell of a newer version
   mirror_not_named,            // by the version that is to have it
   opening_not_stamped,         // an older copy of a mirror passes for it: numbers come again
+  number_again_not_stamped,    // so it does where that is so within an opening
+  replacement_left_half_way,   // who replaces a shelf stops at what one that was killed had left
+  lone_mirror_held,            // I3: by a pin that its writer does not see
   medium_not_stamped,          // it does not say which version wrote to it
   medium_not_named,            // a version names slots on a medium of which it says nothing
   stripes_in_one,              // all chunks of a striped tensor are looked for on one medium

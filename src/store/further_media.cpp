@@ -81,7 +81,8 @@ void FurtherMedia::stamp(MediumSet which, const format::Root& attempt) {
   for (const AttachedMedium& each : attached_.all()) {
     if (!which.has(each.index) || planted(Bug::medium_not_stamped)) continue;
     const std::uint64_t last = std::exchange(stamped_[each.index], version);
-    if ((last != 0 && last < version) || planted(Bug::opening_not_stamped)) {
+    const bool rises = last < version || planted(Bug::number_again_not_stamped);
+    if ((last != 0 && rises) || planted(Bug::opening_not_stamped)) {
       stamp_medium(media_, each.index, each.id, version);
     } else {
       stamp_medium_anew(media_, each.index, each.id, version, format::opening_of(attempt));

@@ -10,6 +10,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/copy_hash.hpp"
+#include "base/planted.hpp"
 #include "media/media.hpp"
 #include "store/head.hpp"
 #include "store/medium_headers.hpp"
@@ -70,6 +71,7 @@ std::string home_of(const std::filesystem::path& path);
 // had not: all were whole by then, and that lies beside it. It gets its name now. False where there
 // is none.
 bool finish_replacing(const std::string& path, const OpenOptions& options, const Target& target) {
+  if (planted(Bug::replacement_left_half_way)) return false;
   const std::string home = home_of(path);
   for (const auto& left : temporaries_of(home)) {
     std::error_code ignored;
