@@ -70,7 +70,7 @@ void run_all(State& state, const StoredTensor& tensor, std::span<ChunkCopy> copi
 
 unsigned threads_for(const State& state, std::uint64_t size_bytes) {
   return static_cast<unsigned>(
-      std::clamp<std::uint64_t>(size_bytes / sharing.bytes_each, 1, state.threads));
+      std::clamp<std::uint64_t>(size_bytes / sharing.bytes_each, 1, state.asked.threads));
 }
 
 }  // namespace tensorshelf

@@ -87,7 +87,7 @@ bool read_mirrored(State& state, const Error& error, const RecordedChunk& record
 
 bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
                  std::span<std::byte> room) {
-  return read_by(state.heal ? read_elsewhere : read_mirror, state, error, recorded, room);
+  return read_by(state.asked.heal ? read_elsewhere : read_mirror, state, error, recorded, room);
 }
 
 namespace {

@@ -72,7 +72,7 @@ RootScan Follower::scan() const {
 Seen Follower::look(const Versions& shown, const RootScan& homes) const {
   std::optional<Seen> known;
   try {
-    known = look_again(state_.media(), state_.opened, state_.verify, homes, shown);
+    known = look_again(state_.media(), state_.opened, state_.asked.verify, homes, shown);
     const bool others = renames(known->versions) && !goes_on(shown, known->versions);
     if (others && !planted(Bug::renamed_by_another)) known.reset();
     if (known && (known->degraded || given_up(shown, known->versions))) known.reset();
@@ -80,7 +80,7 @@ Seen Follower::look(const Versions& shown, const RootScan& homes) const {
     if (error.code() != Errc::corrupt) throw;
   }
   if (known && known->dropped == 0) return std::move(*known);
-  Seen anew = look_again(state_.media(), state_.opened, state_.verify, scan(), {});
+  Seen anew = look_again(state_.media(), state_.opened, state_.asked.verify, scan(), {});
   if (known && (anew.degraded || anew.dropped >= known->dropped)) return std::move(*known);
   return anew;
 }

@@ -14,7 +14,6 @@
 #include "format/layout.hpp"
 #include "media/media.hpp"
 #include "media/shifted.hpp"
-#include "store/asked.hpp"
 #include "store/format_shelf.hpp"
 #include "store/medium_headers.hpp"
 #include "store/older_first.hpp"
@@ -195,7 +194,6 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
   auto medium = make_medium(file, options);
   const Patience patience(options.while_waiting);
   const std::string name = path.string();
-  check_pin_timeout(options.pin_timeout);
   await_unknown_pins(*medium, {options.on_pin, options.pin_timeout, patience, name}, 0, 0);
   make_room_for(*medium, offered);
   format_medium(*medium, options);

@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 // Behind the flip of a root whose floor lies beyond it.
 bool is_pinned(const State& state, std::uint64_t number) noexcept {
-  if (state.on_pin == OnPin::outrun || planted(Bug::pins_not_seen)) return false;
+  if (state.asked.on_pin == OnPin::outrun || planted(Bug::pins_not_seen)) return false;
   PinTable* const pins = state.medium->pins();
   return pins != nullptr && pins->any_readers() && pins->find(number, number).has_value();
 }
@@ -108,7 +108,7 @@ void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
       since.reset();
     } else if (!since) {
       since = Clock::now();
-    } else if (Clock::now() - *since >= state.pin_timeout) {
+    } else if (Clock::now() - *since >= state.asked.pin_timeout) {
       throw_if_pinned(state);
     }
     lock.unlock();

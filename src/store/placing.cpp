@@ -73,8 +73,8 @@ void check_medium(const State& state, unsigned number) {
 Where choose_where(State& state, std::string_view name, std::uint64_t size_bytes,
                    std::span<const unsigned> asked) {
   std::vector<unsigned> media(asked.begin(), asked.end());
-  const bool by_rule = media.empty() && state.place;
-  if (by_rule) media = state.place(name, size_bytes);
+  const bool by_rule = media.empty() && state.asked.place;
+  if (by_rule) media = state.asked.place(name, size_bytes);
   const Use use(state);  // close() takes the media away
   for (const AttachedMedium& each : state.further->attached().all()) {
     if (by_rule && each.retired) std::erase(media, each.index);  // it was removed since

@@ -29,6 +29,11 @@ constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
               "Look it up again by its name.");
 }
 
+bool checks_nothing(const State& state) {
+  if (planted(Bug::chunk_checksum_ignored)) return true;
+  return state.asked.verify == Verify::never && state.writable;
+}
+
 }  // namespace
 
 // What is said of the chunks of that range; of kind none for the zeros of a tensor that was never
@@ -157,21 +162,18 @@ void Reader::copy_out(const StoredTensor& tensor, const Record& record, std::uin
   const auto room = planted(Bug::reread_over_another) ? chunk_scratch() : whole;
   const auto copy = room.first(bytes.size());
   read_out(tensor, record, chunk, copy);
-  if (copy.data() != target.data()) {
-    std::memcpy(target.data(), copy.data() + within, target.size());
-  }
+  const bool apart = copy.data() != target.data();
+  if (apart) std::memcpy(target.data(), copy.data() + within, target.size());
 }
 
 // In the slot it says, compared with the checksum in the record where that is asked for.
 UntrustedBytes Reader::compared_chunk(StoredTensor& tensor, const Record& record,
                                       std::uint64_t chunk, std::span<std::byte> scratch) {
   auto bytes = fetch_chunk(tensor, record, chunk, scratch);
-  const bool verified = tensor.verified(format::chunk_slot(record), chunk);
-  const std::uint64_t at = tensor.chunk_at(format::chunk_slot(record), chunk);
-  const bool mapped = state_.medium->is_mapped(at);
-  if (no_one_else_writes() && mapped && verified) return bytes;
-  if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
-    return bytes;
+  const unsigned slot = format::chunk_slot(record);
+  const bool mapped = state_.medium->is_mapped(tensor.chunk_at(slot, chunk));
+  if (no_one_else_writes() && mapped && tensor.verified(slot, chunk)) return bytes;
+  if (checks_nothing(state_)) return bytes;
   const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
   auto hash = bytes.hash(seed);
   if (!hash) {
@@ -189,7 +191,7 @@ void Reader::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t
   ++state_.counters.verified;
   if (checksum == record.checksum) {
     tensor.set_verified(format::chunk_slot(record), chunk);
-  } else if (state_.verify != Verify::never) {
+  } else if (state_.asked.verify != Verify::never) {
     throw_damaged(tensor, record, chunk);
   } else {
     throw_if_overtaken(record.seen_in);  // else damaged, and asked for all the same
@@ -230,8 +232,7 @@ bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t c
     if (!is_unreadable(error) && !is_cut_off(error)) throw;
     return false;
   }
-  if ((state_.verify == Verify::never && state_.writable) || planted(Bug::chunk_checksum_ignored))
-    return true;
+  if (checks_nothing(state_)) return true;
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
     const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);

@@ -16,7 +16,7 @@ namespace {
 // Before anything is opened, made or replaced. To write to what is not whole is for repair(); and
 // what is damaged must be told, not refused.
 void check_options(const OpenOptions& options) {
-  static_cast<void>(threads_of(options));
+  const Asked checked(options);
   if (!options.salvage) return;
   if (options.mode != Mode::read) {
     throw Error(Errc::bad_argument, "a shelf can be salvaged by reading alone",

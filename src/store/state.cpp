@@ -7,7 +7,6 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
-#include "store/asked.hpp"
 #include "store/load_root.hpp"
 #include "store/split.hpp"
 #include "store/unknown_pins.hpp"
@@ -29,22 +28,14 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
     : medium(on.all),
       further(on.further),
       path(std::move(named)),
-      verify(options.verify),
-      threads(threads_of(options)),
-      keep_unchanged(options.keep_unchanged),
-      heal(options.heal),
+      asked(options),
       promises(medium->promises()),
       opened(recover(on, purpose_of(options), options.verify, options.progress)),
       seeds(opened.shelf_id),
       writable(options.mode != Mode::read && opened.writes_allowed),
       keep(split_of(opened.versions.back()->root, options).keep),
       in_flight_limit(split_of(opened.versions.back()->root, options).in_flight),
-      placement(options.placement),
-      place(options.place),
       patience(options.while_waiting),
-      on_pin(options.on_pin),
-      pin_timeout(options.pin_timeout),
-      on_unheard(options.on_unheard),
       published(std::make_unique<std::condition_variable_any>()),
       retained(std::move(opened.versions)),
       version(opened.version),
@@ -59,9 +50,8 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
 }
 
 void State::take_over() {
-  check_pin_timeout(pin_timeout);
-  await_unknown_pins(*medium, {on_pin, pin_timeout, patience, path}, retained.front()->number(),
-                     retained.back()->number());
+  await_unknown_pins(*medium, {asked.on_pin, asked.pin_timeout, patience, path},
+                     retained.front()->number(), retained.back()->number());
   retained.reserve(format::kMaxSlots + 1);
   in_flight.reserve(format::kMaxSlots);
   if (planted(Bug::floor_by_keep_asked)) {

@@ -38,6 +38,7 @@
 #include <tensorshelf/options.hpp>
 
 #include "media/media.hpp"
+#include "store/asked.hpp"
 #include "store/fair_mutex.hpp"
 #include "store/gate.hpp"
 #include "store/health.hpp"
@@ -109,23 +110,14 @@ struct State {
   const std::shared_ptr<FurtherMedia> further;
   const std::string path;
   Health health{path};
-  const Verify verify;
-  const unsigned threads;  // that copy one assignment at most
-  const bool keep_unchanged;
-  const bool heal;
+  const Asked asked;
   const Promises promises;
   Recovered opened;  // its versions and homes have moved to the members below
   const format::Seeds seeds;
   const bool writable;
   unsigned keep;  // both change with structure held, by the commit of what opening found
   unsigned in_flight_limit;
-  const std::optional<Placement> placement;  // none: as the medium suggests
-  const PlaceTensor place;
-
   const Patience patience;  // of all waits but those that must come to their end
-  const OnPin on_pin;
-  const std::chrono::duration<double> pin_timeout;
-  const std::function<void(const Error&)> on_unheard;
   std::unique_ptr<WaitQueue> room = std::make_unique<WaitQueue>();
   QueueLock turns;
   std::atomic<std::thread::id> transacting;  // the thread whose transaction has the turn

@@ -27,7 +27,7 @@ void State::settle_media() {
 }
 
 Placement State::placement_on(std::uint64_t at) const {
-  return placement.value_or(medium->is_mapped(at) ? Placement::whole : Placement::by_chunk);
+  return asked.placement.value_or(medium->is_mapped(at) ? Placement::whole : Placement::by_chunk);
 }
 
 namespace {

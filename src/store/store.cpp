@@ -36,7 +36,7 @@ Store::~Store() { let_go(); }
 void Store::let_go() noexcept {
   const auto tell = [this](const Error& error) {
     if (planted(Bug::let_go_in_silence)) return;
-    if (state_.on_unheard) return state_.on_unheard(error);
+    if (state_.asked.on_unheard) return state_.asked.on_unheard(error);
     fmt::print(stderr, "tensorshelf: {}: {}. {}\n", code_name(error.code()), error.what(),
                error.remedy());
   };

@@ -14,7 +14,7 @@ using format::ChunkRecord;
 std::vector<char> Stager::find_unchanged(const StoredTensor& tensor,
                                          std::span<const std::byte> bytes,
                                          std::uint64_t offset) const {
-  if (!state_.keep_unchanged || bytes.empty()) return {};
+  if (!state_.asked.keep_unchanged || bytes.empty()) return {};
   const std::uint64_t first = offset / kChunkBytes;
   std::vector<char> unchanged((offset + bytes.size() - 1) / kChunkBytes - first + 1);
   auto compare = [&](std::size_t part) {
