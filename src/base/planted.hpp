@@ -256,6 +256,8 @@ enum class Bug {
   number_again_not_stamped,    // so it does where that is so within an opening
   replacement_left_half_way,   // who replaces a shelf stops at what one that was killed had left
   lone_mirror_held,            // I3: by a pin that its writer does not see
+  damaged_though_mirrored,     // a prepared version is refused for what its mirror has
+  forward_not_healed,          // a commit fails over rot that the mirror has
   medium_not_stamped,          // it does not say which version wrote to it
   medium_not_named,            // a version names slots on a medium of which it says nothing
   stripes_in_one,              // all chunks of a striped tensor are looked for on one medium

@@ -9,6 +9,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
+#include "store/elsewhere.hpp"
 #include "store/stager.hpp"
 
 namespace tensorshelf {
@@ -16,26 +17,37 @@ namespace tensorshelf {
 using format::ChunkKind;
 using format::ChunkRecord;
 
-// A chunk as it is under the attempt into another slot. The copy is checked against the recorded
-// checksum, for rot must not be made good.
+// A chunk as it is under the attempt into another slot: from its own, or where that has rotted,
+// from where it can be had. The copy is checked against the recorded checksum, for rot must not be
+// made good.
 void Stager::copy_forward(StoredTensor& tensor, unsigned slot, std::uint64_t chunk) {
   const Record now{state_.open->base->tree.record(tensor.cell(chunk)), state_.open->base->number()};
-  const auto bytes = reader_.fetch_chunk(tensor, now, chunk, chunk_scratch());
-  reader_.check_unread(tensor, now, chunk, bytes);
-  std::uint64_t checksum = 0;
-  try {
-    checksum = put_chunk(state_, tensor, slot, chunk, bytes.for_write());
-  } catch (const Error& error) {
-    if (error.code() != Errc::corrupt) throw;
-    reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()),
-                          error.os_error());
-  }
-  if (checksum != now.checksum) {
+  const auto copy_own = [&] {
+    const auto bytes = reader_.fetch_chunk(tensor, now, chunk, chunk_scratch());
+    reader_.check_unread(tensor, now, chunk, bytes);
+    std::uint64_t checksum = 0;
+    try {
+      checksum = put_chunk(state_, tensor, slot, chunk, bytes.for_write());
+    } catch (const Error& error) {
+      if (error.code() != Errc::corrupt) throw;
+      reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()),
+                            error.os_error());
+    }
+    if (checksum == now.checksum) return;
     tensor.clear_verified(slot, chunk);
     reader_.throw_damaged(tensor, now, chunk);
+  };
+  try {
+    copy_own();
+  } catch (const Error& error) {
+    const RecordedChunk recorded{tensor, now, chunk};
+    const bool healed =
+        !planted(Bug::forward_not_healed) && read_healed(state_, error, recorded, chunk_scratch());
+    if (!healed) throw;
+    put_chunk(state_, tensor, slot, chunk, chunk_scratch().first(recorded.size_bytes()));
   }
   if (tensor.whole()) tensor.label(slot, chunk) = format::chunk_version(now);
-  state_.counters.forward += bytes.size();
+  state_.counters.forward += tensor.chunk_bytes(chunk);
 }
 
 // Where it may go; of a tensor that is placed whole, where all of it goes.

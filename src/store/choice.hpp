@@ -37,7 +37,7 @@ struct Choice {
 
 // What to open, and how.
 struct Opening {
-  Medium& medium;
+  GuardedMedium& medium;
   const format::Seeds& seeds;
   Purpose purpose;
   Verify verify;

@@ -5,6 +5,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/planted.hpp"
 #include "store/unreadable.hpp"
 
 namespace tensorshelf {
@@ -43,6 +44,19 @@ bool chunk_intact(Medium& medium, const format::Seeds& seeds, const RecordedChun
     if (os_error != nullptr) *os_error = error.os_error();
     return false;
   }
+}
+
+bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+                 std::span<std::byte> room) {
+  const auto bytes = room.first(recorded.size_bytes());
+  try {
+    if (!medium.read_mirror(recorded.at(), bytes)) return false;
+  } catch (const Error& error) {
+    const bool of_the_place = is_unreadable(error) || is_cut_off(error);
+    if (!of_the_place && !planted(Bug::mirror_error_is_damage)) throw;
+    return false;
+  }
+  return recorded.matches(bytes, seeds) || planted(Bug::healed_unchecked);
 }
 
 }  // namespace tensorshelf

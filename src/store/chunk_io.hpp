@@ -10,6 +10,7 @@
 
 #include "base/copy_hash.hpp"
 #include "format/format.hpp"
+#include "media/media.hpp"
 #include "store/tensor.hpp"
 #include "store/untrusted.hpp"
 
@@ -49,6 +50,11 @@ struct RecordedChunk {
 // receives why it could not.
 bool chunk_intact(Medium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
                   int* os_error = nullptr);
+
+// Reads the chunk, as the record has it, from the mirror of its medium into the first of `room`;
+// false where there is none, or none that has it.
+bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
+                 std::span<std::byte> room);
 
 inline char slot_name(unsigned slot) { return static_cast<char>('A' + slot); }
 

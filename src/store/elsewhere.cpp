@@ -11,24 +11,6 @@ using format::ChunkRecord;
 
 namespace {
 
-bool is_as_recorded(const RecordedChunk& recorded, const format::Seeds& seeds,
-                    std::span<const std::byte> bytes) {
-  return recorded.matches(bytes, seeds) || planted(Bug::healed_unchecked);
-}
-
-bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
-                 std::span<std::byte> room) {
-  const auto bytes = room.first(recorded.size_bytes());
-  try {
-    if (!medium.read_mirror(recorded.at(), bytes)) return false;
-  } catch (const Error& error) {
-    const bool of_the_place = is_unreadable(error) || is_cut_off(error);
-    if (!of_the_place && !planted(Bug::mirror_error_is_damage)) throw;
-    return false;
-  }
-  return is_as_recorded(recorded, seeds, bytes);
-}
-
 bool read_slot(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
                unsigned slot, std::span<std::byte> room) {
   const auto bytes = room.first(recorded.size_bytes());
@@ -38,7 +20,7 @@ bool read_slot(GuardedMedium& medium, const format::Seeds& seeds, const Recorded
     if (!is_unreadable(error)) throw;
     return false;
   }
-  return is_as_recorded(recorded, seeds, bytes);
+  return recorded.matches(bytes, seeds) || planted(Bug::healed_unchecked);
 }
 
 }  // namespace

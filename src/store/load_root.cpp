@@ -252,7 +252,7 @@ Claims ClaimList::add(const std::shared_ptr<const Version>& version) {
   });
 }
 
-std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& seeds,
+std::optional<DamagedChunk> find_damage(GuardedMedium& medium, const format::Seeds& seeds,
                                         const Version& version, const Progress& progress,
                                         const Version* over) {
   std::uint64_t done = 0;
@@ -268,14 +268,18 @@ std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& see
       int os_error = 0;
       const Holding* const lies =
           planted(Bug::damage_looked_for_elsewhere) ? nullptr : named.holding.get();
-      if (!chunk_intact(medium, seeds, {tensor, record, chunk, lies}, &os_error)) {
+      const RecordedChunk recorded{tensor, record, chunk, lies};
+      const bool intact = chunk_intact(medium, seeds, recorded, &os_error);
+      const bool mirrored = !planted(Bug::damaged_though_mirrored) && !intact &&
+                            read_mirror(medium, seeds, recorded, chunk_scratch());
+      if (!intact && !mirrored) {
         return DamagedChunk{
             fmt::format("chunk {} of '{}' v{} slot {} {}", chunk, name,
                         format::chunk_version(record), slot_name(format::chunk_slot(record)),
                         os_error == 0 ? "fails its checksum" : "cannot be read"),
             os_error};
       }
-      if (format::chunk_kind(record) == ChunkKind::stored) {
+      if (intact && recorded.is_stored()) {
         tensor.set_verified(format::chunk_slot(record), chunk);
       }
       done += tensor.chunk_bytes(chunk);

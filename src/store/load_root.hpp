@@ -13,6 +13,7 @@
 #include <tensorshelf/report.hpp>
 
 #include "format/format.hpp"
+#include "media/media.hpp"
 #include "store/attempt.hpp"
 #include "store/page_reader.hpp"
 
@@ -59,9 +60,9 @@ struct DamagedChunk {
   int os_error = 0;
 };
 
-// Reads every chunk that the version names, but for those that `over` names as well. Takes each
-// tensor's lock, chunk by chunk.
-std::optional<DamagedChunk> find_damage(Medium& medium, const format::Seeds& seeds,
+// Reads every chunk that the version names, but for those that `over` names as well. What a mirror
+// has is read from there, and is no damage. Takes each tensor's lock, chunk by chunk.
+std::optional<DamagedChunk> find_damage(GuardedMedium& medium, const format::Seeds& seeds,
                                         const Version& version, const Progress& progress,
                                         const Version* over = nullptr);
 

@@ -195,7 +195,7 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
 
 Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
                   const Progress& progress) {
-  Medium& medium = *media.all;
+  GuardedMedium& medium = *media.all;
   Recovered recovered;
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
@@ -234,7 +234,7 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
 
 Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify, RootScan scan,
                 const std::vector<std::shared_ptr<Version>>& shown) {
-  Medium& medium = *media.all;
+  GuardedMedium& medium = *media.all;
   const format::Seeds seeds(opened.shelf_id);
   KnownPages known(KnownPages::Copies::one);
   const Progress untold;

@@ -1,0 +1,108 @@
+// What is accepted, copied on, or shown where the first medium is damaged or an older copy, and its
+// mirror is not.
+#include <algorithm>
+#include <filesystem>
+
+#include "entropy.hpp"
+#include "folder.hpp"
+#include "mirror_plays.hpp"
+#include "mirrored_play.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+// A bit of that value where it begins, in a file or on a disk.
+void rot_value(Bytes& bytes, std::uint64_t serial) {
+  const Bytes value = stamped(kMirroredBytes, serial);
+  const auto at = std::search(bytes.begin(), bytes.end(), value.begin(), value.begin() + 64);
+  if (at == bytes.end()) throw std::runtime_error("the value is not there");
+  *at ^= std::byte{1};
+}
+
+void rot(CachedDisk& disk, std::uint64_t serial) {
+  rot_value(disk.visible, serial);
+  disk.durable = disk.visible;
+}
+
+void lose_root(const Mirrored& mirrored, std::uint64_t version) {
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    flip(*mirrored.first, format::root_at(static_cast<unsigned>(version % 2), copy) + 200);
+  }
+}
+
+void prepare(const Mirrored& mirrored, std::uint64_t serial) {
+  Shelf shelf = mirrored.open();
+  shelf.find("a")->write(stamped(kMirroredBytes, serial));
+  shelf.prepare(serial, "four");
+}
+
+std::uint64_t shown(const Shelf& shelf) {
+  Bytes bytes(kMirroredBytes);
+  shelf.find("a")->read(bytes);
+  const std::uint64_t step = shelf.step().value_or(0);
+  return bytes == stamped(kMirroredBytes, step) ? step : 0;
+}
+
+}  // namespace
+
+// Every chunk is looked at before what was prepared elsewhere is committed, and before a version is
+// accepted behind which a newer one may be lost.
+std::string rot_of_what_is_accepted_is_read_from_the_mirror() {
+  {
+    const Mirrored mirrored;
+    mirrored.commit(3);
+    prepare(mirrored, 4);
+    rot(*mirrored.first, 4);
+    Shelf shelf = mirrored.open();
+    shelf.resolve(Decision::commit);
+    if (shown(shelf) != 4) return "what was prepared is not what was committed";
+  }
+  for (const unsigned keep : {0U, 1U}) {
+    const Mirrored mirrored(keep);
+    for (std::uint64_t serial = 3; serial < 8; ++serial) mirrored.commit(serial);
+    rot(*mirrored.first, 7);
+    const unsigned waiting = 8 % (keep + 2);
+    for (CachedDisk* disk : {mirrored.first.get(), mirrored.mirror.get()}) {
+      const std::uint64_t from = disk == mirrored.first.get() ? 0 : format::kMirrorAt;
+      for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+        const auto at = disk->visible.begin() +
+                        static_cast<std::ptrdiff_t>(from + format::root_at(waiting, copy));
+        std::fill_n(at, kPageBytes, std::byte{0xDB});
+      }
+      disk->durable = disk->visible;
+    }
+    if (shown(mirrored.open()) != 7) return "an acknowledged version that the mirror has is gone";
+  }
+  return "";
+}
+
+// Of a tensor that is placed whole what nobody assigned is copied when it is frozen.
+std::string commit_copies_forward_from_the_mirror() {
+  const Mirrored mirrored;
+  constexpr std::int64_t kRows = 2;
+  const std::int64_t shape[] = {kRows, static_cast<std::int64_t>(kChunkBytes)};
+  const auto open = [&] {
+    Shelf::MirrorMedia mirrors;
+    mirrors.emplace_back(0, std::make_unique<CachedMedium>(mirrored.mirror));
+    return Shelf::open(std::make_unique<CachedMedium>(mirrored.first), {}, std::move(mirrors),
+                       {.mode = Mode::update, .placement = Placement::whole});
+  };
+  {
+    Shelf shelf = open();
+    shelf.create("two", DType::uint8, shape).write(stamped(kChunkBytes, 9), kChunkBytes);
+    shelf.persist(3);
+  }
+  rot(*mirrored.first, 9);
+  Shelf shelf = open();
+  shelf.find("two")->write(stamped(kChunkBytes, 8));
+  try {
+    shelf.persist(4);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  Bytes found(kChunkBytes);
+  shelf.find("two")->read(found, kChunkBytes);
+  return found == stamped(kChunkBytes, 9) ? "" : "what was copied on is another value";
+}
+
+}  // namespace tensorshelf::crash
