@@ -132,6 +132,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"number_again_not_stamped", "-", Bug::number_again_not_stamped, {}, "mirror-number-again"},
       {"replacement_left_half_way", "-", Bug::replacement_left_half_way, {}, "replaced-half-way"},
       {"damaged_though_mirrored", "-", Bug::damaged_though_mirrored, {}, "mirror-accepted"},
+      {"lost_attempt_forgotten", "I14", Bug::lost_attempt_forgotten, {}, "prepared-root-lost"},
       {"forward_not_healed", "-", Bug::forward_not_healed, {}, "mirror-forward"},
       {"lone_mirror_held", "I3", Bug::lone_mirror_held, {}, "mirror-held"},
       {"medium_not_stamped", "-", Bug::medium_not_stamped, {}, {}, "media"},

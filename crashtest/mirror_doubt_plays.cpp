@@ -76,6 +76,22 @@ std::string rot_of_what_is_accepted_is_read_from_the_mirror() {
   return "";
 }
 
+// Nobody may take it for an attempt that was never prepared.
+std::string lost_root_of_what_is_prepared_is_told() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  prepare(mirrored, 4);
+  lose_root(mirrored, 4);
+  if (shown(mirrored.open(Mode::read)) != 3) return "the version before it cannot be read";
+  try {
+    mirrored.open();
+    return "what was prepared is forgotten";
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+    return "";
+  }
+}
+
 // Of a tensor that is placed whole what nobody assigned is copied when it is frozen.
 std::string commit_copies_forward_from_the_mirror() {
   const Mirrored mirrored;

@@ -25,6 +25,7 @@ std::string mirror_of_another_history_shows_nothing();
 std::string rot_is_copied_from_the_mirror();
 std::string passing_error_of_a_mirror_is_no_damage();
 std::string rot_of_what_is_accepted_is_read_from_the_mirror();
+std::string lost_root_of_what_is_prepared_is_told();
 std::string commit_copies_forward_from_the_mirror();
 
 }  // namespace tensorshelf::crash

@@ -398,6 +398,7 @@ const std::vector<Scenario>& scenarios() {
         {"mirror-part-filled", "I1", part_of_a_filling_shows_what_was_there_before},
         {"mirror-marked", "I12", filling_is_marked_before_anything_is_copied},
         {"mirror-accepted", "-", rot_of_what_is_accepted_is_read_from_the_mirror},
+        {"prepared-root-lost", "I14", lost_root_of_what_is_prepared_is_told},
         {"mirror-forward", "-", commit_copies_forward_from_the_mirror},
         {"mirror-held", "I3", mirror_by_itself_is_not_held},
         {"mirror-cut", "-", mirror_that_was_cut_short_is_filled},

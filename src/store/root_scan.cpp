@@ -102,6 +102,16 @@ std::optional<Root> RootScan::prepared(std::uint64_t newest) const {
   return std::nullopt;
 }
 
+// A home that holds anything whole, or was wiped, lost nothing: then the mark is left over.
+bool RootScan::prepared_is_lost(std::uint64_t newest) const {
+  if (marks.lost() || marks.newest().version != newest + 1) return false;
+  const unsigned home = format::home_of(newest + 1, slot_count);
+  for (unsigned copy = 0; copy < kCopies; ++copy) {
+    if (roots[home][copy] || described[home][copy] || blank[home][copy]) return false;
+  }
+  return true;
+}
+
 bool RootScan::mark_names(unsigned home, unsigned copy) const {
   const auto& attempt = described[home][copy];
   if (!attempt || marks.lost()) return false;

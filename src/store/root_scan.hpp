@@ -35,6 +35,8 @@ struct RootScan {
   // The one that the mark means, where that is the next after `newest`: it may be flipped, or
   // abandoned.
   std::optional<format::Root> prepared(std::uint64_t newest) const;
+  // The mark means an attempt at the next version, and both copies of its root are damaged.
+  bool prepared_is_lost(std::uint64_t newest) const;
   // Whether that copy holds the attempt that the mark means; false where the mark is lost.
   bool mark_means(unsigned home, unsigned copy) const;
   bool mark_names(unsigned home, unsigned copy) const;  // or that it ended
