@@ -92,6 +92,29 @@ std::string lost_root_of_what_is_prepared_is_told() {
   }
 }
 
+// Its end is lost, and the first has lost the root that both had; the opening that mends that dies
+// at each step.
+std::string short_mirror_with_the_only_root_is_filled() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  lose_root(mirrored, 3);
+  const Bytes first = mirrored.first->visible;
+  Bytes mirror = mirrored.mirror->visible;
+  mirror.resize(format::kMirrorAt + format::kHeapAt);
+  bool opened = false;
+  for (unsigned step = 0; !opened; ++step) {
+    mirrored.first->become(first);
+    mirrored.mirror->become(mirror);
+    opened = mirrored.opens_before_death(step);
+    if (shown(mirrored.open()) != 3) return "an acknowledged version is gone";
+    if (mirrored.mirror->visible.size() < format::kMirrorAt + mirrored.first->visible.size()) {
+      return "the mirror has no room for what is written next";
+    }
+    if (std::string problem = mirrored.alone(3); !problem.empty()) return problem;
+  }
+  return "";
+}
+
 // Of a tensor that is placed whole what nobody assigned is copied when it is frozen.
 std::string commit_copies_forward_from_the_mirror() {
   const Mirrored mirrored;

@@ -131,11 +131,31 @@ class Filling {
 
 }  // namespace
 
+namespace {
+
+// Of the medium, by what its versions span.
+std::uint64_t end_of(const Versions& versions, unsigned medium) {
+  std::uint64_t end = head_bytes(medium);
+  for (const auto& version : versions) end = std::max(end, version->capacities().end[medium]);
+  return end;
+}
+
+}  // namespace
+
+void fill_behind_heads(GuardedMedium& media, const AttachedMedium& mirror,
+                       const format::Seeds& seeds, const Versions& versions) {
+  const unsigned of = *mirror.mirrors;
+  if (planted(Bug::cut_mirror_left_so)) return;
+  media.reserve(on_mirror(mirror.index, end_of(versions, of)));
+  Filling filling(media, seeds, of, mirror.index, false);
+  for (const auto& version : versions) filling.take(*version);
+  media.barrier();  // I1, of the mirror by itself: before the first shows that its roots are whole
+}
+
 std::string fill_mirror(GuardedMedium& media, const AttachedMedium& mirror,
                         const format::Seeds& seeds, const Versions& versions) {
   const unsigned of = *mirror.mirrors;
-  std::uint64_t end = head_bytes(of);
-  for (const auto& version : versions) end = std::max(end, version->capacities().end[of]);
+  const std::uint64_t end = end_of(versions, of);
   // What the heads tell holds for one that had each commit, and all of its length.
   const bool cut = media.size_of(mirror.index) < offset_of(on_mirror(mirror.index, end));
   const auto named = versions.back()->tree.media();

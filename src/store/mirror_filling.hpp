@@ -28,6 +28,11 @@ std::uint64_t head_bytes(unsigned medium);
 std::string fill_mirror(GuardedMedium& media, const AttachedMedium& mirror,
                         const format::Seeds& seeds, const Versions& versions);
 
+// The same of what lies behind the headers and roots, for one that alone has some of those: its end
+// may be lost. The next opening fills it.
+void fill_behind_heads(GuardedMedium& media, const AttachedMedium& mirror,
+                       const format::Seeds& seeds, const Versions& versions);
+
 // Says of one that is not attached that what it has goes: durable when it returns.
 void give_for_filling(Medium& mirror, const format::ShelfId& medium_id);
 // Whether that is said there. `index` 0: it is not attached.

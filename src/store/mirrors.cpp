@@ -27,8 +27,11 @@ void FurtherMedia::fill_mirrors(const format::Seeds& seeds, const Chosen& chosen
   for (const AttachedMedium& each : attached_.all()) {
     if (!each.tied) continue;
     // What is damaged must not go to the only one that has it: the next opening compares them.
-    if (*each.mirrors == 0 && chosen.mirrored && !planted(Bug::damage_mirrored)) continue;
-    if (*each.mirrors == 0 && how_far(*mirror_of_first_, seeds, chosen) == Ahead::newer) {
+    if (*each.mirrors == 0 && chosen.mirrored && !planted(Bug::damage_mirrored)) {
+      fill_behind_heads(media_, each, seeds, chosen.versions);
+      continue;
+    }
+    if (*each.mirrors == 0 && how_far(*mirror_of_first_, media_, seeds, chosen) == Ahead::newer) {
       give_up(each);
       continue;
     }
