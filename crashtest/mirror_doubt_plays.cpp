@@ -92,6 +92,25 @@ std::string lost_root_of_what_is_prepared_is_told() {
   }
 }
 
+// The copy shows an attempt that was committed since; others have been opened since.
+std::string copy_from_before_a_commit_is_refused() {
+  const Mirrored mirrored;
+  mirrored.commit(3);
+  Bytes before;
+  {
+    Shelf shelf = mirrored.open();
+    shelf.find("a")->write(stamped(kMirroredBytes, 4));
+    shelf.prepare(4, "four");
+    before = mirrored.first->visible;
+    shelf.resolve(Decision::commit);
+  }
+  for (int again = 0; again < 2; ++again) mirrored.open();
+  mirrored.first->become(before);
+  if (!mirrored.is_refused(Mode::read)) return "an older copy is shown";
+  if (!mirrored.is_refused()) return "an older copy takes back what the mirror has";
+  return mirrored.alone(4);
+}
+
 // Its end is lost, and the first has lost the root that both had; the opening that mends that dies
 // at each step.
 std::string short_mirror_with_the_only_root_is_filled() {
@@ -142,6 +161,37 @@ std::string commit_copies_forward_from_the_mirror() {
   Bytes found(kChunkBytes);
   shelf.find("two")->read(found, kChunkBytes);
   return found == stamped(kChunkBytes, 9) ? "" : "what was copied on is another value";
+}
+
+// A copy of the shelf went on with its mirror, and the shelf without: to the same number.
+std::string mirror_of_another_history_is_not_shown() {
+  const Folder folder;
+  const std::filesystem::path own = folder.shelf();
+  const std::filesystem::path mirror = own.parent_path() / "a.mirror";
+  const std::filesystem::path copy = own.parent_path() / "b.shelf";
+  const std::filesystem::path copied = own.parent_path() / "b.mirror";
+  const auto commit = [](const std::filesystem::path& path, OpenOptions options,
+                         std::uint64_t serial) {
+    Shelf shelf = Shelf::open(path, options);
+    if (serial == 1) shelf.create("a", DType::uint8, std::array{kMirroredBytes});
+    shelf.find("a")->write(stamped(kMirroredBytes, serial));
+    shelf.persist(serial);
+  };
+  entropy_salt = 0;
+  commit(own, {.mode = Mode::create, .mirrors = {{mirror.native()}}}, 1);
+  std::filesystem::copy_file(own, copy);
+  std::filesystem::rename(mirror, copied);
+  commit(copy, {.mode = Mode::update, .mirrors = {{copied.native()}}}, 2);
+  commit(own, {.mode = Mode::update, .without = {1}}, 3);
+  std::filesystem::rename(copied, mirror);
+  std::filesystem::resize_file(own, std::filesystem::file_size(own) / 2);
+  try {
+    const Shelf shelf = Shelf::open(own, {.mode = Mode::read, .mirrors = {{mirror.native()}}});
+    return fmt::format("step {} is shown", shelf.step().value_or(0));
+  } catch (const Error& error) {
+    if (error.code() != Errc::truncated && error.code() != Errc::corrupt) throw;
+    return "";
+  }
 }
 
 }  // namespace tensorshelf::crash

@@ -258,6 +258,8 @@ enum class Bug {
   lone_mirror_held,            // I3: by a pin that its writer does not see
   damaged_though_mirrored,     // a prepared version is refused for what its mirror has
   lost_attempt_forgotten,      // I14: nobody hears that what was prepared is damaged
+  other_history_shown,         // a mirror of another history is read in the shelf's place
+  openings_not_counted,        // a copy from before a commit takes that back from the mirror
   cut_mirror_left_so,          // one that alone has a root has no room for what is written next
   forward_not_healed,          // a commit fails over rot that the mirror has
   medium_not_stamped,          // it does not say which version wrote to it

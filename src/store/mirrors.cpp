@@ -53,7 +53,7 @@ void FurtherMedia::look_at_offered(const format::Seeds& seeds, const Chosen& cho
     const format::ShelfId& id = each.header->medium_id;
     const MirrorOfFirst there = offered_mirror(each);
     if (!there.has_heads()) continue;  // nothing of it is there
-    const Ahead ahead = how_far(there, seeds, chosen);
+    const Ahead ahead = how_far(there, media_, seeds, chosen);
     if (ahead == Ahead::newer) {
       notes_.push_back(note_of_newer(each.given.path));
       each.given.found = {};

@@ -26,12 +26,36 @@ std::optional<Root> newest_root(const MirrorOfFirst& mirror, const format::Seeds
   return roots.front();
 }
 
+// Of two that are written together: a power loss leaves one without the last.
+bool lacks_openings(std::optional<std::uint64_t> its, std::optional<std::uint64_t> others) {
+  return its && others && *its + 1 < *others;
+}
+
+// Opened since without the first: what it has described may have been committed by then.
+bool lacks_openings_of(const MirrorOfFirst& mirror, Medium& first, const format::Seeds& seeds) {
+  if (!mirror.has_heads() || planted(Bug::openings_not_counted)) return false;
+  return lacks_openings(newest_incarnation(first, 0, seeds),
+                        newest_incarnation(mirror.medium, mirror.from, seeds));
+}
+
 bool is_described_as(const Chosen& chosen, const Root* there) {
   const auto& copies =
       chosen.scan.described[format::home_of(chosen.newest + 1, chosen.scan.slot_count)];
   return std::ranges::any_of(copies, [&](const auto& root) {
     return root && format::word_version(root->word) == chosen.newest + 1 &&
            (there == nullptr || format::is_same_root(*root, *there));
+  });
+}
+
+// An older version than that root's, or another of that number: from one state twice.
+bool shows_less(const RootScan& scan, const Root& root) {
+  const std::uint64_t version = format::word_version(root.word);
+  const auto roots = scan.candidates();
+  if (roots.empty() || format::word_version(roots.front().word) < version) return true;
+  if (planted(Bug::other_history_shown)) return false;
+  return std::ranges::any_of(scan.roots[format::home_of(root)], [&](const auto& there) {
+    return there && format::word_version(there->word) == version &&
+           !format::is_same_root(*there, root);
   });
 }
 
@@ -44,12 +68,13 @@ bool is_torn_flip(const Root& there, const Chosen& chosen) {
   return is_described_as(chosen, &there);
 }
 
-Ahead how_far(const MirrorOfFirst& mirror, const std::optional<Root>& there, const Chosen& chosen) {
+Ahead how_far(const MirrorOfFirst& mirror, const std::optional<Root>& there, bool lacks_opening,
+              const Chosen& chosen) {
   const std::uint64_t version = there ? format::word_version(there->word) : 0;
   if (version <= chosen.newest) return Ahead::no;
   if (mirror.goes() && version == chosen.newest + 1) return Ahead::no;
   if (chosen.degraded) return Ahead::newer;
-  if (is_torn_flip(*there, chosen)) return Ahead::torn;
+  if (is_torn_flip(*there, chosen) && !lacks_opening) return Ahead::torn;
   throw Error(
       Errc::medium_missing,
       fmt::format("the shelf's own medium is an older copy, or was damaged: its mirror {} has "
@@ -64,28 +89,28 @@ Ahead how_far(const MirrorOfFirst& mirror, const std::optional<Root>& there, con
 
 }  // namespace
 
-Ahead how_far(const MirrorOfFirst& mirror, const format::Seeds& seeds, const Chosen& chosen) {
+Ahead how_far(const MirrorOfFirst& mirror, Medium& first, const format::Seeds& seeds,
+              const Chosen& chosen) {
   if (planted(Bug::mirror_written_over)) return Ahead::no;
-  return how_far(mirror, newest_root(mirror, seeds, chosen.scan.slot_count), chosen);
+  return how_far(mirror, newest_root(mirror, seeds, chosen.scan.slot_count),
+                 lacks_openings_of(mirror, first, seeds), chosen);
 }
 
 bool is_older(Medium& mirror, Medium& first) {
-  const auto newest = [](Medium& medium, std::uint64_t from, const ShelfHead& head) {
-    const format::Seeds seeds(head.superblock.shelf_id);
-    const auto roots = scan_homes(medium, from, seeds, head.superblock.slot_count).candidates();
-    return roots.empty() ? 0 : format::word_version(roots.front().word);
-  };
   try {
     const ShelfHead head = read_head(first);
     const auto header = read_medium_headers(mirror, 0).best();
     if (header && header->shelf_id != head.superblock.shelf_id) return true;
-    const std::uint64_t ours = newest(first, 0, head);
-    if (ours > 0) return newest(mirror, format::kMirrorAt, head) < ours;
-    // A crash may have taken the last number from it; more than one it lacks where it was given up.
     const format::Seeds seeds(head.superblock.shelf_id);
-    const auto own = newest_incarnation(first, 0, seeds);
-    const auto its = newest_incarnation(mirror, format::kMirrorAt, seeds);
-    return own && its && *its + 1 < *own;
+    const auto scan = [&](Medium& medium, std::uint64_t from) {
+      return scan_homes(medium, from, seeds, head.superblock.slot_count);
+    };
+    const auto ours = scan(first, 0).candidates();
+    const RootScan its = scan(mirror, format::kMirrorAt);
+    if (!ours.empty()) return shows_less(its, ours.front());
+    // A crash may have taken the last number from it; more than one it lacks where it was given up.
+    return lacks_openings(newest_incarnation(mirror, format::kMirrorAt, seeds),
+                          newest_incarnation(first, 0, seeds));
   } catch (const Error&) {
     return false;
   }
@@ -144,7 +169,10 @@ void FurtherMedia::check_first(const format::Seeds& seeds, Chosen chosen) {
     const std::uint64_t newest = roots.empty() ? 0 : format::word_version(roots.front().word);
     look.words = now.words;
     try {
-      if (mirror) how_far(*mirror, look.mirrored, {chosen.versions, now, newest, false, false});
+      if (mirror) {
+        how_far(*mirror, look.mirrored, lacks_openings_of(*mirror, media_, seeds),
+                {chosen.versions, now, newest, false, false});
+      }
       for (const Stamped& each : look.stamps) refuse_older_first(each, newest, slot_count);
       return;
     } catch (const Error& error) {

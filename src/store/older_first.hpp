@@ -14,10 +14,11 @@ enum class Ahead { no, torn, newer };  // of what was opened: a flip that may go
 
 // How far a mirror of the first is. Errc::medium_missing where the first is an older copy, or lost
 // what the mirror has, and was not opened `degraded`.
-Ahead how_far(const MirrorOfFirst& mirror, const format::Seeds& seeds, const Chosen& chosen);
+Ahead how_far(const MirrorOfFirst& mirror, Medium& first, const format::Seeds& seeds,
+              const Chosen& chosen);
 
 // Whether a mirror that is to be read in the first's place shows an older version than that does,
-// or is another shelf's. False where the first tells nothing.
+// or another of the same number, or is another shelf's. False where the first tells nothing.
 bool is_older(Medium& mirror, Medium& first);
 
 // The attempt at the next version, as the first has it described, in either copy.
