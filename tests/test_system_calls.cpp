@@ -21,6 +21,7 @@
 #include "media/media.hpp"
 #include "media/pmem/medium.hpp"
 #include "scratch.hpp"
+#include "tensorshelf/shelf.hpp"
 
 namespace {
 
@@ -169,6 +170,34 @@ TEST_CASE("publish: the directory is flushed after the name leads to the new fil
   }
   on_fsync = {};
   CHECK(flushed);
+}
+
+TEST_CASE("a shelf that was replaced in part is replaced again, where a medium has no name yet") {
+  const Folder folder;
+  const fs::path path = folder.file();
+  const fs::path part = path.parent_path() / "part";
+  const auto replace = [&] {
+    Shelf::open(path, {.mode = Mode::replace, .also = {part.native()}}).persist();
+  };
+  replace();
+  const auto before = scratch::contents(path);
+  on_fsync = [&](int fd) {  // of the medium's file, once the shelf has its name
+    const bool named = !S_ISDIR(stat_of(fd).st_mode) && scratch::contents(path) != before;
+    return named ? ENOSPC : 0;
+  };
+  const auto error = error_of(replace);
+  on_fsync = {};
+  REQUIRE(error);
+  CHECK(error->os_error() == ENOSPC);
+  CHECK(error->remedy().find("mode=\"w\"") != std::string::npos);
+  const auto refused = [&](Mode mode) {
+    return error_of([&] { Shelf::open(path, {.mode = mode, .also = {part.native()}}); });
+  };
+  CHECK(refused(Mode::read)->code() == Errc::medium_missing);
+  CHECK(refused(Mode::append)->code() == Errc::medium_missing);
+  replace();
+  CHECK_FALSE(refused(Mode::append));
+  CHECK(std::distance(fs::directory_iterator(path.parent_path()), {}) == 2);
 }
 
 TEST_CASE("publish over an empty file: bytes that came before the lock are seen") {

@@ -34,6 +34,9 @@ class ShelfFile {
   // The same in place of a file of 0 bytes; Errc::exists if it holds any.
   void publish_over_empty();
 
+  // Not published, it stays beside its place when this goes: temporaries_of() finds it there.
+  void leave() { temporary_path_.clear(); }
+
   // Errc::gone where no name leads to the file any more, or another file has its name: what is
   // written to it, opening the path would not find. Moving it harms nothing, unless another takes
   // its place. Devices, and files that had no name when they were opened, always pass. Takes one

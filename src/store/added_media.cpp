@@ -133,7 +133,7 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, const Ope
                     "also= whenever the shelf is opened",
                     made.path, format::kMaxPathBytes));
   }
-  if (offered.given.published) offered.given.published();
+  if (offered.given.unnamed) offered.given.unnamed->publish();
   // Nothing is placed on a mirror.
   shelf.heap.add_medium(index, made.mirrors ? format::kMediumHeapAt : whole_pages(offset_of(end)));
   attached_.add(std::move(made));

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "store/head.hpp"
@@ -38,6 +40,17 @@ void check_mirror(const OfferedMedium& given, const MediumHeader& header) {
 }
 
 }  // namespace
+
+void UnnamedFile::publish() const {
+  for (int tries = 0;; ++tries) {
+    try {
+      return file->publish(replaces);
+    } catch (const Error& error) {
+      if (error.code() != Errc::busy || tries == 100) throw;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
 
 void throw_no_medium(Medium& medium, const std::string& path) {
   std::string shelf;

@@ -23,13 +23,22 @@ struct FoundMedium {
   std::string path = {};
 };
 
+// A file that gets its name when it bears whose it is.
+struct UnnamedFile {
+  std::shared_ptr<ShelfFile> file;
+  bool replaces = false;
+
+  // Who opens what it replaces locks that for a moment, whatever it is then told.
+  void publish() const;
+};
+
 // One that may be of the shelf, or is to become one of it.
 struct OfferedMedium {
   std::string path;
   FoundMedium found;
   std::optional<unsigned> mirrors = {};  // what it is to mirror
   bool anew = false;                     // whatever lies there may go
-  std::function<void()> published = {};  // when it bears its header
+  std::optional<UnnamedFile> unnamed = {};
 };
 
 // What to do about one that is missing.

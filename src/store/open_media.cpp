@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -29,25 +27,12 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Who opens what it replaces locks that for a moment, whatever it is then told.
-void publish(ShelfFile& file, bool replaces) {
-  for (int tries = 0;; ++tries) {
-    try {
-      return file.publish(replaces);
-    } catch (const Error& error) {
-      if (error.code() != Errc::busy || tries == 100) throw;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-}
-
-// A file appears under its name when it bears whose it is.
 OfferedMedium made(const std::string& path, const OpenOptions& options, bool replaces) {
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
-  OfferedMedium offered{
-      .path = path, .found = {make_medium(file, options), file, path}, .anew = true};
-  offered.published = [file, replaces] { publish(*file, replaces); };
-  return offered;
+  return {.path = path,
+          .found = {make_medium(file, options), file, path},
+          .anew = true,
+          .unnamed = UnnamedFile{file, replaces}};
 }
 
 // Behind its heads a mirror has all of another.

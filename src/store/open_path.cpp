@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -163,17 +162,32 @@ void publish(ShelfFile& file, const std::filesystem::path& path, Mode mode) {
   file.publish(mode == Mode::replace);
 }
 
+// The shelf has its name already. Where one cannot have its own the rest stay beside their places:
+// mode "w" goes on from that (open_media.cpp).
+void publish_all(const std::vector<UnnamedFile>& files) {
+  for (auto next = files.begin(); next != files.end(); ++next) {
+    try {
+      next->publish();
+    } catch (const Error& error) {
+      for (auto left = next; left != files.end(); ++left) left->file->leave();
+      throw Error(error.code(), fmt::format("{}; the shelf has its name already", error.what()),
+                  "Mend that, and open it with mode=\"w\" again: no other mode opens it before.",
+                  error.os_error());
+    }
+  }
+}
+
 // The file appears under its name only when it is a whole shelf. Files of other media get theirs
 // behind it, once the shelf has them all, so that what takes the place of another takes it when
 // nothing is in the way. A device that is a medium has a name already: it must not say that it is a
 // shelf's before there is one.
 Opened create_file(const std::filesystem::path& path, const OpenOptions& options) {
   auto offered = offered_when_made(path, options);
-  std::vector<std::function<void()>> unnamed;
+  std::vector<UnnamedFile> unnamed;
   const bool any_devices =
-      std::ranges::any_of(offered, [](const auto& each) { return !each.published; });
+      std::ranges::any_of(offered, [](const auto& each) { return !each.unnamed; });
   for (auto& each : offered) {
-    if (!any_devices) unnamed.push_back(std::exchange(each.published, {}));
+    if (!any_devices) unnamed.push_back(*std::exchange(each.unnamed, std::nullopt));
   }
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
@@ -183,7 +197,7 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   Opened opened{open_store(media, options, path.string()), file, true};
   if (!any_devices) publish(*file, path, options.mode);
-  for (const auto& publish_next : unnamed) publish_next();
+  publish_all(unnamed);
   return opened;
 }
 
