@@ -68,7 +68,8 @@ struct GuardedMedium::State {
     if (!failed.load(std::memory_order_acquire)) return;
     const std::lock_guard lock(first_failure_lock);
     throw Error(Errc::failed, fmt::format("an earlier {}", first_failure),
-                "reopen the shelf; the committed version is intact and can be read", first_errno);
+                "reopen the shelf; the committed version is intact, unless its file was cut short",
+                first_errno);
   }
 
   // Runs a call after whose failure nobody knows what the medium holds. Any exception counts, also

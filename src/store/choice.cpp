@@ -28,6 +28,9 @@ constexpr const char* kSalvageRemedy =
     "Restore the file from a copy, or take what is whole: mode=\"r\", salvage=True shows it, and "
     "repair() makes it the newest version, to go on from.";
 
+constexpr const char* kCutShort =
+    "The file was cut short: restore it from a copy. A mirror of it may have what is lost: give it "
+    "by mirror=.";
 // Of pages that both copies lost.
 constexpr const char* kMirrorRemedy =
     "Restore the file from a copy. A mirror of it may have what is lost: give it by mirror=.";
@@ -94,7 +97,7 @@ std::optional<LoadedRoot> load_candidate(const Opening& opening, const RootScan&
     throw Error(Errc::truncated,
                 fmt::format("version {} of the shelf spans {}, and only {} are there", version,
                             size_text(root.capacity_bytes), size_text(medium.size())),
-                "The file was cut short: restore it from a copy.");
+                kCutShort);
   }
   try {
     return load_root(medium, opening.seeds, root, opening.known, opening.tensors, &opening.further);

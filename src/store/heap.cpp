@@ -94,14 +94,15 @@ SmallVector<std::uint64_t, 4> Heap::take_slots(const SlotsWanted& wanted) {
       if (attempt == 0) continue;
       const std::uint64_t whole = region.largest();
       const std::uint64_t total = region.free_bytes();
-      throw Error(
-          Errc::full,
-          fmt::format("'{}' needs {} x {}; {} of {} has {} free{}. {}", wanted.name,
-                      wanted.slot_count, size_text(size), medium_text(medium),
-                      size_text(region.capacity_bytes()), size_text(total),
-                      whole < total ? ", no more in one piece than " + size_text(whole) : "",
-                      full->what()),
-          full->remedy(), full->os_error());
+      throw Error(Errc::full,
+                  fmt::format("'{}' needs {} x {}; {} of {} has {} free{}. {}", wanted.name,
+                              wanted.slot_count, size_text(size), medium_text(medium),
+                              size_text(region.capacity_bytes()), size_text(total),
+                              whole < total ? ", no more in one piece than " + size_text(whole) +
+                                                  " (compact() joins them)"
+                                            : "",
+                              full->what()),
+                  full->remedy(), full->os_error());
     }
   }
 }

@@ -16,7 +16,7 @@ namespace tensorshelf {
 namespace {
 
 constexpr const char* kGiveUp =
-    "Give its path by also=, wherever it is now. without={} gives this mirror up, in the next "
+    "Give its path by mirror=, wherever it is now. without={} gives this mirror up, in the next "
     "version. mode=\"r\" needs none.";
 constexpr const char* kHasMirror =
     "Give its path by also=, wherever it is now. Without it, mode=\"r\" reads what was there from "
