@@ -142,9 +142,10 @@ class Shelf(Versioned):
         ``load_state_dict()`` are given theirs, in tuples too; other values are replaced; an
         empty dict, and a list that holds only such values, get all that was saved. Keys that only
         one of the two has raise KeyMismatch, with nothing changed; ``strict=False`` loads the rest.
-        Shapes must be the same (LayoutError). Where a checksum fails (CorruptError), some tensors
-        hold new values and others old ones. ``rename`` and ``progress`` are as for ``load()``;
-        names are those of the saved state.
+        (Where ``autosave()``'s loaders were need not be given.) Shapes must be the same
+        (LayoutError). Where a checksum fails (CorruptError), some tensors hold new values and
+        others old ones. ``rename`` and ``progress`` are as for ``load()``; names are those of the
+        saved state.
         """
         with reporter(progress, "loading") as report:
             return _fill.load_into(

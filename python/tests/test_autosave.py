@@ -186,6 +186,18 @@ def test_a_state_of_other_keys(shelf: ts.Shelf, reopen: OpenShelf) -> None:
     assert state == {"x": [1], "z": [0]}
 
 
+def test_what_was_saved_is_loaded_without_its_loaders(shelf: ts.Shelf) -> None:
+    """Nobody gave them to autosave(), and a mistyped key is an error still."""
+    auto = shelf.autosave(x=[1], y=[2])
+    auto.step(3)
+    auto.close()
+    state = {"x": [0], "y": [0]}
+    report = shelf.load_into(state)
+    assert (state, report.unexpected_keys) == ({"x": [1], "y": [2]}, ())
+    with pytest.raises(ts.KeyMismatch, match="1 saved and not given"):
+        shelf.load_into({"x": [0]})
+
+
 # ---- going back
 
 

@@ -12,7 +12,7 @@ from tensorshelf._auto.gradients import Gradients
 from tensorshelf._commit import Commit
 from tensorshelf._group import part, together
 from tensorshelf._info import Info, VersionInfo
-from tensorshelf._state.fill import load_version_into
+from tensorshelf._state.fill import LOADERS, load_version_into
 from tensorshelf._state.load_report import LoadReport
 from tensorshelf._state.paths import RECORD
 from tensorshelf._state.record import Reads
@@ -21,9 +21,8 @@ from tensorshelf.errors import BadArgument, KeyMismatch, UnknownName, Unsupporte
 
 logger = logging.getLogger("tensorshelf")
 
-_LOADERS = "autosave"
 _GRADIENTS = "gradients"
-OWN_KEYS = (_LOADERS, _GRADIENTS, part.KEY)  # of what autosave itself saves
+OWN_KEYS = (LOADERS, _GRADIENTS, part.KEY)  # of what autosave itself saves
 
 Rename = Mapping[str, str] | Callable[[str], str] | None
 
@@ -64,7 +63,7 @@ class Run:
     ) -> None:
         self.shelf = shelf
         self.loaders = Loaders()
-        self.state = {**given, **added, _LOADERS: self.loaders}
+        self.state = {**given, **added, LOADERS: self.loaders}
         if grads:
             self.state[_GRADIENTS] = Gradients(given)
         self.load_seconds = 0.0  # that resuming took
@@ -99,9 +98,9 @@ class Run:
         try:
             return load(self.state)
         except KeyMismatch as error:
-            if error.unexpected_keys or error.missing_keys != (_LOADERS,):
+            if error.unexpected_keys or error.missing_keys != (LOADERS,):
                 raise
-            report = load({key: value for key, value in self.state.items() if key != _LOADERS})
+            report = load({key: value for key, value in self.state.items() if key != LOADERS})
         logger.info("what save() saved is loaded: loaders begin an epoch")
         self.loaders.restart()
         return report

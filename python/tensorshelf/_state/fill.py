@@ -24,6 +24,8 @@ from tensorshelf.errors import BadArgument, LayoutError
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
+LOADERS = "autosave"  # an outermost key that autosave adds: where its loaders are
+
 _SHOWN = 5  # keys in the text of an error
 _OTHER = "Give the state that was saved. Nothing was loaded."
 
@@ -45,9 +47,8 @@ def load_into(
     """
     saved = record.get(shelf)
     tree = saved.tree if rename is None else renamed(saved.tree, rename)
-    if given_only and isinstance(state, dict) and state and is_mapping(tree):
-        given = [item for pair in pairs(tree) if key_of(pair[0]) in state for item in pair]
-        tree = [*head(tree), *given]
+    if isinstance(state, dict) and state and is_mapping(tree):
+        tree = _without(tree, lambda key: key not in state and (given_only or key == LOADERS))
     fill = _Fill(Reader(shelf, saved, exchange), objects.parameter_names(state))
     fill.root(state, tree)
     found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
@@ -57,6 +58,12 @@ def load_into(
     for action in fill.actions:
         action()
     return found
+
+
+def _without(tree: Node, is_left_out: Callable[[Any], bool]) -> Node:
+    """Of a mapping, what lies under the other keys."""
+    kept = [item for pair in pairs(tree) if not is_left_out(key_of(pair[0])) for item in pair]
+    return [*head(tree), *kept]
 
 
 def load_version_into(version: Reads, state: Any, step: int) -> LoadReport:
