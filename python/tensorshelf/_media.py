@@ -49,6 +49,8 @@ def further_media(also: Also, mirror: Mirror | None, without: Without) -> Furthe
 
 def _absolute(path: Any) -> bytes:
     native = encoded_path(path)
+    if not native:
+        raise BadArgument("a medium's path is empty", "Name a file or a device.")
     try:
         return os.path.abspath(native)
     except FileNotFoundError:

@@ -61,7 +61,7 @@ class Notices:
         if kind not in self._told_optimizers:
             self._told_optimizers.add(kind)
             logger.warning(
-                "autosave: a %s steps parameters that are saved, and is not itself: what it keeps "
-                "would be lost. Where it was made after autosave(), make it before",
+                "autosave: an optimizer (%s) steps parameters that are saved, and is not itself: "
+                "what it keeps would be lost. Where it was made after autosave(), make it before",
                 kind,
             )

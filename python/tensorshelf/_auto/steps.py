@@ -26,9 +26,10 @@ class Steps:
         if self.told is None and self.optimizer_stepped:
             logger.warning("autosave: nothing was saved: no step() was called")
         elif self.told != self.saved:
+            saved = self.saved
+            last = "nothing is saved" if saved is None else f"the last save is of step {saved}"
             logger.warning(
-                "autosave: the last save is of step %s, and step %s was the last: "
-                "step(n, force=True) saves it",
-                self.saved,
+                "autosave: %s, and step %s was the last: step(n, force=True) saves it",
+                last,
                 self.told,
             )

@@ -205,7 +205,9 @@ def _no_number(value: object, holder: str = "") -> LayoutError:
     """The error for an object that is no number, with what to store in its place."""
     kind = type(value)
     remedy = _REMEDY
-    if isinstance(value, datetime.timedelta):
+    if value is None or isinstance(value, (str, bytes, Mapping, set)):
+        remedy = "shelf.save() stores it, as a part of a state."
+    elif isinstance(value, datetime.timedelta):
         remedy = "Store value.total_seconds()."
     elif isinstance(value, datetime.datetime):
         remedy = "Store value.timestamp(), or np.datetime64(value).view('int64')."
