@@ -1,6 +1,7 @@
 """A shelf that cannot be made with all its media leaves what was there."""
 
 import contextlib
+import fcntl
 import resource
 import threading
 import time
@@ -214,4 +215,9 @@ def test_a_shelf_that_was_replaced_in_part_is_replaced_again(
     for path in given.values():  # of another shelf, without a word of how it came there
         path.write_bytes(old[path])
         with pytest.raises(ts.NotAShelf, match="not the one that is replaced"):
+            ts.open(shelf_path, "w", **given)
+    made_now = given["also"].with_name(".run.part.4211.0123456789abcdef.tmp")
+    with made_now.open("w") as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        with pytest.raises(ts.ShelfBusy, match="made by another process now"):
             ts.open(shelf_path, "w", **given)

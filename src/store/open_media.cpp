@@ -67,7 +67,10 @@ bool finish_replacing(const std::string& path, const OpenOptions& options, const
       if (!header || header->shelf_id != target.of) continue;
       give_name(left, home);
       return true;
-    } catch (const Error&) {  // it is none, or somebody makes it now
+    } catch (const Error& error) {  // else it is none
+      if (error.code() != Errc::busy) continue;
+      throw Error(Errc::busy, fmt::format("{} is made by another process now", path),
+                  "Let one process at a time make the shelf.", error.os_error());
     }
   }
   return false;
