@@ -84,9 +84,10 @@ bool says_that_it_is_filled(const CachedDisk& disk) {
                 page.bytes.begin());
     const auto header = format::read_medium_header(page, copy);
     if (!header) continue;
-    std::uint64_t word = 0;
-    std::memcpy(&word, disk.visible.data() + format::medium_stamp_at(copy), sizeof word);
-    last = std::max(last, format::stamped_version(header->medium_id, word));
+    format::RawStamp stamp;
+    std::memcpy(stamp.bytes.data(), disk.visible.data() + format::medium_stamp_at(copy),
+                stamp.bytes.size());
+    last = std::max(last, format::stamped_version(header->medium_id, stamp));
   }
   return format::is_stamp(last, format::MirrorStamp::filled);
 }

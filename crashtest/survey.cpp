@@ -61,15 +61,15 @@ class Walk {
     for (unsigned copy = 0; copy < kCopies; ++copy) {
       RawPage page;
       const std::uint64_t header = format::medium_header_at(copy);
-      const std::uint64_t stamp = format::medium_stamp_at(copy);
+      const std::uint64_t stamp_at = format::medium_stamp_at(copy);
       std::memcpy(page.bytes.data(), second_.data() + header, kPageBytes);
       const auto found = format::read_medium_header(page, copy);
       note(found.has_value(), "header of the second medium", header, kSecondObject);
-      std::uint64_t word = 0;
-      std::memcpy(&word, second_.data() + stamp, sizeof word);
+      format::RawStamp stamp;
+      std::memcpy(stamp.bytes.data(), second_.data() + stamp_at, stamp.bytes.size());
       if (found) medium_id_ = found->medium_id;
-      const auto says = medium_id_ ? format::stamped_version(*medium_id_, word) : std::nullopt;
-      note(says.has_value(), "stamp of the second medium", stamp, kSecondObject + 1);
+      const auto says = medium_id_ ? format::stamped_version(*medium_id_, stamp) : std::nullopt;
+      note(says.has_value(), "stamp of the second medium", stamp_at, kSecondObject + 1);
       stamped = std::max(stamped, says);
     }
     survey_.second_filled = format::is_stamp(stamped, format::MirrorStamp::filled);

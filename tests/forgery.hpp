@@ -140,7 +140,7 @@ struct Forgery {
       REQUIRE(format::read_records(page, slots, layouts, reason));
       edit(layouts);
       page = format::empty_page(format::PageKind::records, format::page_head(page).index);
-      for (const auto& layout : layouts) format::append_record(page, layout);
+      for (const auto& layout : layouts) REQUIRE(format::append_record(page, layout));
     });
   }
 

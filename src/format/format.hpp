@@ -148,7 +148,7 @@ using MediaTable = std::vector<MediumLayout>;  // by index, rising
 Page media_page(const MediaTable& media, std::uint64_t path_hash);
 std::uint64_t path_hash(const Page& page);
 // False where an entry cannot be believed, with the reason.
-bool read_media(const Page& page, MediaTable& media, std::string& reason);
+[[nodiscard]] bool read_media(const Page& page, MediaTable& media, std::string& reason);
 
 // What a medium beside the first bears.
 MediumHeader sealed(MediumHeader header, unsigned copy);  // as it lies there
@@ -165,25 +165,30 @@ Page encode_stamp(const MediumStamp& stamp);
 // What tells an opening, or what goes on in it from a number once more, from every other, by the
 // first attempt of it: not 0.
 std::uint64_t opening_of(const Root& attempt);
-std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp);
+// The version that wrote there last, by the first word of a stamp.
+struct RawStamp {
+  std::array<std::byte, sizeof(std::uint64_t)> bytes = {};
+};
+std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, const RawStamp& stamp);
 
 // Whether the checksum holds that whoever names a page of the manifest states for it.
-bool verifies(const RawPage& raw, const PageRef& ref, const Seeds& seeds);
+[[nodiscard]] bool verifies(const RawPage& raw, const PageRef& ref, const Seeds& seeds);
 // The same; where it does, the page is taken over.
-bool take_verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds, Page& page);
+[[nodiscard]] bool take_verified(const RawPage& raw, const PageRef& ref, const Seeds& seeds,
+                                 Page& page);
 
 Page empty_page(PageKind kind, std::uint32_t index, unsigned level = 0);
 PageHead page_head(const Page& page);
 // False where the record does not fit into what is left of the page.
-bool append_record(Page& page, const TensorLayout& layout);
+[[nodiscard]] bool append_record(Page& page, const TensorLayout& layout);
 bool fits_record(const Page& page, const TensorLayout& layout);
 void remove_record(Page& page, std::uint64_t tensor_id);
 // Where the slots of one of its tensors lie, which are as many as before.
 void move_slots(Page& page, std::uint64_t tensor_id, std::span<const std::uint64_t> slot_at);
 // Every record of the page, behind those that are there; false where one cannot be believed, with
 // the reason.
-bool read_records(const Page& page, unsigned slot_count, std::vector<TensorLayout>& layouts,
-                  std::string& reason);
+[[nodiscard]] bool read_records(const Page& page, unsigned slot_count,
+                                std::vector<TensorLayout>& layouts, std::string& reason);
 
 ChunkRecord cell(const Page& page, unsigned index);
 void set_cell(Page& page, unsigned index, const ChunkRecord& record);

@@ -1,5 +1,6 @@
 // Media beside the first: what a version says of them, and what each bears itself (format.hpp).
 #include <algorithm>
+#include <bit>
 #include <string_view>
 
 #include "base/copy_hash.hpp"
@@ -165,9 +166,10 @@ std::uint64_t opening_of(const Root& attempt) {
   return hash_bytes(std::as_bytes(std::span(words)), 0) | 1U;
 }
 
-std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, std::uint64_t stamp) {
-  const std::uint64_t version = word_version(stamp);
-  if (stamp != medium_stamp(medium_id, version)) return std::nullopt;
+std::optional<std::uint64_t> stamped_version(const ShelfId& medium_id, const RawStamp& stamp) {
+  const auto word = std::bit_cast<std::uint64_t>(stamp.bytes);
+  const std::uint64_t version = word_version(word);
+  if (word != medium_stamp(medium_id, version)) return std::nullopt;
   return version;
 }
 

@@ -53,7 +53,7 @@ bool read_by(decltype(read_elsewhere)& read, State& state, const Error& error,
   if (error.code() != Errc::corrupt) return false;
   try {
     if (!read(*state.medium, state.seeds, recorded, room)) return false;
-  } catch (const Error&) {
+  } catch (const Error&) {  // `error` is thrown then
     return false;
   }
   ++state.counters.healed;

@@ -105,16 +105,16 @@ void write_medium_anew(Medium& medium, unsigned index, const MediumIdentity& ide
 Stamps read_stamps(Medium& medium, unsigned index, const format::ShelfId& medium_id) {
   Stamps stamps;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
-    std::uint64_t word = 0;
+    format::RawStamp stamp;
     const std::uint64_t at = format::medium_stamp_at(copy);
-    if (index == 0 && at + sizeof word > medium.size()) continue;
+    if (index == 0 && at + sizeof stamp > medium.size()) continue;
     try {
-      medium.read(place_on(index, at), std::as_writable_bytes(std::span(&word, 1)));
+      medium.read(place_on(index, at), stamp.bytes);
     } catch (const Error& error) {
       if (!is_unreadable(error)) throw;
       continue;
     }
-    stamps[copy] = format::stamped_version(medium_id, word);
+    stamps[copy] = format::stamped_version(medium_id, stamp);
   }
   return stamps;
 }

@@ -111,7 +111,7 @@ bool is_older(Medium& mirror, Medium& first) {
     // A crash may have taken the last number from it; more than one it lacks where it was given up.
     return lacks_openings(newest_incarnation(mirror, format::kMirrorAt, seeds),
                           newest_incarnation(first, 0, seeds));
-  } catch (const Error&) {
+  } catch (const Error&) {  // what cannot be read shows nothing that a mirror lacks
     return false;
   }
 }

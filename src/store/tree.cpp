@@ -57,8 +57,10 @@ format::ChunkRecord Tree::record(std::uint64_t cell) const noexcept {
 
 format::MediaTable Tree::media() const {
   format::MediaTable media;
-  std::string none;  // checked when it was loaded
-  if (!leaves_->media.empty()) format::read_media(leaf(leaves_->media[0]).image, media, none);
+  if (leaves_->media.empty()) return media;
+  std::string none;
+  const bool valid = format::read_media(leaf(leaves_->media[0]).image, media, none);
+  TENSORSHELF_ASSERT(valid);  // it was checked when it was loaded
   return media;
 }
 
@@ -196,7 +198,8 @@ std::uint32_t Tree::add_tensor(const format::TensorLayout& layout) {
   for (; open_records_page_ < leaves_->records.size(); ++open_records_page_) {
     const std::uint32_t number = leaves_->records[open_records_page_];
     if (!format::fits_record(leaf(number).image, layout)) continue;
-    format::append_record(change_leaf(number).image, layout);
+    const bool appended = format::append_record(change_leaf(number).image, layout);
+    TENSORSHELF_ASSERT(appended);
     return number;
   }
   const std::uint32_t number = add_leaf(PageKind::records, &Leaves::records);
