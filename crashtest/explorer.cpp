@@ -139,7 +139,7 @@ void Explorer::read_mirror(const Recording& recording, const Expected& expected,
   Recorded media = recorded(disk_, log, behaviour());
   std::string why;
   try {
-    const Shelf shelf = Shelf::open(std::move(media.mirrors.front().second), {.mode = Mode::read});
+    const Shelf shelf = Shelf::open(std::move(media.mirrors.front().medium), {.mode = Mode::read});
     // Before somebody has opened the shelf again, and seen what the first has, the mirror may have
     // what was there before, and of older versions what is left.
     const bool opening = before_ && expected.incarnation == before_->expected.incarnation;

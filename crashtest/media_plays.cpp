@@ -109,8 +109,8 @@ std::string mirror_of_another_attempt_is_filled(bool in_one_opening) {
   const auto open = [&](Mode mode, bool whole = true) {
     std::vector<std::unique_ptr<Medium>> also;
     if (whole) also.push_back(std::make_unique<testing::CachedMedium>(pair.second));
-    Shelf::MirrorMedia mirrors;
-    mirrors.emplace_back(1, std::make_unique<testing::CachedMedium>(mirror));
+    std::vector<MirrorMedium> mirrors;
+    mirrors.push_back({1, std::make_unique<testing::CachedMedium>(mirror)});
     return Shelf::open(std::make_unique<testing::CachedMedium>(pair.first), std::move(also),
                        std::move(mirrors), {.mode = mode});
   };

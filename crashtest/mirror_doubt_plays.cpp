@@ -140,8 +140,8 @@ std::string commit_copies_forward_from_the_mirror() {
   constexpr std::int64_t kRows = 2;
   const std::int64_t shape[] = {kRows, static_cast<std::int64_t>(kChunkBytes)};
   const auto open = [&] {
-    Shelf::MirrorMedia mirrors;
-    mirrors.emplace_back(0, std::make_unique<CachedMedium>(mirrored.mirror));
+    std::vector<MirrorMedium> mirrors;
+    mirrors.push_back({0, std::make_unique<CachedMedium>(mirrored.mirror)});
     return Shelf::open(std::make_unique<CachedMedium>(mirrored.first), {}, std::move(mirrors),
                        {.mode = Mode::update, .placement = Placement::whole});
   };

@@ -42,8 +42,8 @@ struct Mirrored {
     }
   }
   Shelf open(Mode mode = Mode::update) const {
-    Shelf::MirrorMedia mirrors;
-    mirrors.emplace_back(0, std::make_unique<CachedMedium>(mirror));
+    std::vector<MirrorMedium> mirrors;
+    mirrors.push_back({0, std::make_unique<CachedMedium>(mirror)});
     return Shelf::open(std::make_unique<CachedMedium>(first), {}, std::move(mirrors),
                        {.mode = mode});
   }

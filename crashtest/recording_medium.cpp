@@ -371,7 +371,7 @@ Recorded recorded(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* rea
   Recorded halves{std::make_unique<HalfMedium>(both, Part::first, second)};
   auto other = std::make_unique<HalfMedium>(both, Part::second, second);
   if (behaviour.mirrored) {
-    halves.mirrors.emplace_back(0, std::move(other));
+    halves.mirrors.push_back({0, std::move(other)});
   } else {
     halves.also.push_back(std::move(other));
   }

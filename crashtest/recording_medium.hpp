@@ -160,7 +160,7 @@ class RecordingMedium final : public Medium {
 struct Recorded {
   std::unique_ptr<Medium> first;
   std::vector<std::unique_ptr<Medium>> also = {};
-  std::vector<std::pair<unsigned, std::unique_ptr<Medium>>> mirrors = {};
+  std::vector<MirrorMedium> mirrors = {};
 };
 Recorded recorded(Disk& disk, Log& log, const Behaviour& behaviour, ReadSet* reads = nullptr);
 // Where tensors lie then: by their names on either, and large ones on both.

@@ -100,8 +100,8 @@ struct Mirrored {
     if (options.mode == Mode::append) options.mode = Mode::update;
     std::vector<std::unique_ptr<Medium>> also;
     if (has_second) also.push_back(second.opened());
-    Shelf::MirrorMedia with;
-    for (const auto& [of, one] : mirrors) with.emplace_back(of, one.opened());
+    std::vector<MirrorMedium> with;
+    for (const auto& [of, one] : mirrors) with.push_back({of, one.opened()});
     return Shelf::open(first.opened(), std::move(also), std::move(with), options);
   }
   // By the mirror of the first, which is lost.

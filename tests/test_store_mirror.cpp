@@ -404,9 +404,9 @@ TEST_CASE("a mirror that was given up, and comes back, is named by no version") 
   const One away = std::exchange(mirrored.mirrors[0], {});
   { mirrored.open({.without = {1}}).persist(2); }
   {
-    Shelf::MirrorMedia both;
-    both.emplace_back(0, mirrored.mirrors[0].opened());
-    both.emplace_back(0, away.opened());
+    std::vector<MirrorMedium> both;
+    both.push_back({0, mirrored.mirrors[0].opened()});
+    both.push_back({0, away.opened()});
     Shelf shelf = Shelf::open(mirrored.first.opened(), {}, std::move(both), {.mode = Mode::update});
     shelf.rollback(1);
     shelf.persist(3);
@@ -650,8 +650,8 @@ TEST_CASE("the halves of a mirror's head are never under way together") {
     }
     unsigned half = 2;
   };
-  Shelf::MirrorMedia with;
-  with.emplace_back(0, std::make_unique<Order>(One().medium, true));
+  std::vector<MirrorMedium> with;
+  with.push_back({0, std::make_unique<Order>(One().medium, true)});
   Shelf::open(mirrored.first.opened(), {}, std::move(with), {.mode = Mode::update});
 }
 
@@ -696,9 +696,9 @@ TEST_CASE("a mirror that was given up for its newer version is replaced at once"
   mirrored.has_second = false;
   const std::uint64_t version = commit_and_lose_newest(mirrored);
   const One another;
-  Shelf::MirrorMedia both;
-  both.emplace_back(0, mirrored.mirrors[0].opened());
-  both.emplace_back(0, another.opened());
+  std::vector<MirrorMedium> both;
+  both.push_back({0, mirrored.mirrors[0].opened()});
+  both.push_back({0, another.opened()});
   Shelf shelf = Shelf::open(mirrored.first.opened(), {}, std::move(both), {.mode = Mode::update});
   REQUIRE(shelf.version() == version - 1);
   shelf.persist(9);

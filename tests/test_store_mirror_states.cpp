@@ -153,8 +153,8 @@ TEST_CASE("room that a medium gave beyond what was asked is the mirror's, too") 
     }
   };
   Mirrored mirrored({0});
-  Shelf::MirrorMedia with;
-  with.emplace_back(0, mirrored.mirrors[0].opened());
+  std::vector<MirrorMedium> with;
+  with.push_back({0, mirrored.mirrors[0].opened()});
   Shelf shelf = Shelf::open(std::make_unique<Generous>(mirrored.first.medium, true), {},
                             std::move(with), {.mode = Mode::update});
   for (int i = 0; i < 6; ++i) assign(shelf, "t" + std::to_string(i), pattern(kMiB, i));
@@ -338,8 +338,8 @@ TEST_CASE("an older copy of a further medium's mirror is filled, though versions
     CHECK(says(shelf.info().recovery.notes[0], "its mirror lacked was copied"));
   }
   CHECK(mirrored.open().info().recovery.notes.empty());
-  Shelf::MirrorMedia with;
-  with.emplace_back(1, mirror.opened());
+  std::vector<MirrorMedium> with;
+  with.push_back({1, mirror.opened()});
   const Shelf shelf =
       Shelf::open(mirrored.first.opened(), {}, std::move(with), {.mode = Mode::read});
   CHECK((read(shelf, "x") == pattern(kMiB, 3)));

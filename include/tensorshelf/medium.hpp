@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -144,6 +145,12 @@ class Medium {
   // Where readers tell which versions they hold, of this opening; null where they cannot. Lives as
   // long as the medium.
   virtual PinTable* pins() { return nullptr; }
+};
+
+// One that is to mirror the medium of that number (ShelfInfo::media).
+struct MirrorMedium {
+  unsigned of = 0;
+  std::unique_ptr<Medium> medium;
 };
 
 }  // namespace tensorshelf

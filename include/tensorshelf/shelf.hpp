@@ -28,7 +28,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <tensorshelf/error.hpp>
@@ -54,13 +53,12 @@ class Shelf {
   // that create, tier, size, block) does not matter here.
   static void format(Medium& medium, const OpenOptions& options = {});
   static Shelf open(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
-  // With further ones, each of this shelf, or blank and to be added.
+  // `also`: further media of this shelf, or blank ones to be added. `mirrors`: each with the number
+  // of the medium that it mirrors.
   static Shelf open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
                     const OpenOptions& options = {});
-  // And with mirrors, each of the medium of that number.
-  using MirrorMedia = std::vector<std::pair<unsigned, std::unique_ptr<Medium>>>;
   static Shelf open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
-                    MirrorMedia mirrors, const OpenOptions& options = {});
+                    std::vector<MirrorMedium> mirrors, const OpenOptions& options = {});
 
   // What was moved from can be assigned to, or destroyed. Assigning closes what was open.
   Shelf(Shelf&&) noexcept;

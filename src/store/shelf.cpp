@@ -48,7 +48,7 @@ Shelf Shelf::open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Me
 }
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
-                  MirrorMedia mirrors, const OpenOptions& options) {
+                  std::vector<MirrorMedium> mirrors, const OpenOptions& options) {
   check_options(options);
   const std::string name = medium->promises().medium;
   std::vector<OfferedMedium> offered;
@@ -57,7 +57,7 @@ Shelf Shelf::open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Me
     offered.push_back({.path = called, .found = {std::move(given)}, .mirrors = of});
   };
   for (auto& each : also) offer(std::move(each), std::nullopt);
-  for (auto& [of, each] : mirrors) offer(std::move(each), of);
+  for (auto& mirror : mirrors) offer(std::move(mirror.medium), mirror.of);
   medium = mirror_alone(std::move(medium), options);
   return Shelf(
       open_store(shelf_media(std::move(medium), std::move(offered), {}, 0, options.without),
